@@ -1,0 +1,104 @@
+"""Builds the engine (omnihvd/csrc) with CMake; everything else is declared in pyproject.toml.
+
+Build settings (environment):
+  OMNIHVD_UCX_HOME  prefix of the UCX to use, or `system` for pkg-config's; default: the libucx wheel
+  MPI_HOME          prefix of the MPI to build the MPI shim for; default: the one of mpicxx
+  CMAKE_ARGS        more arguments for CMake
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+CSRC = ROOT / "omnihvd" / "csrc"
+
+
+def find_tool(name: str, remedy: str) -> str:
+    """The tool beside this Python (a virtual environment's), else the one on PATH."""
+    here = str(Path(sys.executable).parent)
+    found = shutil.which(name, path=os.pathsep.join([here, os.environ.get("PATH", "")]))
+    if not found:
+        sys.exit(f"omnihvd: {name} is needed to build the engine and was not found; {remedy}")
+    return found
+
+
+def ucx_arguments() -> list[str]:
+    home = os.environ.get("OMNIHVD_UCX_HOME")
+    stays = True
+    if not home:
+        spec = importlib.util.find_spec("libucx")
+        if spec is None or spec.origin is None:
+            sys.exit(
+                "omnihvd: UCX was not found; pip install libucx-cu13, or set OMNIHVD_UCX_HOME "
+                "to the prefix of a system UCX (or to `system` for the one pkg-config knows)"
+            )
+        package = Path(spec.origin).resolve().parent
+        # In pip's isolated build the wheel lies in a folder that is gone afterwards.
+        stays = Path(sysconfig.get_path("platlib")).resolve() in package.parents
+        home = str(package)
+    return [f"-DOMNIHVD_UCX_HOME={home}", f"-DOMNIHVD_UCX_RPATH={'ON' if stays else 'OFF'}"]
+
+
+class BuildEngine(build_ext):
+    """Runs CMake; its outputs go straight into the package's folder."""
+
+    def run(self) -> None:
+        for ext in self.extensions:
+            self.build_extension(ext)
+
+    def build_extension(self, ext: Extension) -> None:
+        import pybind11
+
+        output = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        build = ROOT / "build" / "engine" if self.inplace else Path(self.build_temp).resolve()
+        cmake = find_tool("cmake", "pip install cmake")
+        ninja = find_tool("ninja", "pip install ninja")
+        build.mkdir(parents=True, exist_ok=True)
+        configure = [
+            cmake, "-S", str(CSRC), "-B", str(build), "-G", "Ninja",
+            f"-DCMAKE_MAKE_PROGRAM={ninja}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+            f"-DOMNIHVD_OUTPUT={output}",
+            *ucx_arguments(),
+            *shlex.split(os.environ.get("CMAKE_ARGS", "")),
+        ]  # fmt: skip
+        with open(build / "lock", "w") as lock:  # one builder at a time in one folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Configuring says nothing but warnings and errors, which it writes to stderr.
+            done = subprocess.run(configure, stdout=subprocess.DEVNULL).returncode == 0
+            if not (done and subprocess.run([cmake, "--build", str(build)]).returncode == 0):
+                sys.exit("omnihvd: building the engine failed; see the messages above")
+
+
+# `kernels` is a top-level folder here and a part of the package when installed.
+kernels = ["omnihvd.kernels"] if (ROOT / "kernels").is_dir() else []
+
+setup(
+    packages=find_packages(include=["omnihvd", "omnihvd.*"]) + kernels,
+    package_dir={"omnihvd.kernels": "kernels"} if kernels else {},
+    ext_modules=[
+        Extension(
+            "omnihvd._engine",
+            sources=[],
+            depends=[
+                str(path.relative_to(ROOT))
+                for path in sorted(CSRC.rglob("*"))
+                if path.suffix in (".cc", ".h", ".txt")
+            ],
+        )
+    ],
+    cmdclass={"build_ext": BuildEngine},
+)
