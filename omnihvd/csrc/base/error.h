@@ -1,0 +1,33 @@
+// The two kinds of failure.
+//
+// Error: something outside went wrong (a peer died, a setting is bad, a buffer is too small). The
+//   message names the cause, the rank or host, and the remedy. The caller can go on: the library
+//   that omnihvd stands in for, or the user, deals with it.
+// Broken: an invariant of our own does not hold. Never caught to go on; reported as a bug.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace omnihvd {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Broken : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+#define OMNIHVD_STRINGIFY_(x) #x
+#define OMNIHVD_STRINGIFY(x) OMNIHVD_STRINGIFY_(x)
+#define OMNIHVD_INVARIANT(condition)                                                            \
+  do {                                                                                          \
+    if (!(condition))                                                                           \
+      throw ::omnihvd::Broken("bug in omnihvd: not (" #condition ") at " __FILE__               \
+                              ":" OMNIHVD_STRINGIFY(__LINE__));                                 \
+  } while (0)
+
+}  // namespace omnihvd

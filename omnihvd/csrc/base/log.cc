@@ -1,0 +1,41 @@
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+
+namespace omnihvd {
+namespace {
+
+std::atomic<LogLevel> current_level{LogLevel::warning};
+std::atomic<int> current_rank{-1};
+
+const char* name(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug: return "debug";
+    case LogLevel::info: return "info";
+    case LogLevel::warning: return "warning";
+    default: return "error";
+  }
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { current_level = level; }
+void set_log_rank(int rank) { current_rank = rank; }
+bool log_enabled(LogLevel level) { return level >= current_level; }
+
+void log_line(LogLevel level, const std::string& text) {
+  char host[HOST_NAME_MAX + 1] = "?";
+  gethostname(host, sizeof host - 1);
+  std::ostringstream line;
+  line << "[omnihvd " << name(level) << " " << host;
+  if (current_rank >= 0) line << " rank " << current_rank;
+  line << "] " << text << '\n';
+  const std::string bytes = line.str();
+  // A failed write to stderr has nowhere to be reported.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, bytes.data(), bytes.size());
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,25 @@
+// One line to standard error, with level, host and rank, as OMNIHVD_LOG allows.
+// Any thread may log; a line is written by one write(2), so lines never mix.
+#pragma once
+
+#include <sstream>
+#include <string>
+
+namespace omnihvd {
+
+enum class LogLevel { debug, info, warning, error, off };
+
+void set_log_level(LogLevel level);
+void set_log_rank(int rank);  // shown in every later line; -1: unknown
+bool log_enabled(LogLevel level);
+void log_line(LogLevel level, const std::string& text);
+
+template <typename... Parts>
+void log(LogLevel level, const Parts&... parts) {
+  if (!log_enabled(level)) return;
+  std::ostringstream text;
+  (text << ... << parts);
+  log_line(level, text.str());
+}
+
+}  // namespace omnihvd

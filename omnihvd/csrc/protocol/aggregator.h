@@ -1,0 +1,73 @@
+// An aggregator's side of one collective, over the slots of one stream. Pure: frames in, frames out.
+//
+// Memory: for each slot two versions of `window` accumulators, whatever the tensor and the number
+// of workers; and for each worker and slot the positions it has named ahead, which its look-ahead
+// bounds. Two versions, because a result is still being sent from one while the next round, which
+// only some workers take part in, is summed into the other.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "protocol/block_ops.h"
+#include "protocol/frame.h"
+#include "protocol/layout.h"
+
+namespace omnihvd {
+
+class Aggregator {
+ public:
+  // Takes the results that are to be sent to all workers.
+  class Sink {
+   public:
+    virtual ~Sink() = default;
+    // `frame` is valid during the call; the memory that its blocks refer to, until
+    // released(slot, round) is called, once, at any time but from within result().
+    virtual void result(const Frame& frame) = 0;
+  };
+
+  // ordered: contributions are added in rank order, so that runs reproduce bit for bit; those that
+  // come out of order are copied and wait.
+  Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
+             uint32_t streams, bool ordered);
+  ~Aggregator();
+
+  // Throws Error when the contribution is none that this aggregator waits for: nothing is trusted.
+  void on_contribution(uint32_t worker, const Frame& frame, Sink& sink);
+
+  // The memory of this round's result is no longer referred to. May produce the next result.
+  void released(uint32_t slot, uint32_t round, Sink& sink);
+
+  // All slots have ended; results may still wait for released().
+  bool done() const { return open_slots_ == 0; }
+  // Workers that some slot waits for.
+  std::vector<uint32_t> awaited() const;
+  size_t accumulator_bytes() const;  // held now
+
+ private:
+  struct Version;
+  struct Slot;
+  struct Named;  // what one worker has named ahead in a slot
+  struct Held;   // an out-of-order contribution
+
+  Slot& slot_of(uint32_t slot);
+  void check(const Slot& slot, uint32_t worker, const Frame& frame) const;
+  void sum(Slot& slot, uint32_t worker, const Frame& frame);
+  void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
+  void finish_round(Slot& slot, Sink& sink);
+  void choose_window(Slot& slot);
+  void send_result(Slot& slot, Sink& sink);
+
+  const Layout& layout_;
+  const BlockOps& ops_;
+  const uint32_t index_, workers_, stream_, streams_;
+  const bool ordered_;
+  const size_t block_bytes_, element_, accumulator_block_bytes_;
+  std::vector<Slot> slots_;
+  size_t open_slots_;
+  Frame result_;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,58 @@
+// Arithmetic on one block of n elements: the only code that looks at element values.
+//
+// One table per dtype; the best implementation for this CPU is picked once, at first use
+// (AVX-512, AVX2 with F16C, or portable C++). Pointers need no alignment. No function allocates,
+// throws or keeps state: any thread may call.
+//
+// An element is zero when its value is 0 or -0.0. NaN and infinities are not zero.
+//
+// A packed block is ceil(n/8) bytes of occupancy bitmap (bit i of the block is bit i%8 of byte i/8)
+// followed by the non-zero elements in order. The bits from n on are 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/dtype.h"
+
+namespace omnihvd {
+
+struct BlockOps {
+  // What a block of n elements holds. `negative_zero` is exact only when `nonzero` is false.
+  struct Content {
+    bool nonzero;        // some element is not zero
+    bool negative_zero;  // all elements are zero, and some is -0.0
+  };
+  // Stops early at the first non-zero vector: this is the scan of the whole tensor.
+  Content (*inspect)(const void* block, size_t n);
+
+  size_t (*count_nonzero)(const void* block, size_t n);
+
+  // Writes the packed form of `block` to `out`, which has room for
+  // ceil(n/8) + count_nonzero * size_of(dtype) bytes and no more; returns the bytes written.
+  size_t (*pack)(const void* block, size_t n, uint8_t* out);
+  void (*unpack)(const uint8_t* packed, size_t n, void* block);  // all n elements are written
+
+  // Accumulators hold n elements of the accumulator type. Integers wrap.
+  void (*store)(void* accumulator, const void* block, size_t n);  // accumulator = block
+  void (*add)(void* accumulator, const void* block, size_t n);    // accumulator += block
+  void (*store_packed)(void* accumulator, const uint8_t* packed, size_t n);
+  void (*add_packed)(void* accumulator, const uint8_t* packed, size_t n);
+
+  // block = accumulator rounded to nearest even. Only f16 and bf16 differ from a copy; in place
+  // (block == accumulator) is allowed.
+  void (*finish)(void* block, const void* accumulator, size_t n);
+};
+
+const BlockOps& block_ops(DType dtype);
+
+// For tests and benchmarks: the named implementation ("portable", "avx2", "avx512"), or null when
+// this CPU lacks it.
+const BlockOps* block_ops_named(DType dtype, const char* implementation);
+const char* block_ops_implementation();  // the one that block_ops() uses
+
+// Number of set bits of a packed block's bitmap: how many elements follow it.
+size_t packed_count(const uint8_t* packed, size_t n);
+inline size_t bitmap_bytes(size_t n) { return (n + 7) / 8; }
+
+}  // namespace omnihvd

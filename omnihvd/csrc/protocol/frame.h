@@ -1,0 +1,48 @@
+// What workers and aggregators say to each other about one slot, in memory.
+//
+// The algorithm is that of OmniReduce (SIGCOMM 2021, section 3), with a longer look-ahead. Each
+// slot sums a stream of blocks, window by window. In round r the window is [lo, hi):
+//   contribution  a worker's non-zero blocks in the window, and the next non-zero positions that it
+//                 has found beyond those named before; it has named all below `bound`
+//   result        the sums of all blocks of the window that anybody had, sent to all workers;
+//                 `bound` is the hi of the next window, whose lo is this hi
+// As the aggregator knows which blocks each worker has below the smallest of the workers' bounds, it
+// chooses the next window to hold exactly as many blocks as its memory has room for, and only the
+// workers that have something in the window speak in the next round. The paper's blocks name one
+// next block each; naming many lets a window be full even where non-zero blocks are rare, so that
+// rounds are as few as the sum has windows.
+//
+// Round 0 has the first positions of the stream as its window, and every worker speaks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace omnihvd {
+
+constexpr uint64_t kEnd = UINT64_MAX;  // a bound: nothing more is to come
+
+struct BlockRef {
+  uint64_t position;
+  const uint8_t* data;  // not owned
+  uint32_t bytes;
+  bool packed;  // as in block_ops.h; else the plain elements
+};
+
+struct Frame {
+  uint32_t slot = 0;
+  uint32_t round = 0;
+  uint64_t bound = kEnd;
+  std::vector<BlockRef> blocks;  // positions ascend strictly
+  std::vector<uint64_t> ahead;   // ascend strictly; contributions only
+
+  void clear(uint32_t new_slot, uint32_t new_round) {
+    slot = new_slot;
+    round = new_round;
+    bound = kEnd;
+    blocks.clear();
+    ahead.clear();
+  }
+};
+
+}  // namespace omnihvd

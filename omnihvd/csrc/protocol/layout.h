@@ -1,0 +1,129 @@
+// How the blocks of a tensor are dealt over aggregators and slots: closed-form arithmetic, the same
+// on every rank, so that no table travels.
+//
+//   stripe    `stripe` consecutive blocks: what stays together, so that dense data travels in runs
+//   row       `aggregators` consecutive stripes, one for each aggregator; which one gets which
+//             rotates pseudo-randomly from row to row, so that neither a hot region nor a periodic
+//             pattern (embedding rows, channels) loads one aggregator more than another
+//   turn      `window / stripe` stripes of an aggregator: one message's worth when dense; turns go
+//             round the aggregator's slots
+//   position  index of a block in its slot's stream. Block numbers ascend with it.
+//
+// A slot's stream may end in positions whose block lies beyond the tensor: they count as zero.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "protocol/dtype.h"
+
+namespace omnihvd {
+
+// What all ranks of a collective must agree on. Travels with each first contribution.
+struct Shape {
+  uint64_t count = 0;  // elements
+  DType dtype = DType::f32;
+  uint32_t block_size = 256;  // elements
+  uint32_t aggregators = 1;
+  uint32_t slots = 1;   // of each aggregator
+  uint32_t window = 1;  // blocks in a slot: the most that one message sums; a multiple of stripe
+  uint32_t stripe = 1;  // blocks
+
+  bool operator==(const Shape& o) const {
+    return count == o.count && dtype == o.dtype && block_size == o.block_size &&
+           aggregators == o.aggregators && slots == o.slots && window == o.window &&
+           stripe == o.stripe;
+  }
+  bool operator!=(const Shape& o) const { return !(*this == o); }
+
+  uint64_t blocks() const { return (count + block_size - 1) / block_size; }
+  size_t block_bytes() const { return size_t(block_size) * size_of(dtype); }
+
+  // Fits windows and slots to the tensor: windows of about message_bytes, and no more slots than
+  // there are windows for them.
+  static Shape fit(uint64_t count, DType dtype, uint32_t block_size, uint32_t aggregators,
+                   uint32_t max_slots, uint32_t message_bytes);
+};
+
+class Layout {
+ public:
+  explicit Layout(const Shape& shape)
+      : shape_(shape),
+        blocks_(shape.blocks()),
+        stripes_per_turn_(shape.window / shape.stripe),
+        rows_((ceil_div(blocks_, shape.stripe) + shape.aggregators - 1) / shape.aggregators),
+        turns_(ceil_div(rows_, stripes_per_turn_)) {}
+
+  const Shape& shape() const { return shape_; }
+  uint64_t blocks() const { return blocks_; }
+
+  // Length of a slot's stream, in positions; the same for every aggregator.
+  uint64_t positions(uint32_t slot) const {
+    const uint64_t turns = turns_ > slot ? ceil_div(turns_ - slot, shape_.slots) : 0;
+    return turns * shape_.window;
+  }
+
+  // May be >= blocks(): no such block.
+  uint64_t block_at(uint32_t aggregator, uint32_t slot, uint64_t position) const {
+    const uint64_t stripe_in_slot = position / shape_.stripe;
+    const uint64_t turn = stripe_in_slot / stripes_per_turn_ * shape_.slots + slot;
+    const uint64_t row = turn * stripes_per_turn_ + stripe_in_slot % stripes_per_turn_;
+    const uint64_t column = (aggregator + shape_.aggregators - rotation(row)) % shape_.aggregators;
+    return (row * shape_.aggregators + column) * shape_.stripe + position % shape_.stripe;
+  }
+
+  struct Place {
+    uint32_t aggregator;
+    uint32_t slot;
+    uint64_t position;
+  };
+  Place place_of(uint64_t block) const {
+    const uint64_t stripe = block / shape_.stripe;
+    const uint64_t row = stripe / shape_.aggregators;
+    const uint64_t turn = row / stripes_per_turn_;
+    const uint64_t stripe_in_slot =
+        turn / shape_.slots * stripes_per_turn_ + row % stripes_per_turn_;
+    return {uint32_t((stripe + rotation(row)) % shape_.aggregators), uint32_t(turn % shape_.slots),
+            stripe_in_slot * shape_.stripe + block % shape_.stripe};
+  }
+
+  // Elements of a block: block_size, less for the tensor's last, 0 beyond it.
+  uint32_t elements_of(uint64_t block) const {
+    const uint64_t first = block * shape_.block_size;
+    if (block >= blocks_) return 0;
+    return uint32_t(std::min<uint64_t>(shape_.block_size, shape_.count - first));
+  }
+
+ private:
+  static uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+  uint64_t rotation(uint64_t row) const {
+    return ((row * 0x9E3779B97F4A7C15ull) >> 40) % shape_.aggregators;
+  }
+
+  Shape shape_;
+  uint64_t blocks_;
+  uint64_t stripes_per_turn_;
+  uint64_t rows_;
+  uint64_t turns_;
+};
+
+inline Shape Shape::fit(uint64_t count, DType dtype, uint32_t block_size, uint32_t aggregators,
+                        uint32_t max_slots, uint32_t message_bytes) {
+  // Long enough to travel as a run, short enough to spread a hot region of a few hundred blocks.
+  constexpr uint32_t kStripeBytes = 8192;
+  Shape shape;
+  shape.count = count;
+  shape.dtype = dtype;
+  shape.block_size = block_size;
+  shape.aggregators = aggregators;
+  const uint64_t block_bytes = shape.block_bytes();
+  const uint64_t window = std::max<uint64_t>(1, message_bytes / block_bytes);
+  shape.stripe = uint32_t(std::clamp<uint64_t>(kStripeBytes / block_bytes, 1, window));
+  shape.window = uint32_t(window / shape.stripe * shape.stripe);
+  const uint64_t row = uint64_t(shape.window) * aggregators;
+  const uint64_t windows = (shape.blocks() + row - 1) / row;
+  shape.slots = uint32_t(std::clamp<uint64_t>(windows, 1, max_slots));
+  return shape;
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,47 @@
+#include "protocol/tensor.h"
+
+#include <cstring>
+
+namespace omnihvd {
+
+HostTensor::HostTensor(const Layout& layout, const void* in, void* out)
+    : layout_(layout),
+      ops_(block_ops(layout.shape().dtype)),
+      in_(static_cast<const uint8_t*>(in)),
+      out_(static_cast<uint8_t*>(out)),
+      block_bytes_(layout.shape().block_bytes()),
+      element_(size_of(layout.shape().dtype)),
+      scratch_(size_t(layout.shape().window) * block_bytes_) {}
+
+bool HostTensor::nonzero(uint64_t block) {
+  const uint32_t n = layout_.elements_of(block);
+  const BlockOps::Content content = ops_.inspect(in_ + block * block_bytes_, n);
+  // In place nothing is written to a block that nobody sends; all ranks shall hold the same bits.
+  if (content.negative_zero && in_ == out_) std::memset(out_ + block * block_bytes_, 0, n * element_);
+  return content.nonzero;
+}
+
+BlockRef HostTensor::read(uint64_t block, uint64_t position) {
+  const uint8_t* data = in_ + block * block_bytes_;
+  const uint32_t n = layout_.elements_of(block);
+  if (!worth_packing(n, ops_.count_nonzero(data, n), element_))
+    return {position, data, uint32_t(n * element_), false};
+  uint8_t* packed = scratch_.data() + scratch_used_;
+  const size_t bytes = ops_.pack(data, n, packed);
+  scratch_used_ += bytes;
+  return {position, packed, uint32_t(bytes), true};
+}
+
+void HostTensor::write(uint64_t block, const BlockRef& sum) {
+  uint8_t* target = out_ + block * block_bytes_;
+  if (sum.packed)
+    ops_.unpack(sum.data, layout_.elements_of(block), target);
+  else
+    std::memcpy(target, sum.data, sum.bytes);
+}
+
+void HostTensor::write_zero(uint64_t block) {
+  std::memset(out_ + block * block_bytes_, 0, layout_.elements_of(block) * element_);
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,57 @@
+// A worker's tensor as the protocol sees it: blocks that can be tested, read and written.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "protocol/block_ops.h"
+#include "protocol/frame.h"
+#include "protocol/layout.h"
+
+namespace omnihvd {
+
+// Not thread-safe, but several may look at disjoint blocks of the same memory.
+class Tensor {
+ public:
+  virtual ~Tensor() = default;
+  // Called once for each block, before any result of this block is written.
+  virtual bool nonzero(uint64_t block) = 0;
+  // The block's contribution. Packed data lives until the next `next_message()`; plain data as long as
+  // the tensor.
+  virtual BlockRef read(uint64_t block, uint64_t position) = 0;
+  virtual void next_message() = 0;
+  virtual void write(uint64_t block, const BlockRef& sum) = 0;
+  // The block's sum is zero: no rank had anything in it. Called only if wants_zeros(): in place, such
+  // a block is zero already.
+  virtual void write_zero(uint64_t block) = 0;
+  virtual bool wants_zeros() const = 0;
+};
+
+// In host memory, in place (in == out) or not. Owns neither.
+class HostTensor : public Tensor {
+ public:
+  HostTensor(const Layout& layout, const void* in, void* out);
+  bool nonzero(uint64_t block) override;
+  BlockRef read(uint64_t block, uint64_t position) override;
+  void next_message() override { scratch_used_ = 0; }
+  void write(uint64_t block, const BlockRef& sum) override;
+  void write_zero(uint64_t block) override;
+  bool wants_zeros() const override { return in_ != out_; }
+
+ private:
+  const Layout& layout_;
+  const BlockOps& ops_;
+  const uint8_t* in_;
+  uint8_t* out_;
+  size_t block_bytes_;
+  size_t element_;
+  std::vector<uint8_t> scratch_;  // packed blocks of one message
+  size_t scratch_used_ = 0;
+};
+
+// Is the packed form of a block of n elements with `nonzero` of them enough smaller to be worth it?
+inline bool worth_packing(size_t n, size_t nonzero, size_t element) {
+  return 4 * (bitmap_bytes(n) + nonzero * element) <= 3 * n * element;
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,278 @@
+#include "protocol/wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "protocol/block_ops.h"
+
+namespace omnihvd {
+namespace {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is the host's");
+
+// Shorter runs are cheaper copied than referred to.
+constexpr size_t kReferAtLeast = 2048;
+constexpr uint8_t kHasShape = 1;
+
+struct WireHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint8_t kind;
+  uint8_t flags;
+  uint16_t stream;
+  uint16_t unused;
+  uint32_t from;
+  uint64_t group, token, sequence;
+  uint32_t frames;
+  uint32_t unused2;
+};
+static_assert(sizeof(WireHeader) == kHeaderBytes);
+
+struct WireShape {
+  uint64_t count;
+  uint32_t dtype, block_size, aggregators, slots, window, stripe;
+  uint64_t unused;
+};
+static_assert(sizeof(WireShape) == kShapeBytes);
+
+[[noreturn]] void malformed(const char* what) {
+  throw Error(std::string("malformed message: ") + what);
+}
+
+}  // namespace
+
+void Message::own(const void* data, size_t size) {
+  if (size == 0) return;
+  const size_t offset = own_.size();
+  own_.insert(own_.end(), static_cast<const uint8_t*>(data),
+              static_cast<const uint8_t*>(data) + size);
+  if (!pieces_.empty() && !pieces_.back().data && pieces_.back().offset + pieces_.back().size == offset)
+    pieces_.back().size += size;
+  else
+    pieces_.push_back({nullptr, offset, size});
+  size_ += size;
+}
+
+void Message::refer(const uint8_t* data, size_t size) {
+  pieces_.push_back({data, 0, size});
+  size_ += size;
+  refers_ = true;
+}
+
+void Message::varint(uint64_t value) {
+  uint8_t bytes[10];
+  size_t n = 0;
+  for (; value >= 0x80; value >>= 7) bytes[n++] = uint8_t(value | 0x80);
+  bytes[n++] = uint8_t(value);
+  own(bytes, n);
+}
+
+void Message::begin(const Header& header, const Shape* shape) {
+  clear();
+  const WireHeader wire{kMagic,
+                        kWireVersion,
+                        uint8_t(header.kind),
+                        shape ? kHasShape : uint8_t(0),
+                        header.stream,
+                        0,
+                        header.from,
+                        header.group,
+                        header.token,
+                        header.sequence,
+                        0,
+                        0};
+  own(&wire, sizeof wire);
+  has_shape_ = shape != nullptr;
+  if (!shape) return;
+  const WireShape s{shape->count,       uint32_t(shape->dtype), shape->block_size,
+                    shape->aggregators, shape->slots,           shape->window,
+                    shape->stripe,      0};
+  own(&s, sizeof s);
+}
+
+void Message::add(const Frame& frame) {
+  size_t payload = 0;
+  for (const BlockRef& block : frame.blocks) payload += block.bytes;
+  varint(frame.slot);
+  varint(frame.round);
+  varint(frame.bound + 1);
+  varint(frame.blocks.size());
+  varint(frame.ahead.size());
+  varint(payload);
+  uint64_t last = 0;
+  for (const BlockRef& block : frame.blocks) {
+    varint(block.position - last);
+    last = block.position;
+  }
+  last = 0;
+  for (uint64_t position : frame.ahead) {
+    varint(position - last);
+    last = position;
+  }
+  ++frames_;
+  if (frame.blocks.empty()) return;
+  std::vector<uint8_t> packed(bitmap_bytes(frame.blocks.size()));
+  for (size_t i = 0; i < frame.blocks.size(); ++i)
+    packed[i / 8] |= uint8_t(frame.blocks[i].packed) << (i % 8);
+  own(packed.data(), packed.size());
+  constexpr uint8_t zeros[8] = {};
+  own(zeros, -size_ % 8);
+  for (size_t i = 0; i < frame.blocks.size();) {
+    const uint8_t* run = frame.blocks[i].data;
+    size_t bytes = frame.blocks[i].bytes;
+    const bool is_packed = frame.blocks[i].packed;
+    for (++i; i < frame.blocks.size() && frame.blocks[i].packed == is_packed &&
+              frame.blocks[i].data == run + bytes;
+         ++i)
+      bytes += frame.blocks[i].bytes;
+    if (is_packed || bytes < kReferAtLeast)
+      own(run, bytes);
+    else
+      refer(run, bytes);
+  }
+}
+
+void Message::add_text(const std::string& text) {
+  own(text.data(), text.size());
+  frames_ = uint32_t(text.size());
+}
+
+void Message::finish() {
+  std::memcpy(own_.data() + offsetof(WireHeader, frames), &frames_, sizeof frames_);
+}
+
+const std::vector<Slice>& Message::slices() {
+  slices_.clear();
+  for (const Piece& piece : pieces_)
+    slices_.push_back({piece.data ? piece.data : own_.data() + piece.offset, piece.size});
+  return slices_;
+}
+
+void Message::clear() {
+  own_.clear();
+  pieces_.clear();
+  slices_.clear();
+  size_ = 0;
+  frames_ = 0;
+  has_shape_ = false;
+  refers_ = false;
+}
+
+MessageReader::MessageReader(const uint8_t* data, size_t size) : data_(data), size_(size) {
+  WireHeader wire;
+  if (size < sizeof wire) malformed("shorter than a header");
+  std::memcpy(&wire, take(sizeof wire), sizeof wire);
+  if (wire.magic != kMagic) malformed("not a message of omnihvd");
+  if (wire.version != kWireVersion)
+    throw Error("a peer speaks version " + std::to_string(wire.version) + " of the protocol, this " +
+                "process version " + std::to_string(kWireVersion) +
+                ": install the same omnihvd on all hosts");
+  if (wire.kind < uint8_t(Kind::contribution) || wire.kind > uint8_t(Kind::leave))
+    malformed("unknown kind");
+  header_.kind = Kind(wire.kind);
+  header_.stream = wire.stream;
+  header_.from = wire.from;
+  header_.group = wire.group;
+  header_.token = wire.token;
+  header_.sequence = wire.sequence;
+  header_.frames = frames_left_ = wire.frames;
+  has_shape_ = wire.flags & kHasShape;
+}
+
+const uint8_t* MessageReader::take(size_t size) {
+  if (size > remaining()) malformed("ends early");
+  const uint8_t* at = data_ + at_;
+  at_ += size;
+  return at;
+}
+
+uint64_t MessageReader::varint() {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    const uint8_t byte = *take(1);
+    value |= uint64_t(byte & 0x7F) << shift;
+    if (!(byte & 0x80)) return value;
+  }
+  malformed("number too long");
+}
+
+Shape MessageReader::shape() {
+  if (!has_shape_) malformed("no shape");
+  WireShape wire;
+  std::memcpy(&wire, take(sizeof wire), sizeof wire);
+  if (wire.dtype >= kDTypes || wire.block_size == 0 || wire.block_size > 1u << 20 ||
+      wire.aggregators == 0 || wire.slots == 0 || wire.slots > 1u << 20 || wire.stripe == 0 ||
+      wire.window < wire.stripe || wire.window % wire.stripe ||
+      uint64_t(wire.window) * wire.block_size > 1u << 28 || wire.count > 1ull << 56)
+    malformed("impossible shape");
+  Shape shape;
+  shape.count = wire.count;
+  shape.dtype = DType(wire.dtype);
+  shape.block_size = wire.block_size;
+  shape.aggregators = wire.aggregators;
+  shape.slots = wire.slots;
+  shape.window = wire.window;
+  shape.stripe = wire.stripe;
+  return shape;
+}
+
+std::string MessageReader::text() {
+  return std::string(reinterpret_cast<const char*>(take(frames_left_)), frames_left_);
+}
+
+void MessageReader::positions(uint64_t count, uint64_t end, std::vector<uint64_t>* out) {
+  out->clear();
+  uint64_t last = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t step = varint();
+    if ((i > 0 && step == 0) || step >= end - last) malformed("positions out of order or range");
+    out->push_back(last += step);
+  }
+}
+
+bool MessageReader::next(const Layout& layout, uint32_t aggregator, Frame* frame) {
+  if (frames_left_ == 0) {
+    if (remaining()) malformed("bytes after its last frame");
+    return false;
+  }
+  --frames_left_;
+  const uint64_t slot = varint();
+  const uint64_t round = varint();
+  if (slot >= layout.shape().slots || round > UINT32_MAX) malformed("no such slot or round");
+  frame->clear(uint32_t(slot), uint32_t(round));
+  frame->bound = varint() - 1;
+  const uint64_t blocks = varint();
+  const uint64_t ahead = varint();
+  const uint64_t payload = varint();
+  const uint64_t end = layout.positions(frame->slot);
+  if (blocks > layout.shape().window || ahead > remaining()) malformed("too many blocks");
+  positions(blocks, end, &positions_);
+  positions(ahead, end, &frame->ahead);
+  if (blocks == 0) {
+    if (payload) malformed("payload without blocks");
+    return true;
+  }
+  const uint8_t* packed = take(bitmap_bytes(blocks));
+  take(-at_ % 8);
+  if (payload > remaining()) malformed("ends early");
+  const size_t payload_end = at_ + payload;
+  const size_t element = size_of(layout.shape().dtype);
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint32_t n = layout.elements_of(layout.block_at(aggregator, frame->slot, positions_[i]));
+    if (n == 0) malformed("a block beyond the tensor");
+    const bool is_packed = packed[i / 8] >> (i % 8) & 1;
+    size_t bytes = n * element;
+    if (is_packed) {
+      if (bitmap_bytes(n) > remaining()) malformed("ends early");
+      const uint8_t* bitmap = data_ + at_;
+      if (n % 8 && bitmap[n / 8] >> (n % 8)) malformed("bits beyond the block");
+      bytes = bitmap_bytes(n) + packed_count(bitmap, n) * element;
+    }
+    frame->blocks.push_back({positions_[i], take(bytes), uint32_t(bytes), is_packed});
+  }
+  if (at_ != payload_end) malformed("payload of another size than announced");
+  return true;
+}
+
+}  // namespace omnihvd

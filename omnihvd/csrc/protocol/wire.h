@@ -1,0 +1,107 @@
+// The bytes of a message: a header, then frames.
+//
+//   header   48 bytes, little endian; see Header
+//   shape    40 bytes, in contributions that hold a round 0
+//   frame    varints: slot, round, bound + 1 (0: kEnd), blocks, ahead, payload bytes;
+//            positions of the blocks, then of `ahead`, each as distance from the one before;
+//            a bit for each block that is packed; padding to 8 if there is a payload; the blocks
+//
+// Only abort messages hold text instead of frames. Decoding trusts nothing: every size is checked
+// against the message and the layout, and Error says what is wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/slice.h"
+#include "protocol/frame.h"
+#include "protocol/layout.h"
+
+namespace omnihvd {
+
+constexpr uint32_t kMagic = 0x4456484F;  // "OHVD"
+constexpr uint16_t kWireVersion = 1;
+
+enum class Kind : uint8_t { contribution = 1, result = 2, abort = 3, leave = 4 };
+
+struct Header {
+  Kind kind = Kind::contribution;
+  uint16_t stream = 0;
+  uint32_t from = 0;      // worker's rank, or aggregator's index for results
+  uint64_t group = 0;     // random, made by the group's rank 0
+  uint64_t token = 0;     // proves that the sender is this member of the group
+  uint64_t sequence = 0;  // of the collective within its group, from 1
+  uint32_t frames = 0;    // or, in an abort, bytes of text
+};
+constexpr size_t kHeaderBytes = 48;
+constexpr size_t kShapeBytes = 40;
+
+// An outgoing message: bytes that it holds, and memory of others that it refers to, so that dense
+// blocks go to the wire without a copy.
+class Message {
+ public:
+  // A message is closed when it holds this much; frames are never split.
+  static constexpr size_t kFull = 65536;
+
+  void begin(const Header& header, const Shape* shape);
+  void add(const Frame& frame);
+  void add_text(const std::string& text);  // abort
+  void finish();                           // writes the number of frames into the header
+
+  bool empty() const { return own_.empty(); }
+  bool has_shape() const { return has_shape_; }
+  bool refers() const { return refers_; }  // to memory of others
+  size_t size() const { return size_; }
+  uint32_t frames() const { return frames_; }
+  // Valid until the message changes.
+  const std::vector<Slice>& slices();
+  void clear();
+
+ private:
+  struct Piece {
+    const uint8_t* data;  // null: in own_, at offset
+    size_t offset, size;
+  };
+  void own(const void* data, size_t size);
+  void refer(const uint8_t* data, size_t size);
+  void varint(uint64_t value);
+
+  std::vector<uint8_t> own_;
+  std::vector<Piece> pieces_;
+  std::vector<Slice> slices_;
+  size_t size_ = 0;
+  uint32_t frames_ = 0;
+  bool has_shape_ = false;
+  bool refers_ = false;
+};
+
+// Reads a received message, front to back. `data` must outlive it and the frames it gives.
+class MessageReader {
+ public:
+  MessageReader(const uint8_t* data, size_t size);
+  const Header& header() const { return header_; }
+  bool has_shape() const { return has_shape_; }
+  // Throws Error unless the shape is one that this build can take.
+  Shape shape();
+  std::string text();
+  // `aggregator` names the stream that positions belong to. False when there are no more frames.
+  bool next(const Layout& layout, uint32_t aggregator, Frame* frame);
+
+ private:
+  uint64_t varint();
+  const uint8_t* take(size_t size);
+  uint64_t remaining() const { return size_ - at_; }
+  void positions(uint64_t count, uint64_t end, std::vector<uint64_t>* out);
+
+  const uint8_t* data_;
+  size_t size_;
+  size_t at_ = 0;
+  Header header_;
+  bool has_shape_ = false;
+  uint32_t frames_left_ = 0;
+  std::vector<uint64_t> positions_;
+};
+
+}  // namespace omnihvd

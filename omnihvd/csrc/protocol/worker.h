@@ -1,0 +1,63 @@
+// A worker's side of one collective, over the slots of one stream. Pure: frames in, frames out.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "protocol/frame.h"
+#include "protocol/layout.h"
+#include "protocol/tensor.h"
+
+namespace omnihvd {
+
+class Worker {
+ public:
+  // Takes part with the slots s where s % streams == stream. The tensor must outlive the worker.
+  // scan_ahead: how many positions beyond a window are inspected, at most, for non-zero blocks to
+  // name. As many blocks as fill a window are named, which is enough to keep windows full: the
+  // worker that has named least far has named that many.
+  Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
+         uint32_t streams);
+
+  // The next slot's first contribution, in turn over all slots of all aggregators; false when all
+  // have been started. `frame` is valid until the next call of start or on_result.
+  bool start(uint32_t* aggregator, Frame* frame);
+
+  // Takes an aggregator's result; true when `reply` is this worker's contribution to the next round.
+  // Throws Error when the result is none that this worker waits for: `frame` is not trusted.
+  bool on_result(uint32_t aggregator, const Frame& frame, Frame* reply);
+
+  bool done() const { return open_slots_ == 0; }
+  uint64_t nonzero_blocks() const { return nonzero_blocks_; }
+  uint64_t result_blocks() const { return result_blocks_; }
+
+ private:
+  struct Slot {
+    uint64_t lo = 0, hi = 0;   // the window
+    uint64_t scanned = 0;      // positions below have been inspected
+    uint64_t named = 0;        // positions below have been named to the aggregator
+    std::vector<uint64_t> found;  // non-zero positions not yet sent, ascending
+    size_t first_found = 0;       // of them, those before have been sent
+    uint32_t round = 0;
+    bool done = false;
+  };
+
+  Slot& slot_of(uint32_t aggregator, uint32_t slot);
+  void scan(Slot& state, uint32_t aggregator, uint32_t slot);
+  void contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame);
+  void write(const Slot& state, uint32_t aggregator, const Frame& frame);
+  void write_zeros(uint32_t aggregator, uint32_t slot, uint64_t first, uint64_t last);
+
+  const Layout& layout_;
+  Tensor& tensor_;
+  const uint32_t scan_ahead_;
+  const uint32_t stream_, streams_;
+  const uint32_t own_slots_;  // of each aggregator
+  std::vector<Slot> slots_;   // [own slot][aggregator]
+  size_t started_ = 0;
+  size_t open_slots_;
+  uint64_t nonzero_blocks_ = 0;
+  uint64_t result_blocks_ = 0;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,20 @@
+// The Python module omnihvd._engine: one submodule per layer.
+#include <pybind11/pybind11.h>
+
+#include "base/error.h"
+
+namespace omnihvd {
+void bind_protocol(pybind11::module_ m);
+void bind_transport(pybind11::module_ m);
+void bind_session(pybind11::module_ m);
+void bind_hook(pybind11::module_ m);
+}  // namespace omnihvd
+
+PYBIND11_MODULE(_engine, m) {
+  namespace py = pybind11;
+  static py::exception<omnihvd::Error> error(m, "EngineError", PyExc_RuntimeError);
+  omnihvd::bind_protocol(m.def_submodule("protocol"));
+  omnihvd::bind_transport(m.def_submodule("transport"));
+  omnihvd::bind_session(m.def_submodule("session"));
+  omnihvd::bind_hook(m.def_submodule("hook"));
+}

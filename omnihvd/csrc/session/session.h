@@ -1,0 +1,72 @@
+// What the shims and the Python module see of the engine.
+//
+// Engine: the threads and connections of this process. Group: the ranks of one communicator.
+// The engine outlives its groups (each Group holds it). Functions may be called from any thread,
+// but the collectives of one group must be called in the same order on all its ranks, one at a
+// time. All failures are Error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "protocol/dtype.h"
+#include "session/settings.h"
+#include "session/stats.h"
+#include "transport/transport.h"
+
+namespace omnihvd {
+
+// How the ranks of a new group reach each other before there is a connection: over MPI, NCCL, or
+// whatever the shim stands in for. Trusted: the job's secret passes through it.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Collective; returns every rank's bytes, in rank order. Throws Error.
+  virtual std::vector<std::string> allgather(const std::string& mine) = 0;
+};
+
+class Group {
+ public:
+  virtual ~Group() = default;  // leaves the group; peers see a departure, not a failure
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Settings on which all ranks agree: rank 0's.
+  virtual const Settings& settings() const = 0;
+
+  // out = the sum of all ranks' in; in == out is in place, other overlap is not allowed. Host
+  // memory. Returns when out is complete; throws Error when a peer failed or timed out, and out is
+  // then undefined. Once a group has failed it stays so, and each call throws at once.
+  virtual void allreduce(const void* in, void* out, uint64_t count, DType dtype) = 0;
+
+  // The same, at once returning; `done` is called on an engine thread (null: success, else the
+  // failure's message, valid during the call) and must be short. Buffers live until then.
+  using Done = std::function<void(const std::string* failure)>;
+  virtual void allreduce_async(const void* in, void* out, uint64_t count, DType dtype,
+                               Done done) = 0;
+};
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  using TransportFactory = std::function<std::unique_ptr<Transport>()>;
+  static std::shared_ptr<Engine> create(const Settings& settings, TransportFactory factory);
+  virtual ~Engine() = default;
+
+  // Collective over the exchange. Makes the group, its connections and, for colocated aggregators,
+  // this rank's share of them.
+  virtual std::shared_ptr<Group> join(Exchange& exchange) = 0;
+
+  virtual std::string describe_transport() const = 0;
+};
+
+// The engine of this process: settings from the environment, UCX; made at the first call. Stopped
+// by stop_process_engine(), or never: its threads sleep when idle.
+std::shared_ptr<Engine> process_engine();
+void stop_process_engine();
+
+}  // namespace omnihvd

@@ -1,0 +1,43 @@
+// All settings, each an environment variable OMNIHVD_<NAME>. The table in settings.cc is their one
+// definition: `omnihvd check --settings` and docs print it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+
+namespace omnihvd {
+
+enum class Hierarchy { automatic, on, off };
+
+struct Settings {
+  bool enable = true;              // false: every call goes to the original library
+  uint64_t min_bytes = 65536;      // smaller tensors go to the original library
+  uint32_t block_size = 256;       // elements
+  uint32_t message_bytes = 65536;  // of fused blocks in one slot
+  uint32_t slots = 16;             // per aggregator and stream
+  uint32_t streams = 1;            // engine threads
+  uint32_t scan_ahead = 2048;      // blocks inspected ahead
+  uint32_t spin_us = 20;           // polling before an engine thread sleeps
+  bool deterministic = false;      // add in rank order
+  Hierarchy hierarchy = Hierarchy::automatic;
+  std::string host_id;                   // tells hosts apart; empty: the host name
+  std::vector<std::string> aggregators;  // host:port; empty: colocated
+  std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
+  double timeout_s = 0;                  // 0: none
+  double stall_warning_s = 60;
+  LogLevel log = LogLevel::warning;
+};
+
+// Throws Error naming the variable, its value and what is allowed. A variable OMNIHVD_* that is
+// none of ours is an Error too: a misspelt setting must not be silent.
+Settings settings_from_environment();
+
+struct SettingDoc {
+  std::string name, default_value, allowed, help;
+};
+const std::vector<SettingDoc>& setting_docs();
+
+}  // namespace omnihvd

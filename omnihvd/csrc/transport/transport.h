@@ -1,0 +1,67 @@
+// Moves messages between the engine threads of the processes of a job. Knows nothing of groups,
+// tensors or ranks.
+//
+// One engine thread owns a Transport and makes every call, except wake(). Messages between two
+// transports arrive once, whole, unchanged, and in order, or the peer is reported as failed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/slice.h"
+
+namespace omnihvd {
+
+using PeerId = uint32_t;
+
+class Transport {
+ public:
+  // All are called from within progress(), on the engine thread. They may call send().
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    // `data` lives until the call returns, is aligned to 8 bytes, and is not to be trusted: whoever
+    // has our address can send.
+    virtual void on_message(const uint8_t* data, size_t size) = 0;
+    // The buffers of the send with this cookie are the caller's again. Also called, once, for each
+    // send that a peer's failure (reported first) cut short.
+    virtual void on_sent(uint64_t cookie) = 0;
+    // The peer is gone; called once per peer. Later sends to it are dropped (on_sent is called).
+    virtual void on_peer_failed(PeerId peer, const std::string& reason) = 0;
+  };
+
+  virtual ~Transport() = default;
+  virtual void set_handler(Handler* handler) = 0;  // not owned; before the first progress()
+
+  // What a peer must know to connect() to this transport: opaque bytes, a few hundred.
+  virtual std::string address() const = 0;
+
+  // Begins to connect; messages may be sent at once. Throws Error when the address is no address.
+  // Each direction has its own connect(): A connects to B to send to B.
+  virtual PeerId connect(const std::string& address) = 0;
+  // Sends that are still under way are flushed, for a bounded time; then the connection is closed.
+  virtual void disconnect(PeerId peer) = 0;
+
+  // Sends the concatenation of the slices as one message. The slices' memory must live unchanged
+  // until on_sent(cookie); the array itself is read before the call returns. Never blocks, and
+  // never calls the handler before it returns.
+  virtual void send(PeerId peer, const Slice* slices, size_t count, uint64_t cookie) = 0;
+
+  // Moves what can be moved without waiting; true when anything happened.
+  virtual bool progress() = 0;
+  // Sleeps, without using the CPU, until there is something to progress, wake() is called, or the
+  // time is over (timeout_ms < 0: no limit).
+  virtual void wait(int timeout_ms) = 0;
+  virtual void wake() = 0;  // any thread; a wake() before wait() is not lost
+
+  virtual std::string describe() const = 0;  // for `omnihvd check`: name, version, devices
+};
+
+// UCX active messages: TCP between hosts, shared memory within one, RDMA where UCX finds it.
+std::unique_ptr<Transport> make_ucx_transport();
+// Between transports of this process: for tests.
+std::unique_ptr<Transport> make_memory_transport();
+
+}  // namespace omnihvd
