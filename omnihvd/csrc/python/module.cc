@@ -12,7 +12,7 @@ void bind_hook(pybind11::module_ m);
 
 PYBIND11_MODULE(_engine, m) {
   namespace py = pybind11;
-  static py::exception<omnihvd::Error> error(m, "EngineError", PyExc_RuntimeError);
+  py::register_exception<omnihvd::Error>(m, "EngineError", PyExc_RuntimeError);
   omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));
   omnihvd::bind_session(m.def_submodule("session"));
