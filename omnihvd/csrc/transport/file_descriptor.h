@@ -1,0 +1,33 @@
+// An open file descriptor, closed with its owner.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace omnihvd {
+
+class FileDescriptor {
+ public:
+  // Takes what the system call `origin` returned. Throws Error when that was a failure.
+  FileDescriptor(int fd, const char* origin) : fd_(fd) {
+    if (fd < 0) throw Error(std::string(origin) + " failed: " + std::strerror(errno));
+  }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&&) = delete;
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  operator int() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,101 @@
+#include "transport/process_watch.h"
+
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+namespace omnihvd {
+namespace {
+
+int open_pidfd(uint32_t pid) {
+#ifdef SYS_pidfd_open
+  constexpr long call = SYS_pidfd_open;
+#else
+  constexpr long call = 434;  // the same on every architecture
+#endif
+  return static_cast<int>(syscall(call, static_cast<pid_t>(pid), 0));  // is close-on-exec
+}
+
+// In clock ticks since boot; 0: no such process.
+uint64_t start_time(uint32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return 0;
+  // The second field, the program's name in parentheses, may hold anything; the time is the 22nd.
+  const size_t after_name = text.rfind(')');
+  if (after_name == std::string::npos) return 0;
+  std::istringstream fields(text.substr(after_name + 1));
+  std::string field;
+  for (int i = 3; i < 22; ++i) fields >> field;
+  uint64_t ticks = 0;
+  fields >> ticks;
+  return ticks;
+}
+
+std::string this_host() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  char name_space[64] = "";
+  const ssize_t length = readlink("/proc/self/ns/pid", name_space, sizeof name_space);
+  return boot + " " + std::string(name_space, length > 0 ? length : 0);
+}
+
+}  // namespace
+
+ProcessId this_process() {
+  const uint32_t pid = static_cast<uint32_t>(getpid());
+  return {this_host(), pid, start_time(pid)};
+}
+
+ProcessWatch::ProcessWatch()
+    : epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"), host_(this_host()) {}
+
+void ProcessWatch::add(uint32_t key, const ProcessId& process) {
+  if (process.host != host_ || process.start == 0) return;
+  const int opened = open_pidfd(process.pid);
+  if (opened < 0) {
+    if (errno == ESRCH) gone_.push_back(key);
+    return;
+  }
+  FileDescriptor pidfd(opened, "pidfd_open");
+  // Asked after the pidfd is open, so that the answer is of the process that it stands for.
+  if (start_time(process.pid) != process.start) {
+    gone_.push_back(key);
+    return;
+  }
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = key;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &event) != 0) return;
+  pidfds_.emplace(key, std::move(pidfd));
+}
+
+// Closed, a pidfd leaves the epoll set, except where a fork has copied it: hence the deletion.
+void ProcessWatch::remove(uint32_t key) {
+  const auto found = pidfds_.find(key);
+  if (found == pidfds_.end()) return;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second, nullptr);
+  pidfds_.erase(found);
+}
+
+std::vector<uint32_t> ProcessWatch::ended() {
+  std::vector<uint32_t> keys;
+  keys.swap(gone_);
+  epoll_event events[16];
+  for (;;) {
+    const int count = epoll_wait(epoll_, events, 16, 0);
+    if (count <= 0) return keys;
+    for (int i = 0; i < count; ++i) {
+      keys.push_back(events[i].data.u32);
+      remove(events[i].data.u32);
+    }
+  }
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,43 @@
+// Notices that a process of this host has ended, whoever started it and however it ended.
+//
+// A pidfd tells at once, also for a process that its parent has not yet waited for; a shared memory
+// transport alone would not tell at all.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "transport/file_descriptor.h"
+
+namespace omnihvd {
+
+struct ProcessId {
+  std::string host;  // the boot and the namespace in which `pid` has a meaning
+  uint32_t pid = 0;
+  uint64_t start = 0;  // tells a process from a later one with the same pid
+};
+
+ProcessId this_process();
+
+class ProcessWatch {
+ public:
+  ProcessWatch();
+
+  int fd() const { return epoll_; }  // readable while a watched process has ended
+
+  // Processes of other hosts are not watched; neither is any where the kernel has no pidfd (< 5.3).
+  void add(uint32_t key, const ProcessId& process);
+  void remove(uint32_t key);
+  // The keys of processes that have ended; they are watched no longer.
+  std::vector<uint32_t> ended();
+
+ private:
+  FileDescriptor epoll_;
+  std::string host_;
+  std::map<uint32_t, FileDescriptor> pidfds_;
+  std::vector<uint32_t> gone_;  // had ended before they were added
+};
+
+}  // namespace omnihvd

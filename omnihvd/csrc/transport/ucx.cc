@@ -1,0 +1,388 @@
+// UCX active messages as a Transport: one message is one active message, all of it payload.
+//
+// UCX calls back from within its own C frames, where nothing may be thrown, and sometimes from
+// within a send. So callbacks only note what happened; dispatch() tells the handler. The exception
+// is an incoming message, which the handler sees in UCX's own buffer, without a copy.
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "transport/process_watch.h"
+#include "transport/transport.h"
+#include "transport/ucx_address.h"
+#include "transport/ucx_inbox.h"
+#include "transport/ucx_worker.h"
+
+namespace omnihvd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr unsigned kMessageId = 0;
+constexpr milliseconds kFlushLimit{5000};    // of disconnect()
+constexpr milliseconds kCloseLimit{1000};    // of the destructor
+constexpr milliseconds kWatchInterval{100};  // while polling, between looks at the process watch
+// An ended process is reported when nothing has come for the first, or after the second at the
+// latest: what it sent before it ended may still be on its way.
+constexpr milliseconds kLastWords{50};
+constexpr milliseconds kLastWordsLimit{2000};
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "?";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport();
+  ~UcxTransport() override;
+
+  void set_handler(Handler* handler) override { inbox_.set_handler(handler_ = handler); }
+  std::string address() const override;
+  PeerId connect(const std::string& address) override;
+  void disconnect(PeerId peer) override;
+  void send(PeerId peer, const Slice* slices, size_t count, uint64_t cookie) override;
+  bool progress() override;
+  void wait(int timeout_ms) override;
+  void wake() override;
+  std::string describe() const override;
+
+ private:
+  struct Peer {
+    UcxTransport* owner;
+    PeerId id;
+    std::string name;
+    ucp_ep_h endpoint = nullptr;
+    enum { open, failed, closed } state = open;
+  };
+  struct Send {
+    Peer* peer;
+    uint64_t cookie;
+    std::vector<ucp_dt_iov_t> iov;  // UCX reads it until the send is over
+  };
+  struct Ended {
+    PeerId peer;
+    Clock::time_point noticed;
+  };
+
+  void fail(Peer& peer, const std::string& reason);
+  void finish(Send& send, ucs_status_t status);
+  void close_endpoint(Peer& peer, bool force);
+  bool dispatch();
+  void look_for_ended();
+  void report_ended(bool idle);
+  template <typename Done>
+  bool progress_until(Done done, milliseconds limit);
+
+  Handler* handler_ = nullptr;
+  UcxInbox inbox_;
+  ProcessWatch watch_;
+  FileDescriptor wake_;
+  FileDescriptor epoll_;  // the worker's events, wake_ and watch_
+
+  std::deque<Peer> peers_;
+  std::deque<Send> sends_;
+  std::vector<Send*> spare_sends_;
+  size_t closing_ = 0;  // endpoints
+
+  std::vector<Ended> ended_;
+  Clock::time_point next_look_{};
+
+  // For the handler.
+  std::deque<std::pair<PeerId, std::string>> failures_;
+  std::deque<uint64_t> sent_;
+
+  UcxWorker worker_;  // last, since it may call back until it is destroyed
+};
+
+void add_to_epoll(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw Error(std::string("epoll_ctl failed: ") + std::strerror(errno));
+  }
+}
+
+UcxTransport::UcxTransport()
+    : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
+      epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1") {
+  inbox_.attach(worker_, kMessageId);
+  add_to_epoll(epoll_, worker_.event_fd());
+  add_to_epoll(epoll_, wake_);
+  add_to_epoll(epoll_, watch_.fd());
+}
+
+UcxTransport::~UcxTransport() {
+  inbox_.close();
+  for (Peer& peer : peers_) {
+    if (peer.state == Peer::open) close_endpoint(peer, true);
+    peer.state = Peer::closed;
+  }
+  progress_until([this] { return closing_ == 0; }, kCloseLimit);
+}
+
+std::string UcxTransport::address() const {
+  return encode_address({this_process(), host_name(), worker_.address()});
+}
+
+PeerId UcxTransport::connect(const std::string& bytes) {
+  const UcxAddress address = decode_address(bytes);
+  const PeerId id = static_cast<PeerId>(peers_.size());
+  Peer& peer = peers_.emplace_back();
+  peer.owner = this;
+  peer.id = id;
+  peer.name = "process " + std::to_string(address.process.pid) + " on " + address.hostname;
+
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.worker.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
+    Peer& peer = *static_cast<Peer*>(arg);
+    peer.owner->fail(peer, ucs_status_string(status));
+  };
+  params.err_handler.arg = &peer;
+  const ucs_status_t status = ucp_ep_create(worker_, &params, &peer.endpoint);
+  if (status != UCS_OK) {
+    const std::string name = peer.name;
+    peers_.pop_back();
+    throw Error("cannot connect to " + name + ": " + ucs_status_string(status) +
+                "; this side has " + worker_.describe() +
+                " (UCX_TLS and UCX_NET_DEVICES, the same on all hosts, choose)");
+  }
+  watch_.add(id, address.process);
+  return id;
+}
+
+void UcxTransport::disconnect(PeerId id) {
+  Peer& peer = peers_.at(id);
+  if (peer.state != Peer::open) return;
+  peer.state = Peer::closed;
+  watch_.remove(id);
+
+  bool flushed = false;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = [](void* request, ucs_status_t, void* arg) {
+    *static_cast<bool*>(arg) = true;
+    ucp_request_free(request);
+  };
+  params.user_data = &flushed;
+  const ucs_status_ptr_t request = ucp_ep_flush_nbx(peer.endpoint, &params);
+  if (!UCS_PTR_IS_PTR(request)) flushed = true;
+  progress_until([&] { return flushed; }, kFlushLimit);
+  if (!flushed) log(LogLevel::warning, peer.name, " took no messages for 5 s: not waiting longer");
+  close_endpoint(peer, !flushed);
+  progress_until([&] { return closing_ == 0; }, kCloseLimit);
+}
+
+void UcxTransport::close_endpoint(Peer& peer, bool force) {
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  params.cb.send = [](void* request, ucs_status_t, void* arg) {
+    --static_cast<UcxTransport*>(arg)->closing_;
+    ucp_request_free(request);
+  };
+  params.user_data = this;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(peer.endpoint, &params);
+  if (UCS_PTR_IS_PTR(request)) ++closing_;
+  peer.endpoint = nullptr;
+}
+
+// Without the handler: messages that come meanwhile wait in the inbox.
+template <typename Done>
+bool UcxTransport::progress_until(Done done, milliseconds limit) {
+  const Clock::time_point end = Clock::now() + limit;
+  inbox_.hold(true);
+  while (!done() && Clock::now() < end) {
+    if (ucp_worker_progress(worker_) != 0) continue;
+    if (ucp_worker_arm(worker_) != UCS_OK) continue;
+    pollfd events{worker_.event_fd(), POLLIN, 0};
+    poll(&events, 1, 10);
+  }
+  inbox_.hold(false);
+  return done();
+}
+
+void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t cookie) {
+  Peer& peer = peers_.at(id);
+  if (peer.state != Peer::open) {
+    sent_.push_back(cookie);
+    return;
+  }
+  if (spare_sends_.empty()) spare_sends_.push_back(&sends_.emplace_back());
+  Send& send = *spare_sends_.back();
+  spare_sends_.pop_back();
+  send.peer = &peer;
+  send.cookie = cookie;
+  send.iov.clear();
+  for (size_t i = 0; i < count; ++i) {
+    if (slices[i].size > 0) {
+      send.iov.push_back({const_cast<void*>(slices[i].data), slices[i].size});
+    }
+  }
+
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
+  params.cb.send = [](void* request, ucs_status_t status, void* arg) {
+    Send& send = *static_cast<Send*>(arg);
+    send.peer->owner->finish(send, status);
+    ucp_request_free(request);
+  };
+  params.user_data = &send;
+  const void* data = nullptr;
+  size_t elements = 0;
+  if (send.iov.size() > 1) {
+    params.datatype = ucp_dt_make_iov();
+    data = send.iov.data();
+    elements = send.iov.size();
+  } else {
+    params.datatype = ucp_dt_make_contig(1);
+    if (!send.iov.empty()) {
+      data = send.iov[0].buffer;
+      elements = send.iov[0].length;
+    }
+  }
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(peer.endpoint, kMessageId, nullptr, 0, data, elements, &params);
+  if (!UCS_PTR_IS_PTR(request)) finish(send, UCS_PTR_STATUS(request));
+}
+
+void UcxTransport::finish(Send& send, ucs_status_t status) {
+  if (status != UCS_OK) fail(*send.peer, ucs_status_string(status));
+  sent_.push_back(send.cookie);
+  spare_sends_.push_back(&send);
+}
+
+void UcxTransport::fail(Peer& peer, const std::string& reason) {
+  if (peer.state != Peer::open) return;
+  peer.state = Peer::failed;
+  failures_.emplace_back(peer.id, peer.name + ": " + reason);
+}
+
+bool UcxTransport::progress() {
+  bool moved = ucp_worker_progress(worker_) != 0;
+  if (Clock::now() >= next_look_) look_for_ended();
+  if (!ended_.empty()) report_ended(!moved);
+  if (dispatch()) moved = true;
+  return moved;
+}
+
+void UcxTransport::look_for_ended() {
+  const Clock::time_point now = Clock::now();
+  for (const PeerId id : watch_.ended()) ended_.push_back({id, now});
+  next_look_ = now + kWatchInterval;
+}
+
+void UcxTransport::report_ended(bool idle) {
+  const Clock::time_point now = Clock::now();
+  const milliseconds grace = idle ? kLastWords : kLastWordsLimit;
+  for (size_t i = 0; i < ended_.size();) {
+    if (now - ended_[i].noticed < grace) {
+      ++i;
+      continue;
+    }
+    fail(peers_[ended_[i].peer], "the process has ended");
+    ended_.erase(ended_.begin() + i);
+  }
+}
+
+// Tells the handler what was noted before the call, in an order that it can rely on: messages, then
+// failures, then the sends that are over.
+bool UcxTransport::dispatch() {
+  bool any = inbox_.deliver();
+  for (size_t count = failures_.size(); count > 0; --count) {
+    const auto [id, reason] = std::move(failures_.front());
+    failures_.pop_front();
+    watch_.remove(id);
+    close_endpoint(peers_[id], true);  // which ends its sends
+    handler_->on_peer_failed(id, reason);
+    any = true;
+  }
+  for (size_t count = sent_.size(); count > 0; --count) {
+    const uint64_t cookie = sent_.front();
+    sent_.pop_front();
+    handler_->on_sent(cookie);
+    any = true;
+  }
+  return any;
+}
+
+void UcxTransport::wait(int timeout_ms) {
+  if (!failures_.empty() || !sent_.empty() || inbox_.ready()) return;
+  if (!ended_.empty()) {
+    const int limit = static_cast<int>(kLastWords.count());
+    timeout_ms = timeout_ms < 0 ? limit : std::min(timeout_ms, limit);
+  }
+  const ucs_status_t status = ucp_worker_arm(worker_);
+  if (status == UCS_ERR_BUSY) return;
+  check_ucx(status, "UCX cannot wait for events");
+  epoll_event events[3];
+  const int count = epoll_wait(epoll_, events, 3, timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd == wake_) {
+      uint64_t wakes;
+      [[maybe_unused]] const ssize_t n = read(wake_, &wakes, sizeof wakes);  // resets it
+    } else if (events[i].data.fd == watch_.fd()) {
+      look_for_ended();
+    }
+  }
+}
+
+void UcxTransport::wake() {
+  const uint64_t one = 1;
+  // Fails only when the counter is full: then it is awake anyhow.
+  [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
+}
+
+std::string UcxTransport::describe() const {
+  std::map<std::string, int> used;
+  for (const Peer& peer : peers_) {
+    if (peer.state != Peer::open) continue;
+    ucp_transport_entry_t entries[8];
+    ucp_ep_attr_t attributes{};
+    attributes.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
+    attributes.transports.entries = entries;
+    attributes.transports.num_entries = 8;
+    attributes.transports.entry_size = sizeof entries[0];
+    if (ucp_ep_query(peer.endpoint, &attributes) != UCS_OK) continue;
+    std::string names;
+    for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
+      const std::string name =
+          std::string(entries[i].transport_name) + "/" + entries[i].device_name;
+      if (names.find(name) == std::string::npos) names += (names.empty() ? "" : "+") + name;
+    }
+    ++used[names];
+  }
+  std::string text = worker_.describe();
+  for (const auto& [names, count] : used) {
+    text += "; " + std::to_string(count) + " connected over " + names;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ucx_transport() { return std::make_unique<UcxTransport>(); }
+
+}  // namespace omnihvd

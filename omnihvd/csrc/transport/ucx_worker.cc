@@ -1,0 +1,119 @@
+#include "transport/ucx_worker.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace omnihvd {
+namespace {
+
+struct Default {
+  const char* name;
+  const char* value;
+};
+
+// What differs from UCX's own defaults. A variable UCX_<name> in the environment goes before.
+constexpr Default kDefaults[] = {
+    // Without it UCX leaves shared memory out where endpoints must notice failures.
+    {"POSIX_ERROR_HANDLING", "y"},
+    {"SYSV_ERROR_HANDLING", "y"},
+    // A host that vanishes is noticed after about half a minute, busy or idle. (A process that ends
+    // is noticed at once: its kernel says so.)
+    {"TCP_KEEPIDLE", "10s"},
+    {"TCP_KEEPINTVL", "2s"},
+    {"TCP_USER_TIMEOUT", "30s"},
+    {"KEEPALIVE_INTERVAL", "2s"},
+};
+
+void set_defaults(ucp_config_t* config) {
+  for (const Default& setting : kDefaults) {
+    if (std::getenv((std::string("UCX_") + setting.name).c_str())) continue;
+    const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
+    if (status != UCS_OK) {  // an older UCX may not have it
+      log(LogLevel::info, "UCX has no setting ", setting.name, ": ", ucs_status_string(status));
+    }
+  }
+}
+
+// The transports and devices UCX found, from its own report: "# resource 1 : md 1 dev 0 flags --
+// tcp/eth0". There is no other interface to them.
+std::string devices(ucp_context_h context) {
+  char* text = nullptr;
+  size_t size = 0;
+  FILE* stream = open_memstream(&text, &size);
+  if (!stream) return "unknown";
+  ucp_context_print_info(context, stream);
+  std::fclose(stream);
+  std::istringstream lines(std::string(text, size));
+  std::free(text);
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" resource ") == std::string::npos) continue;
+    found += (found.empty() ? "" : ", ") + line.substr(line.rfind(' ') + 1);
+  }
+  return found.empty() ? "unknown" : found;
+}
+
+}  // namespace
+
+void check_ucx(ucs_status_t status, const char* what) {
+  if (status != UCS_OK) throw Error(std::string(what) + ": " + ucs_status_string(status));
+}
+
+UcxWorker::UcxWorker() {
+  ucp_config_t* config;
+  check_ucx(ucp_config_read(nullptr, nullptr, &config), "UCX's settings (UCX_*) cannot be read");
+  set_defaults(config);
+
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.name = "omnihvd";
+  const ucs_status_t status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  check_ucx(status,
+            "UCX found nothing to communicate over; UCX_TLS and UCX_NET_DEVICES say what it may "
+            "use, and `ucx_info -d` what there is");
+
+  try {
+    ucp_worker_params_t worker{};
+    worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
+    // Made by one thread and then used by another.
+    worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    worker.am_alignment = 8;
+    check_ucx(ucp_worker_create(context_, &worker, &worker_),
+              "UCX could not open its devices (see UCX_TLS and UCX_NET_DEVICES)");
+  } catch (...) {
+    ucp_cleanup(context_);
+    throw;
+  }
+}
+
+UcxWorker::~UcxWorker() {
+  ucp_worker_destroy(worker_);
+  ucp_cleanup(context_);
+}
+
+int UcxWorker::event_fd() const {
+  int fd;
+  check_ucx(ucp_worker_get_efd(worker_, &fd), "UCX gives no descriptor to wait on");
+  return fd;
+}
+
+std::string UcxWorker::address() const {
+  ucp_worker_attr_t attributes{};
+  attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS;
+  check_ucx(ucp_worker_query(worker_, &attributes), "UCX gives no address");
+  std::string bytes(reinterpret_cast<const char*>(attributes.address), attributes.address_length);
+  ucp_worker_release_address(worker_, attributes.address);
+  return bytes;
+}
+
+std::string UcxWorker::describe() const {
+  return std::string("UCX ") + ucp_get_version_string() + ": " + devices(context_);
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,30 @@
+// UCX's context and worker, with the settings that suit us.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <string>
+
+namespace omnihvd {
+
+class UcxWorker {
+ public:
+  UcxWorker();  // throws Error
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  operator ucp_worker_h() const { return worker_; }
+  int event_fd() const;
+  std::string address() const;
+  std::string describe() const;
+
+ private:
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+};
+
+// Throws Error: "<what>: <UCX's words for the status>".
+void check_ucx(ucs_status_t status, const char* what);
+
+}  // namespace omnihvd
