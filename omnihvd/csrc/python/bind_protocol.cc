@@ -3,6 +3,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
 #include "protocol/aggregator.h"
 #include "protocol/tensor.h"
 #include "protocol/wire.h"
@@ -16,20 +24,58 @@ void bind_block_ops(py::module_ m);
 
 namespace {
 
-std::string flatten(Message& message) {
-  message.finish();
-  std::string bytes;
-  for (const Slice& slice : message.slices())
-    bytes.append(static_cast<const char*>(slice.data), slice.size);
-  message.clear();
-  return bytes;
+DType dtype_of(const std::string& name) {
+  for (int i = 0; i < kDTypes; ++i)
+    if (name == name_of(DType(i))) return DType(i);
+  throw py::value_error("no such dtype: " + name);
 }
 
-MessageReader reader_of(const std::string& message) {
-  return {reinterpret_cast<const uint8_t*>(message.data()), message.size()};
-}
+// An outgoing message that is not sent yet: bytes() reads the memory it refers to anew each time,
+// so that a test sees it when that changes too early.
+class PyMessage {
+ public:
+  void add(const Frame& frame) {
+    message_.add(frame);
+    frames_.emplace_back(frame.slot, frame.round);
+  }
+  Message& message() { return message_; }
+  const std::vector<std::pair<uint32_t, uint32_t>>& frames() const { return frames_; }
 
-// One worker with the tensor that it sums, over all streams' slots.
+  py::bytes bytes() {
+    message_.finish();
+    std::string bytes;
+    for (const Slice& slice : message_.slices())
+      bytes.append(static_cast<const char*>(slice.data), slice.size);
+    return bytes;
+  }
+
+ private:
+  Message message_;
+  std::vector<std::pair<uint32_t, uint32_t>> frames_;  // slot, round
+};
+
+// A received message in memory of exactly its size, so that a sanitizer sees reads beyond it.
+class Received {
+ public:
+  explicit Received(const py::bytes& message) {
+    const std::string_view view = message;
+    bytes_.reset(new uint8_t[view.size()]);
+    std::copy(view.begin(), view.end(), bytes_.get());
+    size_ = view.size();
+  }
+  MessageReader reader() const { return {bytes_.get(), size_}; }
+  MessageReader reader(Kind kind) const {
+    MessageReader reader(bytes_.get(), size_);
+    if (reader.header().kind != kind) throw Error("a message of another kind");
+    return reader;
+  }
+
+ private:
+  std::unique_ptr<uint8_t[]> bytes_;
+  size_t size_;
+};
+
+// One worker with the tensor that it sums, over all slots.
 class PyWorker {
  public:
   PyWorker(const Shape& shape, uint32_t rank, py::array in, py::array out, uint32_t scan_ahead)
@@ -38,21 +84,42 @@ class PyWorker {
         rank_(rank),
         layout_(shape),
         tensor_(layout_, in_.data(), out_.mutable_data()),
-        worker_(layout_, tensor_, scan_ahead, 0, 1) {}
-
-  std::optional<std::pair<uint32_t, py::bytes>> start() {
-    uint32_t aggregator;
-    if (!worker_.start(&aggregator, &frame_)) return std::nullopt;
-    return std::make_pair(aggregator, encode(&layout_.shape()));
+        worker_(layout_, tensor_, scan_ahead, 0, 1) {
+    const py::ssize_t bytes = py::ssize_t(shape.count * size_of(shape.dtype));
+    if (in.nbytes() != bytes || out.nbytes() != bytes || !(in.flags() & py::array::c_style) ||
+        !(out.flags() & py::array::c_style))
+      throw py::value_error("the arrays do not have the tensor's shape");
   }
 
-  std::vector<py::bytes> on_message(const std::string& message) {
-    MessageReader reader = reader_of(message);
-    std::vector<py::bytes> replies;
+  // The first contributions of the next `slots` slots, fused as far as they go to one aggregator.
+  std::vector<std::pair<uint32_t, PyMessage>> start(size_t slots) {
+    std::vector<std::pair<uint32_t, PyMessage>> messages;
+    uint32_t aggregator;
+    while (slots-- > 0 && worker_.start(&aggregator, &frame_)) {
+      size_t i = 0;
+      while (i < messages.size() && (messages[i].first != aggregator ||
+                                     messages[i].second.message().size() >= Message::kFull))
+        ++i;
+      if (i == messages.size()) {
+        messages.emplace_back(aggregator, PyMessage());
+        messages[i].second.message().begin(header(), &layout_.shape());
+      }
+      messages[i].second.add(frame_);
+    }
+    return messages;
+  }
+
+  std::optional<PyMessage> on_message(const py::bytes& bytes) {
+    const Received received(bytes);
+    MessageReader reader = received.reader(Kind::result);
+    PyMessage replies;
     Frame result;
     while (reader.next(layout_, reader.header().from, &result))
-      if (worker_.on_result(reader.header().from, result, &frame_))
-        replies.push_back(encode(nullptr));
+      if (worker_.on_result(reader.header().from, result, &frame_)) {
+        if (replies.message().empty()) replies.message().begin(header(), nullptr);
+        replies.add(frame_);
+      }
+    if (replies.message().empty()) return std::nullopt;
     return replies;
   }
 
@@ -61,13 +128,11 @@ class PyWorker {
   uint64_t result_blocks() const { return worker_.result_blocks(); }
 
  private:
-  py::bytes encode(const Shape* shape) {
+  Header header() const {
     Header header;
     header.kind = Kind::contribution;
     header.from = rank_;
-    message_.begin(header, shape);
-    message_.add(frame_);
-    return flatten(message_);
+    return header;
   }
 
   py::array in_, out_;
@@ -76,29 +141,26 @@ class PyWorker {
   HostTensor tensor_;
   Worker worker_;
   Frame frame_;
-  Message message_;
 };
 
-// One aggregator. Results are kept until the test says that they are sent.
 class PyAggregator : Aggregator::Sink {
  public:
   PyAggregator(const Shape& shape, uint32_t index, uint32_t workers, bool ordered)
       : index_(index), layout_(shape), aggregator_(layout_, index, workers, 0, 1, ordered) {}
 
-  using Results = std::vector<std::tuple<uint32_t, uint32_t, py::bytes>>;  // slot, round, message
-
-  Results on_message(const std::string& message) {
-    MessageReader reader = reader_of(message);
+  std::optional<PyMessage> on_message(const py::bytes& bytes) {
+    const Received received(bytes);
+    MessageReader reader = received.reader(Kind::contribution);
     if (reader.has_shape() && reader.shape() != layout_.shape()) throw Error("shapes differ");
     Frame frame;
     while (reader.next(layout_, index_, &frame))
       aggregator_.on_contribution(reader.header().from, frame, *this);
-    return std::exchange(results_, {});
+    return results();
   }
 
-  Results released(uint32_t slot, uint32_t round) {
+  std::optional<PyMessage> released(uint32_t slot, uint32_t round) {
     aggregator_.released(slot, round, *this);
-    return std::exchange(results_, {});
+    return results();
   }
 
   bool done() const { return aggregator_.done(); }
@@ -107,31 +169,95 @@ class PyAggregator : Aggregator::Sink {
 
  private:
   void result(const Frame& frame) override {
-    Header header;
-    header.kind = Kind::result;
-    header.from = index_;
-    message_.begin(header, nullptr);
-    message_.add(frame);
-    results_.emplace_back(frame.slot, frame.round, flatten(message_));
+    if (results_.message().empty()) {
+      Header header;
+      header.kind = Kind::result;
+      header.from = index_;
+      results_.message().begin(header, nullptr);
+    }
+    results_.add(frame);
+  }
+
+  std::optional<PyMessage> results() {
+    if (results_.message().empty()) return std::nullopt;
+    return std::exchange(results_, PyMessage());
   }
 
   uint32_t index_;
   Layout layout_;
   Aggregator aggregator_;
-  Message message_;
-  Results results_;
+  PyMessage results_;
 };
 
-DType dtype_of(const std::string& name) {
-  for (int i = 0; i < kDTypes; ++i)
-    if (name == name_of(DType(i))) return DType(i);
-  throw py::value_error("no such dtype: " + name);
+// A frame that owns its blocks: (position, bytes, packed).
+struct PyFrame {
+  uint32_t slot, round;
+  uint64_t bound;
+  std::vector<std::tuple<uint64_t, py::bytes, bool>> blocks;
+  std::vector<uint64_t> ahead;
+};
+
+py::bytes encode(const std::vector<PyFrame>& frames, const std::optional<Shape>& shape, int kind,
+                 uint16_t stream, uint32_t from, uint64_t group, uint64_t token, uint64_t sequence,
+                 const std::string& text) {
+  Header header;
+  header.kind = Kind(kind);
+  header.stream = stream;
+  header.from = from;
+  header.group = group;
+  header.token = token;
+  header.sequence = sequence;
+  PyMessage message;
+  message.message().begin(header, shape ? &*shape : nullptr);
+  for (const PyFrame& from_python : frames) {
+    Frame frame;
+    frame.clear(from_python.slot, from_python.round);
+    frame.bound = from_python.bound;
+    for (const auto& [position, bytes, packed] : from_python.blocks) {
+      const std::string_view data = bytes;
+      frame.blocks.push_back(
+          {position, reinterpret_cast<const uint8_t*>(data.data()), uint32_t(data.size()), packed});
+    }
+    frame.ahead = from_python.ahead;
+    message.add(frame);
+  }
+  if (!text.empty()) message.message().add_text(text);
+  return message.bytes();
 }
 
-}  // namespace
+// The header as a dict, with the frames of a contribution or result, or the text of an abort.
+py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator) {
+  const Received received(bytes);
+  MessageReader reader = received.reader();
+  const Header& header = reader.header();
+  py::dict fields;
+  fields["kind"] = int(header.kind);
+  fields["stream"] = header.stream;
+  fields["from"] = header.from;
+  fields["group"] = header.group;
+  fields["token"] = header.token;
+  fields["sequence"] = header.sequence;
+  if (reader.has_shape()) fields["shape"] = reader.shape();
+  if (header.kind == Kind::abort) {
+    fields["text"] = py::bytes(reader.text());
+    return fields;
+  }
+  const Layout layout(shape);
+  std::vector<PyFrame> frames;
+  Frame frame;
+  while (reader.next(layout, aggregator, &frame)) {
+    PyFrame& copy = frames.emplace_back(PyFrame{frame.slot, frame.round, frame.bound, {}, {}});
+    for (const BlockRef& block : frame.blocks)
+      copy.blocks.emplace_back(block.position,
+                               py::bytes(reinterpret_cast<const char*>(block.data), block.bytes),
+                               block.packed);
+    copy.ahead = frame.ahead;
+  }
+  fields["frames"] = frames;
+  return fields;
+}
 
-void bind_protocol(py::module_ m) {
-  bind_block_ops(m);
+void bind_shape(py::module_& m) {
   py::class_<Shape>(m, "Shape")
       .def(py::init([](uint64_t count, const std::string& dtype, uint32_t block_size,
                        uint32_t aggregators, uint32_t slots, uint32_t window, uint32_t stripe) {
@@ -157,24 +283,64 @@ void bind_protocol(py::module_ m) {
           },
           py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("block_size"),
           py::arg("aggregators"), py::arg("max_slots"), py::arg("message_bytes"))
+      .def("__eq__", [](const Shape& a, const Shape& b) { return a == b; })
       .def_readonly("count", &Shape::count)
+      .def_property_readonly("dtype", [](const Shape& s) { return name_of(s.dtype); })
       .def_readonly("block_size", &Shape::block_size)
       .def_readonly("aggregators", &Shape::aggregators)
       .def_readonly("slots", &Shape::slots)
       .def_readonly("window", &Shape::window)
       .def_readonly("stripe", &Shape::stripe)
       .def_property_readonly("blocks", &Shape::blocks)
+      .def_property_readonly("block_bytes", &Shape::block_bytes)
       .def("positions", [](const Shape& s, uint32_t slot) { return Layout(s).positions(slot); })
-      .def("block_at", [](const Shape& s, uint32_t aggregator, uint32_t slot,
-                          uint64_t position) { return Layout(s).block_at(aggregator, slot, position); })
+      .def("block_at",
+           [](const Shape& s, uint32_t aggregator, uint32_t slot, uint64_t position) {
+             return Layout(s).block_at(aggregator, slot, position);
+           })
+      .def("elements_of", [](const Shape& s, uint64_t b) { return Layout(s).elements_of(b); })
       .def("place_of", [](const Shape& s, uint64_t block) {
         const Layout::Place place = Layout(s).place_of(block);
         return std::make_tuple(place.aggregator, place.slot, place.position);
       });
+}
+
+void bind_wire(py::module_& m) {
+  m.attr("END") = kEnd;
+  m.attr("FULL") = Message::kFull;
+  py::class_<PyFrame>(m, "Frame")
+      .def(py::init([](uint32_t slot, uint32_t round, uint64_t bound,
+                       const decltype(PyFrame::blocks)& blocks,
+                       const decltype(PyFrame::ahead)& ahead) {
+             return PyFrame{slot, round, bound, blocks, ahead};
+           }),
+           py::arg("slot") = 0, py::arg("round") = 0, py::arg("bound") = kEnd,
+           py::arg("blocks") = decltype(PyFrame::blocks){},
+           py::arg("ahead") = decltype(PyFrame::ahead){})
+      .def_readwrite("slot", &PyFrame::slot)
+      .def_readwrite("round", &PyFrame::round)
+      .def_readwrite("bound", &PyFrame::bound)
+      .def_readwrite("blocks", &PyFrame::blocks)
+      .def_readwrite("ahead", &PyFrame::ahead);
+  m.def("encode", &encode, py::arg("frames"), py::kw_only(), py::arg("shape") = py::none(),
+        py::arg("kind") = int(Kind::contribution), py::arg("stream") = 0, py::arg("sender") = 0,
+        py::arg("group") = 0, py::arg("token") = 0, py::arg("sequence") = 0, py::arg("text") = "");
+  m.def("decode", &decode, py::arg("message"), py::arg("shape"), py::arg("aggregator") = 0);
+}
+
+}  // namespace
+
+void bind_protocol(py::module_ m) {
+  bind_block_ops(m);
+  bind_shape(m);
+  bind_wire(m);
+  py::class_<PyMessage>(m, "Message")
+      .def("bytes", &PyMessage::bytes)
+      .def_property_readonly("frames", &PyMessage::frames);
   py::class_<PyWorker>(m, "Worker")
       .def(py::init<const Shape&, uint32_t, py::array, py::array, uint32_t>(), py::arg("shape"),
            py::arg("rank"), py::arg("input"), py::arg("output"), py::arg("scan_ahead") = 2048)
-      .def("start", &PyWorker::start)
+      .def("start", &PyWorker::start, py::arg("slots") = SIZE_MAX)
       .def("on_message", &PyWorker::on_message)
       .def_property_readonly("done", &PyWorker::done)
       .def_property_readonly("nonzero_blocks", &PyWorker::nonzero_blocks)
