@@ -57,7 +57,6 @@ void Message::own(const void* data, size_t size) {
 void Message::refer(const uint8_t* data, size_t size) {
   pieces_.push_back({data, 0, size});
   size_ += size;
-  refers_ = true;
 }
 
 void Message::varint(uint64_t value) {
@@ -91,7 +90,7 @@ void Message::begin(const Header& header, const Shape* shape) {
   own(&s, sizeof s);
 }
 
-void Message::add(const Frame& frame) {
+bool Message::add(const Frame& frame) {
   size_t payload = 0;
   for (const BlockRef& block : frame.blocks) payload += block.bytes;
   varint(frame.slot);
@@ -111,7 +110,8 @@ void Message::add(const Frame& frame) {
     last = position;
   }
   ++frames_;
-  if (frame.blocks.empty()) return;
+  if (frame.blocks.empty()) return false;
+  bool refers = false;
   std::vector<uint8_t> packed(bitmap_bytes(frame.blocks.size()));
   for (size_t i = 0; i < frame.blocks.size(); ++i)
     packed[i / 8] |= uint8_t(frame.blocks[i].packed) << (i % 8);
@@ -128,9 +128,12 @@ void Message::add(const Frame& frame) {
       bytes += frame.blocks[i].bytes;
     if (is_packed || bytes < kReferAtLeast)
       own(run, bytes);
-    else
+    else {
       refer(run, bytes);
+      refers = true;
+    }
   }
+  return refers;
 }
 
 void Message::add_text(const std::string& text) {
@@ -156,7 +159,6 @@ void Message::clear() {
   size_ = 0;
   frames_ = 0;
   has_shape_ = false;
-  refers_ = false;
 }
 
 MessageReader::MessageReader(const uint8_t* data, size_t size) : data_(data), size_(size) {

@@ -46,13 +46,14 @@ class Message {
   static constexpr size_t kFull = 65536;
 
   void begin(const Header& header, const Shape* shape);
-  void add(const Frame& frame);
+  // True when the message now refers to memory of the frame's plain blocks, which must then live
+  // until the message is sent; packed blocks are copied.
+  bool add(const Frame& frame);
   void add_text(const std::string& text);  // abort
   void finish();                           // writes the number of frames into the header
 
   bool empty() const { return own_.empty(); }
   bool has_shape() const { return has_shape_; }
-  bool refers() const { return refers_; }  // to memory of others
   size_t size() const { return size_; }
   uint32_t frames() const { return frames_; }
   // Valid until the message changes.
@@ -74,7 +75,6 @@ class Message {
   size_t size_ = 0;
   uint32_t frames_ = 0;
   bool has_shape_ = false;
-  bool refers_ = false;
 };
 
 // Reads a received message, front to back. `data` must outlive it and the frames it gives.

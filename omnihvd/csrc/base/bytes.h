@@ -1,0 +1,57 @@
+// Packs and unpacks what processes tell each other while a group is made. Little endian.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+
+namespace omnihvd {
+
+class BytesWriter {
+ public:
+  void u64(uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void text(const std::string& value) {
+    u64(value.size());
+    bytes_ += value;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// Throws Error when the bytes end early.
+class BytesReader {
+ public:
+  explicit BytesReader(const std::string& bytes) : bytes_(bytes) {}
+  uint64_t u64() {
+    uint64_t value;
+    need(sizeof value);
+    std::memcpy(&value, bytes_.data() + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  // A number of things that follow, of at least one byte each.
+  uint64_t count() {
+    const uint64_t n = u64();
+    need(n);
+    return n;
+  }
+  std::string text() {
+    const uint64_t size = count();
+    at_ += size;
+    return bytes_.substr(at_ - size, size);
+  }
+  bool at_end() const { return at_ == bytes_.size(); }
+
+ private:
+  void need(uint64_t size) const {
+    if (size > bytes_.size() - at_) throw Error("malformed description of a group: it ends early");
+  }
+  const std::string& bytes_;
+  size_t at_ = 0;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,165 @@
+// The session as Python sees it: settings, statistics, dedicated aggregators; and engines with any
+// exchange and transport, for tests.
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "session/aggregator_host.h"
+#include "session/session.h"
+
+namespace py = pybind11;
+
+namespace omnihvd {
+namespace {
+
+// An exchange over a Python function: allgather(bytes) -> list of bytes.
+class PyExchange : public Exchange {
+ public:
+  PyExchange(int rank, int size, py::function allgather)
+      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::vector<std::string> allgather(const std::string& mine) override {
+    py::gil_scoped_acquire gil;
+    std::vector<std::string> all;
+    for (py::handle item : allgather_(py::bytes(mine))) all.push_back(item.cast<py::bytes>());
+    return all;
+  }
+
+ private:
+  int rank_, size_;
+  py::function allgather_;
+};
+
+DType dtype_of(const py::array& array, const std::string& name) {
+  const std::string wanted = name.empty() ? std::string(py::str(array.dtype())) : name;
+  for (int i = 0; i < kDTypes; ++i)
+    if (wanted == name_of(DType(i)) && size_t(array.itemsize()) == size_of(DType(i)))
+      return DType(i);
+  throw py::type_error("no sum of dtype " + wanted);
+}
+
+void allreduce(Group& group, py::array in, py::array out, const std::string& dtype) {
+  if (!(in.flags() & py::array::c_style) || !(out.flags() & py::array::c_style) ||
+      in.nbytes() != out.nbytes())
+    throw py::value_error("arrays must be contiguous and of equal size");
+  const DType type = dtype_of(in, dtype);
+  void* target = out.mutable_data();
+  const void* source = in.data();
+  const uint64_t count = uint64_t(in.size());
+  py::gil_scoped_release release;
+  group.allreduce(source, target, count, type);
+}
+
+Engine::TransportFactory transport(const std::string& name) {
+  if (name == "ucx") return make_ucx_transport;
+  if (name == "memory") return make_memory_transport;
+  throw py::value_error("no such transport: " + name);
+}
+
+py::dict stats_dict() {
+  const Stats& s = stats();
+  py::dict d;
+  d["calls"] = s.calls.load();
+  d["failures"] = s.failures.load();
+  d["bytes_in"] = s.bytes_in.load();
+  d["bytes_sent"] = s.bytes_sent.load();
+  d["bytes_received"] = s.bytes_received.load();
+  d["messages_sent"] = s.messages_sent.load();
+  d["messages_refused"] = s.messages_refused.load();
+  d["blocks"] = s.blocks.load();
+  d["nonzero_blocks"] = s.nonzero_blocks.load();
+  d["result_blocks"] = s.result_blocks.load();
+  d["seconds"] = double(s.nanoseconds.load()) / 1e9;
+  py::dict passed;
+  for (const auto& [reason, pass] : passes()) {
+    py::dict entry;
+    entry["calls"] = pass.calls;
+    entry["bytes"] = pass.bytes;
+    passed[py::str(reason)] = entry;
+  }
+  d["passed"] = passed;
+  return d;
+}
+
+}  // namespace
+
+void bind_session(py::module_ m) {
+  py::class_<Settings>(m, "Settings")
+      .def(py::init<>())
+      .def_readwrite("enable", &Settings::enable)
+      .def_readwrite("min_bytes", &Settings::min_bytes)
+      .def_readwrite("block_size", &Settings::block_size)
+      .def_readwrite("message_bytes", &Settings::message_bytes)
+      .def_readwrite("slots", &Settings::slots)
+      .def_readwrite("streams", &Settings::streams)
+      .def_readwrite("scan_ahead", &Settings::scan_ahead)
+      .def_readwrite("spin_us", &Settings::spin_us)
+      .def_readwrite("deterministic", &Settings::deterministic)
+      .def_readwrite("host_id", &Settings::host_id)
+      .def_readwrite("aggregators", &Settings::aggregators)
+      .def_readwrite("secret", &Settings::secret)
+      .def_readwrite("timeout_s", &Settings::timeout_s)
+      .def_readwrite("stall_warning_s", &Settings::stall_warning_s);
+  m.def("settings_from_environment", &settings_from_environment);
+  m.def("setting_docs", [] {
+    std::vector<std::tuple<std::string, std::string, std::string, std::string>> docs;
+    for (const SettingDoc& d : setting_docs())
+      docs.emplace_back(d.name, d.default_value, d.allowed, d.help);
+    return docs;
+  });
+  m.def("stats", &stats_dict);
+  m.def("set_log_level", [](const std::string& name) {
+    constexpr const char* names[] = {"debug", "info", "warning", "error", "off"};
+    for (int i = 0; i < 5; ++i)
+      if (name == names[i]) return set_log_level(LogLevel(i));
+    throw py::value_error("no such log level: " + name);
+  });
+  m.def("set_log_rank", &set_log_rank);
+  m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
+    return py::bytes(to_string(hmac_sha256(key, data)));
+  });
+
+  py::class_<Group, std::shared_ptr<Group>>(m, "Group")
+      .def_property_readonly("rank", &Group::rank)
+      .def_property_readonly("size", &Group::size)
+      .def("allreduce", &allreduce, py::arg("input"), py::arg("output"), py::arg("dtype") = "");
+  py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
+      .def(py::init([](const Settings& settings, const std::string& name) {
+             return Engine::create(settings, transport(name));
+           }),
+           py::arg("settings"), py::arg("transport") = "ucx")
+      .def(
+          "join",
+          [](Engine& engine, int rank, int size, py::function allgather) {
+            PyExchange exchange(rank, size, std::move(allgather));
+            py::gil_scoped_release release;
+            return engine.join(exchange);
+          },
+          py::arg("rank"), py::arg("size"), py::arg("allgather"))
+      .def("describe_transport", &Engine::describe_transport);
+  py::class_<AggregatorHost>(m, "AggregatorHost")
+      .def(py::init([](const Settings& settings, const std::string& name) {
+             return AggregatorHost::create(settings, transport(name));
+           }),
+           py::arg("settings"), py::arg("transport") = "ucx",
+           py::call_guard<py::gil_scoped_release>())
+      .def("addresses",
+           [](const AggregatorHost& host) {
+             std::vector<py::bytes> all;
+             for (const std::string& address : host.addresses()) all.emplace_back(address);
+             return all;
+           })
+      .def(
+          "admit",
+          [](AggregatorHost& host, const std::string& description, const std::string& secret) {
+            py::gil_scoped_release release;
+            host.admit(description, secret);
+          },
+          py::arg("description"), py::arg("secret"));
+}
+
+}  // namespace omnihvd

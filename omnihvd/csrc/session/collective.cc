@@ -1,0 +1,33 @@
+#include "session/collective.h"
+
+namespace omnihvd {
+
+Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t streams,
+                       MakeTensor make, Group::Done done)
+    : sequence(sequence_number),
+      layout(shape),
+      begun(Clock::now()),
+      make_tensor(std::move(make)),
+      streams_left_(streams),
+      done_(std::move(done)) {
+  stats().calls += 1;
+  stats().bytes_in += shape.count * size_of(shape.dtype);
+  stats().blocks += shape.blocks();
+}
+
+void Collective::stream_done(const std::string* failure, uint64_t nonzero_blocks,
+                             uint64_t result_blocks) {
+  stats().nonzero_blocks += nonzero_blocks;
+  stats().result_blocks += result_blocks;
+  {
+    std::lock_guard lock(mutex_);
+    if (failure && !failure_) failure_ = std::make_unique<std::string>(*failure);
+    if (--streams_left_ > 0) return;
+  }
+  if (failure_) stats().failures += 1;
+  stats().nanoseconds += uint64_t(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
+  done_(failure_.get());
+}
+
+}  // namespace omnihvd

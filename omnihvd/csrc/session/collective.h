@@ -1,0 +1,42 @@
+// One allreduce of this process, shared by the streams that carry it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "protocol/layout.h"
+#include "protocol/tensor.h"
+#include "session/session.h"
+
+namespace omnihvd {
+
+using Clock = std::chrono::steady_clock;
+
+class Collective {
+ public:
+  using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
+
+  Collective(uint64_t sequence, const Shape& shape, uint32_t streams, MakeTensor make_tensor,
+             Group::Done done);
+
+  const uint64_t sequence;
+  const Layout layout;
+  const Clock::time_point begun;
+  const MakeTensor make_tensor;  // each stream makes its own, over the same memory
+
+  // Each stream calls this once, on its engine thread; the last one reports to the caller.
+  void stream_done(const std::string* failure, uint64_t nonzero_blocks, uint64_t result_blocks);
+
+ private:
+  std::mutex mutex_;
+  uint32_t streams_left_;
+  std::unique_ptr<std::string> failure_;  // the first one
+  Group::Done done_;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,215 @@
+// Engine, Group and AggregatorHost: the engine threads of a process, and what is dealt to them.
+#include <unistd.h>
+
+#include <climits>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "session/aggregator_host.h"
+#include "session/join.h"
+#include "session/stream.h"
+
+namespace omnihvd {
+namespace {
+
+std::string host_name(const Settings& settings) {
+  if (!settings.host_id.empty()) return settings.host_id;
+  char name[HOST_NAME_MAX + 1] = "unknown";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// The engine threads of a process.
+class Threads {
+ public:
+  Threads(const Settings& settings, const Engine::TransportFactory& factory) {
+    for (uint32_t i = 0; i < settings.streams; ++i)
+      streams_.push_back(std::make_unique<Stream>(factory(), settings.spin_us));
+  }
+  Stream& of(uint32_t stream) { return *streams_[stream % streams_.size()]; }
+  std::vector<std::string> addresses() const {
+    std::vector<std::string> all;
+    for (const auto& stream : streams_) all.push_back(stream->address());
+    return all;
+  }
+  const std::string& description() const { return streams_[0]->description(); }
+
+  // Makes this process's parts of a group. Throws Error, and leaves nothing behind then.
+  std::vector<std::shared_ptr<GroupStream>> add(std::shared_ptr<const GroupInfo> info,
+                                                uint32_t self, GroupStream::Failed failed) {
+    std::vector<std::shared_ptr<GroupStream>> parts(info->settings.streams);
+    try {
+      for (uint32_t i = 0; i < parts.size(); ++i) {
+        Stream& stream = of(i);
+        stream.run([&] {
+          parts[i] = std::make_shared<GroupStream>(info, self, i, stream.transport(), failed);
+          stream.add(parts[i]);
+        });
+      }
+    } catch (...) {
+      remove(parts);
+      throw;
+    }
+    return parts;
+  }
+
+  void remove(const std::vector<std::shared_ptr<GroupStream>>& parts) {
+    for (uint32_t i = 0; i < parts.size(); ++i)
+      if (parts[i]) of(i).post([&stream = of(i), part = parts[i]] { stream.remove(part); });
+  }
+
+ private:
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+class GroupImpl : public Group {
+ public:
+  GroupImpl(std::shared_ptr<Threads> threads, std::shared_ptr<const GroupInfo> info, int rank)
+      : threads_(std::move(threads)), info_(std::move(info)), rank_(rank) {
+    parts_ = threads_->add(info_, uint32_t(rank), [](const std::string& reason) {
+      log(LogLevel::debug, "a group has failed: ", reason);
+    });
+  }
+  ~GroupImpl() override { threads_->remove(parts_); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return int(info_->workers); }
+  const Settings& settings() const override { return info_->settings; }
+
+  void allreduce(const void* in, void* out, uint64_t count, DType dtype) override {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::unique_ptr<std::string> failure;
+    allreduce_async(in, out, count, dtype, [&](const std::string* why) {
+      std::lock_guard lock(mutex);
+      if (why) failure = std::make_unique<std::string>(*why);
+      done = true;
+      changed.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done; });
+    if (failure) throw Error(*failure);
+  }
+
+  void allreduce_async(const void* in, void* out, uint64_t count, DType dtype,
+                       Done done) override {
+    reduce(count, dtype,
+           [in, out](const Layout& layout) {
+             return std::make_unique<HostTensor>(layout, in, out);
+           },
+           std::move(done));
+  }
+
+ private:
+  void reduce(uint64_t count, DType dtype, Collective::MakeTensor make, Done done) {
+    const Settings& s = info_->settings;
+    const Shape shape = Shape::fit(count, dtype, s.block_size, info_->aggregators(),
+                                   s.slots * s.streams, s.message_bytes);
+    // The order of calls is the order of sequence numbers, on every stream.
+    std::lock_guard lock(order_);
+    auto collective = std::make_shared<Collective>(++sequence_, shape, s.streams, std::move(make),
+                                                   std::move(done));
+    for (uint32_t i = 0; i < parts_.size(); ++i)
+      threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
+  }
+
+  const std::shared_ptr<Threads> threads_;
+  const std::shared_ptr<const GroupInfo> info_;
+  const int rank_;
+  std::vector<std::shared_ptr<GroupStream>> parts_;
+  std::mutex order_;
+  uint64_t sequence_ = 0;
+};
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(const Settings& settings, const TransportFactory& factory)
+      : settings_(settings), threads_(std::make_shared<Threads>(settings, factory)) {}
+
+  std::shared_ptr<Group> join(Exchange& exchange) override {
+    const Node self{host_name(settings_), threads_->addresses()};
+    const auto info = agree_on_group(exchange, self, settings_);
+    std::shared_ptr<Group> group;
+    std::string failure;
+    try {
+      group = std::make_shared<GroupImpl>(threads_, info, exchange.rank());
+    } catch (const std::exception& why) {
+      failure = why.what();
+    }
+    // Nobody sends before everybody listens.
+    meet(exchange, self, failure);
+    log(LogLevel::info, "joined a group of ", info->workers, " ranks and ", info->aggregators(),
+        info->dedicated() ? " dedicated" : " colocated", " aggregators");
+    return group;
+  }
+
+  std::string describe_transport() const override { return threads_->description(); }
+
+ private:
+  const Settings settings_;
+  const std::shared_ptr<Threads> threads_;  // groups share it, and may outlive the engine
+};
+
+class AggregatorHostImpl : public AggregatorHost {
+ public:
+  AggregatorHostImpl(const Settings& settings, const Engine::TransportFactory& factory)
+      : threads_(settings, factory) {}
+
+  std::vector<std::string> addresses() const override { return threads_.addresses(); }
+
+  void admit(const std::string& description, const std::string& secret) override {
+    BytesReader in(description);
+    const uint64_t self = in.u64();
+    auto info = std::make_shared<GroupInfo>(GroupInfo::unpack(description.substr(8)));
+    if (self < info->workers || self >= info->nodes.size())
+      throw Error("malformed description of a group: no such aggregator");
+    info->key = group_key(secret, info->id);
+    threads_.add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
+      log(LogLevel::warning, "a group of ", workers, " workers has failed: ", reason);
+    });
+    log(LogLevel::info, "sums for a group of ", info->workers, " workers");
+  }
+
+ private:
+  Threads threads_;
+};
+
+std::mutex process_mutex;
+std::shared_ptr<Engine>& process_slot() {
+  // Never destroyed: its threads must not outlive what they use, at exit either.
+  static auto* slot = new std::shared_ptr<Engine>;
+  return *slot;
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> Engine::create(const Settings& settings, TransportFactory factory) {
+  return std::make_shared<EngineImpl>(settings, factory);
+}
+
+std::unique_ptr<AggregatorHost> AggregatorHost::create(const Settings& settings,
+                                                       Engine::TransportFactory factory) {
+  return std::make_unique<AggregatorHostImpl>(settings, factory);
+}
+
+std::shared_ptr<Engine> process_engine() {
+  std::lock_guard lock(process_mutex);
+  if (!process_slot()) {
+    const Settings settings = settings_from_environment();
+    set_log_level(settings.log);
+    process_slot() = Engine::create(settings, make_ucx_transport);
+  }
+  return process_slot();
+}
+
+void stop_process_engine() {
+  std::lock_guard lock(process_mutex);
+  process_slot().reset();
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,51 @@
+// Who is in a group, and how each proves it. Immutable once the group is made; shared by threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "session/settings.h"
+
+namespace omnihvd {
+
+// A process of the group. The nodes of a group are numbered: its workers by rank, then its dedicated
+// aggregators.
+struct Node {
+  std::string host;                    // for messages to people: host name, or host:port
+  std::vector<std::string> addresses;  // of its transports, one for each engine thread
+};
+
+struct GroupInfo {
+  uint64_t id = 0;
+  std::string key;  // known to the members only
+  uint32_t workers = 0;
+  std::vector<Node> nodes;
+  Settings settings;  // rank 0's
+
+  bool dedicated() const { return nodes.size() > workers; }
+  uint32_t aggregators() const { return uint32_t(dedicated() ? nodes.size() - workers : workers); }
+  uint32_t aggregator_node(uint32_t index) const { return dedicated() ? workers + index : index; }
+  std::string name_of(uint32_t node) const;  // "rank 3 (host)"
+
+  // Goes with each message between two nodes, and cannot be guessed without the key.
+  uint64_t token(uint32_t from, uint32_t to) const;
+
+  // The engine thread's address at which a node listens for a stream.
+  const std::string& address(uint32_t node, uint32_t stream) const {
+    const auto& all = nodes[node].addresses;
+    return all[stream % all.size()];
+  }
+
+  std::string pack() const;  // all but the key
+  static GroupInfo unpack(const std::string& bytes);  // throws Error
+};
+
+// The settings on which all members of a group must agree.
+std::string pack_agreed(const Settings& settings);
+void unpack_agreed(const std::string& bytes, Settings* settings);  // throws Error
+
+// The key of a group of a job with this secret.
+std::string group_key(const std::string& secret, uint64_t group);
+
+}  // namespace omnihvd

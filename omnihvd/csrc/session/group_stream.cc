@@ -1,0 +1,347 @@
+#include "session/group_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "session/group_tasks.h"
+
+namespace omnihvd {
+namespace {
+
+// How long a failed collective waits for its sends to end before connections are cut.
+constexpr auto kClosingTime = std::chrono::seconds(3);
+
+std::string shape_text(const Shape& shape) {
+  return std::to_string(shape.count) + " " + name_of(shape.dtype);
+}
+
+}  // namespace
+
+GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
+                         Transport& transport, Failed failed)
+    : info_(std::move(info)),
+      self_(self),
+      stream_(stream),
+      transport_(transport),
+      failed_(std::move(failed)),
+      peers_(info_->nodes.size()),
+      outgoing_(info_->nodes.size()) {
+  for (uint32_t index = 0; index < info_->aggregators(); ++index)
+    if (info_->aggregator_node(index) == self) own_aggregator_ = index;
+  for (uint32_t node = 0; node < peers_.size(); ++node) {
+    // Dedicated aggregators do not speak to each other, nor workers that all use such.
+    const bool both_workers = node < info_->workers && self < info_->workers;
+    const bool both_aggregators = node >= info_->workers && self >= info_->workers;
+    if (node == self || both_aggregators || (both_workers && info_->dedicated())) continue;
+    Peer& peer = peers_[node];
+    peer.connected = true;
+    peer.id = transport_.connect(info_->address(node, stream));
+    peer.token_in = info_->token(node, self);
+    peer.token_out = info_->token(self, node);
+  }
+}
+
+GroupStream::~GroupStream() = default;
+
+void GroupStream::start(std::shared_ptr<Collective> collective) {
+  for (uint32_t node = 0; node < peers_.size() && !failure_; ++node)
+    if (peers_[node].left) fail(info_->name_of(node) + " has left the job", true);
+  if (failure_) {
+    collective->stream_done(&*failure_, 0, 0);
+    return;
+  }
+  const uint64_t sequence = collective->sequence;
+  workers_.emplace(sequence, std::make_shared<WorkerTask>(std::move(collective), stream_,
+                                                          info_->settings));
+}
+
+bool GroupStream::work() {
+  bool worked = !releases_.empty() || !self_results_.empty();
+  try {
+    for (const Release& r : std::exchange(releases_, {})) release(r.task, r.slot, r.round);
+    for (size_t n = self_results_.size(); n > 0 && !self_results_.empty(); --n) {
+      const SelfResult result = std::move(self_results_.front());
+      self_results_.pop_front();
+      take_result(result.task->sequence, *own_aggregator_, result.frame);
+      release(result.task, result.frame.slot, result.frame.round);
+    }
+    for (auto at = workers_.begin(); at != workers_.end();) {
+      const std::shared_ptr<WorkerTask> task = (at++)->second;  // may go meanwhile
+      uint32_t aggregator;
+      if (task->started) continue;
+      worked = true;
+      if (task->worker.start(&aggregator, &reply_))
+        contribute(*task, aggregator, reply_, true);
+      else
+        task->started = true;
+      finish_if_done(*task);
+    }
+  } catch (const std::exception& why) {
+    fail(why.what(), true);
+  }
+  flush_all();
+  return worked;
+}
+
+void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame,
+                             bool first) {
+  const uint64_t sequence = task.collective->sequence;
+  const Shape& shape = task.collective->layout.shape();
+  if (own_aggregator_ == aggregator) {
+    AggregatorTask& own = *aggregator_task(sequence, &shape, self_);
+    own.touched = Clock::now();
+    own.aggregator.on_contribution(self_, frame, own);
+    retire(own);
+    return;
+  }
+  Outgoing& out = open(info_->aggregator_node(aggregator), Kind::contribution, sequence,
+                       first ? &shape : nullptr, frame);
+  if (out.message.add(frame) && !out.worker) {
+    out.worker = workers_.at(sequence);
+    ++task.unsent;
+  }
+}
+
+// A result for our worker, from another process or our own aggregator.
+void GroupStream::take_result(uint64_t sequence, uint32_t aggregator, const Frame& frame) {
+  const auto found = workers_.find(sequence);
+  if (found == workers_.end())
+    throw Error("a result for collective " + std::to_string(sequence) + ", which is not under way");
+  const std::shared_ptr<WorkerTask> task = found->second;
+  task->touched = Clock::now();
+  if (task->worker.on_result(aggregator, frame, &reply_))
+    contribute(*task, aggregator, reply_, false);
+  finish_if_done(*task);
+}
+
+void GroupStream::on_message(MessageReader& reader, size_t size) {
+  const std::optional<uint32_t> sender = authentic_sender(reader.header());
+  if (!sender) throw Error("a sender that is not a member of the group");
+  if (failure_ || left_) return;  // what was under way when we stopped
+  stats().bytes_received += size;
+  try {
+    switch (reader.header().kind) {
+      case Kind::contribution: on_contribution(reader); break;
+      case Kind::result: on_result(reader); break;
+      case Kind::abort: fail(reader.text(), false); break;
+      case Kind::leave: on_leave(*sender); break;
+    }
+  } catch (const std::exception& why) {
+    fail("message from " + info_->name_of(*sender) + ": " + why.what(), true);
+  }
+}
+
+std::optional<uint32_t> GroupStream::authentic_sender(const Header& header) const {
+  uint32_t node = header.from;
+  if (header.kind == Kind::result) {
+    if (header.from >= info_->aggregators()) return std::nullopt;
+    node = info_->aggregator_node(header.from);
+  }
+  if (header.kind == Kind::contribution && node >= info_->workers) return std::nullopt;
+  if (node >= peers_.size() || !peers_[node].connected || header.token != peers_[node].token_in)
+    return std::nullopt;
+  return node;
+}
+
+void GroupStream::on_contribution(MessageReader& reader) {
+  const uint32_t worker = reader.header().from;
+  std::optional<Shape> shape;
+  if (reader.has_shape()) shape = reader.shape();
+  const std::shared_ptr<AggregatorTask> task =
+      aggregator_task(reader.header().sequence, shape ? &*shape : nullptr, worker);
+  task->touched = Clock::now();
+  while (reader.next(task->layout, *own_aggregator_, &scratch_))
+    task->aggregator.on_contribution(worker, scratch_, *task);
+  retire(*task);
+}
+
+void GroupStream::on_result(MessageReader& reader) {
+  const auto found = workers_.find(reader.header().sequence);
+  if (found == workers_.end())
+    throw Error("a result for a collective that is not under way");
+  const std::shared_ptr<WorkerTask> task = found->second;
+  while (reader.next(task->collective->layout, reader.header().from, &scratch_))
+    take_result(reader.header().sequence, reader.header().from, scratch_);
+}
+
+void GroupStream::on_leave(uint32_t node) {
+  peers_[node].left = true;
+  for (const auto& [sequence, task] : aggregators_) {
+    const auto awaited = task->aggregator.awaited();
+    if (std::find(awaited.begin(), awaited.end(), node) != awaited.end())
+      throw Error("it left the job while others reduce");
+  }
+}
+
+std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64_t sequence,
+                                                                          const Shape* shape,
+                                                                          uint32_t worker) {
+  if (!own_aggregator_) throw Error("a contribution to a process that does not aggregate");
+  auto found = aggregators_.find(sequence);
+  if (found != aggregators_.end()) {
+    const Shape& first = found->second->layout.shape();
+    if (shape && *shape != first)
+      throw Error("the ranks disagree about allreduce number " + std::to_string(sequence) + ": " +
+                  info_->name_of(worker) + " sums " + shape_text(*shape) + ", " +
+                  info_->name_of(found->second->first_worker) + " sums " + shape_text(first));
+    return found->second;
+  }
+  if (!aggregated_.insert(sequence))
+    throw Error("a contribution to a collective that has ended");
+  if (!shape) throw Error("a contribution to a collective that has not begun");
+  if (shape->aggregators != info_->aggregators())
+    throw Error("a contribution for another number of aggregators");
+  auto task = std::make_shared<AggregatorTask>(*this, sequence, *shape, worker, *own_aggregator_,
+                                               *info_, stream_);
+  aggregators_.emplace(sequence, task);
+  return task;
+}
+
+// A result of our aggregator: to all workers, to our own without a message.
+void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
+  const std::shared_ptr<AggregatorTask> shared = aggregators_.at(task.sequence);
+  uint32_t& lent = task.lent[frame.slot][frame.round % 2];
+  lent = 0;
+  for (uint32_t node = 0; node < info_->workers; ++node) {
+    if (node == self_) {
+      self_results_.push_back({shared, frame});
+      ++lent;
+      continue;
+    }
+    Outgoing& out = open(node, Kind::result, task.sequence, nullptr, frame);
+    if (out.message.add(frame)) {
+      out.releases.push_back({shared, frame.slot, frame.round});
+      ++lent;
+    }
+  }
+  if (lent == 0) {
+    lent = 1;
+    releases_.push_back({shared, frame.slot, frame.round});
+  }
+}
+
+void GroupStream::release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot,
+                          uint32_t round) {
+  if (--task->lent[slot][round % 2] > 0 || failure_) return;
+  task->aggregator.released(slot, round, *task);
+  retire(*task);
+}
+
+// Forgets a collective whose sums are all published; messages under way keep what they refer to.
+void GroupStream::retire(AggregatorTask& task) {
+  if (task.aggregator.done()) aggregators_.erase(task.sequence);
+}
+
+void GroupStream::finish_if_done(WorkerTask& task) {
+  if (!task.started || !task.worker.done() || task.unsent > 0) return;
+  const auto found = workers_.find(task.collective->sequence);
+  if (found == workers_.end()) return;
+  const std::shared_ptr<WorkerTask> last = found->second;
+  workers_.erase(found);
+  last->report(nullptr);
+}
+
+void GroupStream::fail(const std::string& reason, bool tell) {
+  if (failure_) return;
+  failure_ = reason;
+  for (auto& message : outgoing_) {
+    if (!message) continue;
+    if (message->worker) --message->worker->unsent;
+    message.reset();
+  }
+  if (tell) say(Kind::abort, reason);
+  aggregators_.clear();
+  self_results_.clear();
+  releases_.clear();
+  for (auto& [sequence, task] : std::exchange(workers_, {})) closing_.push_back(task);
+  closing_since_ = Clock::now();
+  close_failed();
+  failed_(reason);
+}
+
+// Tells the callers of failed collectives, once their buffers are theirs again.
+void GroupStream::close_failed() {
+  const auto still = std::partition(closing_.begin(), closing_.end(),
+                                    [](const auto& task) { return task->unsent > 0; });
+  const std::vector<std::shared_ptr<WorkerTask>> free(still, closing_.end());
+  closing_.erase(still, closing_.end());
+  for (const auto& task : free) task->report(&*failure_);
+}
+
+bool GroupStream::on_peer_failed(PeerId id, const std::string& reason) {
+  for (uint32_t node = 0; node < peers_.size(); ++node) {
+    if (!peers_[node].connected || peers_[node].id != id) continue;
+    if (!peers_[node].left && !left_)
+      fail("lost the connection to " + info_->name_of(node) + ": " + reason, true);
+    return true;
+  }
+  return false;
+}
+
+bool GroupStream::deserted() const {
+  return self_ >= info_->workers &&
+         (failure_ || std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+            return !peer.connected || peer.left;
+          }));
+}
+
+void GroupStream::leave() {
+  if (left_) return;
+  if (!failure_) say(Kind::leave, "");
+  left_ = true;
+  disconnect_all();
+}
+
+void GroupStream::disconnect_all() {
+  if (std::exchange(disconnected_, true)) return;
+  for (const Peer& peer : peers_)
+    if (peer.connected) transport_.disconnect(peer.id);
+}
+
+void GroupStream::check_time(Clock::time_point now) {
+  if (!closing_.empty() && now - closing_since_ > kClosingTime) disconnect_all();
+  const double limit = info_->settings.timeout_s;
+  for (const auto& [sequence, task] : workers_) {
+    const double waited = std::chrono::duration<double>(now - task->collective->begun).count();
+    if (limit > 0 && waited > limit) {
+      fail("an allreduce did not end within " + std::to_string(int(limit)) +
+               " s (OMNIHVD_TIMEOUT)" + missing_text(sequence),
+           true);
+      return;
+    }
+  }
+  warn_of_stalls(now);
+}
+
+void GroupStream::warn_of_stalls(Clock::time_point now) {
+  const double limit = info_->settings.stall_warning_s;
+  if (limit <= 0) return;
+  const auto stalled = [&](auto& task) {
+    if (std::chrono::duration<double>(now - task.touched).count() < limit) return false;
+    task.touched = now;
+    return true;
+  };
+  for (auto& [sequence, task] : workers_)
+    if (stalled(*task))
+      log(LogLevel::warning, "an allreduce of ", shape_text(task->collective->layout.shape()),
+          " has made no progress for ", limit, " s", missing_text(sequence));
+  if (self_ < info_->workers) return;
+  for (auto& [sequence, task] : aggregators_)
+    if (stalled(*task))
+      log(LogLevel::warning, "an allreduce of ", shape_text(task->layout.shape()),
+          " has made no progress for ", limit, " s", missing_text(sequence));
+}
+
+// Whom our aggregator waits for, as far as it knows.
+std::string GroupStream::missing_text(uint64_t sequence) const {
+  const auto found = aggregators_.find(sequence);
+  std::string names;
+  if (found != aggregators_.end())
+    for (uint32_t worker : found->second->aggregator.awaited())
+      names += (names.empty() ? "" : ", ") + info_->name_of(worker);
+  return names.empty() ? "; another aggregator waits, and names the missing rank in its log"
+                       : "; waiting for " + names;
+}
+
+}  // namespace omnihvd

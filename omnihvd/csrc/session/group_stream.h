@@ -1,0 +1,124 @@
+// One stream of one group in this process: its connections, and the collectives that it carries.
+// Lives on one engine thread. Takes messages apart, feeds the protocol's state machines, and puts
+// what they say into messages.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/aggregator.h"
+#include "protocol/wire.h"
+#include "protocol/worker.h"
+#include "session/collective.h"
+#include "session/group_info.h"
+#include "session/sequence_set.h"
+#include "transport/transport.h"
+
+namespace omnihvd {
+
+class GroupStream {
+ public:
+  // `failed` is told once, with the reason, when the group can go on no more.
+  using Failed = std::function<void(const std::string& reason)>;
+  // Connects to all other nodes. Throws Error.
+  GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
+              Transport& transport, Failed failed);
+  ~GroupStream();
+
+  uint64_t group() const { return info_->id; }
+  uint32_t stream() const { return stream_; }
+
+  void start(std::shared_ptr<Collective> collective);
+  // Does a bounded piece of what there is to do besides messages; true if there was something.
+  bool work();
+  void on_message(MessageReader& reader, size_t size);
+  static void on_sent(uint64_t cookie);
+  bool on_peer_failed(PeerId peer, const std::string& reason);  // false: not ours
+  // Fails what is under way and all that follows; tells the other nodes unless one of them told us.
+  void fail(const std::string& reason, bool tell);
+  // Warns of stalls and ends what takes too long. Called about once a second while busy().
+  void check_time(Clock::time_point now);
+  bool busy() const { return !workers_.empty() || !aggregators_.empty() || !closing_.empty(); }
+
+  // A dedicated aggregator's group that nobody will use again.
+  bool deserted() const;
+  // Says good-bye; afterwards nothing is taken, and the object may go when unsent() is 0.
+  void leave();
+  size_t unsent() const { return unsent_; }
+
+ private:
+  struct WorkerTask;
+  struct AggregatorTask;
+  struct Outgoing;
+  struct SelfResult {  // from our own aggregator to our own worker: no message
+    std::shared_ptr<AggregatorTask> task;
+    Frame frame;
+  };
+
+  struct Release {
+    std::shared_ptr<AggregatorTask> task;
+    uint32_t slot, round;
+  };
+
+  void on_contribution(MessageReader& reader);
+  void on_result(MessageReader& reader);
+  void on_leave(uint32_t node);
+  void take_result(uint64_t sequence, uint32_t aggregator, const Frame& frame);
+  std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Shape* shape,
+                                                  uint32_t worker);
+  void contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame, bool first);
+  void publish(AggregatorTask& task, const Frame& frame);
+  void release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot, uint32_t round);
+  void retire(AggregatorTask& task);
+  void finish_if_done(WorkerTask& task);
+  void close_failed();
+  void disconnect_all();
+  void warn_of_stalls(Clock::time_point now);
+  std::string missing_text(uint64_t sequence) const;
+  std::optional<uint32_t> authentic_sender(const Header& header) const;
+
+  Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape,
+                 const Frame& frame);
+  void flush(uint32_t node);
+  void flush_all();
+  void say(Kind kind, const std::string& text);
+  void sent(std::unique_ptr<Outgoing> out);
+
+  const std::shared_ptr<const GroupInfo> info_;
+  const uint32_t self_, stream_;
+  std::optional<uint32_t> own_aggregator_;  // its index
+  Transport& transport_;
+  Failed failed_;
+
+  struct Peer {
+    PeerId id = 0;
+    uint64_t token_in = 0, token_out = 0;
+    bool connected = false;
+    bool left = false;  // said good-bye
+  };
+  std::vector<Peer> peers_;                          // [node]
+  std::vector<std::unique_ptr<Outgoing>> outgoing_;  // [node], being filled
+  std::vector<std::unique_ptr<Outgoing>> pool_;
+  size_t unsent_ = 0;
+
+  std::map<uint64_t, std::shared_ptr<WorkerTask>> workers_;          // by sequence
+  std::map<uint64_t, std::shared_ptr<AggregatorTask>> aggregators_;  // by sequence
+  SequenceSet aggregated_;  // begun by our aggregator at any time
+  std::deque<SelfResult> self_results_;
+  std::vector<Release> releases_;  // due, but not from within the state machine's own call
+
+  std::optional<std::string> failure_;
+  std::vector<std::shared_ptr<WorkerTask>> closing_;  // failed; their sends are still under way
+  Clock::time_point closing_since_;
+  bool left_ = false;
+  bool disconnected_ = false;
+  Frame scratch_, reply_;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,92 @@
+// GroupStream: filling and sending messages.
+#include <utility>
+
+#include "session/group_tasks.h"
+
+namespace omnihvd {
+
+// The message to this node that the next frame goes into. Frames of one collective and direction
+// share messages, so that small ones cost little.
+GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequence,
+                                         const Shape* shape, const Frame& frame) {
+  std::unique_ptr<Outgoing>& out = outgoing_[node];
+  if (out) {
+    size_t bytes = 0;
+    for (const BlockRef& block : frame.blocks) bytes += block.bytes;
+    if (out->kind != kind || out->sequence != sequence || (shape && !out->message.has_shape()) ||
+        out->message.size() + bytes > Message::kFull)
+      flush(node);
+  }
+  if (!out) {
+    if (pool_.empty()) {
+      out = std::make_unique<Outgoing>();
+    } else {
+      out = std::move(pool_.back());
+      pool_.pop_back();
+    }
+    out->owner = this;
+    out->kind = kind;
+    out->sequence = sequence;
+    Header header;
+    header.kind = kind;
+    header.stream = uint16_t(stream_);
+    header.from = kind == Kind::result ? *own_aggregator_ : self_;
+    header.group = info_->id;
+    header.token = peers_[node].token_out;
+    header.sequence = sequence;
+    out->message.begin(header, shape);
+  }
+  return *out;
+}
+
+void GroupStream::flush(uint32_t node) {
+  if (!outgoing_[node]) return;
+  Outgoing* out = outgoing_[node].release();  // back in sent()
+  out->message.finish();
+  ++unsent_;
+  stats().bytes_sent += out->message.size();
+  stats().messages_sent += 1;
+  const std::vector<Slice>& slices = out->message.slices();
+  transport_.send(peers_[node].id, slices.data(), slices.size(), reinterpret_cast<uint64_t>(out));
+}
+
+void GroupStream::flush_all() {
+  for (uint32_t node = 0; node < outgoing_.size(); ++node) flush(node);
+}
+
+// To every node that is still there.
+void GroupStream::say(Kind kind, const std::string& text) {
+  const Frame none;
+  for (uint32_t node = 0; node < peers_.size(); ++node) {
+    if (!peers_[node].connected || peers_[node].left) continue;
+    flush(node);
+    open(node, kind, 0, nullptr, none).message.add_text(text);
+    flush(node);
+  }
+}
+
+void GroupStream::on_sent(uint64_t cookie) {
+  std::unique_ptr<Outgoing> out(reinterpret_cast<Outgoing*>(cookie));
+  out->owner->sent(std::move(out));
+}
+
+void GroupStream::sent(std::unique_ptr<Outgoing> out) {
+  --unsent_;
+  const std::vector<Release> releases = std::exchange(out->releases, {});
+  const std::shared_ptr<WorkerTask> worker = std::exchange(out->worker, nullptr);
+  pool_.push_back(std::move(out));
+  try {
+    for (const Release& r : releases) release(r.task, r.slot, r.round);
+    if (worker) {
+      --worker->unsent;
+      if (failure_)
+        close_failed();
+      else
+        finish_if_done(*worker);
+    }
+  } catch (const std::exception& why) {
+    fail(why.what(), true);
+  }
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,67 @@
+// The parts of one collective in a GroupStream: private to group_stream*.cc.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "session/group_stream.h"
+
+namespace omnihvd {
+
+// Our worker's part.
+struct GroupStream::WorkerTask {
+  WorkerTask(std::shared_ptr<Collective> c, uint32_t stream, const Settings& settings)
+      : collective(std::move(c)),
+        tensor(collective->make_tensor(collective->layout)),
+        worker(collective->layout, *tensor, settings.scan_ahead, stream, settings.streams),
+        touched(Clock::now()) {}
+
+  void report(const std::string* failure) {
+    collective->stream_done(failure, worker.nonzero_blocks(), worker.result_blocks());
+  }
+
+  const std::shared_ptr<Collective> collective;
+  const std::unique_ptr<Tensor> tensor;
+  Worker worker;
+  bool started = false;  // in all slots
+  size_t unsent = 0;     // messages that refer to the tensor
+  Clock::time_point touched;
+};
+
+// Our aggregator's part.
+struct GroupStream::AggregatorTask : Aggregator::Sink {
+  AggregatorTask(GroupStream& o, uint64_t s, const Shape& shape, uint32_t worker, uint32_t index,
+                 const GroupInfo& info, uint32_t stream)
+      : owner(o),
+        sequence(s),
+        layout(shape),
+        aggregator(layout, index, info.workers, stream, info.settings.streams,
+                   info.settings.deterministic),
+        first_worker(worker),
+        lent(shape.slots),
+        touched(Clock::now()) {}
+
+  void result(const Frame& frame) override { owner.publish(*this, frame); }
+
+  GroupStream& owner;
+  const uint64_t sequence;
+  const Layout layout;
+  Aggregator aggregator;
+  const uint32_t first_worker;  // whose shape this is
+  // [slot][round % 2]: who still refers to the result
+  std::vector<std::array<uint32_t, 2>> lent;
+  Clock::time_point touched;
+};
+
+// A message being filled or sent.
+struct GroupStream::Outgoing {
+  GroupStream* owner;
+  Kind kind;
+  uint64_t sequence = 0;
+  Message message;
+  std::vector<Release> releases;       // what it refers to of our aggregator
+  std::shared_ptr<WorkerTask> worker;  // whose tensor it refers to
+};
+
+}  // namespace omnihvd

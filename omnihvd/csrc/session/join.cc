@@ -1,0 +1,96 @@
+#include "session/join.h"
+
+#include <cstring>
+#include <functional>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/sha256.h"
+#include "session/rendezvous.h"
+
+namespace omnihvd {
+namespace {
+
+// Each rank's bytes are "what went wrong" (empty: nothing), the host, then the content.
+std::vector<std::string> exchange_or_throw(Exchange& exchange, const Node& self,
+                                           const std::function<std::string()>& content) {
+  BytesWriter mine;
+  std::string made, failure;
+  try {
+    made = content();
+  } catch (const std::exception& why) {
+    failure = why.what();
+    if (failure.empty()) failure = "unknown failure";
+  }
+  mine.text(failure);
+  mine.text(self.host);
+  mine.text(made);
+  std::vector<std::string> all = exchange.allgather(mine.bytes());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    BytesReader in(all[rank]);
+    const std::string why = in.text(), host = in.text();
+    if (!why.empty())
+      throw Error("omnihvd cannot start on rank " + std::to_string(rank) + " (" + host +
+                  "): " + why);
+    all[rank] = in.text();
+  }
+  return all;
+}
+
+Node unpack_node(const std::string& bytes) {
+  BytesReader in(bytes);
+  Node node;
+  node.host = in.text();
+  node.addresses.resize(in.count());
+  for (std::string& address : node.addresses) address = in.text();
+  if (node.addresses.empty()) throw Error("a rank without an address");
+  return node;
+}
+
+}  // namespace
+
+std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& self,
+                                                const Settings& settings) {
+  const auto nodes = exchange_or_throw(exchange, self, [&] {
+    BytesWriter out;
+    out.text(self.host);
+    out.u64(self.addresses.size());
+    for (const std::string& address : self.addresses) out.text(address);
+    return out.bytes();
+  });
+  auto info = std::make_shared<GroupInfo>();
+  for (const std::string& node : nodes) info->nodes.push_back(unpack_node(node));
+  info->workers = uint32_t(exchange.size());
+  info->settings = settings;
+
+  // Rank 0 speaks for the group: the rest is what it says.
+  const auto said = exchange_or_throw(exchange, self, [&] {
+    if (exchange.rank() != 0) return std::string();
+    const std::string number = random_bytes(sizeof info->id);
+    std::memcpy(&info->id, number.data(), number.size());
+    const std::string secret = settings.secret.empty() ? random_bytes(32) : settings.secret;
+    info->key = group_key(secret, info->id);
+    add_dedicated_aggregators(settings.aggregators, settings.secret, info.get());
+    BytesWriter out;
+    out.text(info->pack());
+    out.text(info->key);
+    return out.bytes();
+  });
+  BytesReader in(said[0]);
+  *info = GroupInfo::unpack(in.text());
+  info->key = in.text();
+  // What need not be the same on all ranks stays this process's own.
+  Settings own = settings;
+  unpack_agreed(pack_agreed(info->settings), &own);
+  info->settings = own;
+  return info;
+}
+
+void meet(Exchange& exchange, const Node& self, const std::string& failure) {
+  exchange_or_throw(exchange, self, [&] {
+    if (!failure.empty()) throw Error(failure);
+    return std::string();
+  });
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,28 @@
+// How rank 0 of a new group brings in a dedicated aggregator: one TCP connection, over which both
+// prove that they know the job's secret. The aggregator's side is omnihvd/aggregator.py.
+//
+//   every message   u32 length (little endian), then that many bytes
+//   to aggregator   "omnihvd-join 1\n" + 32 random bytes A
+//   from it         "ok" + 32 random bytes B + HMAC(secret, "aggregator" A B)
+//   to it           HMAC(secret, "worker" A B)
+//   from it         "ok" + its transports' addresses, each a u64 length (little endian) and bytes
+//   to it           HMAC(secret, "group" A B D) + D, where D is the u64 number of its node in the
+//                   group and GroupInfo::pack()
+//   from it         "ok": it is ready to sum
+// Instead of "ok..." the aggregator may say "no" + the reason. D holds no key: both sides make the
+// group's key from the secret and the group's number.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "session/group_info.h"
+
+namespace omnihvd {
+
+// Appends the aggregators at these host:port to the group's nodes, and tells each of them about the
+// whole group. Throws Error naming the aggregator. Takes seconds at the most for each.
+void add_dedicated_aggregators(const std::vector<std::string>& addresses,
+                               const std::string& secret, GroupInfo* info);
+
+}  // namespace omnihvd

@@ -1,0 +1,187 @@
+#include "session/settings.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "base/error.h"
+
+extern char** environ;
+
+namespace omnihvd {
+namespace {
+
+using Parse = std::function<void(Settings&, const std::string& value)>;
+struct Entry {
+  SettingDoc doc;
+  Parse parse;  // throws anything when the value is not allowed
+};
+
+[[noreturn]] void refuse() { throw Error("not allowed"); }
+
+bool boolean(const std::string& value) {
+  if (value == "1" || value == "on" || value == "true") return true;
+  if (value == "0" || value == "off" || value == "false") return false;
+  refuse();
+}
+
+uint64_t integer(const std::string& value, uint64_t least, uint64_t most) {
+  size_t used = 0;
+  if (value.empty() || value[0] < '0' || value[0] > '9') refuse();
+  const uint64_t number = std::stoull(value, &used);
+  if (used != value.size() || number < least || number > most) refuse();
+  return number;
+}
+
+double seconds(const std::string& value) {
+  size_t used = 0;
+  const double number = std::stod(value, &used);
+  if (used != value.size() || !(number >= 0 && number < 1e9)) refuse();
+  return number;
+}
+
+template <typename Value>
+Value choice(const std::map<std::string, Value>& choices, const std::string& value) {
+  const auto found = choices.find(value);
+  if (found == choices.end()) refuse();
+  return found->second;
+}
+
+std::vector<std::string> addresses(const std::string& value) {
+  std::vector<std::string> list;
+  std::istringstream in(value);
+  for (std::string item; std::getline(in, item, ',');) {
+    const size_t colon = item.rfind(':');
+    if (colon == std::string::npos || colon == 0) refuse();
+    integer(item.substr(colon + 1), 1, 65535);
+    list.push_back(item);
+  }
+  return list;
+}
+
+std::string file_content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  if (!file || !(content << file.rdbuf())) throw Error("the file cannot be read");
+  std::string text = content.str();
+  while (!text.empty() && std::strchr("\r\n \t", text.back())) text.pop_back();
+  return text;
+}
+
+std::string secret(const std::string& text) {
+  if (text.size() < 16) throw Error("a secret needs at least 16 characters");
+  return text;
+}
+
+template <typename Member>
+Parse number(Member member, uint64_t least, uint64_t most) {
+  return [=](Settings& s, const std::string& v) { s.*member = integer(v, least, most); };
+}
+
+// The one definition of all settings.
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = {
+      {{"OMNIHVD_ENABLE", "1", "0 or 1", "0: every call goes to the original library"},
+       [](Settings& s, const std::string& v) { s.enable = boolean(v); }},
+      {{"OMNIHVD_MIN_BYTES", "65536", "0 .. 2^60",
+        "smaller tensors go to the original library, which is as fast for them"},
+       number(&Settings::min_bytes, 0, 1ull << 60)},
+      {{"OMNIHVD_BLOCK_SIZE", "256", "8 .. 65536", "elements of a block"},
+       number(&Settings::block_size, 8, 65536)},
+      {{"OMNIHVD_MESSAGE_BYTES", "65536", "64 .. 2^26", "bytes of blocks that are sent together"},
+       number(&Settings::message_bytes, 64, 1u << 26)},
+      {{"OMNIHVD_SLOTS", "16", "1 .. 65536",
+        "messages that a worker has under way to an aggregator; more for longer round trips"},
+       number(&Settings::slots, 1, 65536)},
+      {{"OMNIHVD_STREAMS", "1", "1 .. 64", "engine threads of a process"},
+       number(&Settings::streams, 1, 64)},
+      {{"OMNIHVD_SCAN_AHEAD", "2048", "1 .. 2^30",
+        "blocks that are inspected ahead of what is being sent in a slot"},
+       number(&Settings::scan_ahead, 1, 1u << 30)},
+      {{"OMNIHVD_SPIN_US", "20", "0 .. 1000000",
+        "microseconds for which an engine thread polls before it sleeps"},
+       number(&Settings::spin_us, 0, 1000000)},
+      {{"OMNIHVD_DETERMINISTIC", "0", "0 or 1",
+        "1: add in rank order, so that runs reproduce bit for bit"},
+       [](Settings& s, const std::string& v) { s.deterministic = boolean(v); }},
+      {{"OMNIHVD_HIERARCHY", "auto", "auto, on or off",
+        "reduce among the ranks of a host before streaming between hosts; auto: when there are "
+        "several hosts with the same number of ranks"},
+       [](Settings& s, const std::string& v) {
+         s.hierarchy = choice<Hierarchy>(
+             {{"auto", Hierarchy::automatic}, {"on", Hierarchy::on}, {"off", Hierarchy::off}}, v);
+       }},
+      {{"OMNIHVD_HOST_ID", "", "any text", "name of this host, where host names do not differ"},
+       [](Settings& s, const std::string& v) { s.host_id = v; }},
+      {{"OMNIHVD_AGGREGATORS", "", "host:port,...",
+        "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share"},
+       [](Settings& s, const std::string& v) { s.aggregators = addresses(v); }},
+      {{"OMNIHVD_SECRET", "", "16 characters or more",
+        "shared by the workers and dedicated aggregators of a job"},
+       [](Settings& s, const std::string& v) { s.secret = secret(v); }},
+      {{"OMNIHVD_SECRET_FILE", "", "path", "file that holds the secret"},
+       [](Settings& s, const std::string& v) { s.secret = secret(file_content(v)); }},
+      {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
+        "an allreduce that takes longer fails on all ranks"},
+       [](Settings& s, const std::string& v) { s.timeout_s = seconds(v); }},
+      {{"OMNIHVD_STALL_WARNING", "60", "seconds; 0: none",
+        "an allreduce that waits this long for a rank is reported, with the rank"},
+       [](Settings& s, const std::string& v) { s.stall_warning_s = seconds(v); }},
+      {{"OMNIHVD_LOG", "warning", "debug, info, warning, error or off", "what is logged to stderr"},
+       [](Settings& s, const std::string& v) {
+         s.log = choice<LogLevel>({{"debug", LogLevel::debug},
+                                   {"info", LogLevel::info},
+                                   {"warning", LogLevel::warning},
+                                   {"error", LogLevel::error},
+                                   {"off", LogLevel::off}},
+                                  v);
+       }},
+  };
+  return all;
+}
+
+}  // namespace
+
+Settings settings_from_environment() {
+  Settings settings;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string text = *variable;
+    const size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (name.rfind("OMNIHVD_", 0) != 0 || equals == std::string::npos) continue;
+    if (name.rfind("OMNIHVD_BUILD_", 0) == 0) continue;  // setup.py's
+    const std::string value = text.substr(equals + 1);
+    const Entry* entry = nullptr;
+    for (const Entry& e : entries())
+      if (e.doc.name == name) entry = &e;
+    if (!entry)
+      throw Error("unknown setting " + name + ": see `omnihvd check --settings` for all settings");
+    if (value.empty()) continue;
+    try {
+      entry->parse(settings, value);
+    } catch (const std::exception& why) {
+      // A secret is not to be shown.
+      const bool show = name.find("SECRET") == std::string::npos;
+      throw Error(name + (show ? "=" + value : "") + ": " + why.what() +
+                  "; allowed: " + entry->doc.allowed);
+    }
+  }
+  if (!settings.aggregators.empty() && settings.secret.empty())
+    throw Error("OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
+                "aggregators'");
+  return settings;
+}
+
+const std::vector<SettingDoc>& setting_docs() {
+  static const std::vector<SettingDoc> docs = [] {
+    std::vector<SettingDoc> list;
+    for (const Entry& entry : entries()) list.push_back(entry.doc);
+    return list;
+  }();
+  return docs;
+}
+
+}  // namespace omnihvd
