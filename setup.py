@@ -1,7 +1,7 @@
 """Builds the engine (omnihvd/csrc) with CMake; everything else is declared in pyproject.toml.
 
 Build settings (environment):
-  OMNIHVD_UCX_HOME  prefix of the UCX to use, or `system` for pkg-config's; default: the libucx wheel
+  OMNIHVD_UCX_HOME  prefix of the UCX to use, or `system`: pkg-config's; default: libucx's wheel
   MPI_HOME          prefix of the MPI to build the MPI shim for; default: the one of mpicxx
   CMAKE_ARGS        more arguments for CMake
 """
@@ -75,7 +75,7 @@ class BuildEngine(build_ext):
             *ucx_arguments(),
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]  # fmt: skip
-        with open(build / "lock", "w") as lock:  # one builder at a time in one folder
+        with (build / "lock").open("w") as lock:  # one builder at a time in one folder
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Configuring says nothing but warnings and errors, which it writes to stderr.
             done = subprocess.run(configure, stdout=subprocess.DEVNULL).returncode == 0
