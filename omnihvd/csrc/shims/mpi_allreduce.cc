@@ -1,0 +1,120 @@
+// MPI_Allreduce, taken over: sums that the engine knows go to it, all else to MPI untouched.
+//
+// MPI_Allreduce is for any MPI program (LD_PRELOAD, or loaded first): failures go to the
+// communicator's error handler. omnihvd_MPI_Allreduce is for Horovod, by the GOT hook: failures
+// are returned only, and Horovod raises HorovodInternalError.
+//
+// Every decision depends on arguments alone that MPI wants equal on all ranks, and on rank 0's
+// settings, so all ranks decide alike.
+#include <mpi.h>
+
+#include <iomanip>
+#include <sstream>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "session/stats.h"
+#include "shims/mpi_exchange.h"
+#include "shims/mpi_group.h"
+#include "shims/mpi_types.h"
+
+#define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace omnihvd {
+namespace {
+
+// "allreduce: 120 taken: 3200.0 MB, 84.1 MB sent, ...; left to MPI: 12 small, 30 op"
+std::string summary() {
+  const Stats& s = stats();
+  const auto megabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << "allreduce: " << s.calls
+       << " taken: " << megabytes(s.bytes_in) << " MB, " << megabytes(s.bytes_sent) << " MB sent, "
+       << megabytes(s.bytes_received) << " MB received, " << s.nonzero_blocks << " of " << s.blocks
+       << " blocks non-zero, " << static_cast<double>(s.nanoseconds) / 1e9 << " s";
+  if (s.failures > 0) text << ", " << s.failures << " failed";
+  std::string separator = "; left to MPI: ";
+  for (const auto& [reason, pass] : passes()) {
+    text << separator << pass.calls << ' ' << reason;
+    separator = ", ";
+  }
+  return text.str();
+}
+
+// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, while MPI still works.
+int on_finalize(MPI_Comm, int, void*, void*) {
+  MpiGroup::leave_all();
+  log(LogLevel::info, summary());
+  return MPI_SUCCESS;
+}
+
+void prepare_once() {
+  static const bool prepared = [] {
+    int keyval = MPI_KEYVAL_INVALID, rank = -1;
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_finalize, &keyval, nullptr);
+    PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    set_log_rank(rank);
+    try {
+      set_log_level(settings_from_environment().log);
+    } catch (const Error&) {  // reported where the ranks agree on the settings
+    }
+    return true;
+  }();
+  (void)prepared;
+}
+
+uint64_t bytes_of(int count, MPI_Datatype type) {
+  int size = 0;
+  if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) != MPI_SUCCESS)
+    return 0;
+  return static_cast<uint64_t>(count) * static_cast<uint64_t>(size);
+}
+
+// Reduces and returns null, or returns why the call is left to MPI. Throws Error.
+const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm) {
+  if (comm == MPI_COMM_NULL || r.in == nullptr || r.out == nullptr || r.count < 0) return "invalid";
+  if (r.count == 0) return "empty";
+  int is_inter = 0, size = 0;
+  check_mpi(PMPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
+  if (is_inter) return "inter-communicator";
+  check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
+  if (size < 2) return "one rank";
+  const MpiSum sum = recognise_sum(r.type, r.op);
+  if (!sum.dtype) return sum.refusal;
+  r.dtype = *sum.dtype;
+  if (r.in == r.out) r.in = MPI_IN_PLACE;
+  MpiGroup& group = MpiGroup::of(comm);
+  if (const char* refusal = group.refusal(bytes)) return refusal;
+  group.allreduce(r);
+  return nullptr;
+}
+
+int allreduce(const MpiReduction& r, MPI_Comm comm, bool call_error_handler) noexcept {
+  prepare_once();
+  try {
+    const uint64_t bytes = bytes_of(r.count, r.type);
+    const char* const reason = reduce(r, bytes, comm);
+    if (reason == nullptr) return MPI_SUCCESS;
+    count_pass(reason, bytes);
+  } catch (const Error& error) {
+    log(LogLevel::error, "MPI_Allreduce failed: ", error.what());
+    if (call_error_handler) PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+    return MPI_ERR_OTHER;
+  }
+  return PMPI_Allreduce(r.in, r.out, r.count, r.type, r.op, comm);
+}
+
+}  // namespace
+}  // namespace omnihvd
+
+OMNIHVD_EXPORT int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
+                                 MPI_Comm comm) {
+  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, true);
+}
+
+OMNIHVD_EXPORT int omnihvd_MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type,
+                                         MPI_Op op, MPI_Comm comm) {
+  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, false);
+}

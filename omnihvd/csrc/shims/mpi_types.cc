@@ -1,0 +1,115 @@
+#include "shims/mpi_types.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+namespace omnihvd {
+namespace {
+
+template <typename Integer>
+constexpr DType integer() {
+  return sizeof(Integer) == 4 ? DType::i32 : DType::i64;
+}
+
+// Handles are not constants in every MPI. Unsigned sums are the signed ones, bit by bit.
+std::optional<DType> predefined(MPI_Datatype type) {
+  static const struct {
+    MPI_Datatype type;
+    DType dtype;
+  } table[] = {
+      {MPI_FLOAT, DType::f32},
+      {MPI_DOUBLE, DType::f64},
+      {MPI_INT8_T, DType::i8},
+      {MPI_SIGNED_CHAR, DType::i8},
+      {MPI_UINT8_T, DType::u8},
+      {MPI_UNSIGNED_CHAR, DType::u8},
+      {MPI_INT32_T, DType::i32},
+      {MPI_UINT32_T, DType::i32},
+      {MPI_INT64_T, DType::i64},
+      {MPI_UINT64_T, DType::i64},
+      {MPI_INT, integer<int>()},
+      {MPI_UNSIGNED, integer<unsigned>()},
+      {MPI_LONG, integer<long>()},
+      {MPI_UNSIGNED_LONG, integer<unsigned long>()},
+      {MPI_LONG_LONG, integer<long long>()},
+      {MPI_UNSIGNED_LONG_LONG, integer<unsigned long long>()},
+  };
+  const auto found =
+      std::find_if(std::begin(table), std::end(table), [type](auto& e) { return e.type == type; });
+  if (found == std::end(table)) return std::nullopt;
+  return found->dtype;
+}
+
+bool predefined(MPI_Op op) {
+  const MPI_Op table[] = {MPI_SUM,    MPI_MAX,    MPI_MIN,     MPI_PROD, MPI_LAND,
+                          MPI_BAND,   MPI_LOR,    MPI_BOR,     MPI_LXOR, MPI_BXOR,
+                          MPI_MINLOC, MPI_MAXLOC, MPI_REPLACE, MPI_NO_OP};
+  return std::find(std::begin(table), std::end(table), op) != std::end(table);
+}
+
+bool is_two_contiguous_bytes(MPI_Datatype type) {
+  int size = 0;
+  MPI_Aint begin = 0, extent = 0, true_begin = 0, true_extent = 0;
+  return PMPI_Type_size(type, &size) == MPI_SUCCESS && size == 2 &&
+         PMPI_Type_get_extent(type, &begin, &extent) == MPI_SUCCESS && begin == 0 && extent == 2 &&
+         PMPI_Type_get_true_extent(type, &true_begin, &true_extent) == MPI_SUCCESS &&
+         true_begin == 0 && true_extent == 2;
+}
+
+// Sums that every implementation gets the same: exact, or beyond all doubt infinite.
+struct Sample {
+  uint16_t a, b, sum;
+};
+constexpr Sample kFloat16[] = {
+    {0x3c00, 0x3c00, 0x4000},  // 1 + 1
+    {0x3800, 0x3400, 0x3a00},  // 0.5 + 0.25
+    {0xc200, 0x4500, 0x4000},  // -3 + 5
+    {0x6000, 0x3800, 0x6001},  // 512 + 0.5: all bits of the significand
+    {0x0000, 0xbc00, 0xbc00},  // 0 - 1
+    {0x0400, 0x0400, 0x0800},  // 2^-14 + 2^-14: the smallest normal number
+    {0x7bff, 0x7bff, 0x7c00},  // the largest number, twice: infinite
+};
+constexpr Sample kBfloat16[] = {
+    {0x3f80, 0x3f80, 0x4000},  // 1 + 1
+    {0x3f00, 0x3e80, 0x3f40},  // 0.5 + 0.25
+    {0xc040, 0x40a0, 0x4000},  // -3 + 5
+    {0x4300, 0x3f80, 0x4301},  // 128 + 1: all bits of the significand
+    {0x0000, 0xbf80, 0xbf80},  // 0 - 1
+    {0x0080, 0x0080, 0x0100},  // 2^-126 + 2^-126: the smallest normal number
+    {0x7f7f, 0x7f7f, 0x7f80},  // the largest number, twice: infinite
+};
+
+template <size_t n>
+bool adds(MPI_Datatype type, MPI_Op op, const Sample (&samples)[n]) {
+  constexpr int length = 19;  // two vectors of eight and a remainder, in most implementations
+  uint16_t in[length], inout[length];
+  for (int i = 0; i < length; ++i) {
+    in[i] = samples[i % n].a;
+    inout[i] = samples[i % n].b;
+  }
+  if (PMPI_Reduce_local(in, inout, length, type, op) != MPI_SUCCESS) return false;
+  for (int i = 0; i < length; ++i)
+    if (inout[i] != samples[i % n].sum) return false;
+  return true;
+}
+
+}  // namespace
+
+MpiSum recognise_sum(MPI_Datatype type, MPI_Op op) {
+  if (type == MPI_DATATYPE_NULL) return {std::nullopt, "dtype"};
+  if (op == MPI_OP_NULL) return {std::nullopt, "op"};
+  if (op == MPI_SUM) {
+    const auto dtype = predefined(type);
+    return {dtype, dtype ? nullptr : "dtype"};
+  }
+  int commutative = 0;
+  if (!predefined(op) && is_two_contiguous_bytes(type) &&
+      PMPI_Op_commutative(op, &commutative) == MPI_SUCCESS && commutative) {
+    if (adds(type, op, kFloat16)) return {DType::f16, nullptr};
+    if (adds(type, op, kBfloat16)) return {DType::bf16, nullptr};
+  }
+  return {std::nullopt, "op"};
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,29 @@
+/* A sum that cannot be: its failure must come back where the communicator's error handler says so.
+ * Argument "die": the last rank kills itself before its second sum. Exit status 0: every surviving
+ * rank got the failure. */
+#include <signal.h>
+#include <unistd.h>
+
+#include "check_sum.h"
+
+int main(int argc, char** argv) {
+  const Element element = {"float", 4, 'f', MPI_FLOAT, MPI_SUM};
+  enum { n = 100000 };
+  static float buffer[n];
+  int rank, size;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (argc > 1 && strcmp(argv[1], "die") == 0) {
+    check_sum(&element, MPI_COMM_WORLD, n, 50, 0);
+    if (rank == size - 1) raise(SIGKILL);
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (int call = 0; call < 2; ++call) { /* once failed, each later call fails at once */
+    const int code = MPI_Allreduce(MPI_IN_PLACE, buffer, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    if (code == MPI_SUCCESS) fail("success", "a sum that cannot be", 0, code, MPI_ERR_OTHER);
+  }
+  printf("rank %d got the failure\n", rank);
+  fflush(stdout);
+  _exit(0); /* MPI_Finalize would wait for the dead */
+}
