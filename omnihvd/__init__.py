@@ -1,0 +1,18 @@
+"""omnihvd: allreduce of the non-zero blocks only, under an unmodified Horovod.
+
+    from omnihvd import OmniReduce
+    optimizer = hvd.DistributedOptimizer(optimizer, ..., compression=OmniReduce)
+
+Import it on every rank before `hvd.init()`; from then on Horovod's sums on the CPU go through
+omnihvd, in this process, wherever it can take them (`omnihvd.stats()` tells). OMNIHVD_ENABLE=0
+leaves Horovod alone. All settings: `omnihvd check --settings`.
+"""
+
+from omnihvd import hooks
+from omnihvd.compression import OmniReduce
+from omnihvd.statistics import stats
+
+__all__ = ["OmniReduce", "stats"]
+__version__ = "0.1.0"
+
+hooks.install()

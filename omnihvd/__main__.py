@@ -1,0 +1,5 @@
+import sys
+
+from omnihvd.cli import main
+
+sys.exit(main())

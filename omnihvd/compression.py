@@ -1,0 +1,35 @@
+"""`OmniReduce`: what a training script gives to Horovod as `compression=`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omnihvd import compressors, hooks
+
+
+class OmniReduce:
+    """Horovod's Compressor interface: sends the non-zero blocks of a gradient only. Lossless.
+
+    The work is done under Horovod, in the sum itself; so tensors pass unchanged here, of whatever
+    framework, dtype and device. Where omnihvd is not in use (another MPI, Gloo, ...), a warning on
+    rank 0 says why, and Horovod sums as it always did.
+
+    The factories below make lossy compressors, for gradients that are not sparse by themselves:
+    they send some blocks and keep the rest for the next step (docs/compression.md).
+    """
+
+    block_topk = staticmethod(compressors.block_topk)
+    block_random = staticmethod(compressors.block_random)
+    block_threshold = staticmethod(compressors.block_threshold)
+    topk_threshold = staticmethod(compressors.topk_threshold)
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, None]:
+        """Returns the tensor itself, and no context."""
+        hooks.warn_if_unused()
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: None) -> Any:
+        """Returns the tensor itself."""
+        return tensor

@@ -1,0 +1,45 @@
+"""Messages to people, in the engine's format and under the engine's OMNIHVD_LOG."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+
+
+def process_rank() -> int | None:
+    """This process's rank in its job, as its launcher says; None outside a job."""
+    for name in ("OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "PMI_RANK", "RANK"):
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def _make() -> logging.Logger:
+    logger = logging.getLogger("omnihvd")
+    rank = process_rank()
+    where = socket.gethostname() + ("" if rank is None else f" rank {rank}")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"[omnihvd %(levelname)s {where}] %(message)s"))
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(LEVELS.get(os.environ.get("OMNIHVD_LOG", ""), logging.WARNING))
+    return logger
+
+
+logger = _make()
+
+
+def warn_once_per_job(message: str) -> None:
+    """All ranks are alike: rank 0 speaks for them."""
+    if process_rank() in (None, 0):
+        logger.warning(message)
