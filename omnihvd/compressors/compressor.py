@@ -1,0 +1,161 @@
+"""The object given to Horovod's `compression=` argument."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from omnihvd.compressors.rules import RandomBlocks, Rule, TopBlocks, WarmUp
+
+
+@dataclass(frozen=True)
+class Config:
+    rule: Rule
+    block_size: int  # elements
+    error_feedback: bool = True
+    momentum: float = 0.0
+    warm_up: WarmUp | None = None
+
+
+class Compressor:
+    """Sends a part of each gradient and keeps the rest for the next step.
+
+    Give it to `hvd.DistributedOptimizer` (PyTorch, TensorFlow, Keras) or to TensorFlow's
+    `hvd.DistributedGradientTape`. There it learns which parameter a gradient belongs to: Horovod
+    passes a compressor the bare gradient. Reduction must be `hvd.Average` or `hvd.Sum`. Sparse
+    gradients that Horovod gathers (no `sparse_as_dense`) and integers pass through whole.
+
+    The `with_...` methods return a new compressor and leave this one as it is.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.epoch: float | None = None
+        self._backends: dict[str, Any] = {}
+        for framework in ("torch", "tensorflow"):
+            if f"horovod.{framework}" in sys.modules:
+                self._backend(framework)
+
+    def with_error_feedback(self, enabled: bool = True) -> Compressor:
+        """Whether what is not sent is kept for the next step (the default) or forgotten.
+
+        Without it, `block_random` scales what it sends so that its expectation is the gradient;
+        the other rules are then biased.
+        """
+        return self._with(error_feedback=enabled)
+
+    def with_momentum_correction(self, momentum: float) -> Compressor:
+        """Applies momentum before selection (Lin et al., "Deep Gradient Compression", ICLR 2018).
+
+        The optimizer's own momentum must then be 0: velocity = momentum * velocity + gradient is
+        what is accumulated and sent, and is cleared where it was sent. 0 <= momentum < 1.
+        """
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum is {momentum}: it must be at least 0 and less than 1")
+        return self._with(momentum=momentum)
+
+    def with_warmup(
+        self, epochs: float = 5, start: float = 0.25, steps_per_epoch: int | None = None
+    ) -> Compressor:
+        """Lets the ratio fall exponentially from `start` to its final value over `epochs`.
+
+        The epoch is what `set_epoch()` last said or, if it was never called, the number of
+        optimizer steps over `steps_per_epoch`. Only for rules that have a ratio.
+        """
+        if not isinstance(self.config.rule, (TopBlocks, RandomBlocks)):
+            raise ValueError("warm-up lowers a ratio: block_topk and block_random have one")
+        if not epochs > 0 or not self.config.rule.ratio <= start <= 1:
+            raise ValueError(
+                f"warm-up over {epochs} epochs from {start}: epochs must be positive, and start "
+                f"between the final ratio ({self.config.rule.ratio}) and 1"
+            )
+        if steps_per_epoch is not None and steps_per_epoch < 1:
+            raise ValueError(f"steps_per_epoch is {steps_per_epoch}: it must be at least 1")
+        return self._with(warm_up=WarmUp(epochs, start, steps_per_epoch))
+
+    def set_epoch(self, epoch: float) -> None:
+        """Tells the warm-up the epoch, from 0; call it where a DistributedSampler's is called."""
+        self.epoch = float(epoch)
+        for backend in self._backends.values():
+            backend.set_epoch(self.epoch)
+
+    def ratio(self, step: int) -> float:
+        """The ratio in force at the `step`-th compression of a parameter; 1 for thresholds."""
+        rule, warm_up = self.config.rule, self.config.warm_up
+        if not isinstance(rule, (TopBlocks, RandomBlocks)):
+            return 1.0
+        if warm_up is None:
+            return rule.ratio
+        if self.epoch is not None:
+            return warm_up.ratio(rule.ratio, self.epoch)
+        if warm_up.steps_per_epoch is None:
+            raise RuntimeError(
+                "with_warmup() cannot know the epoch: give it steps_per_epoch, or call "
+                "set_epoch(epoch) on the compressor at the start of every epoch"
+            )
+        return warm_up.ratio(rule.ratio, step / warm_up.steps_per_epoch)
+
+    def compress(self, tensor: Any) -> tuple[Any, None]:
+        """Horovod's interface: the gradient in, its part to send out (dense, same dtype)."""
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(tensor, torch.Tensor):
+            return self._backend("torch").compress(tensor), None
+        raise no_owner()
+
+    def decompress(self, tensor: Any, ctx: None) -> Any:
+        """Horovod's interface: the reduced gradient needs no work."""
+        return tensor
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's unsent rests, by parameter name.
+
+        They differ from rank to rank: save them on every rank, or call `average_rest()` on all
+        ranks first. PyTorch: already in the optimizer's state_dict. TensorFlow: NumPy arrays.
+        """
+        states: dict[str, Any] = {}
+        for backend in self._backends.values():
+            states.update(backend.state_dict())
+        return states
+
+    def load_state_dict(self, states: dict[str, Any]) -> None:
+        """Replaces all rests by those of `state_dict()`; call it once the optimizer is wrapped."""
+        for backend in self._backends.values():
+            backend.load_state_dict(states)
+
+    def average_rest(self) -> None:
+        """Replaces every rank's rest by the mean over the ranks. Collective: call it on all ranks.
+
+        The sum over the ranks, which is what training will see of it, stays. So one rank's
+        checkpoint then serves all ranks, in any number: call it before rank 0 saves. PyTorch only.
+        """
+        for backend in self._backends.values():
+            backend.average_rest()
+
+    def _with(self, **changes: Any) -> Compressor:
+        config = dataclasses.replace(self.config, **changes)
+        if config.momentum and not config.error_feedback:
+            raise ValueError("momentum correction accumulates the unsent: it needs error feedback")
+        return Compressor(config)
+
+    def _backend(self, framework: str) -> Any:
+        if framework not in self._backends:
+            module = import_module(f"omnihvd.compressors.{framework}_horovod")
+            self._backends[framework] = module.Backend(self)
+        return self._backends[framework]
+
+
+def default_block_size() -> int:
+    """Elements of a block: as many as the transport's."""
+    return int(os.environ.get("OMNIHVD_BLOCK_SIZE", "256"))
+
+
+def no_owner() -> RuntimeError:
+    return RuntimeError(
+        "a block compressor does not know which parameter this gradient belongs to. Use it in "
+        "hvd.DistributedOptimizer (or TensorFlow's DistributedGradientTape) with op=hvd.Average or "
+        "hvd.Sum, and import horovod.torch or horovod.tensorflow before you make the compressor"
+    )

@@ -1,0 +1,220 @@
+"""Block compression in Horovod's TensorFlow and Keras optimizers and gradient tape.
+
+All of them reduce through one function, made by `horovod.tensorflow._make_allreduce_grads_fn` and
+called with the gradients and their variables. That maker is wrapped, once per process: for a block
+compressor, its function first compresses each gradient, then reduces with no further compression.
+State is held in variables beside the model's, so it works eagerly and inside `tf.function`.
+
+The arithmetic is that of torch_split.py; here it is part of the graph, and not in place.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from omnihvd.compressors.compressor import Compressor, Config
+from omnihvd.compressors.rules import (
+    ElementThreshold,
+    RandomBlocks,
+    ThresholdBlocks,
+    TopBlocks,
+    kept_count,
+    name_seed,
+)
+
+
+class VariableState:
+    """What one rank remembers of one variable, in variables made outside of any graph."""
+
+    def __init__(self, name: str, variable: tf.Variable, config: Config) -> None:
+        self.name = name
+        half = variable.dtype in (tf.float16, tf.bfloat16)
+        self.dtype = tf.float32 if half else variable.dtype
+        with tf.init_scope(), tf.device(variable.device):
+            self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
+            zeros = tf.zeros(variable.shape, self.dtype)
+            self.rest: Any = tf.Variable(zeros, trainable=False) if config.error_feedback else None
+            self.velocity: Any = tf.Variable(zeros, trainable=False) if config.momentum else None
+
+    def save(self) -> dict[str, Any]:
+        tensors = {"rest": self.rest, "velocity": self.velocity}
+        arrays = {kind: None if t is None else t.numpy() for kind, t in tensors.items()}
+        return {"step": int(self.step.numpy()), **arrays}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """`saved`: as of save(). What it lacks is zero."""
+        for kind in ("rest", "velocity"):
+            variable, array = getattr(self, kind), saved.get(kind)
+            if variable is None:
+                continue
+            if array is None:
+                array = np.zeros(variable.shape)
+            if array.shape != tuple(variable.shape):
+                raise ValueError(
+                    f"compression state of {self.name} has shape {array.shape}, "
+                    f"the variable {tuple(variable.shape)}"
+                )
+            variable.assign(array)
+        self.step.assign(saved.get("step", 0))
+
+
+class Backend:
+    def __init__(self, compressor: Compressor) -> None:
+        self._compressor = compressor
+        self._states: dict[Any, VariableState] = {}  # by the variable's ref()
+        self._names: set[str] = set()
+        self._saved: dict[str, Any] = {}  # loaded before their variables were seen
+        with tf.init_scope():
+            epoch = -1.0 if compressor.epoch is None else compressor.epoch
+            self._epoch = tf.Variable(epoch, dtype=tf.float32, trainable=False)  # -1: never set
+        _wrap_horovod()
+
+    def set_epoch(self, epoch: float) -> None:
+        self._epoch.assign(epoch)
+
+    def compress(self, gradient: Any, variable: tf.Variable) -> Any:
+        """Returns what to send of `gradient`, dense, zero elsewhere."""
+        if gradient is None or isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        if not gradient.dtype.is_floating or variable.shape.num_elements() == 0:
+            return gradient
+        config, state = self._compressor.config, self._state(variable)
+        total = tf.cast(gradient, state.dtype)
+        if config.momentum:
+            velocity = config.momentum * state.velocity + total
+            total = velocity
+        if config.error_feedback:
+            total += state.rest
+        mask, scale = self._mask(total, state)
+        sent = tf.where(mask, total, tf.zeros_like(total))
+        if not config.error_feedback:
+            sent *= tf.cast(scale, sent.dtype)
+        sent = tf.cast(sent, gradient.dtype)
+        if config.error_feedback:
+            rest = total - tf.cast(sent, state.dtype)
+            state.rest.assign(tf.where(tf.math.is_finite(rest), rest, tf.zeros_like(rest)))
+        if config.momentum:
+            state.velocity.assign(tf.where(mask, tf.zeros_like(velocity), velocity))
+        state.step.assign_add(1)
+        return sent
+
+    def state_dict(self) -> dict[str, Any]:
+        return {state.name: state.save() for state in self._states.values()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """States of variables that have had no gradient yet wait for it."""
+        self._saved = dict(saved)
+        for state in self._states.values():
+            state.load(self._saved.pop(state.name, {}))
+
+    def average_rest(self) -> None:
+        raise NotImplementedError("average_rest() is for PyTorch: save state_dict() on every rank")
+
+    def _state(self, variable: tf.Variable) -> VariableState:
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            raise RuntimeError(
+                "block compression needs TensorFlow 2: it keeps state, which graph sessions of "
+                "tf.compat.v1 would have to initialize"
+            )
+        state = self._states.get(variable.ref())
+        if state is None:
+            name, copies = variable.name, 1
+            while name in self._names:  # TensorFlow 2 does not make names unique
+                copies += 1
+                name = f"{variable.name}#{copies}"
+            self._names.add(name)
+            state = VariableState(name, variable, self._compressor.config)
+            with tf.init_scope():
+                state.load(self._saved.pop(name, {}))
+            self._states[variable.ref()] = state
+        return state
+
+    def _mask(self, total: tf.Tensor, state: VariableState) -> tuple[tf.Tensor, Any]:
+        """Which elements to send, and what they are to be multiplied with to be right on average.
+
+        NaN and infinities, and the whole blocks that have one, are always sent.
+        """
+        rule, size = self._compressor.config.rule, self._compressor.config.block_size
+        if isinstance(rule, ElementThreshold):
+            return ~(tf.abs(total) <= rule.threshold), 1.0
+        elements = int(total.shape.num_elements())
+        blocks = -(-elements // size)
+        flat = tf.pad(tf.reshape(total, [-1]), [[0, blocks * size - elements]])
+        rows = tf.reshape(flat, [blocks, size])
+        norms = tf.sqrt(tf.reduce_sum(rows * rows, axis=1))
+        scale: Any = 1.0
+        if isinstance(rule, ThresholdBlocks):
+            keep = ~(norms < rule.threshold)
+        else:
+            count = self._count(blocks, state)
+            if isinstance(rule, RandomBlocks):
+                seed = (rule.seed * 1_000_003 + name_seed(state.name)) % 2**63
+                key = tf.stack([tf.constant(seed, tf.int64), state.step.read_value()])
+                norms_or_draw = tf.random.stateless_uniform([blocks], key, alg="philox")
+                scale = blocks / count
+            else:
+                norms_or_draw = norms
+            chosen = tf.math.top_k(norms_or_draw, count, sorted=False).indices
+            hits = tf.scatter_nd(chosen[:, None], tf.ones_like(chosen), [blocks])
+            keep = (hits > 0) | ~tf.math.is_finite(norms)
+        mask = tf.reshape(tf.broadcast_to(keep[:, None], [blocks, size]), [-1])[:elements]
+        return tf.reshape(mask, total.shape), scale
+
+    def _count(self, blocks: int, state: VariableState) -> Any:
+        """How many blocks to keep: a number, or during warm-up a tensor."""
+        rule, warm_up = self._compressor.config.rule, self._compressor.config.warm_up
+        assert isinstance(rule, (TopBlocks, RandomBlocks))
+        self._compressor.ratio(0)  # raises if the epoch cannot be known
+        if warm_up is None:
+            return kept_count(rule.ratio, blocks)
+        epoch = self._epoch.read_value()
+        if warm_up.steps_per_epoch is not None:
+            counted = tf.cast(state.step, tf.float32) / warm_up.steps_per_epoch
+            epoch = tf.where(epoch < 0, counted, epoch)
+        progress = tf.clip_by_value(epoch / warm_up.epochs, 0.0, 1.0)
+        ratio = warm_up.start * (rule.ratio / warm_up.start) ** progress
+        return tf.clip_by_value(tf.cast(ratio * blocks + 0.5, tf.int32), 1, blocks)
+
+
+def _wrap_horovod() -> None:
+    module: Any = sys.modules.get("horovod.tensorflow")
+    if module is None or hasattr(module._make_allreduce_grads_fn, "__wrapped__"):
+        return
+    make = module._make_allreduce_grads_fn
+
+    @functools.wraps(make)
+    def make_allreduce(
+        name: str,
+        device_dense: str,
+        device_sparse: str,
+        compression: Any,
+        sparse_as_dense: bool,
+        op: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        before = (name, device_dense, device_sparse)
+        if not isinstance(compression, Compressor):
+            return make(*before, compression, sparse_as_dense, op, *args, **kwargs)
+        if op not in (module.Average, module.Sum):
+            raise ValueError("a block compressor needs op=hvd.Average or op=hvd.Sum")
+        none = module.Compression.none
+        reduce = make(*before, none, sparse_as_dense, op, *args, **kwargs)
+        backend = compression._backend("tensorflow")
+
+        def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:
+            if sparse_as_dense:
+                grads = [
+                    tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
+                ]
+            sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
+            return reduce(sent, vars, use_generic_names)
+
+        return allreduce_grads
+
+    module._make_allreduce_grads_fn = make_allreduce

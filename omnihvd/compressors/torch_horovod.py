@@ -1,0 +1,181 @@
+"""Which parameter a gradient belongs to, and where its state lives: Horovod's PyTorch optimizer.
+
+Horovod calls `compress(gradient)`, in whatever order gradients become ready, without a name; the
+gradient tensor is a new one after each `zero_grad(set_to_none=True)`. But it does so from two
+methods of its optimizer, which get the parameters:
+
+    _allreduce_grad_async(parameter)          compresses one gradient
+    _grouped_allreduce_grad_async(parameters) compresses one gradient each, in order
+
+So the constructor of Horovod's optimizer class is wrapped, once per process; an optimizer that is
+constructed with a block compressor gets these two methods wrapped, to announce the parameters to
+`compress` in a context variable (hooks run on autograd's threads). Optimizers without one are left
+alone. At construction, too, the optimizer's state_dict is extended by the unsent rests.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any, Callable
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+
+from omnihvd.compressors.compressor import Compressor, no_owner
+from omnihvd.compressors.torch_split import ParameterState, split
+
+_KEY = "omnihvd_compression"  # in the optimizer's state_dict
+_owners: ContextVar[Iterator[ParameterState] | None] = ContextVar("owners", default=None)
+
+States = dict[Tensor, ParameterState]  # by parameter
+
+
+class Backend:
+    def __init__(self, compressor: Compressor) -> None:
+        self._compressor = compressor
+        self._optimizers: WeakKeyDictionary[Any, States] = WeakKeyDictionary()
+        _wrap_horovod()
+
+    def set_epoch(self, epoch: float) -> None:
+        pass  # read from the compressor at each step
+
+    def attach(self, optimizer: Any) -> None:
+        """Makes `optimizer`, new and Horovod's, announce its parameters and save their state."""
+        from horovod.torch.mpi_ops import Average, Sum
+
+        if optimizer.op not in (Average, Sum):
+            raise ValueError("a block compressor needs op=hvd.Average or op=hvd.Sum")
+        states = {p: ParameterState(name) for p, name in optimizer._parameter_names.items()}
+        self._optimizers[optimizer] = states
+        optimizer._allreduce_grad_async = _announcing(
+            optimizer._allreduce_grad_async, lambda parameter: [states[parameter]]
+        )
+        optimizer._grouped_allreduce_grad_async = _announcing(
+            optimizer._grouped_allreduce_grad_async,
+            lambda parameters: [states[parameter] for parameter in parameters],
+        )
+
+        def save(_: Any, state_dict: dict[str, Any]) -> None:
+            state_dict[_KEY] = _to_dict(states)
+
+        def load(_: Any, state_dict: dict[str, Any]) -> None:
+            _from_dict(states, state_dict.pop(_KEY, {}))
+
+        optimizer.register_state_dict_post_hook(save)
+        optimizer.register_load_state_dict_pre_hook(load)
+
+    def compress(self, gradient: Tensor) -> Tensor:
+        state = next(_owners.get() or iter(()), None)
+        if state is None:
+            raise no_owner()
+        if not gradient.is_floating_point() or gradient.numel() == 0:
+            return gradient
+        config = self._compressor.config
+        return split(
+            gradient,
+            state,
+            rule=config.rule,
+            ratio=self._compressor.ratio(state.step),
+            block_size=config.block_size,
+            error_feedback=config.error_feedback,
+            momentum=config.momentum,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for states in self._optimizers.values():
+            ours = _to_dict(states)
+            if not merged.keys().isdisjoint(ours):
+                raise ValueError(
+                    "two optimizers with this compressor have parameters of the same name: use "
+                    "the optimizers' own state_dict(), which holds the compressor's state too"
+                )
+            merged.update(ours)
+        return merged
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        unknown = set(saved)
+        for states in self._optimizers.values():
+            names = {state.name for state in states.values()}
+            _from_dict(states, {name: saved[name] for name in names & set(saved)})
+            unknown -= names
+        if unknown:
+            raise ValueError(f"no optimizer with this compressor has parameters {sorted(unknown)}")
+
+    def average_rest(self) -> None:
+        from horovod.torch.mpi_ops import Average, allreduce_async_, synchronize
+
+        handles = []
+        for optimizer, states in self._optimizers.items():
+            if not optimizer.process_set.included():
+                continue
+            for state in sorted(states.values(), key=lambda state: state.name):
+                for kind in ("rest", "velocity"):
+                    tensor = getattr(state, kind)
+                    if tensor is not None:
+                        name = f"omnihvd.{kind}.{state.name}"
+                        handles.append(
+                            allreduce_async_(
+                                tensor, name=name, op=Average, process_set=optimizer.process_set
+                            )
+                        )
+        for handle in handles:
+            synchronize(handle)
+
+
+def _announcing(method: Callable, states_of: Callable[[Any], Iterable[ParameterState]]) -> Callable:
+    @functools.wraps(method)
+    def call(parameters: Any) -> Any:
+        token = _owners.set(iter(states_of(parameters)))
+        try:
+            return method(parameters)
+        finally:
+            _owners.reset(token)
+
+    return call
+
+
+def _to_dict(states: States) -> dict[str, Any]:
+    return {
+        state.name: {"step": state.step, "rest": state.rest, "velocity": state.velocity}
+        for state in states.values()
+        if state.step
+    }
+
+
+def _from_dict(states: States, saved: dict[str, Any]) -> None:
+    for parameter, state in states.items():
+        entry = saved.get(state.name, {"step": 0, "rest": None, "velocity": None})
+        for kind in ("rest", "velocity"):
+            tensor = entry[kind]
+            if tensor is not None:
+                if tensor.shape != parameter.shape:
+                    raise ValueError(
+                        f"compression state of {state.name} has shape {tuple(tensor.shape)}, "
+                        f"the parameter {tuple(parameter.shape)}"
+                    )
+                tensor = tensor.to(parameter.device, copy=True)
+            setattr(state, kind, tensor)
+        state.step = entry["step"]
+
+
+def _wrap_horovod() -> None:
+    """Has Horovod's optimizers call `attach`. Only those constructed from now on."""
+    module = sys.modules.get("horovod.torch.optimizer")
+    if module is None:
+        return  # compress() will say what is missing
+    optimizer_class = module._DistributedOptimizer
+    construct = optimizer_class.__init__
+    if hasattr(construct, "__wrapped__"):
+        return
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        if isinstance(self._compression, Compressor):
+            self._compression._backend("torch").attach(self)
+
+    optimizer_class.__init__ = __init__

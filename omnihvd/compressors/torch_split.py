@@ -1,0 +1,203 @@
+"""Splits a PyTorch gradient into the part that is sent and the rest that stays.
+
+Error feedback (Stich et al., "Sparsified SGD with memory", NeurIPS 2018): what stays is added to
+the next gradient, in the gradient's dtype or, for float16 and bfloat16, in float32.
+
+    total = rest + gradient;  sent = part of total;  rest = total - sent, exactly
+
+An element that is sent leaves 0 behind, or its rounding error where the gradient's dtype is
+narrower than the rest's. Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018,
+3.1) adds a velocity in place of the gradient, which is cleared where it was sent (3.3).
+
+A block with a NaN or an infinity is sent whatever the rule says: it must reach the optimizer (or
+its loss scaler) at once, and must not stay in the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from omnihvd.compressors import counters
+from omnihvd.compressors.rules import (
+    ElementThreshold,
+    RandomBlocks,
+    Rule,
+    TopBlocks,
+    kept_count,
+    name_seed,
+)
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class ParameterState:
+    """What one rank remembers of one parameter. Tensors have the parameter's shape."""
+
+    name: str
+    step: int = 0
+    rest: Tensor | None = None
+    velocity: Tensor | None = None
+
+    def accumulate(self, gradient: Tensor, momentum: float) -> Tensor:
+        """Adds `gradient` to the rest and returns it."""
+        if self.rest is None:
+            self.rest = _zeros_like(gradient)
+        if momentum:
+            if self.velocity is None:
+                self.velocity = _zeros_like(gradient)
+            gradient = self.velocity.mul_(momentum).add_(gradient)
+        return self.rest.add_(gradient)
+
+
+@torch.no_grad()
+def split(
+    gradient: Tensor,
+    state: ParameterState,
+    rule: Rule,
+    ratio: float,
+    block_size: int,
+    error_feedback: bool,
+    momentum: float,
+) -> Tensor:
+    """Returns what to send of `gradient`, dense, zero elsewhere; `state` keeps the rest.
+
+    A contiguous gradient is overwritten with the result, as Horovod's allreduce would overwrite it.
+    """
+    contiguous = gradient.is_contiguous()
+    out = gradient if contiguous else torch.empty_like(gradient).contiguous()
+    with counters.timed(gradient.numel()):
+        total = state.accumulate(gradient, momentum) if error_feedback else gradient.contiguous()
+        tensors = [total, out] + ([state.velocity] if state.velocity is not None else [])
+        flat = [tensor.view(-1) for tensor in tensors]
+        if isinstance(rule, ElementThreshold):
+            _split_elements(*flat, threshold=rule.threshold, keep_rest=error_feedback)
+        else:
+            parts = [_rows(tensor, block_size) for tensor in flat]
+            norms = torch.cat([_norms(rows) for rows in parts[0]])
+            keep = _keep(rule, ratio, norms, state)
+            scale = 1.0
+            if isinstance(rule, RandomBlocks) and not error_feedback:  # right on average
+                scale = len(norms) / kept_count(ratio, len(norms))
+            start = 0
+            for rows in zip(*parts):
+                end = start + len(rows[0])
+                _split_rows(keep[start:end], *rows, scale=scale, keep_rest=error_feedback)
+                start = end
+    state.step += 1
+    return out
+
+
+def _zeros_like(gradient: Tensor) -> Tensor:
+    dtype = torch.float32 if gradient.dtype in _HALF else gradient.dtype
+    return torch.zeros(gradient.shape, dtype=dtype, device=gradient.device)
+
+
+def _rows(flat: Tensor, block_size: int) -> list[Tensor]:
+    """`flat` as blocks, one a row: the whole ones, then the short last one on its own."""
+    whole = flat.numel() // block_size
+    rows = [flat[: whole * block_size].view(whole, block_size)] if whole else []
+    tail = flat[whole * block_size :]
+    return rows + ([tail.unsqueeze(0)] if tail.numel() else [])
+
+
+def _norms(rows: Tensor) -> Tensor:
+    dtype = torch.float32 if rows.dtype in _HALF else None
+    return torch.linalg.vector_norm(rows, dim=1, dtype=dtype)
+
+
+def _keep(rule: Rule, ratio: float, norms: Tensor, state: ParameterState) -> Tensor:
+    """Which blocks to send: one bool for each norm."""
+    if isinstance(rule, (TopBlocks, RandomBlocks)):
+        count = kept_count(ratio, len(norms))
+        if isinstance(rule, TopBlocks):
+            chosen = torch.topk(norms, count, sorted=False).indices
+        else:
+            random = np.random.default_rng([rule.seed, name_seed(state.name), state.step])
+            chosen = torch.from_numpy(random.choice(len(norms), count, replace=False))
+            if norms.is_cuda:  # from pinned memory, so that the host does not wait
+                chosen = chosen.pin_memory().to(norms.device, non_blocking=True)
+        return torch.isfinite(norms).logical_not_().index_fill_(0, chosen, True)
+    return ~(norms < rule.threshold)  # so written, a NaN is kept
+
+
+def _split_rows(
+    keep: Tensor, total: Tensor, *others: Tensor, scale: float, keep_rest: bool
+) -> None:
+    split_rows = _split_masked if total.is_cuda else _split_listed
+    counters.add_kept(
+        total.device, split_rows(keep, total, *others, scale=scale, keep_rest=keep_rest)
+    )
+
+
+def _split_listed(
+    keep: Tensor,
+    total: Tensor,
+    out: Tensor,
+    velocity: Tensor | None = None,
+    *,
+    scale: float,
+    keep_rest: bool,
+) -> int:
+    """out = the rows of total in `keep`, times scale; with `keep_rest`, total loses them.
+
+    Returns the number of elements in those rows. For the CPU: only the kept rows are read again.
+    """
+    chosen = keep.nonzero().squeeze(1)
+    kept = total.index_select(0, chosen)
+    sent = kept.mul(scale).to(out.dtype)
+    if keep_rest:
+        total.index_copy_(0, chosen, _subtract(kept, sent))
+    if velocity is not None:
+        velocity.index_fill_(0, chosen, 0)
+    out.zero_().index_copy_(0, chosen, sent)
+    return kept.numel()
+
+
+def _split_masked(
+    keep: Tensor,
+    total: Tensor,
+    out: Tensor,
+    velocity: Tensor | None = None,
+    *,
+    scale: float,
+    keep_rest: bool,
+) -> Tensor:
+    """The same for CUDA: to list the kept rows would make the host wait for the device."""
+    mask = keep.unsqueeze(1)
+    sent = torch.where(mask, total * scale, 0).to(out.dtype)
+    if keep_rest:
+        _subtract(total, sent)
+    if velocity is not None:
+        velocity.masked_fill_(mask, 0)
+    out.copy_(sent)
+    return keep.count_nonzero() * total.shape[1]
+
+
+def _split_elements(
+    total: Tensor,
+    out: Tensor,
+    velocity: Tensor | None = None,
+    *,
+    threshold: float,
+    keep_rest: bool,
+) -> None:
+    """out = the elements of total above `threshold` in absolute value, which total loses."""
+    if total.dtype == out.dtype:
+        torch.ops.aten.hardshrink.out(total, threshold, out=out)
+    else:
+        out.copy_(torch.nn.functional.hardshrink(total, threshold))
+    if keep_rest:
+        _subtract(total, out)
+    if velocity is not None:
+        velocity.masked_fill_(out != 0, 0)
+    counters.add_kept(total.device, out.count_nonzero())
+
+
+def _subtract(total: Tensor, sent: Tensor) -> Tensor:
+    """total -= sent. Where sent is not finite, 0 is left."""
+    return total.sub_(sent).nan_to_num_(0.0, 0.0, 0.0)

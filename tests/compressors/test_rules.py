@@ -1,0 +1,91 @@
+"""Arguments, schedules and numbers that no framework is needed for."""
+
+import subprocess
+import sys
+
+import pytest
+
+from omnihvd.compressors import block_random, block_threshold, block_topk, topk_threshold
+from omnihvd.compressors.rules import kept_count
+
+
+def test_importing_and_making_compressors_imports_no_framework():
+    code = (
+        "import sys; from omnihvd import compressors as c; c.block_topk(0.1).with_warmup(3);"
+        "print([m for m in ('torch', 'tensorflow', 'horovod') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "blocks", "kept"),
+    [(0.05, 100, 5), (0.1, 30, 3), (0.01, 10, 1), (0.5, 3, 2), (1.0, 7, 7), (0.26, 10, 3)],
+)
+def test_ratio_keeps_the_nearest_number_of_blocks_but_one_at_least(ratio, blocks, kept):
+    assert kept_count(ratio, blocks) == kept
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: block_topk(0),
+        lambda: block_topk(1.5),
+        lambda: block_topk(float("nan")),
+        lambda: block_topk(0.1, block_size=0),
+        lambda: block_random(0.1, seed=-1),
+        lambda: block_threshold(-1),
+        lambda: topk_threshold(float("inf")),
+        lambda: block_topk(0.1).with_momentum_correction(1.0),
+        lambda: block_topk(0.1).with_error_feedback(False).with_momentum_correction(0.9),
+        lambda: block_topk(0.1).with_momentum_correction(0.9).with_error_feedback(False),
+        lambda: block_topk(0.1).with_warmup(epochs=0),
+        lambda: block_topk(0.3).with_warmup(start=0.25),
+        lambda: block_topk(0.1).with_warmup(steps_per_epoch=0),
+        lambda: block_threshold(0.1).with_warmup(),
+    ],
+)
+def test_nonsense_is_refused(make):
+    with pytest.raises(ValueError):
+        make()
+
+
+def test_block_size_follows_the_transport(monkeypatch):
+    monkeypatch.setenv("OMNIHVD_BLOCK_SIZE", "64")
+    assert block_topk(0.1).config.block_size == 64
+    assert block_topk(0.1, block_size=32).config.block_size == 32
+    monkeypatch.delenv("OMNIHVD_BLOCK_SIZE")
+    assert block_topk(0.1).config.block_size == 256
+
+
+def test_with_methods_leave_the_original_alone():
+    plain = block_topk(0.1)
+    changed = plain.with_error_feedback(False).with_warmup(2, steps_per_epoch=3)
+    assert plain.config.error_feedback and plain.config.warm_up is None
+    assert not changed.config.error_feedback and changed.config.warm_up is not None
+
+
+def test_warm_up_is_exponential():
+    """The schedule of the Deep Gradient Compression paper: a factor of 4 each epoch."""
+    warming = block_topk(0.25 / 4**4).with_warmup(epochs=4, start=0.25)
+    for epoch in range(7):
+        warming.set_epoch(epoch)
+        assert warming.ratio(step=123) == pytest.approx(0.25 / 4 ** min(epoch, 4))
+
+
+def test_warm_up_counts_steps_until_told_the_epoch():
+    warming = block_topk(0.01).with_warmup(epochs=2, start=0.25, steps_per_epoch=10)
+    assert warming.ratio(0) == 0.25
+    assert warming.ratio(10) == pytest.approx(0.05)
+    assert warming.ratio(20) == warming.ratio(99) == pytest.approx(0.01)
+    warming.set_epoch(0)
+    assert warming.ratio(20) == 0.25
+
+
+def test_warm_up_without_an_epoch_is_an_error():
+    with pytest.raises(RuntimeError, match="set_epoch"):
+        block_topk(0.01).with_warmup().ratio(0)
+
+
+def test_thresholds_have_no_ratio():
+    assert block_threshold(0.1).ratio(5) == topk_threshold(0.1).ratio(5) == 1.0
