@@ -1,10 +1,10 @@
 """The command `omnihvd`, also `python -m omnihvd`.
 
-  omnihvd SCRIPT [ARGUMENTS]      run a training script with Horovod's sums taken over
-  omnihvd -m MODULE [ARGUMENTS]   the same for a module
-  omnihvd check [--settings]      what was found, what is hooked, and what to do about gaps
-  omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
-  omnihvd bench [--help]          measure it beside its peers
+omnihvd SCRIPT [ARGUMENTS]      run a training script with Horovod's sums taken over
+omnihvd -m MODULE [ARGUMENTS]   the same for a module
+omnihvd check [--settings]      what was found, what is hooked, and what to do about gaps
+omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
+omnihvd bench [--help]          measure it beside its peers
 """
 
 from __future__ import annotations

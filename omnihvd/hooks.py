@@ -79,7 +79,7 @@ def mpi_mismatch(library: str) -> str | None:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def horovod_problem() -> str | None:
     """Why Horovod's sums do not reach omnihvd in this process; None: they do. After hvd.init()."""
     if os.environ.get("OMNIHVD_ENABLE", "1") in ("0", "off", "false"):
@@ -119,7 +119,7 @@ def horovod_problem() -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def warn_if_unused() -> None:
     """Says once, on rank 0, if `compression=OmniReduce` has no effect."""
     problem = horovod_problem()

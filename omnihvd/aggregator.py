@@ -1,0 +1,127 @@
+"""A dedicated aggregator: a process on a host of its own that sums for jobs that know its secret.
+
+`omnihvd aggregator --bind HOST:PORT` listens for the first ranks of new groups. How both sides
+prove that they know the secret is written down in csrc/session/rendezvous.h; what follows, the
+blocks themselves, goes between the engine's transports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hmac
+import os
+import secrets
+import signal
+import struct
+from typing import Any
+
+from omnihvd import engine
+from omnihvd.log import logger
+
+HELLO = b"omnihvd-join 1\n"
+NONCE_BYTES = 32
+PATIENCE_S = 20.0
+LONGEST = 1 << 26  # bytes of a message from a peer that has proved itself
+LONGEST_STRANGER = 1024
+
+
+class Refused(Exception):
+    """The peer gets the reason, and nothing else."""
+
+
+class Aggregator:
+    """Answers the rendezvous of any number of groups; the engine's threads do the sums."""
+
+    def __init__(self, settings: Any) -> None:
+        self.secret: str = settings.secret
+        self.host = engine.session.AggregatorHost(settings)
+
+    async def serve(self, host: str, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._talk, host, port)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+        try:
+            await asyncio.wait_for(self._admit(reader, writer), PATIENCE_S)
+            logger.info("admitted a group of %s", peer)
+        except Refused as why:
+            logger.warning("refused %s: %s", peer, why)
+            _send(writer, b"no" + str(why).encode())
+        except (engine.EngineError, ValueError) as why:
+            logger.warning("refused %s: %s", peer, why)
+            _send(writer, b"no" + str(why).encode())
+        except (asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            logger.warning("%s went away in the middle of a rendezvous", peer)
+        finally:
+            writer.close()
+
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello = await _receive(reader, LONGEST_STRANGER)
+        if not hello.startswith(b"omnihvd-join "):
+            raise Refused("this is not omnihvd's protocol")
+        if not hello.startswith(HELLO) or len(hello) != len(HELLO) + NONCE_BYTES:
+            raise Refused("another version of omnihvd: install the same on all hosts")
+        ours = secrets.token_bytes(NONCE_BYTES)
+        nonces = hello[len(HELLO) :] + ours
+        _send(writer, b"ok" + ours + self._proof(b"aggregator", nonces))
+        self._check(await _receive(reader, LONGEST_STRANGER), b"worker", nonces)
+        addresses = b"".join(struct.pack("<Q", len(a)) + a for a in self.host.addresses())
+        _send(writer, b"ok" + addresses)
+        message = await _receive(reader, LONGEST)
+        proof, description = message[:NONCE_BYTES], message[NONCE_BYTES:]
+        self._check(proof, b"group", nonces + description)
+        await asyncio.get_running_loop().run_in_executor(
+            None, self.host.admit, description, self.secret
+        )
+        _send(writer, b"ok")
+        await writer.drain()
+
+    def _proof(self, who: bytes, what: bytes) -> bytes:
+        return hmac.digest(self.secret.encode(), who + what, "sha256")
+
+    def _check(self, proof: bytes, who: bytes, what: bytes) -> None:
+        if not hmac.compare_digest(proof, self._proof(who, what)):
+            raise Refused("the secrets differ: OMNIHVD_SECRET must be the same everywhere")
+
+
+def _send(writer: asyncio.StreamWriter, message: bytes) -> None:
+    writer.write(struct.pack("<I", len(message)) + message)
+
+
+async def _receive(reader: asyncio.StreamReader, longest: int) -> bytes:
+    (size,) = struct.unpack("<I", await reader.readexactly(4))
+    if size > longest:
+        raise Refused("this is not omnihvd's protocol")
+    return await reader.readexactly(size)
+
+
+async def _run(host: str, port: int, settings: Any) -> None:
+    server = await Aggregator(settings).serve(host, port)
+    bound = server.sockets[0].getsockname()
+    print(f"omnihvd aggregator at {bound[0]}:{bound[1]}", flush=True)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()
+    server.close()
+
+
+def main(arguments: list[str]) -> int:
+    """The command `omnihvd aggregator`. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="omnihvd aggregator", description=__doc__)
+    parser.add_argument("--bind", required=True, metavar="HOST:PORT", help="port 0: any free one")
+    bind = parser.parse_args(arguments).bind
+    host, colon, port = bind.rpartition(":")
+    if not colon or not port.isdigit():
+        parser.error(f"--bind {bind}: not HOST:PORT")
+    # A job's settings name its aggregators; this process is one.
+    os.environ.pop("OMNIHVD_AGGREGATORS", None)
+    try:
+        settings = engine.session.settings_from_environment()
+        if not settings.secret:
+            parser.error("a secret is needed: set OMNIHVD_SECRET_FILE or OMNIHVD_SECRET")
+        asyncio.run(_run(host, int(port), settings))
+    except (OSError, engine.EngineError) as why:
+        parser.exit(1, f"omnihvd aggregator: {bind}: {why}\n")
+    return 0
