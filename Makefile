@@ -1,3 +1,84 @@
-.PHONY: build
-build:
-	@CMAKE_ARGS=-DOMNIHVD_WERROR=ON .venv/bin/python setup.py -q build_ext --inplace
+# `make help` lists the targets. Everything happens in .venv and build; nothing needs root.
+PYTHON ?= python3
+SHELL := /bin/bash
+VENV := $(CURDIR)/.venv
+export PATH := $(VENV)/bin:$(PATH)
+# The compiler's warnings are errors here, though not for those who only install.
+export CMAKE_ARGS ?= -DOMNIHVD_WERROR=ON
+ifeq ($(shell id -u),0)
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+endif
+PIP := python -m pip --disable-pip-version-check --quiet
+CXX_FILES = $(shell find omnihvd/csrc tests -name '*.cc' -o -name '*.h' -o -name '*.c')
+
+.PHONY: help setup build demo test lint pytest test-slow test-gpu sanitize bench bench-gpu clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+# --- set-up: each step leaves a stamp ---------------------------------------------------------
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 14))' || \
+	  { echo "Python 3.9 to 3.13 is needed, as: make PYTHON=python3.11 ..."; exit 1; }
+	@echo "== virtual environment in .venv"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.packages: .ci/unresolved.txt .ci/requirements.txt .ci/constraints.txt | $(VENV)/.created
+	@echo "== Python packages (about 1 GB; minutes)"
+	@$(PIP) install --retries 2 --no-deps -r .ci/unresolved.txt
+	@$(PIP) install -r .ci/requirements.txt -c .ci/constraints.txt
+	@touch $@
+
+$(VENV)/.horovod: omnihvd/tools/build_horovod.py $(VENV)/.packages
+	@echo "== Horovod"
+	@python $<
+	@touch $@
+
+# After this the engine is built in place, and `import omnihvd` finds this folder.
+$(VENV)/.installed: setup.py pyproject.toml $(wildcard kernels/__init__.py) $(VENV)/.packages
+	@echo "== omnihvd, in place"
+	@python -m pip --disable-pip-version-check install --no-build-isolation --no-deps -qe .
+	@touch $@
+
+setup: $(VENV)/.installed $(VENV)/.horovod  ## virtual environment, Horovod, omnihvd
+
+# --- targets ----------------------------------------------------------------------------------
+
+build: setup  ## the engine, in place
+	@python setup.py -q build_ext --inplace
+
+demo: build  ## train a language model on 4 ranks, plain and with OmniReduce
+	@python examples/demo.py
+
+test: lint pytest sanitize  ## everything but what takes long or needs a GPU
+
+lint: $(VENV)/.packages  ## formats and static checks
+	@ruff check .
+	@ruff format --check .
+	@clang-format --dry-run -Werror $(CXX_FILES)
+	@mypy
+
+pytest: build
+	@python -m pytest -m 'not slow and not gpu'
+
+test-slow: build  ## the tests that take minutes or gigabytes
+	@python -m pytest -m 'slow and not gpu'
+
+test-gpu: build  ## the tests for NVIDIA GPUs
+	@python -m pytest -m gpu
+
+sanitize: build  ## the engine's tests under address, undefined and thread sanitizers
+	@.ci/sanitize address,undefined
+	@.ci/sanitize thread
+
+bench: build  ## measure on this machine
+	@python -m benchmarks
+
+bench-gpu: build  ## measure on this machine's GPU
+	@python -m benchmarks --gpu
+
+clean:  ## remove what was built; .venv stays
+	rm -rf build dist *.egg-info omnihvd/lib omnihvd/_engine*.so
