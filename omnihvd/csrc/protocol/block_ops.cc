@@ -1,0 +1,71 @@
+// Picks the implementation for this CPU. Compiled for the baseline CPU: nothing but this file may
+// run before the choice is made.
+#include "protocol/block_ops.h"
+
+#include <cstring>
+
+#include "protocol/block_ops_set.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace omnihvd {
+namespace {
+
+#if defined(__x86_64__)
+// Everything that CMakeLists.txt lets the compiler use, since it may use it anywhere.
+bool has_avx2() {
+  // Not every compiler's __builtin_cpu_supports knows F16C.
+  unsigned eax, ebx, ecx, edx;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("popcnt");
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+}
+#endif
+
+struct Available {
+  const BlockOpsSet* sets[3];  // best first
+  int count = 0;
+
+  Available() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (has_avx512()) sets[count++] = &avx512_block_ops;
+    if (has_avx2()) sets[count++] = &avx2_block_ops;
+#endif
+    sets[count++] = &portable_block_ops;
+  }
+};
+
+const Available& available() {
+  static const Available result;
+  return result;
+}
+
+const BlockOpsSet& best() { return *available().sets[0]; }
+
+}  // namespace
+
+const BlockOps& block_ops(DType dtype) { return best().of[static_cast<int>(dtype)]; }
+
+const BlockOps* block_ops_named(DType dtype, const char* implementation) {
+  for (int i = 0; i < available().count; ++i) {
+    const BlockOpsSet& set = *available().sets[i];
+    if (std::strcmp(set.name, implementation) == 0) return &set.of[static_cast<int>(dtype)];
+  }
+  return nullptr;
+}
+
+const char* block_ops_implementation() { return best().name; }
+
+size_t packed_count(const uint8_t* packed, size_t n) { return best().packed_count(packed, n); }
+
+}  // namespace omnihvd
