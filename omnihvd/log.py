@@ -24,12 +24,17 @@ def process_rank() -> int | None:
     return None
 
 
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        rank = process_rank()
+        where = socket.gethostname() + ("" if rank is None else f" rank {rank}")
+        return f"[omnihvd {record.levelname.lower()} {where}] {super().format(record)}"
+
+
 def _make() -> logging.Logger:
     logger = logging.getLogger("omnihvd")
-    rank = process_rank()
-    where = socket.gethostname() + ("" if rank is None else f" rank {rank}")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(f"[omnihvd %(levelname)s {where}] %(message)s"))
+    handler.setFormatter(_Formatter())
     logger.addHandler(handler)
     logger.propagate = False
     logger.setLevel(LEVELS.get(os.environ.get("OMNIHVD_LOG", ""), logging.WARNING))

@@ -129,7 +129,9 @@ class GroupImpl : public Group {
 class EngineImpl : public Engine {
  public:
   EngineImpl(const Settings& settings, const TransportFactory& factory)
-      : settings_(settings), threads_(std::make_shared<Threads>(settings, factory)) {}
+      : settings_(settings), threads_(std::make_shared<Threads>(settings, factory)) {
+    set_log_level(settings.log);
+  }
 
   std::shared_ptr<Group> join(Exchange& exchange) override {
     const Node self{host_name(settings_), threads_->addresses()};
@@ -158,7 +160,9 @@ class EngineImpl : public Engine {
 class AggregatorHostImpl : public AggregatorHost {
  public:
   AggregatorHostImpl(const Settings& settings, const Engine::TransportFactory& factory)
-      : threads_(settings, factory) {}
+      : threads_(settings, factory) {
+    set_log_level(settings.log);
+  }
 
   std::vector<std::string> addresses() const override { return threads_.addresses(); }
 
@@ -200,9 +204,7 @@ std::unique_ptr<AggregatorHost> AggregatorHost::create(const Settings& settings,
 std::shared_ptr<Engine> process_engine() {
   std::lock_guard lock(process_mutex);
   if (!process_slot()) {
-    const Settings settings = settings_from_environment();
-    set_log_level(settings.log);
-    process_slot() = Engine::create(settings, make_ucx_transport);
+    process_slot() = Engine::create(settings_from_environment(), make_ucx_transport);
   }
   return process_slot();
 }

@@ -1,0 +1,168 @@
+"""Groups of engines without MPI: in threads of this process, or in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from omnihvd.engine import session
+
+PATIENCE_S = 60
+
+
+class Meeting:
+    """An allgather between threads. Keeps the rounds, for tests that listen in."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.rounds: list[list[bytes]] = []
+        self._said: list[bytes] = [b""] * size
+        self._barrier = threading.Barrier(size, timeout=PATIENCE_S)
+
+    def allgather(self, rank: int) -> Callable[[bytes], list[bytes]]:
+        def gather(mine: bytes) -> list[bytes]:
+            self._said[rank] = mine
+            if self._barrier.wait() == 0:
+                self.rounds.append(list(self._said))
+            self._barrier.wait()
+            said = list(self._said)
+            self._barrier.wait()
+            return said
+
+        return gather
+
+    def abort(self) -> None:
+        self._barrier.abort()
+
+
+def settings(**values: Any) -> Any:
+    made = session.Settings()
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def in_threads(
+    size: int,
+    work: Callable[[int, Any], Any],
+    transport: str = "memory",
+    meeting: Meeting | None = None,
+    **values: Any,
+) -> list[Any]:
+    """Runs work(rank, group) on each rank; returns what it returned, or the exception."""
+    values.setdefault("timeout_s", PATIENCE_S / 2)  # when one rank fails, the others must not wait
+    meeting = meeting or Meeting(size)
+    results: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            engine = session.Engine(settings(**values), transport)
+            group = engine.join(rank, size, meeting.allgather(rank))
+            results[rank] = work(rank, group)
+        except Exception as why:  # handed to the test
+            results[rank] = why
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    return results
+
+
+def all_well(results: list[Any]) -> list[Any]:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+Work = Callable[[int, int, Any, Any], None]  # rank, size, group, connection to the test
+
+
+def _process(work: Work, rank: int, size: int, values: dict[str, Any], pipe: Any) -> None:
+    def allgather(mine: bytes) -> list[bytes]:
+        pipe.send(("gather", mine))
+        said: list[bytes] = pipe.recv()
+        return said
+
+    try:
+        group = session.Engine(settings(**values)).join(rank, size, allgather)
+        work(rank, size, group, pipe)
+        pipe.send(("done", None))
+    except Exception as why:
+        pipe.send(("failed", str(why)))
+    pipe.recv()  # until the test has seen all
+
+
+class Processes:
+    """Ranks in processes, over UCX. work must be a function of a module."""
+
+    def __init__(self, size: int, work: Work, **values: Any) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        pairs = [spawn.Pipe() for _ in range(size)]
+        self.pipes = [ours for ours, _ in pairs]
+        self.processes = [
+            spawn.Process(target=_process, args=(work, rank, size, values, theirs), daemon=True)
+            for rank, (_, theirs) in enumerate(pairs)
+        ]
+        for process in self.processes:
+            process.start()
+        for _, theirs in pairs:
+            theirs.close()
+
+    def gather(self, rounds: int = 3) -> None:
+        """Serves the allgathers in which the group is made."""
+        for _ in range(rounds):
+            said = [self.expect(rank, "gather") for rank in range(len(self.pipes))]
+            for pipe in self.pipes:
+                pipe.send(said)
+
+    def expect(self, rank: int, kind: str, patience: float = PATIENCE_S) -> Any:
+        """The next message of this rank, which must be of this kind."""
+        assert self.pipes[rank].poll(patience), f"rank {rank} says nothing"
+        got, content = self.pipes[rank].recv()
+        assert got == kind, f"rank {rank}: {got} {content}"
+        return content
+
+    def end(self) -> None:
+        for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for process in self.processes:
+            process.join(10)
+            process.kill()
+
+
+@contextlib.contextmanager
+def processes(size: int, work: Work, **values: Any) -> Iterator[Processes]:
+    ranks = Processes(size, work, **values)
+    try:
+        yield ranks
+    finally:
+        ranks.end()
+
+
+def blocks_of(
+    rank: int, count: int, density: float, dtype: str = "float32", block: int = 256
+) -> np.ndarray:
+    """A tensor with about this share of its blocks non-zero, values unique per rank and index.
+
+    Sums over a few ranks are exact in every dtype but the narrow ones, which wrap or round as
+    NumPy's do.
+    """
+    index = np.arange(count, dtype=np.int64)
+    keep = np.random.default_rng(1000 + rank).random(-(-count // block)) < density
+    values = (index * 7 + rank * 31) % 97 + 1
+    return np.where(np.repeat(keep, block)[:count], values, 0).astype(dtype)
+
+
+def sum_of(size: int, count: int, density: float, dtype: str = "float32") -> np.ndarray:
+    parts = [blocks_of(rank, count, density, dtype) for rank in range(size)]
+    return np.sum(parts, axis=0, dtype=parts[0].dtype)

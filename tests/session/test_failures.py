@@ -1,0 +1,133 @@
+"""What survivors see: an error that names the culprit, soon; never a hang, never a wrong sum."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from groups import blocks_of, in_threads, processes
+
+from omnihvd.engine import EngineError
+
+SOON_S = 15  # loaded machines are slow; without detection it would be for ever
+
+
+def _reduce_until_failure(rank: int, size: int, group: Any, pipe: Any) -> None:
+    pipe.send(("ready", None))
+    try:
+        while True:
+            x = blocks_of(rank, 2_000_000, 1)
+            group.allreduce(x, x)
+    except EngineError as why:
+        first = str(why)
+    try:  # a failed group stays failed, at once
+        group.allreduce(np.ones(1000, np.float32), np.empty(1000, np.float32))
+    except EngineError:
+        pipe.send(("survived", first))
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_is_named_by_all_survivors(victim: int) -> None:
+    with processes(3, _reduce_until_failure) as ranks:
+        ranks.gather()
+        for rank in range(3):
+            ranks.expect(rank, "ready")
+        time.sleep(0.5)  # in the midst of an allreduce, of which there is always one
+        ranks.processes[victim].kill()
+        for rank in {0, 1, 2} - {victim}:
+            assert f"rank {victim} (" in ranks.expect(rank, "survived", SOON_S)
+
+
+def _one_rank_stays_away(rank: int, size: int, group: Any, pipe: Any) -> None:
+    if rank == 1:
+        time.sleep(4)
+    x = blocks_of(rank, 100_000, 1)
+    start = time.monotonic()
+    try:
+        group.allreduce(x, x)
+    except EngineError as why:
+        pipe.send(("late", (str(why), time.monotonic() - start)))
+
+
+def test_timeout_fails_all_ranks_and_names_the_missing_one() -> None:
+    with processes(3, _one_rank_stays_away, timeout_s=1.0) as ranks:
+        ranks.gather()
+        for rank in (0, 2):
+            why, seconds = ranks.expect(rank, "late")
+            assert "OMNIHVD_TIMEOUT" in why and "rank 1 (" in why
+            assert seconds < SOON_S
+        ranks.expect(1, "late")  # finds the group failed
+
+
+def test_a_stall_is_reported_and_then_ends_well(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(rank: int, group: Any) -> None:
+        if rank == 1:
+            time.sleep(3)
+        x = np.ones(100_000, np.float32)
+        group.allreduce(x, x)
+        np.testing.assert_array_equal(x, np.full(100_000, 2))
+
+    assert in_threads(2, work, stall_warning_s=1.0) == [None, None]
+    assert "waiting for rank 1 (" in capfd.readouterr().err
+
+
+def test_ranks_that_disagree_fail_with_both_sides_named() -> None:
+    def work(rank: int, group: Any) -> None:
+        x = np.ones(1000 + rank, np.float32)
+        group.allreduce(x, x)
+
+    for result in in_threads(2, work):
+        assert isinstance(result, EngineError)
+        assert "1000 float32" in str(result) and "1001 float32" in str(result)
+
+
+def test_a_rank_that_leaves_is_not_waited_for() -> None:
+    def work(rank: int, group: Any) -> None:
+        x = np.ones(100_000, np.float32)
+        group.allreduce(x, x)
+        if rank == 1:
+            return
+        time.sleep(0.5)
+        group.allreduce(x, x)
+
+    results = in_threads(2, work)
+    assert results[1] is None
+    assert isinstance(results[0], EngineError) and "rank 1 (" in str(results[0])
+
+
+def test_a_rank_that_cannot_start_is_named_on_all_ranks() -> None:
+    def work(rank: int, group: Any) -> None:
+        raise AssertionError("there should be no group")
+
+    results = in_threads(
+        2, work, aggregators=["127.0.0.1:9"], secret="a secret of the job", transport="memory"
+    )
+    for result in results:
+        assert isinstance(result, EngineError)
+        assert "rank 0 (" in str(result) and "127.0.0.1:9" in str(result)
+
+
+def _stopped(rank: int, size: int, group: Any, pipe: Any) -> None:
+    pipe.send(("ready", None))
+    for _ in range(50):
+        x = blocks_of(rank, 1_000_000, 0.5)
+        group.allreduce(x, x)
+
+
+def test_a_rank_that_is_stopped_and_goes_on_harms_nothing() -> None:
+    with processes(2, _stopped) as ranks:
+        ranks.gather()
+        for rank in range(2):
+            ranks.expect(rank, "ready")
+        time.sleep(0.2)
+        pid = ranks.processes[1].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(pid, signal.SIGCONT)
+        for rank in range(2):
+            ranks.expect(rank, "done")

@@ -1,0 +1,68 @@
+"""Settings: one table, read from the environment, never silently wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from pathlib import Path
+
+import pytest
+
+from omnihvd.engine import EngineError, session
+
+
+def test_every_setting_is_documented_and_accepts_its_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, default, allowed, text in session.setting_docs():
+        assert name.startswith("OMNIHVD_") and allowed and text
+        monkeypatch.setenv(name, default)
+    made = session.settings_from_environment()
+    plain = session.Settings()
+    for name in ("min_bytes", "block_size", "message_bytes", "slots", "streams", "scan_ahead"):
+        assert getattr(made, name) == getattr(plain, name), name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OMNIHVD_MIN_BYTES", "-1"),
+        ("OMNIHVD_MIN_BYTES", "64k"),
+        ("OMNIHVD_BLOCK_SIZE", "0"),
+        ("OMNIHVD_STREAMS", "65"),
+        ("OMNIHVD_ENABLE", "perhaps"),
+        ("OMNIHVD_HIERARCHY", "maybe"),
+        ("OMNIHVD_AGGREGATORS", "host"),
+        ("OMNIHVD_AGGREGATORS", "host:0"),
+        ("OMNIHVD_TIMEOUT", "soon"),
+        ("OMNIHVD_TIMEOUT", "nan"),
+        ("OMNIHVD_LOG", "loud"),
+        ("OMNIHVD_MINBYTES", "1"),
+    ],
+)
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(EngineError, match=name):
+        session.settings_from_environment()
+
+
+def test_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OMNIHVD_SECRET", "short")
+    with pytest.raises(EngineError, match="16 characters") as error:
+        session.settings_from_environment()
+    assert "short" not in str(error.value)
+    monkeypatch.delenv("OMNIHVD_SECRET")
+    monkeypatch.setenv("OMNIHVD_AGGREGATORS", "host:7000")
+    with pytest.raises(EngineError, match="OMNIHVD_SECRET"):
+        session.settings_from_environment()
+    file = tmp_path / "secret"
+    file.write_text("sixteen characters\n")
+    monkeypatch.setenv("OMNIHVD_SECRET_FILE", str(file))
+    assert session.settings_from_environment().secret == "sixteen characters"
+
+
+@pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000])
+def test_hmac_sha256_is_the_standard_one(size: int) -> None:
+    data = bytes(i * 7 % 256 for i in range(size))
+    for key in (b"", data, b"key"):
+        assert session.hmac_sha256(key, data) == hmac.digest(key, data, hashlib.sha256)

@@ -1,0 +1,88 @@
+"""Messages of those who are not members: refused, counted, logged, and without effect."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from groups import Meeting, all_well, blocks_of, in_threads, session, sum_of
+
+from omnihvd import _engine
+
+HEADER = struct.Struct("<IHBBHHIQQQII")
+MAGIC, VERSION = 0x4456484F, 1
+CONTRIBUTION, RESULT, ABORT, LEAVE = 1, 2, 3, 4
+
+
+def texts(data: bytes) -> list[bytes]:
+    """The length-prefixed parts of what ranks exchange while a group is made."""
+    parts = []
+    while data:
+        (size,) = struct.unpack_from("<Q", data)
+        parts.append(data[8 : 8 + size])
+        data = data[8 + size :]
+    return parts
+
+
+def address_of(meeting: Meeting, rank: int) -> bytes:
+    node = texts(meeting.rounds[0][rank])[2]
+    (host,) = struct.unpack_from("<Q", node)
+    return texts(node[8 + host + 8 :])[0]
+
+
+def group_number(meeting: Meeting) -> int:
+    info = texts(texts(meeting.rounds[1][0])[2])[0]
+    return int(struct.unpack_from("<Q", info)[0])
+
+
+def header(
+    kind: int = CONTRIBUTION,
+    group: int = 0,
+    token: int = 0,
+    version: int = VERSION,
+    sender: int = 1,
+    frames: int = 0,
+) -> bytes:
+    return HEADER.pack(MAGIC, version, kind, 0, 0, 0, sender, group, token, 1, frames, 0)
+
+
+def hostile_messages(group: int) -> list[bytes]:
+    rng = random.Random(7)
+    messages = [rng.randbytes(rng.choice([0, 1, 7, 47, 48, 49, 500, 70000])) for _ in range(200)]
+    messages += [header(kind) for kind in range(6)]
+    for kind in (CONTRIBUTION, RESULT, ABORT, LEAVE):
+        for sender in (0, 1, 2, 3, 2**32 - 1):
+            messages.append(header(kind, group, rng.getrandbits(64), sender=sender))
+    messages += [header(group=group, version=VERSION + 1)]
+    messages += [header(ABORT, group, 1, frames=11) + b"bow to me!!"]
+    return messages
+
+
+@pytest.mark.parametrize("transport", ["memory", "ucx"])
+def test_strangers_are_refused(transport: str, capfd: pytest.CaptureFixture[str]) -> None:
+    meeting = Meeting(3)
+    refused = session.stats()["messages_refused"]
+
+    def work(rank: int, group: Any) -> None:
+        if rank == 0:
+            stranger = getattr(_engine.transport.Transport, transport)()
+            peer = stranger.connect(address_of(meeting, 1))
+            for cookie, message in enumerate(hostile_messages(group_number(meeting))):
+                stranger.send(peer, [message], cookie)
+                stranger.progress()
+            sent = 0
+            while sent < len(hostile_messages(0)):
+                stranger.progress()
+                sent += len(stranger.take_sent())
+        for count in (300_000, 1000):
+            x = blocks_of(rank, count, 0.4)
+            group.allreduce(x, x)
+            np.testing.assert_array_equal(x, sum_of(3, count, 0.4))
+
+    all_well(in_threads(3, work, transport, meeting=meeting))
+    messages = hostile_messages(0)
+    assert session.stats()["messages_refused"] - refused == len(messages)
+    assert "refused a message" in capfd.readouterr().err
