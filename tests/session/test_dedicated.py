@@ -101,13 +101,13 @@ def talk(address: str, *messages: bytes) -> bytes:
     """Sends raw bytes; returns what comes back until the end of the connection."""
     host, port = address.split(":")
     answer = b""
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        with contextlib.suppress(ConnectionError):
-            for message in messages:
-                connection.sendall(message)
-            connection.shutdown(socket.SHUT_WR)
-            while part := connection.recv(65536):
-                answer += part
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    with connection, contextlib.suppress(ConnectionError):
+        for message in messages:
+            connection.sendall(message)
+        connection.shutdown(socket.SHUT_WR)
+        while part := connection.recv(65536):
+            answer += part
     return answer
 
 
