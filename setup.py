@@ -84,7 +84,7 @@ class BuildEngine(build_ext):
 
 
 # `kernels` is a top-level folder here and a part of the package when installed.
-kernels = ["omnihvd.kernels"] if (ROOT / "kernels").is_dir() else []
+kernels = ["omnihvd.kernels"] if (ROOT / "kernels" / "__init__.py").exists() else []
 
 setup(
     packages=find_packages(include=["omnihvd", "omnihvd.*"]) + kernels,

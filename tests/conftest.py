@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
-
 from launch import ENVIRONMENT
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--engine", help="fail unless the engine is loaded from this folder")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    folder = session.config.getoption("--engine")
+    engine = sys.modules.get("omnihvd._engine")
+    if folder and not (engine and str(engine.__file__).startswith(folder)):
+        pytest.exit(f"the engine is {engine}, not one in {folder}", 1)
 
 
 def pytest_configure() -> None:
