@@ -11,7 +11,7 @@ Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32
                uint32_t streams)
     : layout_(layout),
       tensor_(tensor),
-      scan_ahead_(scan_ahead),
+      scan_ahead_(std::max(scan_ahead, layout.shape().window)),
       stream_(stream),
       streams_(streams),
       own_slots_(layout.shape().slots > stream
@@ -47,7 +47,9 @@ bool Worker::start(uint32_t* aggregator, Frame* frame) {
 // Inspects the stream up to the end of the window and as far beyond as is worth naming.
 void Worker::scan(Slot& state, uint32_t aggregator, uint32_t slot) {
   const uint64_t end = layout_.positions(slot);
-  const uint64_t limit = std::min(end, state.hi + scan_ahead_);
+  // All workers stop at the same positions. Otherwise each worker that found little would end a
+  // window where it stopped, and rounds would be as many as such workers.
+  const uint64_t limit = std::min(end, (state.hi / scan_ahead_ + 2) * scan_ahead_);
   const uint32_t enough = layout_.shape().window;
   const uint32_t stripe = layout_.shape().stripe;
   size_t beyond = state.found.end() - std::lower_bound(state.found.begin() + state.first_found,
@@ -81,8 +83,7 @@ void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* 
   tensor_.next_message();
   while (state.first_found < state.found.size() && state.found[state.first_found] < state.hi) {
     const uint64_t position = state.found[state.first_found++];
-    frame->blocks.push_back(
-        tensor_.read(layout_.block_at(aggregator, slot, position), position));
+    frame->blocks.push_back(tensor_.read(layout_.block_at(aggregator, slot, position), position));
   }
   nonzero_blocks_ += frame->blocks.size();
   frame->ahead.assign(
@@ -108,8 +109,6 @@ void Worker::write_zeros(uint32_t aggregator, uint32_t slot, uint64_t first, uin
 void Worker::write(const Slot& state, uint32_t aggregator, const Frame& frame) {
   uint64_t next = state.lo;
   for (const BlockRef& sum : frame.blocks) {
-    if (sum.position < next || sum.position >= state.hi)
-      throw Error("a result holds a block outside its window: an aggregator is faulty");
     if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, sum.position);
     tensor_.write(layout_.block_at(aggregator, frame.slot, sum.position), sum);
     next = sum.position + 1;
@@ -127,15 +126,18 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
   if (state.done || state.hi == 0 || frame.round != state.round)
     throw Error("a result for round " + std::to_string(frame.round) + " of slot " +
                 std::to_string(frame.slot) + ", which is in round " + std::to_string(state.round));
-  if (frame.bound <= state.hi || (frame.bound != kEnd && frame.bound > state.named))
+  if (!frame.blocks.empty() &&
+      (frame.blocks.front().position < state.lo || frame.blocks.back().position >= state.hi))
+    throw Error("a result holds a block outside its window: an aggregator is faulty");
+  if (frame.bound <= state.hi || frame.bound > state.named)
     throw Error("a result names a next window that nobody has announced");
+  if (frame.bound == kEnd && state.first_found < state.found.size())
+    throw Error("an aggregator ended a slot before all blocks were sent");
   write(state, aggregator, frame);
   state.lo = state.hi;
   state.hi = frame.bound;
   ++state.round;
   if (frame.bound == kEnd) {
-    if (state.first_found < state.found.size())
-      throw Error("an aggregator ended a slot before all blocks were sent");
     // What lies behind the last window is zero on all ranks.
     if (tensor_.wants_zeros())
       write_zeros(aggregator, frame.slot, state.lo, layout_.positions(frame.slot));
@@ -143,9 +145,9 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
     --open_slots_;
     return false;
   }
-  const bool speaks = (state.first_found < state.found.size() &&
-                       state.found[state.first_found] < state.hi) ||
-                      state.named == state.hi;
+  const bool speaks =
+      (state.first_found < state.found.size() && state.found[state.first_found] < state.hi) ||
+      state.named == state.hi;
   if (speaks) contribute(state, aggregator, frame.slot, reply);
   return speaks;
 }

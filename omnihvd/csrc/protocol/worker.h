@@ -13,9 +13,10 @@ namespace omnihvd {
 class Worker {
  public:
   // Takes part with the slots s where s % streams == stream. The tensor must outlive the worker.
-  // scan_ahead: how many positions beyond a window are inspected, at most, for non-zero blocks to
-  // name. As many blocks as fill a window are named, which is enough to keep windows full: the
-  // worker that has named least far has named that many.
+  // scan_ahead: how many positions beyond a window are inspected for non-zero blocks to name: at
+  // least these, at most twice as many, and no less than a window. As many blocks as fill a window
+  // are named, which is enough to keep windows full: the worker that has named least far has named
+  // that many.
   Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
          uint32_t streams);
 
@@ -23,8 +24,9 @@ class Worker {
   // have been started. `frame` is valid until the next call of start or on_result.
   bool start(uint32_t* aggregator, Frame* frame);
 
-  // Takes an aggregator's result; true when `reply` is this worker's contribution to the next round.
-  // Throws Error when the result is none that this worker waits for: `frame` is not trusted.
+  // Takes an aggregator's result; true when `reply` is this worker's contribution to the next
+  // round. Throws Error, and changes nothing, when the result is none that this worker waits for:
+  // `frame` is not trusted.
   bool on_result(uint32_t aggregator, const Frame& frame, Frame* reply);
 
   bool done() const { return open_slots_ == 0; }
@@ -33,9 +35,9 @@ class Worker {
 
  private:
   struct Slot {
-    uint64_t lo = 0, hi = 0;   // the window
-    uint64_t scanned = 0;      // positions below have been inspected
-    uint64_t named = 0;        // positions below have been named to the aggregator
+    uint64_t lo = 0, hi = 0;      // the window
+    uint64_t scanned = 0;         // positions below have been inspected
+    uint64_t named = 0;           // positions below have been named to the aggregator
     std::vector<uint64_t> found;  // non-zero positions not yet sent, ascending
     size_t first_found = 0;       // of them, those before have been sent
     uint32_t round = 0;
@@ -50,7 +52,7 @@ class Worker {
 
   const Layout& layout_;
   Tensor& tensor_;
-  const uint32_t scan_ahead_;
+  const uint64_t scan_ahead_;
   const uint32_t stream_, streams_;
   const uint32_t own_slots_;  // of each aggregator
   std::vector<Slot> slots_;   // [own slot][aggregator]
