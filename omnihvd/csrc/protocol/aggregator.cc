@@ -1,7 +1,8 @@
 #include "protocol/aggregator.h"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
+#include <memory>
 #include <string>
 
 #include "base/error.h"
@@ -9,17 +10,18 @@
 
 namespace omnihvd {
 
-// Room for the sums of one round.
+// Room for the sums of one round. Allocated at need, and not cleared: `touched` says what is valid.
 struct Aggregator::Version {
-  std::vector<uint8_t> sums;         // [index in window][accumulator block]
-  std::vector<uint8_t> packed;       // packed results, while the frame is being sent
-  std::vector<uint8_t> touched;      // [index in window]: some worker had this block
-  bool lent = false;                 // a result that refers to `sums` is being sent
+  std::unique_ptr<uint8_t[]> sums;    // [index in window][accumulator block]
+  std::unique_ptr<uint8_t[]> packed;  // packed results, one behind the other
+  std::vector<uint8_t> touched;       // [index in window]: some worker had this block
+  bool lent = false;                  // a result that refers to this memory is being sent
 };
 
 struct Aggregator::Named {
-  std::deque<uint64_t> ahead;  // positions >= the window's end, ascending
-  uint64_t bound = 0;          // all below have been named
+  std::vector<uint64_t> ahead;  // ascending
+  size_t first = 0;             // of them, those from here on lie beyond the window
+  uint64_t bound = 0;           // all below have been named
 };
 
 struct Aggregator::Held {
@@ -38,11 +40,17 @@ struct Aggregator::Slot {
   std::vector<Named> named;       // [worker]
   std::vector<uint8_t> awaited;   // [worker]
   uint32_t missing = 0;           // how many are awaited
+  uint32_t first_awaited = 0;     // maintained if ordered
   std::vector<Held> held;         // [worker], if ordered
   bool result_ready = false;      // summed, but waits for the other version
   bool done = false;
   Version versions[2];
   Version& version() { return versions[round % 2]; }
+  // Index in the window, `from` or later, of the first position that is not below this one.
+  size_t find(size_t from, uint64_t position) const {
+    while (from < window.size() && window[from] < position) ++from;
+    return from;
+  }
 };
 
 Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
@@ -54,10 +62,11 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
       stream_(stream),
       streams_(streams),
       ordered_(ordered),
-      block_bytes_(layout.shape().block_bytes()),
       element_(size_of(layout.shape().dtype)),
       accumulator_block_bytes_(size_t(layout.shape().block_size) *
-                               accumulator_size_of(layout.shape().dtype)) {
+                               accumulator_size_of(layout.shape().dtype)),
+      sums_bytes_(layout.shape().window * accumulator_block_bytes_),
+      packed_bytes_(layout.shape().window * layout.shape().block_bytes()) {
   const Shape& shape = layout.shape();
   for (uint32_t number = stream; number < shape.slots; number += streams) {
     Slot& slot = slots_.emplace_back();
@@ -89,13 +98,22 @@ void Aggregator::check(const Slot& slot, uint32_t worker, const Frame& frame) co
     throw Error("an unexpected contribution of rank " + std::to_string(worker) + " to round " +
                 std::to_string(frame.round) + " of slot " + std::to_string(slot.number) +
                 ", which is in round " + std::to_string(slot.round));
-  const uint64_t end = layout_.positions(slot.number);
-  const uint64_t named = slot.round == 0 ? slot.hi : slot.named[worker].bound;
-  if ((frame.bound != kEnd && (frame.bound > end || frame.bound < named)) ||
-      (!frame.ahead.empty() &&
-       (frame.ahead.front() < std::max(named, slot.hi) ||
-        frame.ahead.back() >= std::min(end, frame.bound))))
+  size_t index = 0;
+  for (const BlockRef& block : frame.blocks) {
+    index = slot.find(index, block.position);
+    if (index == slot.window.size() || slot.window[index] != block.position)
+      throw Error("rank " + std::to_string(worker) + " sent a block that is not in the window");
+  }
+  const uint64_t named = std::max(slot.hi, slot.named[worker].bound);
+  if (frame.bound <= slot.hi || frame.bound < named ||
+      (frame.bound != kEnd && frame.bound > layout_.positions(slot.number)) ||
+      (!frame.ahead.empty() && (frame.ahead.front() < named || frame.ahead.back() >= frame.bound ||
+                                elements_at(slot, frame.ahead.back()) == 0)))
     throw Error("rank " + std::to_string(worker) + " names blocks that it cannot have");
+}
+
+uint32_t Aggregator::elements_at(const Slot& slot, uint64_t position) const {
+  return layout_.elements_of(layout_.block_at(index_, slot.number, position));
 }
 
 void Aggregator::on_contribution(uint32_t worker, const Frame& frame, Sink& sink) {
@@ -103,44 +121,44 @@ void Aggregator::on_contribution(uint32_t worker, const Frame& frame, Sink& sink
   check(slot, worker, frame);
   if (!ordered_) {
     sum(slot, worker, frame);
-    slot.awaited[worker] = 0;
-    --slot.missing;
+  } else if (worker != slot.first_awaited) {
+    hold(slot.held[worker], frame);
   } else {
-    Held& held = slot.held[worker];
-    held.present = true;
-    held.frame = frame;
-    held.bytes.clear();
-    for (const BlockRef& block : frame.blocks)
-      held.bytes.insert(held.bytes.end(), block.data, block.data + block.bytes);
-    const uint8_t* data = held.bytes.data();
-    for (BlockRef& block : held.frame.blocks) {
-      block.data = data;
-      data += block.bytes;
-    }
-    for (uint32_t next = 0; next < workers_; ++next) {
-      if (!slot.awaited[next]) continue;
-      if (!slot.held[next].present) break;
-      sum(slot, next, slot.held[next].frame);
-      slot.held[next].present = false;
-      slot.awaited[next] = 0;
-      --slot.missing;
+    sum(slot, worker, frame);
+    for (; slot.first_awaited < workers_; ++slot.first_awaited) {
+      if (!slot.awaited[slot.first_awaited]) continue;
+      Held& held = slot.held[slot.first_awaited];
+      if (!held.present) break;
+      sum(slot, slot.first_awaited, held.frame);
+      held = Held();
     }
   }
   if (slot.missing == 0) finish_round(slot, sink);
 }
 
+void Aggregator::hold(Held& held, const Frame& frame) {
+  held.present = true;
+  held.frame = frame;
+  for (const BlockRef& block : frame.blocks)
+    held.bytes.insert(held.bytes.end(), block.data, block.data + block.bytes);
+  const uint8_t* data = held.bytes.data();
+  for (BlockRef& block : held.frame.blocks) {
+    block.data = data;
+    data += block.bytes;
+  }
+}
+
 void Aggregator::sum(Slot& slot, uint32_t worker, const Frame& frame) {
   Version& version = slot.version();
   OMNIHVD_INVARIANT(!version.lent);
-  if (!frame.blocks.empty() && version.sums.empty())
-    version.sums.resize(layout_.shape().window * accumulator_block_bytes_);
+  if (!frame.blocks.empty() && !version.sums) version.sums.reset(new uint8_t[sums_bytes_]);
   size_t index = 0;
   for (const BlockRef& block : frame.blocks) {
-    while (index < slot.window.size() && slot.window[index] < block.position) ++index;
-    const uint32_t n = layout_.elements_of(layout_.block_at(index_, slot.number, block.position));
-    if (index == slot.window.size() || slot.window[index] != block.position || n == 0)
-      throw Error("rank " + std::to_string(worker) + " sent a block that is not in the window");
-    uint8_t* accumulator = version.sums.data() + index * accumulator_block_bytes_;
+    index = slot.find(index, block.position);
+    // Blocks ascend, so that only the last one can be short.
+    const bool last = &block == &frame.blocks.back();
+    const uint32_t n = last ? elements_at(slot, block.position) : layout_.shape().block_size;
+    uint8_t* accumulator = version.sums.get() + index * accumulator_block_bytes_;
     const bool first = !version.touched[index];
     version.touched[index] = 1;
     if (block.packed)
@@ -149,21 +167,30 @@ void Aggregator::sum(Slot& slot, uint32_t worker, const Frame& frame) {
       (first ? ops_.store : ops_.add)(accumulator, block.data, n);
   }
   note_ahead(slot, worker, frame);
+  slot.awaited[worker] = 0;
+  --slot.missing;
 }
 
 void Aggregator::note_ahead(Slot& slot, uint32_t worker, const Frame& frame) {
   Named& named = slot.named[worker];
+  named.ahead.erase(named.ahead.begin(), named.ahead.begin() + named.first);
+  named.first = 0;
   named.ahead.insert(named.ahead.end(), frame.ahead.begin(), frame.ahead.end());
   named.bound = frame.bound;
-  slot.fresh.insert(slot.fresh.end(), frame.ahead.begin(), frame.ahead.end());
+  // Dense tensors all name the same: once is enough.
+  const std::vector<uint64_t>& more = frame.ahead;
+  if (slot.fresh.size() < more.size() ||
+      !std::equal(more.begin(), more.end(), slot.fresh.end() - more.size()))
+    slot.fresh.insert(slot.fresh.end(), more.begin(), more.end());
 }
 
 void Aggregator::finish_round(Slot& slot, Sink& sink) {
   std::sort(slot.fresh.begin(), slot.fresh.end());
-  const size_t old = slot.pending.size();
-  slot.pending.insert(slot.pending.end(), slot.fresh.begin(), slot.fresh.end());
-  std::inplace_merge(slot.pending.begin(), slot.pending.begin() + old, slot.pending.end());
-  slot.pending.erase(std::unique(slot.pending.begin(), slot.pending.end()), slot.pending.end());
+  slot.fresh.erase(std::unique(slot.fresh.begin(), slot.fresh.end()), slot.fresh.end());
+  united_.clear();
+  std::set_union(slot.pending.begin(), slot.pending.end(), slot.fresh.begin(), slot.fresh.end(),
+                 std::back_inserter(united_));
+  slot.pending.swap(united_);
   slot.fresh.clear();
   slot.result_ready = true;
   // The next round is summed into the other version, and may begin as soon as a worker has this
@@ -188,15 +215,15 @@ void Aggregator::choose_window(Slot& slot) {
     slot.hi = blocks ? slot.window.back() + 1 : kEnd;
   slot.pending.erase(first, first + blocks);
   slot.missing = 0;
+  slot.first_awaited = workers_;
   for (uint32_t worker = 0; worker < workers_; ++worker) {
     Named& named = slot.named[worker];
     bool speaks = slot.hi != kEnd && named.bound == slot.hi;
-    while (!named.ahead.empty() && named.ahead.front() < slot.hi) {
-      named.ahead.pop_front();
+    for (; named.first < named.ahead.size() && named.ahead[named.first] < slot.hi; ++named.first)
       speaks = true;
-    }
     slot.awaited[worker] = speaks;
     slot.missing += speaks;
+    if (speaks) slot.first_awaited = std::min(slot.first_awaited, worker);
   }
 }
 
@@ -204,17 +231,17 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
   slot.result_ready = false;
   Version& version = slot.version();
   result_.clear(slot.number, slot.round);
-  if (!version.sums.empty()) version.packed.resize(layout_.shape().window * block_bytes_);
   size_t packed_used = 0;
   for (size_t index = 0; index < slot.window.size(); ++index) {
     if (!version.touched[index]) continue;
     version.touched[index] = 0;
     const uint64_t position = slot.window[index];
-    const uint32_t n = layout_.elements_of(layout_.block_at(index_, slot.number, position));
-    uint8_t* sum = version.sums.data() + index * accumulator_block_bytes_;
+    const uint32_t n = elements_at(slot, position);
+    uint8_t* sum = version.sums.get() + index * accumulator_block_bytes_;
     ops_.finish(sum, sum, n);
     if (worth_packing(n, ops_.count_nonzero(sum, n), element_)) {
-      uint8_t* packed = version.packed.data() + packed_used;
+      if (!version.packed) version.packed.reset(new uint8_t[packed_bytes_]);
+      uint8_t* packed = version.packed.get() + packed_used;
       const size_t bytes = ops_.pack(sum, n, packed);
       packed_used += bytes;
       result_.blocks.push_back({position, packed, uint32_t(bytes), true});
@@ -255,7 +282,7 @@ size_t Aggregator::accumulator_bytes() const {
   size_t bytes = 0;
   for (const Slot& slot : slots_)
     for (const Version& version : slot.versions)
-      bytes += version.sums.capacity() + version.packed.capacity();
+      bytes += (version.sums ? sums_bytes_ : 0) + (version.packed ? packed_bytes_ : 0);
   return bytes;
 }
 

@@ -1,14 +1,12 @@
-// An aggregator's side of one collective, over the slots of one stream. Pure: frames in, frames out.
+// An aggregator's side of one collective, over the slots of one stream: frames in, frames out.
 //
 // Memory: for each slot two versions of `window` accumulators, whatever the tensor and the number
-// of workers; and for each worker and slot the positions it has named ahead, which its look-ahead
-// bounds. Two versions, because a result is still being sent from one while the next round, which
-// only some workers take part in, is summed into the other.
+// of workers; and for each worker and slot the positions it has named ahead: about as many as a
+// window has blocks. Two versions, because a result is still being sent from one while the next
+// round, which only some workers take part in, is summed into the other.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <vector>
 
 #include "protocol/block_ops.h"
@@ -34,7 +32,8 @@ class Aggregator {
              uint32_t streams, bool ordered);
   ~Aggregator();
 
-  // Throws Error when the contribution is none that this aggregator waits for: nothing is trusted.
+  // Throws Error, and changes nothing, when the contribution is none that this aggregator waits
+  // for: nothing is trusted but the sizes of the blocks, which MessageReader has checked.
   void on_contribution(uint32_t worker, const Frame& frame, Sink& sink);
 
   // The memory of this round's result is no longer referred to. May produce the next result.
@@ -54,6 +53,8 @@ class Aggregator {
 
   Slot& slot_of(uint32_t slot);
   void check(const Slot& slot, uint32_t worker, const Frame& frame) const;
+  uint32_t elements_at(const Slot& slot, uint64_t position) const;
+  static void hold(Held& held, const Frame& frame);
   void sum(Slot& slot, uint32_t worker, const Frame& frame);
   void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
   void finish_round(Slot& slot, Sink& sink);
@@ -64,10 +65,12 @@ class Aggregator {
   const BlockOps& ops_;
   const uint32_t index_, workers_, stream_, streams_;
   const bool ordered_;
-  const size_t block_bytes_, element_, accumulator_block_bytes_;
+  const size_t element_, accumulator_block_bytes_;
+  const size_t sums_bytes_, packed_bytes_;  // of one version
   std::vector<Slot> slots_;
   size_t open_slots_;
   Frame result_;
+  std::vector<uint64_t> united_;  // scratch
 };
 
 }  // namespace omnihvd

@@ -17,7 +17,8 @@ bool HostTensor::nonzero(uint64_t block) {
   const uint32_t n = layout_.elements_of(block);
   const BlockOps::Content content = ops_.inspect(in_ + block * block_bytes_, n);
   // In place nothing is written to a block that nobody sends; all ranks shall hold the same bits.
-  if (content.negative_zero && in_ == out_) std::memset(out_ + block * block_bytes_, 0, n * element_);
+  if (!content.nonzero && content.negative_zero && in_ == out_)
+    std::memset(out_ + block * block_bytes_, 0, n * element_);
   return content.nonzero;
 }
 

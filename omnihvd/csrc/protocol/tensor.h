@@ -16,13 +16,13 @@ class Tensor {
   virtual ~Tensor() = default;
   // Called once for each block, before any result of this block is written.
   virtual bool nonzero(uint64_t block) = 0;
-  // The block's contribution. Packed data lives until the next `next_message()`; plain data as long as
-  // the tensor.
+  // The block's contribution. Packed data lives until the next `next_message()`; plain data as long
+  // as the tensor.
   virtual BlockRef read(uint64_t block, uint64_t position) = 0;
   virtual void next_message() = 0;
   virtual void write(uint64_t block, const BlockRef& sum) = 0;
-  // The block's sum is zero: no rank had anything in it. Called only if wants_zeros(): in place, such
-  // a block is zero already.
+  // The block's sum is zero: no rank had anything in it. Called only if wants_zeros(): in place,
+  // such a block is zero already.
   virtual void write_zero(uint64_t block) = 0;
   virtual bool wants_zeros() const = 0;
 };
