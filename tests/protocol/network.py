@@ -1,0 +1,189 @@
+"""Workers and aggregators joined by a network that delivers in whatever order a test asks for.
+
+Messages between one worker and one aggregator arrive in order, as a transport promises; all else
+is up to the schedule: which link moves next, when a worker starts its slots, and when the memory
+of a result is released. The network checks on the way that memory lent to a message does not
+change before the message is sent, and that each round makes progress.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from omnihvd._engine import protocol
+
+# How a test's arrays hold each dtype; NumPy has no bfloat16, so its bits are held.
+STORAGE = {
+    "float16": np.float16,
+    "bfloat16": np.uint16,
+    "float32": np.float32,
+    "float64": np.float64,
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "int32": np.int32,
+    "int64": np.int64,
+}
+ACCUMULATOR_BYTES = {d: 4 if d.endswith("float16") else np.dtype(s).itemsize
+                     for d, s in STORAGE.items()}  # fmt: skip
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """float32 values, none NaN, rounded to nearest even; as bits."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def encode(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Values of any dtype as the array of the named one that a worker is given."""
+    if dtype == "bfloat16":
+        return to_bfloat16(values)
+    with np.errstate(over="ignore"):  # float16: to infinity
+        return values.astype(STORAGE[dtype])
+
+
+def decode(array: np.ndarray, dtype: str) -> np.ndarray:
+    """What encode() was given, rounded; float16 and bfloat16 as float32."""
+    if dtype == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32) if dtype == "float16" else array
+
+
+def sum_in_rank_order(inputs: Sequence[np.ndarray], dtype: str) -> np.ndarray:
+    """The sum, accumulated as omnihvd promises: one rank after another, in float32 for halves."""
+    total = decode(inputs[0], dtype).copy()
+    with np.errstate(all="ignore"):
+        for array in inputs[1:]:
+            total += decode(array, dtype)
+    return encode(total, dtype)
+
+
+class Network:
+    """Run one allreduce: `Network(shape, inputs, ...).run()` returns the outputs, by rank.
+
+    later: which events wait until nothing else can happen. Events are ("start", worker),
+    ("up", worker, aggregator), ("down", aggregator, worker) and ("release", aggregator, id).
+    """
+
+    def __init__(
+        self,
+        shape: Any,
+        inputs: Sequence[np.ndarray],
+        *,
+        in_place: bool = False,
+        ordered: bool = False,
+        scan_ahead: int = 2048,
+        start_slots: int = 1 << 30,
+        seed: int = 0,
+        later: Callable[[tuple], bool] = lambda event: False,
+    ) -> None:
+        self.shape = shape
+        self.inputs = [array.copy() for array in inputs]
+        self.outputs = self.inputs
+        if not in_place:  # garbage that the result must replace
+            self.outputs = [np.full_like(array.view(np.uint8), 0xA5).view(array.dtype)
+                            for array in inputs]  # fmt: skip
+        self.workers = [
+            protocol.Worker(shape, rank, self.inputs[rank], self.outputs[rank], scan_ahead)
+            for rank in range(len(inputs))
+        ]
+        self.aggregators = [
+            protocol.Aggregator(shape, index, len(inputs), ordered)
+            for index in range(shape.aggregators)
+        ]
+        self.start_slots = start_slots
+        self.random = random.Random(seed)
+        self.later = later
+        self.links: dict[tuple, deque] = {}
+        self.ready: tuple[list, list] = ([], [])
+        self.bytes_up: Counter = Counter()  # (worker, aggregator)
+        self.bytes_down: Counter = Counter()  # (aggregator, worker)
+        self.messages_up: Counter = Counter()
+        self.rounds: Counter = Counter()  # (aggregator, slot)
+        self.peak_accumulator_bytes = [0] * shape.aggregators
+        self.results = 0
+
+    def run(self) -> list[np.ndarray]:
+        for rank in range(len(self.workers)):
+            self.post(("start", rank), None)
+        while self.step():
+            pass
+        assert all(worker.done for worker in self.workers), "a worker waits for ever"
+        for aggregator in self.aggregators:
+            assert aggregator.done
+            assert aggregator.awaited == []
+        return self.outputs
+
+    def step(self) -> bool:
+        """Let one thing happen; False when nothing is left that could."""
+        ready = self.ready[0] or self.ready[1]
+        if not ready:
+            return False
+        pick = self.random.randrange(len(ready))
+        ready[pick], ready[-1] = ready[-1], ready[pick]
+        event = ready.pop()
+        link = self.links[event]
+        item = link.popleft()
+        if link:
+            self._enable(event)
+        getattr(self, "_" + event[0])(*event[1:], item)
+        return True
+
+    def post(self, event: tuple, item: Any) -> None:
+        link = self.links.setdefault(event, deque())
+        link.append(item)
+        if len(link) == 1:
+            self._enable(event)
+
+    def _enable(self, event: tuple) -> None:
+        self.ready[self.later(event)].append(event)
+
+    def _start(self, rank: int, _: None) -> None:
+        messages = self.workers[rank].start(self.start_slots)
+        for aggregator, message in messages:
+            self._contribute(rank, aggregator, message)
+        if messages:
+            self.post(("start", rank), None)
+
+    def _contribute(self, rank: int, aggregator: int, message: Any) -> None:
+        data = message.bytes()
+        self.bytes_up[rank, aggregator] += len(data)
+        self.messages_up[rank, aggregator] += 1
+        self.post(("up", rank, aggregator), (message, data))
+
+    def _up(self, rank: int, aggregator: int, item: tuple) -> None:
+        message, data = item
+        assert message.bytes() == data, "a contribution changed while it was being sent"
+        self._result(aggregator, self.aggregators[aggregator].on_message(data))
+
+    def _result(self, index: int, message: Any) -> None:
+        aggregator = self.aggregators[index]
+        peak = max(self.peak_accumulator_bytes[index], aggregator.accumulator_bytes)
+        self.peak_accumulator_bytes[index] = peak
+        if message is None:
+            return
+        data = message.bytes()
+        for slot, round_ in message.frames:
+            assert round_ == self.rounds[index, slot]
+            self.rounds[index, slot] += 1
+            assert round_ <= self.shape.positions(slot), "rounds without progress"
+        for rank in range(len(self.workers)):
+            self.bytes_down[index, rank] += len(data)
+            self.post(("down", index, rank), data)
+        self.results += 1
+        self.post(("release", index, self.results), (message, data))
+
+    def _down(self, aggregator: int, rank: int, data: bytes) -> None:
+        message = self.workers[rank].on_message(data)
+        if message is not None:
+            self._contribute(rank, aggregator, message)
+
+    def _release(self, index: int, _: int, item: tuple) -> None:
+        message, data = item
+        assert message.bytes() == data, "a result changed while it was being sent"
+        for slot, round_ in message.frames:
+            self._result(index, self.aggregators[index].released(slot, round_))
