@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import sys
 
 import pytest
 from launch import ENVIRONMENT
@@ -15,9 +15,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     folder = session.config.getoption("--engine")
-    engine = sys.modules.get("omnihvd._engine")
-    if folder and not (engine and str(engine.__file__).startswith(folder)):
-        pytest.exit(f"the engine is {engine}, not one in {folder}", 1)
+    if folder:
+        engine = importlib.import_module("omnihvd._engine").__file__
+        if not str(engine).startswith(folder):
+            pytest.exit(f"the engine is {engine}, not one in {folder}", 1)
 
 
 def pytest_configure() -> None:
