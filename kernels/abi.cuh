@@ -1,0 +1,74 @@
+// What passes between the kernels and those who launch them; compiles as plain C++, too.
+//
+//   compact  <<<compact_grid(elements, width), kCompactThreads>>>
+//            (address, elements, segments, n_segments, flags, totals, bitmap, records, data)
+//   scatter  <<<scatter_grid(count, width, block_size), kScatterThreads>>>
+//            (address, elements, segments, n_segments, records, count, data)
+//
+// The module is compiled for one element width, zero test and block size (see kernels.cu).
+//
+// The tensor is `elements` elements at `address`; or, when n_segments is not 0, the concatenation
+// of the segments, and address is not looked at. Addresses are multiples of the element's width.
+// totals, bitmap, records, segments: aligned to their type; compact's data: to 16 bytes.
+// All memory must be reachable from the device: its own, or pinned memory of the host.
+#pragma once
+
+#ifdef __CUDACC_RTC__
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned int;
+using uint64_t = unsigned long long;
+#else
+#include <cstdint>
+#endif
+
+namespace omnihvd {
+namespace kernels {
+
+struct Segment {
+  uint64_t address;
+  uint64_t end;  // elements of the tensor up to this segment's end: ascends strictly
+};
+
+// Where a non-zero block lies in `data`. A block of fewer bytes than its elements take is packed as
+// in omnihvd/csrc/protocol/block_ops.h; else it is the plain elements.
+struct Record {
+  uint64_t block;
+  uint64_t place;  // byte offset << 16 | bytes
+};
+
+// Of compact. All zero before a launch; afterwards the used part of `records` and `data`.
+struct Totals {
+  uint64_t records;
+  uint64_t bytes;
+};
+
+enum CompactFlags : uint32_t {
+  kPack = 1,  // blocks that are mostly zeros become packed
+  // Blocks of nothing but 0 and -0.0 are overwritten with 0. For sums in place, where such blocks
+  // are neither sent nor received but must be the same on all ranks. Else the tensor is only read.
+  kClearNegativeZeros = 2,
+};
+
+// What one warp holds in registers. As long as a stripe (see omnihvd/csrc/protocol/layout.h), so
+// that blocks that are sent together lie together.
+constexpr uint32_t kTileBytes = 8192;
+constexpr uint32_t kCompactThreads = 128;
+constexpr uint32_t kScatterThreads = 256;
+
+#ifndef __CUDACC_RTC__  // the host's side
+constexpr uint64_t compact_grid(uint64_t elements, uint32_t width) {
+  const uint64_t per_cta = kTileBytes / width * (kCompactThreads / 32);
+  return (elements + per_cta - 1) / per_cta;
+}
+
+// A block of up to 512 bytes is the work of some lanes of a warp, a longer one that of a warp.
+constexpr uint64_t scatter_grid(uint64_t count, uint32_t width, uint32_t block_size) {
+  const uint32_t lanes = block_size * width < 512 ? block_size * width / 16 : 32;
+  const uint32_t per_cta = kScatterThreads / lanes;
+  return (count + per_cta - 1) / per_cta;
+}
+#endif
+
+}  // namespace kernels
+}  // namespace omnihvd

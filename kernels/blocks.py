@@ -1,0 +1,296 @@
+"""compact and scatter: the kernels on arrays, with the buffers they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .arrays import View, view
+from .build import DTYPES, check, cupy, module
+
+# As in abi.cuh.
+_PACK = 1
+_TILE_BYTES = 8192
+_COMPACT_THREADS = 128
+_SCATTER_THREADS = 256
+
+
+class Staging:
+    """Device and pinned host memory, allocated when first needed, kept, and replaced only by more.
+
+    What was made with a staging is overwritten when it is used again for the same purpose. To be
+    used on one stream at a time."""
+
+    def __init__(self) -> None:
+        self._device: dict[str, Any] = {}
+        self._pinned: dict[str, Any] = {}
+
+    def device(self, purpose: str, nbytes: int) -> Any:
+        """uint8 CuPy array on the current device."""
+        held = self._device.get(purpose)
+        if held is None or held.nbytes < nbytes or held.device != cupy().cuda.Device():
+            held = self._device[purpose] = cupy().empty(max(nbytes, 16), np.uint8)
+        return held[:nbytes]
+
+    def pinned(self, purpose: str, nbytes: int) -> np.ndarray:
+        """uint8 NumPy array that the device can copy from and to asynchronously."""
+        held = self._pinned.get(purpose)
+        if held is None or held.nbytes < nbytes:
+            memory = cupy().cuda.alloc_pinned_memory(max(nbytes, 16))
+            held = self._pinned[purpose] = np.frombuffer(memory, np.uint8, max(nbytes, 16))
+        return held[:nbytes]
+
+
+@dataclass
+class HostBlocks:
+    """Non-zero blocks of a tensor, in host memory, in any order."""
+
+    elements: int  # of the tensor
+    dtype: str
+    block_size: int  # elements
+    blocks: np.ndarray  # uint64: number of each block
+    offsets: np.ndarray  # uint64: where its bytes begin in data
+    lengths: np.ndarray  # uint64: bytes; fewer than its elements take if it is packed
+    data: np.ndarray  # uint8
+    bitmap: np.ndarray | None = None  # uint32: bit b % 32 of word b // 32 is block b's
+
+    def check(self) -> None:
+        """Raises ValueError unless all blocks lie in the tensor and in the data."""
+        if not len(self.blocks) == len(self.offsets) == len(self.lengths):
+            raise ValueError("blocks, offsets and lengths differ in length")
+        if not len(self.blocks):
+            return
+        if int(self.blocks.max()) * self.block_size >= self.elements:
+            raise ValueError(f"block {self.blocks.max()} lies beyond {self.elements} elements")
+        if int(self.lengths.max()) > self.block_size * DTYPES[self.dtype][0]:
+            raise ValueError(f"{self.lengths.max()} bytes are more than a block")
+        if int((self.offsets + self.lengths).max()) > self.data.nbytes:
+            raise ValueError(f"a block ends behind the {self.data.nbytes} bytes of data")
+
+
+class Blocks:
+    """Non-zero blocks of a tensor, in device memory.
+
+    `bitmap` (uint32) has bit b % 32 of word b // 32 set if block b is not zero. `records` (uint64,
+    count x 2) has a row for each such block, in no particular order: its number, and its byte
+    offset in `data` << 16 | its bytes. Offsets are multiples of 16. A block of fewer bytes than its
+    elements take is packed: a bit for each element (bit i % 8 of byte i // 8), then the elements
+    that are not zero. The non-zero blocks of each 8 KiB of the tensor lie together in `data`.
+    """
+
+    def __init__(
+        self, elements: int, dtype: str, block_size: int, buffers: dict[str, Any], stream: Any,
+        staging: Staging, owners: Sequence[View],
+    ) -> None:  # fmt: skip
+        self.elements, self.dtype, self.block_size = elements, dtype, block_size
+        self.bitmap = buffers["bitmap"].view(np.uint32)
+        self._records, self._data = buffers["records"].view(np.uint64), buffers["data"]
+        self._totals = buffers["totals"]
+        self._stream, self._staging = stream, staging
+        self._owners: Sequence[View] | None = owners  # until the kernel has read them
+        self._known: tuple[int, int] | None = None
+
+    def _wait(self) -> tuple[int, int]:
+        if self._known is None:
+            totals = _download(self._totals, self._staging, "totals", self._stream).view(np.uint64)
+            self._stream.synchronize()
+            self._known = int(totals[0]), int(totals[1])
+            self._owners = None
+        return self._known
+
+    @property
+    def count(self) -> int:
+        """Non-zero blocks. Waits for the kernel."""
+        return self._wait()[0]
+
+    @property
+    def records(self) -> Any:
+        return self._records[: 2 * self.count].reshape(-1, 2)
+
+    @property
+    def data(self) -> Any:
+        return self._data[: self._wait()[1]]
+
+    def to_host(self) -> HostBlocks:
+        """Copies the blocks, and nothing else, to pinned memory of the staging; waits for it."""
+        records, data = self.records, self.data  # waits
+        host = {
+            name: _download(array, self._staging, name, self._stream)
+            for name, array in [("bitmap", self.bitmap), ("records", records), ("data", data)]
+        }
+        self._stream.synchronize()
+        table = host["records"].view(np.uint64).reshape(-1, 2)
+        return HostBlocks(
+            elements=self.elements,
+            dtype=self.dtype,
+            block_size=self.block_size,
+            blocks=table[:, 0],
+            offsets=table[:, 1] >> np.uint64(16),
+            lengths=table[:, 1] & np.uint64(0xFFFF),
+            data=host["data"],
+            bitmap=host["bitmap"].view(np.uint32),
+        )
+
+
+def compact(
+    tensor: Any,
+    block_size: int = 256,
+    *,
+    pack: bool = True,
+    staging: Staging | None = None,
+    stream: Any = None,
+) -> Blocks:
+    """Finds and gathers the non-zero blocks of a tensor in one read of it.
+
+    tensor: a contiguous device array of a supported dtype (CuPy, or DLPack, or
+    __cuda_array_interface__) of any shape, or a sequence of them, which are taken as one tensor,
+    one after another. It is only read.
+    pack: blocks that are mostly zeros become packed (see Blocks).
+    staging: holds the result, which lives until its next use; by default, one of its own.
+    stream: CuPy's or torch's, or a cudaStream_t as int, to queue the work on; by default CuPy's
+    current one. It waits for a tensor that comes by DLPack; the other way round, nobody waits for
+    it, so torch's tensors are best used with stream=torch.cuda.current_stream(). Returns at once.
+
+    Raises TypeError (not a device array; dtype), ValueError (not contiguous; several dtypes or
+    devices; block_size), ImportError (no CuPy).
+    """
+    queue = _stream(stream)
+    views = _views(tensor, queue)
+    dtype = views[0].dtype
+    check(dtype, block_size)
+    width = DTYPES[dtype][0]
+    elements = sum(v.elements for v in views)
+    blocks = -(-elements // block_size)
+    staging = staging or Staging()
+    with cupy().cuda.Device(views[0].device), queue:
+        bitmap_bytes = -(-blocks // 32) * 4
+        counters = staging.device("counters", 16 + bitmap_bytes)
+        buffers = {
+            "totals": counters[:16],
+            "bitmap": counters[16:],
+            "records": staging.device("records", blocks * 16),
+            "data": staging.device("data", -(-elements * width // 16) * 16),
+        }
+        counters.data.memset_async(0, counters.nbytes, queue)
+        per_cta = _TILE_BYTES // width * (_COMPACT_THREADS // 32)
+        if elements:
+            module(dtype, block_size).get_function("compact")(
+                (-(-elements // per_cta),),
+                (_COMPACT_THREADS,),
+                (
+                    *_tensor_arguments(views, staging, queue),
+                    np.uint32(_PACK if pack else 0),
+                    *(np.uint64(buffers[name].data.ptr) for name in
+                      ("totals", "bitmap", "records", "data")),
+                ),
+            )  # fmt: skip
+    return Blocks(elements, dtype, block_size, buffers, queue, staging, views)
+
+
+def scatter(
+    blocks: Blocks | HostBlocks,
+    out: Any,
+    *,
+    zero: bool = False,
+    staging: Staging | None = None,
+    stream: Any = None,
+) -> None:
+    """Writes blocks to where they belong in `out`.
+
+    out: a device array, or a sequence of them, as for compact, of the blocks' dtype and number of
+    elements. zero: the other blocks become zero; else they are left as they are, as befits a sum in
+    place. staging: for copies of HostBlocks, whose arrays must not change until the stream has done
+    its work. stream: as for compact. Returns at once.
+
+    Raises what compact raises, and ValueError if `out` does not fit the blocks.
+    """
+    queue = _stream(stream)
+    views = _views(out, queue)
+    dtype, block_size = blocks.dtype, blocks.block_size
+    check(dtype, block_size)
+    width = DTYPES[dtype][0]
+    elements = sum(v.elements for v in views)
+    if (views[0].dtype, elements) != (dtype, blocks.elements):
+        raise ValueError(
+            f"out has {elements} elements of {views[0].dtype}, "
+            f"the blocks are of a tensor of {blocks.elements} of {dtype}"
+        )
+    staging = staging or Staging()
+    with cupy().cuda.Device(views[0].device), queue:
+        if isinstance(blocks, HostBlocks):
+            blocks.check()
+            table = np.stack(
+                [blocks.blocks, blocks.offsets << np.uint64(16) | blocks.lengths], axis=1
+            ).astype(np.uint64)
+            records = _upload(table.reshape(-1).view(np.uint8), staging, "table", queue)
+            data = _upload(blocks.data, staging, "payload", queue)
+            count = len(table)
+        else:
+            records, data, count = blocks.records, blocks.data, blocks.count
+        if zero:
+            for v in views:
+                cupy().cuda.runtime.memsetAsync(v.address, 0, v.elements * width, queue.ptr)
+        if not count:
+            return
+        per_cta = _SCATTER_THREADS // min(block_size * width // 16, 32)
+        module(dtype, block_size).get_function("scatter")(
+            (-(-count // per_cta),),
+            (_SCATTER_THREADS,),
+            (
+                *_tensor_arguments(views, staging, queue),
+                np.uint64(records.data.ptr),
+                np.uint64(count),
+                np.uint64(data.data.ptr),
+            ),
+        )
+
+
+def _stream(stream: Any) -> Any:
+    cuda = cupy().cuda
+    if stream is None:
+        return cuda.get_current_stream()
+    if hasattr(stream, "ptr"):
+        return stream
+    return cuda.ExternalStream(int(getattr(stream, "cuda_stream", stream)))
+
+
+def _views(tensor: Any, queue: Any) -> list[View]:
+    parts = tensor if isinstance(tensor, (list, tuple)) else [tensor]
+    if not parts:
+        raise ValueError("an empty sequence of tensors")
+    views = [view(part, queue) for part in parts]
+    for name in ("dtype", "device"):
+        found = sorted({str(getattr(v, name)) for v in views})
+        if len(found) > 1:
+            raise ValueError(f"tensors of several {name}s: {', '.join(found)}")
+    return views
+
+
+def _tensor_arguments(views: Sequence[View], staging: Staging, queue: Any) -> tuple[Any, ...]:
+    """The first four arguments of both kernels."""
+    elements = np.uint64(sum(v.elements for v in views))
+    if len(views) == 1:
+        return np.uint64(views[0].address), elements, np.uint64(0), np.uint32(0)
+    full = [v for v in views if v.elements]
+    ends = np.cumsum([v.elements for v in full])
+    table = np.array([[v.address, end] for v, end in zip(full, ends)], np.uint64)
+    segments = _upload(table.reshape(-1).view(np.uint8), staging, "segments", queue)
+    return np.uint64(0), elements, np.uint64(segments.data.ptr), np.uint32(len(full))
+
+
+def _upload(array: np.ndarray, staging: Staging, purpose: str, queue: Any) -> Any:
+    """To the device, in stream order."""
+    device = staging.device(purpose, array.nbytes)
+    if array.nbytes:
+        device.data.copy_from_host_async(array.ctypes.data, array.nbytes, queue)
+    return device
+
+
+def _download(array: Any, staging: Staging, purpose: str, queue: Any) -> np.ndarray:
+    host = staging.pinned(purpose, array.nbytes)
+    if array.nbytes:
+        array.data.copy_to_host_async(host.ctypes.data, array.nbytes, queue)
+    return host

@@ -1,0 +1,22 @@
+// The functions of one module. Compiled with, for example, for float16 or bfloat16
+//   -DOMNIHVD_WIDTH=2 -DOMNIHVD_FLOAT=1 -DOMNIHVD_BLOCK=256
+// where only float's signs do not count in the test for zero.
+#include "compact.cuh"
+#include "scatter.cuh"
+
+using namespace omnihvd::kernels;
+
+extern "C" __global__ void __launch_bounds__(kCompactThreads)
+    compact(uint64_t address, uint64_t elements, const Segment* segments, uint32_t n_segments,
+            uint32_t flags, Totals* totals, uint32_t* bitmap, Record* records, uint4* data) {
+  const Tensor<OMNIHVD_WIDTH> tensor(address, elements, segments, n_segments);
+  compact_tile<OMNIHVD_WIDTH, OMNIHVD_FLOAT, OMNIHVD_BLOCK>(tensor, flags, totals, bitmap, records,
+                                                            data);
+}
+
+extern "C" __global__ void __launch_bounds__(kScatterThreads)
+    scatter(uint64_t address, uint64_t elements, const Segment* segments, uint32_t n_segments,
+            const Record* records, uint64_t count, const uint8_t* data) {
+  const Tensor<OMNIHVD_WIDTH> tensor(address, elements, segments, n_segments);
+  scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, count, data);
+}

@@ -1,0 +1,65 @@
+// Writes blocks, packed or plain, to where they belong in a tensor. Other blocks are not touched.
+#pragma once
+
+#include "tensor.cuh"
+
+namespace omnihvd {
+namespace kernels {
+
+template <int kWidth, int kBlock>
+__device__ void scatter_blocks(const Tensor<kWidth>& tensor, const Record* records, uint64_t count,
+                               const uint8_t* data) {
+  using S = Shape<kWidth, kBlock>;
+  const uint32_t lane = threadIdx.x % 32, lane_of_block = lane % S::kLanes;
+  const uint64_t thread = uint64_t(blockIdx.x) * kScatterThreads + threadIdx.x;
+  const uint64_t index = thread / S::kLanes;
+  const Record record = index < count ? records[index] : Record{0, 0};
+  const uint32_t bytes = record.place & 0xffff;
+  const uint32_t n = bytes ? S::elements_of(record.block, tensor.elements()) : 0;
+  const uint8_t* from = data + (record.place >> 16);
+  const bool packed = bytes < n * kWidth;
+
+  // Each lane looks after 32 elements of a packed block: which there are, and how many before them.
+  const uint32_t bitmap_bytes = (n + 7) / 8;
+  uint32_t word = 0, before = 0;
+  if (__any_sync(kWarp, packed)) {
+    if (packed) {
+      for (uint32_t i = 0; i < 4; ++i)
+        if (lane_of_block * 4 + i < bitmap_bytes)
+          word |= uint32_t(from[lane_of_block * 4 + i]) << (8 * i);
+    }
+    before = sums_to_here<S::kLanes>(__popc(word), lane) - __popc(word);
+  }
+
+  Vector<kWidth> rows[S::kRows];
+#pragma unroll
+  for (uint32_t row = 0; row < S::kRows; ++row) {
+    const uint32_t first = (row * 32 + lane_of_block) * S::kVectorElements;  // of the block
+    const uint32_t keeper = lane - lane_of_block + first / 32;
+    const uint32_t keeper_word = __shfl_sync(kWarp, word, keeper);
+    uint32_t rank = __shfl_sync(kWarp, before, keeper);
+    const uint8_t* vector = from + first * kWidth;
+    if (packed) {
+      rank += __popc(keeper_word & ((1u << (first % 32)) - 1));
+#pragma unroll
+      for (uint32_t e = 0; e < S::kVectorElements; ++e) {
+        if (keeper_word >> (first % 32 + e) & 1)
+          rows[row].elements[e] = load_element<kWidth>(from + bitmap_bytes + rank++ * kWidth);
+      }
+    } else if (first + S::kVectorElements <= n && uint64_t(vector) % 16 == 0) {
+      rows[row] = *reinterpret_cast<const uint4*>(vector);
+    } else {
+#pragma unroll
+      for (uint32_t e = 0; e < S::kVectorElements; ++e)
+        if (first + e < n) rows[row].elements[e] = load_element<kWidth>(vector + e * kWidth);
+    }
+  }
+#pragma unroll
+  for (uint32_t row = 0; row < S::kRows; ++row) {
+    const uint32_t first = (row * 32 + lane_of_block) * S::kVectorElements;
+    if (n) tensor.store(record.block * kBlock + first, rows[row]);
+  }
+}
+
+}  // namespace kernels
+}  // namespace omnihvd

@@ -1,0 +1,195 @@
+// As much of CUDA as the kernels use, on one thread of a CPU.
+//
+// Each thread of a CTA is a fibre that runs until it waits for its warp. Which one runs next is
+// drawn at random, or is the first or the last that can (`Order`), so that every lane is at times
+// far ahead of the others and at times far behind. CTAs run one after another, in an order drawn as
+// well.
+//
+// What a GPU leaves undefined is an error: lanes of a warp in different collective operations, or
+// lanes that end while others wait for them; and for ThreadSanitizer only __syncwarp orders the
+// lanes' accesses (shuffles and votes do not order memory on a GPU either).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fibre.h"
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(...)
+
+struct uint4 {
+  unsigned x, y, z, w;
+};
+
+namespace emulation {
+
+enum class Order { random, first, last };
+using Values = std::array<uint64_t, 32>;  // one of each lane
+
+class Cta {
+ public:
+  Cta(unsigned threads, const std::function<void()>& kernel, Order order, std::mt19937& random)
+      : order_(order), random_(random), threads_(threads), warps_(threads / 32) {
+    for (Thread& thread : threads_) {
+      fibres_.emplace_back(
+          [&] {
+            kernel();
+            Unchecked unchecked;
+            thread.state = State::ended;
+          },
+          scheduler_);
+    }
+  }
+
+  void run() {
+    Unchecked unchecked;
+    current = this;
+    for (size_t live = threads_.size(); live > 0;) {
+      std::vector<unsigned> ready;
+      for (unsigned i = 0; i < threads_.size(); ++i)
+        if (threads_[i].state == State::ready) ready.push_back(i);
+      if (ready.empty()) throw std::runtime_error("lanes wait for lanes that have ended");
+      thread_ = order_ == Order::first  ? ready.front()
+                : order_ == Order::last ? ready.back()
+                                        : ready[random_() % ready.size()];
+      scheduler_.switch_to(fibres_[thread_], false);
+      if (threads_[thread_].state == State::ended)
+        --live;
+      else
+        proceed(thread_ / 32);
+    }
+  }
+
+  // Waits for all lanes of the warp; returns what each of them brought.
+  Values meet(const char* operation, unsigned mask, uint64_t value) {
+    Unchecked unchecked;
+    const unsigned self = thread_;
+    Thread& thread = threads_[self];
+    // Two sets of values: a lane may be in the next operation before another has left this one.
+    Values& values = warps_[self / 32].values[thread.operations++ % 2];
+    values[self % 32] = value;
+    thread.operation = mask == 0xffffffffu ? operation : "an operation of a part of the warp";
+    thread.state = State::waiting;
+    fibres_[self].switch_to(scheduler_, false);
+    return values;
+  }
+
+  unsigned thread() const {
+    Unchecked unchecked;
+    return thread_;
+  }
+  void* barrier() { return &warps_[thread() / 32]; }
+  static inline Cta* current = nullptr;
+
+ private:
+  enum class State { ready, waiting, ended };
+  struct Thread {
+    State state = State::ready;
+    const char* operation = nullptr;
+    unsigned operations = 0;
+  };
+  struct Warp {
+    Values values[2];
+  };
+
+  // Lets the lanes of a warp go on once all have come.
+  void proceed(unsigned warp) {
+    Thread* lanes = &threads_[warp * 32];
+    for (unsigned i = 0; i < 32; ++i) {
+      if (lanes[i].state != State::waiting) return;
+      if (std::strcmp(lanes[i].operation, lanes[0].operation) != 0)
+        throw std::runtime_error(std::string("lanes of a warp meet in ") + lanes[0].operation +
+                                 " and " + lanes[i].operation);
+    }
+    for (unsigned i = 0; i < 32; ++i) lanes[i].state = State::ready;
+  }
+
+  const Order order_;
+  std::mt19937& random_;
+  Fibre scheduler_;
+  std::vector<Thread> threads_;
+  std::deque<Fibre> fibres_;
+  std::vector<Warp> warps_;
+  unsigned thread_ = 0;
+};
+
+struct ThreadIndex {
+  struct {
+    operator unsigned() const { return Cta::current->thread(); }
+  } x;
+};
+struct BlockIndex {
+  unsigned x;
+};
+
+}  // namespace emulation
+
+inline emulation::ThreadIndex threadIdx;
+inline emulation::BlockIndex blockIdx;
+
+namespace emulation {
+
+inline void launch(uint64_t grid, unsigned threads, unsigned seed,
+                   const std::function<void()>& kernel) {
+  std::mt19937 random(seed);
+  std::vector<unsigned> ctas(grid);
+  std::iota(ctas.begin(), ctas.end(), 0u);
+  std::shuffle(ctas.begin(), ctas.end(), random);
+  for (unsigned cta : ctas) {
+    blockIdx.x = cta;
+    Cta(threads, kernel, Order(seed % 3), random).run();
+  }
+}
+
+inline Values meet(const char* operation, unsigned mask, uint64_t value) {
+  return Cta::current->meet(operation, mask, value);
+}
+inline unsigned lane() { return Cta::current->thread() % 32; }
+
+}  // namespace emulation
+
+inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  void* barrier = emulation::Cta::current->barrier();
+  emulation::release(barrier);
+  emulation::meet("__syncwarp", mask, 0);
+  emulation::acquire(barrier);
+}
+inline bool __any_sync(unsigned mask, bool value) {
+  const emulation::Values values = emulation::meet("__any_sync", mask, value);
+  return std::any_of(values.begin(), values.end(), [](uint64_t v) { return v != 0; });
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, unsigned lane) {
+  return T(emulation::meet("__shfl_sync", mask, value)[lane % 32]);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by) {
+  const emulation::Values values = emulation::meet("__shfl_up_sync", mask, value);
+  return emulation::lane() >= by ? T(values[emulation::lane() - by]) : value;
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, unsigned with) {
+  return T(emulation::meet("__shfl_xor_sync", mask, value)[emulation::lane() ^ with]);
+}
+
+inline int __popc(unsigned value) { return __builtin_popcount(value); }
+inline uint4 __ldcs(const uint4* from) { return *from; }
+template <class T>
+T atomicAdd(T* at, T value) {
+  return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+}
+inline unsigned atomicOr(unsigned* at, unsigned value) {
+  return __atomic_fetch_or(at, value, __ATOMIC_RELAXED);
+}

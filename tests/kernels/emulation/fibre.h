@@ -1,0 +1,108 @@
+// Fibres: threads of which one runs at a time, until it gives way.
+//
+// To ThreadSanitizer (-fsanitize=thread) they are threads that run at once, and a switch orders
+// nothing unless it says so.
+#pragma once
+
+#include <ucontext.h>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+extern "C" void AnnotateIgnoreReadsBegin(const char*, int);
+extern "C" void AnnotateIgnoreReadsEnd(const char*, int);
+extern "C" void AnnotateIgnoreWritesBegin(const char*, int);
+extern "C" void AnnotateIgnoreWritesEnd(const char*, int);
+#endif
+
+namespace emulation {
+
+class Fibre {
+ public:
+  // The caller's own.
+  Fibre() {
+#ifdef __SANITIZE_THREAD__
+    tsan_ = __tsan_get_current_fiber();
+#endif
+  }
+  // Runs `body` when switched to, and then `back`.
+  Fibre(std::function<void()> body, Fibre& back)
+      : stack_(new char[kStack]), body_(std::move(body)), back_(&back) {
+    getcontext(&context_);
+    context_.uc_stack.ss_sp = stack_.get();
+    context_.uc_stack.ss_size = kStack;
+    context_.uc_link = nullptr;
+    makecontext(&context_, &Fibre::start, 0);
+#ifdef __SANITIZE_THREAD__
+    tsan_ = __tsan_create_fiber(0);
+#endif
+  }
+  Fibre(const Fibre&) = delete;
+  ~Fibre() {
+#ifdef __SANITIZE_THREAD__
+    if (stack_) __tsan_destroy_fiber(tsan_);
+#endif
+  }
+
+  void switch_to(Fibre& next, bool ordered) {
+    running_.store(&next, std::memory_order_relaxed);
+#ifdef __SANITIZE_THREAD__
+    __tsan_switch_to_fiber(next.tsan_, ordered ? 0 : __tsan_switch_to_fiber_no_sync);
+#else
+    (void)ordered;
+#endif
+    swapcontext(&context_, &next.context_);
+  }
+
+ private:
+  static constexpr size_t kStack = 64 << 10;
+  static inline std::atomic<Fibre*> running_ = nullptr;
+
+  static void start() {
+    Fibre* self = running_.load(std::memory_order_relaxed);
+    self->body_();
+    self->switch_to(*self->back_, true);
+  }
+
+  ucontext_t context_;
+  std::unique_ptr<char[]> stack_;
+  std::function<void()> body_;
+  Fibre* back_ = nullptr;
+  void* tsan_ = nullptr;
+};
+
+// What happens before `release` is ordered before what happens after `acquire`.
+inline void release(void* barrier) {
+#ifdef __SANITIZE_THREAD__
+  __tsan_release(barrier);
+#endif
+  (void)barrier;
+}
+inline void acquire(void* barrier) {
+#ifdef __SANITIZE_THREAD__
+  __tsan_acquire(barrier);
+#endif
+  (void)barrier;
+}
+
+// While it lives, this fibre's accesses are not checked for races: they are the emulation's own.
+struct Unchecked {
+#ifdef __SANITIZE_THREAD__
+  Unchecked() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~Unchecked() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+#else
+  ~Unchecked() {}
+#endif
+};
+
+}  // namespace emulation

@@ -1,0 +1,51 @@
+// The kernels of one module (see kernels.cu), run by cuda_emulation.h. Returns null, or what went
+// wrong.
+#include "cuda_emulation.h"
+//
+#include "kernels.cu"
+#include "protocol/tensor.h"
+
+namespace {
+
+const char* emulate(uint64_t grid, unsigned threads, unsigned seed,
+                    const std::function<void()>& kernel) {
+  static std::string failure;
+  try {
+    emulation::launch(grid, threads, seed, kernel);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return (failure = error.what()).c_str();
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* run_compact(uint64_t address, uint64_t elements, const Segment* segments,
+                        uint32_t n_segments, uint32_t flags, Totals* totals, uint32_t* bitmap,
+                        Record* records, uint4* data, unsigned seed) {
+  return emulate(compact_grid(elements, OMNIHVD_WIDTH), kCompactThreads, seed, [&] {
+    compact(address, elements, segments, n_segments, flags, totals, bitmap, records, data);
+  });
+}
+
+const char* run_scatter(uint64_t address, uint64_t elements, const Segment* segments,
+                        uint32_t n_segments, const Record* records, uint64_t count,
+                        const uint8_t* data, unsigned seed) {
+  return emulate(scatter_grid(count, OMNIHVD_WIDTH, OMNIHVD_BLOCK), kScatterThreads, seed,
+                 [&] { scatter(address, elements, segments, n_segments, records, count, data); });
+}
+
+// The kernels and the engine must pack the same blocks; true where they agree.
+bool same_packing(uint32_t n, uint32_t nonzero) {
+  return worth_packing(n, nonzero, OMNIHVD_WIDTH) ==
+         omnihvd::worth_packing(n, nonzero, OMNIHVD_WIDTH);
+}
+
+uint64_t grid_of_compact(uint64_t elements) { return compact_grid(elements, OMNIHVD_WIDTH); }
+uint64_t grid_of_scatter(uint64_t count) {
+  return scatter_grid(count, OMNIHVD_WIDTH, OMNIHVD_BLOCK);
+}
+
+}  // extern "C"

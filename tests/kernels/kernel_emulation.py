@@ -1,0 +1,123 @@
+"""Builds the kernels for the CPU (emulation/) and calls them on NumPy arrays with guards."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from kernel_reference import FLOATS, RECORD, bits_of
+
+ROOT = Path(__file__).resolve().parents[2]
+GUARD = 0xA5
+GUARD_BYTES = 64
+
+
+class Memory:
+    """`nbytes` bytes at an address that is `offset` more than a multiple of 16, between guards."""
+
+    def __init__(self, nbytes: int, offset: int = 0) -> None:
+        self._all = np.full(nbytes + 2 * GUARD_BYTES + 32, GUARD, np.uint8)
+        self._first = GUARD_BYTES + (offset - self._all.ctypes.data - GUARD_BYTES) % 16
+        self.bytes = self._all[self._first : self._first + nbytes]
+        self.address = self._all.ctypes.data + self._first
+
+    def check(self) -> None:
+        assert (self._all[: self._first] == GUARD).all(), "written before the beginning"
+        assert (self._all[self._first + len(self.bytes) :] == GUARD).all(), "written past the end"
+
+
+class Scattered:
+    """A tensor in pieces of the given numbers of elements, each with its guards, or in one piece.
+
+    The first piece begins `misaligned` elements behind an aligned address, the others anywhere."""
+
+    def __init__(
+        self, tensor: np.ndarray, misaligned: int = 0, pieces: list[int] | None = None
+    ) -> None:
+        self.dtype = tensor.dtype
+        self.size = len(tensor)
+        counts = pieces if pieces is not None else [len(tensor)]
+        assert sum(counts) == len(tensor)
+        self.pieces = [
+            Memory(count * tensor.itemsize, (misaligned + 3 * i) * tensor.itemsize)
+            for i, count in enumerate(counts)
+        ]
+        ends = np.cumsum(counts, dtype=np.uint64)
+        self.table = np.array([(p.address, e) for p, e in zip(self.pieces, ends)], dtype=np.uint64)
+        for piece, end, count in zip(self.pieces, ends.tolist(), counts):
+            piece.bytes[:] = tensor[end - count : end].view(np.uint8)
+        self.arguments = (
+            (self.pieces[0].address, self.size, None, 0)
+            if pieces is None
+            else (0, self.size, ctypes.c_void_p(self.table.ctypes.data), len(counts))
+        )
+
+    def values(self) -> np.ndarray:
+        for piece in self.pieces:
+            piece.check()
+        return np.concatenate([piece.bytes for piece in self.pieces]).view(self.dtype)
+
+
+@dataclass
+class Compacted:
+    totals: np.ndarray
+    bitmap: np.ndarray
+    records: np.ndarray
+    data: np.ndarray
+
+
+class Kernels:
+    """One module of kernels, for one dtype and block size."""
+
+    def __init__(self, dtype: str, block_size: int, folder: Path, flags: tuple[str, ...] = ()):
+        self.width, self.block_size = bits_of(dtype).itemsize, block_size
+        is_float = int(dtype in FLOATS)
+        library = folder / f"kernels_{self.width}_{is_float}_{block_size}.so"
+        if not library.exists():
+            command = [
+                "g++", "-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-fno-strict-aliasing",
+                "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", *flags,
+                f"-I{ROOT / 'kernels'}", f"-I{ROOT / 'omnihvd' / 'csrc'}",
+                f"-DOMNIHVD_WIDTH={self.width}", f"-DOMNIHVD_FLOAT={is_float}",
+                f"-DOMNIHVD_BLOCK={block_size}",
+                str(Path(__file__).parent / "emulation" / "run.cc"), "-o", str(library),
+            ]  # fmt: skip
+            subprocess.run(command, check=True, timeout=100)
+        self._lib = ctypes.CDLL(str(library))
+        u64, u32, pointer = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
+        tensor = [u64, u64, pointer, u32]
+        self._lib.run_compact.argtypes = [*tensor, u32, pointer, pointer, pointer, pointer, u32]
+        self._lib.run_scatter.argtypes = [*tensor, pointer, u64, pointer, u32]
+        self._lib.run_compact.restype = self._lib.run_scatter.restype = ctypes.c_char_p
+        self._lib.same_packing.restype = ctypes.c_bool
+        self._lib.grid_of_compact.restype = self._lib.grid_of_scatter.restype = u64
+        self._lib.grid_of_compact.argtypes = self._lib.grid_of_scatter.argtypes = [u64]
+        self.same_packing = self._lib.same_packing
+        self.grid_of_compact = self._lib.grid_of_compact
+        self.grid_of_scatter = self._lib.grid_of_scatter
+
+    def compact(self, tensor: Scattered, flags: int, seed: int) -> Compacted:
+        blocks = -(-tensor.size // self.block_size)
+        data_bytes = -(-tensor.size * self.width // 16) * 16
+        totals, bitmap = Memory(16), Memory(-(-blocks // 32) * 4)
+        records, data = Memory(blocks * 16), Memory(data_bytes)
+        totals.bytes[:] = bitmap.bytes[:] = 0
+        failure = self._lib.run_compact(
+            *tensor.arguments, flags, totals.address, bitmap.address, records.address,
+            data.address, seed,
+        )  # fmt: skip
+        assert failure is None, failure
+        for memory in (totals, bitmap, records, data):
+            memory.check()
+        return Compacted(
+            totals.bytes.view(np.uint64), bitmap.bytes, records.bytes.view(RECORD), data.bytes
+        )
+
+    def scatter(self, tensor: Scattered, records: np.ndarray, data: np.ndarray, seed: int) -> None:
+        failure = self._lib.run_scatter(
+            *tensor.arguments, records.ctypes.data, len(records), data.ctypes.data, seed
+        )
+        assert failure is None, failure

@@ -1,0 +1,199 @@
+"""The kernels' own source on the CPU, against NumPy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel_emulation import Kernels, Scattered
+from kernel_reference import (
+    BLOCK_SIZES,
+    DTYPES,
+    FLOATS,
+    RECORD,
+    Case,
+    bits_of,
+    check_compacted,
+    negative_zero,
+    nonzero,
+    payloads,
+    scattered,
+)
+
+PACK, CLEAR_NEGATIVE_ZEROS = 1, 2
+SANITIZER = os.environ.get("OMNIHVD_TEST_KERNEL_SANITIZER")
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kernels")
+    flags = (f"-fsanitize={SANITIZER}", "-fno-sanitize-recover=all") if SANITIZER else ()
+    return lambda dtype, block_size: Kernels(dtype, block_size, folder, flags)
+
+
+def round_trip(kernels, case: Case, pack: bool = True, **place) -> None:
+    """Compacts a tensor, and scatters the result over another one."""
+    values = case.tensor()
+    tensor = Scattered(values, **place)
+    module = kernels(case.dtype, case.block_size)
+    out = module.compact(tensor, PACK if pack else 0, case.seed)
+    check_compacted(values, case, pack, out.totals, out.bitmap, out.records, out.data)
+    assert np.array_equal(tensor.values(), values), "the input was modified"
+
+    before = np.random.default_rng(99).integers(0, 255, values.nbytes, np.uint8).view(values.dtype)
+    target = Scattered(before, **place)
+    module.scatter(target, out.records[: int(out.totals[0])], out.data, case.seed)
+    expected = scattered(before, values, case.dtype, case.block_size, pack)
+    assert np.array_equal(target.values(), expected)
+
+
+def elements_of(dtype: str, kib: float) -> int:
+    return int(kib * 1024) // bits_of(dtype).itemsize
+
+
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pack", [False, True])
+def test_round_trip(kernels, dtype, block_size, pack):
+    for seed, (blocks, filled) in enumerate([(0.3, 0.1), (0.7, 1.0), (1.0, 0.6)]):
+        size = elements_of(dtype, 40) + 8 * block_size + 13 * (seed + 1)
+        round_trip(kernels, Case(dtype, block_size, size, blocks, filled, seed), pack)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int64", "uint8"])
+@pytest.mark.parametrize("blocks", [0.0, 0.01, 0.1, 1.0])
+@pytest.mark.parametrize("filled", [0.002, 0.05, 0.5, 0.74, 0.8, 1.0])
+def test_densities(kernels, dtype, blocks, filled):
+    round_trip(kernels, Case(dtype, 256, elements_of(dtype, 80) - 1, blocks, filled, seed=5))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("block_size", [32, 256, 1024])
+def test_tails(kernels, dtype, block_size):
+    tile = 8192 // bits_of(dtype).itemsize
+    sizes = [1, 2, 7, 31, 33, block_size - 1, block_size, block_size + 1, tile - 1, tile, tile + 1]
+    for seed, size in enumerate(sizes):
+        for filled in (0.2, 1.0):
+            round_trip(kernels, Case(dtype, block_size, size, 1.0, filled, seed))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "uint8"])
+@pytest.mark.parametrize("block_size", [32, 256])
+def test_unaligned(kernels, dtype, block_size):
+    for misaligned in range(1, 16 // bits_of(dtype).itemsize):
+        size = elements_of(dtype, 17) + misaligned
+        case = Case(dtype, block_size, size, 0.5, 0.7, misaligned)
+        round_trip(kernels, case, misaligned=misaligned)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("block_size", [32, 512])
+@pytest.mark.parametrize("longest", [3, 100, 5000])
+def test_segments(kernels, dtype, block_size, longest):
+    """Blocks and vectors that lie in several segments, down to segments of one element."""
+    rng = np.random.default_rng(longest)
+    size = elements_of(dtype, 20) + 5
+    ends = np.unique(np.append(np.cumsum(rng.integers(1, longest, size)), size))
+    pieces = np.diff(np.append(0, ends[ends <= size])).tolist()
+    round_trip(kernels, Case(dtype, block_size, size, 0.6, 0.5, 1), pieces=pieces, misaligned=1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_schedules(kernels, seed):
+    """Seeds choose which lanes, warps and CTAs run ahead of the others."""
+    round_trip(kernels, Case("float32", 64, elements_of("float32", 50) + 3, 0.5, 0.4, seed))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("block_size", [32, 256, 1024])
+def test_clears_negative_zeros(kernels, dtype, block_size):
+    """In place, a block that nobody sends must hold the same bits on all ranks."""
+    case = Case(dtype, block_size, elements_of(dtype, 30) + 5, 0.3, 0.5)
+    values = case.tensor()
+    values[16384 // values.itemsize : 24576 // values.itemsize] = negative_zero(dtype)  # a tile
+    tensor = Scattered(values, misaligned=1)
+    out = kernels(dtype, block_size).compact(tensor, PACK | CLEAR_NEGATIVE_ZEROS, 0)
+    check_compacted(values, case, True, out.totals, out.bitmap, out.records, out.data)
+    expected = values.copy()
+    sent = payloads(values, dtype, block_size, True)
+    zero = ~np.isin(np.arange(len(values)) // block_size, list(sent))
+    expected[zero] = 0
+    assert (values[zero] != 0).any()
+    assert np.array_equal(tensor.values(), expected)
+
+
+def test_every_value_of_16_bits(kernels):
+    """One element at a time: which bits are zero does not depend on what else is in the block."""
+    for dtype in ("float16", "bfloat16"):
+        values = np.zeros(65536 * 32, np.uint16)
+        values[::32] = np.arange(65536)
+        out = kernels(dtype, 32).compact(Scattered(values[: 32 * 4096]), 0, 0)
+        expected = np.flatnonzero(nonzero(values[: 32 * 4096 : 32], dtype))
+        assert np.array_equal(np.sort(out.records["block"][: int(out.totals[0])]), expected)
+        # The signs, infinities and NaN at the ends of the exponent's range.
+        ends = np.array([0x7C00, 0x7C01, 0x7F80, 0x7FFF, 0x8000, 0x8001, 0xFC00, 0xFFFF])
+        chosen = np.zeros(32 * len(ends), np.uint16)
+        chosen[::32] = ends
+        out = kernels(dtype, 32).compact(Scattered(chosen), 0, 0)
+        assert np.sort(out.records["block"][: int(out.totals[0])]).tolist() == [0, 1, 2, 3, 5, 6, 7]
+
+
+@pytest.mark.parametrize("offset", range(1, 17))
+def test_scatter_takes_payloads_at_any_address(kernels, offset):
+    """Results are scattered from where the transport has put them."""
+    for dtype in ("float16", "float64"):
+        case = Case(dtype, 64, 64 * 20 + 11, 0.9, 0.3, offset)
+        values = case.tensor()
+        values[64 * 3 : 64 * 5] = 1  # plain blocks among the packed ones
+        values[64 * 20 :] = 1  # and at the end of the data
+        data, records = b"", []
+        for block, payload in payloads(values, dtype, 64, True).items():
+            data += b"x" * (1 + (offset - 1 - len(data)) % 16)
+            records.append((block, len(data) << 16 | len(payload)))
+            data += payload
+        before = np.full_like(values, 77)
+        target = Scattered(before)
+        module = kernels(dtype, 64)
+        module.scatter(target, np.array(records, RECORD), np.array(list(data), np.uint8), offset)
+        assert np.array_equal(target.values(), scattered(before, values, dtype, 64, True))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_packs_what_the_engine_packs(kernels, dtype):
+    module = kernels(dtype, 1024)
+    for n in [*range(1, 66), 1023, 1024]:
+        assert all(module.same_packing(n, nonzero) for nonzero in range(n + 1))
+
+
+@pytest.mark.skipif(bool(SANITIZER), reason="runs the others")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("sanitizer, library", [("address,undefined", "asan"), ("thread", "tsan")])
+def test_sanitized(sanitizer, library):
+    """Some of these tests with GCC's sanitizers; that of races knows the rules of a warp."""
+    library = subprocess.run(
+        ["g++", f"-print-file-name=lib{library}.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not Path(library).is_absolute():
+        pytest.skip(f"the compiler has no {sanitizer} sanitizer")
+    tests = (
+        "tails and 256-float32 or unaligned and 32-bfloat16 or segments and 100-32-float64"
+        " or schedules and 1 or zeros and 1024-float64 or any_address and 16"
+    )
+    command = [sys.executable, "-m", "pytest", "-qxs", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        [*command, "-k", tests],
+        env={
+            **os.environ,
+            "LD_PRELOAD": library,
+            "ASAN_OPTIONS": "detect_leaks=0",
+            "OMNIHVD_TEST_KERNEL_SANITIZER": sanitizer,
+        },
+        capture_output=True,
+        text=True,
+        timeout=380,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
