@@ -145,11 +145,11 @@ class Network:
     def _start(self, rank: int, _: None) -> None:
         messages = self.workers[rank].start(self.start_slots)
         for aggregator, message in messages:
-            self._contribute(rank, aggregator, message)
+            self.contribute(rank, aggregator, message)
         if messages:
             self.post(("start", rank), None)
 
-    def _contribute(self, rank: int, aggregator: int, message: Any) -> None:
+    def contribute(self, rank: int, aggregator: int, message: Any) -> None:
         data = message.bytes()
         self.bytes_up[rank, aggregator] += len(data)
         self.messages_up[rank, aggregator] += 1
@@ -158,9 +158,9 @@ class Network:
     def _up(self, rank: int, aggregator: int, item: tuple) -> None:
         message, data = item
         assert message.bytes() == data, "a contribution changed while it was being sent"
-        self._result(aggregator, self.aggregators[aggregator].on_message(data))
+        self.publish(aggregator, self.aggregators[aggregator].on_message(data))
 
-    def _result(self, index: int, message: Any) -> None:
+    def publish(self, index: int, message: Any) -> None:
         aggregator = self.aggregators[index]
         peak = max(self.peak_accumulator_bytes[index], aggregator.accumulator_bytes)
         self.peak_accumulator_bytes[index] = peak
@@ -180,10 +180,10 @@ class Network:
     def _down(self, aggregator: int, rank: int, data: bytes) -> None:
         message = self.workers[rank].on_message(data)
         if message is not None:
-            self._contribute(rank, aggregator, message)
+            self.contribute(rank, aggregator, message)
 
     def _release(self, index: int, _: int, item: tuple) -> None:
         message, data = item
         assert message.bytes() == data, "a result changed while it was being sent"
         for slot, round_ in message.frames:
-            self._result(index, self.aggregators[index].released(slot, round_))
+            self.publish(index, self.aggregators[index].released(slot, round_))
