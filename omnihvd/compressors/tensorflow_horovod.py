@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from omnihvd import hooks
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.rules import (
     ElementThreshold,
@@ -212,6 +213,7 @@ def _wrap_horovod() -> None:
                 grads = [
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]
+            hooks.warn_if_unused()
             sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
             return reduce(sent, vars, use_generic_names)
 

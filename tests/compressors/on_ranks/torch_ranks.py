@@ -1,0 +1,365 @@
+"""Run by every rank of a Horovod job (test_whole_path.py): PyTorch training with compression."""
+
+import copy
+import io
+from itertools import product
+
+import horovod.torch as hvd
+import pytest
+import torch
+
+from omnihvd import compressors
+from omnihvd.compressors.torch_split import ParameterState, split
+
+hvd.init(process_sets="dynamic")
+RANK, SIZE = hvd.rank(), hvd.size()
+BLOCK = 16
+# A sum of two does not depend on its order; that of more depends on how Horovod fused them.
+exact = pytest.mark.skipif(SIZE != 2, reason="exact for two ranks")
+
+COMPRESSORS = {
+    "topk": compressors.block_topk(0.1, BLOCK),
+    "topk without feedback": compressors.block_topk(0.1, BLOCK).with_error_feedback(False),
+    "random": compressors.block_random(0.1, 3, BLOCK),
+    "random without feedback": compressors.block_random(0.1, 3, BLOCK).with_error_feedback(False),
+    "threshold": compressors.block_threshold(0.02, BLOCK),
+    "elements": compressors.topk_threshold(0.005),
+    "momentum": compressors.block_topk(0.1, BLOCK).with_momentum_correction(0.9),
+    "warm-up": compressors.block_topk(0.1, BLOCK).with_warmup(3, 0.9, steps_per_epoch=2),
+}
+
+
+class Model(torch.nn.Module):
+    """An embedding, a layer used only in every other step, one never used, and one frozen.
+
+    agree: whether it is the same step on all ranks; Horovod needs that for its groups.
+    """
+
+    def __init__(self, sparse=False, agree=False):
+        super().__init__()
+        self.agree = agree
+        self.embedding = torch.nn.Embedding(40, 12, sparse=sparse)
+        self.hidden = torch.nn.Linear(12, 31)
+        self.sometimes = torch.nn.Linear(31, 31)
+        self.never = torch.nn.Linear(5, 5)
+        self.frozen = torch.nn.Linear(31, 31).requires_grad_(False)
+        self.out = torch.nn.Linear(31, 10)
+
+    def forward(self, words, step):
+        hidden = torch.tanh(self.hidden(self.embedding(words)))
+        if (step if self.agree else step + RANK) % 2:
+            hidden = torch.tanh(self.sometimes(hidden))
+        return self.out(self.frozen(hidden))
+
+
+def make(compressor, model=None, optimizer=None, **kwargs):
+    """A model, the same on all ranks and in all calls, and its optimizer with two groups."""
+    torch.manual_seed(5)
+    model = model or Model()
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    if optimizer is None:
+        embedding = list(model.embedding.parameters())
+        others = [p for n, p in model.named_parameters() if not n.startswith("embedding")]
+        optimizer = torch.optim.SGD([{"params": embedding, "lr": 0.5}, {"params": others}], lr=0.1)
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, model.named_parameters(), compression=compressor, **kwargs
+    )
+    return model, optimizer
+
+
+def loss_of(model, step):
+    generator = torch.Generator().manual_seed(1000 * step + RANK)
+    words = torch.randint(0, 40, (24,), generator=generator)
+    return torch.nn.functional.cross_entropy(model(words, step), words % 10)
+
+
+def train(model, optimizer, steps, passes=1, set_to_none=True):
+    for step in steps:
+        torch.optim.Optimizer.zero_grad(optimizer, set_to_none)
+        for i in range(passes):
+            loss_of(model, step * passes + i).backward()
+        optimizer.step()
+
+
+def weights(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def assert_same_on_all_ranks(tensor, name):
+    everyone = hvd.allgather(tensor.unsqueeze(0), name=name)
+    assert all(torch.equal(theirs, tensor) for theirs in everyone)
+
+
+def fresh(compressor):
+    """The same compressor without what earlier tests left in it."""
+    return compressor.with_error_feedback(compressor.config.error_feedback)
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups", "set_to_none", "passes"),
+    [(kind, None, True, 1) for kind in COMPRESSORS]
+    + [("momentum", *way) for way in product([None, 2], [True, False], [1, 2])],
+)
+def test_gradients_are_the_mean_of_what_the_ranks_sent(kind, groups, set_to_none, passes):
+    """Against gradients computed aside, split by hand, and averaged with no compression."""
+    compressor = fresh(COMPRESSORS[kind])
+    model = Model(agree=groups is not None)
+    model, optimizer = make(compressor, model, groups=groups, backward_passes_per_step=passes)
+    config, states = compressor.config, {}
+    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    for step in range(4):
+        aside = copy.deepcopy(model)
+        aside.zero_grad(set_to_none=True)
+        for i in range(passes):
+            loss_of(aside, step * passes + i).backward()
+
+        torch.optim.Optimizer.zero_grad(optimizer, set_to_none)
+        for i in range(passes):
+            loss_of(model, step * passes + i).backward()
+        optimizer.synchronize()
+
+        for name, p in aside.named_parameters():
+            if not p.requires_grad:
+                continue
+            state = states.setdefault(name, ParameterState(name))
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
+            sent = split(
+                gradient,
+                state,
+                config.rule,
+                compressor.ratio(state.step),
+                config.block_size,
+                config.error_feedback,
+                config.momentum,
+            )
+            mean = hvd.allreduce(sent, op=hvd.Average, name=f"expected.{name}")
+            torch.testing.assert_close(parameters[name].grad, mean, rtol=1e-6, atol=1e-8)
+            ours = compressor.state_dict()[name]
+            if config.error_feedback:
+                assert torch.equal(ours["rest"], state.rest)
+            else:
+                assert ours["rest"] is None
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    assert_same_on_all_ranks(weights(model), "weights")
+    assert model.frozen.weight.grad is None
+
+
+@exact
+def test_sending_all_blocks_is_training_without_compression():
+    trained = []
+    for compressor in (compressors.block_topk(1.0, BLOCK), hvd.Compression.none):
+        model, optimizer = make(compressor)
+        train(model, optimizer, range(6))
+        trained.append(weights(model))
+    assert torch.equal(*trained)
+
+
+def test_random_blocks_are_the_same_on_all_ranks():
+    model, optimizer = make(compressors.block_random(0.2, 1, BLOCK))
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.synchronize()
+        gradient = model.hidden.weight.grad.reshape(-1)
+        nonzero = [bool(block.any()) for block in gradient.split(BLOCK)]
+        assert sum(nonzero) == round(0.2 * len(nonzero))
+        with optimizer.skip_synchronize():
+            optimizer.step()
+
+
+def make_adam(compressor):
+    torch.manual_seed(5)
+    model = Model()
+    return make(compressor, model, torch.optim.Adam(model.parameters(), lr=0.01))
+
+
+@exact
+@pytest.mark.parametrize("made", [make, make_adam])
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_training_goes_on_from_a_checkpoint_as_if_never_stopped(kind, made):
+    """Saved on every rank with the optimizer, through torch.save."""
+    model, optimizer = made(fresh(COMPRESSORS[kind]))
+    train(model, optimizer, range(4))
+    file = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict()), file)
+    train(model, optimizer, range(4, 8))
+
+    again, optimizer_again = made(fresh(COMPRESSORS[kind]))
+    train(again, optimizer_again, range(2))  # what it remembers of these must go
+    file.seek(0)
+    saved_model, saved_optimizer = torch.load(file, weights_only=True)
+    again.load_state_dict(saved_model)
+    optimizer_again.load_state_dict(saved_optimizer)
+    train(again, optimizer_again, range(4, 8))
+    assert torch.equal(weights(again), weights(model))
+
+
+@exact
+def test_state_of_the_compressor_alone_can_be_saved():
+    compressor, other = compressors.block_topk(0.1, BLOCK), compressors.block_topk(0.1, BLOCK)
+    model, optimizer = make(compressor)
+    train(model, optimizer, range(3))
+    again, optimizer_again = make(other, copy.deepcopy(model))
+    other.load_state_dict(copy.deepcopy(compressor.state_dict()))
+    train(model, optimizer, range(3, 6))
+    train(again, optimizer_again, range(3, 6))
+    assert torch.equal(weights(again), weights(model))
+    with pytest.raises(ValueError, match="nobody"):
+        other.load_state_dict({"nobody": {"step": 1, "rest": None, "velocity": None}})
+    with pytest.raises(ValueError, match="shape"):
+        other.load_state_dict(
+            {"hidden.bias": {"step": 1, "rest": torch.zeros(2), "velocity": None}}
+        )
+
+
+def test_checkpoint_of_a_job_without_compression_loads():
+    model, optimizer = make(hvd.Compression.none)
+    train(model, optimizer, range(2))
+    compressor = compressors.block_topk(0.1, BLOCK)
+    again, optimizer_again = make(compressor)
+    train(again, optimizer_again, range(2))
+    optimizer_again.load_state_dict(optimizer.state_dict())
+    assert compressor.state_dict() == {}
+    train(again, optimizer_again, range(2))
+
+
+def test_one_rank_can_save_for_all_after_averaging():
+    compressor = compressors.block_topk(0.1, BLOCK).with_momentum_correction(0.5)
+    model, optimizer = make(compressor)
+    train(model, optimizer, range(3))
+    before = copy.deepcopy(compressor.state_dict())
+    compressor.average_rest()
+    for name, state in compressor.state_dict().items():
+        for kind in ("rest", "velocity"):
+            mean = hvd.allreduce(before[name][kind], op=hvd.Average, name=f"{kind}.{name}")
+            torch.testing.assert_close(state[kind], mean)
+            assert_same_on_all_ranks(state[kind], f"same.{kind}.{name}")
+        assert state["step"] == 3
+    root = hvd.broadcast_object(optimizer.state_dict(), 0)
+    again, optimizer_again = make(fresh(compressor), copy.deepcopy(model))
+    optimizer_again.load_state_dict(root)
+    train(model, optimizer, range(3, 6))
+    train(again, optimizer_again, range(3, 6))
+    torch.testing.assert_close(weights(again), weights(model))
+
+
+@exact
+def test_elastic_state_is_restored_and_synced():
+    compressor = compressors.block_topk(0.1, BLOCK)
+    model, optimizer = make(compressor)
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer)
+    train(model, optimizer, range(2))
+    state.save()
+    rest = compressor.state_dict()["hidden.weight"]["rest"].clone()
+    train(model, optimizer, range(2, 4))
+    after = weights(model)
+    state.restore()
+    assert torch.equal(compressor.state_dict()["hidden.weight"]["rest"], rest)
+    state.sync()
+    train(model, optimizer, range(2, 4))
+    assert torch.equal(weights(model), after)
+
+
+def test_optimizer_state_can_be_broadcast_at_the_start():
+    model, optimizer = make_adam(compressors.block_topk(0.1, BLOCK))
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    train(model, optimizer, range(2))
+    assert_same_on_all_ranks(weights(model), "weights")
+
+
+@pytest.mark.parametrize("as_dense", [True, False])
+def test_sparse_gradients(as_dense):
+    """Made dense, they are compressed; gathered, they pass through."""
+    compressor = compressors.block_topk(0.1, BLOCK)
+    model, optimizer = make(compressor, Model(sparse=True), sparse_as_dense=as_dense)
+    train(model, optimizer, range(3))
+    assert ("embedding.weight" in compressor.state_dict()) == as_dense
+    assert "hidden.weight" in compressor.state_dict()
+    assert_same_on_all_ranks(weights(model), "weights")
+
+
+def test_one_compressor_can_serve_two_optimizers():
+    compressor = compressors.block_topk(0.1, BLOCK)
+    parts = [torch.nn.Linear(12, 31), torch.nn.Linear(31, 10)]
+    optimizers = []
+    for i, part in enumerate(parts):
+        hvd.broadcast_parameters(part.state_dict(), 0)
+        names = [(f"part{i}.{name}", p) for name, p in part.named_parameters()]
+        sgd = torch.optim.SGD(part.parameters(), lr=0.1)
+        optimizers.append(hvd.DistributedOptimizer(sgd, names, compressor))
+    for _ in range(3):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        parts[1](parts[0](torch.randn(8, 12))).square().sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert set(compressor.state_dict()) == {
+        f"part{i}.{name}" for i in range(2) for name in ("weight", "bias")
+    }
+    for i, part in enumerate(parts):
+        assert_same_on_all_ranks(weights(part), f"weights{i}")
+
+
+def test_names_that_collide_are_not_merged():
+    compressor = compressors.block_topk(0.5, BLOCK)
+    kept = []  # optimizers that end are forgotten
+    for _ in range(2):
+        part = torch.nn.Linear(3, 3)
+        sgd = torch.optim.SGD(part.parameters(), lr=0.1)
+        kept.append(hvd.DistributedOptimizer(sgd, part.named_parameters(), compressor))
+        part(torch.randn(2, 3)).sum().backward()
+        kept[-1].step()
+    with pytest.raises(ValueError, match="same name"):
+        compressor.state_dict()
+
+
+def test_process_sets():
+    some = hvd.add_process_set(list(range(SIZE - 1)))
+    compressor = compressors.block_topk(0.1, BLOCK)
+    model, optimizer = make(compressor, process_set=some)
+    before = weights(model)
+    train(model, optimizer, range(3))
+    compressor.average_rest()
+    everyone = hvd.allgather(weights(model).unsqueeze(0), name="weights")
+    assert all(torch.equal(theirs, everyone[0]) for theirs in everyone[: SIZE - 1])
+    assert not torch.equal(weights(model), before)
+    assert bool(compressor.state_dict()) == some.included()
+    hvd.remove_process_set(some)
+
+
+def test_warm_up_without_an_epoch_stops_the_first_step():
+    compressor = compressors.block_topk(0.1, BLOCK).with_warmup()
+    model, _optimizer = make(compressor)
+    with pytest.raises(RuntimeError, match="set_epoch"):
+        loss_of(model, 0).backward()
+    compressor.set_epoch(0)
+
+
+def test_adasum_is_refused():
+    model = torch.nn.Linear(4, 4)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(
+        sgd, model.named_parameters(), compressors.block_topk(0.1), op=hvd.Adasum
+    )
+    with pytest.raises(RuntimeError, match=r"hvd\.Average"):
+        model(torch.ones(1, 4)).sum().backward()
+    del optimizer
+
+
+def test_other_reductions_are_refused():
+    with pytest.raises(ValueError, match=r"hvd\.Average"):
+        make(compressors.block_topk(0.1), op=hvd.Max)
+
+
+def test_allreduce_of_a_bare_tensor_is_refused():
+    with pytest.raises(RuntimeError, match="which parameter"):
+        hvd.allreduce(torch.ones(5), compression=compressors.block_topk(0.1))
+
+
+def test_other_optimizers_are_untouched():
+    model, optimizer = make(hvd.Compression.fp16)
+    assert "_allreduce_grad_async" not in vars(optimizer)
+    train(model, optimizer, range(2))
+    assert set(optimizer.state_dict()) == {"state", "param_groups"}

@@ -1,0 +1,99 @@
+"""One parameter on one rank, in each framework, behind one interface of NumPy arrays.
+
+Values are float64 whatever the dtype under test: all dtypes fit in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from omnihvd.compressors import Compressor
+
+
+class TorchParameter:
+    def __init__(self, compressor: Compressor, name: str, dtype: str, device: str = "cpu") -> None:
+        import torch
+
+        from omnihvd.compressors.torch_split import ParameterState
+
+        self._compressor = compressor
+        self._dtype, self._device = getattr(torch, dtype), device
+        self._state = ParameterState(name)
+
+    def round(self, values: np.ndarray) -> np.ndarray:
+        """The values that the dtype has for these."""
+        import torch
+
+        return torch.tensor(values).to(self._dtype).double().numpy()
+
+    def send(self, gradient: np.ndarray) -> np.ndarray:
+        import torch
+
+        from omnihvd.compressors.torch_split import split
+
+        config = self._compressor.config
+        tensor = torch.tensor(gradient).to(self._device, self._dtype)
+        sent = split(
+            tensor,
+            self._state,
+            config.rule,
+            self._compressor.ratio(self._state.step),
+            config.block_size,
+            config.error_feedback,
+            config.momentum,
+        )
+        assert sent.dtype == self._dtype and sent.shape == tensor.shape
+        return sent.double().cpu().numpy()
+
+    def kept(self, kind: str) -> np.ndarray | None:
+        """The "rest" or the "velocity"."""
+        tensor = getattr(self._state, kind)
+        return None if tensor is None else tensor.double().cpu().numpy()
+
+
+class TensorFlowParameter:
+    def __init__(self, compressor: Compressor, name: str, dtype: str) -> None:
+        import tensorflow as tf
+
+        from omnihvd.compressors.tensorflow_horovod import Backend
+
+        # State lives in the compressor: a copy, so that each parameter here has its own.
+        self._backend = Backend(Compressor(dataclasses.replace(compressor.config)))
+        self._dtype, self._name = getattr(tf, dtype), name
+        self._variable = None
+
+    def round(self, values: np.ndarray) -> np.ndarray:
+        import tensorflow as tf
+
+        return tf.cast(tf.cast(values, self._dtype), tf.float64).numpy()
+
+    def send(self, gradient: np.ndarray) -> np.ndarray:
+        import tensorflow as tf
+
+        tensor = tf.cast(gradient, self._dtype)
+        if self._variable is None:
+            self._variable = tf.Variable(tensor, name=self._name)
+        sent = self._backend.compress(tensor, self._variable)
+        assert sent.dtype == self._dtype and sent.shape == tensor.shape
+        return tf.cast(sent, tf.float64).numpy()
+
+    def kept(self, kind: str) -> np.ndarray | None:
+        (state,) = self._backend.state_dict().values()
+        return None if state[kind] is None else state[kind].astype(np.float64)
+
+
+def make(framework: str, compressor: Compressor, name: str = "p", dtype: str = "float32"):
+    """framework: "torch", "torch on cuda" or "tensorflow"."""
+    if framework == "tensorflow":
+        return TensorFlowParameter(compressor, name, dtype)
+    return TorchParameter(compressor, name, dtype, "cuda" if framework.endswith("cuda") else "cpu")
+
+
+def has_cuda() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()

@@ -1,0 +1,24 @@
+"""Training under horovodrun, omnihvd's transport beneath: see on_ranks/."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from launch import launch
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(("framework", "ranks"), [("torch", 2), ("torch", 3), ("tensorflow", 2)])
+@pytest.mark.timeout(300)
+def test_on_ranks(framework, ranks):
+    pytest.importorskip(f"horovod.{framework}", exc_type=ImportError)
+    file = HERE / "on_ranks" / f"{framework}_ranks.py"
+    job = launch(
+        [sys.executable, "-m", "pytest", "-x", "-q", "--color=no", "-p", "no:cacheprovider", file],
+        ranks,
+        launcher="horovodrun",
+        env={"OMNIHVD_MIN_BYTES": "0", "OMPI_MCA_mpi_yield_when_idle": "1"},
+        timeout=280,
+    )
+    assert all(" passed" in output for output in job.ranks), job.output
