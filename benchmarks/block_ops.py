@@ -1,15 +1,15 @@
 """Speed of the block operations: GB/s per operation, dtype and implementation.
 
-    python benchmarks/block_ops.py [--elements BYTES] [--block-size N] [--density D]
+    python benchmarks/block_ops.py [--megabytes M] [--block-size N] [--density D]
 
 A tensor of `--megabytes` goes through each operation block by block, as the engine does it; the
-figure is bytes of the dense tensor over the best of several runs, whatever else the operation
-reads and writes. `--density` is the share of non-zero elements, spread at random, for counting,
-packing and unpacking. The scan for non-zero blocks (inspect) is measured on an all-zero tensor,
-which it has to read to the end, and on a dense one, of which it sees the front of each block.
+figure is bytes of the dense tensor over the least processor time of several runs, whatever else the
+operation reads and writes. `--density` is the share of non-zero elements, spread at random. The
+scan for non-zero blocks (inspect) is measured on an all-zero tensor, which it has to read to the
+end, and on a dense one, of which it sees the front of each block.
 
-Beside it stands the memory-read speed: the C library's memchr over the same zero bytes, looking for
-a byte that is not there.
+Beside it stands the memory-read speed: the C library's memchr over the same all-zero tensor, looking
+for a byte that is not there.
 """
 
 from __future__ import annotations
@@ -37,25 +37,23 @@ SUMS = {"float16": np.float32, "bfloat16": np.float32}
 
 
 def best_seconds(run: Callable[[], object], budget: float = 0.3) -> float:
-    """The shortest of as many runs as fit into `budget` seconds, of three at least."""
+    """The least processor time of as many runs as fit into `budget` seconds, of three at least."""
     run()
     best, spent, runs = float("inf"), 0.0, 0
     while spent < budget or runs < 3:
-        start = time.perf_counter()
+        start = time.thread_time()  # unlike wall time, leaves out other programs' turns
         run()
-        seconds = time.perf_counter() - start
+        seconds = time.thread_time() - start
         best, spent, runs = min(best, seconds), spent + seconds, runs + 1
     return best
 
 
-def memory_read_speed(size: int) -> float:
-    """Bytes a second at which this core reads `size` bytes."""
+def memory_read_speed(zeros: np.ndarray) -> float:
+    """Bytes a second at which this core reads an all-zero array."""
     memchr = ctypes.CDLL(None).memchr
     memchr.restype = ctypes.c_void_p
     memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-    data = np.zeros(size, np.uint8)
-    data.fill(0)  # else all pages are the one zero page
-    return size / best_seconds(lambda: memchr(data.ctypes.data, 1, size), budget=1)
+    return zeros.nbytes / best_seconds(lambda: memchr(zeros.ctypes.data, 1, zeros.nbytes))
 
 
 def tensor_of(dtype: str, elements: int, density: float) -> np.ndarray:
@@ -67,28 +65,31 @@ def tensor_of(dtype: str, elements: int, density: float) -> np.ndarray:
     return values
 
 
-def operations(
-    dtype: str, implementation: str, size: int, block: int, density: float
-) -> dict[str, Callable[[], object]]:
-    ops = protocol.BlockOps(dtype, implementation)
-    elements = size // np.dtype(DTYPES[dtype]).itemsize
-    tensor = tensor_of(dtype, elements, density)
-    zeros, dense = tensor_of(dtype, elements, 0), tensor_of(dtype, elements, 1)
-    sums = np.ones(elements, SUMS.get(dtype, DTYPES[dtype]))
-    room = np.ones(size + elements // 8 + elements // block + 1, np.uint8)
-    packed = room[: ops.pack(tensor, room, block)]
-    out = np.ones_like(tensor)
+class Buffers:
+    """What all implementations work on, at the same addresses."""
+
+    def __init__(self, dtype: str, size: int, block: int, density: float) -> None:
+        elements = size // np.dtype(DTYPES[dtype]).itemsize
+        self.tensor = tensor_of(dtype, elements, density)
+        self.zeros, self.dense = tensor_of(dtype, elements, 0), tensor_of(dtype, elements, 1)
+        self.sums = np.ones(elements, SUMS.get(dtype, DTYPES[dtype]))
+        self.room = np.ones(size + elements // 8 + elements // block + 1, np.uint8)
+        self.packed = self.room[: protocol.BlockOps(dtype).pack(self.tensor, self.room, block)]
+        self.out = np.ones_like(self.tensor)
+
+
+def operations(ops: protocol.BlockOps, on: Buffers, block: int) -> dict[str, Callable[[], object]]:
     return {
-        "inspect zeros": lambda: ops.inspect(zeros, block),
-        "inspect dense": lambda: ops.inspect(dense, block),
-        "count_nonzero": lambda: ops.count_nonzero(tensor, block),
-        "pack": lambda: ops.pack(tensor, room, block),
-        "unpack": lambda: ops.unpack(packed, out, block),
-        "store": lambda: ops.store(sums, tensor, block),
-        "add": lambda: ops.add(sums, tensor, block),
-        "store_packed": lambda: ops.store_packed(sums, packed, block),
-        "add_packed": lambda: ops.add_packed(sums, packed, block),
-        "finish": lambda: ops.finish(out, sums, block),
+        "inspect zeros": lambda: ops.inspect(on.zeros, block),
+        "inspect dense": lambda: ops.inspect(on.dense, block),
+        "count_nonzero": lambda: ops.count_nonzero(on.tensor, block),
+        "pack": lambda: ops.pack(on.tensor, on.room, block),
+        "unpack": lambda: ops.unpack(on.packed, on.out, block),
+        "store": lambda: ops.store(on.sums, on.tensor, block),
+        "add": lambda: ops.add(on.sums, on.tensor, block),
+        "store_packed": lambda: ops.store_packed(on.sums, on.packed, block),
+        "add_packed": lambda: ops.add_packed(on.sums, on.packed, block),
+        "finish": lambda: ops.finish(on.out, on.sums, block),
     }
 
 
@@ -106,15 +107,17 @@ def main() -> None:
     size = int(options.megabytes * 1e6) // 8 * 8
     print(
         f"{size / 1e6:g} MB, blocks of {options.block_size} elements, density {options.density:g}; "
-        f"the engine uses {protocol.block_ops_implementation()}"
+        f"the engine uses {protocol.block_ops_implementation()}\n"
     )
-    print(f"memory read (memchr): {memory_read_speed(size) / 1e9:.1f} GB/s\n")
     print(f"{'dtype':9} {'operation':14}" + "".join(f"{i:>10}" for i in options.implementations))
     for dtype in options.dtypes:
+        buffers = Buffers(dtype, size, options.block_size, options.density)
         columns = [
-            operations(dtype, i, size, options.block_size, options.density)
+            operations(protocol.BlockOps(dtype, i), buffers, options.block_size)
             for i in options.implementations
         ]
+        read = memory_read_speed(buffers.zeros) / 1e9
+        print(f"{dtype:9} {'memory read':14}{read:10.1f}", flush=True)
         for name in columns[0]:
             speeds = [size / best_seconds(column[name]) / 1e9 for column in columns]
             print(f"{dtype:9} {name:14}" + "".join(f"{s:10.1f}" for s in speeds), flush=True)

@@ -148,7 +148,10 @@ BlockOps::Content inspect(const void* block, size_t n) {
   Scan::Word seen = Scan::load(p);
   if (Scan::any(seen, magnitude)) return nonzero;
 
-  size_t i = 0;
+  // From here on no vector straddles two cache lines, if elements do not either. Vectors may
+  // overlap: seeing an element twice does no harm.
+  const size_t to_boundary = -reinterpret_cast<uintptr_t>(p) % Scan::size;
+  size_t i = to_boundary % V::size == 0 ? to_boundary : 0;
   for (; size - i >= 4 * Scan::size; i += 4 * Scan::size) {
     const Scan::Word four = Scan::either(
         Scan::either(Scan::load(p + i), Scan::load(p + i + Scan::size)),
@@ -157,7 +160,6 @@ BlockOps::Content inspect(const void* block, size_t n) {
     seen = Scan::either(seen, four);
   }
   for (; i < size; i += Scan::size) {
-    // The last vector may overlap the one before: seeing an element twice does no harm.
     const size_t at = size - i >= Scan::size ? i : size - Scan::size;
     const Scan::Word one = Scan::load(p + at);
     if (Scan::any(one, magnitude)) return nonzero;
