@@ -1,0 +1,48 @@
+"""On each rank: Horovod's allreduce of all dtypes, densities, sizes, in place or not."""
+
+from __future__ import annotations
+
+import horovod.torch as hvd
+import torch
+from closed_form import BLOCK, part, total
+
+import omnihvd
+
+# All that Horovod sums for PyTorch.
+DTYPES = [torch.float16, torch.float32, torch.float64, torch.int32, torch.int64]
+SIZES = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1]
+LARGE = 10_000_003
+
+
+def check(count: int, density: float, dtype: torch.dtype, in_place: bool) -> None:
+    x = part(hvd.rank(), count, density, dtype)
+    before = x.clone()
+    name = f"{dtype} {count} {density} {in_place}"
+    y = (hvd.allreduce_ if in_place else hvd.allreduce)(x, op=hvd.Sum, name=name)
+    expected = total(list(range(hvd.size())), count, density, dtype)
+    assert torch.equal(y, expected), name
+    assert torch.equal(x, expected if in_place else before), name
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    hvd.init()
+    cases = [(n, d, t) for t in DTYPES for n in SIZES for d in (0, 1)]
+    cases += [(100_003, d, t) for t in DTYPES for d in (0, 0.01, 0.4, 1)]
+    cases += [(LARGE, d, torch.float32) for d in (0, 0.01, 0.4, 1)]
+    cases += [(LARGE, 0.01, torch.float16)]
+    taken = 0
+    for count, density, dtype in cases:
+        for in_place in (False, True):
+            check(count, density, dtype, in_place)
+            taken += count > 0
+    stats = omnihvd.stats()
+    if hvd.size() == 1:
+        assert stats["calls"] == 0, stats
+    else:
+        assert stats["calls"] == taken, (taken, stats)
+        assert stats["failures"] == 0 and stats["messages_refused"] == 0, stats
+    print("all well", flush=True)
+
+
+main()
