@@ -1,0 +1,208 @@
+"""The language model trained by Horovod alone and by Horovod with OmniReduce, side by side.
+
+    python examples/demo.py                          # 4 ranks on this machine
+    sudo python examples/demo.py --network 1gbit     # 4 hosts on shaped links (benchmarks/lab.py)
+
+Same data, same steps: fails unless both runs have the same losses and OmniReduce did the reducing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks.lab import Lab, LabError, mpirun_env  # noqa: E402
+
+EXAMPLE = Path(__file__).with_name("pytorch_language_model.py")
+STEP = re.compile(r"step (\d+)/\d+  (loss \S+  \S+ s/step)")
+NAMES = {"none": "Horovod", "omnireduce": "Horovod + OmniReduce"}
+TOLERANCE = 1e-3  # of the losses, relative: sums in another order differ in their last bits
+
+console = Console()
+
+
+class DemoError(Exception):
+    pass
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--network", metavar="RATE", help="a host for each rank, on such links")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds, of each run")
+    return parser.parse_args()
+
+
+def train(
+    compression: str, args: argparse.Namespace, lab: Lab | None, progress: Progress
+) -> dict[str, Any]:
+    """Runs the example; returns its report. In a lab, with `link_bytes`: sent by a host a step."""
+    with tempfile.TemporaryDirectory(prefix="omnihvd-demo-") as folder:
+        report = Path(folder, "report.json")
+        program = [sys.executable, str(EXAMPLE), "--compression", compression]
+        program += ["--steps", str(args.steps), "--log-every", "5", "--json", str(report)]
+        if lab:
+            command = lab.mpirun_command(program)
+        else:
+            horovodrun = Path(sys.executable).with_name("horovodrun")
+            command = [str(horovodrun), "-np", str(args.ranks), *program]
+        links: list[tuple[int, int]] = []  # (step, bytes sent so far by all hosts)
+        task = progress.add_task(NAMES[compression], total=args.steps, last="starting")
+        last_lines: deque[str] = deque(maxlen=60)
+        with launched(command, args) as process:
+            assert process.stdout
+            for line in process.stdout:
+                last_lines.append(line)
+                if match := STEP.search(line):
+                    progress.update(task, completed=int(match[1]), last=match[2])
+                    if not console.is_terminal:
+                        console.print(f"{NAMES[compression]}: {match[0]}", highlight=False)
+                    if lab:
+                        links.append((int(match[1]), sum(t.sent for t in lab.traffic())))
+        if process.returncode or not report.exists():
+            console.print("".join(last_lines), markup=False, highlight=False)
+            raise DemoError(f"exit status {process.returncode} from: {shlex.join(command)}")
+        result: dict[str, Any] = json.loads(report.read_text())
+    if len(links) > 1:
+        (first, before), (last, after) = links[0], links[-1]
+        result["link_bytes"] = (after - before) / (last - first) / args.ranks
+    return result
+
+
+@contextlib.contextmanager
+def launched(command: list[str], args: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, which is ended on an error and after the time-out."""
+    env = mpirun_env(args.ranks)
+    env["TF_CPP_MIN_LOG_LEVEL"] = "3"  # horovodrun imports TensorFlow where it is installed
+    if args.ranks > (os.cpu_count() or 1):
+        env["OMPI_MCA_mpi_yield_when_idle"] = "1"  # else waiting ranks take the others' cores
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+    def end() -> None:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+
+    timer = threading.Timer(args.timeout, end)
+    timer.start()
+    try:
+        with process:
+            yield process
+    finally:
+        timer.cancel()
+        end()
+
+
+def compare(plain: dict[str, Any], omni: dict[str, Any], args: argparse.Namespace) -> Table:
+    """The table of both runs."""
+
+    def median(run: dict[str, Any], key: str) -> float:
+        return statistics.median(run[key][1:])  # the first step sets up connections
+
+    stats, steps, ranks = omni["stats"], args.steps, args.ranks
+
+    def total(key: str) -> float:
+        return sum(rank[key] for rank in stats)
+
+    def megabytes(key: str) -> float:
+        return total(key) / 1e6 / steps / ranks
+
+    where = f"{ranks} hosts, {args.network} links" if args.network else f"{ranks} ranks, one host"
+    table = Table(title=f"{EXAMPLE.name}: {where}, {steps} steps", title_justify="left")
+    table.add_column()
+    for name in (*NAMES.values(), "ratio"):
+        table.add_column(name, justify="right")
+
+    def row(name: str, unit: str, before: float, after: float, at_least: str = "") -> None:
+        figures = (f"{at_least}{before:.3g} {unit}", f"{after:.3g} {unit}")
+        table.add_row(name, *figures, f"{before / after:.1f}" if after else "")
+
+    table.add_row("loss at the last step", *(f"{run['losses'][-1]:.4f}" for run in (plain, omni)))
+    table.add_row("gradients, a step", *[f"{plain['gradient_bytes'] / 1e6:.1f} MB"] * 2)
+    table.add_row("   through OmniReduce", "", f"{megabytes('bytes_in'):.1f} MB")
+    for name, key in (("on a rank", "nonzero_blocks"), ("on any rank", "result_blocks")):
+        table.add_row(f"   non-zero blocks {name}", "", f"{total(key) / total('blocks'):.2%}")
+    if args.network:
+        row("sent by a host, a step", "MB", plain["link_bytes"] / 1e6, omni["link_bytes"] / 1e6)
+        table.caption = "sent: all bytes that left on the host's link, frame headers included"
+    else:  # what MPI copies through shared memory cannot be counted
+        ring = 2 * (ranks - 1) / ranks * plain["gradient_bytes"] / 1e6
+        row("sent by a rank, a step", "MB", ring, megabytes("bytes_sent"), at_least="≥ ")
+        table.caption = "≥: the least that a dense allreduce sends, 2 (N-1)/N of the gradients"
+    row("time a step", "s", median(plain, "step_seconds"), median(omni, "step_seconds"))
+    row(
+        "   waiting for gradients", "s", median(plain, "wait_seconds"), median(omni, "wait_seconds")
+    )
+    return table
+
+
+def check(plain: dict[str, Any], omni: dict[str, Any]) -> None:
+    """Raises DemoError unless OmniReduce was used and changed nothing."""
+    for rank, stats in enumerate(omni["stats"]):
+        if not stats["calls"]:
+            raise DemoError(
+                f"OmniReduce took no call on rank {rank}; passed on: {stats['passed']}. "
+                "`omnihvd check` says what is missing."
+            )
+    pairs = list(zip(plain["losses"], omni["losses"]))
+    for step, (a, b) in enumerate(pairs, 1):
+        if not abs(a - b) <= TOLERANCE * abs(a):
+            raise DemoError(f"the losses differ at step {step}: {a} and, with OmniReduce, {b}")
+    worst = max(abs(a - b) / abs(a) for a, b in pairs)
+    console.print(f"The losses of all {len(pairs)} steps agree: within {worst:.1g}, relative.")
+
+
+def main() -> int:
+    args = parse_arguments()
+    columns = (
+        TextColumn("{task.description:20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[last]}"),
+        TimeElapsedColumn(),
+    )
+    try:
+        with contextlib.ExitStack() as stack:
+            lab = stack.enter_context(Lab(args.ranks, args.network)) if args.network else None
+            progress = stack.enter_context(Progress(*columns, console=console))
+            plain, omni = (train(compression, args, lab, progress) for compression in NAMES)
+        console.print(compare(plain, omni, args))
+        check(plain, omni)
+    except (DemoError, LabError) as error:
+        console.print(f"demo: {error}", style="red", markup=False, highlight=False)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

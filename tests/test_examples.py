@@ -1,0 +1,84 @@
+"""The example's model is what it says, and the demo notices when something is wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+torch = pytest.importorskip("torch")
+pytest.importorskip("horovod.torch")
+
+import demo  # noqa: E402
+import pytorch_language_model as example  # noqa: E402
+
+
+def softmax(words: int, width: int, samples: int) -> example.SampledSoftmax:
+    return example.SampledSoftmax(words, width, samples, torch.Generator().manual_seed(1))
+
+
+def test_the_default_text_has_the_words_it_needs():
+    words, vocabulary = example.load_text(None)
+    assert vocabulary >= 25_000
+    counts = torch.bincount(words, minlength=vocabulary)
+    assert (counts[:-1] >= counts[1:]).all()  # the sampler takes the most frequent word to be 0
+    assert counts[-1] > 0
+
+
+def test_with_every_word_drawn_it_is_the_full_softmax():
+    torch.manual_seed(1)
+    layer = softmax(words=20, width=8, samples=5000)
+    hidden, target = torch.randn(30, 8), torch.randint(20, (30,))
+    full = torch.nn.functional.cross_entropy(hidden @ layer.weight.t() + layer.bias, target)
+    torch.testing.assert_close(layer(hidden, target), full)
+
+
+def test_words_are_drawn_log_uniformly():
+    words, samples, rounds = 50, 20, 4000
+    layer = softmax(words, width=1, samples=samples)
+    hidden, target = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
+    drawn = torch.zeros(words)
+    for _ in range(rounds):  # each word drawn has a gradient in its bias
+        layer.zero_grad()
+        layer(hidden, target).backward()
+        drawn += layer.bias.grad != 0
+    expected = layer.log_drawn.exp()[1:]
+    error = (expected * (1 - expected) / rounds).sqrt()
+    assert ((drawn[1:] / rounds - expected).abs() < 5 * error).all()
+
+
+def test_gradients_of_the_tables_are_sparse():
+    words, vocabulary = example.load_text(None)
+    torch.manual_seed(1)
+    model = example.LanguageModel(vocabulary, 32, softmax(vocabulary, 32, 512))
+    loss, _ = model(*next(example.batches(words, 16, 32)), None)
+    loss.backward()
+    for table in (model.embedding.weight, model.softmax.weight):
+        assert 0 < (table.grad != 0).any(1).float().mean() < 0.02
+
+
+def test_batches_continue_each_column():
+    words = torch.arange(103)
+    data = example.batches(words, batch_size=2, sequence=10)
+    first, second = next(data), next(data)
+    assert first[0].shape == first[1].shape == (10, 2)
+    assert first[0][:, 1].tolist() == list(range(51, 61))
+    assert torch.equal(first[1], first[0] + 1)
+    assert torch.equal(second[0][0], first[0][-1] + 1)
+    with pytest.raises(SystemExit, match="too short"):
+        next(example.batches(words, batch_size=20, sequence=10))
+
+
+def test_the_demo_notices(capsys):
+    plain = {"losses": [4.0, 3.0]}
+    stats = {"calls": 2, "passed": {}}
+    demo.check(plain, {"losses": [4.0, 3.000001], "stats": [stats] * 2})
+    with pytest.raises(demo.DemoError, match=r"differ at step 2: 3.0 and, with OmniReduce, 3.1"):
+        demo.check(plain, {"losses": [4.0, 3.1], "stats": [stats] * 2})
+    with pytest.raises(demo.DemoError, match="differ at step 1"):
+        demo.check(plain, {"losses": [float("nan"), 3.0], "stats": [stats] * 2})
+    idle = {"calls": 0, "passed": {"small": {"calls": 2, "bytes": 8}}}
+    with pytest.raises(demo.DemoError, match=r"took no call on rank 1.*small.*omnihvd check"):
+        demo.check(plain, {"losses": [4.0, 3.0], "stats": [stats, idle]})
