@@ -10,7 +10,8 @@
 // The tensor is `elements` elements at `address`; or, when n_segments is not 0, the concatenation
 // of the segments, and address is not looked at. Addresses are multiples of the element's width.
 // totals, bitmap, records, segments: aligned to their type; compact's data: to 16 bytes.
-// All memory must be reachable from the device: its own, or pinned memory of the host.
+// totals and bitmap lie in device memory, as atomic operations need it; segments, records and data
+// may as well lie in pinned memory of the host.
 #pragma once
 
 #ifdef __CUDACC_RTC__

@@ -39,8 +39,9 @@ class Staging:
         """uint8 NumPy array that the device can copy from and to asynchronously."""
         held = self._pinned.get(purpose)
         if held is None or held.nbytes < nbytes:
-            memory = cupy().cuda.alloc_pinned_memory(max(nbytes, 16))
-            held = self._pinned[purpose] = np.frombuffer(memory, np.uint8, max(nbytes, 16))
+            size = 1 << max(nbytes - 1, 15).bit_length()  # sizes vary, and pinning is slow
+            memory = cupy().cuda.alloc_pinned_memory(size)
+            held = self._pinned[purpose] = np.frombuffer(memory, np.uint8, size)
         return held[:nbytes]
 
 
@@ -202,8 +203,8 @@ def scatter(
 
     out: a device array, or a sequence of them, as for compact, of the blocks' dtype and number of
     elements. zero: the other blocks become zero; else they are left as they are, as befits a sum in
-    place. staging: for copies of HostBlocks, whose arrays must not change until the stream has done
-    its work. stream: as for compact. Returns at once.
+    place. staging: for copies of HostBlocks, whose pinned arrays must not change until the stream
+    has done its work. stream: as for compact. Returns at once.
 
     Raises what compact raises, and ValueError if `out` does not fit the blocks.
     """
@@ -282,7 +283,7 @@ def _tensor_arguments(views: Sequence[View], staging: Staging, queue: Any) -> tu
 
 
 def _upload(array: np.ndarray, staging: Staging, purpose: str, queue: Any) -> Any:
-    """To the device, in stream order."""
+    """To the device, in stream order. CUDA has read pageable memory when this returns."""
     device = staging.device(purpose, array.nbytes)
     if array.nbytes:
         device.data.copy_from_host_async(array.ctypes.data, array.nbytes, queue)

@@ -31,33 +31,38 @@ __device__ void scatter_blocks(const Tensor<kWidth>& tensor, const Record* recor
     before = sums_to_here<S::kLanes>(__popc(word), lane) - __popc(word);
   }
 
-  Vector<kWidth> rows[S::kRows];
+  constexpr uint32_t kBatch = S::kRows < 4 ? S::kRows : 4;  // rows in flight
+#pragma unroll 1
+  for (uint32_t batch = 0; batch < S::kRows; batch += kBatch) {
+    Vector<kWidth> rows[kBatch];
 #pragma unroll
-  for (uint32_t row = 0; row < S::kRows; ++row) {
-    const uint32_t first = (row * 32 + lane_of_block) * S::kVectorElements;  // of the block
-    const uint32_t keeper = lane - lane_of_block + first / 32;
-    const uint32_t keeper_word = __shfl_sync(kWarp, word, keeper);
-    uint32_t rank = __shfl_sync(kWarp, before, keeper);
-    const uint8_t* vector = from + first * kWidth;
-    if (packed) {
-      rank += __popc(keeper_word & ((1u << (first % 32)) - 1));
+    for (uint32_t row = 0; row < kBatch; ++row) {
+      // Of the block; bit first % 32 of the word is this element's.
+      const uint32_t first = ((batch + row) * 32 + lane_of_block) * S::kVectorElements;
+      const uint32_t keeper = lane - lane_of_block + first / 32;
+      const uint32_t keeper_word = __shfl_sync(kWarp, word, keeper);
+      uint32_t rank = __shfl_sync(kWarp, before, keeper);
+      const uint8_t* vector = from + first * kWidth;
+      if (packed) {
+        rank += __popc(keeper_word & ((1u << (first % 32)) - 1));
 #pragma unroll
-      for (uint32_t e = 0; e < S::kVectorElements; ++e) {
-        if (keeper_word >> (first % 32 + e) & 1)
-          rows[row].elements[e] = load_element<kWidth>(from + bitmap_bytes + rank++ * kWidth);
+        for (uint32_t e = 0; e < S::kVectorElements; ++e) {
+          if (keeper_word >> (first % 32 + e) & 1)
+            rows[row].elements[e] = load_element<kWidth>(from + bitmap_bytes + rank++ * kWidth);
+        }
+      } else if (first + S::kVectorElements <= n && uint64_t(vector) % 16 == 0) {
+        rows[row] = *reinterpret_cast<const uint4*>(vector);
+      } else {
+#pragma unroll
+        for (uint32_t e = 0; e < S::kVectorElements; ++e)
+          if (first + e < n) rows[row].elements[e] = load_element<kWidth>(vector + e * kWidth);
       }
-    } else if (first + S::kVectorElements <= n && uint64_t(vector) % 16 == 0) {
-      rows[row] = *reinterpret_cast<const uint4*>(vector);
-    } else {
-#pragma unroll
-      for (uint32_t e = 0; e < S::kVectorElements; ++e)
-        if (first + e < n) rows[row].elements[e] = load_element<kWidth>(vector + e * kWidth);
     }
-  }
 #pragma unroll
-  for (uint32_t row = 0; row < S::kRows; ++row) {
-    const uint32_t first = (row * 32 + lane_of_block) * S::kVectorElements;
-    if (n) tensor.store(record.block * kBlock + first, rows[row]);
+    for (uint32_t row = 0; row < kBatch; ++row) {
+      const uint32_t first = ((batch + row) * 32 + lane_of_block) * S::kVectorElements;
+      if (n) tensor.store(record.block * kBlock + first, rows[row]);
+    }
   }
 }
 

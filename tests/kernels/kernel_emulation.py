@@ -121,3 +121,13 @@ class Kernels:
             *tensor.arguments, records.ctypes.data, len(records), data.ctypes.data, seed
         )
         assert failure is None, failure
+
+    def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple) -> None:
+        """As the driver would, with the arguments in the kernel's order."""
+        if name == "compact":
+            assert (*grid, *block) == (self.grid_of_compact(int(args[1])), 128)
+            failure = self._lib.run_compact(*map(int, args), 0)
+        else:
+            assert (*grid, *block) == (self.grid_of_scatter(int(args[5])), 256)
+            failure = self._lib.run_scatter(*map(int, args), 0)
+        assert failure is None, failure

@@ -1,0 +1,140 @@
+"""Speed of find-and-compact on a GPU, against a device-to-device copy of the same tensor.
+
+    python benchmarks/kernels_gpu.py [--megabytes 100 1000] [--densities ...] [--json FILE]
+
+A density is the share of blocks that are not zero, drawn at random. A figure is the bytes that have
+to move, over the time: the tensor once (compact), once and once more (copy), and what is written of
+blocks, records and bitmap. `of copy` is compact's figure over copy's. Both are timed on the device,
+ten in a CUDA graph, so that the host's launches do not count; the clearing of compact's counters
+does. The time is the median of the samples, which are in the JSON, with the device and the date.
+
+`scatter` is the time to write all blocks back, `to host` that to copy them to pinned memory of the
+host, on the host's clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omnihvd import kernels
+
+REPEATS, SAMPLES = 10, 15
+DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64")
+
+
+def samples(cupy: Any, stream: Any, work: Callable[[], object]) -> list[float]:
+    """Seconds on the device of one `work`, which must only queue on the stream."""
+    work()  # compiles, and allocates
+    stream.synchronize()
+    stream.begin_capture()
+    for _ in range(REPEATS):
+        work()
+    graph = stream.end_capture()
+    seconds = []
+    for _ in range(SAMPLES + 2):
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record(stream)
+        graph.launch(stream)
+        end.record(stream)
+        end.synchronize()
+        seconds.append(cupy.cuda.get_elapsed_time(start, end) / 1e3 / REPEATS)
+    return seconds[2:]
+
+
+def tensor_of(cupy: Any, dtype: str, elements: int, block_size: int, density: float) -> Any:
+    keep = np.random.default_rng(1).random(-(-elements // block_size)) < density
+    tensor = cupy.repeat(cupy.asarray(keep), block_size)[:elements].astype(dtype)
+    tensor *= cupy.arange(elements, dtype=np.int64).astype(np.int8).astype(dtype) % 100 + 1
+    return tensor
+
+
+def measure(cupy: Any, megabytes: int, density: float, dtype: str, block_size: int) -> Any:
+    stream, staging = cupy.cuda.Stream(non_blocking=True), kernels.Staging()
+    with stream:
+        elements = megabytes * 10**6 // np.dtype(dtype).itemsize
+        tensor = tensor_of(cupy, dtype, elements, block_size, density)
+        out = cupy.empty_like(tensor)
+
+        def copy() -> None:
+            out.data.copy_from_device_async(tensor.data, tensor.nbytes, stream)
+
+        def compact() -> kernels.Blocks:
+            return kernels.compact(tensor, block_size, staging=staging)
+
+        seconds = {name.__name__: samples(cupy, stream, name) for name in (copy, compact)}
+        blocks = compact()
+        written = blocks.data.nbytes + blocks.records.nbytes + blocks.bitmap.nbytes
+        seconds["scatter"] = samples(cupy, stream, lambda: kernels.scatter(blocks, out))
+        seconds["to_host"] = []
+        for _ in range(6):
+            begin = time.perf_counter()
+            blocks.to_host()
+            seconds["to_host"].append(time.perf_counter() - begin)
+        del seconds["to_host"][0]  # pins the memory
+        return {
+            "megabytes": megabytes,
+            "density": density,
+            "bytes": {"copy": 2 * tensor.nbytes, "compact": tensor.nbytes + written},
+            "seconds": seconds,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument(
+        "--densities", type=float, nargs="+", default=[0.001, 0.01, 0.1, 0.2, 0.5, 1.0]
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--block-size", type=int, choices=kernels.BLOCK_SIZES, default=256)
+    parser.add_argument("--json", type=Path, help="write the results, with raw samples, here")
+    args = parser.parse_args()
+    try:
+        import cupy
+
+        name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    except Exception as error:
+        sys.exit(f"no usable GPU: {error}")
+
+    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    print(f"{name}, {date}, {args.dtype}, blocks of {args.block_size} elements")
+    print(f"{'MB':>6} {'density':>8} {'copy':>16} {'compact':>16} {'of copy':>8} "
+          f"{'scatter':>9} {'to host':>9}")  # fmt: skip
+    results = []
+    for megabytes in args.megabytes:
+        for density in args.densities:
+            result = measure(cupy, megabytes, density, args.dtype, args.block_size)
+            results.append(result)
+            took = {key: statistics.median(value) for key, value in result["seconds"].items()}
+            speed = {key: result["bytes"][key] / took[key] for key in ("copy", "compact")}
+            print(
+                f"{megabytes:6} {density:8} "
+                + " ".join(f"{took[k] * 1e6:6.0f} us {speed[k] / 1e9:4.0f} GB/s" for k in speed)
+                + f" {speed['compact'] / speed['copy']:8.2f}"
+                + f" {took['scatter'] * 1e6:6.0f} us {took['to_host'] * 1e6:6.0f} us"
+            )
+    if args.json:
+        report = {
+            "device": name,
+            "date": date,
+            "cuda_driver": cupy.cuda.runtime.driverGetVersion(),
+            "dtype": args.dtype,
+            "block_size": args.block_size,
+            "repeats_a_sample": REPEATS,
+            "results": results,
+        }
+        args.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Makes the source folder kernels/, which is installed as omnihvd.kernels, importable by tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "kernels"
+
+spec = importlib.util.spec_from_file_location(
+    "omnihvd_kernels", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
+)
+assert spec and spec.loader
+sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)

@@ -1,0 +1,72 @@
+"""NVRTC compiles the kernels for every architecture that it knows; needs no GPU."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import omnihvd_kernels as kernels
+import pytest
+from omnihvd_kernels.build import compile_cubin
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+from cupy.cuda import nvrtc
+
+try:
+    ARCHS = [f"sm_{arch}" for arch in nvrtc.getSupportedArchs() if arch >= 75]
+except Exception as error:  # CuPy raises RuntimeError if it cannot open the library
+    pytest.skip(f"NVRTC cannot be used: {error}", allow_module_level=True)
+
+# One dtype of each element width and zero test.
+MODULES = ["int8", "float16", "float32", "int32", "float64", "int64"]
+SPILLED_BYTES = 16  # of a thread, at most
+SHARED_BYTES = 48 << 10  # what every architecture gives without asking
+
+
+def check(dtype: str, block_size: int, arch: str) -> None:
+    cubin, log = compile_cubin(dtype, block_size, arch)
+    assert "warning" not in log, log
+    for function in ("compact", "scatter"):
+        found = re.search(
+            rf"Compiling entry function '{function}'(.*?)Compile time", log, re.DOTALL
+        )
+        assert found, log
+        usage = found.group(1)
+        spilled = int(re.search(r"(\d+) bytes spill stores", usage).group(1))
+        stack = int(re.search(r"(\d+) bytes stack frame", usage).group(1))
+        assert max(spilled, stack) <= SPILLED_BYTES, usage
+        shared = re.search(r"(\d+) bytes smem", usage)
+        assert function == "scatter" or int(shared.group(1)) <= SHARED_BYTES
+    # A whole ELF file, up to its last program header.
+    assert cubin[:4] == b"\x7fELF"
+    (offset,) = struct.unpack_from("<Q", cubin, 32)
+    size, count = struct.unpack_from("<HH", cubin, 54)
+    assert len(cubin) == offset + size * count
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype, block_size", [("int8", 32), ("float32", 256), ("float64", 1024)])
+def test_architectures(arch, dtype, block_size):
+    check(dtype, block_size, arch)
+
+
+@pytest.mark.parametrize("dtype", MODULES)
+@pytest.mark.parametrize("block_size", kernels.BLOCK_SIZES)
+def test_modules(dtype, block_size):
+    check(dtype, block_size, "sm_90")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", MODULES)
+def test_all_modules_on_all_architectures(arch, dtype):
+    for block_size in kernels.BLOCK_SIZES:
+        check(dtype, block_size, arch)
+
+
+def test_says_what_is_wrong():
+    with pytest.raises(RuntimeError, match=r"cannot compile kernels\.cu for sm_1"):
+        kernels.cubin("float32", 256, "sm_1")
+    with pytest.raises(TypeError, match="dtype bool"):
+        kernels.cubin("bool", 256, "sm_90")

@@ -1,0 +1,183 @@
+"""compact() and scatter() themselves, on a double of CuPy that emulates the kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import omnihvd_kernels as kernels
+import pytest
+from cuda_double import DLPack, cupy_double, device_array, stream_at
+from kernel_reference import RECORD, Case, check_compacted, nonzero, payloads, scattered
+
+DLPACK_CODES = {"int32": 0, "uint8": 1, "float32": 2, "bfloat16": 4}
+
+
+@pytest.fixture(scope="module")
+def double(tmp_path_factory):
+    return cupy_double(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(double, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", double)
+    kernels.module.cache_clear()
+    yield
+    kernels.module.cache_clear()
+
+
+def as_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
+    return values if dtype == "bfloat16" else values.view(dtype)
+
+
+def check(blocks: kernels.HostBlocks, values: np.ndarray, case: Case, pack: bool) -> None:
+    records = np.zeros(len(blocks.blocks), RECORD)
+    records["block"], records["place"] = blocks.blocks, blocks.offsets << 16 | blocks.lengths
+    totals = np.array([len(blocks.blocks), blocks.data.nbytes], np.uint64)
+    check_compacted(values, case, pack, totals, blocks.bitmap.view(np.uint8), records, blocks.data)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+@pytest.mark.parametrize("pack", [False, True])
+def test_cupy_arrays(dtype, pack):
+    case = Case(dtype, 256, 30011, 0.4, 0.3)
+    values = case.tensor()
+    tensor = device_array(as_dtype(values, dtype)[:30000].reshape(30, 1000))
+    values = values[:30000]
+    blocks = kernels.compact(tensor, pack=pack)
+    check(blocks.to_host(), values, case, pack)
+    assert blocks.count == len(payloads(values, dtype, 256, pack))
+
+    out = device_array(np.full_like(np.asarray(tensor), 7))
+    before = np.asarray(out).copy().reshape(-1).view(values.dtype)
+    kernels.scatter(blocks, out)
+    stream_at(0).synchronize()
+    expected = scattered(before, values, dtype, 256, pack)
+    assert np.array_equal(np.asarray(out).reshape(-1).view(values.dtype), expected)
+
+
+@pytest.mark.parametrize("dtype", DLPACK_CODES)
+@pytest.mark.parametrize("strides", [False, True])
+def test_dlpack(dtype, strides):
+    case = Case(dtype, 128, 20001, 0.5, 0.5)
+    values = case.tensor()
+    tensor = DLPack(as_dtype(values, dtype), DLPACK_CODES[dtype], strides=strides)
+    stream = stream_at(0x700)
+    host = kernels.compact(tensor, 128, stream=0x700).to_host()
+    assert tensor.stream == 0x700, "the tensor's framework must hear of the stream"
+    check(host, values, case, True)
+
+    before = np.full_like(values, 3)
+    out = DLPack(as_dtype(before, dtype), DLPACK_CODES[dtype])
+    expected = scattered(np.zeros_like(values), values, dtype, 128, True)
+    kernels.scatter(host, out, zero=True, stream=stream)
+    stream.synchronize()
+    assert np.array_equal(before, expected)
+
+
+def test_several_tensors_as_one():
+    case = Case("float32", 64, 10000, 0.5, 0.4)
+    values = case.tensor()
+    cuts = [0, 1, 1, 4000, 4003, 10000]
+    parts = [device_array(values[a:b].view("float32")) for a, b in zip(cuts, cuts[1:])]
+    host = kernels.compact(parts, 64).to_host()
+    check(host, values, case, True)
+    outs = [device_array(np.ones_like(np.asarray(part))) for part in parts]
+    kernels.scatter(host, outs, zero=True)
+    stream_at(0).synchronize()
+    result = np.concatenate([np.asarray(out) for out in outs]).view(np.uint32)
+    assert np.array_equal(result, scattered(np.zeros_like(values), values, "float32", 64, True))
+
+
+def test_staging_is_reused():
+    staging = kernels.Staging()
+    addresses = set()
+    for seed in range(4):
+        case = Case("float32", 256, 20000 - 100 * seed, 0.5, 0.3, seed)
+        values = case.tensor()
+        host = kernels.compact(device_array(values.view("float32")), staging=staging).to_host()
+        check(host, values, case, True)
+        addresses.add((host.data.ctypes.data, host.blocks.ctypes.data, host.bitmap.ctypes.data))
+    assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("elements", [0, 1, 5])
+def test_small(elements):
+    values = np.arange(elements, dtype=np.float32)
+    host = kernels.compact(device_array(values)).to_host()
+    assert len(host.blocks) == (nonzero(values.view(np.uint32), "float32").any())
+    out = device_array(np.full(elements, 9, np.float32))
+    kernels.scatter(host, out, zero=True)
+    stream_at(0).synchronize()
+    assert np.array_equal(np.asarray(out), values)
+
+
+def test_waits_for_the_stream_of_a_cupy_array():
+    values = device_array(np.zeros(1000, np.float32))
+    stream_at(0).queue(lambda: values.fill(1))
+    assert kernels.compact(values, stream=0x800).count == 4
+
+
+FLOATS = np.ones((8, 64), np.float32)
+
+
+@pytest.mark.parametrize(
+    "tensor, block_size, error, message",
+    [
+        (FLOATS, 256, TypeError, "host memory.*move it to a CUDA device"),
+        ([1.0, 2.0], 256, TypeError, "float is no device array"),
+        ([], 256, ValueError, "an empty sequence"),
+        (DLPack(FLOATS, 2, device_type=10), 256, TypeError, "host memory or on a foreign device"),
+        (DLPack(FLOATS, 5), 256, TypeError, "complex32 is not supported; one of float16"),
+        (DLPack(FLOATS, 6), 256, TypeError, "bool32 is not supported"),
+        (DLPack(FLOATS[:, ::2], 2), 256, ValueError, r"shape \(8, 32\) is not C-contiguous"),
+        (DLPack(FLOATS.T, 2), 256, ValueError, "contiguous"),
+        (device_array(FLOATS).T, 256, ValueError, "contiguous"),
+        (device_array(FLOATS.view(np.uint32)), 256, TypeError, "uint32 is not supported"),
+        (device_array(FLOATS), 48, ValueError, "block_size is 48; it must be one of"),
+        (device_array(FLOATS), 2048, ValueError, "block_size is 2048"),
+        (
+            [device_array(FLOATS), device_array(FLOATS.view(np.int32))],
+            256,
+            ValueError,
+            "several dtypes: float32, int32",
+        ),
+    ],
+)
+def test_refuses(tensor, block_size, error, message):
+    with pytest.raises(error, match=message):
+        kernels.compact(tensor, block_size)
+
+
+def test_refuses_blocks_that_do_not_fit():
+    host = kernels.compact(device_array(FLOATS)).to_host()
+    for out in (np.ones(511, np.float32), np.ones(512, np.int32)):
+        with pytest.raises(ValueError, match="the blocks are of a tensor of 512 of float32"):
+            kernels.scatter(host, device_array(out))
+    for name, message in [
+        ("blocks", "beyond 512"),
+        ("offsets", "behind"),
+        ("lengths", "more than"),
+    ]:
+        bad = kernels.HostBlocks(**{**vars(host), name: getattr(host, name) + np.uint64(1 << 14)})
+        with pytest.raises(ValueError, match=message):
+            kernels.scatter(bad, device_array(np.ones(512, np.float32)))
+
+
+def test_import_needs_no_cupy():
+    """In a fresh interpreter in which CuPy cannot be imported."""
+    code = f"""
+import sys
+sys.modules["cupy"] = None
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+import kernels
+try:
+    kernels.compact(object())
+except ImportError as error:
+    assert "pip install 'omnihvd[cuda]'" in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
