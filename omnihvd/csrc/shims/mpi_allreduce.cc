@@ -45,6 +45,7 @@ std::string summary() {
 // MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, while MPI still works.
 int on_finalize(MPI_Comm, int, void*, void*) {
   MpiGroup::leave_all();
+  stop_process_engine();
   log(LogLevel::info, summary());
   return MPI_SUCCESS;
 }

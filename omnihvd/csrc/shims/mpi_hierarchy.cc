@@ -50,11 +50,13 @@ void HostGrid::allreduce(const MpiReduction& r, uint32_t block_size, const Strea
             "MPI_Reduce_scatter inside the host");
 
   std::string failure;
-  auto* const part = static_cast<char*>(r.out) + offsets[local_index_] * size_of(r.dtype);
-  try {
-    stream(r.out, part, counts[local_index_]);
-  } catch (const Error& error) {
-    failure = error.what();
+  if (const int count = counts[local_index_]) {
+    auto* const part = static_cast<char*>(r.out) + offsets[local_index_] * size_of(r.dtype);
+    try {
+      stream(r.out, part, count);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
   }
   // Nobody may wait in the allgather for a rank that failed.
   int failed = !failure.empty();

@@ -1,0 +1,249 @@
+"""The MPI shim preloaded into MPI programs: C programs and mpi4py, which know nothing of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch import Job, launch
+
+from omnihvd import engine
+
+HERE = Path(__file__).parent
+MPICC = shutil.which("mpicc", path=sysconfig.get_path("scripts")) or shutil.which("mpicc")
+pytestmark = [
+    pytest.mark.skipif(MPICC is None, reason="needs mpicc"),
+    pytest.mark.skipif(not engine.MPI_SHIM.exists(), reason="built without MPI"),
+]
+
+# What sums.c does: each of its types, sizes and densities, in place and not.
+ELEMENT_BYTES = [4, 8, 1, 1, 1, 1, 4, 4, 4, 4, 8, 8, 8, 8, 8, 8, 2, 2, 2]
+COUNTS = [1, 2, 255, 256, 257, 768, 5000, 100003]
+SUMS = len(ELEMENT_BYTES) * len(COUNTS) * 6
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the compiled C programs."""
+    folder = tmp_path_factory.mktemp("programs")
+    for source in HERE.glob("*.c"):
+        command = [str(MPICC), "-O2", "-Wall", "-Wextra", "-Werror", str(source)]
+        subprocess.run([*command, "-o", folder / source.stem], check=True, timeout=60)
+    return folder
+
+
+def run(
+    command: Sequence[str | Path],
+    ranks: int,
+    env: Mapping[str, str] | None = None,
+    env_of_rank: Mapping[int, Mapping[str, str]] | None = None,
+    without: Sequence[int] = (),
+    **options: Any,
+) -> Job:
+    """launch() with the shim preloaded on all ranks but `without`, and nothing too small for it."""
+    if str(command[0]).endswith(".py"):
+        command = [sys.executable, *command]
+    words: list[str | Path] = []
+    for rank in range(ranks):
+        setting = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info", **(env or {})}
+        setting.update((env_of_rank or {}).get(rank, {}))
+        if rank not in without:
+            setting["LD_PRELOAD"] = str(engine.MPI_SHIM)
+        words += [":", "-np", "1"] if rank else []
+        words += ["env", *(f"{name}={value}" for name, value in setting.items()), *command]
+    return launch(words, 1, **options)
+
+
+@dataclass
+class Summary:
+    """What a rank logs at MPI_Finalize."""
+
+    taken: int
+    megabytes_sent: float
+    left: dict[str, int]
+
+
+def summaries(job: Job) -> list[Summary]:
+    """One of each rank. Nobody may have complained of anything."""
+    found = []
+    for output in job.ranks:
+        assert not re.search(r"omnihvd (warning|error)|UCX +ERROR|Fatal", output), output
+        line = re.search(
+            r"allreduce: (\d+) taken: .*?, ([\d.]+) MB sent, .* s(?:; left to MPI: (.*))?\n", output
+        )
+        assert line, output
+        items = [item.split(" ", 1) for item in (line[3] or "").split(", ") if item]
+        left = {why: int(calls) for calls, why in items}
+        found.append(Summary(int(line[1]), float(line[2]), left))
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_sums(programs: Path, ranks: int) -> None:
+    for summary in summaries(run([programs / "sums"], ranks)):
+        if ranks == 1:
+            assert (summary.taken, summary.left) == (0, {"one rank": SUMS})
+        else:
+            assert (summary.taken, summary.left) == (SUMS, {})
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_leaves_the_rest_to_mpi(programs: Path, ranks: int) -> None:
+    left = {"op": 5, "dtype": 1, "inter-communicator": 1, "one rank": 1, "empty": 1}
+    for summary in summaries(run([programs / "others"], ranks)):
+        assert (summary.taken, summary.left) == (2, left)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_communicators(programs: Path, ranks: int) -> None:
+    for rank, summary in enumerate(summaries(run([programs / "comms"], ranks))):
+        alone = ranks == 2 or (ranks == 3 and rank == 1)  # of its half
+        assert (summary.taken, summary.left) == ((20, {"one rank": 10}) if alone else (30, {}))
+
+
+def test_threshold_is_that_of_rank_0(programs: Path) -> None:
+    job = run(
+        [programs / "sums"],
+        3,
+        env={"OMNIHVD_MIN_BYTES": "10"},
+        env_of_rank={0: {"OMNIHVD_MIN_BYTES": "20000"}},
+    )
+    small = 6 * sum(size * count < 20000 for size in ELEMENT_BYTES for count in COUNTS)
+    for summary in summaries(job):
+        assert (summary.taken, summary.left) == (SUMS - small, {"small": small})
+
+
+def test_disabled_on_rank_0(programs: Path) -> None:
+    job = run([programs / "sums"], 2, env_of_rank={0: {"OMNIHVD_ENABLE": "0"}})
+    for summary in summaries(job):
+        assert (summary.taken, summary.left) == (0, {"disabled": SUMS})
+
+
+# --- several ranks a host -----------------------------------------------------------------------
+
+
+def on_hosts(hosts: str) -> dict[int, dict[str, str]]:
+    """A letter for each rank: the host that it believes to be on."""
+    return {rank: {"OMNIHVD_HOST_ID": f"host-{host}"} for rank, host in enumerate(hosts)}
+
+
+@pytest.mark.parametrize("program", ["sums", "comms", "others"])
+@pytest.mark.parametrize("hosts", ["aabb", "abba", "aaabbb"])
+def test_two_levels(programs: Path, hosts: str, program: str) -> None:
+    job = run([programs / program], len(hosts), env_of_rank=on_hosts(hosts))
+    assert len(summaries(job)) == len(hosts)
+
+
+def test_two_levels_send_less(programs: Path) -> None:
+    def sent(**env: str) -> float:
+        job = run([programs / "sums"], 4, env=env, env_of_rank=on_hosts("aabb"))
+        assert f"a group of {2 if env['OMNIHVD_HIERARCHY'] == 'auto' else 4} ranks" in job.output
+        return sum(summary.megabytes_sent for summary in summaries(job))
+
+    # At most 2 of 4 ranks' blocks leave a host, and half of them stay with the own aggregator.
+    assert sent(OMNIHVD_HIERARCHY="auto") < 0.5 * sent(OMNIHVD_HIERARCHY="off")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "obstacle"),
+    [
+        ("aaa", "all on one host"),
+        ("aab", "different numbers"),
+        ("abc", "each is on a host of its own"),
+    ],
+)
+def test_one_level_says_why(programs: Path, hosts: str, obstacle: str) -> None:
+    job = run([programs / "sums"], 3, env_of_rank=on_hosts(hosts))
+    assert job.output.count(obstacle) == 1
+    assert [summary.taken for summary in summaries(job)] == [SUMS] * 3
+    insisting = run(
+        [programs / "sums"], 3, {"OMNIHVD_HIERARCHY": "on"}, env_of_rank=on_hosts(hosts)
+    )
+    assert re.search(f"omnihvd warning .*{obstacle}", insisting.output)
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+
+def failed_ranks(job: Job) -> list[int]:
+    return sorted(int(rank) for rank in re.findall(r"rank (\d+) got the failure", job.output))
+
+
+def test_a_dead_rank_fails_the_others(programs: Path) -> None:
+    job = run(
+        [programs / "failure", "die"], 3, options=["--enable-recovery"], check=False, timeout=40
+    )
+    assert failed_ranks(job) == [0, 1]
+    for rank in (0, 1):
+        assert re.search("omnihvd error .*MPI_Allreduce failed: .*rank 2", job.ranks[rank])
+
+
+def test_a_bad_setting_on_one_rank_fails_all_with_its_name(programs: Path) -> None:
+    job = run(
+        [programs / "failure"], 3, env_of_rank={1: {"OMNIHVD_MIN_BYTES": "many"}}, check=False
+    )
+    assert failed_ranks(job) == [0, 1, 2]
+    for output in job.ranks:
+        assert "MPI_Allreduce failed: rank 1: OMNIHVD_MIN_BYTES=many" in output
+
+
+def test_a_failure_is_fatal_unless_the_program_says_otherwise(programs: Path) -> None:
+    job = run([programs / "sums"], 2, {"OMNIHVD_MIN_BYTES": "many"}, check=False, timeout=40)
+    assert job.returncode != 0
+    assert "MPI_Allreduce failed: " in job.output
+    assert "sum of" not in job.output  # the program itself found nothing: it was ended before
+
+
+def test_a_rank_without_the_shim_is_reported(programs: Path) -> None:
+    job = run(
+        [programs / "sums"],
+        2,
+        {"OMNIHVD_STALL_WARNING": "1", "OMNIHVD_TIMEOUT": "3"},
+        without=[1],
+        check=False,
+        timeout=40,
+    )
+    assert job.returncode != 0
+    assert re.search("omnihvd warning .* waited 1 s for the 2 ranks", job.output)
+    assert re.search("omnihvd error .* waited 3 s .*does one not use omnihvd", job.output)
+
+
+# --- mpi4py -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_mpi4py_preloaded(ranks: int) -> None:
+    pytest.importorskip("mpi4py")
+    job = run([HERE / "on_ranks" / "mpi4py_allreduce.py", "preloaded"], ranks)
+    for summary in summaries(job):
+        if ranks == 1:
+            assert summary.taken == 0
+        else:
+            assert summary.taken >= 36
+            assert summary.left["op"] == 1
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_mpi4py_hooked(ranks: int) -> None:
+    pytest.importorskip("mpi4py")
+    env = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info"}
+    job = launch([HERE / "on_ranks" / "mpi4py_allreduce.py", "hooked"], ranks, env=env)
+    for output in job.ranks:
+        assert "36 taken" in output or "72 taken" in output
+        assert "OMNIHVD_MIN_BYTES=many" in output
+
+
+def test_a_process_may_leave_without_mpi_finalize() -> None:
+    pytest.importorskip("mpi4py")
+    script = HERE / "on_ranks" / "mpi4py_allreduce.py"
+    job = run([script, "exits"], 3, check=False, timeout=40)
+    for output in job.ranks:
+        assert not re.search("omnihvd (warning|error)|[Ss]egmentation|terminate", output), output
