@@ -27,7 +27,8 @@ struct Collector final : Transport::Handler {
   std::vector<std::pair<PeerId, std::string>> failures;
   uint64_t received = 0;  // messages
   uint64_t sent_count = 0;
-  bool keep = true;
+  bool keep_messages = true;
+  bool keep_sent = true;
   bool in_progress = false;
   std::string fault;  // a promise of the interface that was broken
 
@@ -35,12 +36,12 @@ struct Collector final : Transport::Handler {
     check_called_from_progress();
     if (reinterpret_cast<uintptr_t>(data) % 8 != 0) fault = "a message is not aligned";
     ++received;
-    if (keep) messages.emplace_back(reinterpret_cast<const char*>(data), size);
+    if (keep_messages) messages.emplace_back(reinterpret_cast<const char*>(data), size);
   }
   void on_sent(uint64_t cookie) override {
     check_called_from_progress();
     ++sent_count;
-    if (keep) sent.push_back(cookie);
+    if (keep_sent) sent.push_back(cookie);
   }
   void on_peer_failed(PeerId peer, const std::string& reason) override {
     check_called_from_progress();
@@ -108,33 +109,40 @@ class Driver {
     return std::exchange(collector_.failures, {});
   }
 
-  // Sends `count` messages of `size` bytes, `window` of them at a time, and sleeps for what is
-  // missing if `sleep`, else polls. Returns when all are sent, or the peer failed.
-  void stream(PeerId peer, size_t size, uint64_t count, uint64_t window, bool sleep) {
+  // Sends `count` messages of `size` bytes in so many slices, `window` messages at a time. Sleeps
+  // while there is nothing to do if `sleep`, else polls. Returns when all are sent, or on a
+  // failure.
+  void stream(PeerId peer, size_t size, size_t slices, uint64_t count, uint64_t window,
+              bool sleep) {
     const py::gil_scoped_release release;
-    std::vector<std::vector<char>> buffers(window, std::vector<char>(size, 1));
+    const std::vector<char> buffer(size, 1);
+    std::vector<Slice> parts;
+    for (size_t i = 0; i < slices; ++i) {
+      const size_t begin = size * i / slices, end = size * (i + 1) / slices;
+      parts.push_back({buffer.data() + begin, end - begin});
+    }
     const uint64_t start = collector_.sent_count;
-    collector_.keep = false;
-    for (uint64_t begun = 0;
-         collector_.sent_count - start < count && collector_.failures.empty();) {
-      while (begun < count && begun - (collector_.sent_count - start) < window) {
-        const Slice slice{buffers[begun % window].data(), size};
-        transport_->send(peer, &slice, 1, begun++);
+    collector_.keep_sent = false;
+    for (uint64_t begun = 0;;) {
+      const uint64_t done = collector_.sent_count - start;
+      if (done == count || !collector_.failures.empty()) break;
+      for (; begun < count && begun < done + window; ++begun) {
+        transport_->send(peer, parts.data(), parts.size(), begun);
       }
       if (!step() && sleep) transport_->wait(1000);
     }
-    collector_.keep = true;
+    collector_.keep_sent = true;
   }
 
   // Receives `count` messages and drops them.
   void absorb(uint64_t count, bool sleep) {
     const py::gil_scoped_release release;
     const uint64_t start = collector_.received;
-    collector_.keep = false;
+    collector_.keep_messages = false;
     while (collector_.received - start < count && collector_.failures.empty()) {
       if (!step() && sleep) transport_->wait(1000);
     }
-    collector_.keep = true;
+    collector_.keep_messages = true;
   }
 
  private:
@@ -168,8 +176,8 @@ void bind_transport(py::module_ m) {
       .def("take_messages", &Driver::take_messages)
       .def("take_sent", &Driver::take_sent, "Cookies, in the order of on_sent.")
       .def("take_failures", &Driver::take_failures, "(peer, reason) of each failed peer.")
-      .def("stream", &Driver::stream, py::arg("peer"), py::arg("size"), py::arg("count"),
-           py::arg("window"), py::arg("sleep"))
+      .def("stream", &Driver::stream, py::arg("peer"), py::arg("size"), py::arg("slices"),
+           py::arg("count"), py::arg("window"), py::arg("sleep"))
       .def("absorb", &Driver::absorb, py::arg("count"), py::arg("sleep"));
 }
 
