@@ -10,7 +10,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 PIP := python -m pip --disable-pip-version-check --quiet
-CXX_FILES = $(shell find omnihvd/csrc tests -name '*.cc' -o -name '*.h' -o -name '*.c')
+CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
 .PHONY: help setup build demo test lint pytest test-slow test-gpu sanitize bench bench-gpu clean
 
