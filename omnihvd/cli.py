@@ -17,7 +17,7 @@ from pathlib import Path
 COMMANDS = {
     "check": "omnihvd.check",
     "aggregator": "omnihvd.aggregator",
-    "bench": "omnihvd.bench",
+    "bench": "omnihvd.bench.command",
 }
 
 

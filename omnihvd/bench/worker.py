@@ -1,0 +1,202 @@
+"""What each rank of a benchmark runs: verifies and times every point with one backend.
+
+Started by omnihvd.bench.backends; rank 0 writes one JSON object a point to the file of its job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omnihvd.bench.patterns import BLOCK, Point, part, total
+
+
+class Gloo:
+    """torch.distributed over Gloo: the ring allreduce that PyTorch uses on CPUs."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist = torch, dist
+        os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
+        os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
+        dist.init_process_group("gloo")
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def prepare(self, x: np.ndarray) -> None:
+        self.original = self.torch.from_numpy(x)
+        self.tensor = self.original.clone()
+
+    def restore(self) -> None:
+        self.tensor.copy_(self.original)
+
+    def reduce(self) -> None:
+        self.dist.all_reduce(self.tensor)
+
+    def result(self) -> np.ndarray:
+        return self.tensor.numpy()
+
+    def barrier(self) -> None:
+        self.dist.barrier()
+
+    def gather(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        self.dist.all_gather_object(values, value)
+        return values
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self.dist.destroy_process_group()
+
+
+class Horovod(Gloo):
+    """Horovod's allreduce, in place, of one tensor."""
+
+    def __init__(self) -> None:
+        import horovod.torch as hvd
+        import torch
+
+        self.torch, self.hvd = torch, hvd
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    def reduce(self) -> None:
+        self.hvd.allreduce_(self.tensor, op=self.hvd.Sum, name="bench")
+
+    def barrier(self) -> None:
+        self.hvd.barrier()
+
+    def gather(self, value: Any) -> list[Any]:
+        return list(self.hvd.allgather_object(value))
+
+    def close(self) -> None:
+        self.hvd.shutdown()
+
+
+class OmniHvd(Horovod):
+    """The same with omnihvd under it."""
+
+    def __init__(self) -> None:
+        import omnihvd
+
+        self.omnihvd = omnihvd
+        super().__init__()
+
+    def stats(self) -> dict[str, Any]:
+        return self.omnihvd.stats()
+
+
+class AgSparse(Horovod):
+    """Horovod's path for sparse gradients: allgather of indices and values.
+
+    The tensor is given as a sparse one from the start, of rows of one block (single elements for
+    the pattern of elements), and the gathered parts are not summed in the time measured, though a
+    user's optimizer has to: both in favour of this backend.
+    """
+
+    def prepare(self, x: np.ndarray) -> None:
+        dense = self.torch.from_numpy(x)
+        self.count = len(x)
+        by_rows = dense[: len(x) // BLOCK * BLOCK].view(-1, BLOCK)
+        share = float((dense != 0).float().mean())
+        in_rows = float((by_rows != 0).any(1).float().mean())
+        if share < in_rows / 2:
+            self.sparse = dense.to_sparse()
+        else:
+            padded = self.torch.zeros(-(-len(x) // BLOCK) * BLOCK, dtype=dense.dtype)
+            padded[: len(x)] = dense
+            self.sparse = padded.view(-1, BLOCK).to_sparse(1)
+
+    def restore(self) -> None:
+        pass
+
+    def reduce(self) -> None:
+        synchronize = self.hvd.sparse_allreduce_async(self.sparse, name="bench", op=self.hvd.Sum)
+        self.gathered = synchronize()
+
+    def result(self) -> np.ndarray:
+        return self.gathered.to_dense().flatten()[: self.count].numpy()
+
+
+BACKENDS = {
+    "omnihvd": OmniHvd,
+    "omnihvd-dedicated": OmniHvd,
+    "gloo": Gloo,
+    "horovod": Horovod,
+    "horovod-ring": Horovod,
+    "agsparse": AgSparse,
+}
+
+
+def read_seconds(backend: Any, x: np.ndarray) -> float:
+    """Time in which all ranks, at once, read their tensors from memory."""
+    words = x[: len(x) // 8 * 8].view(np.int64)
+    backend.barrier()
+    start = time.perf_counter()
+    np.bitwise_or.reduce(words)
+    return float(max(backend.gather(time.perf_counter() - start)))
+
+
+def measure(backend: Any, point: Point, min_seconds: float, min_runs: int) -> dict[str, Any]:
+    x = part(point, backend.rank, backend.size)
+    backend.prepare(x)
+    backend.reduce()
+    if backend.rank == 0:  # all ranks have the same bits, or the next gather says otherwise
+        expected = total(point, backend.size)
+        if not np.array_equal(backend.result(), expected):
+            raise AssertionError(f"wrong sum of {point}")
+    checksums = backend.gather(zlib.crc32(backend.result().tobytes()))
+    if len(set(checksums)) > 1:
+        raise AssertionError(f"the ranks' results differ for {point}")
+    reads = [read_seconds(backend, x) for _ in range(3)]
+    before = backend.stats()
+    samples: list[float] = []
+    while True:
+        backend.restore()
+        backend.barrier()
+        start = time.perf_counter()
+        backend.reduce()
+        samples.append(max(backend.gather(time.perf_counter() - start)))
+        enough = len(samples) >= min_runs and sum(samples) >= min_seconds
+        if backend.gather(enough or len(samples) >= 1000)[0]:
+            break
+    after = backend.stats()
+    counters = {
+        name: (after[name] - before[name]) / len(samples)
+        for name in ("calls", "bytes_sent", "bytes_received", "messages_sent", "nonzero_blocks")
+        if name in after
+    }
+    return {
+        "samples": samples,
+        "read_s": min(reads),
+        "counters": backend.gather(counters),
+    }
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    backend = BACKENDS[job["backend"]]()
+    import torch
+
+    torch.set_num_threads(1)
+    for fields in job["points"]:
+        point = Point(**fields)
+        answer = measure(backend, point, job["min_seconds"], job["min_runs"])
+        if backend.rank == 0:
+            with Path(job["output"]).open("a") as file:
+                file.write(json.dumps({"point": fields, **answer}) + "\n")
+    backend.close()
+
+
+if __name__ == "__main__":
+    main()
