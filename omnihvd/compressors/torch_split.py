@@ -68,6 +68,11 @@ def split(
 
     A contiguous gradient is overwritten with the result, as Horovod's allreduce would overwrite it.
     """
+    if _sends_all(gradient, state, rule, ratio, block_size):
+        with counters.timed(gradient.numel()):
+            counters.add_kept(gradient.device, gradient.numel())
+        state.step += 1
+        return gradient
     contiguous = gradient.is_contiguous()
     out = gradient if contiguous else torch.empty_like(gradient).contiguous()
     with counters.timed(gradient.numel()):
@@ -90,6 +95,16 @@ def split(
                 start = end
     state.step += 1
     return out
+
+
+def _sends_all(
+    gradient: Tensor, state: ParameterState, rule: Rule, ratio: float, block_size: int
+) -> bool:
+    """Whether there is nothing to choose, as for most biases: then there is never a rest."""
+    if state.rest is not None or not isinstance(rule, (TopBlocks, RandomBlocks)):
+        return False
+    blocks = -(-gradient.numel() // block_size)
+    return kept_count(ratio, blocks) == blocks
 
 
 def _zeros_like(gradient: Tensor) -> Tensor:

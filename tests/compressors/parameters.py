@@ -33,7 +33,7 @@ class TorchParameter:
 
         from omnihvd.compressors.torch_split import split
 
-        config = self._compressor.config
+        config, self._shape = self._compressor.config, gradient.shape
         tensor = torch.tensor(gradient).to(self._device, self._dtype)
         sent = split(
             tensor,
@@ -50,6 +50,8 @@ class TorchParameter:
     def kept(self, kind: str) -> np.ndarray | None:
         """The "rest" or the "velocity"."""
         tensor = getattr(self._state, kind)
+        if tensor is None and self._compressor.config.error_feedback:
+            return np.zeros(self._shape)  # nothing has ever stayed
         return None if tensor is None else tensor.double().cpu().numpy()
 
 
