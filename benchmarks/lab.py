@@ -264,13 +264,13 @@ class Lab:
             self.command(["sh", "-ex"]), input="\n".join(lines), capture_output=True, text=True
         )
         if done.returncode:
-            failed = [line for line in done.stderr.splitlines() if line.startswith("+ ")][-1]
-            if " netem " in failed:
+            why = done.stderr[done.stderr.rindex("+ ") :].strip()  # the command and its message
+            if " netem " in why and "unknown" in why:
                 raise LabError(
                     "delay and loss need netem, which this kernel lacks (CONFIG_NET_SCH_NETEM); "
                     "load the module sch_netem, or leave delay and loss out"
                 )
-            raise LabError(f"cannot lay out the network: {done.stderr.strip()}")
+            raise LabError(f"cannot lay out the network: {why}")
 
     def _install_agent(self) -> None:
         # What mpirun uses in place of ssh: agent HOST COMMAND...

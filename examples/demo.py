@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,8 +35,10 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.lab import Lab, LabError, mpirun_env  # noqa: E402
 
 EXAMPLE = Path(__file__).with_name("pytorch_language_model.py")
+TAG = re.compile(r"\[1,\d+\]<std(out|err)>:")  # horovodrun's, before what a rank prints
 STEP = re.compile(r"step (\d+)/\d+  (loss \S+  \S+ s/step)")
 NAMES = {"none": "Horovod", "omnireduce": "Horovod + OmniReduce"}
+LOG_EVERY = 5
 TOLERANCE = 1e-3  # of the losses, relative: sums in another order differ in their last bits
 
 console = Console()
@@ -43,6 +46,10 @@ console = Console()
 
 class DemoError(Exception):
     pass
+
+
+def show(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -53,7 +60,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--network", metavar="RATE", help="a host for each rank, on such links")
     parser.add_argument("--timeout", type=float, default=600, help="seconds, of each run")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.steps < 2 * LOG_EVERY:
+        parser.error(f"--steps: at least {2 * LOG_EVERY}, to tell a step from the start")
+    return args
 
 
 def train(
@@ -63,7 +73,14 @@ def train(
     with tempfile.TemporaryDirectory(prefix="omnihvd-demo-") as folder:
         report = Path(folder, "report.json")
         program = [sys.executable, str(EXAMPLE), "--compression", compression]
-        program += ["--steps", str(args.steps), "--log-every", "5", "--json", str(report)]
+        program += [
+            "--steps",
+            str(args.steps),
+            "--log-every",
+            str(LOG_EVERY),
+            "--json",
+            str(report),
+        ]
         if lab:
             command = lab.mpirun_command(program)
         else:
@@ -72,6 +89,7 @@ def train(
         links: list[tuple[int, int]] = []  # (step, bytes sent so far by all hosts)
         task = progress.add_task(NAMES[compression], total=args.steps, last="starting")
         last_lines: deque[str] = deque(maxlen=60)
+        start = time.monotonic()
         with launched(command, args) as process:
             assert process.stdout
             for line in process.stdout:
@@ -79,12 +97,16 @@ def train(
                 if match := STEP.search(line):
                     progress.update(task, completed=int(match[1]), last=match[2])
                     if not console.is_terminal:
-                        console.print(f"{NAMES[compression]}: {match[0]}", highlight=False)
+                        show(f"{NAMES[compression]}: {match[0]}")
                     if lab:
                         links.append((int(match[1]), sum(t.sent for t in lab.traffic())))
+                elif lab or TAG.match(line):  # not the launcher's own chatter
+                    show(TAG.sub("", line).rstrip())
         if process.returncode or not report.exists():
-            console.print("".join(last_lines), markup=False, highlight=False)
-            raise DemoError(f"exit status {process.returncode} from: {shlex.join(command)}")
+            show("".join(last_lines))
+            late = time.monotonic() - start > args.timeout
+            what = f"stopped after {args.timeout:g} s" if late else f"exit {process.returncode}"
+            raise DemoError(f"{what}: {shlex.join(command)}")
         result: dict[str, Any] = json.loads(report.read_text())
     if len(links) > 1:
         (first, before), (last, after) = links[0], links[-1]
@@ -184,6 +206,7 @@ def check(plain: dict[str, Any], omni: dict[str, Any]) -> None:
 
 def main() -> int:
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that launched() ends the ranks
     columns = (
         TextColumn("{task.description:20}"),
         BarColumn(),
@@ -199,7 +222,7 @@ def main() -> int:
         console.print(compare(plain, omni, args))
         check(plain, omni)
     except (DemoError, LabError) as error:
-        console.print(f"demo: {error}", style="red", markup=False, highlight=False)
+        show(f"demo: {error}")
         return 1
     return 0
 
