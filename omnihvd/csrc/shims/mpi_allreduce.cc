@@ -5,9 +5,11 @@
 // are returned only, and Horovod raises HorovodInternalError.
 //
 // Every decision depends on arguments alone that MPI wants equal on all ranks, and on rank 0's
-// settings, so all ranks decide alike.
+// settings, so all ranks decide alike. The reasons to leave a call to MPI, as they are counted:
+// invalid, empty, inter-communicator, one rank, op, dtype, disabled, small, large.
 #include <mpi.h>
 
+#include <climits>
 #include <iomanip>
 #include <sstream>
 #include <string>
@@ -66,7 +68,7 @@ void prepare_once() {
   (void)prepared;
 }
 
-uint64_t bytes_of(int count, MPI_Datatype type) {
+uint64_t bytes_of(int64_t count, MPI_Datatype type) {
   int size = 0;
   if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) != MPI_SUCCESS)
     return 0;
@@ -119,3 +121,13 @@ OMNIHVD_EXPORT int omnihvd_MPI_Allreduce(const void* in, void* out, int count, M
                                          MPI_Op op, MPI_Comm comm) {
   return omnihvd::allreduce({in, out, count, type, op, {}}, comm, false);
 }
+
+#if MPI_VERSION >= 4
+OMNIHVD_EXPORT int MPI_Allreduce_c(const void* in, void* out, MPI_Count count, MPI_Datatype type,
+                                   MPI_Op op, MPI_Comm comm) {
+  if (count <= INT_MAX)
+    return omnihvd::allreduce({in, out, static_cast<int>(count), type, op, {}}, comm, true);
+  omnihvd::count_pass("large", omnihvd::bytes_of(count, type));
+  return PMPI_Allreduce_c(in, out, count, type, op, comm);
+}
+#endif

@@ -13,7 +13,7 @@ constexpr DType integer() {
 }
 
 // Handles are not constants in every MPI. Unsigned sums are the signed ones, bit by bit.
-std::optional<DType> predefined(MPI_Datatype type) {
+std::optional<DType> dtype_of(MPI_Datatype type) {
   static const struct {
     MPI_Datatype type;
     DType dtype;
@@ -41,7 +41,7 @@ std::optional<DType> predefined(MPI_Datatype type) {
   return found->dtype;
 }
 
-bool predefined(MPI_Op op) {
+bool is_predefined(MPI_Op op) {
   const MPI_Op table[] = {MPI_SUM,    MPI_MAX,    MPI_MIN,     MPI_PROD, MPI_LAND,
                           MPI_BAND,   MPI_LOR,    MPI_BOR,     MPI_LXOR, MPI_BXOR,
                           MPI_MINLOC, MPI_MAXLOC, MPI_REPLACE, MPI_NO_OP};
@@ -100,11 +100,11 @@ MpiSum recognise_sum(MPI_Datatype type, MPI_Op op) {
   if (type == MPI_DATATYPE_NULL) return {std::nullopt, "dtype"};
   if (op == MPI_OP_NULL) return {std::nullopt, "op"};
   if (op == MPI_SUM) {
-    const auto dtype = predefined(type);
+    const auto dtype = dtype_of(type);
     return {dtype, dtype ? nullptr : "dtype"};
   }
   int commutative = 0;
-  if (!predefined(op) && is_two_contiguous_bytes(type) &&
+  if (!is_predefined(op) && is_two_contiguous_bytes(type) &&
       PMPI_Op_commutative(op, &commutative) == MPI_SUCCESS && commutative) {
     if (adds(type, op, kFloat16)) return {DType::f16, nullptr};
     if (adds(type, op, kBfloat16)) return {DType::bf16, nullptr};
