@@ -138,11 +138,14 @@ def launched(command: list[str], args: argparse.Namespace) -> Iterator[subproces
     timer = threading.Timer(args.timeout, end)
     timer.start()
     try:
-        with process:
-            yield process
+        with process:  # waits for it
+            try:
+                yield process
+            except BaseException:
+                end()
+                raise
     finally:
         timer.cancel()
-        end()
 
 
 def compare(plain: dict[str, Any], omni: dict[str, Any], args: argparse.Namespace) -> Table:
