@@ -8,8 +8,8 @@ operation reads and writes. `--density` is the share of non-zero elements, sprea
 scan for non-zero blocks (inspect) is measured on an all-zero tensor, which it has to read to the
 end, and on a dense one, of which it sees the front of each block.
 
-Beside it stands the memory-read speed: the C library's memchr over the same all-zero tensor, looking
-for a byte that is not there.
+Beside it stands the memory-read speed: the C library's memchr over the same all-zero tensor,
+looking for a byte that is not there.
 """
 
 from __future__ import annotations
