@@ -3,7 +3,7 @@
 namespace omnihvd {
 
 Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t streams,
-                       MakeTensor make, Group::Done done)
+                       Group::MakeTensor make, Group::Done done)
     : sequence(sequence_number),
       layout(shape),
       begun(Clock::now()),

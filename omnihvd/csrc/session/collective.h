@@ -10,7 +10,6 @@
 #include <string>
 
 #include "protocol/layout.h"
-#include "protocol/tensor.h"
 #include "session/session.h"
 
 namespace omnihvd {
@@ -19,15 +18,13 @@ using Clock = std::chrono::steady_clock;
 
 class Collective {
  public:
-  using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
-
-  Collective(uint64_t sequence, const Shape& shape, uint32_t streams, MakeTensor make_tensor,
-             Group::Done done);
+  Collective(uint64_t sequence, const Shape& shape, uint32_t streams,
+             Group::MakeTensor make_tensor, Group::Done done);
 
   const uint64_t sequence;
   const Layout layout;
   const Clock::time_point begun;
-  const MakeTensor make_tensor;  // each stream makes its own, over the same memory
+  const Group::MakeTensor make_tensor;  // each stream makes its own, over the same memory
 
   // Each stream calls this once, on its engine thread; the last one reports to the caller.
   void stream_done(const std::string* failure, uint64_t nonzero_blocks, uint64_t result_blocks);

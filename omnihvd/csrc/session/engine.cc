@@ -1,6 +1,7 @@
 // Engine, Group and AggregatorHost: the engine threads of a process, and what is dealt to them.
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <condition_variable>
 #include <mutex>
@@ -98,32 +99,31 @@ class GroupImpl : public Group {
 
   void allreduce_async(const void* in, void* out, uint64_t count, DType dtype,
                        Done done) override {
-    reduce(count, dtype,
-           [in, out](const Layout& layout) {
-             return std::make_unique<HostTensor>(layout, in, out);
-           },
-           std::move(done));
+    // The order of calls is the order of their places.
+    reduce(
+        reserve(), count, dtype,
+        [in, out](const Layout& layout) { return std::make_unique<HostTensor>(layout, in, out); },
+        std::move(done));
   }
 
- private:
-  void reduce(uint64_t count, DType dtype, Collective::MakeTensor make, Done done) {
+  uint64_t reserve() override { return ++sequence_; }
+
+  void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done) override {
     const Settings& s = info_->settings;
     const Shape shape = Shape::fit(count, dtype, s.block_size, info_->aggregators(),
                                    s.slots * s.streams, s.message_bytes);
-    // The order of calls is the order of sequence numbers, on every stream.
-    std::lock_guard lock(order_);
-    auto collective = std::make_shared<Collective>(++sequence_, shape, s.streams, std::move(make),
+    auto collective = std::make_shared<Collective>(place, shape, s.streams, std::move(make),
                                                    std::move(done));
     for (uint32_t i = 0; i < parts_.size(); ++i)
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
   }
 
+ private:
   const std::shared_ptr<Threads> threads_;
   const std::shared_ptr<const GroupInfo> info_;
   const int rank_;
   std::vector<std::shared_ptr<GroupStream>> parts_;
-  std::mutex order_;
-  uint64_t sequence_ = 0;
+  std::atomic<uint64_t> sequence_{0};
 };
 
 class EngineImpl : public Engine {
