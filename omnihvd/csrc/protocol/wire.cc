@@ -257,7 +257,6 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, Frame* frame
   }
   const uint8_t* packed = take(bitmap_bytes(blocks));
   take(-at_ % 8);
-  if (payload > remaining()) malformed("ends early");
   const size_t payload_end = at_ + payload;
   const size_t element = size_of(layout.shape().dtype);
   for (uint64_t i = 0; i < blocks; ++i) {
