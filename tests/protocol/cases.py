@@ -94,12 +94,12 @@ class Case:
             inputs.append(encode(values(rank, self.count, self.dtype) * keep, self.dtype))
         return inputs
 
-    def network(self, inputs: list[np.ndarray], schedule: str = "", seed: int = 0) -> Network:
-        return Network(
-            self.shape(), inputs, in_place=self.in_place, ordered=self.ordered,
-            scan_ahead=self.scan_ahead, start_slots=self.start_slots, seed=seed or self.seed,
-            later=SCHEDULES[schedule or self.schedule],
-        )  # fmt: skip
+    def network(self, inputs: list[np.ndarray], kind: type = Network, **other: Any) -> Network:
+        arguments = {
+            "in_place": self.in_place, "ordered": self.ordered, "scan_ahead": self.scan_ahead,
+            "start_slots": self.start_slots, "seed": self.seed, "later": SCHEDULES[self.schedule],
+        }  # fmt: skip
+        return kind(self.shape(), inputs, **{**arguments, **other})
 
     def accumulator_bound(self) -> int:
         """Two versions of each slot's window: sums, and what is packed of them for sending."""

@@ -67,6 +67,7 @@ class Network:
 
     later: which events wait until nothing else can happen. Events are ("start", worker),
     ("up", worker, aggregator), ("down", aggregator, worker) and ("release", aggregator, id).
+    stream: carry only one stream's slots; `beside` carries another stream of the same allreduce.
     """
 
     def __init__(
@@ -80,19 +81,25 @@ class Network:
         start_slots: int = 1 << 30,
         seed: int = 0,
         later: Callable[[tuple], bool] = lambda event: False,
+        stream: int = 0,
+        streams: int = 1,
+        beside: Network | None = None,
     ) -> None:
         self.shape = shape
-        self.inputs = [array.copy() for array in inputs]
-        self.outputs = self.inputs
-        if not in_place:  # garbage that the result must replace
+        self.inputs = beside.inputs if beside else [array.copy() for array in inputs]
+        if beside:
+            self.outputs = beside.outputs
+        elif in_place:
+            self.outputs = self.inputs
+        else:  # garbage that the result must replace
             self.outputs = [np.full_like(array.view(np.uint8), 0xA5).view(array.dtype)
                             for array in inputs]  # fmt: skip
         self.workers = [
-            protocol.Worker(shape, rank, self.inputs[rank], self.outputs[rank], scan_ahead)
-            for rank in range(len(inputs))
+            protocol.Worker(shape, rank, given, result, scan_ahead, stream, streams)
+            for rank, (given, result) in enumerate(zip(self.inputs, self.outputs))
         ]
         self.aggregators = [
-            protocol.Aggregator(shape, index, len(inputs), ordered)
+            protocol.Aggregator(shape, index, len(inputs), ordered, stream, streams)
             for index in range(shape.aggregators)
         ]
         self.start_slots = start_slots
@@ -107,9 +114,12 @@ class Network:
         self.peak_accumulator_bytes = [0] * shape.aggregators
         self.results = 0
 
-    def run(self) -> list[np.ndarray]:
+    def begin(self) -> None:
         for rank in range(len(self.workers)):
             self.post(("start", rank), None)
+
+    def run(self) -> list[np.ndarray]:
+        self.begin()
         while self.step():
             pass
         assert all(worker.done for worker in self.workers), "a worker waits for ever"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import SCHEDULES, Case, cases
+from cases import Case, cases
 from hypothesis import given
 from hypothesis import strategies as st
 from network import Network, sum_in_rank_order
@@ -141,11 +141,7 @@ class ReplayingNetwork(Network):
 @given(case=cases(workers=st.integers(1, 8)))
 def test_replayed_messages_are_refused(case: Case) -> None:
     inputs = case.inputs()
-    network = ReplayingNetwork(
-        case.shape(), inputs, in_place=case.in_place, ordered=case.ordered,
-        scan_ahead=case.scan_ahead, start_slots=case.start_slots, seed=case.seed,
-        later=SCHEDULES[case.schedule],
-    )  # fmt: skip
+    network = case.network(inputs, ReplayingNetwork)
     network.run()
     expected = sum_in_rank_order(inputs, case.dtype).tobytes()
     assert all(output.tobytes() == expected for output in network.outputs)
@@ -169,8 +165,7 @@ def test_any_contribution_is_refused_or_ends_well(
 ) -> None:
     """A worker that lies may spoil the sum, and others may notice; but nothing breaks or hangs."""
     network = Network(SHAPE, INPUTS, scan_ahead=8, start_slots=1, seed=seed)
-    for worker in range(3):
-        network.post(("start", worker), None)
+    network.begin()
     for _ in range(steps):
         network.step()
     try:
@@ -186,8 +181,7 @@ def test_any_contribution_is_refused_or_ends_well(
 @given(frame=FRAMES, steps=st.integers(0, 60), seed=st.integers(0, 9))
 def test_any_result_is_refused_or_ends_well(frame: Any, steps: int, seed: int) -> None:
     network = Network(SHAPE, INPUTS, scan_ahead=8, start_slots=1, seed=seed)
-    for worker in range(3):
-        network.post(("start", worker), None)
+    network.begin()
     for _ in range(steps):
         network.step()
     try:

@@ -40,6 +40,26 @@ def test_sum_is_exact(case: Case) -> None:
             assert given_.tobytes() == kept.tobytes()
 
 
+@given(case=cases(), streams=st.integers(2, 4))
+def test_streams_share_a_sum(case: Case, streams: int) -> None:
+    """Each stream carries some of the slots, at its own pace."""
+    inputs = case.inputs()
+    networks = [case.network(inputs, streams=streams)]
+    for stream in range(1, streams):
+        networks.append(case.network(inputs, stream=stream, streams=streams, beside=networks[0]))
+    running = list(networks)
+    for network in networks:
+        network.begin()
+    while running:
+        network = networks[0].random.choice(running)
+        if not network.step():
+            running.remove(network)
+            network.run()
+    assert_sum(networks[0], inputs)
+    places = [place for network in networks for place in network.rounds]
+    assert len(places) == len(set(places))  # no slot in two streams
+
+
 @given(case=cases())
 def test_memory_rounds_and_bytes_are_bounded(case: Case) -> None:
     network, inputs = run(case)
@@ -76,7 +96,7 @@ def test_ordered_sums_do_not_depend_on_the_order_of_delivery(case: Case, other: 
         for array in case.inputs()
     ]
     for schedule, seed in [(case.schedule, case.seed), (other, case.seed + 1)]:
-        network = case.network(inputs, schedule, seed)
+        network = case.network(inputs, later=SCHEDULES[schedule], seed=seed)
         network.run()
         assert_sum(network, inputs)
 

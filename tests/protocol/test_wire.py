@@ -186,7 +186,7 @@ def packed(bitmap: bytes, values: int, blocks: int = 1) -> bytes:
 
 def test_packed_blocks_are_checked() -> None:
     assert protocol.decode(packed(b"\xff\3", 10), SHAPE)
-    for wrong in (packed(b"\xff\7", 11), packed(b"\xff\3", 9), packed(b"\xff\3", 11),
+    for wrong in (packed(b"\xff\7", 10), packed(b"\xff\3", 9), packed(b"\xff\3", 11),
                   packed(b"\xff", 0)):  # fmt: skip
         with pytest.raises(EngineError):
             protocol.decode(wrong, SHAPE)
@@ -265,8 +265,7 @@ def test_damaged_messages_are_refused_or_end_well(case: Case, steps: int, mutati
     """One message of a sum is damaged on its way. It may still make sense, and spoil the sum; but
     nothing breaks, hangs, or takes memory beyond all bounds."""
     network = case.network(case.inputs())
-    for rank in range(case.workers):
-        network.post(("start", rank), None)
+    network.begin()
     for _ in range(steps):
         network.step()
     for event in [e for ready in network.ready for e in ready if e[0] in ("up", "down")]:

@@ -75,16 +75,17 @@ class Received {
   size_t size_;
 };
 
-// One worker with the tensor that it sums, over all slots.
+// One worker with the tensor that it sums, over the slots of one stream.
 class PyWorker {
  public:
-  PyWorker(const Shape& shape, uint32_t rank, py::array in, py::array out, uint32_t scan_ahead)
+  PyWorker(const Shape& shape, uint32_t rank, py::array in, py::array out, uint32_t scan_ahead,
+           uint32_t stream, uint32_t streams)
       : in_(in),
         out_(out),
         rank_(rank),
         layout_(shape),
         tensor_(layout_, in_.data(), out_.mutable_data()),
-        worker_(layout_, tensor_, scan_ahead, 0, 1) {
+        worker_(layout_, tensor_, scan_ahead, stream, streams) {
     const py::ssize_t bytes = py::ssize_t(shape.count * size_of(shape.dtype));
     if (in.nbytes() != bytes || out.nbytes() != bytes || !(in.flags() & py::array::c_style) ||
         !(out.flags() & py::array::c_style))
@@ -145,8 +146,11 @@ class PyWorker {
 
 class PyAggregator : Aggregator::Sink {
  public:
-  PyAggregator(const Shape& shape, uint32_t index, uint32_t workers, bool ordered)
-      : index_(index), layout_(shape), aggregator_(layout_, index, workers, 0, 1, ordered) {}
+  PyAggregator(const Shape& shape, uint32_t index, uint32_t workers, bool ordered, uint32_t stream,
+               uint32_t streams)
+      : index_(index),
+        layout_(shape),
+        aggregator_(layout_, index, workers, stream, streams, ordered) {}
 
   std::optional<PyMessage> on_message(const py::bytes& bytes) {
     const Received received(bytes);
@@ -338,16 +342,18 @@ void bind_protocol(py::module_ m) {
       .def("bytes", &PyMessage::bytes)
       .def_property_readonly("frames", &PyMessage::frames);
   py::class_<PyWorker>(m, "Worker")
-      .def(py::init<const Shape&, uint32_t, py::array, py::array, uint32_t>(), py::arg("shape"),
-           py::arg("rank"), py::arg("input"), py::arg("output"), py::arg("scan_ahead") = 2048)
+      .def(py::init<const Shape&, uint32_t, py::array, py::array, uint32_t, uint32_t, uint32_t>(),
+           py::arg("shape"), py::arg("rank"), py::arg("input"), py::arg("output"),
+           py::arg("scan_ahead") = 2048, py::arg("stream") = 0, py::arg("streams") = 1)
       .def("start", &PyWorker::start, py::arg("slots") = SIZE_MAX)
       .def("on_message", &PyWorker::on_message)
       .def_property_readonly("done", &PyWorker::done)
       .def_property_readonly("nonzero_blocks", &PyWorker::nonzero_blocks)
       .def_property_readonly("result_blocks", &PyWorker::result_blocks);
   py::class_<PyAggregator>(m, "Aggregator")
-      .def(py::init<const Shape&, uint32_t, uint32_t, bool>(), py::arg("shape"), py::arg("index"),
-           py::arg("workers"), py::arg("ordered") = false)
+      .def(py::init<const Shape&, uint32_t, uint32_t, bool, uint32_t, uint32_t>(), py::arg("shape"),
+           py::arg("index"), py::arg("workers"), py::arg("ordered") = false, py::arg("stream") = 0,
+           py::arg("streams") = 1)
       .def("on_message", &PyAggregator::on_message)
       .def("released", &PyAggregator::released)
       .def_property_readonly("done", &PyAggregator::done)
