@@ -223,9 +223,10 @@ def scatter(
     with cupy().cuda.Device(views[0].device), queue:
         if isinstance(blocks, HostBlocks):
             blocks.check()
-            table = np.stack(
-                [blocks.blocks, blocks.offsets << np.uint64(16) | blocks.lengths], axis=1
-            ).astype(np.uint64)
+            table = np.empty((len(blocks.blocks), 2), np.uint64)
+            table[:, 0] = blocks.blocks
+            table[:, 1] = blocks.offsets
+            table[:, 1] = table[:, 1] << np.uint64(16) | np.asarray(blocks.lengths, np.uint64)
             records = _upload(table.reshape(-1).view(np.uint8), staging, "table", queue)
             data = _upload(blocks.data, staging, "payload", queue)
             count = len(table)
