@@ -21,7 +21,11 @@ class TopBlocks:
 
 @dataclass(frozen=True)
 class RandomBlocks:
-    """A random `ratio` of a parameter's blocks, the same on all ranks."""
+    """A random `ratio` of a parameter's blocks, the same on all ranks.
+
+    Blocks take turns: each is drawn with the same chance, but none waits long for the next time,
+    which is what hurts under error feedback.
+    """
 
     ratio: float
     seed: int
@@ -59,6 +63,16 @@ class WarmUp:
 def kept_count(ratio: float, blocks: int) -> int:
     """How many of `blocks` a ratio keeps: the nearest number, but at least one."""
     return min(blocks, max(1, int(ratio * blocks + 0.5)))
+
+
+def random_turn(step: int, count: int, blocks: int) -> tuple[int, int]:
+    """Which shuffle of the blocks `step` draws from, and the first of the `count` that it takes.
+
+    A shuffle lasts until all its blocks have had their turn; the last turn goes back for some that
+    have had theirs, where `count` does not divide `blocks`.
+    """
+    shuffle, turn = divmod(step, -(-blocks // count))
+    return shuffle, min(turn * count, blocks - count)
 
 
 def name_seed(name: str) -> int:

@@ -154,13 +154,10 @@ class Backend:
         else:
             count = self._count(blocks, state)
             if isinstance(rule, RandomBlocks):
-                seed = (rule.seed * 1_000_003 + name_seed(state.name)) % 2**63
-                key = tf.stack([tf.constant(seed, tf.int64), state.step.read_value()])
-                norms_or_draw = tf.random.stateless_uniform([blocks], key, alg="philox")
+                chosen = _drawn(rule, state, count, blocks)
                 scale = blocks / count
             else:
-                norms_or_draw = norms
-            chosen = tf.math.top_k(norms_or_draw, count, sorted=False).indices
+                chosen = tf.math.top_k(norms, count, sorted=False).indices
             hits = tf.scatter_nd(chosen[:, None], tf.ones_like(chosen), [blocks])
             keep = (hits > 0) | ~tf.math.is_finite(norms)
         mask = tf.reshape(tf.broadcast_to(keep[:, None], [blocks, size]), [-1])[:elements]
@@ -180,6 +177,17 @@ class Backend:
         progress = tf.clip_by_value(epoch / warm_up.epochs, 0.0, 1.0)
         ratio = warm_up.start * (rule.ratio / warm_up.start) ** progress
         return tf.clip_by_value(tf.cast(ratio * blocks + 0.5, tf.int32), 1, blocks)
+
+
+def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) -> tf.Tensor:
+    """The blocks whose turn it is: see rules.random_turn."""
+    step, count = state.step.read_value(), tf.cast(count, tf.int64)
+    turns = (blocks + count - 1) // count
+    start = tf.minimum(step % turns * count, blocks - count)
+    seed = (rule.seed * 1_000_003 + name_seed(state.name)) % 2**63
+    key = tf.stack([tf.constant(seed, tf.int64), step // turns])
+    order = tf.argsort(tf.random.stateless_uniform([blocks], key, alg="philox"))
+    return order[start : start + count]
 
 
 def _wrap_horovod() -> None:

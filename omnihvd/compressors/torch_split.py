@@ -29,6 +29,7 @@ from omnihvd.compressors.rules import (
     TopBlocks,
     kept_count,
     name_seed,
+    random_turn,
 )
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -132,8 +133,10 @@ def _keep(rule: Rule, ratio: float, norms: Tensor, state: ParameterState) -> Ten
         if isinstance(rule, TopBlocks):
             chosen = torch.topk(norms, count, sorted=False).indices
         else:
-            random = np.random.default_rng([rule.seed, name_seed(state.name), state.step])
-            chosen = torch.from_numpy(random.choice(len(norms), count, replace=False))
+            shuffle, start = random_turn(state.step, count, len(norms))
+            random = np.random.default_rng([rule.seed, name_seed(state.name), shuffle])
+            order = torch.from_numpy(random.permutation(len(norms)))
+            chosen = order[start : start + count]
             if norms.is_cuda:  # from pinned memory, so that the host does not wait
                 chosen = chosen.pin_memory().to(norms.device, non_blocking=True)
         return torch.isfinite(norms).logical_not_().index_fill_(0, chosen, True)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from omnihvd.compressors import block_random, block_threshold, block_topk, topk_threshold
-from omnihvd.compressors.rules import kept_count
+from omnihvd.compressors.rules import kept_count, random_turn
 
 
 def test_importing_and_making_compressors_imports_no_framework():
@@ -24,6 +24,17 @@ def test_importing_and_making_compressors_imports_no_framework():
 )
 def test_ratio_keeps_the_nearest_number_of_blocks_but_one_at_least(ratio, blocks, kept):
     assert kept_count(ratio, blocks) == kept
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(1, 1), (3, 9), (3, 10), (7, 10), (10, 10)])
+def test_each_block_has_its_turn_in_each_shuffle(count, blocks):
+    turns = -(-blocks // count)
+    for step in range(3 * turns):
+        shuffle, start = random_turn(step, count, blocks)
+        assert shuffle == step // turns and 0 <= start <= blocks - count
+    starts = [random_turn(step, count, blocks)[1] for step in range(turns)]
+    taken = {block for start in starts for block in range(start, start + count)}
+    assert taken == set(range(blocks))
 
 
 @pytest.mark.parametrize(
