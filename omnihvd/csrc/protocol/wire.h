@@ -42,8 +42,9 @@ constexpr size_t kShapeBytes = 40;
 // blocks go to the wire without a copy.
 class Message {
  public:
-  // A message is closed when it holds this much; frames are never split.
-  static constexpr size_t kFull = 65536;
+  // A message that would hold more is closed before; frames are never split. With headers it fits
+  // into one segment of UCX's shared memory (63 KiB).
+  static constexpr size_t kFull = 60 * 1024;
 
   void begin(const Header& header, const Shape* shape);
   // True when the message now refers to memory of the frame's plain blocks, which must then live

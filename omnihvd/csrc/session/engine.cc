@@ -97,8 +97,7 @@ class GroupImpl : public Group {
     if (failure) throw Error(*failure);
   }
 
-  void allreduce_async(const void* in, void* out, uint64_t count, DType dtype,
-                       Done done) override {
+  void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done) override {
     // The order of calls is the order of their places.
     reduce(
         reserve(), count, dtype,
@@ -112,8 +111,8 @@ class GroupImpl : public Group {
     const Settings& s = info_->settings;
     const Shape shape = Shape::fit(count, dtype, s.block_size, info_->aggregators(),
                                    s.slots * s.streams, s.message_bytes);
-    auto collective = std::make_shared<Collective>(place, shape, s.streams, std::move(make),
-                                                   std::move(done));
+    auto collective =
+        std::make_shared<Collective>(place, shape, s.streams, std::move(make), std::move(done));
     for (uint32_t i = 0; i < parts_.size(); ++i)
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
   }

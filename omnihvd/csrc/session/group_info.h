@@ -9,8 +9,8 @@
 
 namespace omnihvd {
 
-// A process of the group. The nodes of a group are numbered: its workers by rank, then its dedicated
-// aggregators.
+// A process of the group. The nodes of a group are numbered: its workers by rank, then its
+// dedicated aggregators.
 struct Node {
   std::string host;                    // for messages to people: host name, or host:port
   std::vector<std::string> addresses;  // of its transports, one for each engine thread
@@ -37,7 +37,7 @@ struct GroupInfo {
     return all[stream % all.size()];
   }
 
-  std::string pack() const;  // all but the key
+  std::string pack() const;                           // all but the key
   static GroupInfo unpack(const std::string& bytes);  // throws Error
 };
 

@@ -52,8 +52,8 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
     return;
   }
   const uint64_t sequence = collective->sequence;
-  workers_.emplace(sequence, std::make_shared<WorkerTask>(std::move(collective), stream_,
-                                                          info_->settings));
+  workers_.emplace(sequence,
+                   std::make_shared<WorkerTask>(std::move(collective), stream_, info_->settings));
 }
 
 bool GroupStream::work() {
@@ -158,8 +158,7 @@ void GroupStream::on_contribution(MessageReader& reader) {
 
 void GroupStream::on_result(MessageReader& reader) {
   const auto found = workers_.find(reader.header().sequence);
-  if (found == workers_.end())
-    throw Error("a result for a collective that is not under way");
+  if (found == workers_.end()) throw Error("a result for a collective that is not under way");
   const std::shared_ptr<WorkerTask> task = found->second;
   while (reader.next(task->collective->layout, reader.header().from, &scratch_))
     take_result(reader.header().sequence, reader.header().from, scratch_);
@@ -187,8 +186,7 @@ std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64
                   info_->name_of(found->second->first_worker) + " sums " + shape_text(first));
     return found->second;
   }
-  if (!aggregated_.insert(sequence))
-    throw Error("a contribution to a collective that has ended");
+  if (!aggregated_.insert(sequence)) throw Error("a contribution to a collective that has ended");
   if (!shape) throw Error("a contribution to a collective that has not begun");
   if (shape->aggregators != info_->aggregators())
     throw Error("a contribution for another number of aggregators");
@@ -281,9 +279,8 @@ bool GroupStream::on_peer_failed(PeerId id, const std::string& reason) {
 
 bool GroupStream::deserted() const {
   return self_ >= info_->workers &&
-         (failure_ || std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-            return !peer.connected || peer.left;
-          }));
+         (failure_ || std::all_of(peers_.begin(), peers_.end(),
+                                  [](const Peer& peer) { return !peer.connected || peer.left; }));
 }
 
 void GroupStream::leave() {

@@ -29,9 +29,8 @@ class Connection {
     const size_t colon = address.rfind(':');
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
-    const int status =
-        getaddrinfo(address.substr(0, colon).c_str(), address.substr(colon + 1).c_str(), &hints,
-                    &found);
+    const int status = getaddrinfo(address.substr(0, colon).c_str(),
+                                   address.substr(colon + 1).c_str(), &hints, &found);
     if (status) throw Error(name_ + ": " + gai_strerror(status) + "; check OMNIHVD_AGGREGATORS");
     int reason = 0;
     for (const addrinfo* at = found; at && socket_ < 0; at = at->ai_next) reason = open(*at);
@@ -125,8 +124,7 @@ void introduce(Connection& connection, const std::string& secret, Node* node) {
   const std::string answer = connection.answer();
   if (answer.size() != 64) connection.fail("it speaks another protocol");
   connection.nonces = ours + answer.substr(0, 32);
-  if (!equal_in_constant_time(answer.substr(32),
-                              proof(secret, "aggregator", connection.nonces)))
+  if (!equal_in_constant_time(answer.substr(32), proof(secret, "aggregator", connection.nonces)))
     connection.fail("it has another secret: OMNIHVD_SECRET must be the same everywhere");
   connection.send(proof(secret, "worker", connection.nonces));
   const std::string addresses = connection.answer();
@@ -137,8 +135,8 @@ void introduce(Connection& connection, const std::string& secret, Node* node) {
 
 }  // namespace
 
-void add_dedicated_aggregators(const std::vector<std::string>& addresses,
-                               const std::string& secret, GroupInfo* info) {
+void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
+                               GroupInfo* info) {
   std::list<Connection> connections;
   for (const std::string& address : addresses) {
     Node node;

@@ -22,7 +22,7 @@ namespace omnihvd {
 
 // Appends the aggregators at these host:port to the group's nodes, and tells each of them about the
 // whole group. Throws Error naming the aggregator. Takes seconds at the most for each.
-void add_dedicated_aggregators(const std::vector<std::string>& addresses,
-                               const std::string& secret, GroupInfo* info);
+void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
+                               GroupInfo* info);
 
 }  // namespace omnihvd

@@ -53,8 +53,8 @@ class Group {
 
   // The same in two steps, for tensors that are not in host memory, or not ready yet: reserve()
   // takes the next place in the group's order of collectives, and must be called in the same order
-  // on all ranks; reduce() begins, later, in any order and from any thread. Each place must be used.
-  // `make` is called on each engine thread that carries a part.
+  // on all ranks; reduce() begins, later, in any order and from any thread. Each place must be
+  // used. `make` is called on each engine thread that carries a part.
   using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
   virtual uint64_t reserve() = 0;
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done) = 0;

@@ -29,17 +29,18 @@ bool boolean(const std::string& value) {
 }
 
 uint64_t integer(const std::string& value, uint64_t least, uint64_t most) {
-  size_t used = 0;
-  if (value.empty() || value[0] < '0' || value[0] > '9') refuse();
-  const uint64_t number = std::stoull(value, &used);
-  if (used != value.size() || number < least || number > most) refuse();
+  if (value.empty() || value.size() > 19 ||
+      value.find_first_not_of("0123456789") != std::string::npos)
+    refuse();
+  const uint64_t number = std::stoull(value);
+  if (number < least || number > most) refuse();
   return number;
 }
 
 double seconds(const std::string& value) {
-  size_t used = 0;
-  const double number = std::stod(value, &used);
-  if (used != value.size() || !(number >= 0 && number < 1e9)) refuse();
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  if (end == value.c_str() || *end || !(number >= 0 && number < 1e9)) refuse();
   return number;
 }
 
@@ -91,7 +92,9 @@ const std::vector<Entry>& entries() {
        number(&Settings::min_bytes, 0, 1ull << 60)},
       {{"OMNIHVD_BLOCK_SIZE", "256", "8 .. 65536", "elements of a block"},
        number(&Settings::block_size, 8, 65536)},
-      {{"OMNIHVD_MESSAGE_BYTES", "65536", "64 .. 2^26", "bytes of blocks that are sent together"},
+      {{"OMNIHVD_MESSAGE_BYTES", "57344", "64 .. 2^26",
+        "bytes of blocks that are sent together; with headers, a message of 63 KiB or less is "
+        "cheapest"},
        number(&Settings::message_bytes, 64, 1u << 26)},
       {{"OMNIHVD_SLOTS", "16", "1 .. 65536",
         "messages that a worker has under way to an aggregator; more for longer round trips"},
@@ -170,8 +173,9 @@ Settings settings_from_environment() {
     }
   }
   if (!settings.aggregators.empty() && settings.secret.empty())
-    throw Error("OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
-                "aggregators'");
+    throw Error(
+        "OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
+        "aggregators'");
   return settings;
 }
 

@@ -9,17 +9,17 @@
 namespace omnihvd {
 
 struct Stats {
-  std::atomic<uint64_t> calls{0};            // allreduces taken by omnihvd
-  std::atomic<uint64_t> failures{0};         // of them, those that ended in an Error
-  std::atomic<uint64_t> bytes_in{0};         // size of the tensors taken
-  std::atomic<uint64_t> bytes_sent{0};       // to other processes, headers included
-  std::atomic<uint64_t> bytes_received{0};   // from other processes, headers included
+  std::atomic<uint64_t> calls{0};           // allreduces taken by omnihvd
+  std::atomic<uint64_t> failures{0};        // of them, those that ended in an Error
+  std::atomic<uint64_t> bytes_in{0};        // size of the tensors taken
+  std::atomic<uint64_t> bytes_sent{0};      // to other processes, headers included
+  std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
   std::atomic<uint64_t> messages_sent{0};
-  std::atomic<uint64_t> blocks{0};           // blocks of the tensors taken
-  std::atomic<uint64_t> nonzero_blocks{0};   // of them, non-zero on this rank
-  std::atomic<uint64_t> result_blocks{0};    // of them, non-zero on any rank
-  std::atomic<uint64_t> nanoseconds{0};      // from call to result, summed over calls
-  std::atomic<uint64_t> messages_refused{0}; // strangers, wrong versions, malformed
+  std::atomic<uint64_t> blocks{0};            // blocks of the tensors taken
+  std::atomic<uint64_t> nonzero_blocks{0};    // of them, non-zero on this rank
+  std::atomic<uint64_t> result_blocks{0};     // of them, non-zero on any rank
+  std::atomic<uint64_t> nanoseconds{0};       // from call to result, summed over calls
+  std::atomic<uint64_t> messages_refused{0};  // strangers, wrong versions, malformed
 };
 Stats& stats();
 

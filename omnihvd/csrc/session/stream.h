@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,7 @@ class Stream : private Transport::Handler {
   const Clock::duration spin_;
   std::vector<std::shared_ptr<GroupStream>> groups_;
   std::vector<std::shared_ptr<GroupStream>> leaving_;
+  std::deque<uint64_t> left_;  // ids of the last groups that are gone
   Clock::time_point last_check_, last_refusal_;
 
   std::mutex mutex_;
