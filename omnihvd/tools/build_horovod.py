@@ -49,6 +49,15 @@ EDITS = [
         'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")',
         "",
     ),
+    # A PyTorch for CUDA does not make a build for CPUs need the CUDA toolkit.
+    (
+        "cmake/Modules/FindPytorch.cmake",
+        'string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)',
+        'string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)\n'
+        "if(NOT DEFINED ENV{HOROVOD_GPU_OPERATIONS})\n"
+        "  set(Pytorch_CUDA FALSE)\n"
+        "endif()",
+    ),
     # Otherwise the libraries name this environment's absolute path, and the wheel fits no other.
     (
         "CMakeLists.txt",
@@ -109,6 +118,8 @@ def check_tools() -> None:
         for tool, remedy in tools.items()
         if not shutil.which(tool, path=tool_path())
     ]
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        missing.append("Python.h was not found: apt install python3-dev (dnf: python3-devel)")
     missing += [
         f"the Python package {module} was not found: pip install {module}"
         for module in ("pip", "setuptools", "wheel", "packaging")
@@ -239,7 +250,7 @@ def compile_wheel(source: Path, into: Path, environment: dict[str, str], log: Pa
             if percent:
                 show(int(percent[1]))
     if build.returncode:
-        errors = re.findall(r".*(?:error:|CMake Error).*\n?.*", log.read_text())
+        errors = re.findall(r".*(?:: (?:fatal )?error: |CMake Error).*\n?.*", log.read_text())
         raise Failure("building Horovod failed:\n" + "\n".join(errors[:5]) + f"\nsee {log}")
 
 
@@ -325,7 +336,7 @@ def main(arguments: list[str] | None = None) -> int:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "omnihvd").expanduser()
     parser.add_argument("--frameworks", nargs="+", choices=sorted(DISTRIBUTIONS), metavar="NAME",
                         help="torch, tensorflow; default: those installed")  # fmt: skip
-    parser.add_argument("--gpu", choices=["nccl"], help="GPU collectives; default: none")
+    parser.add_argument("--gpu", choices=["nccl"], help="default: tensors on CPUs only")
     parser.add_argument("--cuda-arch", metavar="LIST", help="as 80,90; default: those of the GPUs")
     parser.add_argument("--jobs", type=int, default=default_jobs(), help="default: %(default)s")
     parser.add_argument("--cache", type=Path, default=cache, help="default: %(default)s")

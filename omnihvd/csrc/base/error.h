@@ -23,11 +23,11 @@ class Broken : public std::logic_error {
 
 #define OMNIHVD_STRINGIFY_(x) #x
 #define OMNIHVD_STRINGIFY(x) OMNIHVD_STRINGIFY_(x)
-#define OMNIHVD_INVARIANT(condition)                                                            \
-  do {                                                                                          \
-    if (!(condition))                                                                           \
-      throw ::omnihvd::Broken("bug in omnihvd: not (" #condition ") at " __FILE__               \
-                              ":" OMNIHVD_STRINGIFY(__LINE__));                                 \
+#define OMNIHVD_INVARIANT(condition)                                              \
+  do {                                                                            \
+    if (!(condition))                                                             \
+      throw ::omnihvd::Broken("bug in omnihvd: not (" #condition ") at " __FILE__ \
+                              ":" OMNIHVD_STRINGIFY(__LINE__));                   \
   } while (0)
 
 }  // namespace omnihvd

@@ -39,8 +39,7 @@ void compress(const Constants& k, const uint8_t* block, uint32_t* state) {
     w[i] = uint32_t(block[4 * i]) << 24 | uint32_t(block[4 * i + 1]) << 16 |
            uint32_t(block[4 * i + 2]) << 8 | block[4 * i + 3];
   for (int i = 16; i < 64; ++i) {
-    const uint32_t s0 =
-        rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    const uint32_t s0 = rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ (w[i - 15] >> 3);
     const uint32_t s1 = rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ (w[i - 2] >> 10);
     w[i] = w[i - 16] + s0 + w[i - 7] + s1;
   }

@@ -7,7 +7,16 @@
 namespace omnihvd {
 
 // The values travel on the wire: never renumber.
-enum class DType : uint8_t { f16 = 0, bf16 = 1, f32 = 2, f64 = 3, i8 = 4, u8 = 5, i32 = 6, i64 = 7 };
+enum class DType : uint8_t {
+  f16 = 0,
+  bf16 = 1,
+  f32 = 2,
+  f64 = 3,
+  i8 = 4,
+  u8 = 5,
+  i32 = 6,
+  i64 = 7
+};
 constexpr int kDTypes = 8;
 
 constexpr size_t size_of(DType dtype) {

@@ -6,11 +6,11 @@
 //                 has found beyond those named before; it has named all below `bound`
 //   result        the sums of all blocks of the window that anybody had, sent to all workers;
 //                 `bound` is the hi of the next window, whose lo is this hi
-// As the aggregator knows which blocks each worker has below the smallest of the workers' bounds, it
-// chooses the next window to hold exactly as many blocks as its memory has room for, and only the
-// workers that have something in the window speak in the next round. The paper's blocks name one
-// next block each; naming many lets a window be full even where non-zero blocks are rare: a slot
-// takes at most 2 + (blocks that anybody has) / window + positions / scan_ahead rounds.
+// As the aggregator knows which blocks each worker has below the smallest of the workers' bounds,
+// it chooses the next window to hold exactly as many blocks as its memory has room for, and only
+// the workers that have something in the window speak in the next round. The paper's blocks name
+// one next block each; naming many lets a window be full even where non-zero blocks are rare: a
+// slot takes at most 2 + (blocks that anybody has) / window + positions / scan_ahead rounds.
 //
 // Round 0 has the first positions of the stream as its window, and every worker speaks.
 #pragma once

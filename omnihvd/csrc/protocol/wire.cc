@@ -47,7 +47,8 @@ void Message::own(const void* data, size_t size) {
   const size_t offset = own_.size();
   own_.insert(own_.end(), static_cast<const uint8_t*>(data),
               static_cast<const uint8_t*>(data) + size);
-  if (!pieces_.empty() && !pieces_.back().data && pieces_.back().offset + pieces_.back().size == offset)
+  if (!pieces_.empty() && !pieces_.back().data &&
+      pieces_.back().offset + pieces_.back().size == offset)
     pieces_.back().size += size;
   else
     pieces_.push_back({nullptr, offset, size});
@@ -84,9 +85,8 @@ void Message::begin(const Header& header, const Shape* shape) {
   own(&wire, sizeof wire);
   has_shape_ = shape != nullptr;
   if (!shape) return;
-  const WireShape s{shape->count,       uint32_t(shape->dtype), shape->block_size,
-                    shape->aggregators, shape->slots,           shape->window,
-                    shape->stripe,      0};
+  const WireShape s{shape->count, uint32_t(shape->dtype), shape->block_size, shape->aggregators,
+                    shape->slots, shape->window,          shape->stripe,     0};
   own(&s, sizeof s);
 }
 
@@ -167,8 +167,8 @@ MessageReader::MessageReader(const uint8_t* data, size_t size) : data_(data), si
   std::memcpy(&wire, take(sizeof wire), sizeof wire);
   if (wire.magic != kMagic) malformed("not a message of omnihvd");
   if (wire.version != kWireVersion)
-    throw Error("a peer speaks version " + std::to_string(wire.version) + " of the protocol, this " +
-                "process version " + std::to_string(kWireVersion) +
+    throw Error("a peer speaks version " + std::to_string(wire.version) +
+                " of the protocol, this " + "process version " + std::to_string(kWireVersion) +
                 ": install the same omnihvd on all hosts");
   if (wire.kind < uint8_t(Kind::contribution) || wire.kind > uint8_t(Kind::leave))
     malformed("unknown kind");

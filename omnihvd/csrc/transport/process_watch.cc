@@ -56,24 +56,19 @@ ProcessId this_process() {
 ProcessWatch::ProcessWatch()
     : epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"), host_(this_host()) {}
 
-void ProcessWatch::add(uint32_t key, const ProcessId& process) {
-  if (process.host != host_ || process.start == 0) return;
+bool ProcessWatch::add(uint32_t key, const ProcessId& process) {
+  if (process.host != host_ || process.start == 0) return true;
   const int opened = open_pidfd(process.pid);
-  if (opened < 0) {
-    if (errno == ESRCH) gone_.push_back(key);
-    return;
-  }
+  if (opened < 0) return errno != ESRCH;
   FileDescriptor pidfd(opened, "pidfd_open");
   // Asked after the pidfd is open, so that the answer is of the process that it stands for.
-  if (start_time(process.pid) != process.start) {
-    gone_.push_back(key);
-    return;
-  }
+  if (start_time(process.pid) != process.start) return false;
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u32 = key;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &event) != 0) return;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &event) != 0) return true;
   pidfds_.emplace(key, std::move(pidfd));
+  return true;
 }
 
 // Closed, a pidfd leaves the epoll set, except where a fork has copied it: hence the deletion.
@@ -86,7 +81,6 @@ void ProcessWatch::remove(uint32_t key) {
 
 std::vector<uint32_t> ProcessWatch::ended() {
   std::vector<uint32_t> keys;
-  keys.swap(gone_);
   epoll_event events[16];
   for (;;) {
     const int count = epoll_wait(epoll_, events, 16, 0);

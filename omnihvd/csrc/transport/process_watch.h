@@ -27,8 +27,9 @@ class ProcessWatch {
 
   int fd() const { return epoll_; }  // readable while a watched process has ended
 
-  // Processes of other hosts are not watched; neither is any where the kernel has no pidfd (< 5.3).
-  void add(uint32_t key, const ProcessId& process);
+  // False: it has ended already. Processes of other hosts are not watched; neither is any where the
+  // kernel has no pidfd (before 5.3).
+  bool add(uint32_t key, const ProcessId& process);
   void remove(uint32_t key);
   // The keys of processes that have ended; they are watched no longer.
   std::vector<uint32_t> ended();
@@ -37,7 +38,6 @@ class ProcessWatch {
   FileDescriptor epoll_;
   std::string host_;
   std::map<uint32_t, FileDescriptor> pidfds_;
-  std::vector<uint32_t> gone_;  // had ended before they were added
 };
 
 }  // namespace omnihvd

@@ -44,6 +44,7 @@ constexpr milliseconds kWatchInterval{100};  // while polling, between looks at 
 // latest: what it sent before it ended may still be on its way.
 constexpr milliseconds kLastWords{50};
 constexpr milliseconds kLastWordsLimit{2000};
+constexpr char kEnded[] = "the process has ended";
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = "?";
@@ -153,6 +154,11 @@ PeerId UcxTransport::connect(const std::string& bytes) {
   peer.id = id;
   peer.name = "process " + std::to_string(address.process.pid) + " on " + address.hostname;
 
+  if (!watch_.add(id, address.process)) {
+    fail(peer, kEnded);
+    return id;
+  }
+
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -166,12 +172,12 @@ PeerId UcxTransport::connect(const std::string& bytes) {
   const ucs_status_t status = ucp_ep_create(worker_, &params, &peer.endpoint);
   if (status != UCS_OK) {
     const std::string name = peer.name;
+    watch_.remove(id);
     peers_.pop_back();
-    throw Error("cannot connect to " + name + ": " + ucs_status_string(status) +
-                "; this side has " + worker_.describe() +
-                " (UCX_TLS and UCX_NET_DEVICES, the same on all hosts, choose)");
+    throw Error("cannot connect to " + name + ": " + ucs_status_string(status) + ". Here is " +
+                worker_.describe() +
+                "; UCX_TLS and UCX_NET_DEVICES, on all hosts, choose among what there is");
   }
-  watch_.add(id, address.process);
   return id;
 }
 
@@ -309,7 +315,7 @@ void UcxTransport::report_ended(bool idle) {
       ++i;
       continue;
     }
-    fail(peers_[ended_[i].peer], "the process has ended");
+    fail(peers_[ended_[i].peer], kEnded);
     ended_.erase(ended_.begin() + i);
   }
 }
@@ -321,7 +327,7 @@ bool UcxTransport::dispatch() {
     const auto [id, reason] = std::move(failures_.front());
     failures_.pop_front();
     watch_.remove(id);
-    close_endpoint(peers_[id], true);  // which ends its sends
+    if (peers_[id].endpoint) close_endpoint(peers_[id], true);  // which ends its sends
     handler_->on_peer_failed(id, reason);
     any = true;
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "transport/ucx_log.h"
 
 namespace omnihvd {
 namespace {
@@ -83,6 +84,7 @@ void check_ucx(ucs_status_t status, const char* what) {
 }
 
 UcxWorker::UcxWorker() {
+  take_over_ucx_log();
   ucp_config_t* config;
   check_ucx(ucp_config_read(nullptr, nullptr, &config), "UCX's settings (UCX_*) cannot be read");
   set_defaults(config);
@@ -91,7 +93,9 @@ UcxWorker::UcxWorker() {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "omnihvd";
-  const ucs_status_t status = ucp_init(&params, config, &context_);
+  // Where an MPI has loaded an older UCX before us, that is the one in use: all that is called here
+  // is in 1.14.
+  const ucs_status_t status = ucp_init_version(1, 14, &params, config, &context_);
   ucp_config_release(config);
   check_ucx(status,
             "UCX found nothing to communicate over; UCX_TLS and UCX_NET_DEVICES say what it may "

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+from ends import KINDS
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("UCX_TLS", "all")  # End sets it; this puts it back
+    return str(request.param)
+
+
+@pytest.fixture(params=[name for name in KINDS if name.startswith("ucx")])
+def ucx_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("UCX_TLS", "all")
+    return str(request.param)

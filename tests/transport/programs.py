@@ -1,0 +1,66 @@
+"""What the other process of a test does: python programs.py KIND FUNCTION ARGUMENTS...
+
+Reads the address of the test's end and prints its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from ends import End
+
+
+def echo(end: End, peer: int) -> None:
+    """Sends each message back."""
+    while True:
+        end.wait_until(lambda: bool(end.messages), 60)
+        while end.messages:
+            end.send(peer, end.messages.pop(0))
+
+
+def flood(end: End, peer: int, size: str) -> None:
+    """Sends messages without end, 8 at a time."""
+    payload, begun = bytes(int(size)), 0
+    while not end.failures:
+        for _ in range(begun - len(end.sent), 8):
+            end.send(peer, payload)
+            begun += 1
+        if not end.progress():
+            end.transport.wait(500)
+
+
+def sink(end: End, peer: int) -> None:
+    """Says hello, then takes messages."""
+    end.send(peer, b"hello")
+    while not end.failures:
+        if not end.progress():
+            end.transport.wait(500)
+        end.messages.clear()
+
+
+def stop(end: End, peer: int) -> None:
+    """Says hello, then takes nothing more."""
+    end.send(peer, b"hello")
+    end.wait_until(lambda: bool(end.sent))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def leave(end: End, peer: int, count: str) -> None:
+    """Sends messages, disconnects at once and ends."""
+    for i in range(int(count)):
+        end.send(peer, i.to_bytes(4, "little") * (i * 37 % 20000))
+    end.transport.disconnect(peer)
+
+
+def main() -> None:
+    kind, function, *arguments = sys.argv[1:]
+    end = End(kind)
+    print(end.transport.address().hex(), flush=True)
+    peer = end.transport.connect(bytes.fromhex(input()))
+    globals()[function](end, peer, *arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""A peer that is gone is reported, soon, once, and its sends are given back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from ends import End, Process, driven, poll_until, settle
+
+from omnihvd._engine.transport import Transport
+
+SOON_S = 3
+
+
+def test_destroyed_transport_is_noticed(kind: str) -> None:
+    if kind in ("ucx-shm", "ucx-any"):
+        pytest.skip("over shared memory, only the end of a process is noticed")
+    a, b = End(kind), End(kind)
+    peer = a.connect(b)
+    a.send(peer, b"x")
+    poll_until([a, b], lambda: bool(b.messages))
+    b.transport = None
+    a.wait_until(lambda: bool(a.failures), SOON_S)
+    assert [failure[0] for failure in a.failures] == [peer]
+
+
+def test_killed_memory_transport() -> None:
+    a, b = End("memory"), End("memory")
+    peer, back = a.connect(b), b.connect(a)
+    b.send(back, b"last words")
+    b.transport.kill()
+    a.wait_until(lambda: bool(a.failures), SOON_S)
+    assert a.messages == [b"last words"]
+    cookie = a.send(peer, b"to nobody")
+    a.wait_until(lambda: cookie in a.sent)
+    b.send(back, b"from the dead")
+    settle([a, b], 0.05)
+    assert a.messages == [b"last words"] and len(a.failures) == 1
+    # Its address can still be connected to, as that of a process that has ended.
+    late = a.connect(b)
+    a.wait_until(lambda: late in [failure[0] for failure in a.failures], SOON_S)
+
+
+@pytest.mark.parametrize("traffic", ["none", "receiving", "sending"])
+def test_killed_process_is_noticed(ucx_kind: str, traffic: str) -> None:
+    program = ("flood", 100_000) if traffic == "receiving" else ("sink",)
+    with Process(ucx_kind, *program) as other:
+        end = other.end
+        end.wait_until(lambda: bool(end.messages))
+        begun = 0
+        until = time.monotonic() + 0.3
+        payload = bytes(300_000)
+        while traffic == "sending" and time.monotonic() < until:
+            for _ in range(begun - len(end.sent), 32):
+                end.send(other.peer, payload)
+                begun += 1
+            end.progress()
+        if traffic == "sending":  # the kill meets messages that are under way
+            for _ in range(200):
+                end.send(other.peer, payload)
+            begun += 200
+        other.child.kill()
+        assert end.wait_until(lambda: bool(end.failures), SOON_S) < SOON_S
+        assert str(other.child.pid) in end.failures[0][1], "the reason names the process"
+        end.wait_until(lambda: len(end.sent) == begun, SOON_S)
+        assert sorted(end.sent) == list(range(begun)), "each send is given back once"
+        # It stays gone: no second report, and sends to it are dropped.
+        cookie = end.send(other.peer, payload)
+        end.wait_until(lambda: cookie in end.sent, SOON_S)
+        settle([end])
+        assert [failure[0] for failure in end.failures] == [other.peer]
+
+
+def test_process_that_ended_before_connect(ucx_kind: str) -> None:
+    with Process(ucx_kind, "sink", connect=False) as other:
+        other.end.wait_until(lambda: bool(other.end.messages))
+        other.child.kill()
+        other.child.wait()
+        peer = other.end.transport.connect(other.address)
+        cookie = other.end.send(peer, b"anybody?")
+        other.end.wait_until(lambda: bool(other.end.failures), SOON_S)
+        other.end.wait_until(lambda: cookie in other.end.sent, SOON_S)
+
+
+def test_the_others_go_on(ucx_kind: str) -> None:
+    end = End(ucx_kind)
+    with Process(ucx_kind, "flood", 1 << 20, end=end) as dying:
+        with Process(ucx_kind, "echo", end=end) as living:
+            end.wait_until(lambda: len(end.messages) > 3)
+            dying.child.kill()
+            end.wait_until(lambda: bool(end.failures), SOON_S)
+            settle([end])
+            end.messages.clear()
+            for i in range(50):
+                end.send(living.peer, bytes([i]) * 30_000)
+            end.wait_until(lambda: len(end.messages) == 50)
+            assert [message[0] for message in end.messages] == list(range(50))
+
+
+def test_stopped_process_does_not_block(ucx_kind: str) -> None:
+    """It neither fails nor makes send() block; disconnect() gives up after its bound."""
+    with Process(ucx_kind, "stop") as other:
+        end = other.end
+        end.wait_until(lambda: bool(end.messages))
+        time.sleep(0.2)
+        start = time.monotonic()
+        for _ in range(100):
+            end.send(other.peer, bytes(1_000_000))
+        assert time.monotonic() - start < 2
+        settle([end], 0.5)
+        assert not end.failures
+        assert len(end.sent) < 100
+        start = time.monotonic()
+        end.transport.disconnect(other.peer)
+        assert time.monotonic() - start < 8
+        end.wait_until(lambda: len(end.sent) == 100, SOON_S)
+        assert not end.failures
+
+
+def test_no_noise_when_a_peer_dies(ucx_kind: str) -> None:
+    """UCX's own log stays silent: what happened is in on_peer_failed's reason."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from ends import Process\n"
+        "with Process(sys.argv[2], 'flood', 100000) as other:\n"
+        "    other.end.wait_until(lambda: len(other.end.messages) > 10)\n"
+        "    for _ in range(50): other.end.send(other.peer, bytes(100000))\n"
+        "    other.child.kill()\n"
+        "    other.end.wait_until(lambda: len(other.end.sent) == 50 and other.end.failures, 3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, __file__.rsplit("/", 1)[0], ucx_kind],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout + done.stderr == ""
+
+
+@pytest.mark.parametrize("disconnect", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+def test_destruction_in_any_order(kind: str, first: int, disconnect: bool) -> None:
+    ends = [End(kind), End(kind)]
+    peers = [ends[0].connect(ends[1]), ends[1].connect(ends[0])]
+    for end, peer in zip(ends, peers):
+        end.send(peer, bytes(100_000))
+    poll_until(ends, lambda: all(end.messages for end in ends))
+    other = ends[1 - first]
+    with driven(other):
+        if disconnect:
+            ends[first].transport.disconnect(peers[first])
+        ends[first].transport = None
+    other.transport.disconnect(peers[1 - first])
+    other.transport = None
+
+
+def test_destroyed_with_sends_under_way(kind: str) -> None:
+    a, b = End(kind), End(kind)
+    peer = a.connect(b)
+    for _ in range(100):
+        a.send(peer, bytes(500_000))
+    a.progress()
+    a.transport = None
+    settle([b], 0.1)
+    assert Transport.memory()  # this process is well
