@@ -74,11 +74,11 @@ sanitize: build  ## the engine's tests under address, undefined and thread sanit
 	@.ci/sanitize address,undefined
 	@.ci/sanitize thread
 
-bench: build  ## measure on this machine
-	@python -m benchmarks
+bench: build  ## this and its peers, side by side; as root on hosts with shaped links
+	@python -m omnihvd bench --json build/bench/bench.json --plots build/bench
 
 bench-gpu: build  ## measure on this machine's GPU
-	@python -m benchmarks --gpu
+	@python benchmarks/kernels_gpu.py
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info omnihvd/lib omnihvd/_engine*.so

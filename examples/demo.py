@@ -1,7 +1,7 @@
 """The language model trained by Horovod alone and by Horovod with OmniReduce, side by side.
 
     python examples/demo.py                          # 4 ranks on this machine
-    sudo python examples/demo.py --network 1gbit     # 4 hosts on shaped links (benchmarks/lab.py)
+    sudo python examples/demo.py --network 1gbit     # 4 hosts on shaped links
 
 Same data, same steps: fails unless both runs have the same losses and OmniReduce did the reducing.
 """
@@ -32,7 +32,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks.lab import Lab, LabError, mpirun_env  # noqa: E402
+from omnihvd.bench.lab import Lab, LabError, mpirun_env  # noqa: E402
 
 EXAMPLE = Path(__file__).with_name("pytorch_language_model.py")
 TAG = re.compile(r"\[1,\d+\]<std(out|err)>:")  # horovodrun's, before what a rank prints

@@ -15,7 +15,7 @@ and takes its interfaces away. So nothing can be left behind, and nothing needs 
 
 Needs root, and `ip` and `tc` of iproute2, `unshare` and `nsenter` of util-linux. From a shell:
 
-    python benchmarks/lab.py --hosts 4 --rate 1gbit -- python train.py
+    python omnihvd/bench/lab.py --hosts 4 --rate 1gbit -- python train.py
 """
 
 from __future__ import annotations
