@@ -86,17 +86,18 @@ def test_process_that_ended_before_connect(ucx_kind: str) -> None:
 
 def test_the_others_go_on(ucx_kind: str) -> None:
     end = End(ucx_kind)
-    with Process(ucx_kind, "flood", 1 << 20, end=end) as dying:
-        with Process(ucx_kind, "echo", end=end) as living:
-            end.wait_until(lambda: len(end.messages) > 3)
-            dying.child.kill()
-            end.wait_until(lambda: bool(end.failures), SOON_S)
-            settle([end])
-            end.messages.clear()
-            for i in range(50):
-                end.send(living.peer, bytes([i]) * 30_000)
-            end.wait_until(lambda: len(end.messages) == 50)
-            assert [message[0] for message in end.messages] == list(range(50))
+    flood = Process(ucx_kind, "flood", 1 << 20, end=end)
+    echo = Process(ucx_kind, "echo", end=end)
+    with flood as dying, echo as living:
+        end.wait_until(lambda: len(end.messages) > 3)
+        dying.child.kill()
+        end.wait_until(lambda: bool(end.failures), SOON_S)
+        settle([end])
+        end.messages.clear()
+        for i in range(50):
+            end.send(living.peer, bytes([i]) * 30_000)
+        end.wait_until(lambda: len(end.messages) == 50)
+        assert [message[0] for message in end.messages] == list(range(50))
 
 
 def test_stopped_process_does_not_block(ucx_kind: str) -> None:
