@@ -43,13 +43,13 @@ def test_wake_before_wait_is_not_lost_and_counts_once(kind: str) -> None:
     for _ in range(3):
         a.transport.wake()
     assert timed(lambda: a.transport.wait(10_000)) < 5
-    # UCX may have an event of its own to tell, of the connection; not one for each wake().
     assert any(timed(lambda: a.transport.wait(300)) > 0.2 for _ in range(2))
 
 
 def test_time_out(kind: str) -> None:
     a, _b, _ = quiet(kind)
-    assert 0.2 < timed(lambda: a.transport.wait(300)) < 5
+    # UCX has events of its own now and then (it looks after its connections every 2 s).
+    assert any(0.2 < timed(lambda: a.transport.wait(300)) < 5 for _ in range(2))
     assert timed(lambda: a.transport.wait(0)) < 0.2
 
 
