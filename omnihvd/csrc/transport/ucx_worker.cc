@@ -14,6 +14,7 @@ namespace {
 struct Default {
   const char* name;
   const char* value;
+  unsigned since = 0;  // UCX 1.<since>; an older one would warn at each start
 };
 
 // What differs from UCX's own defaults. A variable UCX_<name> in the environment goes before.
@@ -44,12 +45,15 @@ constexpr Default kDefaults[] = {
     // is noticed at once: its kernel says so.)
     {"TCP_KEEPIDLE", "10s"},
     {"TCP_KEEPINTVL", "2s"},
-    {"TCP_USER_TIMEOUT", "30s"},
+    {"TCP_USER_TIMEOUT", "30s", 22},
     {"KEEPALIVE_INTERVAL", "2s"},
 };
 
 void set_defaults(ucp_config_t* config) {
+  unsigned major, minor, release;
+  ucp_get_version(&major, &minor, &release);
   for (const Default& setting : kDefaults) {
+    if (major == 1 && minor < setting.since) continue;
     if (std::getenv((std::string("UCX_") + setting.name).c_str())) continue;
     const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
     if (status != UCS_OK) {  // an older UCX may not have it
