@@ -132,18 +132,23 @@ size_t count_bits(const uint8_t* bitmap, size_t n) {
 }
 
 template <class V>
+BlockOps::Content inspect(const void* block, size_t n);
+
+// Apart, so that whole blocks need no stack.
+template <class V>
+__attribute__((noinline)) BlockOps::Content inspect_short(const void* block, size_t n) {
+  uint8_t padded[Scan::size] = {};
+  copy(padded, block, n * V::size);
+  return inspect<V>(padded, Scan::size / V::size);
+}
+
+template <class V>
 BlockOps::Content inspect(const void* block, size_t n) {
   constexpr BlockOps::Content nonzero = {true, false};
   const Scan::Word magnitude = Scan::fill(V::magnitude);
   const uint8_t* p = bytes_of(block);
-  size_t size = n * V::size;
-
-  uint8_t padded[Scan::size] = {};
-  if (size < Scan::size) {
-    copy(padded, p, size);
-    p = padded;
-    size = Scan::size;
-  }
+  const size_t size = n * V::size;
+  if (size < Scan::size) return inspect_short<V>(block, n);
   // Vectors may overlap, as seeing an element twice does no harm. The first step falls short so
   // that later vectors do not straddle cache lines, where elements do not either.
   const size_t past_boundary = reinterpret_cast<uintptr_t>(p) % Scan::size;
