@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 from ends import End
 
@@ -45,6 +46,26 @@ def stop(end: End, peer: int) -> None:
     end.send(peer, b"hello")
     end.wait_until(lambda: bool(end.sent))
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def watch(end: End, peer: int, traffic: str) -> None:
+    """Says when it is connected; then, told to go on, how long it took to see the peer fail."""
+    if traffic != "new":
+        end.wait_until(lambda: end.messages == [b"hello"])
+    cookie = end.send(peer, b"hello")
+    if traffic != "new":
+        end.wait_until(lambda: cookie in end.sent)
+    print("connected", flush=True)
+    input()
+    if traffic == "busy":
+        end.send(peer, bytes(100_000))
+    start = time.monotonic()
+    while not end.failures:
+        step = time.monotonic()
+        if not end.progress():
+            end.transport.wait(200)
+        assert time.monotonic() - step < 1, "progress() blocked"
+    print(time.monotonic() - start, end.failures[0][1], flush=True)
 
 
 def leave(end: End, peer: int, count: str) -> None:

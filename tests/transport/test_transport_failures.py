@@ -14,9 +14,9 @@ from omnihvd._engine.transport import Transport
 SOON_S = 3
 
 
-def test_destroyed_transport_is_noticed(kind: str) -> None:
-    if kind in ("ucx-shm", "ucx-any"):
-        pytest.skip("over shared memory, only the end of a process is noticed")
+@pytest.mark.parametrize("kind", ["memory", "ucx-tcp"])  # over shared memory it is not
+def test_destroyed_transport_is_noticed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "all")
     a, b = End(kind), End(kind)
     peer = a.connect(b)
     a.send(peer, b"x")

@@ -1,0 +1,95 @@
+"""Between hosts: one whose link goes down is noticed, and connecting to one blocks nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnihvd.bench.lab import Host, Lab, LabError
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(90)]
+
+PROGRAM = Path(__file__).with_name("programs.py")
+# Some seconds instead of half a minute.
+SHORT = {
+    "UCX_TCP_SYN_CNT": "1",
+    "UCX_TCP_KEEPIDLE": "1s",
+    "UCX_TCP_KEEPINTVL": "1s",
+    "UCX_TCP_USER_TIMEOUT": "3s",
+}
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    try:
+        with Lab(2, rate=None) as lab:
+            yield lab
+    except LabError as error:
+        pytest.skip(str(error))
+
+
+def start(host: Host, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        host.command([sys.executable, str(PROGRAM), "ucx-tcp", *arguments]),
+        env={**os.environ, **SHORT},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def say(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin
+    process.stdin.write(line)
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout and process.stderr
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    return line
+
+
+def pull_plug(lab: Lab) -> None:
+    """Frames to the second host vanish; nobody says so."""
+    subprocess.run(lab.command(["ip", "link", "set", "port-h1", "down"]), check=True)
+    nowhere = ["lladdr", "02:00:00:00:00:99", "dev", "eth0"]
+    command = ["ip", "neigh", "replace", lab.hosts[1].address, *nowhere]
+    subprocess.run(lab.hosts[0].command(command), check=True)
+
+
+@pytest.mark.parametrize("traffic", ["idle", "busy"])
+def test_vanished_host_is_noticed(lab: Lab, traffic: str) -> None:
+    watcher, other = start(lab.hosts[0], "watch", traffic), start(lab.hosts[1], "sink")
+    addresses = hear(watcher), hear(other)
+    say(other, addresses[0])
+    say(watcher, addresses[1])
+    assert hear(watcher) == "connected\n"
+    pull_plug(lab)
+    say(watcher, "now\n")
+    seconds, reason = hear(watcher).split(maxsplit=1)
+    assert 1 < float(seconds) < 15
+    assert "on h1" in reason
+
+
+def test_connecting_to_a_vanished_host(lab: Lab) -> None:
+    watcher, other = start(lab.hosts[0], "watch", "new"), start(lab.hosts[1], "sink")
+    hear(watcher)
+    address = hear(other)
+    pull_plug(lab)
+    say(watcher, address)
+    assert hear(watcher) == "connected\n"
+    say(watcher, "now\n")
+    seconds, reason = hear(watcher).split(maxsplit=1)
+    assert 1 < float(seconds) < 15
+    assert "on h1" in reason
+    output, errors = watcher.communicate(timeout=20)
+    assert output == "", "UCX writes to standard output"
+    assert all(line.startswith("[omnihvd warning h0] UCX: ") for line in errors.splitlines())
