@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--via", nargs="+", choices=TLS, default=["shm", "tcp"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[4096, 57344, 65536, 1 << 20])
     parser.add_argument("--slices", type=int, default=1, help="of each message")
-    parser.add_argument("--megabytes", type=int, default=512, help="moved per sample")
+    parser.add_argument("--megabytes", type=int, default=1024, help="moved per sample")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write all samples to this file")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
