@@ -53,7 +53,7 @@ build: setup  ## the engine, in place
 demo: build  ## train a language model on 4 ranks, plain and with OmniReduce
 	@python examples/demo.py
 
-test: lint pytest sanitize  ## everything but what takes long or needs a GPU
+test: lint pytest  ## everything but what takes long or needs a GPU
 
 lint: $(VENV)/.packages  ## formats and static checks
 	@ruff check .
