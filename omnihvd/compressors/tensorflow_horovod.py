@@ -2,7 +2,7 @@
 
 All of them reduce through one function, made by `horovod.tensorflow._make_allreduce_grads_fn` and
 called with the gradients and their variables. That maker is wrapped, once per process: for a block
-compressor, its function first compresses each gradient, then reduces with no further compression.
+compressor, its function first compresses each gradient, then reduces without loss.
 State is held in variables beside the model's, so it works eagerly and inside `tf.function`.
 
 The arithmetic is that of torch_split.py; here it is part of the graph, and not in place.
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from omnihvd import hooks
+from omnihvd.compression import OmniReduce
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.rules import (
     ElementThreshold,
@@ -27,6 +27,8 @@ from omnihvd.compressors.rules import (
     kept_count,
     name_seed,
 )
+
+_WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
 
 
 class VariableState:
@@ -192,7 +194,7 @@ def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) ->
 
 def _wrap_horovod() -> None:
     module: Any = sys.modules.get("horovod.tensorflow")
-    if module is None or hasattr(module._make_allreduce_grads_fn, "__wrapped__"):
+    if module is None or hasattr(module, _WRAPPED):
         return
     make = module._make_allreduce_grads_fn
 
@@ -212,8 +214,8 @@ def _wrap_horovod() -> None:
             return make(*before, compression, sparse_as_dense, op, *args, **kwargs)
         if op not in (module.Average, module.Sum):
             raise ValueError("a block compressor needs op=hvd.Average or op=hvd.Sum")
-        none = module.Compression.none
-        reduce = make(*before, none, sparse_as_dense, op, *args, **kwargs)
+        # What is left to Horovod, sparse gradients too, goes as with the lossless OmniReduce.
+        reduce = make(*before, OmniReduce, sparse_as_dense, op, *args, **kwargs)
         backend = compression._backend("tensorflow")
 
         def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:
@@ -221,10 +223,10 @@ def _wrap_horovod() -> None:
                 grads = [
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]
-            hooks.warn_if_unused()
             sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
             return reduce(sent, vars, use_generic_names)
 
         return allreduce_grads
 
     module._make_allreduce_grads_fn = make_allreduce
+    setattr(module, _WRAPPED, True)

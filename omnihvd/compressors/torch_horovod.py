@@ -28,6 +28,7 @@ from omnihvd.compressors.compressor import Compressor, no_owner
 from omnihvd.compressors.torch_split import ParameterState, split
 
 _KEY = "omnihvd_compression"  # in the optimizer's state_dict
+_WRAPPED = "_omnihvd_wrapped"  # marks Horovod's class
 _owners: ContextVar[Iterator[ParameterState] | None] = ContextVar("owners", default=None)
 
 States = dict[Tensor, ParameterState]  # by parameter
@@ -168,9 +169,9 @@ def _wrap_horovod() -> None:
     if module is None:
         return  # compress() will say what is missing
     optimizer_class = module._DistributedOptimizer
-    construct = optimizer_class.__init__
-    if hasattr(construct, "__wrapped__"):
+    if hasattr(optimizer_class, _WRAPPED):
         return
+    construct = optimizer_class.__init__
 
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -179,3 +180,4 @@ def _wrap_horovod() -> None:
             self._compression._backend("torch").attach(self)
 
     optimizer_class.__init__ = __init__
+    setattr(optimizer_class, _WRAPPED, True)
