@@ -66,6 +66,8 @@ class BuildEngine(build_ext):
         cmake = find_tool("cmake", "pip install cmake")
         ninja = find_tool("ninja", "pip install ninja")
         build.mkdir(parents=True, exist_ok=True)
+        if not self.inplace:  # the tools and libraries found last time may be gone, or unwanted now
+            (build / "CMakeCache.txt").unlink(missing_ok=True)
         configure = [
             cmake, "-S", str(CSRC), "-B", str(build), "-G", "Ninja",
             f"-DCMAKE_MAKE_PROGRAM={ninja}",

@@ -319,7 +319,9 @@ def build(options: argparse.Namespace) -> None:
             log = options.cache / f"horovod-{version}.log"
             compile_wheel(source, scratch / "wheel", environment, log)
             for wheel in (scratch / "wheel").glob("*.whl"):
-                shutil.move(str(wheel), str(options.cache / wheel.name))
+                partial = options.cache / "partial"
+                shutil.move(str(wheel), str(partial))
+                partial.rename(options.cache / wheel.name)  # there as a whole, or not at all
     wheels = list(options.cache.glob(f"horovod-{version}-*.whl"))
     if options.wheel_only:
         print(wheels[0])
