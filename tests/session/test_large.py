@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from groups import all_well, in_threads
 
 COUNT = (1 << 30) + (1 << 28) + 3  # 5 GiB of float32
