@@ -232,11 +232,12 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
   Version& version = slot.version();
   result_.clear(slot.number, slot.round);
   size_t packed_used = 0;
+  BlockCursor cursor(layout_, index_, slot.number);
   for (size_t index = 0; index < slot.window.size(); ++index) {
     if (!version.touched[index]) continue;
     version.touched[index] = 0;
     const uint64_t position = slot.window[index];
-    const uint32_t n = elements_at(slot, position);
+    const uint32_t n = cursor.elements_at(position);
     uint8_t* sum = version.sums.get() + index * accumulator_block_bytes_;
     ops_.finish(sum, sum, n);
     if (worth_packing(n, ops_.count_nonzero(sum, n), element_)) {

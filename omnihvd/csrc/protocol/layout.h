@@ -65,11 +65,19 @@ class Layout {
 
   // May be >= blocks(): no such block.
   uint64_t block_at(uint32_t aggregator, uint32_t slot, uint64_t position) const {
-    const uint64_t stripe_in_slot = position / shape_.stripe;
-    const uint64_t turn = stripe_in_slot / stripes_per_turn_ * shape_.slots + slot;
-    const uint64_t row = turn * stripes_per_turn_ + stripe_in_slot % stripes_per_turn_;
+    const uint64_t row = row_number(slot, position);
     const uint64_t column = (aggregator + shape_.aggregators - rotation(row)) % shape_.aggregators;
     return (row * shape_.aggregators + column) * shape_.stripe + position % shape_.stripe;
+  }
+
+  // The stripes at one position of a slot's stream, of all aggregators: side by side in the tensor.
+  struct Row {
+    uint64_t first_block;
+    uint32_t rotation;  // stripe c is that of aggregator (c + rotation) % aggregators
+  };
+  Row row_at(uint32_t slot, uint64_t position) const {
+    const uint64_t row = row_number(slot, position);
+    return {row * shape_.aggregators * shape_.stripe, uint32_t(rotation(row))};
   }
 
   struct Place {
@@ -95,6 +103,11 @@ class Layout {
   }
 
  private:
+  uint64_t row_number(uint32_t slot, uint64_t position) const {
+    const uint64_t stripe_in_slot = position / shape_.stripe;
+    const uint64_t turn = stripe_in_slot / stripes_per_turn_ * shape_.slots + slot;
+    return turn * stripes_per_turn_ + stripe_in_slot % stripes_per_turn_;
+  }
   static uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
   uint64_t rotation(uint64_t row) const {
     return ((row * 0x9E3779B97F4A7C15ull) >> 40) % shape_.aggregators;
@@ -105,6 +118,28 @@ class Layout {
   uint64_t stripes_per_turn_;
   uint64_t rows_;
   uint64_t turns_;
+};
+
+// block_at() for positions that mostly follow one another: divides once a stripe.
+class BlockCursor {
+ public:
+  BlockCursor(const Layout& layout, uint32_t aggregator, uint32_t slot)
+      : layout_(layout), aggregator_(aggregator), slot_(slot) {}
+  uint64_t block_at(uint64_t position) {
+    if (position < begin_ || position >= end_) {
+      const uint32_t stripe = layout_.shape().stripe;
+      begin_ = position / stripe * stripe;
+      end_ = begin_ + stripe;
+      first_block_ = layout_.block_at(aggregator_, slot_, begin_);
+    }
+    return first_block_ + (position - begin_);
+  }
+  uint32_t elements_at(uint64_t position) { return layout_.elements_of(block_at(position)); }
+
+ private:
+  const Layout& layout_;
+  const uint32_t aggregator_, slot_;
+  uint64_t begin_ = 0, end_ = 0, first_block_ = 0;
 };
 
 inline Shape Shape::fit(uint64_t count, DType dtype, uint32_t block_size, uint32_t aggregators,

@@ -259,8 +259,9 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, Frame* frame
   take(-at_ % 8);
   const size_t payload_end = at_ + payload;
   const size_t element = size_of(layout.shape().dtype);
+  BlockCursor cursor(layout, aggregator, frame->slot);
   for (uint64_t i = 0; i < blocks; ++i) {
-    const uint32_t n = layout.elements_of(layout.block_at(aggregator, frame->slot, positions_[i]));
+    const uint32_t n = cursor.elements_at(positions_[i]);
     if (n == 0) malformed("a block beyond the tensor");
     const bool is_packed = packed[i / 8] >> (i % 8) & 1;
     size_t bytes = n * element;

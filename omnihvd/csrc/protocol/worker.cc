@@ -18,6 +18,7 @@ Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32
                      ? (layout.shape().slots - stream + streams - 1) / streams
                      : 0),
       slots_(size_t(own_slots_) * layout.shape().aggregators),
+      inspected_(own_slots_),
       open_slots_(slots_.size()) {}
 
 Worker::Slot& Worker::slot_of(uint32_t aggregator, uint32_t slot) {
@@ -44,53 +45,64 @@ bool Worker::start(uint32_t* aggregator, Frame* frame) {
   return false;
 }
 
-// Inspects the stream up to the end of the window and as far beyond as is worth naming.
-void Worker::scan(Slot& state, uint32_t aggregator, uint32_t slot) {
+// Looks at the stream up to the end of the window and as far beyond as is worth naming.
+void Worker::look_ahead(Slot& state, uint32_t slot) {
   const uint64_t end = layout_.positions(slot);
   // All workers stop at the same positions. Otherwise each worker that found little would end a
   // window where it stopped, and rounds would be as many as such workers.
   const uint64_t limit = std::min(end, (state.hi / scan_ahead_ + 2) * scan_ahead_);
   const uint32_t enough = layout_.shape().window;
   const uint32_t stripe = layout_.shape().stripe;
-  size_t beyond = state.found.end() - std::lower_bound(state.found.begin() + state.first_found,
-                                                       state.found.end(), state.hi);
-  while (state.scanned < limit && (state.scanned < state.hi || beyond < enough)) {
-    const uint64_t stripe_end = std::min(limit, (state.scanned / stripe + 1) * stripe);
-    uint64_t block = layout_.block_at(aggregator, slot, state.scanned);
-    if (block >= layout_.blocks()) {  // and so are all that follow
-      state.scanned = end;
-      return;
-    }
-    for (; state.scanned < stripe_end && block < layout_.blocks(); ++state.scanned, ++block) {
-      if (!tensor_.nonzero(block)) continue;
-      state.found.push_back(state.scanned);
-      beyond += state.scanned >= state.hi;
-    }
-    state.scanned = stripe_end;
+  const uint64_t& inspected = inspected_[slot / streams_];
+  const auto seen_end = state.found.begin() + state.seen_found;
+  size_t beyond =
+      seen_end - std::lower_bound(state.found.begin() + state.first_found, seen_end, state.hi);
+  while (state.seen < limit && (state.seen < state.hi || beyond < enough)) {
+    if (state.seen == inspected) inspect_row(slot);
+    state.seen = std::min(limit, (state.seen / stripe + 1) * stripe);
+    for (; state.seen_found < state.found.size() && state.found[state.seen_found] < state.seen;
+         ++state.seen_found)
+      beyond += state.found[state.seen_found] >= state.hi;
   }
+}
+
+// Inspects the next stripe of all aggregators at once: memory is read fastest in long runs.
+void Worker::inspect_row(uint32_t slot) {
+  const uint32_t aggregators = layout_.shape().aggregators;
+  const uint32_t stripe = layout_.shape().stripe;
+  uint64_t& inspected = inspected_[slot / streams_];
+  const Layout::Row row = layout_.row_at(slot, inspected);
+  uint64_t block = row.first_block;
+  for (uint32_t column = 0; column < aggregators && block < layout_.blocks(); ++column) {
+    std::vector<uint64_t>& found = slot_of((column + row.rotation) % aggregators, slot).found;
+    const uint64_t stripe_end = std::min(block + stripe, layout_.blocks());
+    for (uint64_t position = inspected; block < stripe_end; ++position, ++block)
+      if (tensor_.nonzero(block)) found.push_back(position);
+  }
+  inspected += stripe;
 }
 
 void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame) {
   frame->clear(slot, state.round);
-  if (state.first_found == state.found.size()) {
-    state.found.clear();
-    state.first_found = 0;
-  } else if (state.first_found > 4 * size_t(layout_.shape().window)) {
+  if (state.first_found > 4 * size_t(layout_.shape().window) ||
+      state.first_found == state.found.size()) {
     state.found.erase(state.found.begin(), state.found.begin() + state.first_found);
+    state.seen_found -= state.first_found;
     state.first_found = 0;
   }
-  scan(state, aggregator, slot);
+  look_ahead(state, slot);
   tensor_.next_message();
-  while (state.first_found < state.found.size() && state.found[state.first_found] < state.hi) {
+  BlockCursor cursor(layout_, aggregator, slot);
+  while (state.first_found < state.seen_found && state.found[state.first_found] < state.hi) {
     const uint64_t position = state.found[state.first_found++];
-    frame->blocks.push_back(tensor_.read(layout_.block_at(aggregator, slot, position), position));
+    frame->blocks.push_back(tensor_.read(cursor.block_at(position), position));
   }
   nonzero_blocks_ += frame->blocks.size();
+  const auto seen_end = state.found.begin() + state.seen_found;
   frame->ahead.assign(
-      std::lower_bound(state.found.begin() + state.first_found, state.found.end(), state.named),
-      state.found.end());
-  state.named = state.scanned;
-  frame->bound = state.scanned == layout_.positions(slot) ? kEnd : state.scanned;
+      std::lower_bound(state.found.begin() + state.first_found, seen_end, state.named), seen_end);
+  state.named = state.seen;
+  frame->bound = state.seen == layout_.positions(slot) ? kEnd : state.seen;
   if (frame->bound == kEnd) state.named = kEnd;
 }
 
@@ -108,9 +120,10 @@ void Worker::write_zeros(uint32_t aggregator, uint32_t slot, uint64_t first, uin
 
 void Worker::write(const Slot& state, uint32_t aggregator, const Frame& frame) {
   uint64_t next = state.lo;
+  BlockCursor cursor(layout_, aggregator, frame.slot);
   for (const BlockRef& sum : frame.blocks) {
     if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, sum.position);
-    tensor_.write(layout_.block_at(aggregator, frame.slot, sum.position), sum);
+    tensor_.write(cursor.block_at(sum.position), sum);
     next = sum.position + 1;
   }
   if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, state.hi);
@@ -131,7 +144,7 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
     throw Error("a result holds a block outside its window: an aggregator is faulty");
   if (frame.bound <= state.hi || frame.bound > state.named)
     throw Error("a result names a next window that nobody has announced");
-  if (frame.bound == kEnd && state.first_found < state.found.size())
+  if (frame.bound == kEnd && state.first_found < state.seen_found)
     throw Error("an aggregator ended a slot before all blocks were sent");
   write(state, aggregator, frame);
   state.lo = state.hi;
@@ -146,7 +159,7 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
     return false;
   }
   const bool speaks =
-      (state.first_found < state.found.size() && state.found[state.first_found] < state.hi) ||
+      (state.first_found < state.seen_found && state.found[state.first_found] < state.hi) ||
       state.named == state.hi;
   if (speaks) contribute(state, aggregator, frame.slot, reply);
   return speaks;

@@ -36,16 +36,18 @@ class Worker {
  private:
   struct Slot {
     uint64_t lo = 0, hi = 0;      // the window
-    uint64_t scanned = 0;         // positions below have been inspected
+    uint64_t seen = 0;            // positions below have been looked at for what is found
     uint64_t named = 0;           // positions below have been named to the aggregator
     std::vector<uint64_t> found;  // non-zero positions not yet sent, ascending
     size_t first_found = 0;       // of them, those before have been sent
+    size_t seen_found = 0;        // those from here on lie beyond `seen`
     uint32_t round = 0;
     bool done = false;
   };
 
   Slot& slot_of(uint32_t aggregator, uint32_t slot);
-  void scan(Slot& state, uint32_t aggregator, uint32_t slot);
+  void look_ahead(Slot& state, uint32_t slot);
+  void inspect_row(uint32_t slot);
   void contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame);
   void write(const Slot& state, uint32_t aggregator, const Frame& frame);
   void write_zeros(uint32_t aggregator, uint32_t slot, uint64_t first, uint64_t last);
@@ -56,6 +58,7 @@ class Worker {
   const uint32_t stream_, streams_;
   const uint32_t own_slots_;  // of each aggregator
   std::vector<Slot> slots_;   // [own slot][aggregator]
+  std::vector<uint64_t> inspected_;  // [own slot]: positions below, of all aggregators
   size_t started_ = 0;
   size_t open_slots_;
   uint64_t nonzero_blocks_ = 0;
