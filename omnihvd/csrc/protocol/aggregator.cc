@@ -4,17 +4,25 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "protocol/tensor.h"
 
 namespace omnihvd {
 
-// Room for the sums of one round. Allocated at need, and not cleared: `touched` says what is valid.
+// The sum of one block in the making.
+struct Aggregator::Sum {
+  bool present = false;     // some worker had this block
+  bool dense = false;       // and some worker thought it not worth packing
+  uint8_t* home = nullptr;  // the sum is there, and not in our accumulator
+};
+
+// Room for the sums of one round. Allocated at need, and not cleared: `of` says what is valid.
 struct Aggregator::Version {
   std::unique_ptr<uint8_t[]> sums;    // [index in window][accumulator block]
   std::unique_ptr<uint8_t[]> packed;  // packed results, one behind the other
-  std::vector<uint8_t> touched;       // [index in window]: some worker had this block
+  std::vector<Sum> of;                // [index in window]
   bool lent = false;                  // a result that refers to this memory is being sent
 };
 
@@ -79,7 +87,7 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
     slot.awaited.assign(workers, 1);
     slot.missing = workers;
     if (ordered) slot.held.resize(workers);
-    for (Version& version : slot.versions) version.touched.assign(shape.window, 0);
+    for (Version& version : slot.versions) version.of.resize(shape.window);
   }
   open_slots_ = std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.done; });
 }
@@ -151,24 +159,39 @@ void Aggregator::hold(Held& held, const Frame& frame) {
 void Aggregator::sum(Slot& slot, uint32_t worker, const Frame& frame) {
   Version& version = slot.version();
   OMNIHVD_INVARIANT(!version.lent);
-  if (!frame.blocks.empty() && !version.sums) version.sums.reset(new uint8_t[sums_bytes_]);
   size_t index = 0;
   for (const BlockRef& block : frame.blocks) {
     index = slot.find(index, block.position);
     // Blocks ascend, so that only the last one can be short.
     const bool last = &block == &frame.blocks.back();
     const uint32_t n = last ? elements_at(slot, block.position) : layout_.shape().block_size;
-    uint8_t* accumulator = version.sums.get() + index * accumulator_block_bytes_;
-    const bool first = !version.touched[index];
-    version.touched[index] = 1;
-    if (block.packed)
-      (first ? ops_.store_packed : ops_.add_packed)(accumulator, block.data, n);
-    else
-      (first ? ops_.store : ops_.add)(accumulator, block.data, n);
+    add(version, index, block, n);
   }
   note_ahead(slot, worker, frame);
   slot.awaited[worker] = 0;
   --slot.missing;
+}
+
+void Aggregator::add(Version& version, size_t index, const BlockRef& block, size_t n) {
+  Sum& sum = version.of[index];
+  const bool first = !std::exchange(sum.present, true);
+  if (block.home && element_ * layout_.shape().block_size == accumulator_block_bytes_) {
+    if (block.home != block.data) ops_.store(block.home, block.data, n);
+    if (!first) ops_.add(block.home, accumulator(version, index), n);
+    sum.home = block.home;
+    return;
+  }
+  uint8_t* const target = sum.home ? sum.home : accumulator(version, index);
+  sum.dense |= !block.packed && !block.home;
+  if (block.packed)
+    (first ? ops_.store_packed : ops_.add_packed)(target, block.data, n);
+  else
+    (first ? ops_.store : ops_.add)(target, block.data, n);
+}
+
+uint8_t* Aggregator::accumulator(Version& version, size_t index) const {
+  if (!version.sums) version.sums.reset(new uint8_t[sums_bytes_]);
+  return version.sums.get() + index * accumulator_block_bytes_;
 }
 
 void Aggregator::note_ahead(Slot& slot, uint32_t worker, const Frame& frame) {
@@ -234,20 +257,20 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
   size_t packed_used = 0;
   BlockCursor cursor(layout_, index_, slot.number);
   for (size_t index = 0; index < slot.window.size(); ++index) {
-    if (!version.touched[index]) continue;
-    version.touched[index] = 0;
+    const Sum sum_of = std::exchange(version.of[index], Sum());
+    if (!sum_of.present) continue;
     const uint64_t position = slot.window[index];
     const uint32_t n = cursor.elements_at(position);
-    uint8_t* sum = version.sums.get() + index * accumulator_block_bytes_;
+    uint8_t* sum = sum_of.home ? sum_of.home : accumulator(version, index);
     ops_.finish(sum, sum, n);
-    if (worth_packing(n, ops_.count_nonzero(sum, n), element_)) {
+    if (!sum_of.dense && worth_packing(n, ops_.count_nonzero(sum, n), element_)) {
       if (!version.packed) version.packed.reset(new uint8_t[packed_bytes_]);
       uint8_t* packed = version.packed.get() + packed_used;
       const size_t bytes = ops_.pack(sum, n, packed);
       packed_used += bytes;
       result_.blocks.push_back({position, packed, uint32_t(bytes), true});
     } else {
-      result_.blocks.push_back({position, sum, uint32_t(n * element_), false});
+      result_.blocks.push_back({position, sum, uint32_t(n * element_), false, sum_of.home});
     }
   }
   choose_window(slot);

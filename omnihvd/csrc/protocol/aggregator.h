@@ -22,7 +22,8 @@ class Aggregator {
    public:
     virtual ~Sink() = default;
     // `frame` is valid during the call; the memory that its blocks refer to, until
-    // released(slot, round) is called, once, at any time but from within result().
+    // released(slot, round) is called, once, at any time but from within result(). Blocks with a
+    // home are in the memory of this process's worker, which is to have the same result.
     virtual void result(const Frame& frame) = 0;
   };
 
@@ -46,6 +47,7 @@ class Aggregator {
   size_t accumulator_bytes() const;  // held now
 
  private:
+  struct Sum;
   struct Version;
   struct Slot;
   struct Named;  // what one worker has named ahead in a slot
@@ -56,6 +58,8 @@ class Aggregator {
   uint32_t elements_at(const Slot& slot, uint64_t position) const;
   static void hold(Held& held, const Frame& frame);
   void sum(Slot& slot, uint32_t worker, const Frame& frame);
+  void add(Version& version, size_t index, const BlockRef& block, size_t n);
+  uint8_t* accumulator(Version& version, size_t index) const;
   void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
   void finish_round(Slot& slot, Sink& sink);
   void choose_window(Slot& slot);

@@ -27,6 +27,9 @@ struct BlockRef {
   const uint8_t* data;  // not owned
   uint32_t bytes;
   bool packed;  // as in block_ops.h; else the plain elements
+  // Contributions to the aggregator of the same process only: where the worker wants the sum. An
+  // aggregator may use it as its accumulator, and its result then refers to it.
+  uint8_t* home = nullptr;
 };
 
 struct Frame {

@@ -33,11 +33,17 @@ BlockRef HostTensor::read(uint64_t block, uint64_t position) {
   return {position, packed, uint32_t(bytes), true};
 }
 
+BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
+  const size_t offset = block * block_bytes_;
+  const uint32_t bytes = uint32_t(layout_.elements_of(block) * element_);
+  return {position, in_ + offset, bytes, false, out_ + offset};
+}
+
 void HostTensor::write(uint64_t block, const BlockRef& sum) {
   uint8_t* target = out_ + block * block_bytes_;
   if (sum.packed)
     ops_.unpack(sum.data, layout_.elements_of(block), target);
-  else
+  else if (sum.data != target)
     std::memcpy(target, sum.data, sum.bytes);
 }
 

@@ -19,6 +19,9 @@ class Tensor {
   // The block's contribution. Packed data lives until the next `next_message()`; plain data as long
   // as the tensor.
   virtual BlockRef read(uint64_t block, uint64_t position) = 0;
+  // The same for the aggregator of this process, to which nothing is sent: a block need not be
+  // packed, and may have a home.
+  virtual BlockRef read_local(uint64_t block, uint64_t position) { return read(block, position); }
   virtual void next_message() = 0;
   virtual void write(uint64_t block, const BlockRef& sum) = 0;
   // The block's sum is zero: no rank had anything in it. Called only if wants_zeros(): in place,
@@ -33,6 +36,7 @@ class HostTensor : public Tensor {
   HostTensor(const Layout& layout, const void* in, void* out);
   bool nonzero(uint64_t block) override;
   BlockRef read(uint64_t block, uint64_t position) override;
+  BlockRef read_local(uint64_t block, uint64_t position) override;
   void next_message() override { scratch_used_ = 0; }
   void write(uint64_t block, const BlockRef& sum) override;
   void write_zero(uint64_t block) override;

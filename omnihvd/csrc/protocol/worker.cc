@@ -8,12 +8,13 @@
 namespace omnihvd {
 
 Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
-               uint32_t streams)
+               uint32_t streams, std::optional<uint32_t> local_aggregator)
     : layout_(layout),
       tensor_(tensor),
       scan_ahead_(std::max(scan_ahead, layout.shape().window)),
       stream_(stream),
       streams_(streams),
+      local_aggregator_(local_aggregator),
       own_slots_(layout.shape().slots > stream
                      ? (layout.shape().slots - stream + streams - 1) / streams
                      : 0),
@@ -95,7 +96,9 @@ void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* 
   BlockCursor cursor(layout_, aggregator, slot);
   while (state.first_found < state.seen_found && state.found[state.first_found] < state.hi) {
     const uint64_t position = state.found[state.first_found++];
-    frame->blocks.push_back(tensor_.read(cursor.block_at(position), position));
+    const uint64_t block = cursor.block_at(position);
+    frame->blocks.push_back(aggregator == local_aggregator_ ? tensor_.read_local(block, position)
+                                                            : tensor_.read(block, position));
   }
   nonzero_blocks_ += frame->blocks.size();
   const auto seen_end = state.found.begin() + state.seen_found;

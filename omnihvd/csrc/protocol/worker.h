@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "protocol/frame.h"
@@ -17,8 +18,9 @@ class Worker {
   // least these, at most twice as many, and no less than a window. As many blocks as fill a window
   // are named, which is enough to keep windows full: the worker that has named least far has named
   // that many.
+  // local_aggregator: the one of this process, whose results may refer to the tensor's own memory.
   Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
-         uint32_t streams);
+         uint32_t streams, std::optional<uint32_t> local_aggregator = {});
 
   // The next slot's first contribution, in turn over all slots of all aggregators; false when all
   // have been started. `frame` is valid until the next call of start or on_result.
@@ -56,8 +58,9 @@ class Worker {
   Tensor& tensor_;
   const uint64_t scan_ahead_;
   const uint32_t stream_, streams_;
-  const uint32_t own_slots_;  // of each aggregator
-  std::vector<Slot> slots_;   // [own slot][aggregator]
+  const std::optional<uint32_t> local_aggregator_;
+  const uint32_t own_slots_;         // of each aggregator
+  std::vector<Slot> slots_;          // [own slot][aggregator]
   std::vector<uint64_t> inspected_;  // [own slot]: positions below, of all aggregators
   size_t started_ = 0;
   size_t open_slots_;

@@ -52,8 +52,8 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
     return;
   }
   const uint64_t sequence = collective->sequence;
-  workers_.emplace(sequence,
-                   std::make_shared<WorkerTask>(std::move(collective), stream_, info_->settings));
+  workers_.emplace(sequence, std::make_shared<WorkerTask>(std::move(collective), stream_,
+                                                          info_->settings, own_aggregator_));
 }
 
 bool GroupStream::work() {
@@ -97,10 +97,14 @@ void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame&
   }
   Outgoing& out = open(info_->aggregator_node(aggregator), Kind::contribution, sequence,
                        first ? &shape : nullptr, frame);
-  if (out.message.add(frame) && !out.worker) {
-    out.worker = workers_.at(sequence);
-    ++task.unsent;
-  }
+  if (out.message.add(frame)) refer_to_worker(out, sequence);
+}
+
+// The message holds references to our worker's tensor, which has to stay as it is until it is sent.
+void GroupStream::refer_to_worker(Outgoing& out, uint64_t sequence) {
+  if (out.worker) return;
+  out.worker = workers_.at(sequence);
+  ++out.worker->unsent;
 }
 
 // A result for our worker, from another process or our own aggregator.
@@ -201,6 +205,8 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   const std::shared_ptr<AggregatorTask> shared = aggregators_.at(task.sequence);
   uint32_t& lent = task.lent[frame.slot][frame.round % 2];
   lent = 0;
+  const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
+                                   [](const BlockRef& block) { return block.home; });
   for (uint32_t node = 0; node < info_->workers; ++node) {
     if (node == self_) {
       self_results_.push_back({shared, frame});
@@ -211,6 +217,7 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
     if (out.message.add(frame)) {
       out.releases.push_back({shared, frame.slot, frame.round});
       ++lent;
+      if (at_home) refer_to_worker(out, task.sequence);
     }
   }
   if (lent == 0) {

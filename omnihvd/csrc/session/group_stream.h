@@ -73,6 +73,7 @@ class GroupStream {
   std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Shape* shape,
                                                   uint32_t worker);
   void contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame, bool first);
+  void refer_to_worker(Outgoing& out, uint64_t sequence);
   void publish(AggregatorTask& task, const Frame& frame);
   void release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot, uint32_t round);
   void retire(AggregatorTask& task);

@@ -11,10 +11,12 @@ namespace omnihvd {
 
 // Our worker's part.
 struct GroupStream::WorkerTask {
-  WorkerTask(std::shared_ptr<Collective> c, uint32_t stream, const Settings& settings)
+  WorkerTask(std::shared_ptr<Collective> c, uint32_t stream, const Settings& settings,
+             std::optional<uint32_t> own_aggregator)
       : collective(std::move(c)),
         tensor(collective->make_tensor(collective->layout)),
-        worker(collective->layout, *tensor, settings.scan_ahead, stream, settings.streams),
+        worker(collective->layout, *tensor, settings.scan_ahead, stream, settings.streams,
+               own_aggregator),
         touched(Clock::now()) {}
 
   void report(const std::string* failure) {
