@@ -41,8 +41,18 @@ TOOLS = {
 }
 MAX_HOSTS = 250  # one /24 network
 
-# The first process of the PID namespace. An ignored SIGCHLD makes the kernel reap orphans.
-INIT = "trap '' CHLD; echo up; exec cat >/dev/null"
+# The first process of the PID namespace. An ignored SIGCHLD makes the kernel reap orphans. With
+# autogroups a host would hold a core for milliseconds while others, which wait for it in turn, could
+# use it: hosts do not share cores, so that is off until the lab ends.
+INIT = """
+trap '' CHLD
+autogroup=/proc/sys/kernel/sched_autogroup_enabled
+before=$(cat $autogroup 2>/dev/null)
+[ "$before" = 1 ] && echo 0 >$autogroup
+echo up
+cat >/dev/null
+[ "$before" = 1 ] && echo 1 >$autogroup
+"""
 
 # The process that keeps one host's namespaces. $1: its name, $2: the text of its /etc/hosts.
 # A fresh /sys shows this host's interfaces only; /dev/shm is memory that hosts must not share.

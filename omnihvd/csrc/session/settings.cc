@@ -87,7 +87,7 @@ const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {{"OMNIHVD_ENABLE", "1", "0 or 1", "0: every call goes to the original library"},
        [](Settings& s, const std::string& v) { s.enable = boolean(v); }},
-      {{"OMNIHVD_MIN_BYTES", "65536", "0 .. 2^60",
+      {{"OMNIHVD_MIN_BYTES", "262144", "0 .. 2^60",
         "smaller tensors go to the original library, which is as fast for them"},
        number(&Settings::min_bytes, 0, 1ull << 60)},
       {{"OMNIHVD_BLOCK_SIZE", "256", "8 .. 65536", "elements of a block"},

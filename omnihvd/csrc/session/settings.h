@@ -14,7 +14,7 @@ enum class Hierarchy { automatic, on, off };
 
 struct Settings {
   bool enable = true;              // false: every call goes to the original library
-  uint64_t min_bytes = 65536;      // smaller tensors go to the original library
+  uint64_t min_bytes = 262144;     // smaller tensors go to the original library
   uint32_t block_size = 256;       // elements
   uint32_t message_bytes = 57344;  // of fused blocks in one slot
   uint32_t slots = 16;             // per aggregator and stream

@@ -77,10 +77,14 @@ void Stream::loop() {
       if (leaving_.empty() || now - stopping_since > kLeavingTime) return;
     }
     if (now - last_check_ > kCheckEvery) check_time();
-    if (moved)
+    if (moved) {
       last_moved = now;
-    else
+      // Where ranks share cores, those whom our messages woke shall not wait until a slice of
+      // milliseconds ends.
+      std::this_thread::yield();
+    } else {
       idle(last_moved);
+    }
   }
 }
 
