@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
-    """Dense schemes take the same time at all densities and patterns: one point stands for all."""
+    """Dense schemes take the same time at all densities and patterns: the first stands for all."""
     points = [
         Point(int(size // _itemsize(dtype)), density, pattern, dtype)
         for pattern in args.patterns
@@ -53,8 +53,10 @@ def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
         for size in args.bytes
         for density in args.densities
     ]
-    if backend == "agsparse":  # nobody would send more than this by it
+    if backend.startswith("agsparse"):  # nobody would send more than this by it
         return [p for p in points if p.density <= 0.1]
+    if backend in report.DENSE:
+        return list({(p.count, p.dtype): p for p in reversed(points)}.values())[::-1]
     return points
 
 

@@ -42,8 +42,8 @@ TOOLS = {
 MAX_HOSTS = 250  # one /24 network
 
 # The first process of the PID namespace. An ignored SIGCHLD makes the kernel reap orphans. With
-# autogroups a host would hold a core for milliseconds while others, which wait for it in turn, could
-# use it: hosts do not share cores, so that is off until the lab ends.
+# autogroups a host would hold a core for milliseconds while others, for which it waits in turn,
+# need it. Real hosts share no cores, so that is off until the lab ends.
 INIT = """
 trap '' CHLD
 autogroup=/proc/sys/kernel/sched_autogroup_enabled

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from omnihvd.bench.report import DENSE
+
 
 def plot(results: list[dict[str, Any]], folder: Path, name: str) -> list[Path]:
     """Writes the PNG files that the results have the points for; returns their paths.
@@ -21,8 +23,11 @@ def plot(results: list[dict[str, Any]], folder: Path, name: str) -> list[Path]:
     for pattern in dict.fromkeys(r["point"]["pattern"] for r in results):
         here = [r for r in results if r["point"]["pattern"] == pattern]
         by = _series(here, lambda r: 100 * r["point"]["density"])
-        if max((len(s) for s in by.values()), default=0) < 2:
+        densities = sorted({x for series in by.values() for x, _ in series})
+        if len(densities) < 2:
             continue
+        for backend in (b for b in DENSE if b in by):
+            by[backend] = [(x, by[backend][0][1]) for x in densities]
         figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
         for backend, series in by.items():
             left.plot(*zip(*series), marker="o", label=backend)

@@ -7,6 +7,9 @@ from typing import Any
 
 from omnihvd.bench.patterns import Point, volume
 
+# Schemes whose time does not depend on where the zeros are.
+DENSE = ("gloo", "horovod", "horovod-ring")
+
 
 def limit_seconds(
     backend: str, point: Point, ranks: int, link_rate: float | None, read_s: float
@@ -28,6 +31,7 @@ def limit_seconds(
         "omnihvd-dedicated": float(max(bytes_.largest_part, bytes_.union)),
         "omnihvd": others * (bytes_.largest_part + bytes_.union),
         "agsparse": (ranks - 1.0) * bytes_.largest_part,
+        "agsparse-of-dense": (ranks - 1.0) * bytes_.largest_part,
     }.get(backend, 2 * others * point.bytes)
     return max(wire / link_rate, read_s)
 
@@ -50,6 +54,13 @@ def summarize(
     }
 
 
+def same_work(backend: str, measured: Point, point: Point) -> bool:
+    """Whether the backend's time at one point is its time at the other."""
+    if backend in DENSE:
+        return (measured.count, measured.dtype) == (point.count, point.dtype)
+    return measured == point
+
+
 def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """A table of medians: a row for each point, a column for each backend, and the ratios."""
     backends = list(dict.fromkeys(r["backend"] for r in results))
@@ -62,12 +73,12 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     rows = []
     keys = dict.fromkeys((r["ranks"], tuple(r["point"].values())) for r in results)
     for ranks, fields in keys:
+        point = Point(*fields)
         found = {
             r["backend"]: r
             for r in results
-            if r["ranks"] == ranks and tuple(r["point"].values()) == fields
+            if r["ranks"] == ranks and same_work(r["backend"], Point(**r["point"]), point)
         }
-        point = Point(*fields)
         row = [str(ranks), _size(point), point.pattern, f"{point.density:g}"]
         row += [f"{found[b]['median_s'] * 1e3:.1f}" if b in found else "" for b in backends]
         row += [f"{found[b]['over_limit']:.2f}" if b in found else "" for b in ours]

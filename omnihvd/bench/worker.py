@@ -105,27 +105,55 @@ class AgSparse(Horovod):
     """
 
     def prepare(self, x: np.ndarray) -> None:
-        dense = self.torch.from_numpy(x)
         self.count = len(x)
-        by_rows = dense[: len(x) // BLOCK * BLOCK].view(-1, BLOCK)
-        share = float((dense != 0).float().mean())
-        in_rows = float((by_rows != 0).any(1).float().mean())
-        if share < in_rows / 2:
-            self.sparse = dense.to_sparse()
-        else:
-            padded = self.torch.zeros(-(-len(x) // BLOCK) * BLOCK, dtype=dense.dtype)
-            padded[: len(x)] = dense
-            self.sparse = padded.view(-1, BLOCK).to_sparse(1)
+        given = self.torch.from_numpy(x)
+        width = 1 if _is_elementwise(x) else BLOCK
+        self.original = self.torch.zeros(-(-len(x) // width), width, dtype=given.dtype)
+        self.original.view(-1)[: len(x)] = given
+        self.rows = self.original.any(1).nonzero().t()
+        self.values = self.original[self.rows[0]]
 
     def restore(self) -> None:
         pass
 
     def reduce(self) -> None:
-        synchronize = self.hvd.sparse_allreduce_async(self.sparse, name="bench", op=self.hvd.Sum)
-        self.gathered = synchronize()
+        sparse = self.torch.sparse_coo_tensor(self.rows, self.values, self.original.shape)
+        self.gathered = self.hvd.sparse_allreduce_async(sparse, name="bench", op=self.hvd.Sum)()
 
     def result(self) -> np.ndarray:
         return self.gathered.to_dense().flatten()[: self.count].numpy()
+
+
+class AgSparseOfDense(AgSparse):
+    """The same for what omnihvd is given and gives back: a dense tensor, in place.
+
+    Non-zero rows are found, gathered from all ranks, and added.
+    """
+
+    def prepare(self, x: np.ndarray) -> None:
+        super().prepare(x)
+        self.tensor = self.original.clone()
+
+    def restore(self) -> None:
+        self.tensor.copy_(self.original)
+
+    def reduce(self) -> None:
+        rows = self.tensor.any(1).nonzero().flatten()
+        parts = [
+            self.hvd.allgather_async(rows, name="rows"),
+            self.hvd.allgather_async(self.tensor[rows], name="values"),
+        ]
+        all_rows, all_values = (self.hvd.synchronize(part) for part in parts)
+        self.tensor[rows] = 0
+        self.tensor.index_add_(0, all_rows, all_values)
+
+    def result(self) -> np.ndarray:
+        return self.tensor.flatten()[: self.count].numpy()
+
+
+def _is_elementwise(x: np.ndarray) -> bool:
+    by_rows = x[: len(x) // BLOCK * BLOCK].reshape(-1, BLOCK) != 0
+    return bool(by_rows.mean() < by_rows.any(1).mean() / 2)
 
 
 BACKENDS = {
@@ -135,6 +163,7 @@ BACKENDS = {
     "horovod": Horovod,
     "horovod-ring": Horovod,
     "agsparse": AgSparse,
+    "agsparse-of-dense": AgSparseOfDense,
 }
 
 
