@@ -81,6 +81,7 @@ void Worker::inspect_row(uint32_t slot) {
       if (tensor_.nonzero(block)) found.push_back(position);
   }
   inspected += stripe;
+  inspected_blocks_ += block - row.first_block;
 }
 
 void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame) {

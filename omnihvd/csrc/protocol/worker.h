@@ -33,6 +33,7 @@ class Worker {
 
   bool done() const { return open_slots_ == 0; }
   uint64_t nonzero_blocks() const { return nonzero_blocks_; }
+  uint64_t inspected_blocks() const { return inspected_blocks_; }
   uint64_t result_blocks() const { return result_blocks_; }
 
  private:
@@ -64,6 +65,7 @@ class Worker {
   std::vector<uint64_t> inspected_;  // [own slot]: positions below, of all aggregators
   size_t started_ = 0;
   size_t open_slots_;
+  uint64_t inspected_blocks_ = 0;
   uint64_t nonzero_blocks_ = 0;
   uint64_t result_blocks_ = 0;
 };

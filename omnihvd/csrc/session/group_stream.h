@@ -72,6 +72,7 @@ class GroupStream {
   void take_result(uint64_t sequence, uint32_t aggregator, const Frame& frame);
   std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Shape* shape,
                                                   uint32_t worker);
+  void start_slots(WorkerTask& task);
   void contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame, bool first);
   void refer_to_worker(Outgoing& out, uint64_t sequence);
   void publish(AggregatorTask& task, const Frame& frame);
