@@ -96,7 +96,7 @@ const std::vector<Entry>& entries() {
         "bytes of blocks that are sent together; with headers, a message of 63 KiB or less is "
         "cheapest"},
        number(&Settings::message_bytes, 64, 1u << 26)},
-      {{"OMNIHVD_SLOTS", "16", "1 .. 65536",
+      {{"OMNIHVD_SLOTS", "8", "1 .. 65536",
         "messages that a worker has under way to an aggregator; more for longer round trips"},
        number(&Settings::slots, 1, 65536)},
       {{"OMNIHVD_STREAMS", "1", "1 .. 64", "engine threads of a process"},
