@@ -40,27 +40,18 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     two does not matter). Callbacks that shall see these logs, such as CSVLogger and TensorBoard,
     come behind this one in the list; the progress bar and History do by themselves.
 
-    All ranks need it. At the start of training and after its first batch it warns, on rank 0, if on
-    any rank gradients are not reduced by omnihvd, and tells why.
+    All ranks need it. At the start of training it warns, on rank 0, if on any rank Horovod's sums
+    do not go through omnihvd, and after the first epoch if there were none, and tells why.
     """
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         problems = hvd.allgather_object(hooks.horovod_problem())
         self._works = not any(problems)
-        self._first_batch = True
         for rank, problem in enumerate(problems):
             if problem:
                 warn_once_per_job(f"OmniReduce is not in use on rank {rank}: {problem}")
                 break
-        self._before, self._start = stats(), time.perf_counter()
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        if not self._first_batch:
-            return
-        self._first_batch = False
-        now = stats()
-        if self._works and now["calls"] == self._before["calls"]:
-            warn_once_per_job(_why_nothing(self._before["passed"], now["passed"]))
+        self._said = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         self._before, self._start = stats(), time.perf_counter()
@@ -68,6 +59,9 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         seconds = time.perf_counter() - self._start
         now = stats()
+        if self._works and not self._said and now["calls"] == self._before["calls"]:
+            warn_once_per_job(_why_nothing(self._before["passed"], now["passed"]))
+            self._said = True
         blocks, nonzero, bytes_in, bytes_sent, reducing = (
             float(now[name] - self._before[name])
             for name in ("blocks", "nonzero_blocks", "bytes_in", "bytes_sent", "seconds")
@@ -81,15 +75,15 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
 def _why_nothing(before: dict[str, Any], now: dict[str, Any]) -> str:
     small = now.get("small", {"calls": 0})["calls"] - before.get("small", {"calls": 0})["calls"]
     if small:
-        reason = f"the first batch's {small} sums are all smaller than OMNIHVD_MIN_BYTES"
+        reason = f"the epoch's {small} sums are all smaller than OMNIHVD_MIN_BYTES"
     elif is_keras_3():
         reason = (
-            "the first batch reduced no gradients; with Keras 3, use "
+            "the epoch reduced no gradients; with Keras 3, use "
             "omnihvd.keras.DistributedOptimizer (Horovod's does nothing there), or set "
             "TF_USE_LEGACY_KERAS=1"
         )
     else:
-        reason = "the first batch reduced no gradients: is the optimizer hvd.DistributedOptimizer?"
+        reason = "the epoch reduced no gradients: is the optimizer hvd.DistributedOptimizer?"
     return f"OmniReduce has nothing to do: {reason}"
 
 
