@@ -109,6 +109,7 @@ def test_the_custom_loop_trains_on_a_text(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog . " * 200)
     command = [EXAMPLES / "tensorflow2_custom_loop.py", "--text", text, "--steps", "40"]
+    command += ["--learning-rate", "1"]
     job = launch(command, 2, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", job.ranks[0])]
     assert losses[1] < losses[0] < 10
