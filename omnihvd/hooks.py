@@ -7,15 +7,13 @@ be hooked before `hvd.init()`, after which every rank may call MPI_Allreduce at 
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any
 
-from omnihvd import engine
+from omnihvd import engine, sparse
+from omnihvd.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
 FUNCTION = "MPI_Allreduce"
@@ -46,10 +44,8 @@ def install() -> None:
         )
         return
     hook_loaded_libraries()
-    if BASICS in sys.modules:
-        _watch(sys.modules[BASICS])
-    else:
-        sys.meta_path.insert(0, _AfterImport(BASICS, _watch))
+    after_import(BASICS, _watch)
+    sparse.install()
 
 
 def hook_loaded_libraries() -> list[str]:
@@ -142,30 +138,3 @@ def _watch(basics: ModuleType) -> None:
         hook_loaded_libraries()
 
     basics.HorovodBasics.__init__ = load_and_hook
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls `then` with a module right after it is imported."""
-
-    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
-        self.name = name
-        self.then = then
-
-    def find_spec(
-        self, fullname: str, path: Any, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return None
-        loader, then = spec.loader, self.then
-        execute = loader.exec_module
-
-        def execute_then(module: ModuleType) -> None:
-            execute(module)
-            then(module)
-
-        loader.exec_module = execute_then  # type: ignore[method-assign]
-        return spec

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from launch import launch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+EXAMPLES = Path(__file__).parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES))
 torch = pytest.importorskip("torch")
 pytest.importorskip("horovod.torch")
 
@@ -82,3 +85,32 @@ def test_the_demo_notices(capsys):
     idle = {"calls": 0, "passed": {"small": {"calls": 2, "bytes": 8}}}
     with pytest.raises(demo.DemoError, match=r"took no call on rank 1.*small.*omnihvd check"):
         demo.check(plain, {"losses": [4.0, 3.0], "stats": [stats, idle]})
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("compression", ["none", "omnireduce"])
+def test_the_recommender_trains_on_a_file_of_ratings(tmp_path, compression):
+    ratings = tmp_path / "ratings.csv"
+    lines = [f"{user},{user * 7 % 50},5,0" for user in range(300)]
+    ratings.write_text("\n".join(["userId,movieId,rating,timestamp", *lines]))
+    log = tmp_path / "log.csv"
+    command = [EXAMPLES / "keras_recommender.py", "--ratings", ratings, "--log", log]
+    command += ["--epochs", "2", "--batch-size", "32", "--compression", compression]
+    job = launch(command, 2, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
+    header, first, last = (line.split(",") for line in log.read_text().splitlines())
+    loss = header.index("loss")
+    assert float(last[loss]) < float(first[loss])
+    assert float(last[header.index("gradient_bytes")]) > 0
+    assert job.ranks[0].count("OmniReduce: {'calls': ") == 1
+
+
+@pytest.mark.timeout(100)
+def test_the_custom_loop_trains_on_a_text(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog . " * 200)
+    command = [EXAMPLES / "tensorflow2_custom_loop.py", "--text", text, "--steps", "40"]
+    command += ["--learning-rate", "1"]
+    job = launch(command, 2, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
+    losses = [float(loss) for loss in re.findall(r"loss (\S+)", job.ranks[0])]
+    assert losses[1] < losses[0] < 10
+    assert job.ranks[0].count("OmniReduce: {'calls': ") == 1

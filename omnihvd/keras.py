@@ -1,0 +1,134 @@
+"""Keras: OmniReduce's figures in the epoch's logs, and a distributed optimizer for Keras 2 and 3.
+
+    from omnihvd.keras import DistributedOptimizer, OmniReduceCallback
+    model.compile(DistributedOptimizer(optimizer), loss)
+    model.fit(..., callbacks=[OmniReduceCallback(), keras.callbacks.CSVLogger("log.csv")])
+
+`tf.keras` is Keras 2 with TF_USE_LEGACY_KERAS=1 (the package tf-keras), which Horovod 0.28.1 was
+made for, else Keras 3. This module imports TensorFlow, and Horovod's part for it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from omnihvd import hooks
+from omnihvd.compression import OmniReduce
+from omnihvd.log import warn_once_per_job
+from omnihvd.statistics import stats
+
+LOGS = ("gradient_density", "gradient_bytes", "bytes_sent", "reduce_share")
+
+
+def is_keras_3() -> bool:
+    return getattr(tf.keras, "__version__", "2").startswith("3")
+
+
+class OmniReduceCallback(tf.keras.callbacks.Callback):
+    """Says whether OmniReduce is in use, and what it does, in the logs of each epoch:
+
+    gradient_density  share of blocks that were not zero
+    gradient_bytes    bytes of all tensors reduced in the epoch
+    bytes_sent        bytes that a rank sent for that
+    reduce_share      share of the epoch's time in which a reduction was under way
+
+    Means over all ranks, the same on each (as of Horovod's MetricAverageCallback; the order of the
+    two does not matter). Callbacks that shall see these logs, such as CSVLogger and TensorBoard,
+    come behind this one in the list; the progress bar and History do by themselves.
+
+    All ranks need it. At the start of training it warns, on rank 0, if on any rank Horovod's sums
+    do not go through omnihvd, and after the first epoch if there were none, and tells why.
+    """
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        problems = hvd.allgather_object(hooks.horovod_problem())
+        self._works = not any(problems)
+        for rank, problem in enumerate(problems):
+            if problem:
+                warn_once_per_job(f"OmniReduce is not in use on rank {rank}: {problem}")
+                break
+        self._said = False
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        self._before, self._start = stats(), time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        seconds = time.perf_counter() - self._start
+        now = stats()
+        if self._works and not self._said and now["calls"] == self._before["calls"]:
+            warn_once_per_job(_why_nothing(self._before["passed"], now["passed"]))
+            self._said = True
+        blocks, nonzero, bytes_in, bytes_sent, reducing = (
+            float(now[name] - self._before[name])
+            for name in ("blocks", "nonzero_blocks", "bytes_in", "bytes_sent", "seconds")
+        )
+        mine = [nonzero / max(blocks, 1), bytes_in, bytes_sent, min(1.0, reducing / seconds)]
+        means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
+        if logs is not None:
+            logs.update(zip(LOGS, means.numpy().tolist()))
+
+
+def _why_nothing(before: dict[str, Any], now: dict[str, Any]) -> str:
+    small = now.get("small", {"calls": 0})["calls"] - before.get("small", {"calls": 0})["calls"]
+    if small:
+        reason = f"the epoch's {small} sums are all smaller than OMNIHVD_MIN_BYTES"
+    elif is_keras_3():
+        reason = (
+            "the epoch reduced no gradients; with Keras 3, use "
+            "omnihvd.keras.DistributedOptimizer (Horovod's does nothing there), or set "
+            "TF_USE_LEGACY_KERAS=1"
+        )
+    else:
+        reason = "the epoch reduced no gradients: is the optimizer hvd.DistributedOptimizer?"
+    return f"OmniReduce has nothing to do: {reason}"
+
+
+def DistributedOptimizer(
+    optimizer: Any, compression: Any = OmniReduce, op: Any = hvd.Average, **options: Any
+) -> Any:
+    """The optimizer, with gradients reduced over all ranks before they are applied.
+
+    With Keras 2 it is Horovod's own, which `options` go to. With Keras 3, Horovod's looks right and
+    does nothing; so this makes a subclass of the optimizer's class whose `apply` reduces. Of the
+    options it knows process_set and sparse_as_dense; others raise TypeError.
+    """
+    if not is_keras_3():
+        import horovod.tensorflow.keras as keras_hvd
+
+        return keras_hvd.DistributedOptimizer(optimizer, compression=compression, op=op, **options)
+    return _distribute(optimizer, compression=compression, op=op, **options)
+
+
+def _distribute(
+    optimizer: Any,
+    *,
+    compression: Any,
+    op: Any,
+    process_set: Any = hvd.global_process_set,
+    sparse_as_dense: bool = False,
+) -> Any:
+    cls = type(optimizer)
+    reduce = hvd._make_allreduce_grads_fn(
+        name=f"Distributed{cls.__name__}",
+        device_dense="",
+        device_sparse="",
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=1.0,
+        groups=None,
+        process_set=process_set,
+    )
+
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
+        if process_set.size() > 1:
+            variables = trainable_variables or self._trainable_variables
+            grads = reduce(list(grads), [variable.value for variable in variables])
+        cls.apply(self, grads, trainable_variables)
+
+    distributed: Any = type(cls.__name__, (cls,), {"apply": apply, "__module__": cls.__module__})
+    return distributed.from_config(optimizer.get_config())

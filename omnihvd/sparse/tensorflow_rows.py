@@ -1,0 +1,72 @@
+"""tf.IndexedSlices under `compression=OmniReduce` in horovod.tensorflow and Keras."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from omnihvd import sparse
+from omnihvd.log import warn_once_per_job
+
+
+def reduce_slices(
+    slices: tf.IndexedSlices, hvd: Any, dense_allreduce: Any, **options: Any
+) -> tf.IndexedSlices:
+    """The sum or average over all ranks, with each row of the union once, in ascending order.
+
+    slices: values (n, ...) and indices (n,), in which rows may repeat and n may be 0. options:
+    those of hvd.allreduce. Works eagerly and in tf.function.
+    """
+    process_set = options["process_set"]
+    scope = {"ignore_name_scope": options.get("ignore_name_scope", False)}
+    rows, which = tf.unique(slices.indices)
+    merged = tf.math.unsorted_segment_sum(slices.values, which, tf.size(rows))
+    gathered = hvd.allgather(rows, process_set=process_set, **scope)
+    union = tf.sort(tf.unique(gathered)[0])
+    shape = tf.concat([tf.shape(union, tf.int64), tf.shape(merged, tf.int64)[1:]], 0)
+    at = tf.searchsorted(union, rows, out_type=tf.int64)
+    matrix = tf.scatter_nd(at[:, tf.newaxis], merged, shape)
+    matrix = tf.ensure_shape(matrix, [None, *slices.values.shape[1:]])
+    total = dense_allreduce(matrix, **options)
+    return tf.IndexedSlices(total, union, slices.dense_shape)
+
+
+def install(hvd: Any) -> None:
+    """Wraps hvd.allreduce, through which all of Horovod's TensorFlow and Keras parts go."""
+    original = hvd.allreduce
+
+    @functools.wraps(original)
+    def allreduce(
+        tensor: Any,
+        average: bool | None = None,
+        device_dense: str = "",
+        device_sparse: str = "",
+        compression: Any = hvd.Compression.none,
+        op: Any = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        name: str | None = None,
+        process_set: Any = hvd.global_process_set,
+        ignore_name_scope: bool = False,
+    ) -> Any:
+        options: dict[str, Any] = {
+            "average": average,
+            "device_dense": device_dense,
+            "device_sparse": device_sparse,
+            "compression": compression,
+            "op": op,
+            "prescale_factor": prescale_factor,
+            "postscale_factor": postscale_factor,
+            "name": name,
+            "process_set": process_set,
+            "ignore_name_scope": ignore_name_scope,
+        }
+        if isinstance(tensor, tf.IndexedSlices) and sparse.in_use(compression):
+            if op in (None, hvd.Sum, hvd.Average):
+                return reduce_slices(tensor, hvd, original, **options)
+            warn_once_per_job(f"tf.IndexedSlices with op {op} are left to Horovod")
+        return original(tensor, **options)
+
+    hvd.allreduce = allreduce

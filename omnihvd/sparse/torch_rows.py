@@ -1,0 +1,142 @@
+"""Sparse gradients of PyTorch under `hvd.DistributedOptimizer(..., compression=OmniReduce)`."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from omnihvd import sparse
+from omnihvd.log import warn_once_per_job
+
+
+class Reduction:
+    """A sparse COO gradient on its way through Horovod, in two phases, each begun on all ranks.
+
+    gradient: of any number of sparse and dense dimensions and any dtype that Horovod sums; without
+    any entries on ranks that have none. op: hvd.Sum or hvd.Average. The constructor begins to
+    gather the entries' positions; begin_sum() waits for these and begins the sum of the values,
+    in which positions that this rank has not are zero; result() waits for that.
+    """
+
+    def __init__(self, gradient: torch.Tensor, name: str, op: Any, process_set: Any) -> None:
+        from horovod.torch.mpi_ops import allgather_async
+
+        self._merged = gradient.coalesce()
+        self._shape = self._merged.shape[: self._merged.sparse_dim()]
+        self._options = {"name": f"{name}.values", "op": op, "process_set": process_set}
+        self._rows = _flatten(self._merged.indices(), self._shape)
+        self._gathering = allgather_async(self._rows, name=f"{name}.rows", process_set=process_set)
+
+    def begin_sum(self) -> None:
+        from horovod.torch.mpi_ops import allreduce_async_, synchronize
+
+        values = self._merged.values()
+        self._union = torch.unique(synchronize(self._gathering))
+        self._total = values.new_zeros((self._union.numel(), *values.shape[1:]))
+        self._total[torch.searchsorted(self._union, self._rows)] = values
+        if self._union.numel() > 0:
+            self._summing = allreduce_async_(self._total, **self._options)
+
+    def result(self) -> torch.Tensor:
+        """The union of all ranks' entries, coalesced."""
+        from horovod.torch.mpi_ops import synchronize
+
+        if self._union.numel() > 0:
+            synchronize(self._summing)
+        indices = _unflatten(self._union, self._shape)
+        return torch.sparse_coo_tensor(indices, self._total, self._merged.shape, is_coalesced=True)
+
+
+def _flatten(indices: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Row numbers of a matrix whose rows are the entries; (dimensions, n) -> (n,)."""
+    rows = torch.zeros_like(indices[0])
+    for index, extent in zip(indices, shape):
+        rows = rows * extent + index
+    return rows
+
+
+def _unflatten(rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    indices = []
+    for extent in reversed(shape):
+        indices.append(rows % extent)
+        rows = rows // extent
+    return torch.stack(indices[::-1])
+
+
+class Reductions:
+    """Those of one optimizer's step, by parameter name."""
+
+    def __init__(self) -> None:
+        self._gathering: dict[str, Reduction] = {}
+        self._summing: dict[str, Reduction] = {}
+        self._is_sparse: dict[str, bool] = {}  # parameters without a gradient, once asked for
+
+    def begin(self, gradient: torch.Tensor, name: str, op: Any, process_set: Any) -> None:
+        self._gathering[name] = Reduction(gradient, name, op, process_set)
+        self._is_sparse[name] = True
+
+    def result(self, name: str) -> torch.Tensor:
+        """To be asked for when the gradients of all parameters have begun, in any order."""
+        # Ranks may ask in different orders. Were each to begin and wait for one sum at a time,
+        # they would wait for each other for ever; so the first question begins all sums.
+        for other in sorted(self._gathering):
+            self._summing[other] = self._gathering.pop(other)
+            self._summing[other].begin_sum()
+        return self._summing.pop(name).result()
+
+    def is_sparse(self, name: str, p: torch.Tensor) -> bool:
+        """Whether other ranks' gradients of p, which has none here, are sparse."""
+        if name not in self._is_sparse:
+            # A parameter does not tell, only its module, and the optimizer does not know modules.
+            self._is_sparse[name] = any(
+                module.weight is p and module.sparse
+                for module in gc.get_objects()
+                if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+            )
+        return self._is_sparse[name]
+
+
+def install(optimizer: ModuleType) -> None:
+    """Wraps two methods of horovod.torch.optimizer's class, for optimizers yet to be made."""
+    from horovod.torch.mpi_ops import Average, Sum
+
+    cls = optimizer._DistributedOptimizer
+    reduce_any, reduce_sparse = cls._allreduce_grad_async, cls._sparse_allreduce_grad_async
+
+    def reductions_of(self: Any) -> Reductions | None:
+        """None: sparse gradients of this optimizer are left to Horovod."""
+        if self.sparse_as_dense or not sparse.in_use(self._compression):
+            return None
+        if self.op not in (Sum, Average):
+            warn_once_per_job(f"sparse gradients with op {self.op} are left to Horovod's allgather")
+            return None
+        found: Reductions = self.__dict__.setdefault("_omnihvd_reductions", Reductions())
+        return found
+
+    @functools.wraps(reduce_any)
+    def allreduce_grad_async(self: Any, p: torch.Tensor) -> Any:
+        reductions = reductions_of(self) if p.grad is None else None
+        if reductions and reductions.is_sparse(self._parameter_names[p], p):
+            # Horovod would send dense zeros, which ranks with rows would not meet.
+            p.grad = _no_rows(p)
+        return reduce_any(self, p)
+
+    @functools.wraps(reduce_sparse)
+    def sparse_allreduce_grad_async(self: Any, p: torch.Tensor, name: str) -> Any:
+        reductions = reductions_of(self)
+        if reductions is None or p.grad is None:
+            return reduce_sparse(self, p, name)
+        reductions.begin(p.grad, name, self.op, self.process_set)
+        return functools.partial(reductions.result, name), None
+
+    cls._allreduce_grad_async = allreduce_grad_async
+    cls._sparse_allreduce_grad_async = sparse_allreduce_grad_async
+
+
+def _no_rows(p: torch.Tensor) -> torch.Tensor:
+    rows = torch.empty(1, 0, dtype=torch.int64, device=p.device)
+    return torch.sparse_coo_tensor(rows, p.new_empty(0, *p.shape[1:]), p.shape).detach()

@@ -1,0 +1,109 @@
+"""On each rank: model.fit with OmniReduceCallback, Keras 2 or 3, equal to one process's."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+from omnihvd.keras import LOGS, DistributedOptimizer, OmniReduceCallback, is_keras_3
+
+WORDS, WIDTH, EXAMPLES, BATCH, EPOCHS = 2000, 32, 48, 16, 2
+
+
+def model() -> Any:
+    """A table, of which a batch touches a few rows, and a dense layer; float32."""
+    tf.keras.utils.set_random_seed(1)
+    layers = tf.keras.layers
+    words = layers.Input((4,), dtype="int32")
+    rows = layers.Embedding(WORDS, WIDTH)(words)
+    return tf.keras.Model(words, layers.Dense(1)(layers.Flatten()(rows)))
+
+
+def data(rank: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(rank)
+    return rng.integers(0, 60, (EXAMPLES, 4)).astype(np.int32), rng.random(EXAMPLES, np.float32)
+
+
+def sgd() -> Any:
+    return tf.keras.optimizers.SGD(0.5)
+
+
+def alone() -> list[np.ndarray]:
+    """The weights of one process that has all ranks' batches."""
+    parts = [data(rank) for rank in range(hvd.size())]
+    inputs, targets = (
+        np.concatenate([p[i].reshape(EXAMPLES // BATCH, BATCH, -1) for p in parts], axis=1)
+        for i in (0, 1)
+    )
+    one = model()
+    one.compile(sgd(), "mse")
+    one.fit(
+        inputs.reshape(-1, 4),
+        targets.reshape(-1),
+        batch_size=BATCH * hvd.size(),
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=0,
+    )
+    return list(one.get_weights())
+
+
+def check(options: dict[str, Any], log: Path) -> None:
+    together = model()
+    together.compile(DistributedOptimizer(sgd(), **options), "mse")
+    inputs, targets = data(hvd.rank())
+    history = together.fit(
+        inputs,
+        targets,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=2 if hvd.rank() == 0 else 0,
+        callbacks=[OmniReduceCallback(), tf.keras.callbacks.CSVLogger(str(log))],
+    ).history
+    for ours, expected in zip(together.get_weights(), alone()):
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6)
+
+    logs = {name: history[name] for name in LOGS}
+    assert all(len(values) == EPOCHS for values in logs.values())
+    assert all(others == logs for others in hvd.allgather_object(logs)), "ranks' logs differ"
+    with log.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["gradient_bytes"]) for row in rows] == logs["gradient_bytes"]
+    steps = EXAMPLES // BATCH
+    table = WORDS * WIDTH * 4
+    for density, bytes_in, sent, share in zip(*logs.values()):
+        assert 0 < share <= 1
+        if options.get("sparse_as_dense"):
+            assert bytes_in >= steps * table
+            assert 0 < density < 0.3 and 0 < sent < bytes_in / 2
+        else:  # the union of the rows, dense in it
+            assert 0 < bytes_in < steps * table / 4
+
+
+def check_warnings() -> None:
+    """Not distributed: the callback says so. The test looks for it."""
+    single = model()
+    single.compile(sgd(), "mse")
+    single.fit(*data(0), batch_size=BATCH, verbose=0, callbacks=[OmniReduceCallback()])
+
+
+def main() -> None:
+    hvd.init()
+    folder = Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        check_warnings()
+    else:
+        for i, options in enumerate(({}, {"sparse_as_dense": True})):
+            check(options, folder / f"{hvd.rank()}-{i}.csv")
+    hvd.allgather_object(None)  # all ranks are done
+    print(f"all well with Keras {3 if is_keras_3() else 2}", flush=True)
+
+
+main()

@@ -1,0 +1,54 @@
+"""Keras 2 and 3, and both frameworks in one process, in real jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launch import launch
+
+HERE = Path(__file__).parent / "on_ranks"
+KERAS_2 = {"TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
+KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("keras", "ranks", "launcher"),
+    [(2, 2, "horovodrun"), (2, 3, "mpirun"), (3, 2, "mpirun"), (3, 3, "mpirun")],
+)
+def test_fit_and_logs(keras: int, ranks: int, launcher: str, tmp_path: Path) -> None:
+    env = {2: KERAS_2, 3: KERAS_3}[keras]
+    command = [HERE / "keras_ranks.py", tmp_path]
+    job = launch(command, ranks, launcher=launcher, env=env, timeout=110)
+    assert all(f"all well with Keras {keras}" in out for out in job.ranks), job.output
+    assert len(job.ranks) == ranks
+    assert "gradient_density: " in job.ranks[0], "not in the progress bar"
+    assert "OmniReduce is not in use" not in job.output
+    assert "OmniReduce has nothing to do" not in job.output
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (KERAS_2, "is the optimizer hvd.DistributedOptimizer?"),
+        (KERAS_3, "with Keras 3, use omnihvd.keras.DistributedOptimizer"),
+        (
+            {**KERAS_2, "OMNIHVD_ENABLE": "0"},
+            "OmniReduce is not in use on rank 0: OMNIHVD_ENABLE=0",
+        ),
+    ],
+    ids=["keras 2", "keras 3", "disabled"],
+)
+def test_the_callback_says_when_nothing_is_reduced(
+    env: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    job = launch([HERE / "keras_ranks.py", tmp_path, "warnings"], 2, env=env, timeout=110)
+    assert job.output.count(message) == 1, job.output
+
+
+@pytest.mark.timeout(90)
+def test_both_frameworks_in_one_process() -> None:
+    job = launch([HERE / "both_frameworks.py"], 2, timeout=80, env={"OMNIHVD_MIN_BYTES": "1024"})
+    assert all("all well" in output for output in job.ranks) and len(job.ranks) == 2
