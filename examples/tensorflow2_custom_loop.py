@@ -19,8 +19,6 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-import omnihvd
-
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -53,6 +51,12 @@ def load(args: argparse.Namespace) -> tuple[np.ndarray, int]:
 
 def main() -> None:
     args = parse_arguments()
+    if args.compression == "omnireduce":
+        import omnihvd  # before hvd.init()
+
+        compression = omnihvd.OmniReduce
+    else:
+        compression = getattr(hvd.Compression, args.compression)
     hvd.init()
     text, words = load(args)
     share = len(text) // hvd.size()
@@ -62,11 +66,6 @@ def main() -> None:
     tables = [tf.Variable(tf.random.uniform([words, args.width], -0.5, 0.5) / args.width)
               for _ in range(2)]  # fmt: skip
     hvd.broadcast_variables(tables, root_rank=0)
-    compression = {
-        "none": hvd.Compression.none,
-        "fp16": hvd.Compression.fp16,
-        "omnireduce": omnihvd.OmniReduce,
-    }[args.compression]
 
     @tf.function
     def step(centre: tf.Tensor, context: tf.Tensor, negative: tf.Tensor) -> tf.Tensor:
@@ -95,7 +94,7 @@ def main() -> None:
                 print(
                     f"step {number}/{args.steps}  loss {mean:.4f}  {seconds:.3f} s/step", flush=True
                 )
-    if hvd.rank() == 0:
+    if hvd.rank() == 0 and args.compression == "omnireduce":
         print(f"OmniReduce: {omnihvd.stats()}", flush=True)
 
 

@@ -31,8 +31,9 @@ def is_keras_3() -> bool:
 class OmniReduceCallback(tf.keras.callbacks.Callback):
     """Says whether OmniReduce is in use, and what it does, in the logs of each epoch:
 
-    gradient_density  share of blocks that were not zero
-    gradient_bytes    bytes of all tensors reduced in the epoch
+    gradient_density  share of their blocks that were not zero
+    gradient_bytes    bytes of all tensors that omnihvd reduced in the epoch: not of those smaller
+                      than OMNIHVD_MIN_BYTES; of tf.IndexedSlices, of the union of all ranks' rows
     bytes_sent        bytes that a rank sent for that
     reduce_share      share of the epoch's time in which a reduction was under way
 

@@ -100,8 +100,9 @@ def test_the_recommender_trains_on_a_file_of_ratings(tmp_path, compression):
     header, first, last = (line.split(",") for line in log.read_text().splitlines())
     loss = header.index("loss")
     assert float(last[loss]) < float(first[loss])
-    assert float(last[header.index("gradient_bytes")]) > 0
-    assert job.ranks[0].count("OmniReduce: {'calls': ") == 1
+    used = compression == "omnireduce"
+    assert ("gradient_bytes" in header) == used
+    assert job.ranks[0].count("OmniReduce: {'calls': ") == used
 
 
 @pytest.mark.timeout(100)

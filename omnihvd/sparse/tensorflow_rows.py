@@ -34,8 +34,9 @@ def reduce_slices(
 
 
 def install(hvd: Any) -> None:
-    """Wraps hvd.allreduce, through which all of Horovod's TensorFlow and Keras parts go."""
-    original = hvd.allreduce
+    """Wraps hvd.allreduce and grouped_allreduce: all of Horovod's TensorFlow and Keras parts use
+    these."""
+    original, original_grouped = hvd.allreduce, hvd.grouped_allreduce
 
     @functools.wraps(original)
     def allreduce(
@@ -69,4 +70,19 @@ def install(hvd: Any) -> None:
             warn_once_per_job(f"tf.IndexedSlices with op {op} are left to Horovod")
         return original(tensor, **options)
 
+    @functools.wraps(original_grouped)
+    def grouped_allreduce(tensors: Any, *args: Any, **options: Any) -> Any:
+        rows = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
+        if not rows or args or not sparse.in_use(options.get("compression")):
+            return original_grouped(tensors, *args, **options)
+        results = dict.fromkeys(range(len(tensors)))
+        dense = [i for i in results if i not in rows]
+        if dense:
+            results.update(zip(dense, original_grouped([tensors[i] for i in dense], **options)))
+        name = options.pop("name", None)
+        for i in rows:
+            results[i] = allreduce(tensors[i], name=f"{name}_{i}" if name else None, **options)
+        return [results[i] for i in range(len(tensors))]
+
     hvd.allreduce = allreduce
+    hvd.grouped_allreduce = grouped_allreduce

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 from types import ModuleType
 from typing import Any
 
@@ -48,7 +47,9 @@ class Reduction:
         if self._union.numel() > 0:
             synchronize(self._summing)
         indices = _unflatten(self._union, self._shape)
-        return torch.sparse_coo_tensor(indices, self._total, self._merged.shape, is_coalesced=True)
+        return torch.sparse_coo_tensor(
+            indices, self._total, self._merged.shape, is_coalesced=True, check_invariants=False
+        )
 
 
 def _flatten(indices: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -73,11 +74,10 @@ class Reductions:
     def __init__(self) -> None:
         self._gathering: dict[str, Reduction] = {}
         self._summing: dict[str, Reduction] = {}
-        self._is_sparse: dict[str, bool] = {}  # parameters without a gradient, once asked for
+        self._kinds: torch.Tensor | None = None  # of the parameters' gradients, by name
 
     def begin(self, gradient: torch.Tensor, name: str, op: Any, process_set: Any) -> None:
         self._gathering[name] = Reduction(gradient, name, op, process_set)
-        self._is_sparse[name] = True
 
     def result(self, name: str) -> torch.Tensor:
         """To be asked for when the gradients of all parameters have begun, in any order."""
@@ -88,16 +88,38 @@ class Reductions:
             self._summing[other].begin_sum()
         return self._summing.pop(name).result()
 
-    def is_sparse(self, name: str, p: torch.Tensor) -> bool:
-        """Whether other ranks' gradients of p, which has none here, are sparse."""
-        if name not in self._is_sparse:
-            # A parameter does not tell, only its module, and the optimizer does not know modules.
-            self._is_sparse[name] = any(
-                module.weight is p and module.sparse
-                for module in gc.get_objects()
-                if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
-            )
-        return self._is_sparse[name]
+    def give_missing_rows(self, parameters: dict[str, torch.Tensor], process_set: Any) -> None:
+        """Collective. Gives parameters without a gradient here an empty sparse one, if it is
+        sparse on other ranks: Horovod would send dense zeros, which those would not meet.
+
+        A parameter does not tell of which kind its gradient would be. So ranks exchange it, in the
+        first steps: until every parameter has had a gradient on some rank, which all know alike.
+        """
+        from horovod.torch.mpi_ops import allgather
+
+        names = sorted(parameters)
+        if self._kinds is None or bool((self._kinds == _UNKNOWN).any()):
+            mine = torch.tensor([[_kind(parameters[name]) for name in names]], dtype=torch.uint8)
+            everyone = allgather(mine, name=f"omnihvd.kinds.{names[0]}", process_set=process_set)
+            self._kinds = everyone.amax(0)
+        for name, kind in zip(names, self._kinds.tolist()):
+            if kind == _SPARSE and parameters[name].grad is None:
+                parameters[name].grad = _no_rows(parameters[name])
+
+
+_UNKNOWN, _DENSE, _SPARSE = range(3)
+
+
+def _kind(p: torch.Tensor) -> int:
+    if p.grad is None:
+        return _UNKNOWN
+    return _SPARSE if p.grad.is_sparse else _DENSE
+
+
+def _no_rows(p: torch.Tensor) -> torch.Tensor:
+    rows = torch.empty(1, 0, dtype=torch.int64, device=p.device)
+    values = p.new_empty(0, *p.shape[1:])
+    return torch.sparse_coo_tensor(rows, values, p.shape, check_invariants=False).detach()
 
 
 def install(optimizer: ModuleType) -> None:
@@ -105,7 +127,7 @@ def install(optimizer: ModuleType) -> None:
     from horovod.torch.mpi_ops import Average, Sum
 
     cls = optimizer._DistributedOptimizer
-    reduce_any, reduce_sparse = cls._allreduce_grad_async, cls._sparse_allreduce_grad_async
+    synchronize, reduce_sparse = cls.synchronize, cls._sparse_allreduce_grad_async
 
     def reductions_of(self: Any) -> Reductions | None:
         """None: sparse gradients of this optimizer are left to Horovod."""
@@ -117,13 +139,14 @@ def install(optimizer: ModuleType) -> None:
         found: Reductions = self.__dict__.setdefault("_omnihvd_reductions", Reductions())
         return found
 
-    @functools.wraps(reduce_any)
-    def allreduce_grad_async(self: Any, p: torch.Tensor) -> Any:
-        reductions = reductions_of(self) if p.grad is None else None
-        if reductions and reductions.is_sparse(self._parameter_names[p], p):
-            # Horovod would send dense zeros, which ranks with rows would not meet.
-            p.grad = _no_rows(p)
-        return reduce_any(self, p)
+    @functools.wraps(synchronize)
+    def synchronize_all(self: Any) -> None:
+        takes_part = self._requires_update and self.process_set.included()
+        reductions = reductions_of(self) if takes_part and self._groups is None else None
+        if reductions is not None:
+            named = {self._parameter_names[p]: p for p in self._requires_update}
+            reductions.give_missing_rows(named, self.process_set)
+        synchronize(self)
 
     @functools.wraps(reduce_sparse)
     def sparse_allreduce_grad_async(self: Any, p: torch.Tensor, name: str) -> Any:
@@ -133,10 +156,5 @@ def install(optimizer: ModuleType) -> None:
         reductions.begin(p.grad, name, self.op, self.process_set)
         return functools.partial(reductions.result, name), None
 
-    cls._allreduce_grad_async = allreduce_grad_async
+    cls.synchronize = synchronize_all
     cls._sparse_allreduce_grad_async = sparse_allreduce_grad_async
-
-
-def _no_rows(p: torch.Tensor) -> torch.Tensor:
-    rows = torch.empty(1, 0, dtype=torch.int64, device=p.device)
-    return torch.sparse_coo_tensor(rows, p.new_empty(0, *p.shape[1:]), p.shape).detach()

@@ -20,6 +20,14 @@ def test_training_equals_one_process(script: str, ranks: int) -> None:
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
+@pytest.mark.timeout(100)
+def test_plain_horovod_trains_the_same() -> None:
+    """The same script without omnihvd, which says once that it is not in use."""
+    job = launch([HERE / "torch_rows.py"], 2, env={"OMNIHVD_ENABLE": "0"}, timeout=90)
+    assert all("all well" in output for output in job.ranks), job.output
+    assert job.output.count("OmniReduce is not in use, Horovod reduces as without it") == 1
+
+
 def test_importing_omnihvd_imports_no_framework() -> None:
     code = "import omnihvd, sys; print({'torch', 'tensorflow', 'horovod'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as keras_hvd
 import numpy as np
@@ -13,16 +15,17 @@ from omnihvd import OmniReduce
 ROWS, WIDTH = 3000, 64
 
 
-def slices_of(rank: int) -> tf.IndexedSlices:
-    rows = np.random.default_rng(rank).integers(0, ROWS, 200 if rank else 0)
-    values = np.repeat((rows % 13 + rank + 1)[:, None], WIDTH, 1).astype(np.float32)
+def slices_of(rank: int, n: int = 200, dtype: str = "float32") -> tf.IndexedSlices:
+    """The first rank has no rows."""
+    rows = np.random.default_rng(rank).integers(0, ROWS, n if rank else 0)
+    values = np.repeat((rows % 13 + rank + 1)[:, None], WIDTH, 1).astype(dtype)
     return tf.IndexedSlices(tf.constant(values), tf.constant(rows), tf.constant([ROWS, WIDTH]))
 
 
-def dense_sum() -> np.ndarray:
+def dense_sum(n: int = 200, ranks: list[int] | None = None) -> np.ndarray:
     total = np.zeros((ROWS, WIDTH), np.float32)
-    for rank in range(hvd.size()):
-        one = slices_of(rank)
+    for rank in range(hvd.size()) if ranks is None else ranks:
+        one = slices_of(rank, n)
         np.add.at(total, one.indices.numpy(), one.values.numpy())
     return total
 
@@ -41,6 +44,37 @@ def sparse() -> None:
     average = hvd.allreduce(slices_of(hvd.rank()), compression=OmniReduce)
     average = tf.convert_to_tensor(average).numpy()
     np.testing.assert_allclose(average, expected / hvd.size(), rtol=1e-6)
+
+
+def sparse_variants() -> None:
+    """Other numbers of rows in one tf.function, other dtypes, groups, process sets."""
+
+    @tf.function(reduce_retracing=True)
+    def reduce(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+        return hvd.allreduce(slices, op=hvd.Sum, compression=OmniReduce)
+
+    for n in (200, 30, 500):
+        result = tf.convert_to_tensor(reduce(slices_of(hvd.rank(), n)))
+        np.testing.assert_array_equal(result.numpy(), dense_sum(n))
+    for dtype in ("float16", "float64", "int32"):
+        result = tf.convert_to_tensor(reduce(slices_of(hvd.rank(), dtype=dtype)))
+        np.testing.assert_array_equal(result.numpy(), dense_sum().astype(dtype))
+    mixed = [tf.ones(5000), slices_of(hvd.rank()), tf.ones(3), slices_of(hvd.rank(), 30)]
+    total = hvd.grouped_allreduce(mixed, op=hvd.Sum, compression=OmniReduce)
+    assert all(isinstance(total[i], tf.IndexedSlices) for i in (1, 3))
+    expected = [np.full(5000, hvd.size()), dense_sum(), np.full(3, hvd.size()), dense_sum(30)]
+    for ours, known in zip(total, expected):
+        np.testing.assert_array_equal(tf.convert_to_tensor(ours).numpy(), known)
+    rows = total[1].indices.numpy()
+    assert np.array_equal(rows, np.flatnonzero(dense_sum().any(1))), "not the union"
+
+
+def process_set(pair: hvd.ProcessSet) -> None:
+    total = hvd.allreduce(
+        slices_of(hvd.rank()), op=hvd.Sum, compression=OmniReduce, process_set=pair
+    )
+    total = tf.convert_to_tensor(total).numpy()
+    np.testing.assert_array_equal(total, dense_sum(ranks=[0, hvd.size() - 1]))
 
 
 def dense() -> None:
@@ -100,9 +134,14 @@ def keras_fit() -> None:
 
 
 def main() -> None:
-    hvd.init()
+    size = int(os.environ["OMPI_COMM_WORLD_SIZE"])
+    pair = hvd.ProcessSet([0, size - 1])
+    hvd.init(process_sets=[pair] if size > 2 else [])  # Horovod refuses the global set's twin
     dense()
     sparse()
+    sparse_variants()
+    if size > 2 and pair.included():
+        process_set(pair)
     tape()
     keras_fit()
     assert omnihvd.stats()["calls"] > 0, omnihvd.stats()

@@ -136,6 +136,24 @@ def many_tables_in_different_orders() -> None:
         torch.testing.assert_close(table.weight.detach(), expected)
 
 
+def bare_parameters_that_only_some_ranks_use() -> None:
+    """No module tells of these. The second gets its first rows in the second step."""
+    tables = [nn.Parameter(torch.zeros(50, 4)) for _ in range(2)]
+    named = [(f"bare.{i}", table) for i, table in enumerate(tables)]
+    optimizer = torch.optim.SGD(tables, lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, named, compression=OmniReduce, op=hvd.Sum)
+    for step in range(3):
+        optimizer.zero_grad()
+        for i, table in enumerate(tables):
+            if hvd.rank() == 0 and i <= step:
+                nn.functional.embedding(torch.tensor([i, 7]), table, sparse=True).sum().backward()
+        optimizer.step()
+    for i, table in enumerate(tables):
+        expected = torch.zeros(50, 4)
+        expected[[i, 7]] = float(i - 3)
+        torch.testing.assert_close(table.detach(), expected)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     size = int(os.environ["OMPI_COMM_WORLD_SIZE"])
@@ -152,6 +170,7 @@ def main() -> None:
         train("sgd", hvd.Average, everyone, world, skipping=0)
         train("adam", hvd.Sum, everyone, world, skipping=size - 1)
         many_tables_in_different_orders()
+        bare_parameters_that_only_some_ranks_use()
     if size > 2 and pair.included():
         train("sgd", hvd.Average, [0, size - 1], pair)
     after = omnihvd.stats()
