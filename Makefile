@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup build demo test lint pytest test-slow test-gpu sanitize bench bench-gpu clean
+.PHONY: help setup build demo test lint pytest test-slow test-gpu sanitize bench targets bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -76,6 +76,9 @@ sanitize: build  ## the engine's tests under address, undefined and thread sanit
 
 bench: build  ## this and its peers, side by side; as root on hosts with shaped links
 	@python -m omnihvd bench --json build/bench/bench.json --plots build/bench
+
+targets: build  ## all figures of benchmarks/README.md; root, half an hour
+	@python benchmarks/targets.py
 
 bench-gpu: build  ## measure on this machine's GPU
 	@python benchmarks/kernels_gpu.py
