@@ -84,7 +84,8 @@ def work(way: str, steps: int, output: Path) -> None:
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     grown = max(hvd.allgather_object(grown)) * 1024
     if hvd.rank() == 0:
-        check = [float(table.weight.double().sum()), float(table.weight[0, 0])]
+        weight = table.weight.detach()
+        check = [float(weight.double().sum()), float(weight[0, 0])]
         report = {"samples": samples[1:], "memory_bytes": grown, "check": check}
         output.write_text(json.dumps(report))
 

@@ -28,7 +28,7 @@ class Compressor:
     Give it to `hvd.DistributedOptimizer` (PyTorch, TensorFlow, Keras) or to TensorFlow's
     `hvd.DistributedGradientTape`. There it learns which parameter a gradient belongs to: Horovod
     passes a compressor the bare gradient. Reduction must be `hvd.Average` or `hvd.Sum`. Sparse
-    gradients that Horovod gathers (no `sparse_as_dense`) and integers pass through whole.
+    gradients (without `sparse_as_dense`) and integers pass through whole.
 
     The `with_...` methods return a new compressor and leave this one as it is.
     """

@@ -76,12 +76,13 @@ def train(
     **options: Any,
 ) -> None:
     """Checks three steps on members; the rank `skipping` has no gradient of the second table."""
+    compression = options.pop("compression", OmniReduce)
     model = Model(True, dtype)
     steps = [
         hvd.DistributedOptimizer(
             optimizer,
             [(f"{i}.{j}", p) for j, p in enumerate(optimizer.param_groups[0]["params"])],
-            compression=OmniReduce,
+            compression=compression,
             op=op,
             process_set=process_set,
             **options,
@@ -169,6 +170,7 @@ def main() -> None:
     if ENABLED:
         train("sgd", hvd.Average, everyone, world, skipping=0)
         train("adam", hvd.Sum, everyone, world, skipping=size - 1)
+        train("sgd", hvd.Sum, everyone, world, compression=OmniReduce.block_topk(1.0))
         many_tables_in_different_orders()
         bare_parameters_that_only_some_ranks_use()
     if size > 2 and pair.included():
