@@ -102,6 +102,15 @@ def test_leaves_the_rest_to_mpi(programs: Path, ranks: int) -> None:
         assert (summary.taken, summary.left) == (2, left)
 
 
+def test_device_memory_is_left_to_mpi(programs: Path, tmp_path: Path) -> None:
+    driver = tmp_path / "libcuda.so.1"
+    source = HERE / "doubles" / "libcuda.c"
+    command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", driver]
+    subprocess.run(command, check=True, timeout=60)
+    for summary in summaries(run([programs / "device_memory", driver], 2)):
+        assert (summary.taken, summary.left) == (2, {"device memory": 2})
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_communicators(programs: Path, ranks: int) -> None:
     for rank, summary in enumerate(summaries(run([programs / "comms"], ranks))):

@@ -6,7 +6,7 @@
 //
 // Every decision depends on arguments alone that MPI wants equal on all ranks, and on rank 0's
 // settings, so all ranks decide alike. The reasons to leave a call to MPI, as they are counted:
-// invalid, empty, inter-communicator, one rank, op, dtype, disabled, small, large.
+// invalid, empty, inter-communicator, one rank, device memory, op, dtype, disabled, small, large.
 #include <mpi.h>
 
 #include <climits>
@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "session/stats.h"
+#include "shims/mpi_device_memory.h"
 #include "shims/mpi_exchange.h"
 #include "shims/mpi_group.h"
 #include "shims/mpi_types.h"
@@ -84,6 +85,8 @@ const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm) {
   if (is_inter) return "inter-communicator";
   check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (size < 2) return "one rank";
+  if ((r.in != MPI_IN_PLACE && in_device_memory(r.in)) || in_device_memory(r.out))
+    return "device memory";
   const MpiSum sum = recognise_sum(r.type, r.op);
   if (!sum.dtype) return sum.refusal;
   r.dtype = *sum.dtype;

@@ -1,0 +1,10 @@
+// Whether a buffer lies in a GPU's memory, as it may where MPI knows CUDA.
+#pragma once
+
+namespace omnihvd {
+
+// False where no CUDA driver is loaded: then nobody has such memory. Managed memory counts as
+// what the driver says it is.
+bool in_device_memory(const void* buffer);
+
+}  // namespace omnihvd
