@@ -11,12 +11,13 @@
 
 namespace omnihvd {
 
-class Error : public std::runtime_error {
+// Visible even where libraries hide all else: they are thrown in one and caught in another.
+class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-class Broken : public std::logic_error {
+class __attribute__((visibility("default"))) Broken : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
