@@ -15,12 +15,13 @@ from typing import Any
 
 from omnihvd._engine.transport import Transport
 
-# Each as (transport, UCX_TLS). "any" is what users have: UCX chooses.
+# Each as (transport, UCX_TLS). "any" is what users have: UCX chooses. Sanitizers run without CMA.
+CMA = os.environ.get("UCX_TLS") != "^cma"
 KINDS = {
     "memory": ("memory", ""),
-    "ucx-shm": ("ucx", "posix,sysv,cma,self"),
+    "ucx-shm": ("ucx", "posix,sysv,cma,self" if CMA else "posix,sysv,self"),
     "ucx-tcp": ("ucx", "tcp,self"),
-    "ucx-any": ("ucx", "all"),
+    "ucx-any": ("ucx", "all" if CMA else "^cma"),
 }
 PATIENCE_S = 30
 
