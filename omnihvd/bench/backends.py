@@ -21,7 +21,6 @@ from omnihvd.bench.patterns import Point
 
 WORKER = [sys.executable, "-m", "omnihvd.bench.worker"]
 PORT = 29511
-AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 # Open MPI's segmented ring, which is the faster of its algorithms for large tensors over TCP.
 RING = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "5"}
 
@@ -104,19 +103,11 @@ class Hosts:
 
 
 class ThisMachine:
-    """All ranks on this machine, over shared memory; needs no root.
-
-    Root also has autogroups off meanwhile (see lab.py): each rank is a session of its own, and a
-    rank that polls, as Horovod's do, keeps the core for 4 ms from others of its job.
-    """
+    """All ranks on this machine, over shared memory; needs no root."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.rate = self.delay = None
-        self._autogroup = ""
-        if os.geteuid() == 0 and AUTOGROUP.exists():
-            self._autogroup = AUTOGROUP.read_text()
-            AUTOGROUP.write_text("0")
 
     def link_rate(self) -> float | None:
         return None
@@ -124,6 +115,7 @@ class ThisMachine:
     def launch(self, job: Job) -> list[dict[str, Any]]:
         env = {**os.environ, **mpirun_env(self.ranks), **_environment(job.backend)}
         env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT)}
+        env["OMPI_MCA_mpi_yield_when_idle"] = "1"  # each of Horovod's ranks has two polling threads
         mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.ranks)]
         if job.backend == "horovod-ring":
             mpirun += [word for name, value in RING.items() for word in ("-mca", name, value)]
@@ -135,8 +127,7 @@ class ThisMachine:
         )
 
     def close(self) -> None:
-        if self._autogroup:
-            AUTOGROUP.write_text(self._autogroup)
+        pass
 
 
 def _environment(backend: str) -> dict[str, str]:
