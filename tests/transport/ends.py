@@ -15,8 +15,9 @@ from typing import Any
 
 from omnihvd._engine.transport import Transport
 
-# Each as (transport, UCX_TLS). "any" is what users have: UCX chooses. Sanitizers run without CMA.
-CMA = os.environ.get("UCX_TLS") != "^cma"
+# Each as (transport, UCX_TLS). "any" is what users have: UCX chooses. The thread sanitizer takes
+# what CMA reads of another process for memory of this one.
+CMA = "TSAN_OPTIONS" not in os.environ
 KINDS = {
     "memory": ("memory", ""),
     "ucx-shm": ("ucx", "posix,sysv,cma,self" if CMA else "posix,sysv,self"),
