@@ -86,9 +86,12 @@ def test_process_that_ended_before_connect(ucx_kind: str) -> None:
 
 def test_the_others_go_on(ucx_kind: str) -> None:
     end = End(ucx_kind)
-    flood = Process(ucx_kind, "flood", 1 << 20, end=end)
-    echo = Process(ucx_kind, "echo", end=end)
-    with flood as dying, echo as living:
+    # Over shared memory it dies idle: see transport.h on one that is killed while it writes.
+    first = ("flood", 1 << 20) if ucx_kind == "ucx-tcp" else ("echo",)
+    with Process(ucx_kind, *first, end=end) as dying, Process(ucx_kind, "echo", end=end) as living:
+        if ucx_kind != "ucx-tcp":
+            for _ in range(4):
+                end.send(dying.peer, b"x")
         end.wait_until(lambda: len(end.messages) > 3)
         dying.child.kill()
         end.wait_until(lambda: bool(end.failures), SOON_S)
