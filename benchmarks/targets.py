@@ -174,8 +174,11 @@ def measure(name: str) -> None:
         done = subprocess.run(job, check=True, env=env, stdout=subprocess.PIPE, text=True)
         output.write_text(done.stdout.strip().splitlines()[-1] + "\n")
     else:
-        arguments = [*BENCH[name].split(), "--json", str(output), "--plots", str(RESULTS)]
-        subprocess.run([*python, "-m", "omnihvd", "bench", *arguments], check=True, env=env)
+        # Relative, since the results tell their command.
+        folder = RESULTS.relative_to(ROOT)
+        arguments = [*BENCH[name].split(), "--json", f"{folder}/{name}.json", "--plots", str(folder)]
+        command = [*python, "-m", "omnihvd", "bench", *arguments]
+        subprocess.run(command, check=True, env=env, cwd=ROOT)
 
 
 def main() -> None:
