@@ -176,8 +176,8 @@ def measure(name: str) -> None:
     else:
         # Relative, since the results tell their command.
         folder = RESULTS.relative_to(ROOT)
-        arguments = [*BENCH[name].split(), "--json", f"{folder}/{name}.json", "--plots", f"{folder}"]
-        command = [*python, "-m", "omnihvd", "bench", *arguments]
+        outputs = ["--json", f"{folder}/{name}.json", "--plots", str(folder)]
+        command = [*python, "-m", "omnihvd", "bench", *BENCH[name].split(), *outputs]
         subprocess.run(command, check=True, env=env, cwd=ROOT)
 
 
