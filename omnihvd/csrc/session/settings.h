@@ -17,7 +17,7 @@ struct Settings {
   uint64_t min_bytes = 262144;     // smaller tensors go to the original library
   uint32_t block_size = 256;       // elements
   uint32_t message_bytes = 57344;  // of fused blocks in one slot
-  uint32_t slots = 8;             // per aggregator and stream
+  uint32_t slots = 8;              // per aggregator and stream
   uint32_t streams = 1;            // engine threads
   uint32_t scan_ahead = 2048;      // blocks inspected ahead
   uint32_t spin_us = 20;           // polling before an engine thread sleeps

@@ -248,16 +248,27 @@ NcclResult group_end() noexcept {
 // --- the end of a communicator
 // --------------------------------------------------------------------
 
+// What goes wrong with our part must not keep NCCL from its own: at the end of a process CUDA may
+// be gone before the communicators are.
+template <typename Work>
+void in_passing(Work work) noexcept {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    log(LogLevel::info, "at the end of a communicator: ", error.what());
+  }
+}
+
 NcclResult comm_destroy(NcclComm comm) noexcept {
   return guarded([comm] {
-    if (const auto group = take_group(comm)) group->leave();
+    if (const auto group = take_group(comm)) in_passing([&] { group->leave(); });
     return nccl().comm_destroy(comm);
   });
 }
 
 NcclResult comm_finalize(NcclComm comm) noexcept {
   return guarded([comm] {
-    if (const auto group = take_group(comm)) group->leave();
+    if (const auto group = take_group(comm)) in_passing([&] { group->leave(); });
     return nccl().comm_finalize ? nccl().comm_finalize(comm) : NcclResult::success;
   });
 }
@@ -265,9 +276,9 @@ NcclResult comm_finalize(NcclComm comm) noexcept {
 NcclResult comm_abort(NcclComm comm) noexcept {
   return guarded([comm] {
     const auto group = take_group(comm);
-    if (group) group->abort();
+    if (group) in_passing([&] { group->abort(); });
     const NcclResult result = nccl().comm_abort(comm);
-    if (group) group->reclaim();
+    if (group) in_passing([&] { group->reclaim(); });
     return result;
   });
 }
