@@ -33,6 +33,14 @@ const std::string& process_token() {
   return token;
 }
 
+// Not held, if whoever holds the mutex keeps it for a second.
+std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
+  std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
+  for (int i = 0; i < 1000 && !lock.try_lock(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return lock;
+}
+
 // Memory that may still be written to is never freed.
 void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(sets); }
 
@@ -58,7 +66,7 @@ std::string NcclGroup::failure() const {
 }
 
 void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
-  const std::lock_guard<std::timed_mutex> lock(calls_);
+  const std::lock_guard<std::mutex> lock(calls_);
   if (const std::string why = failure(); !why.empty()) throw Error(why);
   try {
     if (aborted_) throw Error("the communicator was aborted");
@@ -76,7 +84,7 @@ void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
 void NcclGroup::agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh) {
   std::vector<NcclExchange*> exchanges;
   std::vector<std::string> words;
-  std::vector<std::unique_lock<std::timed_mutex>> locks;
+  std::vector<std::unique_lock<std::mutex>> locks;
   for (const auto& group : fresh) {
     locks.emplace_back(group->calls_);
     exchanges.push_back(&group->exchange_);
@@ -253,7 +261,7 @@ bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& 
 }
 
 void NcclGroup::leave() {
-  const std::lock_guard<std::timed_mutex> lock(calls_);
+  const std::lock_guard<std::mutex> lock(calls_);
   const CudaScope scope(exchange_.context());
   const bool failed = !failure().empty();
   if (failed) staging_.release_waiters();
@@ -271,7 +279,7 @@ void NcclGroup::abort() {
   fail("the communicator was aborted");
   staging_.release_waiters();
   // Whoever is at work sees that soon, unless NCCL holds him: then aborting NCCL has to free him.
-  std::unique_lock<std::timed_mutex> lock(calls_, std::chrono::seconds(1));
+  const std::unique_lock<std::mutex> lock = lock_soon(calls_);
   if (!lock.owns_lock()) return;
   staging_.release_waiters();
   group_.reset();
@@ -279,7 +287,7 @@ void NcclGroup::abort() {
 }
 
 void NcclGroup::reclaim() {
-  std::unique_lock<std::timed_mutex> lock(calls_, std::chrono::seconds(1));
+  const std::unique_lock<std::mutex> lock = lock_soon(calls_);
   if (!lock.owns_lock()) return;
   group_.reset();
   const CudaScope scope(exchange_.context());

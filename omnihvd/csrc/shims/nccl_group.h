@@ -85,7 +85,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   const NcclComm comm_;
   std::atomic<bool> aborted_{false};
   NcclExchange exchange_;
-  std::timed_mutex calls_;  // held while a caller is at work: abort() waits for it, but not long
+  std::mutex calls_;  // held while a caller is at work: abort() waits for it, but not long
 
   bool agreed_ = false, connected_ = false;
   Settings settings_;  // rank 0's where all must agree, once agreed_

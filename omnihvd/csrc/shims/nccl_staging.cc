@@ -159,11 +159,8 @@ std::shared_ptr<StagingSet>& Staging::choose(const StagingLayout& needed, CuStre
 void Staging::release_waiters() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto* list : {&sets_, &outgrown_})
-    for (const auto& set : *list) {
-      set->head().out_count = 0;
-      // Streams wait in cyclic order: this is beyond all numbers to come.
+    for (const auto& set : *list)  // beyond all numbers to come, in the cyclic order of the waits
       __atomic_store_n(&set->head().flag, set->number + (1u << 30), __ATOMIC_RELEASE);
-    }
 }
 
 bool Staging::failed_on_host() const {
@@ -181,9 +178,11 @@ std::vector<std::shared_ptr<StagingSet>> Staging::take_all() {
   return all;
 }
 
+// Every scatter comes after its collective's begin(): whenever and by whomever its stream is
+// released, it finds no blocks, or all.
 void StagedCollective::begin() {
-  set_->head().out_count = 0;
-  set_->head().status = 0;
+  __atomic_store_n(&set_->head().out_count, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&set_->head().status, 0, __ATOMIC_RELAXED);
 }
 
 std::unique_ptr<Tensor> StagedCollective::tensor(const Layout& layout) {
@@ -202,8 +201,8 @@ std::unique_ptr<Tensor> StagedCollective::tensor(const Layout& layout) {
 
 void StagedCollective::end(bool failed) {
   StagingHead& head = set_->head();
-  head.status = failed;
-  head.out_count = failed ? 0 : out_count_.load();
+  __atomic_store_n(&head.status, int32_t(failed), __ATOMIC_RELAXED);
+  __atomic_store_n(&head.out_count, failed ? 0 : out_count_.load(), __ATOMIC_RELEASE);
   // Never back: release_waiters() may have been before us.
   uint32_t before = __atomic_load_n(&head.flag, __ATOMIC_RELAXED);
   while (static_cast<int32_t>(number_ - before) > 0 &&
