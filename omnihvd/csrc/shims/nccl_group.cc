@@ -55,14 +55,11 @@ void NcclGroup::fail(const std::string& why) {
   log(aborted_ ? LogLevel::debug : LogLevel::error, "ncclAllReduce failed: ", why);
 }
 
-std::string NcclGroup::failure() const {
-  {
-    const std::lock_guard<std::mutex> lock(failure_mutex_);
-    if (!failure_.empty()) return failure_;
-  }
+std::string NcclGroup::failure() {
   if (staging_.failed_on_host())
-    return "another rank of this host failed to reduce its part: see its message";
-  return "";
+    fail("another rank of this host failed to reduce its part: see its message");
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  return failure_;
 }
 
 void NcclGroup::or_fail_for_good(const std::function<void()>& work) {

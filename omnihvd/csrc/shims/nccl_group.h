@@ -58,7 +58,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void allreduce(const NcclReduction& reduction, DType dtype);
 
   // What went wrong, also in a collective that was queued before; empty: nothing. Any thread.
-  std::string failure() const;
+  std::string failure();
 
   // Collective. Waits for the collectives that are queued, and leaves the group.
   void leave();
@@ -99,7 +99,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   Staging staging_;
   std::shared_ptr<Group> group_;
 
-  mutable std::mutex failure_mutex_;
+  std::mutex failure_mutex_;
   std::string failure_;
 };
 
