@@ -2,16 +2,19 @@
 //
 //   compact  <<<compact_grid(elements, width), kCompactThreads>>>
 //            (address, elements, segments, n_segments, flags, totals, bitmap, records, data)
-//   scatter  <<<scatter_grid(count, width, block_size), kScatterThreads>>>
+//   scatter  <<<scatter_grid(most, width, block_size), kScatterThreads>>>
 //            (address, elements, segments, n_segments, records, count, data)
+//
+// How many records there are, scatter reads from *count: who launches it need not know yet, only
+// the most that there can be.
 //
 // The module is compiled for one element width, zero test and block size (see kernels.cu).
 //
 // The tensor is `elements` elements at `address`; or, when n_segments is not 0, the concatenation
 // of the segments, and address is not looked at. Addresses are multiples of the element's width.
-// totals, bitmap, records, segments: aligned to their type; compact's data: to 16 bytes.
-// totals and bitmap lie in device memory, as atomic operations need it; segments, records and data
-// may as well lie in pinned memory of the host.
+// totals, bitmap, records, count, segments: aligned to their type; compact's data: to 16 bytes.
+// totals and bitmap lie in device memory, as atomic operations need it; segments, records, count
+// and data may as well lie in pinned memory of the host.
 #pragma once
 
 #ifdef __CUDACC_RTC__
@@ -56,6 +59,7 @@ enum CompactFlags : uint32_t {
 constexpr uint32_t kTileBytes = 8192;
 constexpr uint32_t kCompactThreads = 128;
 constexpr uint32_t kScatterThreads = 256;
+constexpr uint64_t kScatterCtas = 1024;  // at most: fill any GPU, and go over the records in turns
 
 #ifndef __CUDACC_RTC__  // the host's side
 constexpr uint64_t compact_grid(uint64_t elements, uint32_t width) {
@@ -64,10 +68,11 @@ constexpr uint64_t compact_grid(uint64_t elements, uint32_t width) {
 }
 
 // A block of up to 512 bytes is the work of some lanes of a warp, a longer one that of a warp.
-constexpr uint64_t scatter_grid(uint64_t count, uint32_t width, uint32_t block_size) {
+constexpr uint64_t scatter_grid(uint64_t most, uint32_t width, uint32_t block_size) {
   const uint32_t lanes = block_size * width < 512 ? block_size * width / 16 : 32;
   const uint32_t per_cta = kScatterThreads / lanes;
-  return (count + per_cta - 1) / per_cta;
+  const uint64_t needed = (most + per_cta - 1) / per_cta;
+  return needed < kScatterCtas ? needed : kScatterCtas;
 }
 #endif
 

@@ -16,6 +16,7 @@ _PACK = 1
 _TILE_BYTES = 8192
 _COMPACT_THREADS = 128
 _SCATTER_THREADS = 256
+_SCATTER_CTAS = 1024
 
 
 class Staging:
@@ -229,22 +230,26 @@ def scatter(
             table[:, 1] = table[:, 1] << np.uint64(16) | np.asarray(blocks.lengths, np.uint64)
             records = _upload(table.reshape(-1).view(np.uint8), staging, "table", queue)
             data = _upload(blocks.data, staging, "payload", queue)
-            count = len(table)
+            count = _upload(
+                np.array([len(table)], np.uint64).view(np.uint8), staging, "count", queue
+            )
+            most = len(table)
         else:
-            records, data, count = blocks.records, blocks.data, blocks.count
+            records, data, count = blocks._records, blocks._data, blocks._totals
+            most = -(-elements // block_size)
         if zero:
             for v in views:
                 cupy().cuda.runtime.memsetAsync(v.address, 0, v.elements * width, queue.ptr)
-        if not count:
+        if not most:
             return
         per_cta = _SCATTER_THREADS // min(block_size * width // 16, 32)
         module(dtype, block_size).get_function("scatter")(
-            (-(-count // per_cta),),
+            (min(-(-most // per_cta), _SCATTER_CTAS),),
             (_SCATTER_THREADS,),
             (
                 *_tensor_arguments(views, staging, queue),
                 np.uint64(records.data.ptr),
-                np.uint64(count),
+                np.uint64(count.data.ptr),
                 np.uint64(data.data.ptr),
             ),
         )

@@ -14,9 +14,10 @@ extern "C" __global__ void __launch_bounds__(kCompactThreads)
                                                             data);
 }
 
-extern "C" __global__ void __launch_bounds__(kScatterThreads)
+// Two CTAs on a multiprocessor will do: ptxas, not told, spills registers to have more of them.
+extern "C" __global__ void __launch_bounds__(kScatterThreads, 2)
     scatter(uint64_t address, uint64_t elements, const Segment* segments, uint32_t n_segments,
-            const Record* records, uint64_t count, const uint8_t* data) {
+            const Record* records, const uint64_t* count, const uint8_t* data) {
   const Tensor<OMNIHVD_WIDTH> tensor(address, elements, segments, n_segments);
-  scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, count, data);
+  scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, *count, data);
 }

@@ -6,14 +6,13 @@
 namespace omnihvd {
 namespace kernels {
 
+// One record for each group of S::kLanes lanes; all lanes of the warp must call, those without a
+// record with an empty one.
 template <int kWidth, int kBlock>
-__device__ void scatter_blocks(const Tensor<kWidth>& tensor, const Record* records, uint64_t count,
-                               const uint8_t* data) {
+__device__ void scatter_block(const Tensor<kWidth>& tensor, const Record& record,
+                              const uint8_t* data) {
   using S = Shape<kWidth, kBlock>;
   const uint32_t lane = threadIdx.x % 32, lane_of_block = lane % S::kLanes;
-  const uint64_t thread = uint64_t(blockIdx.x) * kScatterThreads + threadIdx.x;
-  const uint64_t index = thread / S::kLanes;
-  const Record record = index < count ? records[index] : Record{0, 0};
   const uint32_t bytes = record.place & 0xffff;
   const uint32_t n = bytes ? S::elements_of(record.block, tensor.elements()) : 0;
   const uint8_t* from = data + (record.place >> 16);
@@ -63,6 +62,20 @@ __device__ void scatter_blocks(const Tensor<kWidth>& tensor, const Record* recor
       const uint32_t first = ((batch + row) * 32 + lane_of_block) * S::kVectorElements;
       if (n) tensor.store(record.block * kBlock + first, rows[row]);
     }
+  }
+}
+
+template <int kWidth, int kBlock>
+__device__ void scatter_blocks(const Tensor<kWidth>& tensor, const Record* records, uint64_t count,
+                               const uint8_t* data) {
+  using S = Shape<kWidth, kBlock>;
+  constexpr uint32_t kAtOnce = 32 / S::kLanes;  // of a warp
+  const uint64_t warp = (uint64_t(blockIdx.x) * kScatterThreads + threadIdx.x) / 32;
+  const uint64_t warps = uint64_t(gridDim.x) * (kScatterThreads / 32);
+#pragma unroll 1
+  for (uint64_t first = warp * kAtOnce; first < count; first += warps * kAtOnce) {
+    const uint64_t index = first + threadIdx.x % 32 / S::kLanes;
+    scatter_block<kWidth, kBlock>(tensor, index < count ? records[index] : Record{0, 0}, data);
   }
 }
 

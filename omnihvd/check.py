@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
-from omnihvd import __version__, engine
+from omnihvd import __version__, engine, kernel_cache
 
 # Run in a process of its own: importing a framework is slow, and may print or crash.
 PROBE = """
@@ -22,11 +23,27 @@ import {module} as hvd
 from omnihvd import engine
 folder = "/{module}/".replace(".", "/")
 libraries = [l for l in engine.hook.loaded_libraries(folder) if "mpi_lib" in l]
-hooked = [l for l, _ in engine.hook.installed() if l in libraries]
+hooked = [l for l, f in engine.hook.installed() if l in libraries and f == hooks.FUNCTION]
+nccl_problem = None
+if hvd.nccl_built():
+    nccl_problem = next(filter(None, map(hooks.nccl_hooks.nccl_problem, libraries)), None)
 print(json.dumps(dict(
     mpi=bool(hvd.mpi_built()), gloo=bool(hvd.gloo_built()), nccl=bool(hvd.nccl_built()),
     hooked=hooked, problem=next(filter(None, map(hooks.mpi_mismatch, libraries)), None),
+    nccl_problem=nccl_problem,
     provider=engine.hook.provider(libraries[0], "MPI_Allreduce") if hooked else None)))
+"""
+
+
+# The same for PyTorch's own NCCL.
+TORCH_PROBE = """
+import json
+import omnihvd.nccl_hooks as hooks
+import torch
+from omnihvd import engine
+libraries = engine.hook.loaded_libraries(hooks.TORCH)
+problem = next(filter(None, map(hooks.nccl_problem, libraries)), None)
+print(json.dumps(dict(libraries=libraries, problem=problem)))
 """
 
 
@@ -39,21 +56,24 @@ class Finding:
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 0 when Horovod's sums will go through omnihvd, 1 when not."""
+    """Returns 0 when Horovod's or PyTorch's sums will go through omnihvd, 1 when none will."""
     parser = argparse.ArgumentParser(prog="omnihvd check", description=__doc__)
     parser.add_argument("--settings", action="store_true", help="list all settings, and end")
     if parser.parse_args(arguments).settings:
         print(settings_table())
         return 0
-    findings = [*check_engine(), *check_horovod(), *check_gpu()]
+    findings = [*check_engine(), *check_horovod(), *check_gpu(), *check_torch()]
     for f in findings:
         mark = {True: "ok", False: "--", None: "  "}[f.good]
         print(f"[{mark}] {f.subject:<22} {f.found}")
         if f.remedy:
             print(f"     {'':<22} -> {f.remedy}")
     usable = any(f.good for f in findings if f.subject.startswith("horovod."))
+    on_gpus = any(f.good for f in findings if f.subject.startswith("NCCL in "))
     print("\nHorovod's sums on the CPU", "go through omnihvd." if usable else "stay Horovod's own.")
-    return 0 if usable else 1
+    if on_gpus:
+        print("ncclAllReduce on GPUs goes through omnihvd.")
+    return 0 if usable or on_gpus else 1
 
 
 def settings_table() -> str:
@@ -109,26 +129,43 @@ def check_horovod() -> list[Finding]:
         if importlib.util.find_spec(framework) is None:
             findings.append(Finding(None, module, f"{framework} is not installed"))
         else:
-            findings.append(_probe(module))
+            findings += _probe_horovod(module)
     return findings
 
 
-def _probe(module: str) -> Finding:
+def _probe(program: str) -> dict[str, Any] | str:
+    """What the program prints, or why it fails."""
     done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(module=module)],
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
     )
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return Finding(
-            False,
-            module,
-            f"cannot be imported: {last}",
-            "build Horovod for this framework (python -m omnihvd.tools.build_horovod)",
-        )
-    answer = json.loads(done.stdout.strip().splitlines()[-1])
+        return (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def _probe_horovod(module: str) -> list[Finding]:
+    answer = _probe(PROBE.format(module=module))
+    if isinstance(answer, str):
+        return [
+            Finding(
+                False,
+                module,
+                f"cannot be imported: {answer}",
+                "build Horovod for this framework (python -m omnihvd.tools.build_horovod)",
+            )
+        ]
+    findings = [_on_mpi(module, answer)]
+    if answer["nccl"]:
+        findings.append(_nccl_finding(module, answer["nccl_problem"]))
+    return findings
+
+
+def _nccl_finding(module: str, problem: str | None) -> Finding:
+    return Finding(problem is None, f"NCCL in {module}", problem or "hooked")
+
+
+def _on_mpi(module: str, answer: dict[str, Any]) -> Finding:
     built = ", ".join(name for name in ("mpi", "gloo", "nccl") if answer[name])
     if answer["hooked"]:
         return Finding(True, module, f"hooked; built with {built}; MPI: {answer['provider']}")
@@ -149,6 +186,17 @@ def _probe(module: str) -> Finding:
     )
 
 
+def check_torch() -> list[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        return []
+    answer = _probe(TORCH_PROBE)
+    if isinstance(answer, str):
+        return [Finding(False, "torch", f"cannot be imported: {answer}")]
+    if not answer["libraries"]:
+        return [Finding(None, "torch", "built without CUDA")]
+    return [_nccl_finding("torch", answer["problem"])]
+
+
 def check_gpu() -> list[Finding]:
     cupy = _version("cupy-cuda13x") or _version("cupy-cuda12x") or _version("cupy")
     nccl = _version("nvidia-nccl-cu13") or _version("nvidia-nccl-cu12")
@@ -159,7 +207,15 @@ def check_gpu() -> list[Finding]:
         Finding(bool(cupy) or None, "CuPy", cupy or "not installed (only needed on GPUs)"),
         Finding(bool(nccl) or None, "NCCL", nccl or "not found (only needed on GPUs)"),
         Finding(bool(driver) or None, "CUDA driver", driver or "not found: no GPU here"),
+        *map(_kernels_finding, kernel_cache.architectures()),
     ]
+
+
+def _kernels_finding(arch: str) -> Finding:
+    block_size = engine.session.settings_from_environment().block_size
+    there = kernel_cache.complete(arch, block_size)
+    remedy = "" if there else "omnihvd kernels"
+    return Finding(there, f"kernels for {arch}", str(kernel_cache.folder(arch)), remedy)
 
 
 def _version(package: str) -> str | None:

@@ -4,6 +4,7 @@ omnihvd SCRIPT [ARGUMENTS]      run a training script with Horovod's sums taken 
 omnihvd -m MODULE [ARGUMENTS]   the same for a module
 omnihvd check [--settings]      what was found, what is hooked, and what to do about gaps
 omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
+omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
 omnihvd bench [--help]          measure it beside its peers
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 COMMANDS = {
     "check": "omnihvd.check",
     "aggregator": "omnihvd.aggregator",
+    "kernels": "omnihvd.kernel_cache",
     "bench": "omnihvd.bench.command",
 }
 

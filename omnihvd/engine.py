@@ -19,3 +19,4 @@ session = _engine.session
 
 LIBRARIES = Path(__file__).parent / "lib"
 MPI_SHIM = LIBRARIES / "libomnihvd_mpi.so"
+NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"

@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from omnihvd import engine, sparse
+from omnihvd import engine, nccl_hooks, sparse
 from omnihvd.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
@@ -37,6 +37,7 @@ def install() -> None:
             "omnihvd was imported after hvd.init(): another rank may be in MPI_Allreduce already. "
             "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
         )
+    nccl_hooks.install()
     if not engine.MPI_SHIM.exists():
         warn_once_per_job(
             "omnihvd was built where there was no MPI, so Horovod keeps its own allreduce. "
@@ -80,9 +81,7 @@ def horovod_problem() -> str | None:
     """Why Horovod's sums do not reach omnihvd in this process; None: they do. After hvd.init()."""
     if os.environ.get("OMNIHVD_ENABLE", "1") in ("0", "off", "false"):
         return "OMNIHVD_ENABLE=0"
-    if not engine.MPI_SHIM.exists():
-        return "omnihvd was built without MPI"
-    hooked = {library for library, _ in engine.hook.installed()}
+    hooked = {library for library, function in engine.hook.installed() if function == FUNCTION}
     for name in _initialized_frameworks():
         module = sys.modules[name]
         libraries = [
@@ -90,6 +89,10 @@ def horovod_problem() -> str | None:
             for library in engine.hook.loaded_libraries(f"/{name.replace('.', '/')}/")
             if "mpi_lib" in library
         ]
+        if libraries and all(map(nccl_hooks.is_hooked, libraries)):
+            continue  # on GPUs they do
+        if not engine.MPI_SHIM.exists():
+            return "omnihvd was built without MPI"
         if not module.mpi_built():
             return (
                 f"{name} was built without MPI; build Horovod with HOROVOD_WITH_MPI=1 "

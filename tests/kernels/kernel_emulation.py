@@ -90,7 +90,7 @@ class Kernels:
         u64, u32, pointer = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
         tensor = [u64, u64, pointer, u32]
         self._lib.run_compact.argtypes = [*tensor, u32, pointer, pointer, pointer, pointer, u32]
-        self._lib.run_scatter.argtypes = [*tensor, pointer, u64, pointer, u32]
+        self._lib.run_scatter.argtypes = [*tensor, pointer, pointer, pointer, u64, u32]
         self._lib.run_compact.restype = self._lib.run_scatter.restype = ctypes.c_char_p
         self._lib.same_packing.restype = ctypes.c_bool
         self._lib.grid_of_compact.restype = self._lib.grid_of_scatter.restype = u64
@@ -116,10 +116,15 @@ class Kernels:
             totals.bytes.view(np.uint64), bitmap.bytes, records.bytes.view(RECORD), data.bytes
         )
 
-    def scatter(self, tensor: Scattered, records: np.ndarray, data: np.ndarray, seed: int) -> None:
+    def scatter(
+        self, tensor: Scattered, records: np.ndarray, data: np.ndarray, seed: int, ctas: int = 1024
+    ) -> None:
+        """On at most `ctas` CTAs, which take turns over the records."""
+        count = np.array([len(records)], np.uint64)
         failure = self._lib.run_scatter(
-            *tensor.arguments, records.ctypes.data, len(records), data.ctypes.data, seed
-        )
+            *tensor.arguments, records.ctypes.data, count.ctypes.data, data.ctypes.data,
+            min(self.grid_of_scatter(len(records)), ctas), seed,
+        )  # fmt: skip
         assert failure is None, failure
 
     def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple) -> None:
@@ -128,6 +133,8 @@ class Kernels:
             assert (*grid, *block) == (self.grid_of_compact(int(args[1])), 128)
             failure = self._lib.run_compact(*map(int, args), 0)
         else:
-            assert (*grid, *block) == (self.grid_of_scatter(int(args[5])), 256)
-            failure = self._lib.run_scatter(*map(int, args), 0)
+            count = ctypes.c_uint64.from_address(int(args[5])).value
+            assert block == (256,)
+            assert self.grid_of_scatter(count) <= grid[0] <= 1024
+            failure = self._lib.run_scatter(*map(int, args), grid[0], 0)
         assert failure is None, failure

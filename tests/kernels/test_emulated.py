@@ -164,6 +164,25 @@ def test_scatter_takes_payloads_at_any_address(kernels, offset):
         assert np.array_equal(target.values(), scattered(before, values, dtype, 64, True))
 
 
+@pytest.mark.parametrize("ctas", [1, 3])
+@pytest.mark.parametrize("dtype, block_size", [("int8", 32), ("bfloat16", 256), ("float64", 1024)])
+def test_scatter_takes_turns_where_there_are_more_records_than_lanes(
+    kernels, dtype, block_size, ctas
+):
+    case = Case(dtype, block_size, elements_of(dtype, 300) + 5, 0.7, 0.5, ctas)
+    values, module = case.tensor(), kernels(dtype, block_size)
+    out = module.compact(Scattered(values), PACK, 1)
+    records = out.records[: int(out.totals[0])]
+    assert module.grid_of_scatter(len(records)) > ctas
+    before = np.full_like(values, 3)
+    for some in (records, records[:1], records[:0]):
+        target = Scattered(before)
+        module.scatter(target, some, out.data, 2, ctas)
+        chosen = np.isin(np.arange(len(values)) // block_size, some["block"])
+        expected = scattered(before, values, dtype, block_size, True)
+        assert np.array_equal(target.values(), np.where(chosen, expected, before))
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 def test_packs_what_the_engine_packs(kernels, dtype):
     module = kernels(dtype, 1024)

@@ -24,6 +24,7 @@ struct Settings {
   bool deterministic = false;      // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
   std::string host_id;                   // tells hosts apart; empty: the host name
+  std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated
   std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;                  // 0: none

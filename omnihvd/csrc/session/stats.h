@@ -31,4 +31,8 @@ struct Pass {
 };
 std::map<std::string, Pass> passes();
 
+// Logs, once in a process, what was reduced and what was left to the original library ("MPI"): to
+// be called at its end.
+void log_summary(const char* original);
+
 }  // namespace omnihvd

@@ -10,8 +10,6 @@
 #include <mpi.h>
 
 #include <climits>
-#include <iomanip>
-#include <sstream>
 #include <string>
 
 #include "base/error.h"
@@ -27,29 +25,11 @@
 namespace omnihvd {
 namespace {
 
-// "allreduce: 120 taken: 3200.0 MB, 84.1 MB sent, ...; left to MPI: 12 small, 30 op"
-std::string summary() {
-  const Stats& s = stats();
-  const auto megabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << "allreduce: " << s.calls
-       << " taken: " << megabytes(s.bytes_in) << " MB, " << megabytes(s.bytes_sent) << " MB sent, "
-       << megabytes(s.bytes_received) << " MB received, " << s.nonzero_blocks << " of " << s.blocks
-       << " blocks non-zero, " << static_cast<double>(s.nanoseconds) / 1e9 << " s";
-  if (s.failures > 0) text << ", " << s.failures << " failed";
-  std::string separator = "; left to MPI: ";
-  for (const auto& [reason, pass] : passes()) {
-    text << separator << pass.calls << ' ' << reason;
-    separator = ", ";
-  }
-  return text.str();
-}
-
 // MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, while MPI still works.
 int on_finalize(MPI_Comm, int, void*, void*) {
   MpiGroup::leave_all();
   stop_process_engine();
-  log(LogLevel::info, summary());
+  log_summary("MPI");
   return MPI_SUCCESS;
 }
 

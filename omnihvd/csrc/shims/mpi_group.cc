@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "shims/host_grid.h"
 #include "shims/mpi_exchange.h"
 
 namespace omnihvd {
@@ -148,7 +149,7 @@ void MpiGroup::allreduce(const MpiReduction& r) {
 void MpiGroup::choose_levels() {
   const Hierarchy wanted = settings_->hierarchy;
   if (wanted != Hierarchy::off) {
-    const char* const obstacle = HostGrid::obstacle(hosts_);
+    const char* const obstacle = grid_obstacle(hosts_);
     if (obstacle == nullptr) {
       grid_.emplace(comm_, hosts_);
     } else {

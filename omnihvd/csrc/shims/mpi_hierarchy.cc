@@ -1,22 +1,11 @@
 #include "shims/mpi_hierarchy.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "shims/mpi_exchange.h"
 
 namespace omnihvd {
-
-const char* HostGrid::obstacle(const std::vector<std::string>& hosts) {
-  std::map<std::string, int> ranks;
-  for (const std::string& host : hosts) ++ranks[host];
-  const int each = ranks.begin()->second;
-  if (ranks.size() == 1) return "they are all on one host";
-  for (const auto& host : ranks)
-    if (host.second != each) return "the hosts have different numbers of them";
-  return each == 1 ? "each is on a host of its own" : nullptr;
-}
 
 HostGrid::HostGrid(MPI_Comm comm, const std::vector<std::string>& hosts) {
   int rank = 0;

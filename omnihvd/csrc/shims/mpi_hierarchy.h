@@ -30,10 +30,8 @@ struct MpiReduction {
 
 class HostGrid {
  public:
-  // Why the ranks, each on hosts[rank], form no grid worth it; null: they do.
-  static const char* obstacle(const std::vector<std::string>& hosts);
-
-  // Collective; hosts as above, the same on all ranks. Throws Error.
+  // Collective; hosts are those of the ranks, the same on all ranks, and form a grid (see
+  // host_grid.h). Throws Error.
   HostGrid(MPI_Comm comm, const std::vector<std::string>& hosts);
   HostGrid(const HostGrid&) = delete;
 

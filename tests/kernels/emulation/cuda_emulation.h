@@ -137,7 +137,7 @@ struct BlockIndex {
 }  // namespace emulation
 
 inline emulation::ThreadIndex threadIdx;
-inline emulation::BlockIndex blockIdx;
+inline emulation::BlockIndex blockIdx, gridDim;
 
 namespace emulation {
 
@@ -147,6 +147,7 @@ inline void launch(uint64_t grid, unsigned threads, unsigned seed,
   std::vector<unsigned> ctas(grid);
   std::iota(ctas.begin(), ctas.end(), 0u);
   std::shuffle(ctas.begin(), ctas.end(), random);
+  gridDim.x = unsigned(grid);
   for (unsigned cta : ctas) {
     blockIdx.x = cta;
     Cta(threads, kernel, Order(seed % 3), random).run();

@@ -31,9 +31,9 @@ const char* run_compact(uint64_t address, uint64_t elements, const Segment* segm
 }
 
 const char* run_scatter(uint64_t address, uint64_t elements, const Segment* segments,
-                        uint32_t n_segments, const Record* records, uint64_t count,
-                        const uint8_t* data, unsigned seed) {
-  return emulate(scatter_grid(count, OMNIHVD_WIDTH, OMNIHVD_BLOCK), kScatterThreads, seed,
+                        uint32_t n_segments, const Record* records, const uint64_t* count,
+                        const uint8_t* data, uint64_t grid, unsigned seed) {
+  return emulate(grid, kScatterThreads, seed,
                  [&] { scatter(address, elements, segments, n_segments, records, count, data); });
 }
 
@@ -44,8 +44,6 @@ bool same_packing(uint32_t n, uint32_t nonzero) {
 }
 
 uint64_t grid_of_compact(uint64_t elements) { return compact_grid(elements, OMNIHVD_WIDTH); }
-uint64_t grid_of_scatter(uint64_t count) {
-  return scatter_grid(count, OMNIHVD_WIDTH, OMNIHVD_BLOCK);
-}
+uint64_t grid_of_scatter(uint64_t most) { return scatter_grid(most, OMNIHVD_WIDTH, OMNIHVD_BLOCK); }
 
 }  // extern "C"

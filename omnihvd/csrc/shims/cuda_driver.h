@@ -1,0 +1,122 @@
+// The functions of CUDA's driver that the shim uses, found at run time: building and loading it
+// needs neither CUDA nor a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+struct CUctx_st;
+struct CUmod_st;
+struct CUfunc_st;
+struct CUevent_st;
+struct CUstream_st;
+
+namespace omnihvd {
+
+using CuContext = CUctx_st*;
+using CuModule = CUmod_st*;
+using CuFunction = CUfunc_st*;
+using CuEvent = CUevent_st*;
+using CuStream = CUstream_st*;
+using CuDevice = int;
+using CuAddress = uint64_t;
+
+enum class CuResult : int { success = 0, not_ready = 600 };
+
+// As in cuda.h.
+constexpr int kCuComputeMajor = 75, kCuComputeMinor = 76;  // device attributes
+constexpr unsigned kCuStreamNonBlocking = 1, kCuEventDisableTiming = 2;
+constexpr unsigned kCuHostPortable = 1, kCuHostDeviceMap = 2;
+constexpr unsigned kCuWaitGreaterOrEqual = 0;  // in cyclic order
+
+struct CudaDriver {
+  CuResult (*init)(unsigned flags);
+  CuResult (*device_get)(CuDevice*, int ordinal);
+  CuResult (*device_get_attribute)(int* value, int attribute, CuDevice);
+  CuResult (*primary_ctx_retain)(CuContext*, CuDevice);
+  CuResult (*ctx_get_current)(CuContext*);
+  CuResult (*ctx_set_current)(CuContext);
+  CuResult (*mem_alloc)(CuAddress*, size_t);
+  CuResult (*mem_free)(CuAddress);
+  CuResult (*mem_host_alloc)(void**, size_t, unsigned flags);
+  CuResult (*mem_free_host)(void*);
+  CuResult (*mem_host_get_device_pointer)(CuAddress*, void*, unsigned flags);
+  CuResult (*memcpy_dtoh_async)(void*, CuAddress, size_t, CuStream);
+  CuResult (*memcpy_htod_async)(CuAddress, const void*, size_t, CuStream);
+  CuResult (*memset_d8_async)(CuAddress, unsigned char, size_t, CuStream);
+  CuResult (*module_load_data)(CuModule*, const void* image);
+  CuResult (*module_get_function)(CuFunction*, CuModule, const char*);
+  CuResult (*launch_kernel)(CuFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z,
+                            unsigned shared_bytes, CuStream, void** arguments, void** extra);
+  CuResult (*launch_host_func)(CuStream, void (*)(void*), void*);
+  CuResult (*stream_create)(CuStream*, unsigned flags);
+  CuResult (*stream_destroy)(CuStream);
+  CuResult (*stream_query)(CuStream);
+  CuResult (*stream_is_capturing)(CuStream, int* status);
+  CuResult (*stream_wait_event)(CuStream, CuEvent, unsigned flags);
+  CuResult (*stream_wait_value32)(CuStream, CuAddress, uint32_t value, unsigned flags);  // or null
+  CuResult (*event_create)(CuEvent*, unsigned flags);
+  CuResult (*event_destroy)(CuEvent);
+  CuResult (*event_record)(CuEvent, CuStream);
+  CuResult (*event_query)(CuEvent);
+  CuResult (*thread_exchange_capture_mode)(int* mode);
+  CuResult (*get_error_name)(CuResult, const char**);
+};
+
+// Throws Error if there is no driver.
+const CudaDriver& cuda();
+
+// Throws Error naming `what`, unless the result is success.
+void check_cuda(CuResult result, const char* what);
+
+// The primary context of a device, which is NCCL's and the CUDA runtime's. Throws Error.
+CuContext primary_context(CuDevice device);
+
+// "sm_90". Throws Error.
+std::string architecture_of(CuDevice device);
+
+// Makes a context current on this thread, and lets the thread call what would else disturb a
+// capture that another one has under way.
+class CudaScope {
+ public:
+  explicit CudaScope(CuContext context);
+  ~CudaScope();
+  CudaScope(const CudaScope&) = delete;
+
+ private:
+  CuContext before_ = nullptr;
+  int capture_mode_ = 2;  // relaxed
+};
+
+// Memory and objects of the device, freed in a CudaScope or given up: freeing waits for the device.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  explicit DeviceMemory(size_t bytes);  // throws Error
+  DeviceMemory(DeviceMemory&& other) noexcept;
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+  ~DeviceMemory();
+  CuAddress address() const { return address_; }
+
+ private:
+  CuAddress address_ = 0;
+};
+
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  explicit PinnedMemory(size_t bytes);  // not cleared; throws Error
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+  ~PinnedMemory();
+  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
+  CuAddress address() const { return address_; }  // for the device
+
+ private:
+  void* data_ = nullptr;
+  CuAddress address_ = 0;
+};
+
+}  // namespace omnihvd

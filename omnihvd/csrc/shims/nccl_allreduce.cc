@@ -1,0 +1,322 @@
+// ncclAllReduce, taken over: sums and averages that the engine knows go to it, all else to NCCL
+// untouched.
+//
+// The functions with NCCL's names are for any program (LD_PRELOAD), those with omnihvd_ before them
+// for PyTorch and Horovod, by the GOT hook. Every decision depends on arguments alone that NCCL
+// wants equal on all ranks, on what the ranks told each other at a communicator's first call, and
+// on rank 0's settings: all ranks decide alike. (That a stream is being captured has to be so on
+// all ranks, or on none.) The reasons to leave a call to NCCL, as they are counted: invalid, empty,
+// op, dtype, captured, one rank, several ranks in a process, driver, kernels, disabled, small.
+//
+// In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
+// follow what NCCL has queued then.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "session/stats.h"
+#include "shims/nccl_group.h"
+
+namespace omnihvd {
+namespace {
+
+// --- which communicators there are
+// ----------------------------------------------------------------
+
+std::mutex mutex;  // guards groups()
+std::unordered_map<NcclComm, std::shared_ptr<NcclGroup>>& groups() {
+  static auto& map =
+      *new std::unordered_map<NcclComm, std::shared_ptr<NcclGroup>>;  // outlives exit
+  return map;
+}
+
+std::shared_ptr<NcclGroup> find_group(NcclComm comm) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = groups().find(comm);
+  return found == groups().end() ? nullptr : found->second;
+}
+
+std::shared_ptr<NcclGroup> find_or_make_group(NcclComm comm) {
+  if (auto group = find_group(comm)) return group;
+  auto group = std::make_shared<NcclGroup>(comm);
+  const std::lock_guard<std::mutex> lock(mutex);
+  return groups().emplace(comm, std::move(group)).first->second;
+}
+
+std::shared_ptr<NcclGroup> take_group(NcclComm comm) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = groups().find(comm);
+  if (found == groups().end()) return nullptr;
+  const std::shared_ptr<NcclGroup> group = found->second;
+  groups().erase(found);
+  return group;
+}
+
+void prepare_once() {
+  static const bool prepared = [] {
+    try {
+      set_log_level(settings_from_environment().log);
+    } catch (const Error&) {  // reported where the ranks agree on the settings
+    }
+    std::atexit([] { log_summary("NCCL"); });
+    return true;
+  }();
+  (void)prepared;
+}
+
+// --- one call
+// -------------------------------------------------------------------------------------
+
+size_t width_of(NcclType type) {
+  switch (type) {
+    case NcclType::int8:
+    case NcclType::uint8: return 1;
+    case NcclType::float16:
+    case NcclType::bfloat16: return 2;
+    case NcclType::int32:
+    case NcclType::uint32:
+    case NcclType::float32: return 4;
+    case NcclType::int64:
+    case NcclType::uint64:
+    case NcclType::float64: return 8;
+  }
+  return 0;
+}
+
+// Unsigned sums are the signed ones, bit by bit.
+std::optional<DType> dtype_of(NcclType type) {
+  switch (type) {
+    case NcclType::int8: return DType::i8;
+    case NcclType::uint8: return DType::u8;
+    case NcclType::int32:
+    case NcclType::uint32: return DType::i32;
+    case NcclType::int64:
+    case NcclType::uint64: return DType::i64;
+    case NcclType::float16: return DType::f16;
+    case NcclType::float32: return DType::f32;
+    case NcclType::float64: return DType::f64;
+    case NcclType::bfloat16: return DType::bf16;
+  }
+  return std::nullopt;
+}
+
+// Why the call is left to NCCL whatever the communicator is, or null.
+const char* refusal_of(const NcclReduction& r) {
+  if (r.comm == nullptr || r.in == nullptr || r.out == nullptr) return "invalid";
+  if (r.count == 0) return "empty";
+  if (r.op != NcclOp::sum && r.op != NcclOp::avg) return "op";
+  const auto dtype = dtype_of(r.type);
+  if (!dtype) return "dtype";
+  if (r.op == NcclOp::avg &&
+      (*dtype == DType::i8 || *dtype == DType::u8 || *dtype == DType::i32 || *dtype == DType::i64))
+    return "op";
+  // A capture of another stream may forbid to ask: CUDA's answer is then an error.
+  int capturing = 0;
+  if (cuda().stream_is_capturing(r.stream, &capturing) != CuResult::success || capturing != 0)
+    return "captured";
+  return nullptr;
+}
+
+uint64_t bytes_of(const NcclReduction& r) { return r.count * width_of(r.type); }
+
+NcclResult leave_to_nccl(const NcclReduction& r, const char* reason) {
+  count_pass(reason, bytes_of(r));
+  return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
+}
+
+// Of a call that is taken, on a communicator that is connected.
+NcclResult run(NcclGroup& group, const NcclReduction& r) {
+  if (!group.failure().empty()) return NcclResult::remote_error;
+  try {
+    group.allreduce(r, *dtype_of(r.type));
+    return NcclResult::success;
+  } catch (const Error&) {  // logged, and kept
+    return NcclResult::remote_error;
+  }
+}
+
+// --- calls in groups
+// ------------------------------------------------------------------------------
+
+thread_local int group_depth = 0;
+thread_local std::vector<NcclReduction> queued;
+
+// Runs calls of one thread that end together. `state`: NCCL's, of the communicators in the group.
+NcclResult run_all(const std::vector<NcclReduction>& calls, NcclResult state) {
+  struct Item {
+    NcclReduction r;
+    std::shared_ptr<NcclGroup> group;
+  };
+  std::vector<Item> items;
+  std::vector<std::shared_ptr<NcclGroup>> fresh;
+  static const std::atomic<bool> never{false};
+  for (const NcclReduction& r : calls) {
+    const auto group = find_or_make_group(r.comm);
+    items.push_back({r, group});
+    // What NCCL still has to queue must be before ours, as it is on the other ranks.
+    settle(state, r.comm, never, "ncclGroupEnd");
+    if (!group->agreed() && std::find(fresh.begin(), fresh.end(), group) == fresh.end())
+      fresh.push_back(group);
+  }
+  if (!fresh.empty()) NcclGroup::agree(fresh);
+
+  // Those left to NCCL first; then those taken, in an order of communicators that is the same on
+  // all ranks, as NCCL's groups allow each rank one of its own.
+  const auto taken = std::stable_partition(items.begin(), items.end(), [](const Item& item) {
+    return item.group->failure().empty() && item.group->refusal(bytes_of(item.r)) != nullptr;
+  });
+  NcclResult result = state;
+  const auto note = [&result](NcclResult r) {
+    const bool bad = result != NcclResult::success && result != NcclResult::in_progress;
+    if (!bad && r != NcclResult::success) result = r;
+  };
+  if (taken != items.begin()) {
+    note(nccl().group_start());
+    for (auto item = items.begin(); item != taken; ++item)
+      note(leave_to_nccl(item->r, item->group->refusal(bytes_of(item->r))));
+    const NcclResult ended = nccl().group_end();
+    note(ended);
+    for (auto item = items.begin(); item != taken && taken != items.end(); ++item)
+      settle(ended, item->r.comm, never, "ncclGroupEnd");
+  }
+  std::stable_sort(taken, items.end(), [](const Item& a, const Item& b) {
+    return a.group->order() < b.group->order();
+  });
+  for (auto item = taken; item != items.end(); ++item)
+    if (!item->group->connected() && item->group->failure().empty()) item->group->connect();
+  for (auto item = taken; item != items.end(); ++item) note(run(*item->group, item->r));
+  return result;
+}
+
+NcclResult allreduce(const NcclReduction& r) noexcept {
+  prepare_once();
+  try {
+    if (const char* const reason = refusal_of(r)) return leave_to_nccl(r, reason);
+    const auto group = find_or_make_group(r.comm);
+    if (group->size() < 2) return leave_to_nccl(r, "one rank");
+    if (group->agreed() && group->failure().empty())
+      if (const char* const reason = group->refusal(bytes_of(r))) return leave_to_nccl(r, reason);
+    if (group_depth > 0) {
+      queued.push_back(r);
+      return NcclResult::success;
+    }
+    if (group->connected()) return run(*group, r);
+    return run_all({r}, NcclResult::success);
+  } catch (const std::exception& error) {
+    log(LogLevel::error, "ncclAllReduce failed: ", error.what());
+    return NcclResult::system_error;
+  }
+}
+
+// As NCCL's functions do, where there is none.
+template <typename Call>
+NcclResult guarded(Call call) noexcept {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    log(LogLevel::error, error.what());
+    return NcclResult::system_error;
+  }
+}
+
+NcclResult group_start() noexcept {
+  return guarded([] {
+    const NcclResult result = nccl().group_start();
+    if (result == NcclResult::success) ++group_depth;
+    return result;
+  });
+}
+
+NcclResult group_end() noexcept {
+  return guarded([] {
+    const NcclResult result = nccl().group_end();
+    if (group_depth > 0) --group_depth;
+    if (group_depth > 0 || queued.empty()) return result;
+    const std::vector<NcclReduction> calls = std::exchange(queued, {});
+    if (result != NcclResult::success && result != NcclResult::in_progress) return result;
+    return run_all(calls, result);
+  });
+}
+
+// --- the end of a communicator
+// --------------------------------------------------------------------
+
+// What goes wrong with our part must not keep NCCL from its own: at the end of a process CUDA may
+// be gone before the communicators are.
+template <typename Work>
+void in_passing(Work work) noexcept {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    log(LogLevel::info, "at the end of a communicator: ", error.what());
+  }
+}
+
+NcclResult comm_destroy(NcclComm comm) noexcept {
+  return guarded([comm] {
+    if (const auto group = take_group(comm)) in_passing([&] { group->leave(); });
+    return nccl().comm_destroy(comm);
+  });
+}
+
+NcclResult comm_finalize(NcclComm comm) noexcept {
+  return guarded([comm] {
+    if (const auto group = take_group(comm)) in_passing([&] { group->leave(); });
+    return nccl().comm_finalize ? nccl().comm_finalize(comm) : NcclResult::success;
+  });
+}
+
+NcclResult comm_abort(NcclComm comm) noexcept {
+  return guarded([comm] {
+    const auto group = take_group(comm);
+    if (group) in_passing([&] { group->abort(); });
+    const NcclResult result = nccl().comm_abort(comm);
+    if (group) in_passing([&] { group->reclaim(); });
+    return result;
+  });
+}
+
+NcclResult comm_get_async_error(NcclComm comm, NcclResult* error) noexcept {
+  return guarded([comm, error] {
+    const NcclResult result = nccl().comm_get_async_error(comm, error);
+    if (result != NcclResult::success || error == nullptr) return result;
+    if (*error != NcclResult::success && *error != NcclResult::in_progress) return result;
+    const auto group = find_group(comm);
+    if (group && !group->failure().empty()) *error = NcclResult::remote_error;
+    return result;
+  });
+}
+
+}  // namespace
+}  // namespace omnihvd
+
+// --- the functions under NCCL's names, and under ours
+// ----------------------------------------------
+
+#define OMNIHVD_STANDS_IN(name, parameters, call)                                            \
+  extern "C" __attribute__((visibility("default"))) omnihvd::NcclResult name parameters {    \
+    return call;                                                                             \
+  }                                                                                          \
+  extern "C"                                                                                 \
+      __attribute__((visibility("default"))) omnihvd::NcclResult omnihvd_##name parameters { \
+    return call;                                                                             \
+  }
+
+OMNIHVD_STANDS_IN(ncclAllReduce,
+                  (const void* in, void* out, size_t count, omnihvd::NcclType type,
+                   omnihvd::NcclOp op, omnihvd::NcclComm comm, omnihvd::CuStream stream),
+                  omnihvd::allreduce({in, out, count, type, op, stream, comm}))
+OMNIHVD_STANDS_IN(ncclGroupStart, (), omnihvd::group_start())
+OMNIHVD_STANDS_IN(ncclGroupEnd, (), omnihvd::group_end())
+OMNIHVD_STANDS_IN(ncclCommDestroy, (omnihvd::NcclComm comm), omnihvd::comm_destroy(comm))
+OMNIHVD_STANDS_IN(ncclCommFinalize, (omnihvd::NcclComm comm), omnihvd::comm_finalize(comm))
+OMNIHVD_STANDS_IN(ncclCommAbort, (omnihvd::NcclComm comm), omnihvd::comm_abort(comm))
+OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
+                  omnihvd::comm_get_async_error(comm, error))

@@ -1,0 +1,70 @@
+// The part of NCCL's C interface that the shim calls and stands in for. Declared here, so that
+// building needs no NCCL; the values are those of nccl.h and do not change between its versions.
+#pragma once
+
+#include <cstddef>
+
+struct ncclComm;
+struct CUstream_st;
+
+namespace omnihvd {
+
+using NcclComm = ncclComm*;
+using CuStream = CUstream_st*;
+
+enum class NcclResult : int {
+  success = 0,
+  unhandled_cuda_error = 1,
+  system_error = 2,
+  internal_error = 3,
+  invalid_argument = 4,
+  invalid_usage = 5,
+  remote_error = 6,
+  in_progress = 7,  // of non-blocking communicators: ask again
+};
+
+enum class NcclOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };  // more: made by programs
+
+enum class NcclType : int {
+  int8 = 0,
+  uint8 = 1,
+  int32 = 2,
+  uint32 = 3,
+  int64 = 4,
+  uint64 = 5,
+  float16 = 6,
+  float32 = 7,
+  float64 = 8,
+  bfloat16 = 9,
+};
+
+// NCCL's own functions, under the names (pnccl...) that stay theirs whatever is preloaded.
+struct NcclApi {
+  NcclResult (*all_reduce)(const void* in, void* out, size_t count, NcclType, NcclOp, NcclComm,
+                           CuStream);
+  NcclResult (*reduce_scatter)(const void* in, void* out, size_t out_count, NcclType, NcclOp,
+                               NcclComm, CuStream);
+  NcclResult (*all_gather)(const void* in, void* out, size_t in_count, NcclType, NcclComm,
+                           CuStream);
+  NcclResult (*group_start)();
+  NcclResult (*group_end)();
+  NcclResult (*comm_count)(NcclComm, int* count);
+  NcclResult (*comm_user_rank)(NcclComm, int* rank);
+  NcclResult (*comm_device)(NcclComm, int* device);
+  NcclResult (*comm_get_async_error)(NcclComm, NcclResult* error);
+  NcclResult (*comm_destroy)(NcclComm);
+  NcclResult (*comm_abort)(NcclComm);
+  NcclResult (*comm_finalize)(NcclComm);  // null before NCCL 2.14
+  // Null before NCCL 2.18. No config: as the parent's.
+  NcclResult (*comm_split)(NcclComm parent, int color, int key, NcclComm* child, void* config);
+  const char* (*error_string)(NcclResult);
+};
+
+// The NCCL of this process: the one that the program is linked to, or has loaded. Throws Error if
+// there is none.
+const NcclApi& nccl();
+
+// Throws Error naming `what`, unless the result is success or in_progress.
+void check_nccl(NcclResult result, const char* what);
+
+}  // namespace omnihvd

@@ -1,0 +1,144 @@
+// What an ncclAllReduce that is taken puts on the caller's stream:
+//
+//   wait        until the staging set is free
+//   clear       the counters; out of place, the output
+//   compact     a kernel that writes the non-zero blocks straight into pinned memory, and a copy of
+//               what it has counted
+//   begin       a host function: the engine's threads start to reduce (it does not wait for them)
+//   wait        for the set's flag, which an engine thread sets when the result is in pinned memory
+//   scatter     a kernel that writes the result's blocks from there to the output
+//
+// The calling thread waits for none of it. Host functions and engine threads make no CUDA calls.
+#include "base/error.h"
+#include "shims/nccl_group.h"
+
+namespace omnihvd {
+
+// What the host function and the engine's threads need of a collective.
+struct NcclGroup::Call {
+  std::shared_ptr<NcclGroup> owner;
+  std::shared_ptr<Group> group;
+  uint64_t place, count;
+  DType dtype;
+  std::shared_ptr<StagedCollective> staged;
+
+  static void begin(void* call);
+};
+
+void NcclGroup::Call::begin(void* argument) {
+  const std::unique_ptr<Call> call(static_cast<Call*>(argument));
+  const std::shared_ptr<StagedCollective> staged = call->staged;
+  staged->begin();
+  if (call->owner->aborted_) return staged->end(true);
+  const auto done = [staged,
+                     owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why) {
+    if (const auto group = owner.lock(); why != nullptr && group) group->fail(*why);
+    staged->end(why != nullptr);
+  };
+  try {
+    call->group->reduce(
+        call->place, call->count, call->dtype,
+        [staged](const Layout& layout) { return staged->tensor(layout); }, done);
+  } catch (const std::exception& error) {
+    const std::string why = error.what();
+    done(&why);
+  }
+}
+
+void NcclGroup::allreduce(const NcclReduction& r, DType dtype) {
+  or_fail_for_good([&] {
+    const CudaScope scope(exchange_.context());
+    if (grid_) return two_levels(r, dtype);
+    const auto set = stream(reinterpret_cast<CuAddress>(r.in), reinterpret_cast<CuAddress>(r.out),
+                            r.count, dtype, r);
+    check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");
+  });
+}
+
+// Returns the set that is in use until its event has been recorded.
+std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint64_t count,
+                                              DType dtype, const NcclReduction& r) {
+  const CudaDriver& driver = cuda();
+  const StagingLayout where(count, dtype, settings_.block_size, grid_ ? grid_->local_size() : 1);
+  const Staging::Use use = staging_.acquire(where, r.stream);
+  const std::shared_ptr<StagingSet> set = use.set;
+  const CuAddress host = set->host.address();
+  const CuAddress counters = set->device.address() + where.device_counters;
+  const GpuKernels& kernels = kernels_->of(dtype);
+  const bool in_place = in == out;
+
+  check_cuda(driver.memset_d8_async(counters, 0, where.counters_bytes, r.stream),
+             "cuMemsetD8Async");
+  kernels.compact(
+      in, count, kernels::kPack | (in_place ? uint32_t(kernels::kClearNegativeZeros) : 0), counters,
+      counters + where.bitmap, host + where.in_records, host + where.in_data, r.stream);
+  check_cuda(driver.memcpy_dtoh_async(set->at<uint8_t>(where.counters), counters,
+                                      where.counters_bytes, r.stream),
+             "cuMemcpyDtoHAsync");
+  if (!in_place)
+    check_cuda(driver.memset_d8_async(out, 0, count * size_of(dtype), r.stream), "cuMemsetD8Async");
+
+  auto staged = std::make_shared<StagedCollective>(use, where, r.op == NcclOp::avg ? size() : 1);
+  auto call = std::make_unique<Call>(
+      Call{shared_from_this(), group_, group_->reserve(), count, dtype, std::move(staged)});
+  check_cuda(driver.launch_host_func(r.stream, &Call::begin, call.get()), "cuLaunchHostFunc");
+  call.release();  // begin() has it now
+  check_cuda(driver.stream_wait_value32(r.stream, host + offsetof(StagingHead, flag), use.number,
+                                        kCuWaitGreaterOrEqual),
+             "cuStreamWaitValue32");
+  kernels.scatter(out, count, host + where.out_records, host + offsetof(StagingHead, out_count),
+                  host + where.out_data, r.stream);
+  return set;
+}
+
+void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
+  const size_t width = size_of(dtype);
+  const uint64_t local_size = grid_->local_size(), unit = settings_.block_size;
+  const uint64_t part = r.count / local_size / unit * unit;
+  if (part == 0) {
+    settle(nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, comm_, r.stream), comm_, aborted_,
+           "ncclAllReduce");
+    return;
+  }
+  char* const mine = static_cast<char*>(r.out) + grid_->local_index() * part * width;
+  settle(nccl().reduce_scatter(r.in, mine, part, r.type, NcclOp::sum, grid_->host(), r.stream),
+         grid_->host(), aborted_, "ncclReduceScatter inside the host");
+  const CuAddress address = reinterpret_cast<CuAddress>(mine);
+  const auto set = stream(address, address, part, dtype, r);
+  gather_parts(r, part, width, *set);
+  check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");
+}
+
+// The parts of the host's ranks, and whether each is right: who reduced its own learns of others
+// that failed. What lies behind the parts is NCCL's.
+void NcclGroup::gather_parts(const NcclReduction& r, uint64_t part, size_t width,
+                             const StagingSet& set) {
+  const CuAddress statuses = set.device.address();
+  const CuAddress my_status = statuses + grid_->local_index() * sizeof(int32_t);
+  const uint64_t gathered = part * grid_->local_size();
+  const auto* const in = static_cast<const char*>(r.in);
+  auto* const out = static_cast<char*>(r.out);
+  check_cuda(cuda().memcpy_htod_async(my_status, &set.head().status, sizeof(int32_t), r.stream),
+             "cuMemcpyHtoDAsync");
+  NcclResult failed = NcclResult::success;
+  const auto queue = [&failed](NcclResult result) {
+    if (result != NcclResult::success && result != NcclResult::in_progress) failed = result;
+  };
+  check_nccl(nccl().group_start(), "ncclGroupStart");
+  queue(nccl().all_gather(out + grid_->local_index() * part * width, out, part, r.type,
+                          grid_->host(), r.stream));
+  queue(nccl().all_gather(reinterpret_cast<void*>(my_status), reinterpret_cast<void*>(statuses), 1,
+                          NcclType::int32, grid_->host(), r.stream));
+  if (gathered < r.count)
+    queue(nccl().all_reduce(in + gathered * width, out + gathered * width, r.count - gathered,
+                            r.type, r.op, comm_, r.stream));
+  const NcclResult ended = nccl().group_end();
+  check_nccl(failed, "ncclAllGather inside the host");
+  settle(ended, grid_->host(), aborted_, "ncclAllGather inside the host");
+  if (gathered < r.count) settle(ended, comm_, aborted_, "ncclAllReduce");
+  check_cuda(cuda().memcpy_dtoh_async(set.statuses(), statuses,
+                                      grid_->local_size() * sizeof(int32_t), r.stream),
+             "cuMemcpyDtoHAsync");
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,214 @@
+#include "shims/nccl_exchange.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace omnihvd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The ranks of a running program come within microseconds; who is late may be long.
+void pause_after(double waited_s) {
+  if (waited_s < 1e-3)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+void settle(NcclResult result, NcclComm comm, const std::atomic<bool>& aborted, const char* what) {
+  const auto begin = Clock::now();
+  while (result == NcclResult::in_progress) {
+    if (aborted) throw Error("the communicator was aborted");
+    pause_after(seconds_since(begin));
+    check_nccl(nccl().comm_get_async_error(comm, &result), "ncclCommGetAsyncError");
+  }
+  check_nccl(result, what);
+}
+
+NcclExchange::NcclExchange(NcclComm comm, const std::atomic<bool>& aborted)
+    : comm_(comm), aborted_(aborted) {
+  check_nccl(nccl().comm_user_rank(comm, &rank_), "ncclCommUserRank");
+  check_nccl(nccl().comm_count(comm, &size_), "ncclCommCount");
+  check_nccl(nccl().comm_device(comm, &device_), "ncclCommCuDevice");
+  context_ = primary_context(device_);
+}
+
+void NcclExchange::set_patience(const Settings& settings) {
+  stall_warning_s_ = settings.stall_warning_s;
+  timeout_s_ = settings.timeout_s;
+}
+
+std::vector<std::string> NcclExchange::allgather(const std::string& mine) {
+  return allgather({this}, {mine}).front();
+}
+
+std::vector<std::vector<std::string>> NcclExchange::allgather(
+    const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
+  std::vector<std::string> sizes;
+  for (const std::string& bytes : mine) {
+    const uint64_t size = bytes.size();
+    sizes.emplace_back(reinterpret_cast<const char*>(&size), sizeof size);
+  }
+  const auto sizes_of = gather_equal(all, sizes);
+  std::vector<std::vector<uint64_t>> lengths(all.size());
+  std::vector<std::string> padded = mine;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (const std::string& bytes : sizes_of[i])
+      std::memcpy(&lengths[i].emplace_back(), bytes.data(), sizeof(uint64_t));
+    padded[i].resize(
+        std::max<uint64_t>(*std::max_element(lengths[i].begin(), lengths[i].end()), 1));
+  }
+  auto gathered = gather_equal(all, padded);
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t rank = 0; rank < lengths[i].size(); ++rank)
+      gathered[i][rank].resize(lengths[i][rank]);
+  return gathered;
+}
+
+// Of equally many bytes from each rank of a communicator.
+std::vector<std::vector<std::string>> NcclExchange::gather_equal(
+    const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
+  for (size_t i = 0; i < all.size(); ++i) all[i]->begin(mine[i]);
+  check_nccl(nccl().group_start(), "ncclGroupStart");
+  NcclResult result = NcclResult::success;
+  for (size_t i = 0; i < all.size(); ++i) {
+    NcclExchange& e = *all[i];
+    const size_t bytes = mine[i].size();
+    const NcclResult queued =
+        nccl().all_gather(reinterpret_cast<void*>(e.memory_.address()),
+                          reinterpret_cast<void*>(e.memory_.address() + bytes), bytes,
+                          NcclType::uint8, e.comm_, e.stream_);
+    if (queued != NcclResult::success && queued != NcclResult::in_progress) result = queued;
+  }
+  const NcclResult ended = nccl().group_end();
+  check_nccl(result, "ncclAllGather");
+  for (NcclExchange* e : all) settle(ended, e->comm_, e->aborted_, "ncclGroupEnd");
+
+  std::vector<std::vector<std::string>> gathered(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const NcclExchange& e = *all[i];
+    const size_t bytes = mine[i].size();
+    const CudaScope scope(e.context_);
+    check_cuda(cuda().memcpy_dtoh_async(e.host_.data(), e.memory_.address() + bytes,
+                                        bytes * e.size_, e.stream_),
+               "cuMemcpyDtoHAsync");
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    NcclExchange& e = *all[i];
+    e.wait_for_stream();
+    e.used_ = false;
+    for (int rank = 0; rank < e.size_; ++rank)
+      gathered[i].emplace_back(
+          reinterpret_cast<const char*>(e.host_.data()) + rank * mine[i].size(), mine[i].size());
+  }
+  return gathered;
+}
+
+// Brings this rank's bytes to the device. What is received will lie behind them.
+void NcclExchange::begin(const std::string& mine) {
+  const CudaScope scope(context_);
+  if (stream_ == nullptr)
+    check_cuda(cuda().stream_create(&stream_, kCuStreamNonBlocking), "cuStreamCreate");
+  const size_t needed = mine.size() * (size_ + 1);
+  if (needed > room_) {
+    const size_t room = std::max<size_t>(needed, 65536);
+    host_ = PinnedMemory(room);
+    memory_ = DeviceMemory(room);
+    room_ = room;
+  }
+  std::memcpy(host_.data(), mine.data(), mine.size());
+  used_ = true;
+  check_cuda(cuda().memcpy_htod_async(memory_.address(), host_.data(), mine.size(), stream_),
+             "cuMemcpyHtoDAsync");
+}
+
+void NcclExchange::wait_for_stream() const {
+  const CudaScope scope(context_);
+  const auto begin = Clock::now();
+  double next_warning_s = stall_warning_s_;
+  while (true) {
+    const CuResult state = cuda().stream_query(stream_);
+    if (state == CuResult::success) return;
+    if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
+    const double waited_s = seconds_since(begin);
+    const auto message = [&] {
+      return "waited " + std::to_string(static_cast<long>(waited_s)) + " s for the " +
+             std::to_string(size_) +
+             " ranks of a communicator to begin their first ncclAllReduce. Did one fail, or does "
+             "one not use omnihvd? (Import omnihvd on every rank before the communicator is used.)";
+    };
+    if (aborted_) throw Error("the communicator was aborted");
+    NcclResult failure = NcclResult::success;
+    check_nccl(nccl().comm_get_async_error(comm_, &failure), "ncclCommGetAsyncError");
+    check_nccl(failure, "an exchange over NCCL");
+    if (timeout_s_ > 0 && waited_s >= timeout_s_) throw Error(message());
+    if (stall_warning_s_ > 0 && waited_s >= next_warning_s) {
+      log(LogLevel::warning, message());
+      next_warning_s += stall_warning_s_;
+    }
+    pause_after(waited_s);
+  }
+}
+
+void NcclExchange::release() {
+  if (used_) {  // for good
+    new PinnedMemory(std::move(host_));
+    new DeviceMemory(std::move(memory_));
+  } else if (stream_ != nullptr) {
+    cuda().stream_destroy(stream_);
+  }
+  stream_ = nullptr;
+  host_ = PinnedMemory();
+  memory_ = DeviceMemory();
+  room_ = 0;
+}
+
+PartExchange::PartExchange(Exchange& all, std::vector<int> members)
+    : all_(all), members_(std::move(members)) {
+  rank_ =
+      static_cast<int>(std::find(members_.begin(), members_.end(), all.rank()) - members_.begin());
+}
+
+// Each rank's bytes begin with what they are: a step, or that its part has ended.
+std::vector<std::string> PartExchange::allgather(const std::string& mine) {
+  const std::vector<std::string> said = all_.allgather("+" + mine);
+  std::vector<std::string> parts;
+  for (const int member : members_) {
+    // A part's ranks all fail together, but one may be hit alone by what is its own.
+    if (said[member].empty() || said[member][0] != '+')
+      throw Error("rank " + std::to_string(member) + " failed: see its message");
+    parts.push_back(said[member].substr(1));
+  }
+  return parts;
+}
+
+void PartExchange::finish(const std::string& failure) {
+  const std::string mine = "-" + failure;
+  while (true) {
+    const std::vector<std::string> said = all_.allgather(mine);
+    if (std::any_of(said.begin(), said.end(),
+                    [](const std::string& s) { return s.empty() || s[0] != '-'; }))
+      continue;
+    for (size_t rank = 0; rank < said.size(); ++rank)
+      if (said[rank].size() > 1)
+        throw Error("rank " + std::to_string(rank) + ": " + said[rank].substr(1));
+    return;
+  }
+}
+
+}  // namespace omnihvd

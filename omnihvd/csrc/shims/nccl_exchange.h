@@ -1,0 +1,84 @@
+// How the ranks of an NCCL communicator find each other: an allgather of bytes over the
+// communicator itself, on a stream of its own, that does not wait for ever.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "session/session.h"
+#include "shims/cuda_driver.h"
+#include "shims/nccl_api.h"
+
+namespace omnihvd {
+
+// Waits until a non-blocking communicator has done what the call began that returned `result`.
+// Throws Error: it failed, as `what`; or `aborted` was set meanwhile.
+void settle(NcclResult result, NcclComm comm, const std::atomic<bool>& aborted, const char* what);
+
+class NcclExchange : public Exchange {
+ public:
+  // The exchange takes place inside a call on the communicator, where NCCL allows no other. Throws
+  // Error. In the end release() must be called.
+  NcclExchange(NcclComm comm, const std::atomic<bool>& aborted);
+  NcclExchange(const NcclExchange&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  CuDevice device() const { return device_; }
+  CuContext context() const { return context_; }
+  CuStream stream() const { return stream_; }  // of its own
+
+  // Warns each stall_warning_s that the other ranks have not come, and fails after timeout_s.
+  void set_patience(const Settings& settings);
+
+  std::vector<std::string> allgather(const std::string& mine) override;
+
+  // The same on several communicators at once: one thread may be a rank of each, or they may belong
+  // to calls of one group, which ranks may make in any order. Returns [exchange][rank].
+  static std::vector<std::vector<std::string>> allgather(const std::vector<NcclExchange*>& all,
+                                                         const std::vector<std::string>& mine);
+
+  // Frees the stream and the buffers, in a CudaScope; gives them up if NCCL may still use them.
+  void release();
+
+ private:
+  static std::vector<std::vector<std::string>> gather_equal(const std::vector<NcclExchange*>& all,
+                                                            const std::vector<std::string>& mine);
+  void begin(const std::string& mine);
+  void wait_for_stream() const;
+
+  const NcclComm comm_;
+  const std::atomic<bool>& aborted_;
+  double stall_warning_s_ = 60, timeout_s_ = 0;
+  int rank_ = 0, size_ = 0;
+  CuDevice device_ = 0;
+  CuContext context_ = nullptr;
+  CuStream stream_ = nullptr;
+  PinnedMemory host_;
+  DeviceMemory memory_;
+  size_t room_ = 0;    // bytes in each
+  bool used_ = false;  // NCCL may be using the stream and the buffers
+};
+
+// The ranks of a communicator with one local index, as an exchange of their own over that of all.
+// All ranks must use theirs at the same time; parts may end, or fail, after different numbers of
+// steps.
+class PartExchange : public Exchange {
+ public:
+  PartExchange(Exchange& all,
+               std::vector<int> members);  // ranks, ascending; this one is among them
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  std::vector<std::string> allgather(const std::string& mine) override;
+
+  // Collective over all: ends when all parts have ended. Throws Error on all ranks if one failed.
+  void finish(const std::string& failure);
+
+ private:
+  Exchange& all_;
+  const std::vector<int> members_;
+  int rank_ = 0;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,300 @@
+#include "shims/nccl_group.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <set>
+#include <thread>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "session/group_info.h"
+#include "shims/host_grid.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr char kGreeting[] = "omnihvd-nccl-1";
+constexpr double kAbortPatience_s = 5;
+
+std::string host_name(const Settings& settings) {
+  if (!settings.host_id.empty()) return settings.host_id;
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Tells processes apart, also where containers number them alike.
+const std::string& process_token() {
+  static const std::string token = random_bytes(16);
+  return token;
+}
+
+// Not held, if whoever holds the mutex keeps it for a second.
+std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
+  std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
+  for (int i = 0; i < 1000 && !lock.try_lock(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return lock;
+}
+
+// Memory that may still be written to is never freed.
+void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(sets); }
+
+}  // namespace
+
+NcclGroup::NcclGroup(NcclComm comm) : comm_(comm), exchange_(comm, aborted_) {}
+
+void NcclGroup::fail(const std::string& why) {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  if (!failure_.empty()) return;
+  failure_ = why;
+  log(aborted_ ? LogLevel::debug : LogLevel::error, "ncclAllReduce failed: ", why);
+}
+
+std::string NcclGroup::failure() {
+  if (staging_.failed_on_host())
+    fail("another rank of this host failed to reduce its part: see its message");
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  return failure_;
+}
+
+void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
+  const std::lock_guard<std::mutex> lock(calls_);
+  if (const std::string why = failure(); !why.empty()) throw Error(why);
+  try {
+    if (aborted_) throw Error("the communicator was aborted");
+    work();
+  } catch (const Error& error) {
+    fail(error.what());
+    group_.reset();  // the other ranks need not wait for this one
+    staging_.release_waiters();
+    throw;
+  }
+}
+
+// --- what the ranks tell each other before all else ---------------------------------------------
+
+void NcclGroup::agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh) {
+  std::vector<NcclExchange*> exchanges;
+  std::vector<std::string> words;
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const auto& group : fresh) {
+    locks.emplace_back(group->calls_);
+    exchanges.push_back(&group->exchange_);
+    words.push_back(group->greet());
+  }
+  // Each rank takes all steps, whatever it learns on the way: the others count on it.
+  const auto step = [&](void (NcclGroup::*read)(const std::vector<std::string>&)) {
+    const auto said = NcclExchange::allgather(exchanges, words);
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      try {
+        (fresh[i].get()->*read)(said[i]);
+      } catch (const Error& error) {
+        fresh[i]->fail(error.what());
+      }
+    }
+  };
+  try {
+    step(&NcclGroup::read_greetings);
+    for (size_t i = 0; i < fresh.size(); ++i) words[i] = fresh[i]->prepare();
+    step(&NcclGroup::read_obstacles);
+  } catch (const Error& error) {
+    for (const auto& group : fresh) group->fail(error.what());
+  }
+  for (const auto& group : fresh) group->agreed_ = true;
+}
+
+// What is wrong with this rank's settings (empty: nothing), and those on which all must agree.
+std::string NcclGroup::greet() {
+  std::string problem;
+  try {
+    settings_ = settings_from_environment();
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  exchange_.set_patience(settings_);
+  BytesWriter out;
+  out.text(kGreeting);
+  out.text(problem);
+  out.text(host_name(settings_));
+  out.text(process_token());
+  out.text(random_bytes(8));
+  out.u64(settings_.enable);
+  out.text(pack_agreed(settings_));
+  return out.bytes();
+}
+
+void NcclGroup::read_greetings(const std::vector<std::string>& greetings) {
+  std::set<std::string> processes;
+  for (size_t rank = 0; rank < greetings.size(); ++rank) {
+    const std::string who = "rank " + std::to_string(rank);
+    BytesReader in(greetings[rank]);
+    if (in.text() != kGreeting)
+      throw Error(who + " uses another version of omnihvd: install the same one on all hosts");
+    if (const std::string problem = in.text(); !problem.empty()) throw Error(who + ": " + problem);
+    hosts_.push_back(in.text());
+    if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
+    if (rank > 0) continue;
+    order_ = in.text();
+    settings_.enable = in.u64() != 0;
+    unpack_agreed(in.text(), &settings_);
+  }
+}
+
+// What stands in this rank's way: a word and a sentence (empty: nothing).
+std::string NcclGroup::prepare() {
+  std::string word, why;
+  if (failure().empty() && refusal_.empty() && settings_.enable) {
+    try {
+      const CudaScope scope(exchange_.context());
+      word = "driver";
+      // Works on all devices if the driver has it; still, this is not the time to find out late.
+      if (cuda().stream_wait_value32 == nullptr)
+        throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
+      probe_ = PinnedMemory(sizeof(uint32_t));
+      *reinterpret_cast<uint32_t*>(probe_.data()) = 0;
+      check_cuda(cuda().stream_wait_value32(exchange_.stream(), probe_.address(), 0,
+                                            kCuWaitGreaterOrEqual),
+                 "cuStreamWaitValue32");
+      word = "kernels";
+      kernels_.emplace(exchange_.device(), settings_.block_size, settings_.kernel_cache);
+      word = "";
+    } catch (const Error& error) {
+      why = error.what();
+    }
+  }
+  BytesWriter out;
+  out.text(word);
+  out.text(why);
+  out.u64(nccl().comm_split != nullptr);
+  return out.bytes();
+}
+
+void NcclGroup::read_obstacles(const std::vector<std::string>& obstacles) {
+  can_split_ = true;
+  for (size_t r = 0; r < obstacles.size(); ++r) {
+    BytesReader in(obstacles[r]);
+    const std::string word = in.text(), why = in.text();
+    can_split_ = can_split_ && in.u64() != 0;
+    if (word.empty() || !refusal_.empty()) continue;
+    refusal_ = word;
+    if (rank() == 0)
+      log(LogLevel::warning, "a communicator of ", size(), " ranks is left to NCCL; rank ", r, ": ",
+          why);
+  }
+}
+
+const char* NcclGroup::refusal(uint64_t bytes) const {
+  if (!settings_.enable) return "disabled";
+  if (!refusal_.empty()) return refusal_.c_str();
+  return bytes < settings_.min_bytes ? "small" : nullptr;
+}
+
+// --- connecting
+// -----------------------------------------------------------------------------------
+
+void NcclGroup::connect() {
+  try {
+    or_fail_for_good([this] {
+      choose_levels();
+      if (!grid_) {
+        group_ = process_engine()->join(exchange_);
+      } else {
+        PartExchange part(exchange_, grid_->across());
+        std::string failure;
+        try {
+          grid_->split(comm_, aborted_);
+          group_ = process_engine()->join(part);
+        } catch (const Error& error) {
+          failure = error.what();
+        }
+        part.finish(failure);
+      }
+      // The kernels are for rank 0's, and a part has agreed on those of its own first rank.
+      if (group_->settings().block_size != settings_.block_size)
+        throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
+    });
+  } catch (const Error&) {  // kept
+  }
+  connected_ = true;
+}
+
+void NcclGroup::choose_levels() {
+  const Hierarchy wanted = settings_.hierarchy;
+  if (wanted == Hierarchy::off) return;
+  const char* const obstacle =
+      can_split_ ? grid_obstacle(hosts_) : "this NCCL has no ncclCommSplit (2.18 has)";
+  if (obstacle == nullptr) {
+    grid_.emplace(rank(), hosts_);
+  } else if (rank() == 0) {
+    static std::once_flag once;
+    std::call_once(once, [&] {
+      log(wanted == Hierarchy::on ? LogLevel::warning : LogLevel::info, "the ", size(),
+          " ranks of a communicator stream without reducing inside the hosts first: ", obstacle);
+    });
+  }
+}
+
+// --- leaving
+// --------------------------------------------------------------------------------------
+
+// The streams have done with the sets, and the engine has. False: not in this time (0: for ever).
+bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets,
+                                double patience_s) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  for (const auto& set : sets) {
+    while (cuda().event_query(set->free) == CuResult::not_ready || set.use_count() > 1) {
+      const double waited_s = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (patience_s > 0 && waited_s > patience_s) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  return true;
+}
+
+void NcclGroup::leave() {
+  const std::lock_guard<std::mutex> lock(calls_);
+  const CudaScope scope(exchange_.context());
+  const bool failed = !failure().empty();
+  if (failed) staging_.release_waiters();
+  const auto sets = staging_.take_all();
+  const bool free = wait_until_free(sets, failed ? kAbortPatience_s : 0);
+  group_.reset();
+  if (grid_) grid_->destroy();
+  if (!free) give_up(sets);
+  exchange_.release();
+  probe_ = PinnedMemory();
+}
+
+void NcclGroup::abort() {
+  aborted_ = true;
+  fail("the communicator was aborted");
+  staging_.release_waiters();
+  // Whoever is at work sees that soon, unless NCCL holds him: then aborting NCCL has to free him.
+  const std::unique_lock<std::mutex> lock = lock_soon(calls_);
+  if (!lock.owns_lock()) return;
+  staging_.release_waiters();
+  group_.reset();
+  if (grid_) grid_->abort();
+}
+
+void NcclGroup::reclaim() {
+  const std::unique_lock<std::mutex> lock = lock_soon(calls_);
+  if (!lock.owns_lock()) return;
+  group_.reset();
+  const CudaScope scope(exchange_.context());
+  const auto sets = staging_.take_all();
+  if (!wait_until_free(sets, kAbortPatience_s)) {
+    log(LogLevel::warning, "an aborted communicator still uses its memory, which is given up");
+    give_up(sets);
+  }
+  exchange_.release();
+  probe_ = PinnedMemory();
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,106 @@
+// The group of the engine that belongs to an NCCL communicator.
+//
+// One thread at a time calls on a communicator, as NCCL demands of its callers; failure() and
+// abort() may come from another thread at any time.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/session.h"
+#include "shims/nccl_exchange.h"
+#include "shims/nccl_hierarchy.h"
+#include "shims/nccl_kernels.h"
+#include "shims/nccl_staging.h"
+
+namespace omnihvd {
+
+// The arguments of an ncclAllReduce.
+struct NcclReduction {
+  const void* in;
+  void* out;
+  size_t count;
+  NcclType type;
+  NcclOp op;
+  CuStream stream;
+  NcclComm comm;
+};
+
+class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
+ public:
+  explicit NcclGroup(NcclComm comm);  // local; throws Error
+
+  int rank() const { return exchange_.rank(); }
+  int size() const { return exchange_.size(); }
+  CuContext context() const { return exchange_.context(); }
+
+  // Collective: the ranks learn rank 0's settings and what stands in the way on any rank. Several
+  // new communicators at once, since one thread may be a rank of each. A failure is kept.
+  static void agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh);
+  bool agreed() const { return agreed_; }
+  // The same on all ranks: in which order those who are in several communicators connect them.
+  const std::string& order() const { return order_; }
+
+  // Why a tensor of so many bytes is left to NCCL, or null: it is taken. The same on all ranks.
+  const char* refusal(uint64_t bytes) const;
+
+  // Collective; at the first tensor that is taken, and before it. A failure is kept.
+  void connect();
+  bool connected() const { return connected_; }
+
+  // Collective. Returns when all is queued on the stream. Throws Error, and then at each later
+  // call.
+  void allreduce(const NcclReduction& reduction, DType dtype);
+
+  // What went wrong, also in a collective that was queued before; empty: nothing. Any thread.
+  std::string failure();
+
+  // Collective. Waits for the collectives that are queued, and leaves the group.
+  void leave();
+  // Fails what is under way, lets the streams go on, and leaves the group. Any thread.
+  void abort();
+  // Frees the memory, once the communicator has been aborted.
+  void reclaim();
+
+ private:
+  struct Call;
+  void or_fail_for_good(const std::function<void()>& work);
+  void fail(const std::string& why);
+  std::string greet();
+  void read_greetings(const std::vector<std::string>& greetings);
+  std::string prepare();
+  void read_obstacles(const std::vector<std::string>& obstacles);
+  void choose_levels();
+  void two_levels(const NcclReduction& r, DType dtype);
+  std::shared_ptr<StagingSet> stream(CuAddress in, CuAddress out, uint64_t count, DType dtype,
+                                     const NcclReduction& r);
+  void gather_parts(const NcclReduction& r, uint64_t part, size_t width, const StagingSet& set);
+  bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets, double patience_s);
+
+  const NcclComm comm_;
+  std::atomic<bool> aborted_{false};
+  NcclExchange exchange_;
+  std::mutex calls_;  // held while a caller is at work: abort() waits for it, but not long
+
+  bool agreed_ = false, connected_ = false;
+  Settings settings_;  // rank 0's where all must agree, once agreed_
+  std::string order_;
+  std::vector<std::string> hosts_;  // of each rank
+  bool can_split_ = false;          // NCCL is new enough on all ranks
+  std::string refusal_;             // of all calls, for good
+  PinnedMemory probe_;
+  std::optional<KernelTable> kernels_;
+  std::optional<NcclGrid> grid_;  // present: two levels
+  Staging staging_;
+  std::shared_ptr<Group> group_;
+
+  std::mutex failure_mutex_;
+  std::string failure_;
+};
+
+}  // namespace omnihvd

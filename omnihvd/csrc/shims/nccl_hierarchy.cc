@@ -1,0 +1,37 @@
+#include "shims/nccl_hierarchy.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "shims/nccl_exchange.h"
+
+namespace omnihvd {
+
+NcclGrid::NcclGrid(int rank, const std::vector<std::string>& hosts) {
+  std::map<std::string, int> ranks_so_far;
+  std::vector<int> local_index_of;
+  for (const std::string& host : hosts) local_index_of.push_back(ranks_so_far[host]++);
+  local_index_ = local_index_of[rank];
+  local_size_ = ranks_so_far[hosts[rank]];
+  host_index_ =
+      static_cast<int>(std::find(hosts.begin(), hosts.end(), hosts[rank]) - hosts.begin());
+  for (int other = 0; other < static_cast<int>(hosts.size()); ++other)
+    if (local_index_of[other] == local_index_) across_.push_back(other);
+}
+
+void NcclGrid::split(NcclComm comm, const std::atomic<bool>& aborted) {
+  const NcclResult begun = nccl().comm_split(comm, host_index_, local_index_, &host_, nullptr);
+  settle(begun, comm, aborted, "ncclCommSplit inside the host");
+  if (begun == NcclResult::in_progress) settle(begun, host_, aborted, "ncclCommSplit");
+}
+
+void NcclGrid::destroy() {
+  if (host_ != nullptr) nccl().comm_destroy(std::exchange(host_, nullptr));
+}
+
+void NcclGrid::abort() {
+  if (host_ != nullptr) nccl().comm_abort(std::exchange(host_, nullptr));
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,39 @@
+// The kernels (kernels/*.cu), compiled for this machine's GPUs beforehand: `omnihvd kernels`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/abi.cuh"
+#include "protocol/dtype.h"
+#include "shims/cuda_driver.h"
+
+namespace omnihvd {
+
+// The launch of what kernels/abi.cuh describes, for blocks of one size of one dtype.
+class GpuKernels {
+ public:
+  void compact(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress totals,
+               CuAddress bitmap, CuAddress records, CuAddress data, CuStream stream) const;
+  void scatter(CuAddress tensor, uint64_t elements, CuAddress records, CuAddress count,
+               CuAddress data, CuStream stream) const;
+
+ private:
+  friend class KernelTable;
+  CuFunction compact_ = nullptr, scatter_ = nullptr;
+  uint32_t width_ = 0, block_size_ = 0;
+};
+
+// Those for all dtypes, on one device.
+class KernelTable {
+ public:
+  // In a CudaScope of the device. `cache`: as of OMNIHVD_KERNEL_CACHE. Throws Error that says how
+  // to get what is missing.
+  KernelTable(CuDevice device, uint32_t block_size, const std::string& cache);
+  const GpuKernels& of(DType dtype) const { return kernels_[static_cast<int>(dtype)]; }
+
+ private:
+  GpuKernels kernels_[kDTypes];
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,214 @@
+#include "shims/nccl_staging.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t round_up(uint64_t bytes, uint64_t to = 16) { return (bytes + to - 1) / to * to; }
+
+// out = in / divisor, n elements anywhere in memory.
+template <typename T>
+void divide(const uint8_t* in, uint8_t* out, size_t n, double divisor) {
+  const T by = static_cast<T>(divisor);
+  for (size_t i = 0; i < n; ++i) {
+    T value;
+    std::memcpy(&value, in + i * sizeof(T), sizeof(T));
+    value /= by;
+    std::memcpy(out + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void divide(DType dtype, const uint8_t* in, uint8_t* out, size_t n, double divisor) {
+  if (dtype == DType::f32) return divide<float>(in, out, n, divisor);
+  if (dtype == DType::f64) return divide<double>(in, out, n, divisor);
+  const BlockOps& ops = block_ops(dtype);  // half precision
+  constexpr size_t kPiece = 256;
+  float wide[kPiece];
+  for (size_t done = 0; done < n; done += kPiece) {
+    const size_t piece = std::min(kPiece, n - done);
+    ops.store(wide, in + 2 * done, piece);
+    for (size_t i = 0; i < piece; ++i) wide[i] /= static_cast<float>(divisor);
+    ops.finish(out + 2 * done, wide, piece);
+  }
+}
+
+}  // namespace
+
+// What one engine thread sees of a collective. The blocks that it writes join those of the others.
+class StagedTensor : public Tensor {
+ public:
+  StagedTensor(StagedCollective& c, const Layout& layout)
+      : c_(c),
+        layout_(layout),
+        bitmap_(c.set_->at<uint32_t>(c.where_.counters + c.where_.bitmap)),
+        records_(c.set_->at<kernels::Record>(c.where_.in_records)),
+        data_(c.set_->at<uint8_t>(c.where_.in_data)),
+        out_records_(c.set_->at<kernels::Record>(c.where_.out_records)),
+        out_data_(c.set_->at<uint8_t>(c.where_.out_data)) {}
+
+  bool nonzero(uint64_t block) override { return bitmap_[block / 32] >> (block % 32) & 1; }
+
+  BlockRef read(uint64_t block, uint64_t position) override {
+    const uint64_t place = records_[c_.set_->record_of[block]].place;
+    const uint32_t bytes = place & 0xffff;
+    return {position, data_ + (place >> 16), bytes, bytes < bytes_of(block)};
+  }
+  void next_message() override {}
+
+  void write(uint64_t block, const BlockRef& sum) override {
+    const uint64_t at = c_.out_bytes_.fetch_add(round_up(sum.bytes), std::memory_order_relaxed);
+    const uint64_t index = c_.out_count_.fetch_add(1, std::memory_order_relaxed);
+    out_records_[index] = {block, at << 16 | sum.bytes};
+    uint8_t* const out = out_data_ + at;
+    if (c_.divisor_ == 1) {
+      std::memcpy(out, sum.data, sum.bytes);
+      return;
+    }
+    const DType dtype = layout_.shape().dtype;
+    const size_t skip = sum.packed ? bitmap_bytes(layout_.elements_of(block)) : 0;
+    std::memcpy(out, sum.data, skip);
+    divide(dtype, sum.data + skip, out + skip, (sum.bytes - skip) / size_of(dtype), c_.divisor_);
+  }
+  // In place such a block is zero already; out of place the GPU has cleared the whole tensor.
+  void write_zero(uint64_t) override {}
+  bool wants_zeros() const override { return false; }
+
+ private:
+  size_t bytes_of(uint64_t block) const {
+    return layout_.elements_of(block) * size_of(layout_.shape().dtype);
+  }
+
+  StagedCollective& c_;
+  const Layout& layout_;
+  const uint32_t* const bitmap_;
+  const kernels::Record* const records_;
+  const uint8_t* const data_;
+  kernels::Record* const out_records_;
+  uint8_t* const out_data_;
+};
+
+StagingLayout::StagingLayout(uint64_t elements, DType dtype, uint32_t block_size,
+                             uint32_t ranks_of_host)
+    : blocks((elements + block_size - 1) / block_size), local_ranks(ranks_of_host) {
+  const uint64_t status_bytes = local_ranks * sizeof(int32_t);
+  const uint64_t record_bytes = blocks * sizeof(kernels::Record);
+  // Each block takes whole 16 bytes, as all but the last do anyway.
+  const uint64_t data_bytes = round_up(elements * size_of(dtype));
+  bitmap = sizeof(kernels::Totals);
+  counters_bytes = bitmap + round_up(blocks, 32) / 8;
+  device_counters = round_up(status_bytes);
+  device_bytes = device_counters + counters_bytes;
+  counters = round_up(sizeof(StagingHead) + status_bytes);
+  in_records = round_up(counters + counters_bytes);
+  in_data = in_records + record_bytes;
+  out_records = in_data + data_bytes;
+  out_data = out_records + record_bytes;
+  host_bytes = out_data + data_bytes;
+}
+
+StagingSet::StagingSet(const StagingLayout& room)
+    : device_bytes(room.device_bytes),
+      host_bytes(room.host_bytes),
+      local_ranks(room.local_ranks),
+      device(device_bytes),
+      host(host_bytes) {
+  std::memset(host.data(), 0, sizeof(StagingHead) + local_ranks * sizeof(int32_t));
+  check_cuda(cuda().event_create(&free, kCuEventDisableTiming), "cuEventCreate");
+}
+
+StagingSet::~StagingSet() {
+  if (free != nullptr) cuda().event_destroy(free);
+}
+
+Staging::Use Staging::acquire(const StagingLayout& needed, CuStream stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<StagingSet>& set = choose(needed, stream);
+  if (set->device_bytes < needed.device_bytes || set->host_bytes < needed.host_bytes) {
+    // Twice of what was too small: what is outgrown is then no more than what is in use.
+    StagingLayout room = needed;
+    room.device_bytes = std::max(room.device_bytes, 2 * set->device_bytes);
+    room.host_bytes = std::max(room.host_bytes, 2 * set->host_bytes);
+    auto larger = std::make_shared<StagingSet>(room);
+    outgrown_.push_back(std::exchange(set, std::move(larger)));
+  }
+  check_cuda(cuda().stream_wait_event(stream, set->free, 0), "cuStreamWaitEvent");
+  set->stream = stream;
+  return {set, ++set->number};
+}
+
+// A stream's own set, or an idle one, or one more, or the one used longest ago; now the last.
+std::shared_ptr<StagingSet>& Staging::choose(const StagingLayout& needed, CuStream stream) {
+  auto chosen = std::find_if(sets_.begin(), sets_.end(),
+                             [&](const auto& set) { return set->stream == stream; });
+  if (chosen == sets_.end())
+    chosen = std::find_if(sets_.begin(), sets_.end(), [](const auto& set) {
+      return cuda().event_query(set->free) == CuResult::success;
+    });
+  if (chosen == sets_.end() && sets_.size() < kMost)
+    chosen = sets_.insert(sets_.end(), std::make_shared<StagingSet>(needed));
+  if (chosen == sets_.end()) chosen = sets_.begin();
+  std::rotate(chosen, chosen + 1, sets_.end());
+  return sets_.back();
+}
+
+void Staging::release_waiters() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto* list : {&sets_, &outgrown_})
+    for (const auto& set : *list)  // beyond all numbers to come, in the cyclic order of the waits
+      __atomic_store_n(&set->head().flag, set->number + (1u << 30), __ATOMIC_RELEASE);
+}
+
+bool Staging::failed_on_host() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(sets_.begin(), sets_.end(), [](const auto& set) {
+    const volatile int32_t* const statuses = set->statuses();  // written by the device
+    return std::any_of(statuses, statuses + set->local_ranks, [](int32_t s) { return s != 0; });
+  });
+}
+
+std::vector<std::shared_ptr<StagingSet>> Staging::take_all() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<StagingSet>> all = std::exchange(sets_, {});
+  for (auto& set : std::exchange(outgrown_, {})) all.push_back(std::move(set));
+  return all;
+}
+
+// Every scatter comes after its collective's begin(): whenever and by whomever its stream is
+// released, it finds no blocks, or all.
+void StagedCollective::begin() {
+  __atomic_store_n(&set_->head().out_count, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&set_->head().status, 0, __ATOMIC_RELAXED);
+}
+
+std::unique_ptr<Tensor> StagedCollective::tensor(const Layout& layout) {
+  // The records come in no order; those of the blocks that the bitmap has are looked up.
+  std::call_once(indexed_, [this] {
+    const auto* const totals = set_->at<const kernels::Totals>(where_.counters);
+    const auto* const records = set_->at<const kernels::Record>(where_.in_records);
+    std::vector<uint32_t>& record_of = set_->record_of;
+    if (record_of.size() < where_.blocks) record_of.resize(where_.blocks);
+    OMNIHVD_INVARIANT(totals->records <= where_.blocks);
+    for (uint64_t i = 0; i < totals->records; ++i)
+      record_of.at(records[i].block) = static_cast<uint32_t>(i);
+  });
+  return std::make_unique<StagedTensor>(*this, layout);
+}
+
+void StagedCollective::end(bool failed) {
+  StagingHead& head = set_->head();
+  __atomic_store_n(&head.status, int32_t(failed), __ATOMIC_RELAXED);
+  __atomic_store_n(&head.out_count, failed ? 0 : out_count_.load(), __ATOMIC_RELEASE);
+  // Never back: release_waiters() may have been before us.
+  uint32_t before = __atomic_load_n(&head.flag, __ATOMIC_RELAXED);
+  while (static_cast<int32_t>(number_ - before) > 0 &&
+         !__atomic_compare_exchange_n(&head.flag, &before, number_, false, __ATOMIC_RELEASE,
+                                      __ATOMIC_RELAXED)) {
+  }
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,113 @@
+// The memory through which a tensor's blocks pass between a GPU and the engine: pinned memory of
+// the host, which the kernels write and read, and a little of the device's.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/abi.cuh"
+#include "protocol/tensor.h"
+#include "shims/cuda_driver.h"
+
+namespace omnihvd {
+
+// Where the parts of a set lie for a tensor of a certain size: byte offsets.
+struct StagingLayout {
+  StagingLayout(uint64_t elements, DType dtype, uint32_t block_size, uint32_t local_ranks);
+
+  uint64_t blocks;
+  uint32_t local_ranks;
+  // Of compact: totals, and behind them the bitmap.
+  uint64_t bitmap, counters_bytes;
+  // In the device's memory, behind a status of each rank of the host.
+  uint64_t device_counters, device_bytes;
+  // In the host's: a copy of totals and bitmap; what compact writes; what scatter reads.
+  uint64_t counters, in_records, in_data, out_records, out_data, host_bytes;
+};
+
+// At the beginning of a set's pinned memory. Behind it come the statuses of all ranks of the host.
+struct StagingHead {
+  uint32_t flag;       // at least a collective's number: its result is complete, or it failed
+  int32_t status;      // of the collective: 0, or 1 if it failed
+  uint64_t out_count;  // records of the result
+};
+
+struct StagingSet {
+  explicit StagingSet(const StagingLayout& room);  // in a CudaScope; throws Error
+  ~StagingSet();                                   // in a CudaScope
+
+  template <typename T>
+  T* at(uint64_t offset) const {
+    return reinterpret_cast<T*>(host.data() + offset);
+  }
+  StagingHead& head() const { return *at<StagingHead>(0); }
+  int32_t* statuses() const { return at<int32_t>(sizeof(StagingHead)); }
+
+  const uint64_t device_bytes, host_bytes;
+  const uint32_t local_ranks;
+  DeviceMemory device;
+  PinnedMemory host;
+  CuEvent free = nullptr;           // recorded behind the last use
+  CuStream stream = nullptr;        // of the last use
+  uint32_t number = 0;              // of the last collective that used it
+  std::vector<uint32_t> record_of;  // [block]: scratch of the collective that uses the set
+};
+
+// A few sets, used in turn: one for each stream on which there are collectives under way, and no
+// more than kMost.
+class Staging {
+ public:
+  static constexpr size_t kMost = 4;
+
+  struct Use {
+    std::shared_ptr<StagingSet> set;
+    uint32_t number;  // in the set
+  };
+  // A set for the next collective on the stream, which will wait until the set is free. Allocates
+  // only when there is none of the size yet. What is too small is kept until the end, for freeing
+  // it would wait for the device. In a CudaScope. Throws Error.
+  Use acquire(const StagingLayout& needed, CuStream stream);
+
+  // Lets all streams that wait for a result go on, now and later. Any thread.
+  void release_waiters();
+
+  // Whether a collective failed on some rank of this host, as far as those under way tell. Any
+  // thread.
+  bool failed_on_host() const;
+
+  // Forgets all sets, and returns them.
+  std::vector<std::shared_ptr<StagingSet>> take_all();
+
+ private:
+  std::shared_ptr<StagingSet>& choose(const StagingLayout& needed, CuStream stream);
+
+  mutable std::mutex mutex_;  // guards the vectors, and the sets' numbers
+  std::vector<std::shared_ptr<StagingSet>> sets_, outgrown_;
+};
+
+// One collective's tensor in a set, for the engine's threads.
+class StagedCollective {
+ public:
+  // The sums are divided by `divisor`, unless it is 1.
+  StagedCollective(Staging::Use use, const StagingLayout& where, double divisor)
+      : set_(std::move(use.set)), number_(use.number), where_(where), divisor_(divisor) {}
+
+  void begin();  // once the input has arrived, before there are tensors
+  std::unique_ptr<Tensor> tensor(const Layout& layout);  // any thread
+  void end(bool failed);                                 // lets the stream go on
+
+ private:
+  friend class StagedTensor;
+
+  const std::shared_ptr<StagingSet> set_;
+  const uint32_t number_;
+  const StagingLayout where_;
+  const double divisor_;
+  std::atomic<uint64_t> out_count_{0}, out_bytes_{0};
+  std::once_flag indexed_;
+};
+
+}  // namespace omnihvd

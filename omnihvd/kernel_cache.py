@@ -1,0 +1,133 @@
+"""The kernels compiled for GPUs, as files that the NCCL shim loads: `omnihvd kernels`.
+
+    <OMNIHVD_KERNEL_CACHE>/<digest of the sources>/<architecture>/<kind><bits>_<block size>.cubin
+
+The shim cannot compile: CUDA's compiler comes with CuPy's NVRTC, in Python. So whoever hooks it
+makes the files first; ranks that come at the same time wait for the first of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from omnihvd import engine
+from omnihvd.log import logger, warn_once_per_job
+
+SOURCES = Path(__file__).parent / "kernels"
+# A dtype for each width and zero test.
+DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64")
+COMPILING_S = 300.0
+
+
+def folder(arch: str) -> Path:
+    """Of an architecture ("sm_90"). As in csrc/shims/nccl_kernels.cc."""
+    root = engine.session.settings_from_environment().kernel_cache
+    if not root:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "omnihvd/kernels"
+    files = sorted(path for path in SOURCES.iterdir() if path.suffix in (".cu", ".cuh"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    return Path(root) / digest / arch
+
+
+def path_of(dtype: str, block_size: int, arch: str) -> Path:
+    return folder(arch) / f"{dtype}_{block_size}.cubin"
+
+
+def complete(arch: str, block_size: int) -> bool:
+    return all(path_of(dtype, block_size, arch).exists() for dtype in DTYPES)
+
+
+def compile_missing(arch: str, block_size: int) -> list[Path]:
+    """Compiles what is not there yet, one process at a time, and returns the new files.
+
+    Raises ImportError without CuPy, RuntimeError when the compiler fails, OSError when the folder
+    cannot be written."""
+    if complete(arch, block_size):
+        return []
+    where = folder(arch)
+    from omnihvd import kernels
+
+    where.mkdir(parents=True, exist_ok=True)
+    made = []
+    with (where / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for dtype in DTYPES:
+            path = path_of(dtype, block_size, arch)
+            if path.exists():
+                continue
+            temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.write_bytes(kernels.cubin(dtype, block_size, arch))
+            temporary.replace(path)  # at once: the shim must never see half a file
+            made.append(path)
+    return made
+
+
+def architectures() -> list[str]:
+    """Of this machine's GPUs, as the driver tells; none without a driver. Leaves the driver
+    initialized in this process, which a process that forks must not be."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    number = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(number)):
+        return []
+    found = set()
+    for index in range(number.value):
+        device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        driver.cuDeviceGet(ctypes.byref(device), index)
+        driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # as in cuda.h
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+        found.add(f"sm_{major.value}{minor.value}")
+    return sorted(found)
+
+
+def make_for_this_machine() -> None:
+    """For a process that is about to use NCCL: in a child, so that this one may still fork."""
+    command = [sys.executable, "-m", "omnihvd", "kernels"]
+    environment = {**os.environ, "OMNIHVD_ENABLE": "0"}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMPILING_S, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        warn_once_per_job(f"compiling the kernels took more than {COMPILING_S:.0f} s")
+        return
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        warn_once_per_job(f"there are no kernels for this machine's GPUs: {last}")
+    elif done.stdout:
+        logger.info(done.stdout.strip())
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="omnihvd kernels",
+        description="Compiles the GPU kernels that the NCCL shim loads, where they are missing.",
+    )
+    parser.add_argument(
+        "--arch",
+        action="append",
+        help="for this architecture (sm_90; may be repeated); else for this machine's GPUs",
+    )
+    chosen = parser.parse_args(arguments).arch
+    block_size = engine.session.settings_from_environment().block_size
+    wanted = chosen or architectures()
+    if not wanted:
+        print("omnihvd kernels: no GPU found; name an architecture, as --arch sm_90")
+        return 1
+    try:
+        for arch in wanted:
+            made = compile_missing(arch, block_size)
+            print(f"{folder(arch)}: {len(made)} compiled, {len(DTYPES) - len(made)} there already")
+    except (ImportError, OSError, RuntimeError, ValueError) as why:
+        print(f"omnihvd kernels: {why}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,128 @@
+"""Redirects ncclAllReduce, and what belongs to it, in PyTorch's and Horovod's loaded libraries.
+
+As on the CPU path (hooks.py), the library that is hooked calls the shim's functions; NCCL itself
+and all other libraries are untouched. A library that holds an NCCL of its own, statically linked,
+cannot be hooked: nccl_problem() says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from omnihvd import engine, kernel_cache
+from omnihvd.after_import import after_import
+from omnihvd.log import logger, warn_once_per_job
+
+FUNCTIONS = (
+    "ncclAllReduce",
+    "ncclGroupStart",
+    "ncclGroupEnd",
+    "ncclCommDestroy",
+    "ncclCommFinalize",
+    "ncclCommAbort",
+    "ncclCommGetAsyncError",
+)
+TORCH = "/torch/lib/libtorch_cuda.so"
+HOROVOD = "/horovod/"  # in the path of each of its libraries
+BASICS = "horovod.common.basics"
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # dxg: Windows' subsystem for Linux
+
+
+def install() -> None:
+    """Hooks PyTorch and Horovod: now, if they are loaded, else once they are."""
+    if engine.NCCL_SHIM.exists():
+        after_import("torch", _hook_torch)
+        _hook(HOROVOD)
+        after_import(BASICS, _watch)
+
+
+def _watch(basics: ModuleType) -> None:
+    """Hooks each Horovod library from now on as soon as it is loaded."""
+    original = basics.HorovodBasics.__init__
+
+    @functools.wraps(original)
+    def load_and_hook(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _hook(HOROVOD)
+        library = self.MPI_LIB_CTYPES._name
+        if self.nccl_built() and not is_hooked(library):
+            warn_once_per_job(f"Horovod's sums on GPUs stay NCCL's: {nccl_problem(library)}")
+
+    basics.HorovodBasics.__init__ = load_and_hook
+
+
+def is_hooked(library: str) -> bool:
+    return (library, FUNCTIONS[0]) in engine.hook.installed()
+
+
+def _hook_torch(torch: ModuleType) -> None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        if engine.hook.loaded_libraries(TORCH):
+            warn_once_per_job(
+                "omnihvd was imported after torch.distributed was initialized: another rank may be "
+                "in ncclAllReduce already, so PyTorch keeps its own. Import omnihvd before "
+                "init_process_group() on every rank."
+            )
+        return
+    _hook(TORCH)
+
+
+def _hook(text: str) -> list[str]:
+    """Hooks the loaded libraries whose path contains the text, if they call NCCL."""
+    libraries = [
+        library
+        for library in engine.hook.loaded_libraries(text)
+        if engine.hook.imports(library, FUNCTIONS[0])
+    ]
+    if not libraries:
+        return []
+    nccls = {os.path.realpath(engine.hook.provider(path, FUNCTIONS[0])) for path in libraries}
+    nccls |= {os.path.realpath(path) for path in _hooked_nccls()}
+    if len(nccls) > 1:  # the shim has one NCCL to call
+        warn_once_per_job(
+            f"{', '.join(libraries)} and others use different NCCLs ({', '.join(sorted(nccls))}): "
+            "NCCL's own allreduce is kept. Build Horovod with HOROVOD_NCCL_HOME set to PyTorch's."
+        )
+        return []
+    make_kernels_once()
+    for function in FUNCTIONS:
+        engine.hook.install(text, function, str(engine.NCCL_SHIM), f"omnihvd_{function}")
+    logger.info("hooked NCCL's allreduce in %s", ", ".join(libraries))
+    return libraries
+
+
+def _hooked_nccls() -> list[str]:
+    return [
+        engine.hook.provider(library, function)
+        for library, function in engine.hook.installed()
+        if function == FUNCTIONS[0]
+    ]
+
+
+@functools.cache
+def make_kernels_once() -> None:
+    if any(Path(file).exists() for file in DRIVER_FILES):
+        kernel_cache.make_for_this_machine()
+
+
+def nccl_problem(library: str) -> str | None:
+    """Why the NCCL of this loaded library, which was built with one, is out of reach; None: it is
+    hooked."""
+    if not engine.NCCL_SHIM.exists():
+        return "omnihvd was built without its NCCL shim: install it again"
+    if is_hooked(library):
+        return None
+    if not engine.hook.imports(library, FUNCTIONS[0]):
+        remedy = (
+            "; build Horovod with HOROVOD_NCCL_LINK=SHARED"
+            if HOROVOD in library
+            else "; use a build of PyTorch that is linked to the shared libnccl.so.2"
+        )
+        return f"{library} holds NCCL itself, statically linked{remedy}"
+    return f"{library} was not hooked: import omnihvd before NCCL is used"

@@ -1,0 +1,101 @@
+"""NCCL is hooked in libraries named as those of PyTorch and Horovod; here they are small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FUNCTIONS = (
+    "ncclAllReduce",
+    "ncclGroupStart",
+    "ncclGroupEnd",
+    "ncclCommDestroy",
+    "ncclCommFinalize",
+    "ncclCommAbort",
+    "ncclCommGetAsyncError",
+)
+# Calls of all of them: the number of those that ended in NCCL itself.
+CALLER = "".join(f"int {f}(void);" for f in FUNCTIONS) + (
+    "int in_nccl(void) { return " + " + ".join(f"{f}()" for f in FUNCTIONS) + "; }"
+)
+NCCL = "".join(f"int {f}(void) {{ return 1; }}" for f in FUNCTIONS)
+
+SETUP = """
+import ctypes, os
+from omnihvd import engine, nccl_hooks
+caller = ctypes.CDLL(os.environ["CALLER"])
+(library,) = engine.hook.loaded_libraries(os.environ["CALLER"])
+"""
+
+
+def library(path: Path, source: str, *needed: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(path)]
+    command += [str(n) for n in needed] + [f"-Wl,-rpath,{n.parent}" for n in needed]
+    subprocess.run(command, input=source, text=True, check=True, timeout=60)
+    return path
+
+
+def run(caller: Path, script: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + script],
+        env={"CALLER": str(caller), "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "path, text", [("torch/lib/libtorch_cuda.so", "TORCH"), ("horovod/torch/mpi_lib.so", "HOROVOD")]
+)
+def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, text):
+    nccl = library(tmp_path / "libnccl.so.2", NCCL)
+    caller = library(tmp_path / path, CALLER, nccl)
+    said = run(
+        caller,
+        f"""
+assert caller.in_nccl() == 7
+assert "not hooked" in nccl_hooks.nccl_problem(library)
+assert nccl_hooks._hook(nccl_hooks.{text}) == [library]
+assert nccl_hooks.is_hooked(library) and nccl_hooks.nccl_problem(library) is None
+hooked = {{function for path, function in engine.hook.installed() if path == library}}
+assert hooked == set(nccl_hooks.FUNCTIONS)
+print("done")
+""",
+    )
+    assert "done" in said
+
+
+def test_static_nccl_is_reported_with_the_remedy(tmp_path):
+    caller = library(tmp_path / "horovod/torch/mpi_lib.so", NCCL + "int f(void) { return 1; }")
+    said = run(
+        caller,
+        """
+assert nccl_hooks._hook(nccl_hooks.HOROVOD) == []
+print(nccl_hooks.nccl_problem(library))
+""",
+    )
+    assert "statically linked" in said and "HOROVOD_NCCL_LINK=SHARED" in said
+
+
+def test_two_nccls_in_a_process_are_refused(tmp_path):
+    one = library(tmp_path / "one/libnccl.so.2", NCCL)
+    two = library(tmp_path / "two/libnccl.so.3", NCCL)
+    torch = library(tmp_path / "torch/lib/libtorch_cuda.so", CALLER, one)
+    horovod = library(tmp_path / "horovod/torch/mpi_lib.so", CALLER, two)
+    said = run(
+        torch,
+        f"""
+other = ctypes.CDLL({str(horovod)!r})
+assert nccl_hooks._hook(nccl_hooks.TORCH) == [library]
+assert nccl_hooks._hook(nccl_hooks.HOROVOD) == []
+assert other.in_nccl() == 7
+""",
+    )
+    assert "use different NCCLs" in said and "HOROVOD_NCCL_HOME" in said
