@@ -20,7 +20,12 @@ from pathlib import Path
 from omnihvd import engine
 from omnihvd.log import logger, warn_once_per_job
 
-SOURCES = Path(__file__).parent / "kernels"
+PACKAGE = Path(__file__).parent
+# Installed, the sources lie in the package; in a source tree, beside it.
+SOURCES = next(
+    (f for f in (PACKAGE / "kernels", PACKAGE.parent / "kernels") if (f / "kernels.cu").exists()),
+    PACKAGE / "kernels",
+)
 # A dtype for each width and zero test.
 DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64")
 COMPILING_S = 300.0

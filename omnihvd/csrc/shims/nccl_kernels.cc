@@ -27,15 +27,18 @@ std::string content_of(const fs::path& path) {
   return file ? content.str() : std::string();
 }
 
-// Of the sources that lie in the package beside the folder of this library: kernels compiled from
-// others do not fit this shim. As in omnihvd/kernel_cache.py.
+// Of the sources, which lie in the package beside the folder of this library, or, in a source tree,
+// beside the package: kernels compiled from others do not fit this shim. As in
+// omnihvd/kernel_cache.py.
 std::string source_digest() {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&source_digest), &self) == 0 || self.dli_fname == nullptr)
     throw Error("cannot tell where omnihvd is installed");
-  const fs::path folder = fs::absolute(self.dli_fname).parent_path().parent_path() / "kernels";
-  std::vector<fs::path> files;
   std::error_code none;
+  const fs::path package = fs::absolute(self.dli_fname).parent_path().parent_path();
+  fs::path folder = package / "kernels";
+  if (!fs::exists(folder, none)) folder = package.parent_path() / "kernels";
+  std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     const auto extension = entry.path().extension();
     if (extension == ".cu" || extension == ".cuh") files.push_back(entry.path());
