@@ -75,7 +75,7 @@ class Kernels:
     def __init__(self, dtype: str, block_size: int, folder: Path, flags: tuple[str, ...] = ()):
         self.width, self.block_size = bits_of(dtype).itemsize, block_size
         is_float = int(dtype in FLOATS)
-        library = folder / f"kernels_{self.width}_{is_float}_{block_size}.so"
+        self.library = library = folder / f"kernels_{self.width}_{is_float}_{block_size}.so"
         if not library.exists():
             command = [
                 "g++", "-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-fno-strict-aliasing",

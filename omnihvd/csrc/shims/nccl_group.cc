@@ -58,6 +58,11 @@ void NcclGroup::fail(const std::string& why) {
 std::string NcclGroup::failure() {
   if (staging_.failed_on_host())
     fail("another rank of this host failed to reduce its part: see its message");
+  if (const auto grid = std::atomic_load(&grid_)) {
+    const NcclResult error = grid->async_error();
+    if (error != NcclResult::success && error != NcclResult::in_progress)
+      fail(std::string("NCCL inside this host: ") + nccl().error_string(error));
+  }
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   return failure_;
 }
@@ -229,7 +234,7 @@ void NcclGroup::choose_levels() {
   const char* const obstacle =
       can_split_ ? grid_obstacle(hosts_) : "this NCCL has no ncclCommSplit (2.18 has)";
   if (obstacle == nullptr) {
-    grid_.emplace(rank(), hosts_);
+    std::atomic_store(&grid_, std::make_shared<NcclGrid>(rank(), hosts_));
   } else if (rank() == 0) {
     static std::once_flag once;
     std::call_once(once, [&] {

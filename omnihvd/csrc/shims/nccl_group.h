@@ -95,7 +95,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::string refusal_;             // of all calls, for good
   PinnedMemory probe_;
   std::optional<KernelTable> kernels_;
-  std::optional<NcclGrid> grid_;  // present: two levels
+  std::shared_ptr<NcclGrid> grid_;  // present: two levels; replaced atomically
   Staging staging_;
   std::shared_ptr<Group> group_;
 

@@ -21,16 +21,28 @@ NcclGrid::NcclGrid(int rank, const std::vector<std::string>& hosts) {
 }
 
 void NcclGrid::split(NcclComm comm, const std::atomic<bool>& aborted) {
-  const NcclResult begun = nccl().comm_split(comm, host_index_, local_index_, &host_, nullptr);
+  NcclComm host = nullptr;
+  const NcclResult begun = nccl().comm_split(comm, host_index_, local_index_, &host, nullptr);
   settle(begun, comm, aborted, "ncclCommSplit inside the host");
-  if (begun == NcclResult::in_progress) settle(begun, host_, aborted, "ncclCommSplit");
+  if (begun == NcclResult::in_progress) settle(begun, host, aborted, "ncclCommSplit");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  host_ = host;
+}
+
+NcclResult NcclGrid::async_error() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  NcclResult error = NcclResult::success;
+  if (host_ != nullptr) nccl().comm_get_async_error(host_, &error);
+  return error;
 }
 
 void NcclGrid::destroy() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (host_ != nullptr) nccl().comm_destroy(std::exchange(host_, nullptr));
 }
 
 void NcclGrid::abort() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (host_ != nullptr) nccl().comm_abort(std::exchange(host_, nullptr));
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,16 @@ class NcclGrid {
   const std::vector<int>& across() const { return across_; }  // the ranks with this local index
   NcclComm host() const { return host_; }
 
+  // What NCCL says of the host's communicator, or success. Any thread, at any time.
+  NcclResult async_error();
+
   void destroy();
   void abort();
 
  private:
   int host_index_ = 0, local_index_ = 0, local_size_ = 0;
   std::vector<int> across_;
+  std::mutex mutex_;  // guards host_ against its end
   NcclComm host_ = nullptr;
 };
 

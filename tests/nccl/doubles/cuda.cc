@@ -1,0 +1,320 @@
+// As much of libcuda.so.1 as the NCCL shim uses, for tests where there is no GPU. What a GPU does
+// not forgive is an error here: a call without a context or in a host function, copies that miss
+// their memory, kernels that fail.
+//
+// A "cubin" is a file with the path of the emulated kernels (tests/kernels/emulation).
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "memory.h"
+#include "stream.h"
+
+using doubles::die;
+using doubles::Event;
+using doubles::host_of;
+using doubles::Kind;
+using doubles::Stream;
+
+struct CUctx_st {
+  int device;
+};
+struct CUstream_st {
+  std::shared_ptr<Stream> stream = Stream::create();
+};
+struct CUevent_st {
+  Event event;
+};
+struct CUmod_st {
+  void* library;
+};
+struct CUfunc_st {
+  bool is_compact;
+  void* entry;
+};
+
+namespace {
+
+enum Result : int {
+  success = 0,
+  invalid_value = 1,
+  out_of_memory = 2,
+  invalid_image = 200,
+  invalid_context = 201,
+  not_found = 500,
+  not_ready = 600,
+  not_permitted = 800,
+};
+
+CUctx_st contexts[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+thread_local CUctx_st* current = nullptr;
+thread_local int capture_mode = 0;
+thread_local bool in_host_function = false;
+std::atomic<long> events{0}, streams{0};
+
+std::shared_ptr<Stream> shared(CUstream_st* stream) {
+  static CUstream_st& legacy = *new CUstream_st;
+  return (stream ? stream : &legacy)->stream;
+}
+Stream& of(CUstream_st* stream) { return *shared(stream); }
+
+// Of functions that work in a context, or may wait for the device.
+Result permitted() {
+  if (in_host_function) die("a CUDA function was called in a host function");
+  return current ? success : invalid_context;
+}
+
+uint8_t* translated(uint64_t address, size_t bytes, const char* what) {
+  uint8_t* const host = host_of(address, bytes);
+  if (host == nullptr)
+    die((std::string("a kernel was given a wrong address of its ") + what).c_str());
+  return host;
+}
+
+// Of the arguments of a launch: arguments[i] points to the i-th.
+template <typename T>
+T argument(void** arguments, int i) {
+  T value;
+  std::memcpy(&value, arguments[i], sizeof value);
+  return value;
+}
+
+std::mutex kernel_mutex;  // the emulation runs one kernel at a time
+
+void run_kernel(const std::function<const char*()>& kernel) {
+  const std::lock_guard<std::mutex> lock(kernel_mutex);
+  if (const char* const failure = kernel()) die(failure);
+}
+
+unsigned seed() {
+  static std::atomic<unsigned> next{0};
+  return next++;
+}
+
+}  // namespace
+
+extern "C" {
+
+int cuInit(unsigned) { return success; }
+int cuDriverGetVersion(int* version) { return *version = 13000, success; }
+int cuDeviceGetCount(int* count) { return *count = 8, success; }
+int cuDeviceGet(int* device, int ordinal) {
+  return ordinal < 8 ? (*device = ordinal, success) : invalid_value;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  *value = attribute == 75 ? 9 : 0;  // compute capability 9.0
+  return success;
+}
+int cuDevicePrimaryCtxRetain(CUctx_st** context, int device) {
+  return *context = &contexts[device], success;
+}
+int cuCtxGetCurrent(CUctx_st** context) {
+  if (in_host_function) die("a CUDA function was called in a host function");
+  return *context = current, success;
+}
+int cuCtxSetCurrent(CUctx_st* context) { return current = context, success; }
+
+int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  if (const Result bad = permitted()) return bad;
+  *address = reinterpret_cast<uint64_t>(doubles::allocate(bytes, Kind::device));
+  return *address ? success : out_of_memory;
+}
+int cuMemFree_v2(uint64_t address) {
+  if (const Result bad = permitted()) return bad;
+  doubles::wait_for_all_streams();
+  return doubles::release(reinterpret_cast<void*>(address), Kind::device) ? success : invalid_value;
+}
+int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
+  if (const Result bad = permitted()) return bad;
+  *address = doubles::allocate(bytes, Kind::pinned);
+  return *address ? success : out_of_memory;
+}
+int cuMemFreeHost(void* address) {
+  if (const Result bad = permitted()) return bad;
+  doubles::wait_for_all_streams();
+  return doubles::release(address, Kind::pinned) ? success : invalid_value;
+}
+int cuMemHostGetDevicePointer_v2(uint64_t* device, void* host, unsigned) {
+  *device = doubles::device_of(host);
+  return *device ? success : invalid_value;
+}
+
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, CUstream_st* stream) {
+  if (const Result bad = permitted()) return bad;
+  const uint8_t* const source = host_of(from, bytes);
+  // From pageable memory the driver copies before it returns, and not asynchronously.
+  if (source == nullptr || !doubles::is_pinned(to, bytes)) return invalid_value;
+  of(stream).queue([=] { std::memcpy(to, source, bytes); });
+  return success;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, CUstream_st* stream) {
+  if (const Result bad = permitted()) return bad;
+  uint8_t* const target = host_of(to, bytes);
+  if (target == nullptr || !doubles::is_pinned(from, bytes)) return invalid_value;
+  of(stream).queue([=] { std::memcpy(target, from, bytes); });
+  return success;
+}
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, CUstream_st* stream) {
+  if (const Result bad = permitted()) return bad;
+  uint8_t* const target = host_of(to, bytes);
+  if (target == nullptr) return invalid_value;
+  of(stream).queue([=] { std::memset(target, value, bytes); });
+  return success;
+}
+
+int cuModuleLoadData(CUmod_st** module, const void* image) {
+  if (const Result bad = permitted()) return bad;
+  void* const library = dlopen(static_cast<const char*>(image), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return invalid_image;
+  *module = new CUmod_st{library};
+  return success;
+}
+int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name) {
+  void* const entry = dlsym(module->library, ("run_" + std::string(name)).c_str());
+  if (entry == nullptr) return not_found;
+  *function = new CUfunc_st{std::strcmp(name, "compact") == 0, entry};
+  return success;
+}
+
+int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsigned threads,
+                   unsigned, unsigned, unsigned, CUstream_st* stream, void** a, void**) {
+  if (const Result bad = permitted()) return bad;
+  const auto address = argument<uint64_t>(a, 0), elements = argument<uint64_t>(a, 1);
+  if (argument<uint64_t>(a, 2) != 0 || argument<uint32_t>(a, 3) != 0 || grid == 0)
+    die("a kernel was launched on segments, or on nothing");
+  // Of what size the pieces must at least be, the kernel knows; here their beginnings are checked.
+  uint8_t* const tensor = translated(address, elements, "tensor");
+  if (function->is_compact) {
+    if (threads != 128) die("compact was launched with a wrong number of threads");
+    const auto flags = argument<uint32_t>(a, 4);
+    uint8_t* const totals = translated(argument<uint64_t>(a, 5), 16, "totals");
+    uint8_t* const bitmap = translated(argument<uint64_t>(a, 6), 4, "bitmap");
+    uint8_t* const records = translated(argument<uint64_t>(a, 7), 16, "records");
+    uint8_t* const data = translated(argument<uint64_t>(a, 8), 1, "data");
+    using Entry = const char* (*)(uint8_t*, uint64_t, void*, uint32_t, uint32_t, uint8_t*, uint8_t*,
+                                  uint8_t*, uint8_t*, unsigned);
+    const auto run = reinterpret_cast<Entry>(function->entry);
+    of(stream).queue([=] {
+      run_kernel([=] {
+        return run(tensor, elements, nullptr, 0, flags, totals, bitmap, records, data, seed());
+      });
+    });
+  } else {
+    if (threads != 256) die("scatter was launched with a wrong number of threads");
+    uint8_t* const records = translated(argument<uint64_t>(a, 4), 16, "records");
+    uint8_t* const count = translated(argument<uint64_t>(a, 5), 8, "count");
+    uint8_t* const data = translated(argument<uint64_t>(a, 6), 1, "data");
+    using Entry = const char* (*)(uint8_t*, uint64_t, void*, uint32_t, uint8_t*, uint8_t*, uint8_t*,
+                                  uint64_t, unsigned);
+    const auto run = reinterpret_cast<Entry>(function->entry);
+    of(stream).queue([=] {
+      // A grid as large as a GPU's takes the emulation long; it must do with a smaller one as well.
+      const uint64_t ctas = grid < 3 ? grid : 3;
+      run_kernel(
+          [=] { return run(tensor, elements, nullptr, 0, records, count, data, ctas, seed()); });
+    });
+  }
+  return success;
+}
+
+int cuLaunchHostFunc(CUstream_st* stream, void (*function)(void*), void* argument) {
+  if (const Result bad = permitted()) return bad;
+  of(stream).queue([=] {
+    static std::mutex one_at_a_time;  // the driver has one thread for all
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
+    in_host_function = true;
+    function(argument);
+    in_host_function = false;
+  });
+  return success;
+}
+
+int cuStreamCreate(CUstream_st** stream, unsigned) {
+  if (const Result bad = permitted()) return bad;
+  *stream = new CUstream_st;
+  ++streams;
+  return success;
+}
+int cuStreamDestroy_v2(CUstream_st* stream) {
+  if (const Result bad = permitted()) return bad;
+  stream->stream->close();
+  delete stream;
+  --streams;
+  return success;
+}
+int cuStreamQuery(CUstream_st* stream) { return of(stream).idle() ? success : not_ready; }
+int cuStreamSynchronize(CUstream_st* stream) {
+  of(stream).wait_until_done(of(stream).queued());
+  return success;
+}
+int cuStreamIsCapturing(CUstream_st* stream, int* status) {
+  return *status = of(stream).capturing, success;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, capture_mode), success; }
+
+int cuEventCreate(CUevent_st** event, unsigned) {
+  if (const Result bad = permitted()) return bad;
+  *event = new CUevent_st;
+  ++events;
+  return success;
+}
+int cuEventDestroy_v2(CUevent_st* event) {
+  delete event;
+  --events;
+  return success;
+}
+int cuEventRecord(CUevent_st* event, CUstream_st* stream) {
+  if (const Result bad = permitted()) return bad;
+  const std::lock_guard<std::mutex> lock(event->event.mutex);
+  event->event.stream = shared(stream);
+  event->event.number = event->event.stream->queued();
+  return success;
+}
+int cuEventQuery(CUevent_st* event) {
+  const std::lock_guard<std::mutex> lock(event->event.mutex);
+  const auto& stream = event->event.stream;
+  return !stream || stream->has_done(event->event.number) ? success : not_ready;
+}
+int cuStreamWaitEvent(CUstream_st* stream, CUevent_st* event, unsigned) {
+  if (const Result bad = permitted()) return bad;
+  const std::lock_guard<std::mutex> lock(event->event.mutex);
+  if (const auto other = event->event.stream)
+    of(stream).queue([other, number = event->event.number] { other->wait_until_done(number); });
+  return success;
+}
+int cuStreamWaitValue32_v2(CUstream_st* stream, uint64_t address, uint32_t value, unsigned flags) {
+  if (const Result bad = permitted()) return bad;
+  const uint8_t* const at = host_of(address, 4);
+  if (at == nullptr || address % 4 != 0 || flags != 0) return invalid_value;
+  of(stream).queue([=] {
+    const auto* const word = reinterpret_cast<const uint32_t*>(at);
+    while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
+  });
+  return success;
+}
+int cuGetErrorName(int result, const char** name) {
+  *name = result == invalid_context ? "CUDA_ERROR_INVALID_CONTEXT"
+          : result == invalid_value ? "CUDA_ERROR_INVALID_VALUE"
+          : result == invalid_image ? "CUDA_ERROR_INVALID_IMAGE"
+          : result == out_of_memory ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                    : "CUDA_ERROR_UNKNOWN";
+  return success;
+}
+
+// --- for the tests and for the double of NCCL --------------------------------------------------
+
+void* double_host_of(uint64_t device_address, size_t bytes) {
+  return host_of(device_address, bytes);
+}
+void double_queue(CUstream_st* stream, void (*work)(void*), void* argument) {
+  of(stream).queue([=] { work(argument); });
+}
+void double_set_capturing(CUstream_st* stream, int status) { of(stream).capturing = status; }
+size_t double_live_pieces() { return doubles::live_pieces(); }
+long double_live_events() { return events; }
+long double_live_streams() { return streams; }
+void double_die(const char* what) { die(what); }
+}

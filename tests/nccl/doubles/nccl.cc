@@ -1,0 +1,369 @@
+// As much of libnccl.so.2 as the shim and its tests use, between processes, on the double of CUDA.
+//
+// As NCCL: a communicator's collectives happen in the order of the calls, each when its stream gets
+// there; a rank that is gone is an asynchronous error, and streams wait until the communicator is
+// aborted. NCCL_DOUBLE_NONBLOCKING=1: calls return ncclInProgress, and happen a little later.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "reduce.h"
+#include "star.h"
+
+struct CUstream_st;
+struct CUctx_st;
+extern "C" {
+int cuCtxGetCurrent(CUctx_st** context);
+void* double_host_of(uint64_t device_address, size_t bytes);
+void double_queue(CUstream_st* stream, void (*work)(void*), void* argument);
+void double_die(const char* what);
+}
+
+using doubles::Bytes;
+using doubles::Star;
+
+namespace {
+
+enum Result {
+  success,
+  unhandled_cuda_error,
+  system_error,
+  internal_error,
+  invalid_argument,
+  invalid_usage,
+  remote_error,
+  in_progress
+};
+
+}  // namespace
+
+struct ncclUniqueId {
+  char path[128];
+};
+
+struct ncclComm {
+  ncclComm(const std::string& path, int r, int s)
+      : star(path, r, s), rank(r), size(s), device(current_device()) {}
+
+  static int current_device() {
+    CUctx_st* context = nullptr;
+    cuCtxGetCurrent(&context);
+    if (context == nullptr) double_die("a communicator was made without a current device");
+    int device;
+    std::memcpy(&device, context, sizeof device);
+    return device;
+  }
+
+  // Collectives take their turns in the order of the calls, whatever their streams.
+  std::mutex mutex;
+  std::condition_variable changed;
+  uint64_t calls = 0, done = 0;
+
+  Star star;
+  const int rank, size, device;
+  std::atomic<int> async_error{success};
+  std::atomic<bool> aborted{false};
+  std::atomic<int> pending{0};  // non-blocking calls that have not happened yet
+
+  bool wait_for_turn(uint64_t turn) {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] { return done == turn || aborted; });
+    return !aborted;
+  }
+  void end_turn() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++done;
+    changed.notify_all();
+  }
+  void hang_until_aborted() {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] { return aborted.load(); });
+  }
+};
+
+namespace {
+
+using Shared = std::shared_ptr<ncclComm>;
+
+std::mutex comms_mutex;
+std::map<ncclComm*, Shared>& comms() {
+  static auto& map = *new std::map<ncclComm*, Shared>;
+  return map;
+}
+Shared shared(ncclComm* comm) {
+  const std::lock_guard<std::mutex> lock(comms_mutex);
+  const auto found = comms().find(comm);
+  return found == comms().end() ? nullptr : found->second;
+}
+ncclComm* keep(Shared comm) {
+  const std::lock_guard<std::mutex> lock(comms_mutex);
+  return (comms()[comm.get()] = comm).get();
+}
+void forget(ncclComm* comm) {
+  const std::lock_guard<std::mutex> lock(comms_mutex);
+  comms().erase(comm);
+}
+
+std::mutex counts_mutex;
+std::map<std::string, long>& counts() {
+  static auto& map = *new std::map<std::string, long>;
+  return map;
+}
+void count(const char* name) {
+  const std::lock_guard<std::mutex> lock(counts_mutex);
+  ++counts()[name];
+}
+
+bool nonblocking() {
+  static const char* const setting = std::getenv("NCCL_DOUBLE_NONBLOCKING");
+  return setting != nullptr && *setting == '1';
+}
+
+thread_local int depth = 0;
+struct Queued {
+  Shared comm;
+  std::function<void()> work;
+};
+thread_local std::vector<Queued> group;
+
+Result carry_out(std::vector<Queued> calls) {
+  if (!nonblocking()) {
+    for (const Queued& call : calls) call.work();
+    return success;
+  }
+  for (const Queued& call : calls) ++call.comm->pending;
+  std::thread([calls = std::move(calls)] {
+    usleep(3000);
+    for (const Queued& call : calls) {
+      call.work();
+      --call.comm->pending;
+    }
+  }).detach();
+  return in_progress;
+}
+
+struct Collective {
+  Shared comm;
+  uint64_t turn;
+  std::string what;
+  const char* in;
+  char* out;
+  size_t in_bytes, out_bytes;
+  Star::Combine combine;
+
+  static void run(void* argument) {
+    const std::unique_ptr<Collective> c(static_cast<Collective*>(argument));
+    if (!c->comm->wait_for_turn(c->turn)) return;
+    Bytes result;
+    if (c->comm->star.exchange(c->what, Bytes(c->in, c->in_bytes), c->combine, &result)) {
+      if (result.size() != c->out_bytes) double_die("ranks give different counts");
+      std::memcpy(c->out, result.data(), result.size());
+      c->comm->end_turn();
+      return;
+    }
+    if (!c->comm->aborted) c->comm->async_error = remote_error;
+    c->comm->hang_until_aborted();
+  }
+};
+
+Result collective(ncclComm* handle, CUstream_st* stream, const std::string& what, const void* in,
+                  size_t in_bytes, void* out, size_t out_bytes, Star::Combine combine) {
+  const Shared comm = shared(handle);
+  if (!comm) return invalid_argument;
+  if (comm->pending > 0) return invalid_usage;
+  if (comm->async_error != success) return Result(comm->async_error.load());
+  const auto* from = static_cast<char*>(double_host_of(reinterpret_cast<uint64_t>(in), in_bytes));
+  auto* to = static_cast<char*>(double_host_of(reinterpret_cast<uint64_t>(out), out_bytes));
+  if (from == nullptr || to == nullptr) return invalid_argument;
+  Queued call{comm, [=] {
+                uint64_t turn;
+                {
+                  const std::lock_guard<std::mutex> lock(comm->mutex);
+                  turn = comm->calls++;
+                }
+                double_queue(
+                    stream, &Collective::run,
+                    new Collective{comm, turn, what, from, to, in_bytes, out_bytes, combine});
+              }};
+  if (depth > 0) {
+    group.push_back(std::move(call));
+    return success;
+  }
+  return carry_out({call});
+}
+
+std::string socket_path() {
+  const char* folder = std::getenv("NCCL_DOUBLE_FOLDER");
+  return std::string(folder ? folder : "/tmp") + "/" + std::to_string(std::random_device{}());
+}
+
+Bytes joined(const std::vector<Bytes>& parts) {
+  Bytes all;
+  for (const Bytes& part : parts) all += part;
+  return all;
+}
+
+}  // namespace
+
+// Under both names, as in NCCL.
+#define NCCL_DOUBLE(name, parameters, arguments)                  \
+  extern "C" Result p##name parameters;                           \
+  extern "C" Result name parameters { return p##name arguments; } \
+  extern "C" Result p##name parameters
+
+NCCL_DOUBLE(ncclGetUniqueId, (ncclUniqueId * id), (id)) {
+  std::strcpy(id->path, socket_path().c_str());
+  return success;
+}
+
+NCCL_DOUBLE(ncclCommInitRank, (ncclComm * *comm, int size, ncclUniqueId id, int rank),
+            (comm, size, id, rank)) {
+  *comm = keep(std::make_shared<ncclComm>(id.path, rank, size));
+  return success;
+}
+
+NCCL_DOUBLE(ncclCommCount, (ncclComm * comm, int* n), (comm, n)) {
+  return *n = comm->size, success;
+}
+NCCL_DOUBLE(ncclCommUserRank, (ncclComm * comm, int* rank), (comm, rank)) {
+  return *rank = comm->rank, success;
+}
+NCCL_DOUBLE(ncclCommCuDevice, (ncclComm * comm, int* device), (comm, device)) {
+  return *device = comm->device, success;
+}
+NCCL_DOUBLE(ncclCommGetAsyncError, (ncclComm * comm, Result* error), (comm, error)) {
+  const Shared alive = shared(comm);
+  if (!alive) return invalid_argument;
+  *error = Result(alive->async_error.load());
+  if (*error == success && alive->pending > 0) *error = in_progress;
+  return success;
+}
+
+extern "C" const char* pncclGetErrorString(Result result) {
+  return result == remote_error ? "a remote process exited" : "some error of NCCL's double";
+}
+extern "C" const char* ncclGetErrorString(Result result) { return pncclGetErrorString(result); }
+
+NCCL_DOUBLE(ncclAllReduce,
+            (const void* in, void* out, size_t n, int type, int op, ncclComm* comm,
+             CUstream_st* stream),
+            (in, out, n, type, op, comm, stream)) {
+  count("ncclAllReduce");
+  const size_t bytes = n * doubles::width_of(type);
+  if (in == nullptr || out == nullptr || bytes == 0) return n == 0 ? success : invalid_argument;
+  return collective(comm, stream, "allreduce of " + std::to_string(bytes), in, bytes, out, bytes,
+                    [=](const std::vector<Bytes>& all) {
+                      return std::vector<Bytes>(all.size(), doubles::reduced(all, type, op));
+                    });
+}
+
+NCCL_DOUBLE(ncclReduceScatter,
+            (const void* in, void* out, size_t n, int type, int op, ncclComm* comm,
+             CUstream_st* stream),
+            (in, out, n, type, op, comm, stream)) {
+  count("ncclReduceScatter");
+  const size_t bytes = n * doubles::width_of(type);
+  return collective(comm, stream, "reduce-scatter of " + std::to_string(bytes), in,
+                    bytes * size_t(comm->size), out, bytes, [=](const std::vector<Bytes>& all) {
+                      const Bytes sums = doubles::reduced(all, type, op);
+                      std::vector<Bytes> parts;
+                      for (size_t i = 0; i < all.size(); ++i)
+                        parts.push_back(sums.substr(i * bytes, bytes));
+                      return parts;
+                    });
+}
+
+NCCL_DOUBLE(ncclAllGather,
+            (const void* in, void* out, size_t n, int type, ncclComm* comm, CUstream_st* stream),
+            (in, out, n, type, comm, stream)) {
+  count("ncclAllGather");
+  const size_t bytes = n * doubles::width_of(type);
+  return collective(comm, stream, "allgather of " + std::to_string(bytes), in, bytes, out,
+                    bytes * size_t(comm->size), [](const std::vector<Bytes>& all) {
+                      return std::vector<Bytes>(all.size(), joined(all));
+                    });
+}
+
+NCCL_DOUBLE(ncclGroupStart, (), ()) { return ++depth, success; }
+NCCL_DOUBLE(ncclGroupEnd, (), ()) {
+  if (--depth > 0) return success;
+  return carry_out(std::exchange(group, {}));
+}
+
+NCCL_DOUBLE(ncclCommSplit, (ncclComm * parent, int color, int key, ncclComm** child, void*),
+            (parent, color, key, child, nullptr)) {
+  count("ncclCommSplit");
+  uint64_t turn;
+  {
+    const std::lock_guard<std::mutex> lock(parent->mutex);
+    turn = parent->calls++;
+  }
+  struct Place {
+    int color, key, rank;
+    char path[116];
+  } mine{color, key, parent->rank, {}};
+  std::strcpy(mine.path, socket_path().c_str());
+  Bytes all;
+  if (!parent->wait_for_turn(turn) ||
+      !parent->star.exchange(
+          "split", Bytes(reinterpret_cast<char*>(&mine), sizeof mine),
+          [](const std::vector<Bytes>& places) {
+            return std::vector<Bytes>(places.size(), joined(places));
+          },
+          &all))
+    return remote_error;
+  parent->end_turn();
+  std::vector<Place> places;
+  for (size_t i = 0; i < all.size() / sizeof(Place); ++i) {
+    Place place;
+    std::memcpy(&place, &all[i * sizeof(Place)], sizeof place);
+    if (place.color == color) places.push_back(place);
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::make_pair(a.key, a.rank) < std::make_pair(b.key, b.rank);
+  });
+  const auto me = std::find_if(places.begin(), places.end(),
+                               [&](const Place& p) { return p.rank == parent->rank; });
+  *child = keep(
+      std::make_shared<ncclComm>(places[0].path, int(me - places.begin()), int(places.size())));
+  return success;
+}
+
+NCCL_DOUBLE(ncclCommFinalize, (ncclComm * comm), (comm)) {
+  return comm ? success : invalid_argument;
+}
+NCCL_DOUBLE(ncclCommDestroy, (ncclComm * comm), (comm)) { return forget(comm), success; }
+NCCL_DOUBLE(ncclCommAbort, (ncclComm * comm), (comm)) {
+  const Shared alive = shared(comm);
+  if (!alive) return invalid_argument;
+  {
+    const std::lock_guard<std::mutex> lock(alive->mutex);
+    alive->aborted = true;
+    alive->changed.notify_all();
+  }
+  alive->star.abort();
+  forget(comm);
+  return success;
+}
+
+// --- for the tests -----------------------------------------------------------------------------
+
+extern "C" long double_nccl_calls(const char* name) {
+  const std::lock_guard<std::mutex> lock(counts_mutex);
+  return counts()[name];
+}
+extern "C" long double_live_comms() {
+  const std::lock_guard<std::mutex> lock(comms_mutex);
+  return long(comms().size());
+}

@@ -1,0 +1,170 @@
+"""For the scripts on ranks: a GPU, streams and communicators, of the doubles, in Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["SIZE"])
+FOLDER = Path(os.environ["NCCL_DOUBLE_FOLDER"])
+PATIENCE_S = 30.0
+
+LIBRARY = ctypes.CDLL(None)  # what is preloaded, the shim before NCCL
+SUCCESS, REMOTE_ERROR, IN_PROGRESS = 0, 6, 7
+SUM, PROD, MAX, MIN, AVG = range(5)
+# By NCCL's numbers. bfloat16: its bits.
+TYPES = {
+    "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
+    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
+}  # fmt: skip
+
+_u64, _size, _pointer, _int = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 128)]
+
+
+for name, arguments in {
+    "ncclAllReduce": [_u64, _u64, _size, _int, _int, _pointer, _pointer],
+    "ncclCommInitRank": [_pointer, _int, UniqueId, _int],
+    "ncclCommDestroy": [_pointer],
+    "ncclCommFinalize": [_pointer],
+    "ncclCommAbort": [_pointer],
+    "ncclCommGetAsyncError": [_pointer, _pointer],
+    "cuMemAlloc_v2": [_pointer, _size],
+    "cuMemFree_v2": [_u64],
+    "cuStreamCreate": [_pointer, ctypes.c_uint],
+    "cuStreamDestroy_v2": [_pointer],
+    "cuStreamSynchronize": [_pointer],
+    "cuStreamQuery": [_pointer],
+    "double_host_of": [_u64, _size],
+    "double_set_capturing": [_pointer, _int],
+    "double_nccl_calls": [ctypes.c_char_p],
+}.items():
+    getattr(LIBRARY, name).argtypes = arguments
+LIBRARY.double_host_of.restype = _pointer
+LIBRARY.double_live_pieces.restype = _size
+LIBRARY.double_nccl_calls.restype = ctypes.c_long
+
+
+def driver(name: str, *arguments: Any) -> None:
+    result = getattr(LIBRARY, name)(*arguments)
+    assert result == SUCCESS, f"{name}: {result}"
+
+
+def use_device(number: int = 0) -> None:
+    context = _pointer()
+    driver("cuInit", 0)
+    driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+    driver("cuCtxSetCurrent", context)
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.handle = _pointer()
+        driver("cuStreamCreate", ctypes.byref(self.handle), 1)
+
+    def wait(self) -> None:
+        """Until all that is queued is done."""
+        end = time.monotonic() + PATIENCE_S
+        while LIBRARY.cuStreamQuery(self.handle) != SUCCESS:
+            assert time.monotonic() < end, "the stream does not get on"
+            time.sleep(1e-4)
+
+    def close(self) -> None:
+        driver("cuStreamDestroy_v2", self.handle)
+
+
+class Array:
+    """Elements in device memory, some behind an aligned address. `host` is what a GPU would see."""
+
+    def __init__(self, values: np.ndarray, misaligned: int = 0) -> None:
+        address = _u64()
+        nbytes = max((len(values) + misaligned) * values.itemsize, 1)
+        driver("cuMemAlloc_v2", ctypes.byref(address), nbytes)
+        self._base = address.value
+        self.address = self._base + misaligned * values.itemsize
+        at = LIBRARY.double_host_of(self.address, values.nbytes)
+        buffer = (ctypes.c_uint8 * values.nbytes).from_address(at)
+        self.host = np.frombuffer(buffer, values.dtype)
+        self.host[:] = values
+
+    def free(self) -> None:
+        driver("cuMemFree_v2", self._base)
+
+
+def barrier(name: str) -> None:
+    """Waits until all ranks have come, by other means than those under test."""
+    (FOLDER / f"{name}.{RANK}").touch()
+    end = time.monotonic() + PATIENCE_S
+    while not all((FOLDER / f"{name}.{rank}").exists() for rank in range(SIZE)):
+        assert time.monotonic() < end, f"not all ranks came to {name}"
+        time.sleep(1e-3)
+
+
+class Communicator:
+    def __init__(self, name: str, rank: int = RANK, size: int = SIZE) -> None:
+        self.rank, self.size = rank, size
+        self.handle = _pointer()
+        unique = UniqueId(str(FOLDER / name).encode())
+        driver("ncclCommInitRank", ctypes.byref(self.handle), size, unique, rank)
+
+    def allreduce(
+        self, stream: Stream, source: Array, target: Array, dtype: str, op: int = SUM,
+        count: int | None = None,
+    ) -> int:  # fmt: skip
+        """NCCL's result, ncclSuccess for ncclInProgress."""
+        count = len(source.host) if count is None else count
+        result = LIBRARY.ncclAllReduce(
+            source.address, target.address, count, TYPES[dtype], op, self.handle, stream.handle
+        )
+        return SUCCESS if result == IN_PROGRESS else int(result)
+
+    def async_error(self) -> int:
+        error = _int()
+        driver("ncclCommGetAsyncError", self.handle, ctypes.byref(error))
+        return error.value
+
+    def destroy(self) -> None:
+        driver("ncclCommDestroy", self.handle)
+
+    def abort(self) -> None:
+        driver("ncclCommAbort", self.handle)
+
+
+def in_nccl(name: str = "ncclAllReduce") -> int:
+    """How many calls have reached NCCL."""
+    return int(LIBRARY.double_nccl_calls(name.encode()))
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+def numpy_type(dtype: str) -> np.dtype:
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+def values(dtype: str, count: int, density: float, rank: int, seed: int = 0) -> np.ndarray:
+    """Small integers, different for each rank and index, in that share of the blocks of 32; of the
+    blocks, every third is mostly zeros. As float64; sums of a few ranks are exact in any dtype."""
+    index = np.arange(count)
+    filled = np.random.default_rng([seed, rank]).random(count // 32 + 1) < density
+    numbers = (index * (rank + 3) + rank) % 7 + 1.0
+    sparse = (index // 32 % 3 == 0) & (index % 16 != rank)
+    return np.where(filled[index // 32] & ~sparse, numbers, 0.0)
+
+
+def to_dtype(numbers: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "bfloat16":
+        return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return numbers.astype(dtype)
+
+
+def total(dtype: str, count: int, density: float, size: int = SIZE, seed: int = 0) -> np.ndarray:
+    return sum(values(dtype, count, density, rank, seed) for rank in range(size))

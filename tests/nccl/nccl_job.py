@@ -1,0 +1,142 @@
+"""Runs a script as the ranks of a job under the doubles of CUDA and NCCL (doubles/), in bounded
+time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_emulation import Kernels
+
+from omnihvd import engine, kernel_cache
+
+HERE = Path(__file__).parent
+CUDA_SOURCES, NCCL_SOURCES = ("cuda", "memory", "stream"), ("nccl", "star", "reduce")
+BLOCK_SIZES = (256, 32)
+ARCH = "sm_90"  # what the double of CUDA says it is
+
+
+@dataclass(frozen=True)
+class Doubles:
+    folder: Path
+
+    @property
+    def cuda(self) -> Path:
+        return self.folder / "libcuda.so.1"
+
+    @property
+    def nccl(self) -> Path:
+        return self.folder / "libnccl.so.2"
+
+
+def build(folder: Path) -> Doubles:
+    """Compiles the doubles, and the emulated kernels as the files that the shim loads."""
+    doubles = Doubles(folder)
+    _library(doubles.cuda, CUDA_SOURCES)
+    _library(doubles.nccl, NCCL_SOURCES, f"-L{folder}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN")
+    os.environ["OMNIHVD_KERNEL_CACHE"] = str(folder / "cache")
+    try:
+        for block_size in BLOCK_SIZES:
+            for dtype in kernel_cache.DTYPES:
+                emulated = Kernels(dtype, block_size, folder).library
+                cubin = kernel_cache.path_of(dtype, block_size, ARCH)
+                cubin.parent.mkdir(parents=True, exist_ok=True)
+                cubin.write_text(str(emulated))
+    finally:
+        del os.environ["OMNIHVD_KERNEL_CACHE"]
+    return doubles
+
+
+def _library(path: Path, sources: tuple[str, ...], *options: str) -> None:
+    command = ["g++", "-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
+    command += [str(HERE / "doubles" / f"{name}.cc") for name in sources]
+    command += ["-o", str(path), f"-Wl,-soname,{path.name}", "-pthread", "-ldl", *options]
+    subprocess.run(command, check=True, timeout=100)
+
+
+@dataclass
+class Rank:
+    returncode: int
+    output: str
+
+
+def run(
+    doubles: Doubles,
+    script: str,
+    ranks: int,
+    *words: object,
+    ranks_per_host: int = 0,
+    preload: bool = True,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 60,
+    check: bool = True,
+) -> list[Rank]:
+    """Runs on_ranks/<script> and returns what became of each rank. Hosts have as many ranks as
+    said, or are not told apart. Raises AssertionError with all output when a rank fails (unless
+    check is false), and after timeout seconds, with the stacks of all ranks."""
+    shim = [str(engine.NCCL_SHIM)] if preload else []
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": ":".join([*shim, str(doubles.nccl), str(doubles.cuda)]),
+            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
+            "PYTHONFAULTHANDLER": "1",
+            "OMNIHVD_KERNEL_CACHE": str(doubles.folder / "cache"),
+            "OMNIHVD_MIN_BYTES": "0",
+            "NCCL_DOUBLE_FOLDER": folder,
+            "SIZE": str(ranks),
+            **(env or {}),
+        }
+        start = time.monotonic()
+        processes = []
+        for rank in range(ranks):
+            mine = {**environment, "RANK": str(rank)}
+            if ranks_per_host:
+                mine["OMNIHVD_HOST_ID"] = f"host{rank // ranks_per_host}"
+            with open(Path(folder) / f"output{rank}", "w") as output:
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, str(HERE / "on_ranks" / script), *map(str, words)],
+                        env=mine,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+        late = not _wait(processes, start + timeout)
+        results = [
+            Rank(p.returncode, (Path(folder) / f"output{i}").read_text(errors="replace"))
+            for i, p in enumerate(processes)
+        ]
+    said = "\n".join(f"--- rank {i}: {r.returncode}\n{r.output}" for i, r in enumerate(results))
+    assert not late, f"not done after {timeout:.0f} s\n{said}"
+    if check:
+        assert all(r.returncode == 0 for r in results), said
+    return results
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], deadline: float) -> bool:
+    """Whether all ended in time; those that did not have written their stacks, and are dead."""
+    in_time = True
+    for process in processes:
+        try:
+            process.wait(max(deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            in_time = False
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGABRT)
+    for process in processes:
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return in_time

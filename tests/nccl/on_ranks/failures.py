@@ -1,0 +1,101 @@
+"""On each rank: a rank dies, or the communicator is aborted; nobody hangs. The word chooses."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import numpy as np
+from gpu_rank import (
+    PATIENCE_S,
+    RANK,
+    REMOTE_ERROR,
+    SIZE,
+    SUCCESS,
+    Array,
+    Communicator,
+    Stream,
+    barrier,
+    use_device,
+)  # fmt: skip
+
+import omnihvd
+
+
+def first_sum() -> tuple[Stream, Communicator, Array]:
+    stream, comm = Stream(), Communicator("all")
+    x = Array(np.ones(10_000, np.float32))
+    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    stream.wait()
+    assert (x.host == SIZE).all()
+    barrier("begun")
+    return stream, comm, x
+
+
+def a_rank_dies() -> None:
+    stream, comm, x = first_sum()
+    if RANK == SIZE - 1:
+        os._exit(0)
+    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    end = time.monotonic() + PATIENCE_S
+    while comm.async_error() == SUCCESS:
+        assert time.monotonic() < end, "the death of a rank was not noticed"
+        time.sleep(1e-3)
+    assert comm.async_error() == REMOTE_ERROR
+    assert comm.allreduce(stream, x, x, "float32") == REMOTE_ERROR
+    comm.abort()  # as PyTorch and Horovod do then
+    stream.wait()
+    assert (x.host == SIZE).all(), "a sum that failed was written"
+
+
+def abort_lets_streams_go_on() -> None:
+    """The others never call: only abort() can help the stream."""
+    stream, comm, x = first_sum()
+    if RANK == 0:
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        time.sleep(0.3)
+        assert comm.async_error() == SUCCESS
+        comm.abort()
+        stream.wait()
+    else:
+        time.sleep(1)
+        comm.abort()
+    barrier("aborted")
+    # The process goes on with a new communicator, as elastic jobs do.
+    again = Communicator("again")
+    y = Array(np.full(10_000, RANK + 1, np.float32))
+    assert again.allreduce(stream, y, y, "float32") == SUCCESS
+    stream.wait()
+    assert (y.host == SIZE * (SIZE + 1) / 2).all()
+    again.destroy()
+
+
+def a_rank_never_comes() -> None:
+    """Not to the first sum of the communicator: the others say so, and give up."""
+    stream, comm = Stream(), Communicator("all")
+    if RANK < SIZE - 1:
+        x = Array(np.ones(10_000, np.float32))
+        begin = time.monotonic()
+        assert comm.allreduce(stream, x, x, "float32") == REMOTE_ERROR
+        assert time.monotonic() - begin < PATIENCE_S
+        assert comm.async_error() == REMOTE_ERROR
+    barrier("given up")
+    comm.abort()
+
+
+def a_wrong_setting() -> None:
+    """On one rank alone; all learn of it, and sum nothing."""
+    stream, comm = Stream(), Communicator("all")
+    x = Array(np.ones(10_000, np.float32))
+    assert comm.allreduce(stream, x, x, "float32") == REMOTE_ERROR
+    assert comm.async_error() == REMOTE_ERROR and (x.host == 1).all()
+    barrier("refused")
+    comm.abort()
+
+
+use_device()
+globals()[sys.argv[1]]()
+assert "calls" in omnihvd.stats()
+print("all well", flush=True)
+os._exit(0)  # a communicator that a rank has left cannot end in peace

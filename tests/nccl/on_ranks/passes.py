@@ -1,0 +1,133 @@
+"""On each rank: calls that are left to NCCL, with the same results, and counted with the reason."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+from gpu_rank import (
+    AVG,
+    LIBRARY,
+    MAX,
+    MIN,
+    PROD,
+    RANK,
+    SIZE,
+    SUCCESS,
+    SUM,
+    Array,
+    Communicator,
+    Stream,
+    in_nccl,
+    use_device,
+)  # fmt: skip
+
+import omnihvd
+
+COUNT = 5_000
+MINE = np.arange(COUNT) % 50 + RANK
+ALL = [np.arange(COUNT) % 50 + rank for rank in range(SIZE)]
+
+
+def check(
+    comm: Communicator,
+    stream: Stream,
+    expected: np.ndarray,
+    dtype: str,
+    op: int,
+    reason: str | None,
+) -> None:
+    x = Array(MINE.astype(dtype))
+    passed = omnihvd.stats()["passed"].get(reason, {"calls": 0})["calls"]
+    calls, nccl = omnihvd.stats()["calls"], in_nccl()
+    assert comm.allreduce(stream, x, x, dtype, op) == SUCCESS
+    stream.wait()
+    np.testing.assert_array_equal(x.host, expected.astype(dtype))
+    if reason is None:
+        assert (omnihvd.stats()["calls"], in_nccl()) == (calls + 1, nccl)
+    else:
+        stats = omnihvd.stats()
+        assert stats["passed"][reason]["calls"] == passed + 1, (reason, stats)
+        assert (stats["calls"], in_nccl()) == (calls, nccl + 1)
+
+
+def by_arguments() -> None:
+    stream, comm = Stream(), Communicator("all")
+    total = sum(ALL)
+    check(comm, stream, total, "float32", SUM, None)
+    check(comm, stream, np.max(ALL, axis=0), "float32", MAX, "op")
+    check(comm, stream, np.min(ALL, axis=0), "int64", MIN, "op")
+    check(comm, stream, np.prod(ALL, axis=0), "float64", PROD, "op")
+    check(comm, stream, total // SIZE, "int32", AVG, "op")
+    LIBRARY.double_set_capturing(stream.handle, 1)
+    check(comm, stream, total, "float32", SUM, "captured")
+    LIBRARY.double_set_capturing(stream.handle, 0)
+    check(comm, stream, total, "float32", SUM, None)
+
+    x = Array(MINE.astype(np.float32))
+    for wrong in ({"dtype": 999}, {"comm": None}):  # NCCL says what is wrong
+        dtype, handle = wrong.get("dtype", 7), wrong.get("comm", comm.handle)
+        arguments = (x.address, x.address, COUNT, dtype, SUM, handle, stream.handle)
+        assert LIBRARY.ncclAllReduce(*arguments) not in (SUCCESS, 2)
+    assert LIBRARY.ncclAllReduce(x.address, x.address, 0, 7, SUM, comm.handle, stream.handle) == 0
+    assert {"dtype", "invalid", "empty"} <= set(omnihvd.stats()["passed"])
+    comm.destroy()
+
+
+def by_size() -> None:
+    """OMNIHVD_MIN_BYTES is between the sizes."""
+    stream, comm = Stream(), Communicator("all")
+    check(comm, stream, sum(ALL), "int8", SUM, "small")
+    check(comm, stream, sum(ALL), "float32", SUM, None)
+    comm.destroy()
+
+
+def always(reason: str) -> None:
+    """The settings or surroundings of one rank leave all sums to NCCL."""
+    stream, comm = Stream(), Communicator("all")
+    for _ in range(2):
+        check(comm, stream, sum(ALL), "float32", SUM, reason)
+    assert comm.async_error() == SUCCESS
+    comm.destroy()
+
+
+def one_rank() -> None:
+    stream, comm = Stream(), Communicator(f"alone{RANK}", 0, 1)
+    check(comm, stream, MINE, "float32", SUM, "one rank")
+    comm.destroy()
+
+
+def ranks_in_a_process() -> None:
+    """Two threads of each process are two ranks."""
+    stats_before = omnihvd.stats()["calls"]
+    failures = []
+
+    def rank(number: int) -> None:
+        try:
+            use_device(number % 2)
+            stream, comm = Stream(), Communicator("threads", number, 2 * SIZE)
+            for _ in range(2):
+                x = Array(np.full(COUNT, number + 1, np.float32))
+                assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+                stream.wait()
+                assert (x.host == sum(range(1, 2 * SIZE + 1))).all()
+            comm.destroy()
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    threads = [threading.Thread(target=rank, args=(2 * RANK + i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not failures
+    stats = omnihvd.stats()
+    assert stats["calls"] == stats_before
+    assert stats["passed"]["several ranks in a process"]["calls"] == 4
+
+
+use_device()
+globals()[sys.argv[1]](*sys.argv[2:])
+print("all well")

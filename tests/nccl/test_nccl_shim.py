@@ -1,0 +1,131 @@
+"""ncclAllReduce end to end, between real processes, where there is no GPU."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from nccl_job import run
+
+JITTER = {"CUDA_DOUBLE_JITTER_US": "2000"}
+
+
+def run_well(*args: object, **options: object) -> None:
+    for rank in run(*args, **options):
+        assert "all well" in rank.output, rank.output
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(("ranks", "block_size"), [(2, 256), (3, 32)])
+def test_sums(doubles, ranks, block_size):
+    env = {"OMNIHVD_BLOCK_SIZE": str(block_size)}
+    run_well(doubles, "sums.py", ranks, env=env, timeout=120)
+
+
+@pytest.mark.parametrize("env", [{}, JITTER, {"NCCL_DOUBLE_NONBLOCKING": "1"}])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "back_to_back", "several_streams", "several_communicators", "growing",
+        "caller_never_waits", "left_alone",
+    ],
+)  # fmt: skip
+def test_streams(doubles, scenario, env):
+    run_well(doubles, "streams.py", 3, scenario, env=env)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("env", [JITTER, {"NCCL_DOUBLE_NONBLOCKING": "1"}])
+def test_groups(doubles, ranks, env):
+    run_well(doubles, "groups.py", ranks, env=env)
+
+
+def test_special_values(doubles):
+    run_well(doubles, "special.py", 2)
+
+
+def test_calls_that_are_not_ours_by_their_arguments(doubles):
+    run_well(doubles, "passes.py", 2, "by_arguments")
+
+
+def test_small_tensors_are_left(doubles):
+    run_well(doubles, "passes.py", 2, "by_size", env={"OMNIHVD_MIN_BYTES": "10000"})
+
+
+def test_disabled(doubles):
+    run_well(doubles, "passes.py", 2, "always", "disabled", env={"OMNIHVD_ENABLE": "0"})
+
+
+def test_no_kernels_for_the_gpu(doubles, tmp_path):
+    env = {"OMNIHVD_KERNEL_CACHE": str(tmp_path)}
+    ranks = run(doubles, "passes.py", 2, "always", "kernels", env=env)
+    assert all("all well" in rank.output for rank in ranks)
+    assert "`omnihvd kernels` on this host makes it" in ranks[0].output
+
+
+def test_a_communicator_of_one(doubles):
+    run_well(doubles, "passes.py", 2, "one_rank")
+
+
+def test_several_ranks_in_a_process(doubles):
+    run_well(doubles, "passes.py", 2, "ranks_in_a_process")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_dead_rank_is_a_remote_error(doubles, ranks):
+    results = run(doubles, "failures.py", ranks, "a_rank_dies")
+    for rank in results[:-1]:
+        assert "all well" in rank.output and f"rank {ranks - 1}" in rank.output
+
+
+def test_abort(doubles):
+    run_well(doubles, "failures.py", 3, "abort_lets_streams_go_on")
+
+
+def test_a_rank_that_never_comes(doubles):
+    env = {"OMNIHVD_TIMEOUT": "2", "OMNIHVD_STALL_WARNING": "1"}
+    results = run(doubles, "failures.py", 3, "a_rank_never_comes", env=env)
+    assert all("all well" in rank.output for rank in results)
+    assert "Did one fail, or does one not use omnihvd?" in results[0].output
+
+
+def test_nothing_is_left_behind(doubles):
+    run_well(doubles, "lifetime.py", 2)
+
+
+@pytest.mark.parametrize("scenario", ["two_levels", "one_level"])
+@pytest.mark.parametrize(("ranks", "each"), [(4, 2), (6, 3)])
+def test_hosts_with_several_gpus(doubles, ranks, each, scenario):
+    env = {**JITTER, "OMNIHVD_HIERARCHY": {"two_levels": "auto", "one_level": "off"}[scenario]}
+    run_well(doubles, "levels.py", ranks, scenario, ranks_per_host=each, env=env)
+
+
+def test_hosts_with_different_numbers_of_gpus(doubles):
+    results = run(
+        doubles, "levels.py", 3, "one_level", ranks_per_host=2, env={"OMNIHVD_LOG": "info"}
+    )
+    assert all("all well" in rank.output for rank in results)
+    assert "the hosts have different numbers of them" in results[0].output
+
+
+def test_a_dead_rank_of_a_host_with_several(doubles):
+    results = run(doubles, "levels.py", 4, "a_rank_dies", ranks_per_host=2)
+    assert all("all well" in rank.output for rank in results[:-1])
+
+
+HOOKED = """
+#include <stddef.h>
+int ncclAllReduce(const void*, void*, size_t, int, int, void*, void*);
+int all_reduce(const void* in, void* out, size_t n, int type, int op, void* comm, void* stream) {
+  return ncclAllReduce(in, out, n, type, op, comm, stream);
+}
+"""
+
+
+def test_a_hooked_library(doubles, tmp_path):
+    """With calls of the other functions absent, as in a library that never ends its communicators."""
+    path = tmp_path / "torch" / "lib" / "libtorch_cuda.so"
+    path.parent.mkdir(parents=True)
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none"]
+    subprocess.run([*command, str(doubles.nccl)], input=HOOKED, text=True, check=True, timeout=60)
+    run_well(doubles, "hooked.py", 2, path, preload=False)
