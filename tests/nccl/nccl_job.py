@@ -4,6 +4,7 @@ time."""
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -58,6 +59,7 @@ def _library(path: Path, sources: tuple[str, ...], *options: str) -> None:
     command = ["g++", "-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
     command += [str(HERE / "doubles" / f"{name}.cc") for name in sources]
     command += ["-o", str(path), f"-Wl,-soname,{path.name}", "-pthread", "-ldl", *options]
+    command += shlex.split(os.environ.get("OMNIHVD_TEST_CXXFLAGS", ""))  # of .ci/sanitize
     subprocess.run(command, check=True, timeout=100)
 
 
@@ -82,10 +84,11 @@ def run(
     said, or are not told apart. Raises AssertionError with all output when a rank fails (unless
     check is false), and after timeout seconds, with the stacks of all ranks."""
     shim = [str(engine.NCCL_SHIM)] if preload else []
+    sanitizer = os.environ.get("LD_PRELOAD", "").split()
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
-            "LD_PRELOAD": ":".join([*shim, str(doubles.nccl), str(doubles.cuda)]),
+            "LD_PRELOAD": ":".join([*sanitizer, *shim, str(doubles.nccl), str(doubles.cuda)]),
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
             "PYTHONFAULTHANDLER": "1",
             "OMNIHVD_KERNEL_CACHE": str(doubles.folder / "cache"),
@@ -100,7 +103,7 @@ def run(
             mine = {**environment, "RANK": str(rank)}
             if ranks_per_host:
                 mine["OMNIHVD_HOST_ID"] = f"host{rank // ranks_per_host}"
-            with open(Path(folder) / f"output{rank}", "w") as output:
+            with (Path(folder) / f"output{rank}").open("w") as output:
                 processes.append(
                     subprocess.Popen(
                         [sys.executable, str(HERE / "on_ranks" / script), *map(str, words)],

@@ -123,7 +123,7 @@ int all_reduce(const void* in, void* out, size_t n, int type, int op, void* comm
 
 
 def test_a_hooked_library(doubles, tmp_path):
-    """With calls of the other functions absent, as in a library that never ends its communicators."""
+    """It calls none of the other functions, as one that never ends its communicators."""
     path = tmp_path / "torch" / "lib" / "libtorch_cuda.so"
     path.parent.mkdir(parents=True)
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none"]

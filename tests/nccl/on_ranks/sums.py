@@ -1,4 +1,4 @@
-"""On each rank: sums and averages of all types, in and out of place, of many sizes and densities."""
+"""On each rank: sums and averages of all types, in and out of place, of many sizes."""
 
 from __future__ import annotations
 
