@@ -6,7 +6,8 @@
 //            (address, elements, segments, n_segments, records, count, data)
 //
 // How many records there are, scatter reads from *count: who launches it need not know yet, only
-// the most that there can be.
+// the most that there can be. If it is kNoResult, every bit of the tensor is set, which makes
+// floating-point numbers NaN.
 //
 // The module is compiled for one element width, zero test and block size (see kernels.cu).
 //
@@ -53,6 +54,8 @@ enum CompactFlags : uint32_t {
   // are neither sent nor received but must be the same on all ranks. Else the tensor is only read.
   kClearNegativeZeros = 2,
 };
+
+constexpr uint64_t kNoResult = ~uint64_t(0);
 
 // What one warp holds in registers. As long as a stripe (see omnihvd/csrc/protocol/layout.h), so
 // that blocks that are sent together lie together.

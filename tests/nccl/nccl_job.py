@@ -59,7 +59,7 @@ def _library(path: Path, sources: tuple[str, ...], *options: str) -> None:
     command = ["g++", "-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
     command += [str(HERE / "doubles" / f"{name}.cc") for name in sources]
     command += ["-o", str(path), f"-Wl,-soname,{path.name}", "-pthread", "-ldl", *options]
-    command += shlex.split(os.environ.get("OMNIHVD_TEST_CXXFLAGS", ""))  # of .ci/sanitize
+    command += shlex.split(os.environ.get("TEST_CXXFLAGS", ""))  # of .ci/sanitize
     subprocess.run(command, check=True, timeout=100)
 
 

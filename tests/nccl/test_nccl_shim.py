@@ -78,8 +78,11 @@ def test_a_dead_rank_is_a_remote_error(doubles, ranks):
         assert "all well" in rank.output and f"rank {ranks - 1}" in rank.output
 
 
-def test_abort(doubles):
-    run_well(doubles, "failures.py", 3, "abort_lets_streams_go_on")
+@pytest.mark.parametrize(
+    "scenario", ["abort_lets_streams_go_on", "abort_ends_destroy", "aborts_in_a_group"]
+)
+def test_abort(doubles, scenario):
+    run_well(doubles, "failures.py", 3, scenario)
 
 
 def test_a_rank_that_never_comes(doubles):

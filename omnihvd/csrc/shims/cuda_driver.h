@@ -22,7 +22,7 @@ using CuStream = CUstream_st*;
 using CuDevice = int;
 using CuAddress = uint64_t;
 
-enum class CuResult : int { success = 0, not_ready = 600 };
+enum class CuResult : int { success = 0, not_ready = 600, stream_capture_implicit = 906 };
 
 // As in cuda.h.
 constexpr int kCuComputeMajor = 75, kCuComputeMinor = 76;  // device attributes

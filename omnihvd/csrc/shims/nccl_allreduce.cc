@@ -28,7 +28,6 @@ namespace omnihvd {
 namespace {
 
 // --- which communicators there are
-// ----------------------------------------------------------------
 
 std::mutex mutex;  // guards groups()
 std::unordered_map<NcclComm, std::shared_ptr<NcclGroup>>& groups() {
@@ -72,7 +71,6 @@ void prepare_once() {
 }
 
 // --- one call
-// -------------------------------------------------------------------------------------
 
 size_t width_of(NcclType type) {
   switch (type) {
@@ -117,11 +115,17 @@ const char* refusal_of(const NcclReduction& r) {
   if (r.op == NcclOp::avg &&
       (*dtype == DType::i8 || *dtype == DType::u8 || *dtype == DType::i32 || *dtype == DType::i64))
     return "op";
-  // A capture of another stream may forbid to ask: CUDA's answer is then an error.
-  int capturing = 0;
-  if (cuda().stream_is_capturing(r.stream, &capturing) != CuResult::success || capturing != 0)
-    return "captured";
   return nullptr;
+}
+
+bool is_captured(const NcclReduction& r, const NcclGroup& group) {
+  const CudaScope scope(group.context());  // whose default stream is meant
+  int status = 0;
+  const CuResult answer = cuda().stream_is_capturing(r.stream, &status);
+  // Another stream's capture forbids to use this one, the default one.
+  if (answer == CuResult::stream_capture_implicit) return true;
+  check_cuda(answer, "cuStreamIsCapturing");
+  return status != 0;
 }
 
 uint64_t bytes_of(const NcclReduction& r) { return r.count * width_of(r.type); }
@@ -137,31 +141,28 @@ NcclResult run(NcclGroup& group, const NcclReduction& r) {
   try {
     group.allreduce(r, *dtype_of(r.type));
     return NcclResult::success;
-  } catch (const Error&) {  // logged, and kept
+  } catch (const std::exception&) {  // logged, and kept
     return NcclResult::remote_error;
   }
 }
 
 // --- calls in groups
-// ------------------------------------------------------------------------------
+
+struct Item {
+  NcclReduction r;
+  std::shared_ptr<NcclGroup> group;
+};
 
 thread_local int group_depth = 0;
-thread_local std::vector<NcclReduction> queued;
+thread_local std::vector<Item> queued;
+thread_local std::vector<std::shared_ptr<NcclGroup>> aborted;  // in this group of calls
 
 // Runs calls of one thread that end together. `state`: NCCL's, of the communicators in the group.
-NcclResult run_all(const std::vector<NcclReduction>& calls, NcclResult state) {
-  struct Item {
-    NcclReduction r;
-    std::shared_ptr<NcclGroup> group;
-  };
-  std::vector<Item> items;
+NcclResult run_all(std::vector<Item> items, NcclResult state) {
   std::vector<std::shared_ptr<NcclGroup>> fresh;
-  static const std::atomic<bool> never{false};
-  for (const NcclReduction& r : calls) {
-    const auto group = find_or_make_group(r.comm);
-    items.push_back({r, group});
+  for (const auto& [r, group] : items) {
     // What NCCL still has to queue must be before ours, as it is on the other ranks.
-    settle(state, r.comm, never, "ncclGroupEnd");
+    settle(state, r.comm, group->aborted(), "ncclGroupEnd");
     if (!group->agreed() && std::find(fresh.begin(), fresh.end(), group) == fresh.end())
       fresh.push_back(group);
   }
@@ -184,7 +185,7 @@ NcclResult run_all(const std::vector<NcclReduction>& calls, NcclResult state) {
     const NcclResult ended = nccl().group_end();
     note(ended);
     for (auto item = items.begin(); item != taken && taken != items.end(); ++item)
-      settle(ended, item->r.comm, never, "ncclGroupEnd");
+      settle(ended, item->r.comm, item->group->aborted(), "ncclGroupEnd");
   }
   std::stable_sort(taken, items.end(), [](const Item& a, const Item& b) {
     return a.group->order() < b.group->order();
@@ -201,14 +202,15 @@ NcclResult allreduce(const NcclReduction& r) noexcept {
     if (const char* const reason = refusal_of(r)) return leave_to_nccl(r, reason);
     const auto group = find_or_make_group(r.comm);
     if (group->size() < 2) return leave_to_nccl(r, "one rank");
+    if (is_captured(r, *group)) return leave_to_nccl(r, "captured");
     if (group->agreed() && group->failure().empty())
       if (const char* const reason = group->refusal(bytes_of(r))) return leave_to_nccl(r, reason);
     if (group_depth > 0) {
-      queued.push_back(r);
+      queued.push_back({r, group});
       return NcclResult::success;
     }
     if (group->connected()) return run(*group, r);
-    return run_all({r}, NcclResult::success);
+    return run_all({{r, group}}, NcclResult::success);
   } catch (const std::exception& error) {
     log(LogLevel::error, "ncclAllReduce failed: ", error.what());
     return NcclResult::system_error;
@@ -226,27 +228,7 @@ NcclResult guarded(Call call) noexcept {
   }
 }
 
-NcclResult group_start() noexcept {
-  return guarded([] {
-    const NcclResult result = nccl().group_start();
-    if (result == NcclResult::success) ++group_depth;
-    return result;
-  });
-}
-
-NcclResult group_end() noexcept {
-  return guarded([] {
-    const NcclResult result = nccl().group_end();
-    if (group_depth > 0) --group_depth;
-    if (group_depth > 0 || queued.empty()) return result;
-    const std::vector<NcclReduction> calls = std::exchange(queued, {});
-    if (result != NcclResult::success && result != NcclResult::in_progress) return result;
-    return run_all(calls, result);
-  });
-}
-
 // --- the end of a communicator
-// --------------------------------------------------------------------
 
 // What goes wrong with our part must not keep NCCL from its own: at the end of a process CUDA may
 // be gone before the communicators are.
@@ -259,26 +241,40 @@ void in_passing(Work work) noexcept {
   }
 }
 
+// False: it was aborted meanwhile, by another thread, and there is no communicator any more.
+bool leave_group(NcclComm comm) {
+  const auto group = find_group(comm);
+  if (!group) return true;
+  in_passing([&] { group->leave(); });
+  take_group(comm);
+  return !group->aborted();
+}
+
 NcclResult comm_destroy(NcclComm comm) noexcept {
   return guarded([comm] {
-    if (const auto group = take_group(comm)) in_passing([&] { group->leave(); });
-    return nccl().comm_destroy(comm);
+    return leave_group(comm) ? nccl().comm_destroy(comm) : NcclResult::success;
   });
 }
 
 NcclResult comm_finalize(NcclComm comm) noexcept {
   return guarded([comm] {
-    if (const auto group = take_group(comm)) in_passing([&] { group->leave(); });
+    if (!leave_group(comm)) return NcclResult::success;
     return nccl().comm_finalize ? nccl().comm_finalize(comm) : NcclResult::success;
   });
+}
+
+// Freeing waits for the device, which may be waiting for what this group of calls aborts next.
+void reclaim_aborted() {
+  for (const auto& group : std::exchange(aborted, {})) in_passing([&] { group->reclaim(); });
 }
 
 NcclResult comm_abort(NcclComm comm) noexcept {
   return guarded([comm] {
     const auto group = take_group(comm);
-    if (group) in_passing([&] { group->abort(); });
-    const NcclResult result = nccl().comm_abort(comm);
-    if (group) in_passing([&] { group->reclaim(); });
+    if (!group) return nccl().comm_abort(comm);
+    const NcclResult result = group->abort([comm] { return nccl().comm_abort(comm); });
+    aborted.push_back(group);
+    if (group_depth == 0) reclaim_aborted();
     return result;
   });
 }
@@ -294,11 +290,33 @@ NcclResult comm_get_async_error(NcclComm comm, NcclResult* error) noexcept {
   });
 }
 
+// --- the calls in between ------------------------------------------------------------------------
+
+NcclResult group_start() noexcept {
+  return guarded([] {
+    const NcclResult result = nccl().group_start();
+    if (result == NcclResult::success) ++group_depth;
+    return result;
+  });
+}
+
+NcclResult group_end() noexcept {
+  return guarded([] {
+    const NcclResult result = nccl().group_end();
+    if (group_depth > 0) --group_depth;
+    if (group_depth > 0) return result;
+    reclaim_aborted();
+    std::vector<Item> calls = std::exchange(queued, {});
+    if (calls.empty()) return result;
+    if (result != NcclResult::success && result != NcclResult::in_progress) return result;
+    return run_all(std::move(calls), result);
+  });
+}
+
 }  // namespace
 }  // namespace omnihvd
 
 // --- the functions under NCCL's names, and under ours
-// ----------------------------------------------
 
 #define OMNIHVD_STANDS_IN(name, parameters, call)                                            \
   extern "C" __attribute__((visibility("default"))) omnihvd::NcclResult name parameters {    \

@@ -28,8 +28,7 @@ struct NcclGroup::Call {
 void NcclGroup::Call::begin(void* argument) {
   const std::unique_ptr<Call> call(static_cast<Call*>(argument));
   const std::shared_ptr<StagedCollective> staged = call->staged;
-  staged->begin();
-  if (call->owner->aborted_) return staged->end(true);
+  if (!staged->begin() || call->owner->aborted_) return staged->end(true);
   const auto done = [staged,
                      owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why) {
     if (const auto group = owner.lock(); why != nullptr && group) group->fail(*why);
@@ -96,6 +95,7 @@ void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
   const uint64_t local_size = grid_->local_size(), unit = settings_.block_size;
   const uint64_t part = r.count / local_size / unit * unit;
   if (part == 0) {
+    if (aborted_) throw Error("the communicator was aborted");
     settle(nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, comm_, r.stream), comm_, aborted_,
            "ncclAllReduce");
     return;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -90,8 +91,8 @@ std::vector<std::vector<std::string>> NcclExchange::gather_equal(
     NcclExchange& e = *all[i];
     const size_t bytes = mine[i].size();
     const NcclResult queued =
-        nccl().all_gather(reinterpret_cast<void*>(e.memory_.address()),
-                          reinterpret_cast<void*>(e.memory_.address() + bytes), bytes,
+        nccl().all_gather(reinterpret_cast<void*>(e.buffers_.device.address()),
+                          reinterpret_cast<void*>(e.buffers_.device.address() + bytes), bytes,
                           NcclType::uint8, e.comm_, e.stream_);
     if (queued != NcclResult::success && queued != NcclResult::in_progress) result = queued;
   }
@@ -104,7 +105,7 @@ std::vector<std::vector<std::string>> NcclExchange::gather_equal(
     const NcclExchange& e = *all[i];
     const size_t bytes = mine[i].size();
     const CudaScope scope(e.context_);
-    check_cuda(cuda().memcpy_dtoh_async(e.host_.data(), e.memory_.address() + bytes,
+    check_cuda(cuda().memcpy_dtoh_async(e.buffers_.host.data(), e.buffers_.device.address() + bytes,
                                         bytes * e.size_, e.stream_),
                "cuMemcpyDtoHAsync");
   }
@@ -114,7 +115,8 @@ std::vector<std::vector<std::string>> NcclExchange::gather_equal(
     e.used_ = false;
     for (int rank = 0; rank < e.size_; ++rank)
       gathered[i].emplace_back(
-          reinterpret_cast<const char*>(e.host_.data()) + rank * mine[i].size(), mine[i].size());
+          reinterpret_cast<const char*>(e.buffers_.host.data()) + rank * mine[i].size(),
+          mine[i].size());
   }
   return gathered;
 }
@@ -127,13 +129,13 @@ void NcclExchange::begin(const std::string& mine) {
   const size_t needed = mine.size() * (size_ + 1);
   if (needed > room_) {
     const size_t room = std::max<size_t>(needed, 65536);
-    host_ = PinnedMemory(room);
-    memory_ = DeviceMemory(room);
+    outgrown_.push_back(std::exchange(buffers_, Buffers{PinnedMemory(room), DeviceMemory(room)}));
     room_ = room;
   }
-  std::memcpy(host_.data(), mine.data(), mine.size());
+  std::memcpy(buffers_.host.data(), mine.data(), mine.size());
   used_ = true;
-  check_cuda(cuda().memcpy_htod_async(memory_.address(), host_.data(), mine.size(), stream_),
+  check_cuda(cuda().memcpy_htod_async(buffers_.device.address(), buffers_.host.data(), mine.size(),
+                                      stream_),
              "cuMemcpyHtoDAsync");
 }
 
@@ -166,15 +168,18 @@ void NcclExchange::wait_for_stream() const {
 }
 
 void NcclExchange::release() {
-  if (used_) {  // for good
-    new PinnedMemory(std::move(host_));
-    new DeviceMemory(std::move(memory_));
-  } else if (stream_ != nullptr) {
-    cuda().stream_destroy(stream_);
-  }
+  if (used_) return give_up();
+  if (stream_ != nullptr) cuda().stream_destroy(std::exchange(stream_, nullptr));
+  buffers_ = Buffers();
+  outgrown_.clear();
+  room_ = 0;
+}
+
+void NcclExchange::give_up() {
+  if (room_ > 0) outgrown_.push_back(std::exchange(buffers_, Buffers()));
+  if (!outgrown_.empty()) new auto(std::move(outgrown_));
+  outgrown_.clear();
   stream_ = nullptr;
-  host_ = PinnedMemory();
-  memory_ = DeviceMemory();
   room_ = 0;
 }
 

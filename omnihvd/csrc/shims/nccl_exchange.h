@@ -41,6 +41,7 @@ class NcclExchange : public Exchange {
 
   // Frees the stream and the buffers, in a CudaScope; gives them up if NCCL may still use them.
   void release();
+  void give_up();  // any thread
 
  private:
   static std::vector<std::vector<std::string>> gather_equal(const std::vector<NcclExchange*>& all,
@@ -55,8 +56,12 @@ class NcclExchange : public Exchange {
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   CuStream stream_ = nullptr;
-  PinnedMemory host_;
-  DeviceMemory memory_;
+  struct Buffers {
+    PinnedMemory host;
+    DeviceMemory device;
+  };
+  std::vector<Buffers> outgrown_;  // freeing them would wait for the device
+  Buffers buffers_;
   size_t room_ = 0;    // bytes in each
   bool used_ = false;  // NCCL may be using the stream and the buffers
 };

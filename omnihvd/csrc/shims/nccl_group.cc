@@ -18,7 +18,7 @@ namespace omnihvd {
 namespace {
 
 constexpr char kGreeting[] = "omnihvd-nccl-1";
-constexpr double kAbortPatience_s = 5;
+constexpr double kPatience_s = 5;  // with what has failed
 
 std::string host_name(const Settings& settings) {
   if (!settings.host_id.empty()) return settings.host_id;
@@ -48,6 +48,12 @@ void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(se
 
 NcclGroup::NcclGroup(NcclComm comm) : comm_(comm), exchange_(comm, aborted_) {}
 
+NcclGroup::~NcclGroup() {
+  give_up(staging_.take_all());
+  new PinnedMemory(std::move(probe_));
+  exchange_.give_up();
+}
+
 void NcclGroup::fail(const std::string& why) {
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   if (!failure_.empty()) return;
@@ -73,7 +79,7 @@ void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
   try {
     if (aborted_) throw Error("the communicator was aborted");
     work();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     fail(error.what());
     group_.reset();  // the other ranks need not wait for this one
     staging_.release_waiters();
@@ -200,7 +206,6 @@ const char* NcclGroup::refusal(uint64_t bytes) const {
 }
 
 // --- connecting
-// -----------------------------------------------------------------------------------
 
 void NcclGroup::connect() {
   try {
@@ -223,7 +228,7 @@ void NcclGroup::connect() {
       if (group_->settings().block_size != settings_.block_size)
         throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
     });
-  } catch (const Error&) {  // kept
+  } catch (const std::exception&) {  // kept
   }
   connected_ = true;
 }
@@ -245,17 +250,24 @@ void NcclGroup::choose_levels() {
 }
 
 // --- leaving
-// --------------------------------------------------------------------------------------
 
-// The streams have done with the sets, and the engine has. False: not in this time (0: for ever).
-bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets,
-                                double patience_s) {
+// The streams and the engine have done with the sets. False: they will not, or not soon.
+bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets) {
   using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
+  constexpr long kOurs = 2;  // references: in the staging, and in `sets`
+  std::optional<Clock::time_point> hopeless;
   for (const auto& set : sets) {
-    while (cuda().event_query(set->free) == CuResult::not_ready || set.use_count() > 1) {
-      const double waited_s = std::chrono::duration<double>(Clock::now() - begin).count();
-      if (patience_s > 0 && waited_s > patience_s) return false;
+    while (true) {
+      const CuResult state = cuda().event_query(set->free);
+      if (state != CuResult::success && state != CuResult::not_ready) return false;
+      if (state == CuResult::success && set.use_count() == kOurs) break;
+      if (!hopeless && (aborted_ || !failure().empty())) {
+        group_.reset();
+        staging_.release_waiters();
+        hopeless = Clock::now();
+      }
+      if (hopeless && std::chrono::duration<double>(Clock::now() - *hopeless).count() > kPatience_s)
+        return false;
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
@@ -265,41 +277,44 @@ bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& 
 void NcclGroup::leave() {
   const std::lock_guard<std::mutex> lock(calls_);
   const CudaScope scope(exchange_.context());
-  const bool failed = !failure().empty();
-  if (failed) staging_.release_waiters();
-  const auto sets = staging_.take_all();
-  const bool free = wait_until_free(sets, failed ? kAbortPatience_s : 0);
+  free_memory();
+  if (const auto grid = std::atomic_load(&grid_)) grid->destroy();
+}
+
+void NcclGroup::free_memory() {
+  const bool free = wait_until_free(staging_.sets());
   group_.reset();
-  if (grid_) grid_->destroy();
-  if (!free) give_up(sets);
+  const auto sets = staging_.take_all();
+  if (!free) {
+    log(LogLevel::warning, "a communicator that failed still uses its memory, which is given up");
+    give_up(sets);
+  }
   exchange_.release();
   probe_ = PinnedMemory();
 }
 
-void NcclGroup::abort() {
+NcclResult NcclGroup::abort(const std::function<NcclResult()>& abort_nccl) {
   aborted_ = true;
   fail("the communicator was aborted");
   staging_.release_waiters();
-  // Whoever is at work sees that soon, unless NCCL holds him: then aborting NCCL has to free him.
-  const std::unique_lock<std::mutex> lock = lock_soon(calls_);
-  if (!lock.owns_lock()) return;
-  staging_.release_waiters();
-  group_.reset();
-  if (grid_) grid_->abort();
+  // Whoever is at work sees that soon, unless NCCL or CUDA holds him: then aborting NCCL frees him.
+  {
+    const std::unique_lock<std::mutex> lock = lock_soon(calls_);
+    if (lock.owns_lock()) group_.reset();
+  }
+  const auto grid = std::atomic_load(&grid_);
+  std::thread host;
+  if (grid) host = std::thread([grid] { grid->abort(); });
+  const NcclResult result = abort_nccl();
+  if (host.joinable()) host.join();
+  return result;
 }
 
 void NcclGroup::reclaim() {
   const std::unique_lock<std::mutex> lock = lock_soon(calls_);
   if (!lock.owns_lock()) return;
-  group_.reset();
   const CudaScope scope(exchange_.context());
-  const auto sets = staging_.take_all();
-  if (!wait_until_free(sets, kAbortPatience_s)) {
-    log(LogLevel::warning, "an aborted communicator still uses its memory, which is given up");
-    give_up(sets);
-  }
-  exchange_.release();
-  probe_ = PinnedMemory();
+  free_memory();
 }
 
 }  // namespace omnihvd

@@ -34,10 +34,14 @@ struct NcclReduction {
 class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
  public:
   explicit NcclGroup(NcclComm comm);  // local; throws Error
+  // On any thread, also on one that must not call CUDA: gives up what leave() or reclaim() have not
+  // freed.
+  ~NcclGroup();
 
   int rank() const { return exchange_.rank(); }
   int size() const { return exchange_.size(); }
   CuContext context() const { return exchange_.context(); }
+  const std::atomic<bool>& aborted() const { return aborted_; }
 
   // Collective: the ranks learn rank 0's settings and what stands in the way on any rank. Several
   // new communicators at once, since one thread may be a rank of each. A failure is kept.
@@ -60,10 +64,13 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   // What went wrong, also in a collective that was queued before; empty: nothing. Any thread.
   std::string failure();
 
-  // Collective. Waits for the collectives that are queued, and leaves the group.
+  // Collective. Waits for the collectives that are queued, and leaves the group. abort() on another
+  // thread ends the wait.
   void leave();
-  // Fails what is under way, lets the streams go on, and leaves the group. Any thread.
-  void abort();
+  // Fails what is under way, lets the streams go on, and leaves the group. Any thread. `abort_nccl`
+  // aborts the communicator; that of the host is aborted at the same time, as each may be what
+  // keeps the device from finishing the other's work.
+  NcclResult abort(const std::function<NcclResult()>& abort_nccl);
   // Frees the memory, once the communicator has been aborted.
   void reclaim();
 
@@ -80,7 +87,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::shared_ptr<StagingSet> stream(CuAddress in, CuAddress out, uint64_t count, DType dtype,
                                      const NcclReduction& r);
   void gather_parts(const NcclReduction& r, uint64_t part, size_t width, const StagingSet& set);
-  bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets, double patience_s);
+  bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets);
+  void free_memory();
 
   const NcclComm comm_;
   std::atomic<bool> aborted_{false};

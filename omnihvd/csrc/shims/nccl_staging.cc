@@ -46,7 +46,6 @@ class StagedTensor : public Tensor {
       : c_(c),
         layout_(layout),
         bitmap_(c.set_->at<uint32_t>(c.where_.counters + c.where_.bitmap)),
-        records_(c.set_->at<kernels::Record>(c.where_.in_records)),
         data_(c.set_->at<uint8_t>(c.where_.in_data)),
         out_records_(c.set_->at<kernels::Record>(c.where_.out_records)),
         out_data_(c.set_->at<uint8_t>(c.where_.out_data)) {}
@@ -54,7 +53,7 @@ class StagedTensor : public Tensor {
   bool nonzero(uint64_t block) override { return bitmap_[block / 32] >> (block % 32) & 1; }
 
   BlockRef read(uint64_t block, uint64_t position) override {
-    const uint64_t place = records_[c_.set_->record_of[block]].place;
+    const uint64_t place = c_.set_->place_of[block];
     const uint32_t bytes = place & 0xffff;
     return {position, data_ + (place >> 16), bytes, bytes < bytes_of(block)};
   }
@@ -86,7 +85,6 @@ class StagedTensor : public Tensor {
   StagedCollective& c_;
   const Layout& layout_;
   const uint32_t* const bitmap_;
-  const kernels::Record* const records_;
   const uint8_t* const data_;
   kernels::Record* const out_records_;
   uint8_t* const out_data_;
@@ -118,6 +116,7 @@ StagingSet::StagingSet(const StagingLayout& room)
       device(device_bytes),
       host(host_bytes) {
   std::memset(host.data(), 0, sizeof(StagingHead) + local_ranks * sizeof(int32_t));
+  head().out_count = kernels::kNoResult;
   check_cuda(cuda().event_create(&free, kCuEventDisableTiming), "cuEventCreate");
 }
 
@@ -125,42 +124,64 @@ StagingSet::~StagingSet() {
   if (free != nullptr) cuda().event_destroy(free);
 }
 
+bool StagingSet::released(uint32_t collective) const {
+  return static_cast<int32_t>(collective - head().flag) <= 0;
+}
+
+void StagingSet::release_until(uint32_t collective) {
+  if (!released(collective)) __atomic_store_n(&head().flag, collective, __ATOMIC_RELEASE);
+}
+
 Staging::Use Staging::acquire(const StagingLayout& needed, CuStream stream) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<StagingSet>& set = choose(needed, stream);
-  if (set->device_bytes < needed.device_bytes || set->host_bytes < needed.host_bytes) {
+  const size_t chosen = choose(stream);
+  std::shared_ptr<StagingSet> set, outgrown;
+  if (chosen < sets_.size()) set = sets_[chosen];
+  if (!set) {
+    set = std::make_shared<StagingSet>(needed);
+  } else if (set->device_bytes < needed.device_bytes || set->host_bytes < needed.host_bytes) {
     // Twice of what was too small: what is outgrown is then no more than what is in use.
     StagingLayout room = needed;
     room.device_bytes = std::max(room.device_bytes, 2 * set->device_bytes);
     room.host_bytes = std::max(room.host_bytes, 2 * set->host_bytes);
-    auto larger = std::make_shared<StagingSet>(room);
-    outgrown_.push_back(std::exchange(set, std::move(larger)));
+    outgrown = std::exchange(set, std::make_shared<StagingSet>(room));
   }
   check_cuda(cuda().stream_wait_event(stream, set->free, 0), "cuStreamWaitEvent");
   set->stream = stream;
-  return {set, ++set->number};
+
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (outgrown) outgrown_.push_back(std::move(outgrown));
+  if (chosen < sets_.size()) sets_.erase(sets_.begin() + static_cast<ptrdiff_t>(chosen));
+  sets_.push_back(set);  // in the order of their last uses
+  ++set->number;
+  if (released_) {
+    const std::lock_guard<std::mutex> head(set->mutex);
+    set->release_until(set->number);
+  }
+  return {set, set->number};
 }
 
-// A stream's own set, or an idle one, or one more, or the one used longest ago; now the last.
-std::shared_ptr<StagingSet>& Staging::choose(const StagingLayout& needed, CuStream stream) {
-  auto chosen = std::find_if(sets_.begin(), sets_.end(),
-                             [&](const auto& set) { return set->stream == stream; });
-  if (chosen == sets_.end())
-    chosen = std::find_if(sets_.begin(), sets_.end(), [](const auto& set) {
-      return cuda().event_query(set->free) == CuResult::success;
-    });
-  if (chosen == sets_.end() && sets_.size() < kMost)
-    chosen = sets_.insert(sets_.end(), std::make_shared<StagingSet>(needed));
-  if (chosen == sets_.end()) chosen = sets_.begin();
-  std::rotate(chosen, chosen + 1, sets_.end());
-  return sets_.back();
+// A stream's own set, or an idle one, or one more (the number of sets), or the one used longest
+// ago.
+size_t Staging::choose(CuStream stream) const {
+  for (size_t i = 0; i < sets_.size(); ++i)
+    if (sets_[i]->stream == stream) return i;
+  for (size_t i = 0; i < sets_.size(); ++i)
+    if (cuda().event_query(sets_[i]->free) == CuResult::success) return i;
+  return sets_.size() < kMost ? sets_.size() : 0;
 }
 
 void Staging::release_waiters() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto* list : {&sets_, &outgrown_})
-    for (const auto& set : *list)  // beyond all numbers to come, in the cyclic order of the waits
-      __atomic_store_n(&set->head().flag, set->number + (1u << 30), __ATOMIC_RELEASE);
+  released_ = true;
+  for (const auto* list : {&sets_, &outgrown_}) {
+    for (const auto& set : *list) {
+      const std::lock_guard<std::mutex> head(set->mutex);
+      if (set->released(set->number)) continue;
+      set->head().status = 1;
+      set->head().out_count = kernels::kNoResult;
+      set->release_until(set->number);
+    }
+  }
 }
 
 bool Staging::failed_on_host() const {
@@ -171,6 +192,13 @@ bool Staging::failed_on_host() const {
   });
 }
 
+std::vector<std::shared_ptr<StagingSet>> Staging::sets() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<StagingSet>> all = sets_;
+  all.insert(all.end(), outgrown_.begin(), outgrown_.end());
+  return all;
+}
+
 std::vector<std::shared_ptr<StagingSet>> Staging::take_all() {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::shared_ptr<StagingSet>> all = std::exchange(sets_, {});
@@ -179,36 +207,42 @@ std::vector<std::shared_ptr<StagingSet>> Staging::take_all() {
 }
 
 // Every scatter comes after its collective's begin(): whenever and by whomever its stream is
-// released, it finds no blocks, or all.
-void StagedCollective::begin() {
-  __atomic_store_n(&set_->head().out_count, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&set_->head().status, 0, __ATOMIC_RELAXED);
+// released, it finds the whole result, or that there is none.
+bool StagedCollective::begin() {
+  const std::lock_guard<std::mutex> lock(set_->mutex);
+  set_->head().status = 1;
+  set_->head().out_count = kernels::kNoResult;
+  return !set_->released(number_);
 }
 
 std::unique_ptr<Tensor> StagedCollective::tensor(const Layout& layout) {
-  // The records come in no order; those of the blocks that the bitmap has are looked up.
+  // The records come in no order; those of the blocks that the bitmap has are looked up. They are
+  // copied: where a stream had to be released, its next collective overwrites them.
   std::call_once(indexed_, [this] {
     const auto* const totals = set_->at<const kernels::Totals>(where_.counters);
     const auto* const records = set_->at<const kernels::Record>(where_.in_records);
-    std::vector<uint32_t>& record_of = set_->record_of;
-    if (record_of.size() < where_.blocks) record_of.resize(where_.blocks);
+    const uint64_t room = where_.out_records - where_.in_data;
+    std::vector<uint64_t>& place_of = set_->place_of;
+    if (place_of.size() < where_.blocks) place_of.resize(where_.blocks);
     OMNIHVD_INVARIANT(totals->records <= where_.blocks);
-    for (uint64_t i = 0; i < totals->records; ++i)
-      record_of.at(records[i].block) = static_cast<uint32_t>(i);
+    for (uint64_t i = 0; i < totals->records; ++i) {
+      const kernels::Record record = records[i];
+      OMNIHVD_INVARIANT(record.block < where_.blocks &&
+                        (record.place >> 16) + (record.place & 0xffff) <= room);
+      place_of[record.block] = record.place;
+    }
   });
   return std::make_unique<StagedTensor>(*this, layout);
 }
 
 void StagedCollective::end(bool failed) {
-  StagingHead& head = set_->head();
-  __atomic_store_n(&head.status, int32_t(failed), __ATOMIC_RELAXED);
-  __atomic_store_n(&head.out_count, failed ? 0 : out_count_.load(), __ATOMIC_RELEASE);
-  // Never back: release_waiters() may have been before us.
-  uint32_t before = __atomic_load_n(&head.flag, __ATOMIC_RELAXED);
-  while (static_cast<int32_t>(number_ - before) > 0 &&
-         !__atomic_compare_exchange_n(&head.flag, &before, number_, false, __ATOMIC_RELEASE,
-                                      __ATOMIC_RELAXED)) {
+  const std::lock_guard<std::mutex> lock(set_->mutex);
+  if (set_->released(number_)) return;  // the head is another's by now
+  if (!failed) {
+    set_->head().status = 0;
+    set_->head().out_count = out_count_;
   }
+  set_->release_until(number_);
 }
 
 }  // namespace omnihvd

@@ -32,12 +32,14 @@ struct StagingLayout {
 struct StagingHead {
   uint32_t flag;       // at least a collective's number: its result is complete, or it failed
   int32_t status;      // of the collective: 0, or 1 if it failed
-  uint64_t out_count;  // records of the result
+  uint64_t out_count;  // records of the result, or kNoResult
 };
 
+// Made and destroyed in a CudaScope, by whoever calls on the communicator; never by the engine's
+// threads or by a host function, in which CUDA must not be called.
 struct StagingSet {
-  explicit StagingSet(const StagingLayout& room);  // in a CudaScope; throws Error
-  ~StagingSet();                                   // in a CudaScope
+  explicit StagingSet(const StagingLayout& room);  // throws Error
+  ~StagingSet();
 
   template <typename T>
   T* at(uint64_t offset) const {
@@ -46,18 +48,24 @@ struct StagingSet {
   StagingHead& head() const { return *at<StagingHead>(0); }
   int32_t* statuses() const { return at<int32_t>(sizeof(StagingHead)); }
 
+  // Lets the stream that waits for this collective, or an earlier one, go on. Any thread.
+  void release_until(uint32_t number);
+  bool released(uint32_t number) const;
+
   const uint64_t device_bytes, host_bytes;
   const uint32_t local_ranks;
   DeviceMemory device;
   PinnedMemory host;
-  CuEvent free = nullptr;           // recorded behind the last use
-  CuStream stream = nullptr;        // of the last use
-  uint32_t number = 0;              // of the last collective that used it
-  std::vector<uint32_t> record_of;  // [block]: scratch of the collective that uses the set
+  CuEvent free = nullptr;          // recorded behind the last use
+  CuStream stream = nullptr;       // of the last use
+  uint32_t number = 0;             // of the last collective that used it
+  std::mutex mutex;                // guards the head; held for a moment only
+  std::vector<uint64_t> place_of;  // [block]: of the collective that uses the set, see Record
 };
 
 // A few sets, used in turn: one for each stream on which there are collectives under way, and no
-// more than kMost.
+// more than kMost. One thread at a time acquires. What any thread may call never waits for CUDA:
+// it must work where the acquiring thread is stuck.
 class Staging {
  public:
   static constexpr size_t kMost = 4;
@@ -71,21 +79,23 @@ class Staging {
   // it would wait for the device. In a CudaScope. Throws Error.
   Use acquire(const StagingLayout& needed, CuStream stream);
 
-  // Lets all streams that wait for a result go on, now and later. Any thread.
+  // Lets all streams that wait for a result go on, now and later, with none. Any thread.
   void release_waiters();
 
   // Whether a collective failed on some rank of this host, as far as those under way tell. Any
   // thread.
   bool failed_on_host() const;
 
+  std::vector<std::shared_ptr<StagingSet>> sets() const;
   // Forgets all sets, and returns them.
   std::vector<std::shared_ptr<StagingSet>> take_all();
 
  private:
-  std::shared_ptr<StagingSet>& choose(const StagingLayout& needed, CuStream stream);
+  size_t choose(CuStream stream) const;
 
-  mutable std::mutex mutex_;  // guards the vectors, and the sets' numbers
+  mutable std::mutex mutex_;  // guards what follows; only acquire() and take_all() change the lists
   std::vector<std::shared_ptr<StagingSet>> sets_, outgrown_;
+  bool released_ = false;
 };
 
 // One collective's tensor in a set, for the engine's threads.
@@ -95,7 +105,8 @@ class StagedCollective {
   StagedCollective(Staging::Use use, const StagingLayout& where, double divisor)
       : set_(std::move(use.set)), number_(use.number), where_(where), divisor_(divisor) {}
 
-  void begin();  // once the input has arrived, before there are tensors
+  // Once the input has arrived, before there are tensors. False: the stream no longer waits.
+  bool begin();
   std::unique_ptr<Tensor> tensor(const Layout& layout);  // any thread
   void end(bool failed);                                 // lets the stream go on
 

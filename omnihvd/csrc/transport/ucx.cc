@@ -253,7 +253,9 @@ void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t c
 
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS;
+                        UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
   params.flags = UCP_AM_SEND_FLAG_EAGER;
   params.cb.send = [](void* request, ucs_status_t status, void* arg) {
     Send& send = *static_cast<Send*>(arg);

@@ -20,6 +20,9 @@ struct Default {
 // What differs from UCX's own defaults. A variable UCX_<name> in the environment goes before.
 // Figures: two processes on one two-core machine, messages of 56 KiB in 56 slices.
 constexpr Default kDefaults[] = {
+    // All that is sent lies in host memory. UCX's CUDA parts would make CUDA calls in the engine's
+    // threads, which may be what a GPU's stream is waiting for.
+    {"TLS", "^cuda"},
     // Without it UCX leaves shared memory out where endpoints must notice failures.
     {"POSIX_ERROR_HANDLING", "y"},
     {"SYSV_ERROR_HANDLING", "y"},
