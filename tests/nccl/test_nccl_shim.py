@@ -96,10 +96,17 @@ def test_nothing_is_left_behind(doubles):
     run_well(doubles, "lifetime.py", 2)
 
 
-@pytest.mark.parametrize("scenario", ["two_levels", "one_level"])
+LEVELS = {
+    "two_levels": {},
+    "compress_first": {"OMNIHVD_COMPRESS_FIRST": "1"},
+    "one_level": {"OMNIHVD_HIERARCHY": "off"},
+}
+
+
+@pytest.mark.parametrize("scenario", LEVELS)
 @pytest.mark.parametrize(("ranks", "each"), [(4, 2), (6, 3)])
 def test_hosts_with_several_gpus(doubles, ranks, each, scenario):
-    env = {**JITTER, "OMNIHVD_HIERARCHY": {"two_levels": "auto", "one_level": "off"}[scenario]}
+    env = {**JITTER, **LEVELS[scenario]}
     run_well(doubles, "levels.py", ranks, scenario, ranks_per_host=each, env=env)
 
 
@@ -111,8 +118,11 @@ def test_hosts_with_different_numbers_of_gpus(doubles):
     assert "the hosts have different numbers of them" in results[0].output
 
 
-def test_a_dead_rank_of_a_host_with_several(doubles):
-    results = run(doubles, "levels.py", 4, "a_rank_dies", ranks_per_host=2)
+@pytest.mark.parametrize("levels", ["two_levels", "compress_first"])
+def test_a_dead_rank_of_a_host_with_several(doubles, levels):
+    results = run(
+        doubles, "levels.py", 4, "a_rank_dies", levels, ranks_per_host=2, env=LEVELS[levels]
+    )
     assert all("all well" in rank.output for rank in results[:-1])
 
 

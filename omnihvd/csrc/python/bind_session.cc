@@ -100,6 +100,7 @@ void bind_session(py::module_ m) {
       .def_readwrite("spin_us", &Settings::spin_us)
       .def_readwrite("deterministic", &Settings::deterministic)
       .def_readwrite("host_id", &Settings::host_id)
+      .def_readwrite("compress_first", &Settings::compress_first)
       .def_readwrite("kernel_cache", &Settings::kernel_cache)
       .def_readwrite("aggregators", &Settings::aggregators)
       .def_readwrite("secret", &Settings::secret)

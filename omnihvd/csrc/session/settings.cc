@@ -117,6 +117,10 @@ const std::vector<Entry>& entries() {
          s.hierarchy = choice<Hierarchy>(
              {{"auto", Hierarchy::automatic}, {"on", Hierarchy::on}, {"off", Hierarchy::off}}, v);
        }},
+      {{"OMNIHVD_COMPRESS_FIRST", "0", "0 or 1",
+        "of GPUs that reduce inside a host first. 1: each finds its non-zero blocks before, and "
+        "these are summed in the host's memory; 0: NCCL sums whole tensors, over NVLink"},
+       [](Settings& s, const std::string& v) { s.compress_first = boolean(v); }},
       {{"OMNIHVD_HOST_ID", "", "any text", "name of this host, where host names do not differ"},
        [](Settings& s, const std::string& v) { s.host_id = v; }},
       {{"OMNIHVD_KERNEL_CACHE", "", "path",

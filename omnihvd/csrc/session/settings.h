@@ -23,6 +23,7 @@ struct Settings {
   uint32_t spin_us = 20;           // polling before an engine thread sleeps
   bool deterministic = false;      // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
+  bool compress_first = false;           // on GPUs: before they reduce inside a host
   std::string host_id;                   // tells hosts apart; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated

@@ -251,9 +251,8 @@ bool leave_group(NcclComm comm) {
 }
 
 NcclResult comm_destroy(NcclComm comm) noexcept {
-  return guarded([comm] {
-    return leave_group(comm) ? nccl().comm_destroy(comm) : NcclResult::success;
-  });
+  return guarded(
+      [comm] { return leave_group(comm) ? nccl().comm_destroy(comm) : NcclResult::success; });
 }
 
 NcclResult comm_finalize(NcclComm comm) noexcept {

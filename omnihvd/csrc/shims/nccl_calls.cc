@@ -17,9 +17,7 @@ namespace omnihvd {
 // What the host function and the engine's threads need of a collective.
 struct NcclGroup::Call {
   std::shared_ptr<NcclGroup> owner;
-  std::shared_ptr<Group> group;
-  uint64_t place, count;
-  DType dtype;
+  Levels::Begin reduce;
   std::shared_ptr<StagedCollective> staged;
 
   static void begin(void* call);
@@ -31,13 +29,14 @@ void NcclGroup::Call::begin(void* argument) {
   if (!staged->begin() || call->owner->aborted_) return staged->end(true);
   const auto done = [staged,
                      owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why) {
-    if (const auto group = owner.lock(); why != nullptr && group) group->fail(*why);
+    if (const auto group = owner.lock(); why != nullptr && group) {
+      group->fail(*why);
+      group->leave_levels();
+    }
     staged->end(why != nullptr);
   };
   try {
-    call->group->reduce(
-        call->place, call->count, call->dtype,
-        [staged](const Layout& layout) { return staged->tensor(layout); }, done);
+    call->reduce(done);
   } catch (const std::exception& error) {
     const std::string why = error.what();
     done(&why);
@@ -47,7 +46,7 @@ void NcclGroup::Call::begin(void* argument) {
 void NcclGroup::allreduce(const NcclReduction& r, DType dtype) {
   or_fail_for_good([&] {
     const CudaScope scope(exchange_.context());
-    if (grid_) return two_levels(r, dtype);
+    if (grid_ && !settings_.compress_first) return two_levels(r, dtype);
     const auto set = stream(reinterpret_cast<CuAddress>(r.in), reinterpret_cast<CuAddress>(r.out),
                             r.count, dtype, r);
     check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");
@@ -58,6 +57,8 @@ void NcclGroup::allreduce(const NcclReduction& r, DType dtype) {
 std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint64_t count,
                                               DType dtype, const NcclReduction& r) {
   const CudaDriver& driver = cuda();
+  const auto levels = std::atomic_load(&levels_);
+  if (!levels) throw Error("a sum on this communicator has failed");
   const StagingLayout where(count, dtype, settings_.block_size, grid_ ? grid_->local_size() : 1);
   const Staging::Use use = staging_.acquire(where, r.stream);
   const std::shared_ptr<StagingSet> set = use.set;
@@ -79,7 +80,7 @@ std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint6
 
   auto staged = std::make_shared<StagedCollective>(use, where, r.op == NcclOp::avg ? size() : 1);
   auto call = std::make_unique<Call>(
-      Call{shared_from_this(), group_, group_->reserve(), count, dtype, std::move(staged)});
+      Call{shared_from_this(), levels->collective(count, dtype, staged), staged});
   check_cuda(driver.launch_host_func(r.stream, &Call::begin, call.get()), "cuLaunchHostFunc");
   call.release();  // begin() has it now
   check_cuda(driver.stream_wait_value32(r.stream, host + offsetof(StagingHead, flag), use.number,

@@ -81,7 +81,7 @@ void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
     work();
   } catch (const std::exception& error) {
     fail(error.what());
-    group_.reset();  // the other ranks need not wait for this one
+    leave_levels();
     staging_.release_waiters();
     throw;
   }
@@ -135,6 +135,7 @@ std::string NcclGroup::greet() {
   out.text(process_token());
   out.text(random_bytes(8));
   out.u64(settings_.enable);
+  out.u64(settings_.aggregators.empty());
   out.text(pack_agreed(settings_));
   return out.bytes();
 }
@@ -152,6 +153,7 @@ void NcclGroup::read_greetings(const std::vector<std::string>& greetings) {
     if (rank > 0) continue;
     order_ = in.text();
     settings_.enable = in.u64() != 0;
+    colocated_ = in.u64() != 0;
     unpack_agreed(in.text(), &settings_);
   }
 }
@@ -211,21 +213,18 @@ void NcclGroup::connect() {
   try {
     or_fail_for_good([this] {
       choose_levels();
+      std::shared_ptr<Group> group;
       if (!grid_) {
-        group_ = process_engine()->join(exchange_);
+        group = process_engine()->join(exchange_);
+        std::atomic_store(&levels_, one_level(group));
       } else {
-        PartExchange part(exchange_, grid_->across());
-        std::string failure;
-        try {
-          grid_->split(comm_, aborted_);
-          group_ = process_engine()->join(part);
-        } catch (const Error& error) {
-          failure = error.what();
-        }
-        part.finish(failure);
+        group = join_part(grid_->across());
+        std::atomic_store(&levels_, settings_.compress_first
+                                        ? compress_first(join_part(grid_->inside()), group)
+                                        : one_level(group));
       }
       // The kernels are for rank 0's, and a part has agreed on those of its own first rank.
-      if (group_->settings().block_size != settings_.block_size)
+      if (group->settings().block_size != settings_.block_size)
         throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
     });
   } catch (const std::exception&) {  // kept
@@ -233,11 +232,31 @@ void NcclGroup::connect() {
   connected_ = true;
 }
 
+// Throws Error on all ranks if one fails.
+std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
+  PartExchange part(exchange_, ranks);
+  std::shared_ptr<Group> group;
+  std::string failure;
+  try {
+    if (!settings_.compress_first) grid_->split(comm_, aborted_);
+    group = process_engine()->join(part);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  part.finish(failure);
+  return group;
+}
+
+void NcclGroup::leave_levels() { std::atomic_store(&levels_, std::shared_ptr<Levels>()); }
+
 void NcclGroup::choose_levels() {
   const Hierarchy wanted = settings_.hierarchy;
   if (wanted == Hierarchy::off) return;
-  const char* const obstacle =
-      can_split_ ? grid_obstacle(hosts_) : "this NCCL has no ncclCommSplit (2.18 has)";
+  const char* obstacle = grid_obstacle(hosts_);
+  if (settings_.compress_first && !colocated_)
+    obstacle = "OMNIHVD_COMPRESS_FIRST works without dedicated aggregators only";
+  if (!settings_.compress_first && !can_split_)
+    obstacle = "this NCCL has no ncclCommSplit (2.18 has)";
   if (obstacle == nullptr) {
     std::atomic_store(&grid_, std::make_shared<NcclGrid>(rank(), hosts_));
   } else if (rank() == 0) {
@@ -262,7 +281,7 @@ bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& 
       if (state != CuResult::success && state != CuResult::not_ready) return false;
       if (state == CuResult::success && set.use_count() == kOurs) break;
       if (!hopeless && (aborted_ || !failure().empty())) {
-        group_.reset();
+        leave_levels();
         staging_.release_waiters();
         hopeless = Clock::now();
       }
@@ -283,7 +302,7 @@ void NcclGroup::leave() {
 
 void NcclGroup::free_memory() {
   const bool free = wait_until_free(staging_.sets());
-  group_.reset();
+  leave_levels();
   const auto sets = staging_.take_all();
   if (!free) {
     log(LogLevel::warning, "a communicator that failed still uses its memory, which is given up");
@@ -300,7 +319,7 @@ NcclResult NcclGroup::abort(const std::function<NcclResult()>& abort_nccl) {
   // Whoever is at work sees that soon, unless NCCL or CUDA holds him: then aborting NCCL frees him.
   {
     const std::unique_lock<std::mutex> lock = lock_soon(calls_);
-    if (lock.owns_lock()) group_.reset();
+    if (lock.owns_lock()) leave_levels();
   }
   const auto grid = std::atomic_load(&grid_);
   std::thread host;

@@ -16,6 +16,7 @@
 #include "shims/nccl_exchange.h"
 #include "shims/nccl_hierarchy.h"
 #include "shims/nccl_kernels.h"
+#include "shims/nccl_levels.h"
 #include "shims/nccl_staging.h"
 
 namespace omnihvd {
@@ -83,6 +84,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::string prepare();
   void read_obstacles(const std::vector<std::string>& obstacles);
   void choose_levels();
+  std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
+  void leave_levels();  // the other ranks need not wait for this one; any thread
   void two_levels(const NcclReduction& r, DType dtype);
   std::shared_ptr<StagingSet> stream(CuAddress in, CuAddress out, uint64_t count, DType dtype,
                                      const NcclReduction& r);
@@ -100,12 +103,13 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::string order_;
   std::vector<std::string> hosts_;  // of each rank
   bool can_split_ = false;          // NCCL is new enough on all ranks
+  bool colocated_ = true;           // aggregators, on rank 0
   std::string refusal_;             // of all calls, for good
   PinnedMemory probe_;
   std::optional<KernelTable> kernels_;
   std::shared_ptr<NcclGrid> grid_;  // present: two levels; replaced atomically
   Staging staging_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<Levels> levels_;  // replaced atomically
 
   std::mutex failure_mutex_;
   std::string failure_;

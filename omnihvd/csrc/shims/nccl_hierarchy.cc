@@ -16,8 +16,10 @@ NcclGrid::NcclGrid(int rank, const std::vector<std::string>& hosts) {
   local_size_ = ranks_so_far[hosts[rank]];
   host_index_ =
       static_cast<int>(std::find(hosts.begin(), hosts.end(), hosts[rank]) - hosts.begin());
-  for (int other = 0; other < static_cast<int>(hosts.size()); ++other)
+  for (int other = 0; other < static_cast<int>(hosts.size()); ++other) {
     if (local_index_of[other] == local_index_) across_.push_back(other);
+    if (hosts[other] == hosts[rank]) inside_.push_back(other);
+  }
 }
 
 void NcclGrid::split(NcclComm comm, const std::atomic<bool>& aborted) {

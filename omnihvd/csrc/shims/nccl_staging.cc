@@ -39,60 +39,13 @@ void divide(DType dtype, const uint8_t* in, uint8_t* out, size_t n, double divis
 
 }  // namespace
 
-// What one engine thread sees of a collective. The blocks that it writes join those of the others.
-class StagedTensor : public Tensor {
- public:
-  StagedTensor(StagedCollective& c, const Layout& layout)
-      : c_(c),
-        layout_(layout),
-        bitmap_(c.set_->at<uint32_t>(c.where_.counters + c.where_.bitmap)),
-        data_(c.set_->at<uint8_t>(c.where_.in_data)),
-        out_records_(c.set_->at<kernels::Record>(c.where_.out_records)),
-        out_data_(c.set_->at<uint8_t>(c.where_.out_data)) {}
-
-  bool nonzero(uint64_t block) override { return bitmap_[block / 32] >> (block % 32) & 1; }
-
-  BlockRef read(uint64_t block, uint64_t position) override {
-    const uint64_t place = c_.set_->place_of[block];
-    const uint32_t bytes = place & 0xffff;
-    return {position, data_ + (place >> 16), bytes, bytes < bytes_of(block)};
-  }
-  void next_message() override {}
-
-  void write(uint64_t block, const BlockRef& sum) override {
-    const uint64_t at = c_.out_bytes_.fetch_add(round_up(sum.bytes), std::memory_order_relaxed);
-    const uint64_t index = c_.out_count_.fetch_add(1, std::memory_order_relaxed);
-    out_records_[index] = {block, at << 16 | sum.bytes};
-    uint8_t* const out = out_data_ + at;
-    if (c_.divisor_ == 1) {
-      std::memcpy(out, sum.data, sum.bytes);
-      return;
-    }
-    const DType dtype = layout_.shape().dtype;
-    const size_t skip = sum.packed ? bitmap_bytes(layout_.elements_of(block)) : 0;
-    std::memcpy(out, sum.data, skip);
-    divide(dtype, sum.data + skip, out + skip, (sum.bytes - skip) / size_of(dtype), c_.divisor_);
-  }
-  // In place such a block is zero already; out of place the GPU has cleared the whole tensor.
-  void write_zero(uint64_t) override {}
-  bool wants_zeros() const override { return false; }
-
- private:
-  size_t bytes_of(uint64_t block) const {
-    return layout_.elements_of(block) * size_of(layout_.shape().dtype);
-  }
-
-  StagedCollective& c_;
-  const Layout& layout_;
-  const uint32_t* const bitmap_;
-  const uint8_t* const data_;
-  kernels::Record* const out_records_;
-  uint8_t* const out_data_;
-};
-
-StagingLayout::StagingLayout(uint64_t elements, DType dtype, uint32_t block_size,
+StagingLayout::StagingLayout(uint64_t n, DType type, uint32_t elements_of_block,
                              uint32_t ranks_of_host)
-    : blocks((elements + block_size - 1) / block_size), local_ranks(ranks_of_host) {
+    : elements(n),
+      blocks((n + elements_of_block - 1) / elements_of_block),
+      dtype(type),
+      block_size(elements_of_block),
+      local_ranks(ranks_of_host) {
   const uint64_t status_bytes = local_ranks * sizeof(int32_t);
   const uint64_t record_bytes = blocks * sizeof(kernels::Record);
   // Each block takes whole 16 bytes, as all but the last do anyway.
@@ -206,6 +159,16 @@ std::vector<std::shared_ptr<StagingSet>> Staging::take_all() {
   return all;
 }
 
+StagedCollective::StagedCollective(Staging::Use use, const StagingLayout& where, double divisor)
+    : set_(std::move(use.set)),
+      number_(use.number),
+      where_(where),
+      divisor_(divisor),
+      bitmap_(set_->at<uint32_t>(where.counters + where.bitmap)),
+      data_(set_->at<uint8_t>(where.in_data)),
+      out_records_(set_->at<kernels::Record>(where.out_records)),
+      out_data_(set_->at<uint8_t>(where.out_data)) {}
+
 // Every scatter comes after its collective's begin(): whenever and by whomever its stream is
 // released, it finds the whole result, or that there is none.
 bool StagedCollective::begin() {
@@ -215,9 +178,9 @@ bool StagedCollective::begin() {
   return !set_->released(number_);
 }
 
-std::unique_ptr<Tensor> StagedCollective::tensor(const Layout& layout) {
-  // The records come in no order; those of the blocks that the bitmap has are looked up. They are
-  // copied: where a stream had to be released, its next collective overwrites them.
+// The records come in no order; those of the blocks that the bitmap has are looked up. They are
+// copied: where a stream had to be released, its next collective overwrites them.
+void StagedCollective::index() {
   std::call_once(indexed_, [this] {
     const auto* const totals = set_->at<const kernels::Totals>(where_.counters);
     const auto* const records = set_->at<const kernels::Record>(where_.in_records);
@@ -232,7 +195,23 @@ std::unique_ptr<Tensor> StagedCollective::tensor(const Layout& layout) {
       place_of[record.block] = record.place;
     }
   });
-  return std::make_unique<StagedTensor>(*this, layout);
+}
+
+void StagedCollective::put(uint64_t block, const BlockRef& sum) {
+  const uint64_t at = places_.take(sum.bytes);
+  const uint64_t index = out_count_.fetch_add(1, std::memory_order_relaxed);
+  out_records_[index] = {block, at << 16 | sum.bytes};
+  uint8_t* const out = out_data_ + at;
+  if (divisor_ == 1) {
+    std::memcpy(out, sum.data, sum.bytes);
+    return;
+  }
+  const uint64_t first = block * where_.block_size;
+  const uint64_t n = std::min<uint64_t>(where_.elements - first, where_.block_size);
+  const size_t skip = sum.packed ? bitmap_bytes(n) : 0;
+  std::memcpy(out, sum.data, skip);
+  divide(where_.dtype, sum.data + skip, out + skip, (sum.bytes - skip) / size_of(where_.dtype),
+         divisor_);
 }
 
 void StagedCollective::end(bool failed) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/abi.cuh"
-#include "protocol/tensor.h"
+#include "shims/block_tensor.h"
 #include "shims/cuda_driver.h"
 
 namespace omnihvd {
@@ -18,8 +18,9 @@ namespace omnihvd {
 struct StagingLayout {
   StagingLayout(uint64_t elements, DType dtype, uint32_t block_size, uint32_t local_ranks);
 
-  uint64_t blocks;
-  uint32_t local_ranks;
+  uint64_t elements, blocks;
+  DType dtype;
+  uint32_t block_size, local_ranks;
   // Of compact: totals, and behind them the bitmap.
   uint64_t bitmap, counters_bytes;
   // In the device's memory, behind a status of each rank of the host.
@@ -98,26 +99,37 @@ class Staging {
   bool released_ = false;
 };
 
-// One collective's tensor in a set, for the engine's threads.
+// One collective's tensor in a set, for the engine's threads: its non-zero blocks, and where their
+// sums go (see block_tensor.h).
 class StagedCollective {
  public:
   // The sums are divided by `divisor`, unless it is 1.
-  StagedCollective(Staging::Use use, const StagingLayout& where, double divisor)
-      : set_(std::move(use.set)), number_(use.number), where_(where), divisor_(divisor) {}
+  StagedCollective(Staging::Use use, const StagingLayout& where, double divisor);
 
   // Once the input has arrived, before there are tensors. False: the stream no longer waits.
   bool begin();
-  std::unique_ptr<Tensor> tensor(const Layout& layout);  // any thread
-  void end(bool failed);                                 // lets the stream go on
+  void end(bool failed);  // lets the stream go on
+
+  // Between them, index() before all else. Any thread.
+  void index();
+  bool has(uint64_t block) const { return bitmap_[block / 32] >> (block % 32) & 1; }
+  BlockBytes at(uint64_t block) const {
+    const uint64_t place = set_->place_of[block];
+    return {data_ + (place >> 16), static_cast<uint32_t>(place & 0xffff)};
+  }
+  void put(uint64_t block, const BlockRef& sum);
 
  private:
-  friend class StagedTensor;
-
   const std::shared_ptr<StagingSet> set_;
   const uint32_t number_;
   const StagingLayout where_;
   const double divisor_;
-  std::atomic<uint64_t> out_count_{0}, out_bytes_{0};
+  const uint32_t* const bitmap_;
+  const uint8_t* const data_;
+  kernels::Record* const out_records_;
+  uint8_t* const out_data_;
+  BlockPlaces places_;
+  std::atomic<uint64_t> out_count_{0};
   std::once_flag indexed_;
 };
 

@@ -1,0 +1,171 @@
+#include "shims/nccl_levels.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "shims/block_tensor.h"
+
+namespace omnihvd {
+namespace {
+
+template <typename From, typename To>
+std::unique_ptr<Tensor> blocks(const Layout& layout, uint64_t first, From& from, To& to) {
+  return std::make_unique<BlockTensor<From, To>>(layout, first, from, to);
+}
+
+class OneLevel : public Levels {
+ public:
+  explicit OneLevel(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+  Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective> staged) override {
+    return [=, group = group_, place = group_->reserve()](Group::Done done) {
+      group->reduce(
+          place, count, dtype,
+          [staged](const Layout& layout) {
+            staged->index();
+            return blocks(layout, 0, *staged, *staged);
+          },
+          std::move(done));
+    };
+  }
+
+ private:
+  const std::shared_ptr<Group> group_;
+};
+
+// The sums of one part alone.
+class PartOf {
+ public:
+  PartOf(const BlockStore& all, uint64_t begin, uint64_t end)
+      : all_(all), begin_(begin), end_(end) {}
+  bool has(uint64_t block) const { return block >= begin_ && block < end_ && all_.has(block); }
+  BlockBytes at(uint64_t block) const { return all_.at(block); }
+
+ private:
+  const BlockStore& all_;
+  const uint64_t begin_, end_;
+};
+
+// What is between the levels, used again by later collectives.
+struct Stores {
+  BlockStore of_host, of_part;
+};
+
+class StorePool : public std::enable_shared_from_this<StorePool> {
+ public:
+  std::shared_ptr<Stores> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_ptr<Stores> stores = std::make_unique<Stores>();
+    if (!idle_.empty()) {
+      stores = std::move(idle_.back());
+      idle_.pop_back();
+    }
+    return {stores.release(), [pool = shared_from_this()](Stores* used) {
+              const std::lock_guard<std::mutex> lock(pool->mutex_);
+              pool->idle_.emplace_back(used);
+            }};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Stores>> idle_;
+};
+
+// One collective on its way through the levels.
+class Passage : public std::enable_shared_from_this<Passage> {
+ public:
+  Passage(std::shared_ptr<Group> inside, std::shared_ptr<Group> between, uint64_t count,
+          DType dtype, std::shared_ptr<StagedCollective> staged, std::shared_ptr<Stores> stores)
+      : inside_(std::move(inside)),
+        between_(std::move(between)),
+        count_(count),
+        dtype_(dtype),
+        block_(inside_->settings().block_size),
+        blocks_((count + block_ - 1) / block_),
+        begin_(blocks_ * uint64_t(inside_->rank()) / uint64_t(inside_->size())),
+        end_(blocks_ * uint64_t(inside_->rank() + 1) / uint64_t(inside_->size())),
+        staged_(std::move(staged)),
+        stores_(std::move(stores)),
+        mine_(stores_->of_part, begin_, end_),
+        first_(inside_->reserve()),
+        middle_(begin_ < end_ ? between_->reserve() : 0),
+        last_(inside_->reserve()) {}
+
+  void begin(Group::Done done) {
+    done_ = std::move(done);
+    stores_->of_host.clear(blocks_, blocks_ * block_ * size_of(dtype_));
+    stores_->of_part.clear(blocks_, (end_ - begin_) * block_ * size_of(dtype_));
+    reduce(*inside_, first_, count_, &Passage::sum_part, [self = shared_from_this()](auto& layout) {
+      self->staged_->index();
+      return blocks(layout, 0, *self->staged_, self->stores_->of_host);
+    });
+  }
+
+ private:
+  using Next = void (Passage::*)();
+  void reduce(Group& group, uint64_t place, uint64_t count, Next next, Group::MakeTensor make) {
+    group.reduce(place, count, dtype_, std::move(make),
+                 [self = shared_from_this(), next](const std::string* failure) {
+                   if (failure != nullptr) return self->done_(failure);
+                   (self.get()->*next)();
+                 });
+  }
+
+  void sum_part() {
+    if (begin_ == end_) return share_part();
+    const uint64_t count = std::min(end_ * block_, count_) - begin_ * block_;
+    reduce(*between_, middle_, count, &Passage::share_part,
+           [self = shared_from_this()](auto& layout) {
+             return blocks(layout, self->begin_, self->stores_->of_host, self->stores_->of_part);
+           });
+  }
+
+  void share_part() {
+    reduce(*inside_, last_, count_, &Passage::end, [self = shared_from_this()](auto& layout) {
+      return blocks(layout, 0, self->mine_, *self->staged_);
+    });
+  }
+
+  void end() { done_(nullptr); }
+
+  const std::shared_ptr<Group> inside_, between_;
+  const uint64_t count_;
+  const DType dtype_;
+  const uint64_t block_, blocks_, begin_, end_;  // elements; blocks: all, and of this rank's part
+  const std::shared_ptr<StagedCollective> staged_;
+  const std::shared_ptr<Stores> stores_;
+  PartOf mine_;
+  const uint64_t first_, middle_, last_;
+  Group::Done done_;
+};
+
+class CompressFirst : public Levels {
+ public:
+  CompressFirst(std::shared_ptr<Group> inside, std::shared_ptr<Group> between)
+      : inside_(std::move(inside)), between_(std::move(between)) {}
+
+  Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective> staged) override {
+    const auto passage = std::make_shared<Passage>(inside_, between_, count, dtype,
+                                                   std::move(staged), pool_->take());
+    return [passage](Group::Done done) { passage->begin(std::move(done)); };
+  }
+
+ private:
+  const std::shared_ptr<Group> inside_, between_;
+  const std::shared_ptr<StorePool> pool_ = std::make_shared<StorePool>();
+};
+
+}  // namespace
+
+std::shared_ptr<Levels> one_level(std::shared_ptr<Group> group) {
+  return std::make_shared<OneLevel>(std::move(group));
+}
+
+std::shared_ptr<Levels> compress_first(std::shared_ptr<Group> inside,
+                                       std::shared_ptr<Group> between) {
+  return std::make_shared<CompressFirst>(std::move(inside), std::move(between));
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,38 @@
+// Which ranks sum a staged tensor with which others, and in what order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "session/session.h"
+#include "shims/nccl_staging.h"
+
+namespace omnihvd {
+
+class Levels {
+ public:
+  virtual ~Levels() = default;  // leaves the groups; any thread
+
+  // Takes the collective's places in the groups' orders; to be called in the same order on all
+  // ranks. What it returns begins the sum, once the input has arrived; it does not wait. `done` is
+  // called on an engine thread, once.
+  using Begin = std::function<void(Group::Done done)>;
+  virtual Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective>) = 0;
+};
+
+// All ranks with each other; or, where GPUs reduce among themselves first, those of one part.
+std::shared_ptr<Levels> one_level(std::shared_ptr<Group> group);
+
+// Compress first, then reduce inside the host. Of a grid of hosts by local index, as in
+// nccl_hierarchy.h, but on the non-zero blocks, in the hosts' memory:
+//   1. inside each host: the blocks that any of its ranks has are summed
+//   2. between the hosts: local index i sums part i of the tensor with its like
+//   3. inside each host: everybody gets everybody's part. A sum, too, of which one rank has all
+//      that is not zero.
+// inside, between: the ranks of this host, and those with this local index.
+std::shared_ptr<Levels> compress_first(std::shared_ptr<Group> inside,
+                                       std::shared_ptr<Group> between);
+
+}  // namespace omnihvd
