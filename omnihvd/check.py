@@ -69,11 +69,14 @@ def main(arguments: list[str]) -> int:
         if f.remedy:
             print(f"     {'':<22} -> {f.remedy}")
     usable = any(f.good for f in findings if f.subject.startswith("horovod."))
-    on_gpus = any(f.good for f in findings if f.subject.startswith("NCCL in "))
+    hooked = any(f.good for f in findings if f.subject.startswith("NCCL in "))
+    kernels = [f.good for f in findings if f.subject.startswith("kernels for ")]
     print("\nHorovod's sums on the CPU", "go through omnihvd." if usable else "stay Horovod's own.")
-    if on_gpus:
-        print("ncclAllReduce on GPUs goes through omnihvd.")
-    return 0 if usable or on_gpus else 1
+    if hooked and kernels:
+        print("ncclAllReduce", "goes through omnihvd." if all(kernels) else "stays NCCL's own.")
+    elif hooked:
+        print("ncclAllReduce will go through omnihvd on machines that have a GPU; this one has none.")
+    return 0 if usable or hooked else 1
 
 
 def settings_table() -> str:
