@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     if hooked and kernels:
         print("ncclAllReduce", "goes through omnihvd." if all(kernels) else "stays NCCL's own.")
     elif hooked:
-        print("ncclAllReduce will go through omnihvd on machines that have a GPU; this one has none.")
+        print("ncclAllReduce will go through omnihvd where there is a GPU; here is none.")
     return 0 if usable or hooked else 1
 
 
