@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -17,6 +18,12 @@ from pathlib import Path
 class Ended:
     returncode: int
     output: str  # standard output and error
+
+
+def end_with_parent() -> None:
+    """In a child that is about to run its program: SIGTERM when this process, as pytest, dies."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def run_beside(
@@ -43,6 +50,7 @@ def run_beside(
                             stdout=output,
                             stderr=subprocess.STDOUT,
                             start_new_session=True,
+                            preexec_fn=end_with_parent,
                         )
                     )
             late = not _all_end(processes, deadline)

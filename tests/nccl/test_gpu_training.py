@@ -1,4 +1,4 @@
-"""The language model on ranks that share a GPU, with NCCL's allreduce and with ours: equal losses."""
+"""The language model on ranks that share a GPU: with our allreduce it has the losses of NCCL's."""
 
 from __future__ import annotations
 
