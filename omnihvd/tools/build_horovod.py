@@ -68,14 +68,6 @@ EDITS = [
         'set(CMAKE_INSTALL_RPATH "@RPATH@")',
     ),
 ]
-GPU_EDITS = [
-    # CUDA 13's headers are C++17, too.
-    (
-        "horovod/common/ops/cuda/CMakeLists.txt",
-        "set(CMAKE_CUDA_STANDARD 11)",
-        "set(CMAKE_CUDA_STANDARD 17)",
-    ),
-]
 
 
 class Failure(Exception):
@@ -228,8 +220,8 @@ def fetch_source(given: Path | None, folder: Path) -> Path:
     return folder / f"horovod-{VERSION}"
 
 
-def edit_source(source: Path, edits: list[tuple[str, str, str]], rpath: list[str]) -> None:
-    for name, text, replacement in edits:
+def edit_source(source: Path, rpath: list[str]) -> None:
+    for name, text, replacement in EDITS:
         path = source / name
         before = path.read_text()
         if text not in before:
@@ -317,8 +309,7 @@ def build(options: argparse.Namespace) -> None:
     check_tools()
     mpi = mpi_folders()
     gpu = gpu_settings(options.cuda_arch) if options.gpu else {}
-    edits = EDITS + (GPU_EDITS if gpu else [])
-    facts = [SHA256, edits, frameworks, mpi, gpu, sysconfig.get_platform(), sys.version_info[:2]]
+    facts = [SHA256, EDITS, frameworks, mpi, gpu, sysconfig.get_platform(), sys.version_info[:2]]
     key = "b" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
     version = f"{VERSION}+{key}"  # so that the version installed names the way it was built
     what = " and ".join(f"{name} {number}" for name, number in frameworks.items())
@@ -338,7 +329,7 @@ def build(options: argparse.Namespace) -> None:
                 home = Path(gpu["HOROVOD_NCCL_HOME"])
                 gpu["HOROVOD_NCCL_HOME"] = str(linkable_nccl(home, scratch))
                 rpath += ["$ORIGIN/../../nvidia/nccl/lib", str(home / "lib")]
-            edit_source(source, edits, rpath)
+            edit_source(source, rpath)
             environment = build_environment(frameworks, options.jobs, gpu)
             environment["HOROVOD_LOCAL_VERSION"] = key
             log = options.cache / f"horovod-{version}.log"
