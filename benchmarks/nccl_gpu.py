@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -238,8 +239,6 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def machine(results: list[dict[str, Any]]) -> dict[str, Any]:
-    import torch
-
     def said_by(*command: str) -> str:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
@@ -266,6 +265,9 @@ def machine(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> int:
     args = parse_arguments()
+    if not torch.cuda.is_available():
+        print("nccl_gpu: no usable GPU", file=sys.stderr)
+        return 1
     try:
         results = measure(args)
     except BenchError as error:

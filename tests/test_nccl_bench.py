@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+pytest.importorskip("torch")
 import nccl_gpu
 
 from omnihvd.bench.patterns import BLOCK, Point
