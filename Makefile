@@ -82,6 +82,7 @@ targets: build  ## all figures of benchmarks/README.md; root, half an hour
 
 bench-gpu: build  ## measure on this machine's GPU
 	@python benchmarks/kernels_gpu.py
+	@python benchmarks/nccl_gpu.py
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info omnihvd/lib omnihvd/_engine*.so

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from processes import end_with_parent
 
 LAUNCHERS = {
     "mpirun": ["mpirun", "--oversubscribe"],
@@ -83,7 +83,7 @@ def launch(
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,  # the launcher passes it on to its ranks
         )
         try:
             output, _ = process.communicate(timeout=timeout)
@@ -99,12 +99,6 @@ def launch(
     if check:
         assert job.returncode == 0, f"exit status {job.returncode}: {' '.join(words)}\n{output}"
     return job
-
-
-def _end_with_parent() -> None:
-    """In the launcher: SIGTERM, which it passes on to its ranks, when pytest dies."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def _abort(process: subprocess.Popen[str]) -> str:

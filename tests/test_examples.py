@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from launch import launch
+from launch import ENVIRONMENT, launch
+from processes import run_beside
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -15,7 +18,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("horovod.torch")
 
 import demo  # noqa: E402
-import pytorch_language_model as example  # noqa: E402
+import language_model as example  # noqa: E402
 
 
 def softmax(words: int, width: int, samples: int) -> example.SampledSoftmax:
@@ -85,6 +88,26 @@ def test_the_demo_notices(capsys):
     idle = {"calls": 0, "passed": {"small": {"calls": 2, "bytes": 8}}}
     with pytest.raises(demo.DemoError, match=r"took no call on rank 1.*small.*omnihvd check"):
         demo.check(plain, {"losses": [4.0, 3.0], "stats": [stats, idle]})
+
+
+@pytest.mark.timeout(150)
+def test_ddp_trains_as_horovod_does(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog . " * 400)
+    options = ["--text", text, "--steps", 8, "--width", 16, "--learning-rate", 1, "--json"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ddp = [EXAMPLES / "pytorch_ddp.py", "--device", "cpu", "--omnireduce", *options]
+    (job,) = run_beside(
+        [[*torchrun, *ddp, tmp_path / "ddp.json"]], [{**os.environ, **ENVIRONMENT}], timeout=60
+    )
+    assert job.output.count("OmniReduce is not in use") == 1  # Gloo's sums are not NCCL's
+    launch([EXAMPLES / "pytorch_language_model.py", *options, tmp_path / "horovod.json"], 2)
+    ours, horovods = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("ddp", "horovod"))
+    assert (ours["ranks"], ours["backend"]) == (2, "gloo")
+    assert len(ours["losses"]) == len(ours["step_seconds"]) == 8
+    assert ours["losses"][-1] < 0.9 * ours["losses"][0]
+    assert ours["losses"] == pytest.approx(horovods["losses"], rel=1e-5)
+    assert [rank["calls"] for rank in ours["stats"]] == [0, 0]
 
 
 @pytest.mark.timeout(100)

@@ -7,6 +7,7 @@ and Gloo, keeps the wheel in a cache and installs it:
     python build_horovod.py                        # all frameworks found, CPU
     python build_horovod.py --frameworks torch     # PyTorch alone
     python build_horovod.py --gpu nccl             # GPU collectives by NCCL (CUDA_HOME, NCCL_HOME)
+    python build_horovod.py --source FILE          # horovod-0.28.1.tar.gz, without an index
 
 Needs the standard library only, and pip, setuptools < 81, wheel, a C++17 compiler, CMake, make and
 an MPI (mpicxx: MPI_HOME's, else this environment's, else that of PATH).
@@ -154,9 +155,11 @@ def gpu_settings(arch: str | None) -> dict[str, str]:
     cuda = os.environ.get("CUDA_HOME") or (nvcc and str(Path(nvcc).resolve().parents[1]))
     if not cuda or not Path(cuda, "bin", "nvcc").exists():
         raise Failure("nvcc was not found: install the CUDA toolkit and set CUDA_HOME")
-    nccl = os.environ.get("NCCL_HOME") or str(Path(sysconfig.get_path("purelib"), "nvidia", "nccl"))
-    if not Path(nccl, "include", "nccl.h").exists():
-        raise Failure(f"no NCCL in {nccl}: pip install nvidia-nccl-cu13, or set NCCL_HOME")
+    nccl = os.environ.get("NCCL_HOME") or nccl_of_wheel()
+    if not nccl or not Path(nccl, "include", "nccl.h").exists():
+        raise Failure(
+            f"no NCCL in {nccl or sys.prefix}: pip install nvidia-nccl-cu13, or set NCCL_HOME"
+        )
     if not arch:
         query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
         try:
@@ -171,6 +174,15 @@ def gpu_settings(arch: str | None) -> dict[str, str]:
         "HOROVOD_CUDA_HOME": cuda,
         "HOROVOD_BUILD_CUDA_CC_LIST": arch,
     }
+
+
+def nccl_of_wheel() -> str | None:
+    """Its folder, maybe outside this environment, in one whose packages this one uses."""
+    with contextlib.suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec("nvidia.nccl")
+        for folder in (spec and spec.submodule_search_locations) or []:
+            return str(Path(folder).resolve())
+    return None
 
 
 def linkable_nccl(home: Path, scratch: Path) -> Path:
@@ -193,10 +205,14 @@ def run_pip(*arguments: str) -> None:
         raise Failure(f"{' '.join(command)} failed:\n{done.stdout}")
 
 
-def fetch_source(folder: Path) -> Path:
-    run_pip("download", "--no-deps", "--no-build-isolation", "--no-binary=horovod",
-            f"--dest={folder}", f"horovod=={VERSION}")  # fmt: skip
-    archive = folder / f"horovod-{VERSION}.tar.gz"
+def fetch_source(given: Path | None, folder: Path) -> Path:
+    """Unpacks the source distribution in the folder: the one given, or PyPI's."""
+    archive = given or folder / f"horovod-{VERSION}.tar.gz"
+    if not given:
+        run_pip("download", "--no-deps", "--no-build-isolation", "--no-binary=horovod",
+                f"--dest={folder}", f"horovod=={VERSION}")  # fmt: skip
+    if not archive.exists():
+        raise Failure(f"there is no {archive}")
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != SHA256:
         raise Failure(f"{archive.name} has sha256 {found}, not {SHA256}: refusing to build it")
@@ -307,7 +323,7 @@ def build(options: argparse.Namespace) -> None:
         print(f"{title}: building, about {6 if options.jobs == 1 else 3} minutes", flush=True)
         with tempfile.TemporaryDirectory(prefix="horovod-") as folder:
             scratch = Path(folder)
-            source = fetch_source(scratch)
+            source = fetch_source(options.source, scratch)
             rpath = [*mpi, "$ORIGIN/../../torch/lib", "$ORIGIN/../../tensorflow"]
             if gpu:
                 home = Path(gpu["HOROVOD_NCCL_HOME"])
@@ -340,6 +356,8 @@ def main(arguments: list[str] | None = None) -> int:
                         help="torch, tensorflow; default: those installed")  # fmt: skip
     parser.add_argument("--gpu", choices=["nccl"], help="default: tensors on CPUs only")
     parser.add_argument("--cuda-arch", metavar="LIST", help="as 80,90; default: those of the GPUs")
+    parser.add_argument("--source", type=Path, metavar="FILE",
+                        help=f"horovod-{VERSION}.tar.gz; default: PyPI's")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=default_jobs(), help="default: %(default)s")
     parser.add_argument("--cache", type=Path, default=cache, help="default: %(default)s")
     parser.add_argument("--wheel-only", action="store_true", help="build, do not install")

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_emulation import Kernels
+from processes import Ended, run_beside
 
 from omnihvd import engine, kernel_cache
 
@@ -63,12 +62,6 @@ def _library(path: Path, sources: tuple[str, ...], *options: str) -> None:
     subprocess.run(command, check=True, timeout=100)
 
 
-@dataclass
-class Rank:
-    returncode: int
-    output: str
-
-
 def run(
     doubles: Doubles,
     script: str,
@@ -79,7 +72,7 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 60,
     check: bool = True,
-) -> list[Rank]:
+) -> list[Ended]:
     """Runs on_ranks/<script> and returns what became of each rank. Hosts have as many ranks as
     said, or are not told apart. Raises AssertionError with all output when a rank fails (unless
     check is false), and after timeout seconds, with the stacks of all ranks."""
@@ -97,49 +90,11 @@ def run(
             "SIZE": str(ranks),
             **(env or {}),
         }
-        start = time.monotonic()
-        processes = []
+        environments = []
         for rank in range(ranks):
             mine = {**environment, "RANK": str(rank)}
             if ranks_per_host:
                 mine["OMNIHVD_HOST_ID"] = f"host{rank // ranks_per_host}"
-            with (Path(folder) / f"output{rank}").open("w") as output:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, str(HERE / "on_ranks" / script), *map(str, words)],
-                        env=mine,
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
-        late = not _wait(processes, start + timeout)
-        results = [
-            Rank(p.returncode, (Path(folder) / f"output{i}").read_text(errors="replace"))
-            for i, p in enumerate(processes)
-        ]
-    said = "\n".join(f"--- rank {i}: {r.returncode}\n{r.output}" for i, r in enumerate(results))
-    assert not late, f"not done after {timeout:.0f} s\n{said}"
-    if check:
-        assert all(r.returncode == 0 for r in results), said
-    return results
-
-
-def _wait(processes: list[subprocess.Popen[bytes]], deadline: float) -> bool:
-    """Whether all ended in time; those that did not have written their stacks, and are dead."""
-    in_time = True
-    for process in processes:
-        try:
-            process.wait(max(deadline - time.monotonic(), 0))
-        except subprocess.TimeoutExpired:
-            in_time = False
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(signal.SIGABRT)
-    for process in processes:
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    return in_time
+            environments.append(mine)
+        command = [sys.executable, HERE / "on_ranks" / script, *words]
+        return run_beside([command] * ranks, environments, timeout=timeout, check=check)

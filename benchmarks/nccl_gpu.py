@@ -1,0 +1,291 @@
+"""Sums of GPU tensors through omnihvd against NCCL's own, in one run, over the same links.
+
+    python benchmarks/nccl_gpu.py [--ranks 2 4] [--json FILE]      # ranks that share this GPU
+    torchrun --nnodes 4 ... benchmarks/nccl_gpu.py --rate 10gbit   # on each of 4 hosts
+
+Alone, it starts the ranks itself, on the first GPU, each as if on a host of its own: NCCL and
+omnihvd then both go through TCP on the loopback device. The ranks' kernels take turns on the GPU,
+and NCCL's wait there for other ranks, where omnihvd's streams wait without a kernel: do not take
+the ratio for that of ranks with a GPU each. Under torchrun, ranks and links are the real ones.
+
+The two ways run in processes of their own, by turns, --rounds times each. Each point is verified
+before and after it is timed. A sample is the slowest rank's time for one allreduce in place, by
+CUDA events; a figure is the median of all rounds' samples, with the smallest and the largest.
+NCCL's time does not depend on where the zeros are: it is measured at the first density. `compact`
+is the kernel that finds the non-zero blocks and writes them to the host, alone, on one rank. --rate
+names links that you have shaped, each way of each host (the loopback device is one for all ranks),
+and adds the wire bound (omnihvd/bench/report.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from omnihvd.bench import one_gpu  # noqa: E402
+from omnihvd.bench.patterns import PATTERNS, Point  # noqa: E402
+from omnihvd.bench.report import limit_seconds, markdown  # noqa: E402
+
+RANK_SCRIPT = Path(__file__).with_name("nccl_gpu_rank.py")
+WAYS = {"omnihvd": "1", "nccl": "0"}  # OMNIHVD_ENABLE
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+class BenchError(Exception):
+    pass
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="default: 2 4")
+    parser.add_argument("--bytes", type=float, default=100e6, help="of the tensor")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
+    parser.add_argument("--pattern", choices=PATTERNS, default="random")
+    parser.add_argument("--samples", type=int, default=7, help="of a point, in each round")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each way")
+    parser.add_argument("--rate", type=rate, help="of the links, as 1gbit: adds the wire bound")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds, of each process")
+    parser.add_argument("--json", type=Path, help="write the results, with raw samples, here")
+    return parser.parse_args()
+
+
+def rate(text: str) -> float:
+    """Bytes a second."""
+    match = re.fullmatch(r"([\d.]+)(kbit|mbit|gbit)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text}: a number and one of {', '.join(UNITS)}")
+    return float(match[1]) * UNITS[match[2]] / 8
+
+
+# --- the processes of one way -------------------------------------------------------------------
+
+
+def environments(way: str, ranks: int, run: int) -> list[dict[str, str]]:
+    """Of the processes that this one has to start: all ranks, or under torchrun one."""
+    common = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC_")},
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "OMP_NUM_THREADS": "1",
+        "OMNIHVD_ENABLE": WAYS[way],
+        "OMNIHVD_BLOCK_SIZE": "256",
+    }
+    if under_torchrun():  # the agent has the port itself
+        return [{**common, "MASTER_PORT": str(int(os.environ["MASTER_PORT"]) + 1 + run)}]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    links = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}  # as NCCL's
+    return [
+        {**common, **master, **links, **one_gpu.environment(rank),
+         "RANK": str(rank), "LOCAL_RANK": "0"}
+        for rank in range(ranks)
+    ]  # fmt: skip
+
+
+def under_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def rank_and_ranks(args: argparse.Namespace) -> tuple[int, list[int]]:
+    if under_torchrun():
+        return int(os.environ["RANK"]), [int(os.environ["WORLD_SIZE"])]
+    return 0, args.ranks
+
+
+def run_way(
+    way: str, ranks: int, run: int, points: list[Point], args: argparse.Namespace, compact: bool
+) -> list[dict[str, Any]]:
+    """Rank 0's answers, where it was started here. Raises BenchError, with the ranks' output."""
+    with tempfile.TemporaryDirectory() as folder:
+        answers = Path(folder) / "answers"
+        job = {
+            "points": [asdict(point) for point in points],
+            "samples": args.samples,
+            "compact": compact,
+            "timeout": args.timeout,
+            "output": str(answers),
+        }
+        processes, logs = [], []
+        try:
+            for i, environment in enumerate(environments(way, ranks, run)):
+                logs.append(Path(folder) / f"output{i}")
+                with logs[-1].open("w") as log:
+                    processes.append(
+                        subprocess.Popen(
+                            [sys.executable, str(RANK_SCRIPT), json.dumps(job)],
+                            env=environment,
+                            stdin=subprocess.DEVNULL,
+                            stdout=log,
+                            stderr=subprocess.STDOUT,
+                        )
+                    )
+            problem = wait(processes, args.timeout)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        if problem:
+            said = "\n".join(f"--- {log.name}\n{log.read_text()[-4000:]}" for log in logs)
+            raise BenchError(f"{way}, {ranks} ranks: {problem}\n{said}")
+        if not answers.exists():
+            return []
+        return [json.loads(line) for line in answers.read_text().splitlines()]
+
+
+def wait(processes: list[subprocess.Popen[bytes]], timeout: float) -> str:
+    """Empty, or what went wrong: one that failed leaves the others waiting."""
+    deadline = time.monotonic() + timeout
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() not in (None, 0) for process in processes):
+            time.sleep(3)  # the others' messages
+            break
+        if time.monotonic() > deadline:
+            for process in processes:
+                process.send_signal(signal.SIGABRT)
+            return f"not done after {timeout:g} s"
+        time.sleep(0.05)
+    failed = [process.returncode for process in processes if process.poll()]
+    return f"exit status {failed[0]}" if failed else ""
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A result for each number of ranks, way and point; empty except where rank 0 is."""
+    count = int(args.bytes // np.dtype(args.dtype).itemsize)
+    points = [Point(count, density, args.pattern, args.dtype) for density in args.densities]
+    rank, sizes = rank_and_ranks(args)
+    results: dict[tuple[Any, ...], dict[str, Any]] = {}
+    run = 0
+    for ranks in sizes:
+        for round_ in range(args.rounds):
+            for way in list(WAYS)[:: 1 if round_ % 2 == 0 else -1]:
+                mine = points if way == "omnihvd" else points[:1]
+                compact = way == "omnihvd" and round_ == 0
+                for answer in run_way(way, ranks, run, mine, args, compact):
+                    add(results, ranks, way, answer)
+                run += 1
+                if rank == 0:
+                    print(f"{ranks} ranks, {way}, round {round_ + 1}: done", file=sys.stderr)
+    return [figures(result, args.rate) for result in results.values()]
+
+
+def add(results: dict[Any, Any], ranks: int, way: str, answer: dict[str, Any]) -> None:
+    """Joins the samples of a point's rounds."""
+    taken = [counters["calls"] for counters in answer["counters"]]
+    if any(calls != (way == "omnihvd") for calls in taken):
+        raise BenchError(f"{way}, {ranks} ranks: omnihvd took {taken} calls for each sum")
+    key = (ranks, way, *answer["point"].values())
+    first = results.setdefault(key, {"ranks": ranks, "backend": way, "rounds": [], **answer})
+    first["rounds"].append(answer.pop("samples"))
+    first.pop("samples", None)
+
+
+def figures(result: dict[str, Any], link_rate: float | None) -> dict[str, Any]:
+    samples = sorted(sample for round_ in result["rounds"] for sample in round_)
+    result |= {"median_s": statistics.median(samples), "min_s": samples[0], "max_s": samples[-1]}
+    if link_rate:
+        share = link_rate if under_torchrun() else link_rate / result["ranks"]
+        point = Point(**result["point"])
+        limit = limit_seconds(result["backend"], point, result["ranks"], share, 0.0)
+        result["wire_bound_s"] = limit
+    return result
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    def ms(result: dict[str, Any]) -> str:
+        return "{median_s:.1f} ({min_s:.1f} to {max_s:.1f})".format(
+            **{name: 1e3 * result[name] for name in ("median_s", "min_s", "max_s")}
+        )
+
+    header = ["ranks", "MB", "density", "omnihvd ms", "NCCL ms", "NCCL / omnihvd", "compact ms"]
+    header += ["omnihvd / wire bound"] if "wire_bound_s" in results[0] else []
+    dense = {r["ranks"]: r for r in results if r["backend"] == "nccl"}
+    rows = []
+    for result in results:
+        if result["backend"] == "nccl":
+            continue
+        point, nccl = Point(**result["point"]), dense[result["ranks"]]
+        row = [str(result["ranks"]), f"{point.bytes / 1e6:.4g}", f"{point.density:g}"]
+        row += [ms(result), ms(nccl), f"{nccl['median_s'] / result['median_s']:.2f}"]
+        row += [f"{1e3 * statistics.median(result['compact_samples']):.2f}"]
+        if "wire_bound_s" in result:
+            row += [f"{result['median_s'] / result['wire_bound_s']:.2f}"]
+        rows.append(row)
+    return markdown(header, rows)
+
+
+def machine(results: list[dict[str, Any]]) -> dict[str, Any]:
+    def said_by(*command: str) -> str:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+        except (OSError, subprocess.TimeoutExpired):
+            return "unknown"
+        return done.stdout.strip() or "unknown"
+
+    driver = said_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return {
+        "device": results[0]["device"],
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": said_by("git", "rev-parse", "HEAD"),
+        "versions": {
+            "nccl": results[0]["nccl"],
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "driver": driver.splitlines()[0],
+        },
+        "cores": os.cpu_count(),
+        "shared_gpu": not under_torchrun(),
+        "settings": {k: v for k, v in os.environ.items() if k.startswith(("OMNIHVD_", "NCCL_"))},
+    }
+
+
+def main() -> int:
+    args = parse_arguments()
+    if not torch.cuda.is_available():
+        print("nccl_gpu: no usable GPU", file=sys.stderr)
+        return 1
+    try:
+        results = measure(args)
+    except BenchError as error:
+        print(f"nccl_gpu: {error}", file=sys.stderr)
+        return 1
+    if not results:  # another host has rank 0
+        return 0
+    about = machine(results)
+    where = "sharing one" if about["shared_gpu"] else "of"
+    print(f"{where} {about['device']}, {about['date']}, {about['versions']}")
+    print(table(results))
+    if args.json:
+        options = {k: str(v) for k, v in vars(args).items()}
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        content = {**about, "options": options, "results": results}
+        args.json.write_text(json.dumps(content, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

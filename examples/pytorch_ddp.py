@@ -1,0 +1,113 @@
+"""The word-level LSTM language model of language_model.py, trained by PyTorch's own DDP.
+
+    torchrun --nproc-per-node 4 examples/pytorch_ddp.py --omnireduce
+
+The one line that OmniReduce takes is `import omnihvd` before init_process_group. DDP reduces
+gradients in buckets of about `bucket_cap_mb`; they are dense tensors, those of the embedding tables
+mostly zeros, and a table that is larger than a bucket has one of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from datetime import timedelta
+
+import language_model
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    language_model.add_arguments(parser)
+    parser.add_argument("--omnireduce", action="store_true", help="sum by OmniReduce")
+    parser.add_argument(
+        "--device", choices=list(BACKENDS), default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument("--bucket-mb", type=int, default=25, help="DDP's bucket_cap_mb")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds, of an operation")
+    return parser.parse_args()
+
+
+def mean_of_ranks(values: list[float], device: str) -> list[float]:
+    tensor = torch.tensor(values, device=device)
+    dist.all_reduce(tensor)
+    return (tensor / dist.get_world_size()).tolist()
+
+
+def main() -> None:
+    args = parse_arguments()
+    if args.omnireduce:
+        import omnihvd  # before init_process_group()
+    if args.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(BACKENDS[args.device], timeout=timedelta(seconds=args.timeout))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if args.omnireduce and args.device == "cpu" and rank == 0:
+        print("OmniReduce is not in use: under DDP it takes NCCL's sums, and these are Gloo's")
+
+    words, vocabulary = language_model.load_text(args.text)
+    words = language_model.share_of(words, rank, size).to(args.device)
+    data = language_model.batches(words, args.batch_size, args.sequence)
+    model = language_model.build(args, vocabulary, rank).to(args.device)
+    gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    ddp = DistributedDataParallel(model, bucket_cap_mb=args.bucket_mb)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=args.learning_rate)
+    if rank == 0:
+        print(
+            f"{vocabulary:,} words, {gradient_bytes / 1e6:.1f} MB of gradients a step", flush=True
+        )
+
+    def clock() -> float:
+        if args.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    state = None  # of the LSTM: each rank has its own, of its own part of the text
+    losses, step_seconds = [], []
+    for step in range(1, args.steps + 1):
+        start = clock()
+        optimizer.zero_grad()
+        loss, state = ddp(*next(data), state)
+        loss.backward()  # reduces, bucket by bucket
+        optimizer.step()
+        state = tuple(part.detach() for part in state)  # the next step's gradients end here
+        losses.append(loss.item())
+        step_seconds.append(clock() - start)
+
+        if step % args.log_every == 0 or step == args.steps:
+            (mean,) = mean_of_ranks(losses[-1:], args.device)
+            if rank == 0:
+                recent = step_seconds[-args.log_every :]
+                seconds = sum(recent) / len(recent)
+                print(
+                    f"step {step}/{args.steps}  loss {mean:.4f}  {seconds:.3f} s/step", flush=True
+                )
+
+    report = {
+        "ranks": size,
+        "backend": BACKENDS[args.device],
+        "omnireduce": args.omnireduce,
+        "seed": args.seed,
+        "gradient_bytes": gradient_bytes,  # a rank and step
+        "losses": mean_of_ranks(losses, args.device),
+        "step_seconds": step_seconds,  # of rank 0
+    }
+    if args.omnireduce:
+        report["stats"] = [None] * size  # by rank
+        dist.all_gather_object(report["stats"], omnihvd.stats())
+    if args.json and rank == 0:
+        args.json.write_text(json.dumps(report))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

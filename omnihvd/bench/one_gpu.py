@@ -1,0 +1,42 @@
+"""Runs a rank as if it had a host of its own, so that several may share a GPU.
+
+    torchrun --nproc-per-node 4 omnihvd/bench/one_gpu.py train.py ...
+    mpirun -np 4 python omnihvd/bench/one_gpu.py train.py ...
+
+NCCL refuses two ranks with one GPU, unless they say that they are on different hosts; it then
+connects them by sockets, here on the loopback device. For tests, and for measurements where GPUs
+are few: the ranks' kernels take turns on the GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "PMI_RANK")
+
+
+def environment(rank: int) -> dict[str, str]:
+    host = f"gpu-shared-by-rank-{rank}"
+    return {
+        "NCCL_HOSTID": host,
+        "OMNIHVD_HOST_ID": host,
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_IB_DISABLE": "1",
+        "NCCL_P2P_DISABLE": "1",
+        "NCCL_SHM_DISABLE": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def main() -> None:
+    rank = next((os.environ[name] for name in RANK_NAMES if name in os.environ), None)
+    if rank is None or len(sys.argv) < 2:
+        sys.exit(f"{__doc__}\nNeeds a script, and the rank in one of {', '.join(RANK_NAMES)}.")
+    os.environ.update(environment(int(rank)))
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

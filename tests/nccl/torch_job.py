@@ -1,0 +1,71 @@
+"""Runs torch.distributed scripts on ranks that share one GPU, in bounded time."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from launch import ENVIRONMENT
+from processes import Ended, run_beside
+
+from omnihvd import engine
+from omnihvd.bench import one_gpu
+
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+WRAPPER = ROOT / "omnihvd" / "bench" / "one_gpu.py"
+PLAIN = {"OMNIHVD_ENABLE": "0"}
+
+
+@functools.cache
+def why_not() -> str:
+    """Why there is nothing to test here; empty: there is."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"no PyTorch: {error}"
+    if not torch.cuda.is_available():
+        return "no GPU that PyTorch can use"
+    if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return "this PyTorch has no NCCL"
+    return "" if engine.NCCL_SHIM.exists() else "omnihvd was built without its NCCL shim"
+
+
+def run(
+    script: str | Path,
+    ranks: int,
+    *words: object,
+    before: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120,
+    check: bool = True,
+) -> list[Ended]:
+    """Runs on_ranks_gpu/<script>, or a script given by its path, and returns what became of each
+    rank; `before` comes before the command. Raises AssertionError with all output when a rank fails
+    (unless check is false), and after timeout seconds."""
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        environments = [
+            {
+                **os.environ,
+                **ENVIRONMENT,
+                **one_gpu.environment(rank),
+                "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "FOLDER": folder,
+                **(env or {}),
+            }
+            for rank in range(ranks)
+        ]
+        command = [*before, sys.executable, HERE / "on_ranks_gpu" / script, *words]
+        return run_beside([command] * ranks, environments, timeout=timeout, check=check)
