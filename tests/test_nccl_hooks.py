@@ -15,6 +15,7 @@ FUNCTIONS = (
     "ncclCommDestroy",
     "ncclCommFinalize",
     "ncclCommAbort",
+    "ncclCommShrink",
     "ncclCommGetAsyncError",
 )
 # Calls of all of them: the number of those that ended in NCCL itself.
@@ -60,7 +61,7 @@ def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, text):
     said = run(
         caller,
         f"""
-assert caller.in_nccl() == 7
+assert caller.in_nccl() == 8
 assert "not hooked" in nccl_hooks.nccl_problem(library)
 assert nccl_hooks._hook(nccl_hooks.{text}) == [library]
 assert nccl_hooks.is_hooked(library) and nccl_hooks.nccl_problem(library) is None
@@ -95,7 +96,7 @@ def test_two_nccls_in_a_process_are_refused(tmp_path):
 other = ctypes.CDLL({str(horovod)!r})
 assert nccl_hooks._hook(nccl_hooks.TORCH) == [library]
 assert nccl_hooks._hook(nccl_hooks.HOROVOD) == []
-assert other.in_nccl() == 7
+assert other.in_nccl() == 8
 """,
     )
     assert "use different NCCLs" in said and "HOROVOD_NCCL_HOME" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import time
@@ -36,6 +37,7 @@ for name, arguments in {
     "ncclCommDestroy": [_pointer],
     "ncclCommFinalize": [_pointer],
     "ncclCommAbort": [_pointer],
+    "ncclCommShrink": [_pointer, _pointer, _int, _pointer, _pointer, _int],
     "ncclCommGetAsyncError": [_pointer, _pointer],
     "cuMemAlloc_v2": [_pointer, _size],
     "cuMemFree_v2": [_u64],
@@ -130,6 +132,16 @@ class Communicator:
         error = _int()
         driver("ncclCommGetAsyncError", self.handle, ctypes.byref(error))
         return error.value
+
+    def shrunk(self, excluded: list[int]) -> Communicator:
+        """Without those ranks; what is under way ends."""
+        child = copy.copy(self)
+        child.handle = _pointer()
+        child.size -= len(excluded)
+        ranks = (_int * len(excluded))(*excluded)
+        arguments = (self.handle, ranks, len(excluded), ctypes.byref(child.handle), None, 1)
+        driver("ncclCommShrink", *arguments)
+        return child
 
     def destroy(self) -> None:
         driver("ncclCommDestroy", self.handle)

@@ -78,6 +78,11 @@ def test_a_dead_rank_is_a_remote_error(doubles, ranks):
         assert "all well" in rank.output and f"rank {ranks - 1}" in rank.output
 
 
+def test_shrink(doubles):
+    results = run(doubles, "failures.py", 3, "shrink_after_a_death")
+    assert all("all well" in rank.output for rank in results[:-1])
+
+
 @pytest.mark.parametrize(
     "scenario", ["abort_lets_streams_go_on", "abort_ends_destroy", "aborts_in_a_group"]
 )

@@ -289,6 +289,16 @@ NcclResult comm_get_async_error(NcclComm comm, NcclResult* error) noexcept {
   });
 }
 
+NcclResult comm_shrink(NcclComm parent, int* excluded, int n_excluded, NcclComm* child,
+                       void* config, int flags) noexcept {
+  return guarded([=] {
+    const auto group = find_group(parent);
+    if (group && (flags & kNcclShrinkAbort)) group->interrupt("the communicator was shrunk");
+    if (nccl().comm_shrink == nullptr) throw Error("this NCCL has no ncclCommShrink");
+    return nccl().comm_shrink(parent, excluded, n_excluded, child, config, flags);
+  });
+}
+
 // --- the calls in between ------------------------------------------------------------------------
 
 NcclResult group_start() noexcept {
@@ -335,5 +345,9 @@ OMNIHVD_STANDS_IN(ncclGroupEnd, (), omnihvd::group_end())
 OMNIHVD_STANDS_IN(ncclCommDestroy, (omnihvd::NcclComm comm), omnihvd::comm_destroy(comm))
 OMNIHVD_STANDS_IN(ncclCommFinalize, (omnihvd::NcclComm comm), omnihvd::comm_finalize(comm))
 OMNIHVD_STANDS_IN(ncclCommAbort, (omnihvd::NcclComm comm), omnihvd::comm_abort(comm))
+OMNIHVD_STANDS_IN(ncclCommShrink,
+                  (omnihvd::NcclComm parent, int* excluded, int n_excluded,
+                   omnihvd::NcclComm* child, void* config, int flags),
+                  omnihvd::comm_shrink(parent, excluded, n_excluded, child, config, flags))
 OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
                   omnihvd::comm_get_async_error(comm, error))

@@ -38,6 +38,7 @@ NcclApi load() {
   find(&api.comm_abort, "pncclCommAbort", true);
   find(&api.comm_finalize, "pncclCommFinalize", false);
   find(&api.comm_split, "pncclCommSplit", false);
+  find(&api.comm_shrink, "pncclCommShrink", false);
   find(&api.error_string, "pncclGetErrorString", true);
   if (!missing.empty())
     throw Error(

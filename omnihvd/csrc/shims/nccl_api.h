@@ -23,6 +23,8 @@ enum class NcclResult : int {
   in_progress = 7,  // of non-blocking communicators: ask again
 };
 
+constexpr int kNcclShrinkAbort = 1;  // ncclCommShrink: what the parent has under way is ended
+
 enum class NcclOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };  // more: made by programs
 
 enum class NcclType : int {
@@ -57,6 +59,9 @@ struct NcclApi {
   NcclResult (*comm_finalize)(NcclComm);  // null before NCCL 2.14
   // Null before NCCL 2.18. No config: as the parent's.
   NcclResult (*comm_split)(NcclComm parent, int color, int key, NcclComm* child, void* config);
+  // Null before NCCL 2.27.
+  NcclResult (*comm_shrink)(NcclComm parent, int* excluded, int n_excluded, NcclComm* child,
+                            void* config, int flags);
   const char* (*error_string)(NcclResult);
 };
 

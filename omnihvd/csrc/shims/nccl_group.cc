@@ -312,6 +312,12 @@ void NcclGroup::free_memory() {
   probe_ = PinnedMemory();
 }
 
+void NcclGroup::interrupt(const std::string& why) {
+  fail(why);
+  leave_levels();
+  staging_.release_waiters();
+}
+
 NcclResult NcclGroup::abort(const std::function<NcclResult()>& abort_nccl) {
   aborted_ = true;
   fail("the communicator was aborted");

@@ -72,6 +72,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   // aborts the communicator; that of the host is aborted at the same time, as each may be what
   // keeps the device from finishing the other's work.
   NcclResult abort(const std::function<NcclResult()>& abort_nccl);
+  // The first part of it: the communicator can do nothing more but end.
+  void interrupt(const std::string& why);
   // Frees the memory, once the communicator has been aborted.
   void reclaim();
 

@@ -53,8 +53,8 @@ struct ncclUniqueId {
 };
 
 struct ncclComm {
-  ncclComm(const std::string& path, int r, int s)
-      : star(path, r, s), rank(r), size(s), device(current_device()) {}
+  ncclComm(const std::string& where, int r, int s)
+      : path(where), star(where, r, s), rank(r), size(s), device(current_device()) {}
 
   static int current_device() {
     CUctx_st* context = nullptr;
@@ -70,12 +70,21 @@ struct ncclComm {
   std::condition_variable changed;
   uint64_t calls = 0, done = 0;
 
+  const std::string path;
   Star star;
   const int rank, size, device;
   std::atomic<int> async_error{success};
   std::atomic<bool> aborted{false};
   std::atomic<int> pending{0};  // non-blocking calls that have not happened yet
 
+  void abort() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      aborted = true;
+      changed.notify_all();
+    }
+    star.abort();
+  }
   bool wait_for_turn(uint64_t turn) {
     std::unique_lock<std::mutex> lock(mutex);
     changed.wait(lock, [&] { return done == turn || aborted; });
@@ -347,13 +356,24 @@ NCCL_DOUBLE(ncclCommDestroy, (ncclComm * comm), (comm)) { return forget(comm), s
 NCCL_DOUBLE(ncclCommAbort, (ncclComm * comm), (comm)) {
   const Shared alive = shared(comm);
   if (!alive) return invalid_argument;
-  {
-    const std::lock_guard<std::mutex> lock(alive->mutex);
-    alive->aborted = true;
-    alive->changed.notify_all();
-  }
-  alive->star.abort();
+  alive->abort();
   forget(comm);
+  return success;
+}
+
+NCCL_DOUBLE(ncclCommShrink,
+            (ncclComm * parent, int* excluded, int n, ncclComm** child, void*, int flags),
+            (parent, excluded, n, child, nullptr, flags)) {
+  count("ncclCommShrink");
+  const auto before = [&](int rank) {  // how many of those that stay
+    int stay = 0;
+    for (int r = 0; r < rank; ++r) stay += std::find(excluded, excluded + n, r) == excluded + n;
+    return stay;
+  };
+  if ((flags & 1) == 0) return invalid_argument;  // the tests always abort what is under way
+  parent->abort();
+  *child = keep(
+      std::make_shared<ncclComm>(parent->path + "s", before(parent->rank), before(parent->size)));
   return success;
 }
 

@@ -51,6 +51,24 @@ def a_rank_dies() -> None:
     assert np.isnan(x.host).all(), "a sum that failed may be taken for one"
 
 
+def shrink_after_a_death() -> None:
+    """The others go on without the dead rank, as PyTorch's shrink_group does."""
+    stream, comm, x = first_sum()
+    if RANK == SIZE - 1:
+        os._exit(0)
+    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    smaller = comm.shrunk([SIZE - 1])
+    stream.wait()
+    assert np.isnan(x.host).all()
+    x.host[:] = RANK + 1
+    assert smaller.allreduce(stream, x, x, "float32") == SUCCESS
+    stream.wait()
+    assert (x.host == SIZE * (SIZE - 1) / 2).all()
+    assert comm.async_error() == REMOTE_ERROR and smaller.async_error() == SUCCESS
+    comm.destroy()
+    smaller.destroy()
+
+
 def abort_lets_streams_go_on() -> None:
     """The others never call: only abort() can help the stream."""
     stream, comm, x = first_sum()
