@@ -131,6 +131,44 @@ def test_a_dead_rank_of_a_host_with_several(doubles, levels):
     assert all("all well" in rank.output for rank in results[:-1])
 
 
+@pytest.mark.parametrize("levels", LEVELS)
+def test_abort_with_more_queued(doubles, levels):
+    env = {**LEVELS[levels], "OMNIHVD_SLOTS": "1"}
+    run_well(
+        doubles, "departures.py", 4, "abort_with_more_queued", ranks_per_host=2, env=env,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_abort_in_the_middle(doubles, ranks):
+    env = {"OMNIHVD_SLOTS": "1", "OMNIHVD_MESSAGE_BYTES": "2048"}  # hundreds of messages
+    run_well(doubles, "departures.py", ranks, "abort_in_the_middle", env=env)
+
+
+def test_a_part_of_the_engine_fails(doubles):
+    env = {"OMNIHVD_STREAMS": "2", "OMNIHVD_TIMEOUT": "1"}
+    run_well(doubles, "departures.py", 2, "a_part_of_the_engine_fails", env=env)
+
+
+def test_one_of_two_groups_fails(doubles):
+    env = LEVELS["compress_first"]
+    run_well(doubles, "departures.py", 4, "one_group_fails", ranks_per_host=2, env=env)
+
+
+def test_other_block_sizes_on_another_host(doubles):
+    """All use rank 0's settings, but for those who sum inside a host without it."""
+    env = LEVELS["compress_first"]
+    ranks = run(doubles, "departures.py", 4, "other_block_sizes", ranks_per_host=2, env=env)
+    assert all("all well" in rank.output for rank in ranks)
+    assert "OMNIHVD_BLOCK_SIZE is not the same on all ranks" in ranks[2].output
+
+
+@pytest.mark.parametrize("levels", ["two_levels", "compress_first"])
+def test_aborts_in_a_group_of_hosts_with_several(doubles, levels):
+    env = LEVELS[levels]
+    run_well(doubles, "failures.py", 4, "aborts_in_a_group", ranks_per_host=2, env=env)
+
+
 HOOKED = """
 #include <stddef.h>
 int ncclAllReduce(const void*, void*, size_t, int, int, void*, void*);

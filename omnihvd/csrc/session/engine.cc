@@ -63,6 +63,11 @@ class Threads {
       if (parts[i]) of(i).post([&stream = of(i), part = parts[i]] { stream.remove(part); });
   }
 
+  void remove_now(const std::vector<std::shared_ptr<GroupStream>>& parts) {
+    for (uint32_t i = 0; i < parts.size(); ++i)
+      of(i).run([&stream = of(i), part = parts[i]] { stream.remove(part); });
+  }
+
  private:
   std::vector<std::unique_ptr<Stream>> streams_;
 };
@@ -75,7 +80,9 @@ class GroupImpl : public Group {
       log(LogLevel::debug, "a group has failed: ", reason);
     });
   }
-  ~GroupImpl() override { threads_->remove(parts_); }
+  ~GroupImpl() override {
+    if (!left_) threads_->remove(parts_);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return int(info_->workers); }
@@ -117,10 +124,15 @@ class GroupImpl : public Group {
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
   }
 
+  void leave() override {
+    if (!left_.exchange(true)) threads_->remove_now(parts_);
+  }
+
  private:
   const std::shared_ptr<Threads> threads_;
   const std::shared_ptr<const GroupInfo> info_;
   const int rank_;
+  std::atomic<bool> left_{false};
   std::vector<std::shared_ptr<GroupStream>> parts_;
   std::atomic<uint64_t> sequence_{0};
 };

@@ -47,15 +47,22 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
 GroupStream::~GroupStream() = default;
 
 void GroupStream::start(std::shared_ptr<Collective> collective) {
-  for (uint32_t node = 0; node < peers_.size() && !failure_; ++node)
-    if (peers_[node].left) fail(info_->name_of(node) + " has left the job", true);
-  if (failure_) {
-    collective->stream_done(&*failure_, 0, 0);
-    return;
+  std::shared_ptr<WorkerTask> task;
+  try {
+    if (left_) fail("this rank has left the group", false);
+    if (!failure_)
+      task = std::make_shared<WorkerTask>(collective, stream_, info_->settings, own_aggregator_);
+    // Who had nothing to do here may have seen the collective's end already.
+    for (uint32_t node = 0; node < peers_.size() && !failure_; ++node)
+      if (peers_[node].left && !task->worker.done())
+        fail(info_->name_of(node) + " has left the job", true);
+  } catch (const std::exception& why) {
+    fail(why.what(), true);
   }
-  const uint64_t sequence = collective->sequence;
-  workers_.emplace(sequence, std::make_shared<WorkerTask>(std::move(collective), stream_,
-                                                          info_->settings, own_aggregator_));
+  if (failure_)
+    collective->stream_done(&*failure_, 0, 0);
+  else
+    workers_.emplace(collective->sequence, std::move(task));
 }
 
 bool GroupStream::work() {
@@ -307,6 +314,8 @@ bool GroupStream::deserted() const {
 
 void GroupStream::leave() {
   if (left_) return;
+  // To the others it is no departure if they wait for results.
+  if (!workers_.empty()) fail(info_->name_of(self_) + " left in the middle of an allreduce", true);
   if (!failure_) say(Kind::leave, "");
   left_ = true;
   disconnect_all();

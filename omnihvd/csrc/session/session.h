@@ -33,7 +33,9 @@ class Exchange {
 
 class Group {
  public:
-  virtual ~Group() = default;  // leaves the group; peers see a departure, not a failure
+  // Leaves the group, in the background. Peers see a departure; if a collective is under way here,
+  // it fails, on all ranks.
+  virtual ~Group() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
@@ -58,6 +60,10 @@ class Group {
   using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
   virtual uint64_t reserve() = 0;
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done) = 0;
+
+  // Leaves now: when it returns, no engine thread touches a tensor any more, and what was under way
+  // has failed, or is about to. Later collectives fail. Not from an engine thread.
+  virtual void leave() = 0;
 };
 
 class Engine : public std::enable_shared_from_this<Engine> {

@@ -31,7 +31,7 @@ void NcclGroup::Call::begin(void* argument) {
                      owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why) {
     if (const auto group = owner.lock(); why != nullptr && group) {
       group->fail(*why);
-      group->leave_levels();
+      group->leave_levels(false);
     }
     staged->end(why != nullptr);
   };
@@ -95,8 +95,11 @@ void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
   const size_t width = size_of(dtype);
   const uint64_t local_size = grid_->local_size(), unit = settings_.block_size;
   const uint64_t part = r.count / local_size / unit * unit;
-  if (part == 0) {
+  const auto check = [this] {  // NCCL's communicators go with an abort, which waits only so long
     if (aborted_) throw Error("the communicator was aborted");
+  };
+  check();
+  if (part == 0) {
     settle(nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, comm_, r.stream), comm_, aborted_,
            "ncclAllReduce");
     return;
@@ -106,6 +109,7 @@ void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
          grid_->host(), aborted_, "ncclReduceScatter inside the host");
   const CuAddress address = reinterpret_cast<CuAddress>(mine);
   const auto set = stream(address, address, part, dtype, r);
+  check();
   gather_parts(r, part, width, *set);
   check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");
 }

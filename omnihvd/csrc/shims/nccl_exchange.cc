@@ -84,7 +84,10 @@ std::vector<std::vector<std::string>> NcclExchange::allgather(
 // Of equally many bytes from each rank of a communicator.
 std::vector<std::vector<std::string>> NcclExchange::gather_equal(
     const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
-  for (size_t i = 0; i < all.size(); ++i) all[i]->begin(mine[i]);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->aborted_) throw Error("the communicator was aborted");
+    all[i]->begin(mine[i]);
+  }
   check_nccl(nccl().group_start(), "ncclGroupStart");
   NcclResult result = NcclResult::success;
   for (size_t i = 0; i < all.size(); ++i) {

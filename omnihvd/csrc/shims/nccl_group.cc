@@ -41,6 +41,12 @@ std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
   return lock;
 }
 
+// Kept for good: the last to hold a group may be an engine thread, which cannot end its engine.
+const std::shared_ptr<Engine>& engine() {
+  static const auto& kept = *new std::shared_ptr<Engine>(process_engine());
+  return kept;
+}
+
 // Memory that may still be written to is never freed.
 void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(sets); }
 
@@ -49,6 +55,7 @@ void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(se
 NcclGroup::NcclGroup(NcclComm comm) : comm_(comm), exchange_(comm, aborted_) {}
 
 NcclGroup::~NcclGroup() {
+  if (host_abort_.joinable()) host_abort_.detach();
   give_up(staging_.take_all());
   new PinnedMemory(std::move(probe_));
   exchange_.give_up();
@@ -81,7 +88,7 @@ void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
     work();
   } catch (const std::exception& error) {
     fail(error.what());
-    leave_levels();
+    leave_levels(true);
     staging_.release_waiters();
     throw;
   }
@@ -213,23 +220,27 @@ void NcclGroup::connect() {
   try {
     or_fail_for_good([this] {
       choose_levels();
-      std::shared_ptr<Group> group;
+      std::shared_ptr<Levels> levels;
       if (!grid_) {
-        group = process_engine()->join(exchange_);
-        std::atomic_store(&levels_, one_level(group));
+        levels = one_level(checked(engine()->join(exchange_)));
       } else {
-        group = join_part(grid_->across());
-        std::atomic_store(&levels_, settings_.compress_first
-                                        ? compress_first(join_part(grid_->inside()), group)
-                                        : one_level(group));
+        const auto between = checked(join_part(grid_->across()));
+        levels = settings_.compress_first
+                     ? compress_first(checked(join_part(grid_->inside())), between)
+                     : one_level(between);
       }
-      // The kernels are for rank 0's, and a part has agreed on those of its own first rank.
-      if (group->settings().block_size != settings_.block_size)
-        throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
+      std::atomic_store(&levels_, levels);
     });
   } catch (const std::exception&) {  // kept
   }
   connected_ = true;
+}
+
+// The kernels are for rank 0's blocks, and a part has agreed on those of its own first rank.
+std::shared_ptr<Group> NcclGroup::checked(std::shared_ptr<Group> group) const {
+  if (group->settings().block_size != settings_.block_size)
+    throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
+  return group;
 }
 
 // Throws Error on all ranks if one fails.
@@ -239,7 +250,7 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   std::string failure;
   try {
     if (!settings_.compress_first) grid_->split(comm_, aborted_);
-    group = process_engine()->join(part);
+    group = engine()->join(part);
   } catch (const Error& error) {
     failure = error.what();
   }
@@ -247,7 +258,9 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   return group;
 }
 
-void NcclGroup::leave_levels() { std::atomic_store(&levels_, std::shared_ptr<Levels>()); }
+void NcclGroup::leave_levels(bool wait) {
+  if (const auto levels = std::atomic_load(&levels_)) levels->leave(wait);
+}
 
 void NcclGroup::choose_levels() {
   const Hierarchy wanted = settings_.hierarchy;
@@ -281,7 +294,7 @@ bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& 
       if (state != CuResult::success && state != CuResult::not_ready) return false;
       if (state == CuResult::success && set.use_count() == kOurs) break;
       if (!hopeless && (aborted_ || !failure().empty())) {
-        leave_levels();
+        leave_levels(true);
         staging_.release_waiters();
         hopeless = Clock::now();
       }
@@ -296,13 +309,14 @@ bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& 
 void NcclGroup::leave() {
   const std::lock_guard<std::mutex> lock(calls_);
   const CudaScope scope(exchange_.context());
-  free_memory();
-  if (const auto grid = std::atomic_load(&grid_)) grid->destroy();
+  const bool free = free_memory();
+  if (const auto grid = std::atomic_load(&grid_)) free ? grid->destroy() : grid->abort();
 }
 
-void NcclGroup::free_memory() {
+// False: it is given up, as it may still be used.
+bool NcclGroup::free_memory() {
   const bool free = wait_until_free(staging_.sets());
-  leave_levels();
+  leave_levels(!free);
   const auto sets = staging_.take_all();
   if (!free) {
     log(LogLevel::warning, "a communicator that failed still uses its memory, which is given up");
@@ -310,32 +324,32 @@ void NcclGroup::free_memory() {
   }
   exchange_.release();
   probe_ = PinnedMemory();
+  return free;
 }
 
+// Left before released: what the engine sends must not be what the stream writes next.
 void NcclGroup::interrupt(const std::string& why) {
   fail(why);
-  leave_levels();
+  leave_levels(true);
   staging_.release_waiters();
 }
 
 NcclResult NcclGroup::abort(const std::function<NcclResult()>& abort_nccl) {
   aborted_ = true;
-  fail("the communicator was aborted");
-  staging_.release_waiters();
-  // Whoever is at work sees that soon, unless NCCL or CUDA holds him: then aborting NCCL frees him.
+  interrupt("the communicator was aborted");
   {
+    // Whoever is at work sees that soon, and may have joined levels since; unless NCCL or CUDA
+    // holds him: then aborting NCCL frees him.
     const std::unique_lock<std::mutex> lock = lock_soon(calls_);
-    if (lock.owns_lock()) leave_levels();
+    if (lock.owns_lock()) leave_levels(true);
   }
-  const auto grid = std::atomic_load(&grid_);
-  std::thread host;
-  if (grid) host = std::thread([grid] { grid->abort(); });
-  const NcclResult result = abort_nccl();
-  if (host.joinable()) host.join();
-  return result;
+  if (const auto grid = std::atomic_load(&grid_); grid && !host_abort_.joinable())
+    host_abort_ = std::thread([grid] { grid->abort(); });
+  return abort_nccl();
 }
 
 void NcclGroup::reclaim() {
+  if (host_abort_.joinable()) host_abort_.join();
   const std::unique_lock<std::mutex> lock = lock_soon(calls_);
   if (!lock.owns_lock()) return;
   const CudaScope scope(exchange_.context());

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "session/session.h"
@@ -74,7 +75,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   NcclResult abort(const std::function<NcclResult()>& abort_nccl);
   // The first part of it: the communicator can do nothing more but end.
   void interrupt(const std::string& why);
-  // Frees the memory, once the communicator has been aborted.
+  // Frees the memory, once the communicator has been aborted, on the thread that did it.
   void reclaim();
 
  private:
@@ -86,14 +87,15 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::string prepare();
   void read_obstacles(const std::vector<std::string>& obstacles);
   void choose_levels();
+  std::shared_ptr<Group> checked(std::shared_ptr<Group> group) const;
   std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
-  void leave_levels();  // the other ranks need not wait for this one; any thread
+  void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
   void two_levels(const NcclReduction& r, DType dtype);
   std::shared_ptr<StagingSet> stream(CuAddress in, CuAddress out, uint64_t count, DType dtype,
                                      const NcclReduction& r);
   void gather_parts(const NcclReduction& r, uint64_t part, size_t width, const StagingSet& set);
   bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets);
-  void free_memory();
+  bool free_memory();
 
   const NcclComm comm_;
   std::atomic<bool> aborted_{false};
@@ -112,6 +114,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::shared_ptr<NcclGrid> grid_;  // present: two levels; replaced atomically
   Staging staging_;
   std::shared_ptr<Levels> levels_;  // replaced atomically
+
+  std::thread host_abort_;  // from abort() to reclaim()
 
   std::mutex failure_mutex_;
   std::string failure_;

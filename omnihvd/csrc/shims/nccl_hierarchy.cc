@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "shims/nccl_exchange.h"
 
 namespace omnihvd {
@@ -38,14 +39,23 @@ NcclResult NcclGrid::async_error() {
   return error;
 }
 
-void NcclGrid::destroy() {
+NcclComm NcclGrid::host() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (host_ != nullptr) nccl().comm_destroy(std::exchange(host_, nullptr));
+  if (host_ == nullptr) throw Error("the communicator was aborted");
+  return host_;
+}
+
+NcclComm NcclGrid::take_host() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(host_, nullptr);
+}
+
+void NcclGrid::destroy() {
+  if (NcclComm host = take_host()) nccl().comm_destroy(host);
 }
 
 void NcclGrid::abort() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (host_ != nullptr) nccl().comm_abort(std::exchange(host_, nullptr));
+  if (NcclComm host = take_host()) nccl().comm_abort(host);
 }
 
 }  // namespace omnihvd

@@ -29,7 +29,7 @@ class NcclGrid {
   int local_size() const { return local_size_; }
   const std::vector<int>& across() const { return across_; }  // the ranks with this local index
   const std::vector<int>& inside() const { return inside_; }  // the ranks of this host
-  NcclComm host() const { return host_; }
+  NcclComm host();                                            // throws Error once it has ended
 
   // What NCCL says of the host's communicator, or success. Any thread, at any time.
   NcclResult async_error();
@@ -40,7 +40,9 @@ class NcclGrid {
  private:
   int host_index_ = 0, local_index_ = 0, local_size_ = 0;
   std::vector<int> across_, inside_;
-  std::mutex mutex_;  // guards host_ against its end
+  NcclComm take_host();
+
+  std::mutex mutex_;  // guards host_ against its end; not held while it is ended
   NcclComm host_ = nullptr;
 };
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "shims/block_tensor.h"
 
 namespace omnihvd {
@@ -15,9 +17,53 @@ std::unique_ptr<Tensor> blocks(const Layout& layout, uint64_t first, From& from,
   return std::make_unique<BlockTensor<From, To>>(layout, first, from, to);
 }
 
+// A group that can be left while collectives on their way still know of it.
+class Membership {
+ public:
+  explicit Membership(std::shared_ptr<Group> group)
+      : block_size(group->settings().block_size),
+        rank(static_cast<uint64_t>(group->rank())),
+        size(static_cast<uint64_t>(group->size())),
+        group_(std::move(group)) {}
+
+  uint64_t reserve() { return get()->reserve(); }
+  void reduce(uint64_t place, uint64_t count, DType dtype, Group::MakeTensor make,
+              Group::Done done) {
+    try {
+      get()->reduce(place, count, dtype, std::move(make), done);
+    } catch (const std::exception& error) {
+      const std::string why = error.what();
+      done(&why);
+    }
+  }
+  void leave(bool wait) {
+    std::shared_ptr<Group> group;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      group = std::move(group_);
+    }
+    if (group && wait) group->leave();
+  }
+
+  const uint64_t block_size, rank, size;
+
+ private:
+  std::shared_ptr<Group> get() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!group_) throw Error("this rank has left the communicator");
+    return group_;
+  }
+
+  std::mutex mutex_;
+  std::shared_ptr<Group> group_;
+};
+
 class OneLevel : public Levels {
  public:
-  explicit OneLevel(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  explicit OneLevel(std::shared_ptr<Group> group)
+      : group_(std::make_shared<Membership>(std::move(group))) {}
+
+  void leave(bool wait) override { group_->leave(wait); }
 
   Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective> staged) override {
     return [=, group = group_, place = group_->reserve()](Group::Done done) {
@@ -32,7 +78,7 @@ class OneLevel : public Levels {
   }
 
  private:
-  const std::shared_ptr<Group> group_;
+  const std::shared_ptr<Membership> group_;
 };
 
 // The sums of one part alone.
@@ -76,27 +122,28 @@ class StorePool : public std::enable_shared_from_this<StorePool> {
 // One collective on its way through the levels.
 class Passage : public std::enable_shared_from_this<Passage> {
  public:
-  Passage(std::shared_ptr<Group> inside, std::shared_ptr<Group> between, uint64_t count,
-          DType dtype, std::shared_ptr<StagedCollective> staged, std::shared_ptr<Stores> stores)
+  Passage(std::shared_ptr<Membership> inside, std::shared_ptr<Membership> between, uint64_t count,
+          DType dtype, std::shared_ptr<StagedCollective> staged, std::shared_ptr<StorePool> pool)
       : inside_(std::move(inside)),
         between_(std::move(between)),
         count_(count),
         dtype_(dtype),
-        block_(inside_->settings().block_size),
+        block_(inside_->block_size),
         blocks_((count + block_ - 1) / block_),
-        begin_(blocks_ * uint64_t(inside_->rank()) / uint64_t(inside_->size())),
-        end_(blocks_ * uint64_t(inside_->rank() + 1) / uint64_t(inside_->size())),
+        begin_(blocks_ * inside_->rank / inside_->size),
+        end_(blocks_ * (inside_->rank + 1) / inside_->size),
         staged_(std::move(staged)),
-        stores_(std::move(stores)),
-        mine_(stores_->of_part, begin_, end_),
+        pool_(std::move(pool)),
         first_(inside_->reserve()),
         middle_(begin_ < end_ ? between_->reserve() : 0),
         last_(inside_->reserve()) {}
 
   void begin(Group::Done done) {
     done_ = std::move(done);
+    stores_ = pool_->take();
     stores_->of_host.clear(blocks_, blocks_ * block_ * size_of(dtype_));
     stores_->of_part.clear(blocks_, (end_ - begin_) * block_ * size_of(dtype_));
+    mine_.emplace(stores_->of_part, begin_, end_);
     reduce(*inside_, first_, count_, &Passage::sum_part, [self = shared_from_this()](auto& layout) {
       self->staged_->index();
       return blocks(layout, 0, *self->staged_, self->stores_->of_host);
@@ -105,7 +152,8 @@ class Passage : public std::enable_shared_from_this<Passage> {
 
  private:
   using Next = void (Passage::*)();
-  void reduce(Group& group, uint64_t place, uint64_t count, Next next, Group::MakeTensor make) {
+  void reduce(Membership& group, uint64_t place, uint64_t count, Next next,
+              Group::MakeTensor make) {
     group.reduce(place, count, dtype_, std::move(make),
                  [self = shared_from_this(), next](const std::string* failure) {
                    if (failure != nullptr) return self->done_(failure);
@@ -124,19 +172,20 @@ class Passage : public std::enable_shared_from_this<Passage> {
 
   void share_part() {
     reduce(*inside_, last_, count_, &Passage::end, [self = shared_from_this()](auto& layout) {
-      return blocks(layout, 0, self->mine_, *self->staged_);
+      return blocks(layout, 0, *self->mine_, *self->staged_);
     });
   }
 
   void end() { done_(nullptr); }
 
-  const std::shared_ptr<Group> inside_, between_;
+  const std::shared_ptr<Membership> inside_, between_;
   const uint64_t count_;
   const DType dtype_;
   const uint64_t block_, blocks_, begin_, end_;  // elements; blocks: all, and of this rank's part
   const std::shared_ptr<StagedCollective> staged_;
-  const std::shared_ptr<Stores> stores_;
-  PartOf mine_;
+  const std::shared_ptr<StorePool> pool_;
+  std::shared_ptr<Stores> stores_;
+  std::optional<PartOf> mine_;
   const uint64_t first_, middle_, last_;
   Group::Done done_;
 };
@@ -144,16 +193,22 @@ class Passage : public std::enable_shared_from_this<Passage> {
 class CompressFirst : public Levels {
  public:
   CompressFirst(std::shared_ptr<Group> inside, std::shared_ptr<Group> between)
-      : inside_(std::move(inside)), between_(std::move(between)) {}
+      : inside_(std::make_shared<Membership>(std::move(inside))),
+        between_(std::make_shared<Membership>(std::move(between))) {}
+
+  void leave(bool wait) override {
+    inside_->leave(wait);
+    between_->leave(wait);
+  }
 
   Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective> staged) override {
-    const auto passage = std::make_shared<Passage>(inside_, between_, count, dtype,
-                                                   std::move(staged), pool_->take());
+    const auto passage =
+        std::make_shared<Passage>(inside_, between_, count, dtype, std::move(staged), pool_);
     return [passage](Group::Done done) { passage->begin(std::move(done)); };
   }
 
  private:
-  const std::shared_ptr<Group> inside_, between_;
+  const std::shared_ptr<Membership> inside_, between_;
   const std::shared_ptr<StorePool> pool_ = std::make_shared<StorePool>();
 };
 

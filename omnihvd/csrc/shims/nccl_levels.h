@@ -13,11 +13,16 @@ namespace omnihvd {
 
 class Levels {
  public:
-  virtual ~Levels() = default;  // leaves the groups; any thread
+  virtual ~Levels() = default;
+
+  // Leaves the groups: what is under way fails, on all ranks, and so does what comes later. It may
+  // be under way for a moment more, unless `wait`, which engine threads and host functions must not
+  // do. Any thread, at any time.
+  virtual void leave(bool wait) = 0;
 
   // Takes the collective's places in the groups' orders; to be called in the same order on all
   // ranks. What it returns begins the sum, once the input has arrived; it does not wait. `done` is
-  // called on an engine thread, once.
+  // called once, on an engine thread, or at once where the groups have been left.
   using Begin = std::function<void(Group::Done done)>;
   virtual Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective>) = 0;
 };

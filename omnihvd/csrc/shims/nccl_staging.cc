@@ -164,7 +164,6 @@ StagedCollective::StagedCollective(Staging::Use use, const StagingLayout& where,
       number_(use.number),
       where_(where),
       divisor_(divisor),
-      bitmap_(set_->at<uint32_t>(where.counters + where.bitmap)),
       data_(set_->at<uint8_t>(where.in_data)),
       out_records_(set_->at<kernels::Record>(where.out_records)),
       out_data_(set_->at<uint8_t>(where.out_data)) {}
@@ -178,15 +177,14 @@ bool StagedCollective::begin() {
   return !set_->released(number_);
 }
 
-// The records come in no order; those of the blocks that the bitmap has are looked up. They are
-// copied: where a stream had to be released, its next collective overwrites them.
+// The records come in no order.
 void StagedCollective::index() {
   std::call_once(indexed_, [this] {
     const auto* const totals = set_->at<const kernels::Totals>(where_.counters);
     const auto* const records = set_->at<const kernels::Record>(where_.in_records);
     const uint64_t room = where_.out_records - where_.in_data;
     std::vector<uint64_t>& place_of = set_->place_of;
-    if (place_of.size() < where_.blocks) place_of.resize(where_.blocks);
+    place_of.assign(where_.blocks, 0);
     OMNIHVD_INVARIANT(totals->records <= where_.blocks);
     for (uint64_t i = 0; i < totals->records; ++i) {
       const kernels::Record record = records[i];

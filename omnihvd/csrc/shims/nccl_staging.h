@@ -61,7 +61,7 @@ struct StagingSet {
   CuStream stream = nullptr;       // of the last use
   uint32_t number = 0;             // of the last collective that used it
   std::mutex mutex;                // guards the head; held for a moment only
-  std::vector<uint64_t> place_of;  // [block]: of the collective that uses the set, see Record
+  std::vector<uint64_t> place_of;  // [block]: see Record; 0: all zero. Of the one that uses the set
 };
 
 // A few sets, used in turn: one for each stream on which there are collectives under way, and no
@@ -112,7 +112,7 @@ class StagedCollective {
 
   // Between them, index() before all else. Any thread.
   void index();
-  bool has(uint64_t block) const { return bitmap_[block / 32] >> (block % 32) & 1; }
+  bool has(uint64_t block) const { return set_->place_of[block] != 0; }
   BlockBytes at(uint64_t block) const {
     const uint64_t place = set_->place_of[block];
     return {data_ + (place >> 16), static_cast<uint32_t>(place & 0xffff)};
@@ -124,7 +124,6 @@ class StagedCollective {
   const uint32_t number_;
   const StagingLayout where_;
   const double divisor_;
-  const uint32_t* const bitmap_;
   const uint8_t* const data_;
   kernels::Record* const out_records_;
   uint8_t* const out_data_;

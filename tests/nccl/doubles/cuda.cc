@@ -312,6 +312,11 @@ void* double_host_of(uint64_t device_address, size_t bytes) {
 void double_queue(CUstream_st* stream, void (*work)(void*), void* argument) {
   of(stream).queue([=] { work(argument); });
 }
+bool double_wait_for_device(int seconds) {
+  for (int i = 0; i < 1000 * seconds; ++i, usleep(1000))
+    if (doubles::all_streams_idle()) return true;
+  return false;
+}
 void double_set_capturing(CUstream_st* stream, int status) { of(stream).capturing = status; }
 size_t double_live_pieces() { return doubles::live_pieces(); }
 long double_live_events() { return events; }

@@ -28,6 +28,7 @@ int cuCtxGetCurrent(CUctx_st** context);
 void* double_host_of(uint64_t device_address, size_t bytes);
 void double_queue(CUstream_st* stream, void (*work)(void*), void* argument);
 void double_die(const char* what);
+bool double_wait_for_device(int seconds);
 }
 
 using doubles::Bytes;
@@ -217,6 +218,13 @@ std::string socket_path() {
   return std::string(folder ? folder : "/tmp") + "/" + std::to_string(std::random_device{}());
 }
 
+thread_local bool aborted_in_group = false;
+
+// What NCCL frees when a communicator has been aborted, waits for the device.
+void wait_for_device() {
+  if (!double_wait_for_device(20)) double_die("ncclCommAbort waits for a device that never ends");
+}
+
 Bytes joined(const std::vector<Bytes>& parts) {
   Bytes all;
   for (const Bytes& part : parts) all += part;
@@ -307,6 +315,7 @@ NCCL_DOUBLE(ncclAllGather,
 NCCL_DOUBLE(ncclGroupStart, (), ()) { return ++depth, success; }
 NCCL_DOUBLE(ncclGroupEnd, (), ()) {
   if (--depth > 0) return success;
+  if (std::exchange(aborted_in_group, false)) wait_for_device();
   return carry_out(std::exchange(group, {}));
 }
 
@@ -358,6 +367,10 @@ NCCL_DOUBLE(ncclCommAbort, (ncclComm * comm), (comm)) {
   if (!alive) return invalid_argument;
   alive->abort();
   forget(comm);
+  if (depth > 0)
+    aborted_in_group = true;
+  else
+    wait_for_device();
   return success;
 }
 

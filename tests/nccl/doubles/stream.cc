@@ -77,14 +77,26 @@ void Stream::run() {
   }
 }
 
-void wait_for_all_streams() {
+namespace {
+
+std::vector<std::shared_ptr<Stream>> alive() {
   std::vector<std::shared_ptr<Stream>> streams;
-  {
-    const std::lock_guard<std::mutex> lock(all_mutex);
-    for (const auto& stream : all())
-      if (auto alive = stream.lock()) streams.push_back(alive);
-  }
-  for (const auto& stream : streams) stream->wait_until_done(stream->queued());
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  for (const auto& stream : all())
+    if (auto one = stream.lock()) streams.push_back(one);
+  return streams;
+}
+
+}  // namespace
+
+void wait_for_all_streams() {
+  for (const auto& stream : alive()) stream->wait_until_done(stream->queued());
+}
+
+bool all_streams_idle() {
+  for (const auto& stream : alive())
+    if (!stream->idle()) return false;
+  return true;
 }
 
 }  // namespace doubles

@@ -44,5 +44,6 @@ struct Event {
 
 // As freeing device memory does: waits until all streams are idle.
 void wait_for_all_streams();
+bool all_streams_idle();
 
 }  // namespace doubles

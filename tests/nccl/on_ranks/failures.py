@@ -104,15 +104,18 @@ def abort_ends_destroy() -> None:
 
 
 def aborts_in_a_group() -> None:
-    """As PyTorch aborts all communicators of a process group; the streams wait in both."""
+    """As PyTorch aborts all communicators of a process group; the streams wait in both. To free
+    what one had, NCCL waits for the device, and so for the other."""
     comms = [Communicator("one"), Communicator("two")]
     streams = [Stream(), Stream()]
     tensors = [Array(np.ones(10_000, np.float32)) for _ in comms]
-    for _ in range(2 if RANK == 0 else 1):
-        for comm, stream, x in zip(comms, streams, tensors):
-            assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    for comm, stream, x in zip(comms, streams, tensors):
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        stream.wait()
     barrier("begun")
     if RANK == 0:
+        for comm, stream, x in zip(comms, streams, tensors):
+            assert comm.allreduce(stream, x, x, "float32") == SUCCESS
         assert LIBRARY.ncclGroupStart() == SUCCESS
         for comm in comms:
             comm.abort()
