@@ -155,12 +155,14 @@ def test_one_of_two_groups_fails(doubles):
     run_well(doubles, "departures.py", 4, "one_group_fails", ranks_per_host=2, env=env)
 
 
-def test_other_block_sizes_on_another_host(doubles):
-    """All use rank 0's settings, but for those who sum inside a host without it."""
-    env = LEVELS["compress_first"]
-    ranks = run(doubles, "departures.py", 4, "other_block_sizes", ranks_per_host=2, env=env)
-    assert all("all well" in rank.output for rank in ranks)
-    assert "OMNIHVD_BLOCK_SIZE is not the same on all ranks" in ranks[2].output
+@pytest.mark.parametrize("others", [(1, 3), (2, 3)])
+def test_other_block_sizes_on_some_ranks(doubles, others):
+    """All use rank 0's settings, but for those who sum with others without it."""
+    words, env = ("other_block_sizes", *others), LEVELS["compress_first"]
+    ranks = run(doubles, "departures.py", 4, *words, ranks_per_host=2, env=env)
+    for rank in ranks:
+        assert "all well" in rank.output
+        assert "OMNIHVD_BLOCK_SIZE is not the same on all ranks" in rank.output
 
 
 @pytest.mark.parametrize("levels", ["two_levels", "compress_first"])

@@ -222,25 +222,17 @@ void NcclGroup::connect() {
       choose_levels();
       std::shared_ptr<Levels> levels;
       if (!grid_) {
-        levels = one_level(checked(engine()->join(exchange_)));
+        levels = one_level(engine()->join(exchange_));
       } else {
-        const auto between = checked(join_part(grid_->across()));
-        levels = settings_.compress_first
-                     ? compress_first(checked(join_part(grid_->inside())), between)
-                     : one_level(between);
+        const auto between = join_part(grid_->across());
+        levels = settings_.compress_first ? compress_first(join_part(grid_->inside()), between)
+                                          : one_level(between);
       }
       std::atomic_store(&levels_, levels);
     });
   } catch (const std::exception&) {  // kept
   }
   connected_ = true;
-}
-
-// The kernels are for rank 0's blocks, and a part has agreed on those of its own first rank.
-std::shared_ptr<Group> NcclGroup::checked(std::shared_ptr<Group> group) const {
-  if (group->settings().block_size != settings_.block_size)
-    throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
-  return group;
 }
 
 // Throws Error on all ranks if one fails.
@@ -251,6 +243,9 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   try {
     if (!settings_.compress_first) grid_->split(comm_, aborted_);
     group = engine()->join(part);
+    // A part uses the settings of its own first rank; the kernels are for rank 0's blocks.
+    if (group->settings().block_size != settings_.block_size)
+      throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
   } catch (const Error& error) {
     failure = error.what();
   }

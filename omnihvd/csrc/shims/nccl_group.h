@@ -87,7 +87,6 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::string prepare();
   void read_obstacles(const std::vector<std::string>& obstacles);
   void choose_levels();
-  std::shared_ptr<Group> checked(std::shared_ptr<Group> group) const;
   std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
   void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
   void two_levels(const NcclReduction& r, DType dtype);
