@@ -19,8 +19,9 @@ extern "C" __global__ void __launch_bounds__(kScatterThreads, 2)
     scatter(uint64_t address, uint64_t elements, const Segment* segments, uint32_t n_segments,
             const Record* records, const uint64_t* count, const uint8_t* data) {
   const Tensor<OMNIHVD_WIDTH> tensor(address, elements, segments, n_segments);
-  if (*count == kNoResult)
+  const uint64_t n = *count;  // read once
+  if (n == kNoResult)
     set_all_bits(tensor);
   else
-    scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, *count, data);
+    scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, n, data);
 }

@@ -40,6 +40,11 @@ def test_groups(doubles, ranks, env):
     run_well(doubles, "groups.py", ranks, env=env)
 
 
+def test_groups_with_calls_that_are_left(doubles):
+    """On ranks whose non-blocking communicators take different times to queue them."""
+    run_well(doubles, "mixed_groups.py", 2, env={"NCCL_DOUBLE_NONBLOCKING": "1"})
+
+
 def test_special_values(doubles):
     run_well(doubles, "special.py", 2)
 
@@ -78,14 +83,20 @@ def test_a_dead_rank_is_a_remote_error(doubles, ranks):
         assert "all well" in rank.output and f"rank {ranks - 1}" in rank.output
 
 
-def test_shrink(doubles):
-    results = run(doubles, "failures.py", 3, "shrink_after_a_death")
+@pytest.mark.parametrize(("ranks", "each", "words"), [(3, 0, ()), (4, 2, ("hosts",))])
+def test_shrink(doubles, ranks, each, words):
+    words = ("shrink_after_a_death", *words)
+    results = run(doubles, "failures.py", ranks, *words, ranks_per_host=each)
     assert all("all well" in rank.output for rank in results[:-1])
 
 
 @pytest.mark.parametrize(
-    "scenario", ["abort_lets_streams_go_on", "abort_ends_destroy", "aborts_in_a_group"]
-)
+    "scenario",
+    [
+        "abort_lets_streams_go_on", "abort_during_a_result", "abort_ends_destroy",
+        "aborts_in_a_group",
+    ],
+)  # fmt: skip
 def test_abort(doubles, scenario):
     run_well(doubles, "failures.py", 3, scenario)
 

@@ -11,6 +11,7 @@
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
 // follow what NCCL has queued then.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -130,7 +131,12 @@ bool is_captured(const NcclReduction& r, const NcclGroup& group) {
 
 uint64_t bytes_of(const NcclReduction& r) { return r.count * width_of(r.type); }
 
+thread_local int group_depth = 0;
+// Communicators of calls that NCCL has in this group.
+thread_local std::vector<std::pair<NcclComm, std::shared_ptr<NcclGroup>>> left_in_group;
+
 NcclResult leave_to_nccl(const NcclReduction& r, const char* reason) {
+  if (group_depth > 0 && r.comm != nullptr) left_in_group.emplace_back(r.comm, find_group(r.comm));
   count_pass(reason, bytes_of(r));
   return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
 }
@@ -153,7 +159,6 @@ struct Item {
   std::shared_ptr<NcclGroup> group;
 };
 
-thread_local int group_depth = 0;
 thread_local std::vector<Item> queued;
 thread_local std::vector<std::shared_ptr<NcclGroup>> aborted;  // in this group of calls
 
@@ -293,7 +298,10 @@ NcclResult comm_shrink(NcclComm parent, int* excluded, int n_excluded, NcclComm*
                        void* config, int flags) noexcept {
   return guarded([=] {
     const auto group = find_group(parent);
-    if (group && (flags & kNcclShrinkAbort)) group->interrupt("the communicator was shrunk");
+    if (group && (flags & kNcclShrinkAbort)) {
+      group->interrupt("the communicator was shrunk");
+      group->abort_host();
+    }
     if (nccl().comm_shrink == nullptr) throw Error("this NCCL has no ncclCommShrink");
     return nccl().comm_shrink(parent, excluded, n_excluded, child, config, flags);
   });
@@ -316,7 +324,13 @@ NcclResult group_end() noexcept {
     if (group_depth > 0) return result;
     reclaim_aborted();
     std::vector<Item> calls = std::exchange(queued, {});
+    const auto left = std::exchange(left_in_group, {});
     if (calls.empty()) return result;
+    // What non-blocking communicators have still to queue must be before ours, as on other ranks.
+    static const std::atomic<bool> never{false};
+    if (result == NcclResult::in_progress)
+      for (const auto& [comm, group] : left)
+        settle(result, comm, group ? group->aborted() : never, "ncclGroupEnd");
     if (result != NcclResult::success && result != NcclResult::in_progress) return result;
     return run_all(std::move(calls), result);
   });

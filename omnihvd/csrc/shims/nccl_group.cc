@@ -302,6 +302,7 @@ bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& 
 }
 
 void NcclGroup::leave() {
+  if (host_abort_.joinable()) host_abort_.join();  // it was shrunk
   const std::lock_guard<std::mutex> lock(calls_);
   const CudaScope scope(exchange_.context());
   const bool free = free_memory();
@@ -329,6 +330,11 @@ void NcclGroup::interrupt(const std::string& why) {
   staging_.release_waiters();
 }
 
+void NcclGroup::abort_host() {
+  if (const auto grid = std::atomic_load(&grid_); grid && !host_abort_.joinable())
+    host_abort_ = std::thread([grid] { grid->abort(); });
+}
+
 NcclResult NcclGroup::abort(const std::function<NcclResult()>& abort_nccl) {
   aborted_ = true;
   interrupt("the communicator was aborted");
@@ -338,8 +344,7 @@ NcclResult NcclGroup::abort(const std::function<NcclResult()>& abort_nccl) {
     const std::unique_lock<std::mutex> lock = lock_soon(calls_);
     if (lock.owns_lock()) leave_levels(true);
   }
-  if (const auto grid = std::atomic_load(&grid_); grid && !host_abort_.joinable())
-    host_abort_ = std::thread([grid] { grid->abort(); });
+  abort_host();
   return abort_nccl();
 }
 

@@ -73,8 +73,9 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   // aborts the communicator; that of the host is aborted at the same time, as each may be what
   // keeps the device from finishing the other's work.
   NcclResult abort(const std::function<NcclResult()>& abort_nccl);
-  // The first part of it: the communicator can do nothing more but end.
+  // Parts of it: what is under way ends, and the communicator can do nothing more but end.
   void interrupt(const std::string& why);
+  void abort_host();  // at the side: leave() and reclaim() wait for it
   // Frees the memory, once the communicator has been aborted, on the thread that did it.
   void reclaim();
 
@@ -114,7 +115,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   Staging staging_;
   std::shared_ptr<Levels> levels_;  // replaced atomically
 
-  std::thread host_abort_;  // from abort() to reclaim()
+  std::thread host_abort_;  // from abort_host() to leave() or reclaim()
 
   std::mutex failure_mutex_;
   std::string failure_;

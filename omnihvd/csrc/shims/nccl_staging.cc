@@ -129,9 +129,8 @@ void Staging::release_waiters() {
   for (const auto* list : {&sets_, &outgrown_}) {
     for (const auto& set : *list) {
       const std::lock_guard<std::mutex> head(set->mutex);
-      if (set->released(set->number)) continue;
-      set->head().status = 1;
-      set->head().out_count = kernels::kNoResult;
+      // begin() says, or has said, that there is no result; the rest of the head may be what an
+      // earlier collective's scatter is reading.
       set->release_until(set->number);
     }
   }

@@ -2,7 +2,8 @@
 //
 // As NCCL: a communicator's collectives happen in the order of the calls, each when its stream gets
 // there; a rank that is gone is an asynchronous error, and streams wait until the communicator is
-// aborted. NCCL_DOUBLE_NONBLOCKING=1: calls return ncclInProgress, and happen a little later.
+// aborted. NCCL_DOUBLE_NONBLOCKING=1: calls return ncclInProgress, and happen a little later
+// (NCCL_DOUBLE_DELAY_US).
 #include <unistd.h>
 
 #include <algorithm>
@@ -154,7 +155,8 @@ Result carry_out(std::vector<Queued> calls) {
   }
   for (const Queued& call : calls) ++call.comm->pending;
   std::thread([calls = std::move(calls)] {
-    usleep(3000);
+    static const char* const delay = std::getenv("NCCL_DOUBLE_DELAY_US");
+    usleep(delay != nullptr ? unsigned(std::atoi(delay)) : 3000);
     for (const Queued& call : calls) {
       call.work();
       --call.comm->pending;

@@ -62,7 +62,9 @@ std::string reduced(const std::vector<std::string>& inputs, int type, int op) {
     case 1: return reduce<uint8_t, uint64_t>(inputs, op);
     case 2: return reduce<int32_t, int64_t>(inputs, op);
     case 3: return reduce<uint32_t, uint64_t>(inputs, op);
-    case 4: return reduce<int64_t, uint64_t>(inputs, op);  // wraps around, as on a GPU
+    case 4:  // sums wrap around, as on a GPU
+      return op == sum ? reduce<int64_t, uint64_t>(inputs, op)
+                       : reduce<int64_t, int64_t>(inputs, op);
     case 5: return reduce<uint64_t, uint64_t>(inputs, op);
     case 6: return reduce<_Float16, float>(inputs, op);
     case 7: return reduce<float, double>(inputs, op);

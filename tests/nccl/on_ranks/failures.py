@@ -59,7 +59,7 @@ def shrink_after_a_death() -> None:
     assert comm.allreduce(stream, x, x, "float32") == SUCCESS
     smaller = comm.shrunk([SIZE - 1])
     stream.wait()
-    assert np.isnan(x.host).all()
+    assert np.isnan(x.host).all() or "hosts" in sys.argv  # then NCCL ends its part as it likes
     x.host[:] = RANK + 1
     assert smaller.allreduce(stream, x, x, "float32") == SUCCESS
     stream.wait()
@@ -90,6 +90,22 @@ def abort_lets_streams_go_on() -> None:
     stream.wait()
     assert (y.host == SIZE * (SIZE + 1) / 2).all()
     again.destroy()
+
+
+def abort_during_a_result() -> None:
+    """While a result is being written, with another sum queued behind it."""
+    stream, comm = first_sum()[:2]
+    x, behind = (Array(np.ones(60_000, np.float32)) for _ in range(2))
+    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    if RANK == 0:
+        assert comm.allreduce(stream, behind, behind, "float32") == SUCCESS
+        end = time.monotonic() + PATIENCE_S
+        while not (x.host[::64] == SIZE).any():
+            assert time.monotonic() < end
+        comm.abort()
+    stream.wait()
+    assert (x.host == SIZE).all() or np.isnan(x.host).all(), "a mixture"
+    barrier("aborted")
 
 
 def abort_ends_destroy() -> None:
