@@ -18,6 +18,10 @@ from datetime import timedelta
 import language_model
 import torch
 import torch.distributed as dist
+
+# DDP imports this module, whose default arguments keep the group of that moment for ever. Without
+# one, destroy_process_group() ends Gloo's threads, which abort a Python that ends before them.
+import torch.distributed.nn
 from torch.nn.parallel import DistributedDataParallel
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
@@ -43,13 +47,7 @@ def mean_of_ranks(values: list[float], device: str) -> list[float]:
     return (tensor / dist.get_world_size()).tolist()
 
 
-def main() -> None:
-    args = parse_arguments()
-    if args.omnireduce:
-        import omnihvd  # before init_process_group()
-    if args.device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    dist.init_process_group(BACKENDS[args.device], timeout=timedelta(seconds=args.timeout))
+def train(args: argparse.Namespace) -> dict:
     rank, size = dist.get_rank(), dist.get_world_size()
     if args.omnireduce and args.device == "cpu" and rank == 0:
         print("OmniReduce is not in use: under DDP it takes NCCL's sums, and these are Gloo's")
@@ -102,11 +100,25 @@ def main() -> None:
         "step_seconds": step_seconds,  # of rank 0
     }
     if args.omnireduce:
+        import omnihvd
+
         report["stats"] = [None] * size  # by rank
         dist.all_gather_object(report["stats"], omnihvd.stats())
+    return report
+
+
+def main() -> None:
+    args = parse_arguments()
+    if args.omnireduce:
+        import omnihvd  # noqa: F401, before init_process_group()
+    if args.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(BACKENDS[args.device], timeout=timedelta(seconds=args.timeout))
+    rank = dist.get_rank()
+    report = train(args)
+    dist.destroy_process_group()
     if args.json and rank == 0:
         args.json.write_text(json.dumps(report))
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
