@@ -1,4 +1,4 @@
-"""The language model of the PyTorch examples: its text, its batches and its layers.
+"""The language model of the PyTorch examples: text, batches, layers, and what a run tells.
 
 An LSTM over the words of Python's own standard library (or a file), some 28,000 of them. A step
 touches the few words of its batch, so that the gradients of the two embedding tables are dense
@@ -13,6 +13,7 @@ import argparse
 import math
 import re
 import sysconfig
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,3 +121,28 @@ def build(args: argparse.Namespace, vocabulary: int, rank: int) -> LanguageModel
     generator = torch.Generator().manual_seed(args.seed + 1 + rank)
     softmax = SampledSoftmax(vocabulary, args.width, args.samples, generator)
     return LanguageModel(vocabulary, args.width, softmax)
+
+
+def gradient_bytes(model: nn.Module) -> int:
+    """Of a rank and step, if the gradients are dense."""
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def clock(device: str) -> float:
+    """Seconds, when all that was begun on the device is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def print_size(vocabulary: int, model: nn.Module) -> None:
+    megabytes = gradient_bytes(model) / 1e6
+    print(f"{vocabulary:,} words, {megabytes:.1f} MB of gradients a step", flush=True)
+
+
+def print_progress(
+    args: argparse.Namespace, step: int, loss: float, step_seconds: list[float]
+) -> None:
+    recent = step_seconds[-args.log_every :]
+    seconds = sum(recent) / len(recent)
+    print(f"step {step}/{args.steps}  loss {loss:.4f}  {seconds:.3f} s/step", flush=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from datetime import timedelta
 
 import language_model
@@ -56,46 +55,34 @@ def train(args: argparse.Namespace) -> dict:
     words = language_model.share_of(words, rank, size).to(args.device)
     data = language_model.batches(words, args.batch_size, args.sequence)
     model = language_model.build(args, vocabulary, rank).to(args.device)
-    gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     ddp = DistributedDataParallel(model, bucket_cap_mb=args.bucket_mb)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=args.learning_rate)
     if rank == 0:
-        print(
-            f"{vocabulary:,} words, {gradient_bytes / 1e6:.1f} MB of gradients a step", flush=True
-        )
-
-    def clock() -> float:
-        if args.device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
+        language_model.print_size(vocabulary, model)
 
     state = None  # of the LSTM: each rank has its own, of its own part of the text
     losses, step_seconds = [], []
     for step in range(1, args.steps + 1):
-        start = clock()
+        start = language_model.clock(args.device)
         optimizer.zero_grad()
         loss, state = ddp(*next(data), state)
         loss.backward()  # reduces, bucket by bucket
         optimizer.step()
         state = tuple(part.detach() for part in state)  # the next step's gradients end here
         losses.append(loss.item())
-        step_seconds.append(clock() - start)
+        step_seconds.append(language_model.clock(args.device) - start)
 
         if step % args.log_every == 0 or step == args.steps:
             (mean,) = mean_of_ranks(losses[-1:], args.device)
             if rank == 0:
-                recent = step_seconds[-args.log_every :]
-                seconds = sum(recent) / len(recent)
-                print(
-                    f"step {step}/{args.steps}  loss {mean:.4f}  {seconds:.3f} s/step", flush=True
-                )
+                language_model.print_progress(args, step, mean, step_seconds)
 
     report = {
         "ranks": size,
         "backend": BACKENDS[args.device],
         "omnireduce": args.omnireduce,
         "seed": args.seed,
-        "gradient_bytes": gradient_bytes,  # a rank and step
+        "gradient_bytes": language_model.gradient_bytes(model),  # a rank and step
         "losses": mean_of_ranks(losses, args.device),
         "step_seconds": step_seconds,  # of rank 0
     }

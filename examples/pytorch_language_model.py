@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 
 import horovod.torch as hvd
 import language_model
@@ -51,49 +50,37 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(
         optimizer, named_parameters=model.named_parameters(), compression=compression
     )
-    gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     if hvd.rank() == 0:
-        print(
-            f"{vocabulary:,} words, {gradient_bytes / 1e6:.1f} MB of gradients a step", flush=True
-        )
-
-    def clock() -> float:
-        if args.device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
+        language_model.print_size(vocabulary, model)
 
     state = None
     losses, step_seconds, wait_seconds = [], [], []
     for step in range(1, args.steps + 1):
-        start = clock()
+        start = language_model.clock(args.device)
         optimizer.zero_grad()
         loss, state = model(*next(data), state)
         loss.backward()
-        computed = clock()
+        computed = language_model.clock(args.device)
         optimizer.synchronize()  # what is left of the allreduce; step() would do it too
-        reduced = clock()
+        reduced = language_model.clock(args.device)
         with optimizer.skip_synchronize():
             optimizer.step()
         state = tuple(part.detach() for part in state)
         losses.append(loss.item())
-        step_seconds.append(clock() - start)
+        step_seconds.append(language_model.clock(args.device) - start)
         wait_seconds.append(reduced - computed)
 
         if step % args.log_every == 0 or step == args.steps:
             mean = hvd.allreduce(torch.tensor(losses[-1]), name="loss").item()
             if hvd.rank() == 0:
-                recent = step_seconds[-args.log_every :]
-                seconds = sum(recent) / len(recent)
-                print(
-                    f"step {step}/{args.steps}  loss {mean:.4f}  {seconds:.3f} s/step", flush=True
-                )
+                language_model.print_progress(args, step, mean, step_seconds)
 
     if args.json:
         report = {
             "ranks": hvd.size(),
             "compression": args.compression,
             "seed": args.seed,
-            "gradient_bytes": gradient_bytes,  # a rank and step
+            "gradient_bytes": language_model.gradient_bytes(model),  # a rank and step
             "losses": hvd.allreduce(torch.tensor(losses), name="losses").tolist(),  # mean of ranks
             "step_seconds": step_seconds,  # of rank 0, as the next one
             "wait_seconds": wait_seconds,  # for the allreduce, after the backward pass
