@@ -25,7 +25,6 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -92,16 +91,8 @@ def environments(way: str, ranks: int, run: int) -> list[dict[str, str]]:
     }
     if under_torchrun():  # the agent has the port itself
         return [{**common, "MASTER_PORT": str(int(os.environ["MASTER_PORT"]) + 1 + run)}]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     links = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}  # as NCCL's
-    return [
-        {**common, **master, **links, **one_gpu.environment(rank),
-         "RANK": str(rank), "LOCAL_RANK": "0"}
-        for rank in range(ranks)
-    ]  # fmt: skip
+    return [{**common, **links, **own} for own in one_gpu.environments(ranks)]
 
 
 def under_torchrun() -> bool:

@@ -30,6 +30,15 @@ def test_each_rank_has_a_host_of_its_own(tmp_path, name):
     assert [rest for _, _, *rest in words] == [["--an", "argument"]] * 2
 
 
+def test_the_ranks_of_a_job_meet_and_share_the_first_gpu():
+    first, second, third = one_gpu.environments(3)
+    assert [own["RANK"] for own in (first, second, third)] == ["0", "1", "2"]
+    assert len({own["OMNIHVD_HOST_ID"] for own in (first, second, third)}) == 3
+    for name, value in {"WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}.items():
+        assert first[name] == second[name] == third[name] == value
+    assert first["MASTER_PORT"] == second["MASTER_PORT"] == third["MASTER_PORT"] != "0"
+
+
 def test_without_a_rank_it_says_what_it_needs(tmp_path):
     command = [sys.executable, Path(one_gpu.__file__), "script.py"]
     (done,) = run_beside([command], [RANKLESS], timeout=30, check=False)

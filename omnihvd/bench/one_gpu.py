@@ -11,6 +11,7 @@ are few: the ranks' kernels take turns on the GPU.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "PMI_RANK")
@@ -28,6 +29,18 @@ def environment(rank: int) -> dict[str, str]:
         "NCCL_SHM_DISABLE": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
+
+
+def environments(ranks: int) -> list[dict[str, str]]:
+    """Of all ranks of a job, with what torch.distributed wants to know."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
+    return [
+        {**master, **environment(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
+        for rank in range(ranks)
+    ]
 
 
 def main() -> None:

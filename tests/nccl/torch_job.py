@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -47,25 +46,17 @@ def run(
     """Runs on_ranks_gpu/<script>, or a script given by its path, and returns what became of each
     rank; `before` comes before the command. Raises AssertionError with all output when a rank fails
     (unless check is false), and after timeout seconds."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    with tempfile.TemporaryDirectory() as folder:
         environments = [
             {
                 **os.environ,
                 **ENVIRONMENT,
-                **one_gpu.environment(rank),
+                **own,
                 "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(ranks),
                 "FOLDER": folder,
                 **(env or {}),
             }
-            for rank in range(ranks)
+            for own in one_gpu.environments(ranks)
         ]
         command = [*before, sys.executable, HERE / "on_ranks_gpu" / script, *words]
         return run_beside([command] * ranks, environments, timeout=timeout, check=check)
