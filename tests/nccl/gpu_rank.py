@@ -133,6 +133,12 @@ class Communicator:
         driver("ncclCommGetAsyncError", self.handle, ctypes.byref(error))
         return error.value
 
+    def settled(self) -> int:
+        """What async_error() says when what NCCL has begun is queued."""
+        while (error := self.async_error()) == IN_PROGRESS:
+            time.sleep(1e-4)
+        return error
+
     def shrunk(self, excluded: list[int]) -> Communicator:
         """Without those ranks; what is under way ends."""
         child = copy.copy(self)
@@ -150,33 +156,30 @@ class Communicator:
         driver("ncclCommAbort", self.handle)
 
 
+def first_sum() -> tuple[Stream, Communicator, Array]:
+    """On a new communicator of all ranks, which have done with it; ones in a new array."""
+    stream, comm = Stream(), Communicator("all")
+    x = Array(np.ones(10_000, np.float32))
+    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    stream.wait()
+    assert (x.host == SIZE).all()
+    barrier("begun")
+    return stream, comm, x
+
+
 def in_nccl(name: str = "ncclAllReduce") -> int:
     """How many calls have reached NCCL."""
     return int(LIBRARY.double_nccl_calls(name.encode()))
 
 
-# --- values ------------------------------------------------------------------------------------
+# --- types ------------------------------------------------------------------------------------
 
 
 def numpy_type(dtype: str) -> np.dtype:
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
-def values(dtype: str, count: int, density: float, rank: int, seed: int = 0) -> np.ndarray:
-    """Small integers, different for each rank and index, in that share of the blocks of 32; of the
-    blocks, every third is mostly zeros. As float64; sums of a few ranks are exact in any dtype."""
-    index = np.arange(count)
-    filled = np.random.default_rng([seed, rank]).random(count // 32 + 1) < density
-    numbers = (index * (rank + 3) + rank) % 7 + 1.0
-    sparse = (index // 32 % 3 == 0) & (index % 16 != rank)
-    return np.where(filled[index // 32] & ~sparse, numbers, 0.0)
-
-
 def to_dtype(numbers: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bfloat16":
         return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return numbers.astype(dtype)
-
-
-def total(dtype: str, count: int, density: float, size: int = SIZE, seed: int = 0) -> np.ndarray:
-    return sum(values(dtype, count, density, rank, seed) for rank in range(size))

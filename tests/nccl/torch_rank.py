@@ -10,6 +10,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import contributions
 import torch
 import torch.distributed as dist
 
@@ -60,21 +61,13 @@ def passed(reason: str) -> int:
 def values(
     dtype: torch.dtype, count: int, density: float, rank: int, seed: int = 0
 ) -> torch.Tensor:
-    """Small integers, different for each rank and index, in that share of the blocks of 32; of the
-    blocks, every third is mostly zeros. On the CPU; sums of a few ranks are exact in any dtype."""
-    index = torch.arange(count)
-    generator = torch.Generator().manual_seed(100 * seed + rank)
-    filled = torch.rand(count // 32 + 1, generator=generator) < density
-    sparse = (index // 32 % 3 == 0) & (index % 16 != rank)
-    numbers = (index * (rank + 3) + rank) % 7 + 1
-    return (numbers * (filled[index // 32] & ~sparse)).to(dtype)
+    return torch.from_numpy(contributions.values(count, density, rank, seed)).to(dtype)
 
 
 def total(
     dtype: torch.dtype, count: int, density: float, seed: int = 0, size: int = SIZE
 ) -> torch.Tensor:
-    parts = [values(torch.int64, count, density, rank, seed) for rank in range(size)]
-    return torch.stack(parts).sum(0).to(dtype)
+    return torch.from_numpy(contributions.total(count, density, size, seed)).to(dtype)
 
 
 def mine(dtype: torch.dtype, count: int, density: float, seed: int = 0) -> torch.Tensor:

@@ -19,20 +19,11 @@ from gpu_rank import (
     Communicator,
     Stream,
     barrier,
+    first_sum,
     use_device,
 )  # fmt: skip
 
 import omnihvd
-
-
-def first_sum() -> tuple[Stream, Communicator, Array]:
-    stream, comm = Stream(), Communicator("all")
-    x = Array(np.ones(10_000, np.float32))
-    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
-    stream.wait()
-    assert (x.host == SIZE).all()
-    barrier("begun")
-    return stream, comm, x
 
 
 def a_rank_dies() -> None:

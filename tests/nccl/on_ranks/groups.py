@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from contributions import total, values
 from gpu_rank import (
     IN_PROGRESS,
     LIBRARY,
@@ -16,9 +17,7 @@ from gpu_rank import (
     Stream,
     in_nccl,
     to_dtype,
-    total,
     use_device,
-    values,
 )  # fmt: skip
 
 import omnihvd
@@ -27,11 +26,11 @@ COUNT, F32 = 9_001, "float32"
 
 
 def tensor(seed: int) -> Array:
-    return Array(to_dtype(values(F32, COUNT, 0.3, RANK, seed), F32))
+    return Array(to_dtype(values(COUNT, 0.3, RANK, seed), F32))
 
 
 def expected(seed: int) -> np.ndarray:
-    return total(F32, COUNT, 0.3, seed=seed).astype(np.float32)
+    return total(COUNT, 0.3, SIZE, seed).astype(np.float32)
 
 
 def start() -> None:
@@ -41,8 +40,7 @@ def start() -> None:
 def end(comms: list[Communicator]) -> None:
     assert LIBRARY.ncclGroupEnd() in (SUCCESS, IN_PROGRESS)
     for comm in comms:
-        while comm.async_error() == IN_PROGRESS:
-            pass
+        comm.settled()
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+from contributions import total, values
 from gpu_rank import (
     AVG,
     PATIENCE_S,
@@ -21,9 +22,7 @@ from gpu_rank import (
     barrier,
     in_nccl,
     to_dtype,
-    total,
     use_device,
-    values,
 )  # fmt: skip
 
 import omnihvd
@@ -34,7 +33,7 @@ F32 = "float32"
 def sums(comm: Communicator, stream: Stream) -> None:
     arrays = []
     for i, count in enumerate((60_000, 1, 100, 513, 4_096, 70_001, 20_000)):
-        mine = to_dtype(values(F32, count, (0.1, 0.6)[i % 2], RANK, i), F32)
+        mine = to_dtype(values(count, (0.1, 0.6)[i % 2], RANK, i), F32)
         source = Array(mine)
         target = source if i % 2 else Array(np.full(count, 3, np.float32))
         op = AVG if i % 3 == 0 else SUM
@@ -42,7 +41,7 @@ def sums(comm: Communicator, stream: Stream) -> None:
         arrays.append((source, target, op, mine))
     stream.wait()
     for i, (source, target, op, mine) in enumerate(arrays):
-        expected = total(F32, len(mine), (0.1, 0.6)[i % 2], seed=i) / (SIZE if op == AVG else 1)
+        expected = total(len(mine), (0.1, 0.6)[i % 2], SIZE, i) / (SIZE if op == AVG else 1)
         np.testing.assert_allclose(target.host, expected.astype(np.float32), rtol=2e-7)
         assert source is target or np.array_equal(source.host, mine), "the input was modified"
 

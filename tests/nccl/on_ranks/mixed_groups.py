@@ -24,19 +24,12 @@ from gpu_rank import (  # noqa: E402
 )  # fmt: skip
 
 
-def settle(*comms: Communicator) -> None:
-    for comm in comms:
-        while comm.async_error() == IN_PROGRESS:
-            pass
-        assert comm.async_error() == SUCCESS
-
-
 def main() -> int:
     use_device()
     stream, left, taken = Stream(), Communicator("left"), Communicator("taken")
     x, y = (Array(np.ones(1000, np.float32)) for _ in range(2))
     assert taken.allreduce(stream, y, y, "float32") == SUCCESS
-    settle(taken)
+    assert taken.settled() == SUCCESS
     stream.wait()
     for i in range(20):
         barrier(f"round {i}")
@@ -45,7 +38,7 @@ def main() -> int:
         assert left.allreduce(stream, x, x, "float32", MAX) == SUCCESS
         assert taken.allreduce(stream, y, y, "float32") == SUCCESS
         assert LIBRARY.ncclGroupEnd() in (SUCCESS, IN_PROGRESS)
-        settle(left, taken)
+        assert left.settled() == taken.settled() == SUCCESS
         stream.wait()
         assert (x.host == SIZE).all() and (y.host == SIZE * (SIZE + 1) / 2).all()
     for comm in (left, taken):

@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+from contributions import total, values
 from gpu_rank import (
     FOLDER,
     LIBRARY,
@@ -20,9 +21,7 @@ from gpu_rank import (
     barrier,
     in_nccl,
     to_dtype,
-    total,
     use_device,
-    values,
 )  # fmt: skip
 
 import omnihvd
@@ -32,7 +31,7 @@ F32 = "float32"
 
 
 def tensor(seed: int, density: float = 0.2) -> Array:
-    return Array(to_dtype(values(F32, COUNT, density, RANK, seed), F32))
+    return Array(to_dtype(values(COUNT, density, RANK, seed), F32))
 
 
 def back_to_back() -> None:
@@ -45,10 +44,10 @@ def back_to_back() -> None:
         assert comm.allreduce(stream, other, other, F32) == SUCCESS
     stream.wait()
     # The first sums the ranks' own, each further one what is the same on all.
-    expected = total(F32, COUNT, 0.2) * float(SIZE) ** (len(others) - 1)
+    expected = total(COUNT, 0.2, SIZE) * float(SIZE) ** (len(others) - 1)
     np.testing.assert_array_equal(chain.host, expected.astype(np.float32))
     for seed, other in enumerate(others, 1):
-        np.testing.assert_array_equal(other.host, total(F32, COUNT, 0.2, seed=seed))
+        np.testing.assert_array_equal(other.host, total(COUNT, 0.2, SIZE, seed))
     comm.destroy()
 
 
@@ -62,7 +61,7 @@ def several_streams() -> None:
     for stream in streams:
         stream.wait()
     for seed, target in enumerate(targets):
-        np.testing.assert_array_equal(target.host, total(F32, COUNT, 0.2, seed=seed))
+        np.testing.assert_array_equal(target.host, total(COUNT, 0.2, SIZE, seed))
     comm.destroy()
 
 
@@ -77,7 +76,7 @@ def several_communicators() -> None:
     for stream in streams:
         stream.wait()
     for seed, x in enumerate(tensors):
-        np.testing.assert_array_equal(x.host, total(F32, COUNT, 0.2, seed=seed))
+        np.testing.assert_array_equal(x.host, total(COUNT, 0.2, SIZE, seed))
     first.destroy()
     second.destroy()
 
@@ -87,11 +86,11 @@ def growing() -> None:
     stream, comm = Stream(), Communicator("all")
     arrays = []
     for seed, count in enumerate((100, 5_000, 30_000, 200, 60_000)):
-        arrays.append(Array(to_dtype(values(F32, count, 0.5, RANK, seed), F32)))
+        arrays.append(Array(to_dtype(values(count, 0.5, RANK, seed), F32)))
         assert comm.allreduce(stream, arrays[-1], arrays[-1], F32) == SUCCESS
     stream.wait()
     for seed, x in enumerate(arrays):
-        np.testing.assert_array_equal(x.host, total(F32, len(x.host), 0.5, seed=seed))
+        np.testing.assert_array_equal(x.host, total(len(x.host), 0.5, SIZE, seed))
     comm.destroy()
 
 
@@ -114,7 +113,7 @@ def caller_never_waits() -> None:
         (FOLDER / "rank 0 has gone on").touch()
     stream.wait()
     for seed, x in enumerate(tensors, 1):
-        np.testing.assert_array_equal(x.host, total(F32, COUNT, 0.2, seed=seed))
+        np.testing.assert_array_equal(x.host, total(COUNT, 0.2, SIZE, seed))
     comm.destroy()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+from contributions import total, values
 from gpu_rank import (
     AVG,
     RANK,
@@ -18,9 +19,7 @@ from gpu_rank import (
     in_nccl,
     numpy_type,
     to_dtype,
-    total,
     use_device,
-    values,
 )  # fmt: skip
 
 import omnihvd
@@ -38,13 +37,13 @@ def main() -> None:
             density = DENSITIES[(i + j) % 4]
             for in_place in (True, False):
                 average = "float" in dtype and SIZE in (2, 4) and (i + j) % 3 == 0
-                mine = to_dtype(values(dtype, count, density, RANK), dtype)
+                mine = to_dtype(values(count, density, RANK), dtype)
                 source = Array(mine, misaligned=j % 4)
                 target = source if in_place else Array(np.full_like(mine, 77), misaligned=i % 3)
                 op = AVG if average else SUM
                 assert comm.allreduce(stream, source, target, dtype, op) == SUCCESS
                 stream.wait()
-                expected = total(dtype, count, density) / (SIZE if average else 1)
+                expected = total(count, density, SIZE) / (SIZE if average else 1)
                 where = f"{dtype} {count} {density} in place: {in_place}, average: {average}"
                 np.testing.assert_array_equal(
                     target.host.view(numpy_type(dtype)), to_dtype(expected, dtype), where
