@@ -307,7 +307,7 @@ NcclResult comm_shrink(NcclComm parent, int* excluded, int n_excluded, NcclComm*
   });
 }
 
-// --- the calls in between ------------------------------------------------------------------------
+// --- the calls in between
 
 NcclResult group_start() noexcept {
   return guarded([] {

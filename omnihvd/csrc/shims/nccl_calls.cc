@@ -79,8 +79,7 @@ std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint6
     check_cuda(driver.memset_d8_async(out, 0, count * size_of(dtype), r.stream), "cuMemsetD8Async");
 
   auto staged = std::make_shared<StagedCollective>(use, where, r.op == NcclOp::avg ? size() : 1);
-  auto call = std::make_unique<Call>(
-      Call{shared_from_this(), levels->collective(count, dtype, staged), staged});
+  auto call = std::make_unique<Call>(Call{shared_from_this(), levels->collective(staged), staged});
   check_cuda(driver.launch_host_func(r.stream, &Call::begin, call.get()), "cuLaunchHostFunc");
   call.release();  // begin() has it now
   check_cuda(driver.stream_wait_value32(r.stream, host + offsetof(StagingHead, flag), use.number,

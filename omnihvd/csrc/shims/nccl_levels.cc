@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "shims/block_tensor.h"
@@ -21,8 +22,7 @@ std::unique_ptr<Tensor> blocks(const Layout& layout, uint64_t first, From& from,
 class Membership {
  public:
   explicit Membership(std::shared_ptr<Group> group)
-      : block_size(group->settings().block_size),
-        rank(static_cast<uint64_t>(group->rank())),
+      : rank(static_cast<uint64_t>(group->rank())),
         size(static_cast<uint64_t>(group->size())),
         group_(std::move(group)) {}
 
@@ -45,7 +45,7 @@ class Membership {
     if (group && wait) group->leave();
   }
 
-  const uint64_t block_size, rank, size;
+  const uint64_t rank, size;
 
  private:
   std::shared_ptr<Group> get() {
@@ -65,10 +65,10 @@ class OneLevel : public Levels {
 
   void leave(bool wait) override { group_->leave(wait); }
 
-  Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective> staged) override {
+  Begin collective(std::shared_ptr<StagedCollective> staged) override {
     return [=, group = group_, place = group_->reserve()](Group::Done done) {
       group->reduce(
-          place, count, dtype,
+          place, staged->where().elements, staged->where().dtype,
           [staged](const Layout& layout) {
             staged->index();
             return blocks(layout, 0, *staged, *staged);
@@ -122,17 +122,14 @@ class StorePool : public std::enable_shared_from_this<StorePool> {
 // One collective on its way through the levels.
 class Passage : public std::enable_shared_from_this<Passage> {
  public:
-  Passage(std::shared_ptr<Membership> inside, std::shared_ptr<Membership> between, uint64_t count,
-          DType dtype, std::shared_ptr<StagedCollective> staged, std::shared_ptr<StorePool> pool)
+  Passage(std::shared_ptr<Membership> inside, std::shared_ptr<Membership> between,
+          std::shared_ptr<StagedCollective> staged, std::shared_ptr<StorePool> pool)
       : inside_(std::move(inside)),
         between_(std::move(between)),
-        count_(count),
-        dtype_(dtype),
-        block_(inside_->block_size),
-        blocks_((count + block_ - 1) / block_),
-        begin_(blocks_ * inside_->rank / inside_->size),
-        end_(blocks_ * (inside_->rank + 1) / inside_->size),
         staged_(std::move(staged)),
+        where_(staged_->where()),
+        begin_(where_.blocks * inside_->rank / inside_->size),
+        end_(where_.blocks * (inside_->rank + 1) / inside_->size),
         pool_(std::move(pool)),
         first_(inside_->reserve()),
         middle_(begin_ < end_ ? between_->reserve() : 0),
@@ -141,20 +138,22 @@ class Passage : public std::enable_shared_from_this<Passage> {
   void begin(Group::Done done) {
     done_ = std::move(done);
     stores_ = pool_->take();
-    stores_->of_host.clear(blocks_, blocks_ * block_ * size_of(dtype_));
-    stores_->of_part.clear(blocks_, (end_ - begin_) * block_ * size_of(dtype_));
+    const uint64_t block_bytes = where_.block_size * size_of(where_.dtype);
+    stores_->of_host.clear(where_.blocks, where_.blocks * block_bytes);
+    stores_->of_part.clear(where_.blocks, (end_ - begin_) * block_bytes);
     mine_.emplace(stores_->of_part, begin_, end_);
-    reduce(*inside_, first_, count_, &Passage::sum_part, [self = shared_from_this()](auto& layout) {
-      self->staged_->index();
-      return blocks(layout, 0, *self->staged_, self->stores_->of_host);
-    });
+    reduce(*inside_, first_, where_.elements, &Passage::sum_part,
+           [self = shared_from_this()](auto& layout) {
+             self->staged_->index();
+             return blocks(layout, 0, *self->staged_, self->stores_->of_host);
+           });
   }
 
  private:
   using Next = void (Passage::*)();
   void reduce(Membership& group, uint64_t place, uint64_t count, Next next,
               Group::MakeTensor make) {
-    group.reduce(place, count, dtype_, std::move(make),
+    group.reduce(place, count, where_.dtype, std::move(make),
                  [self = shared_from_this(), next](const std::string* failure) {
                    if (failure != nullptr) return self->done_(failure);
                    (self.get()->*next)();
@@ -163,7 +162,8 @@ class Passage : public std::enable_shared_from_this<Passage> {
 
   void sum_part() {
     if (begin_ == end_) return share_part();
-    const uint64_t count = std::min(end_ * block_, count_) - begin_ * block_;
+    const uint64_t block = where_.block_size;
+    const uint64_t count = std::min(end_ * block, where_.elements) - begin_ * block;
     reduce(*between_, middle_, count, &Passage::share_part,
            [self = shared_from_this()](auto& layout) {
              return blocks(layout, self->begin_, self->stores_->of_host, self->stores_->of_part);
@@ -171,18 +171,18 @@ class Passage : public std::enable_shared_from_this<Passage> {
   }
 
   void share_part() {
-    reduce(*inside_, last_, count_, &Passage::end, [self = shared_from_this()](auto& layout) {
-      return blocks(layout, 0, *self->mine_, *self->staged_);
-    });
+    reduce(*inside_, last_, where_.elements, &Passage::end,
+           [self = shared_from_this()](auto& layout) {
+             return blocks(layout, 0, *self->mine_, *self->staged_);
+           });
   }
 
   void end() { done_(nullptr); }
 
   const std::shared_ptr<Membership> inside_, between_;
-  const uint64_t count_;
-  const DType dtype_;
-  const uint64_t block_, blocks_, begin_, end_;  // elements; blocks: all, and of this rank's part
   const std::shared_ptr<StagedCollective> staged_;
+  const StagingLayout& where_;  // staged_'s
+  const uint64_t begin_, end_;  // blocks: this rank's part
   const std::shared_ptr<StorePool> pool_;
   std::shared_ptr<Stores> stores_;
   std::optional<PartOf> mine_;
@@ -201,9 +201,8 @@ class CompressFirst : public Levels {
     between_->leave(wait);
   }
 
-  Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective> staged) override {
-    const auto passage =
-        std::make_shared<Passage>(inside_, between_, count, dtype, std::move(staged), pool_);
+  Begin collective(std::shared_ptr<StagedCollective> staged) override {
+    const auto passage = std::make_shared<Passage>(inside_, between_, std::move(staged), pool_);
     return [passage](Group::Done done) { passage->begin(std::move(done)); };
   }
 

@@ -1,10 +1,8 @@
 // Which ranks sum a staged tensor with which others, and in what order.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "session/session.h"
 #include "shims/nccl_staging.h"
@@ -24,7 +22,7 @@ class Levels {
   // ranks. What it returns begins the sum, once the input has arrived; it does not wait. `done` is
   // called once, on an engine thread, or at once where the groups have been left.
   using Begin = std::function<void(Group::Done done)>;
-  virtual Begin collective(uint64_t count, DType dtype, std::shared_ptr<StagedCollective>) = 0;
+  virtual Begin collective(std::shared_ptr<StagedCollective>) = 0;
 };
 
 // All ranks with each other; or, where GPUs reduce among themselves first, those of one part.

@@ -106,6 +106,8 @@ class StagedCollective {
   // The sums are divided by `divisor`, unless it is 1.
   StagedCollective(Staging::Use use, const StagingLayout& where, double divisor);
 
+  const StagingLayout& where() const { return where_; }
+
   // Once the input has arrived, before there are tensors. False: the stream no longer waits.
   bool begin();
   void end(bool failed);  // lets the stream go on
