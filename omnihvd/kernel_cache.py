@@ -33,7 +33,7 @@ COMPILING_S = 300.0
 
 
 def folder(arch: str) -> Path:
-    """Of an architecture ("sm_90"). As in csrc/shims/nccl_kernels.cc."""
+    """Of an architecture ("sm_90"). As in csrc/shims/nccl/kernels.cc."""
     root = engine.session.settings_from_environment().kernel_cache
     if not root:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "omnihvd/kernels"

@@ -10,7 +10,7 @@
 //
 // The calling thread waits for none of it. Host functions and engine threads make no CUDA calls.
 #include "base/error.h"
-#include "shims/nccl_group.h"
+#include "shims/nccl/group.h"
 
 namespace omnihvd {
 

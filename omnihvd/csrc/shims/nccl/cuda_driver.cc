@@ -1,4 +1,4 @@
-#include "shims/cuda_driver.h"
+#include "shims/nccl/cuda_driver.h"
 
 #include <dlfcn.h>
 

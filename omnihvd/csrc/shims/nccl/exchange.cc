@@ -1,4 +1,4 @@
-#include "shims/nccl_exchange.h"
+#include "shims/nccl/exchange.h"
 
 #include <sched.h>
 

@@ -1,9 +1,9 @@
-#include "shims/mpi_hierarchy.h"
+#include "shims/mpi/hierarchy.h"
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "shims/mpi_exchange.h"
+#include "shims/mpi/exchange.h"
 
 namespace omnihvd {
 

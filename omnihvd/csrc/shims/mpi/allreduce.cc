@@ -15,10 +15,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "session/stats.h"
-#include "shims/mpi_device_memory.h"
-#include "shims/mpi_exchange.h"
-#include "shims/mpi_group.h"
-#include "shims/mpi_types.h"
+#include "shims/mpi/device_memory.h"
+#include "shims/mpi/exchange.h"
+#include "shims/mpi/group.h"
+#include "shims/mpi/types.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 

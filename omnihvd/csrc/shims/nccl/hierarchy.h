@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "shims/nccl_api.h"
+#include "shims/nccl/api.h"
 
 namespace omnihvd {
 

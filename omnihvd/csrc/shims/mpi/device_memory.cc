@@ -1,4 +1,4 @@
-#include "shims/mpi_device_memory.h"
+#include "shims/mpi/device_memory.h"
 
 #include <dlfcn.h>
 

@@ -1,11 +1,11 @@
-#include "shims/nccl_hierarchy.h"
+#include "shims/nccl/hierarchy.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "base/error.h"
-#include "shims/nccl_exchange.h"
+#include "shims/nccl/exchange.h"
 
 namespace omnihvd {
 

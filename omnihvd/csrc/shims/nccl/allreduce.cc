@@ -23,7 +23,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "session/stats.h"
-#include "shims/nccl_group.h"
+#include "shims/nccl/group.h"
 
 namespace omnihvd {
 namespace {

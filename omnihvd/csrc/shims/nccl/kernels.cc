@@ -1,4 +1,4 @@
-#include "shims/nccl_kernels.h"
+#include "shims/nccl/kernels.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "shims/nccl_levels.h"
+#include "shims/nccl/levels.h"
 
 #include <algorithm>
 #include <mutex>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "shims/block_tensor.h"
+#include "shims/nccl/block_tensor.h"
 
 namespace omnihvd {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "session/session.h"
-#include "shims/mpi_hierarchy.h"
+#include "shims/mpi/hierarchy.h"
 
 namespace omnihvd {
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "session/session.h"
-#include "shims/nccl_exchange.h"
-#include "shims/nccl_hierarchy.h"
-#include "shims/nccl_kernels.h"
-#include "shims/nccl_levels.h"
-#include "shims/nccl_staging.h"
+#include "shims/nccl/exchange.h"
+#include "shims/nccl/hierarchy.h"
+#include "shims/nccl/kernels.h"
+#include "shims/nccl/levels.h"
+#include "shims/nccl/staging.h"
 
 namespace omnihvd {
 

@@ -1,4 +1,4 @@
-#include "shims/mpi_group.h"
+#include "shims/mpi/group.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "shims/host_grid.h"
-#include "shims/mpi_exchange.h"
+#include "shims/mpi/exchange.h"
 
 namespace omnihvd {
 namespace {

@@ -1,4 +1,4 @@
-#include "shims/mpi_types.h"
+#include "shims/mpi/types.h"
 
 #include <algorithm>
 #include <cstdint>

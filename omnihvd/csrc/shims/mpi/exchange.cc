@@ -1,4 +1,4 @@
-#include "shims/mpi_exchange.h"
+#include "shims/mpi/exchange.h"
 
 #include <sched.h>
 

@@ -6,7 +6,7 @@
 
 #include "kernels/abi.cuh"
 #include "protocol/dtype.h"
-#include "shims/cuda_driver.h"
+#include "shims/nccl/cuda_driver.h"
 
 namespace omnihvd {
 

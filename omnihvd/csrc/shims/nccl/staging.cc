@@ -1,4 +1,4 @@
-#include "shims/nccl_staging.h"
+#include "shims/nccl/staging.h"
 
 #include <algorithm>
 #include <cstring>

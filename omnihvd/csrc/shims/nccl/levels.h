@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "session/session.h"
-#include "shims/nccl_staging.h"
+#include "shims/nccl/staging.h"
 
 namespace omnihvd {
 
@@ -29,7 +29,7 @@ class Levels {
 std::shared_ptr<Levels> one_level(std::shared_ptr<Group> group);
 
 // Compress first, then reduce inside the host. Of a grid of hosts by local index, as in
-// nccl_hierarchy.h, but on the non-zero blocks, in the hosts' memory:
+// nccl/hierarchy.h, but on the non-zero blocks, in the hosts' memory:
 //   1. inside each host: the blocks that any of its ranks has are summed
 //   2. between the hosts: local index i sums part i of the tensor with its like
 //   3. inside each host: everybody gets everybody's part. A sum, too, of which one rank has all

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/abi.cuh"
-#include "shims/block_tensor.h"
-#include "shims/cuda_driver.h"
+#include "shims/nccl/block_tensor.h"
+#include "shims/nccl/cuda_driver.h"
 
 namespace omnihvd {
 

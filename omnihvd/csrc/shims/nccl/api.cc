@@ -1,4 +1,4 @@
-#include "shims/nccl_api.h"
+#include "shims/nccl/api.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "shims/nccl_group.h"
+#include "shims/nccl/group.h"
 
 #include <unistd.h>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "session/session.h"
-#include "shims/cuda_driver.h"
-#include "shims/nccl_api.h"
+#include "shims/nccl/api.h"
+#include "shims/nccl/cuda_driver.h"
 
 namespace omnihvd {
 
