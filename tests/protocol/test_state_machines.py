@@ -12,7 +12,7 @@ from network import STORAGE, Network, decode, encode, sum_in_rank_order
 from omnihvd._engine import protocol
 
 FRAME_BYTES = 48  # slot, round, bound, numbers, padding: at most
-MESSAGE_BYTES = 48 + 40
+MESSAGE_BYTES = 64 + 40
 
 
 def run(case: Case) -> tuple[Network, list[np.ndarray]]:

@@ -46,10 +46,11 @@ def varint(value: int) -> bytes:
 
 
 def header(
-    frames: int = 1, magic: bytes = b"OHVD", version: int = 1, kind: int = CONTRIBUTION,
+    frames: int = 1, magic: bytes = b"OHVD", version: int = 2, kind: int = CONTRIBUTION,
     flags: int = 0,
 ) -> bytes:  # fmt: skip
-    return struct.pack("<4sHBBHHIQQQII", magic, version, kind, flags, 0, 0, 0, 0, 0, 0, frames, 0)
+    fields = magic, version, kind, flags, 0, 0, 0, 0, 0, 0, frames, 0, b""
+    return struct.pack("<4sHBBHHIQQQII16s", *fields)
 
 
 def message(*numbers: int, tail: bytes = b"", **fields: Any) -> bytes:
@@ -97,14 +98,14 @@ def frames(draw: st.DrawFn) -> Any:
 def test_what_is_written_is_read(
     sent: list, shape: Any, kind: int, stream: int, sender: int, numbers: tuple
 ) -> None:
-    group, token, sequence = numbers
+    group, number, sequence = numbers
     data = protocol.encode(sent, shape=shape, kind=kind, stream=stream, sender=sender, group=group,
-                           token=token, sequence=sequence)  # fmt: skip
+                           number=number, sequence=sequence)  # fmt: skip
     read = protocol.decode(data, SHAPE)
     assert [(f.slot, f.round, f.bound, blocks_of(f), f.ahead) for f in read.pop("frames")] == [
         (f.slot, f.round, f.bound, blocks_of(f), f.ahead) for f in sent
     ]
-    expected = {"kind": kind, "stream": stream, "from": sender, "group": group, "token": token,
+    expected = {"kind": kind, "stream": stream, "from": sender, "group": group, "number": number,
                 "sequence": sequence}  # fmt: skip
     assert read == (expected if shape is None else {**expected, "shape": shape})
 
@@ -135,7 +136,7 @@ def test_plain_blocks_are_aligned_for_the_vector_units() -> None:
 NO_BLOCKS = (0, 0, 0)  # slot, round, bound + 1
 MALFORMED = {
     "empty": (b"", "shorter than a header"),
-    "a header cut short": (header()[:47], "shorter than a header"),
+    "a header cut short": (header()[:63], "shorter than a header"),
     "another protocol": (header(magic=b"HTTP", frames=0), "not a message of omnihvd"),
     "kind 0": (header(kind=0, frames=0), "unknown kind"),
     "kind 5": (header(kind=5, frames=0), "unknown kind"),
@@ -157,7 +158,7 @@ MALFORMED = {
     "payload without blocks": (message(*NO_BLOCKS, 0, 0, 1), "payload without blocks"),
     "a huge payload": (message(*NO_BLOCKS, 1, 0, END, 0, 0), "ends early"),
     "a number of 11 bytes": (header() + b"\x80" * 10 + b"\1", "number too long"),
-    # A position, a bit for `packed`, and the block; the header and seven numbers are 55 bytes.
+    # A position, a bit for `packed`, and the block; the header and seven numbers are 71 bytes.
     "a block that there is not": (
         message(*NO_BLOCKS, 1, 0, 40, 90, 0) + bytes(40),
         "beyond the",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups import all_well, blocks_of, in_threads, processes, sum_of
+from groups import all_well, blocks_of, in_threads, processes, session, sum_of
 
 from omnihvd.engine import EngineError
 
@@ -73,11 +73,13 @@ def reduce(rank: int, group: Any, size: int) -> None:
             np.testing.assert_array_equal(x, sum_of(size, count, density))
 
 
-@pytest.mark.parametrize("aggregators", [1, 2])
-def test_sums_and_several_jobs(aggregators: int) -> None:
+@pytest.mark.parametrize("aggregators, encrypt", [(1, False), (2, True)])
+def test_sums_and_several_jobs(aggregators: int, encrypt: bool) -> None:
     with servers(aggregators) as started:
         for size in (3, 2):  # one job after the other
-            values = {"aggregators": addresses(started), "secret": SECRET}
+            values: dict[str, Any] = {"aggregators": addresses(started), "secret": SECRET}
+            if encrypt:  # inside this host, too
+                values.update(authenticate=session.Authenticate.on, encrypt=True)
             all_well(in_threads(size, lambda r, g, n=size: reduce(r, g, n), "ucx", **values))
         for server in started:
             assert "sums for a group of 3 workers" in server.end()

@@ -12,9 +12,11 @@ from groups import Meeting, all_well, blocks_of, in_threads, session, sum_of
 
 from omnihvd import _engine
 
-HEADER = struct.Struct("<IHBBHHIQQQII")
-MAGIC, VERSION = 0x4456484F, 1
+HEADER = struct.Struct("<IHBBHHIQQQII16s")
+MAGIC, VERSION = 0x4456484F, 2
 CONTRIBUTION, RESULT, ABORT, LEAVE = 1, 2, 3, 4
+AUTHENTICATED = {"authenticate": session.Authenticate.on}
+ENCRYPTED = {**AUTHENTICATED, "encrypt": True}
 
 
 def texts(data: bytes) -> list[bytes]:
@@ -41,28 +43,35 @@ def group_number(meeting: Meeting) -> int:
 def header(
     kind: int = CONTRIBUTION,
     group: int = 0,
-    token: int = 0,
+    tag: bytes = b"",
+    number: int = 0,
     version: int = VERSION,
     sender: int = 1,
     frames: int = 0,
 ) -> bytes:
-    return HEADER.pack(MAGIC, version, kind, 0, 0, 0, sender, group, token, 1, frames, 0)
+    return HEADER.pack(MAGIC, version, kind, 0, 0, 0, sender, group, number, 1, frames, 0, tag)
 
 
 def hostile_messages(group: int) -> list[bytes]:
     rng = random.Random(7)
-    messages = [rng.randbytes(rng.choice([0, 1, 7, 47, 48, 49, 500, 70000])) for _ in range(200)]
+    messages = [rng.randbytes(rng.choice([0, 1, 7, 63, 64, 65, 500, 70000])) for _ in range(200)]
     messages += [header(kind) for kind in range(6)]
     for kind in (CONTRIBUTION, RESULT, ABORT, LEAVE):
         for sender in (0, 1, 2, 3, 2**32 - 1):
-            messages.append(header(kind, group, rng.getrandbits(64), sender=sender))
+            for number in (0, 1, 2**64 - 1):
+                tag = rng.randbytes(16)
+                messages.append(header(kind, group, tag, number, sender=sender))
     messages += [header(group=group, version=VERSION + 1)]
-    messages += [header(ABORT, group, 1, frames=11) + b"bow to me!!"]
+    messages += [header(ABORT, group, b"1", frames=11) + b"bow to me!!"]
     return messages
 
 
-@pytest.mark.parametrize("transport", ["memory", "ucx"])
-def test_strangers_are_refused(transport: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "transport, values", [("memory", {}), ("ucx", {}), ("ucx", AUTHENTICATED), ("ucx", ENCRYPTED)]
+)
+def test_strangers_are_refused(
+    transport: str, values: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
     meeting = Meeting(3)
     refused = session.stats()["messages_refused"]
 
@@ -82,7 +91,7 @@ def test_strangers_are_refused(transport: str, capfd: pytest.CaptureFixture[str]
             group.allreduce(x, x)
             np.testing.assert_array_equal(x, sum_of(3, count, 0.4))
 
-    all_well(in_threads(3, work, transport, meeting=meeting))
+    all_well(in_threads(3, work, transport, meeting=meeting, **values))
     messages = hostile_messages(0)
     assert session.stats()["messages_refused"] - refused == len(messages)
     assert "refused a message" in capfd.readouterr().err

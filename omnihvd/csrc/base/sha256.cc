@@ -86,9 +86,14 @@ Digest hmac_sha256(const std::string& key, const std::string& data) {
 }
 
 bool equal_in_constant_time(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
+  return a.size() == b.size() &&
+         equal_in_constant_time(reinterpret_cast<const uint8_t*>(a.data()),
+                                reinterpret_cast<const uint8_t*>(b.data()), a.size());
+}
+
+bool equal_in_constant_time(const uint8_t* a, const uint8_t* b, size_t size) {
   uint8_t difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= uint8_t(a[i] ^ b[i]);
+  for (size_t i = 0; i < size; ++i) difference |= uint8_t(a[i] ^ b[i]);
   return difference == 0;
 }
 

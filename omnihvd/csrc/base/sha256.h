@@ -17,6 +17,7 @@ inline std::string to_string(const Digest& digest) {
 
 // Takes the same time wherever the two differ.
 bool equal_in_constant_time(const std::string& a, const std::string& b);
+bool equal_in_constant_time(const uint8_t* a, const uint8_t* b, size_t size);
 
 // From the kernel's random source. Throws Error when there is none.
 std::string random_bytes(size_t size);

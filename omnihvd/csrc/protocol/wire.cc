@@ -23,11 +23,12 @@ struct WireHeader {
   uint16_t stream;
   uint16_t unused;
   uint32_t from;
-  uint64_t group, token, sequence;
+  uint64_t group, number, sequence;
   uint32_t frames;
   uint32_t unused2;
+  uint8_t tag[kTagBytes];
 };
-static_assert(sizeof(WireHeader) == kHeaderBytes);
+static_assert(sizeof(WireHeader) == kHeaderBytes && offsetof(WireHeader, tag) == kTagAt);
 
 struct WireShape {
   uint64_t count;
@@ -78,10 +79,11 @@ void Message::begin(const Header& header, const Shape* shape) {
                         0,
                         header.from,
                         header.group,
-                        header.token,
+                        header.number,
                         header.sequence,
                         0,
-                        0};
+                        0,
+                        {}};
   own(&wire, sizeof wire);
   has_shape_ = shape != nullptr;
   if (!shape) return;
@@ -141,8 +143,10 @@ void Message::add_text(const std::string& text) {
   frames_ = uint32_t(text.size());
 }
 
-void Message::finish() {
+uint8_t* Message::finish(uint64_t number) {
   std::memcpy(own_.data() + offsetof(WireHeader, frames), &frames_, sizeof frames_);
+  std::memcpy(own_.data() + offsetof(WireHeader, number), &number, sizeof number);
+  return own_.data() + kTagAt;
 }
 
 const std::vector<Slice>& Message::slices() {
@@ -161,10 +165,10 @@ void Message::clear() {
   has_shape_ = false;
 }
 
-MessageReader::MessageReader(const uint8_t* data, size_t size) : data_(data), size_(size) {
+Header read_header(const uint8_t* data, size_t size) {
   WireHeader wire;
   if (size < sizeof wire) malformed("shorter than a header");
-  std::memcpy(&wire, take(sizeof wire), sizeof wire);
+  std::memcpy(&wire, data, sizeof wire);
   if (wire.magic != kMagic) malformed("not a message of omnihvd");
   if (wire.version != kWireVersion)
     throw Error("a peer speaks version " + std::to_string(wire.version) +
@@ -172,15 +176,24 @@ MessageReader::MessageReader(const uint8_t* data, size_t size) : data_(data), si
                 ": install the same omnihvd on all hosts");
   if (wire.kind < uint8_t(Kind::contribution) || wire.kind > uint8_t(Kind::leave))
     malformed("unknown kind");
-  header_.kind = Kind(wire.kind);
-  header_.stream = wire.stream;
-  header_.from = wire.from;
-  header_.group = wire.group;
-  header_.token = wire.token;
-  header_.sequence = wire.sequence;
-  header_.frames = frames_left_ = wire.frames;
-  has_shape_ = wire.flags & kHasShape;
+  Header header;
+  header.kind = Kind(wire.kind);
+  header.stream = wire.stream;
+  header.from = wire.from;
+  header.group = wire.group;
+  header.number = wire.number;
+  header.sequence = wire.sequence;
+  header.frames = wire.frames;
+  header.has_shape = wire.flags & kHasShape;
+  return header;
 }
+
+MessageReader::MessageReader(const uint8_t* data, size_t size)
+    : data_(data),
+      size_(size),
+      at_(kHeaderBytes),
+      header_(read_header(data, size)),
+      frames_left_(header_.frames) {}
 
 const uint8_t* MessageReader::take(size_t size) {
   if (size > remaining()) malformed("ends early");
@@ -200,7 +213,7 @@ uint64_t MessageReader::varint() {
 }
 
 Shape MessageReader::shape() {
-  if (!has_shape_) malformed("no shape");
+  if (!header_.has_shape) malformed("no shape");
   WireShape wire;
   std::memcpy(&wire, take(sizeof wire), sizeof wire);
   if (wire.dtype >= kDTypes || wire.block_size == 0 || wire.block_size > 1u << 20 ||

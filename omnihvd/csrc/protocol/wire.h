@@ -1,6 +1,6 @@
 // The bytes of a message: a header, then frames.
 //
-//   header   48 bytes, little endian; see Header
+//   header   64 bytes, little endian; see Header. Its last 16 are a tag over all else
 //   shape    40 bytes, in contributions that hold a round 0
 //   frame    varints: slot, round, bound + 1 (0: kEnd), blocks, ahead, payload bytes;
 //            positions of the blocks, then of `ahead`, each as distance from the one before;
@@ -22,7 +22,7 @@
 namespace omnihvd {
 
 constexpr uint32_t kMagic = 0x4456484F;  // "OHVD"
-constexpr uint16_t kWireVersion = 1;
+constexpr uint16_t kWireVersion = 2;
 
 enum class Kind : uint8_t { contribution = 1, result = 2, abort = 3, leave = 4 };
 
@@ -31,11 +31,14 @@ struct Header {
   uint16_t stream = 0;
   uint32_t from = 0;      // worker's rank, or aggregator's index for results
   uint64_t group = 0;     // random, made by the group's rank 0
-  uint64_t token = 0;     // proves that the sender is this member of the group
+  uint64_t number = 0;    // of the message, among those from its sender to its receiver, from 0
   uint64_t sequence = 0;  // of the collective within its group, from 1
   uint32_t frames = 0;    // or, in an abort, bytes of text
+  bool has_shape = false;
 };
-constexpr size_t kHeaderBytes = 48;
+constexpr size_t kHeaderBytes = 64;
+constexpr size_t kTagBytes = 16;
+constexpr size_t kTagAt = kHeaderBytes - kTagBytes;
 constexpr size_t kShapeBytes = 40;
 
 // An outgoing message: bytes that it holds, and memory of others that it refers to, so that dense
@@ -51,13 +54,14 @@ class Message {
   // until the message is sent; packed blocks are copied.
   bool add(const Frame& frame);
   void add_text(const std::string& text);  // abort
-  void finish();                           // writes the number of frames into the header
+  // Writes what is known last into the header; returns where its tag belongs.
+  uint8_t* finish(uint64_t number = 0);
 
   bool empty() const { return own_.empty(); }
   bool has_shape() const { return has_shape_; }
   size_t size() const { return size_; }
   uint32_t frames() const { return frames_; }
-  // Valid until the message changes.
+  // Valid until the message changes. The header is at the beginning of the first.
   const std::vector<Slice>& slices();
   void clear();
 
@@ -78,12 +82,15 @@ class Message {
   bool has_shape_ = false;
 };
 
+// Throws Error unless the bytes begin as a message of this version. The tag is not looked at.
+Header read_header(const uint8_t* data, size_t size);
+
 // Reads a received message, front to back. `data` must outlive it and the frames it gives.
 class MessageReader {
  public:
   MessageReader(const uint8_t* data, size_t size);
   const Header& header() const { return header_; }
-  bool has_shape() const { return has_shape_; }
+  bool has_shape() const { return header_.has_shape; }
   // Throws Error unless the shape is one that this build can take.
   Shape shape();
   std::string text();
@@ -98,10 +105,9 @@ class MessageReader {
 
   const uint8_t* data_;
   size_t size_;
-  size_t at_ = 0;
+  size_t at_;
   Header header_;
-  bool has_shape_ = false;
-  uint32_t frames_left_ = 0;
+  uint32_t frames_left_;
   std::vector<uint64_t> positions_;
 };
 

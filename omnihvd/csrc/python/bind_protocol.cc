@@ -202,14 +202,14 @@ struct PyFrame {
 };
 
 py::bytes encode(const std::vector<PyFrame>& frames, const std::optional<Shape>& shape, int kind,
-                 uint16_t stream, uint32_t from, uint64_t group, uint64_t token, uint64_t sequence,
+                 uint16_t stream, uint32_t from, uint64_t group, uint64_t number, uint64_t sequence,
                  const std::string& text) {
   Header header;
   header.kind = Kind(kind);
   header.stream = stream;
   header.from = from;
   header.group = group;
-  header.token = token;
+  header.number = number;
   header.sequence = sequence;
   PyMessage message;
   message.message().begin(header, shape ? &*shape : nullptr);
@@ -239,7 +239,7 @@ py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator)
   fields["stream"] = header.stream;
   fields["from"] = header.from;
   fields["group"] = header.group;
-  fields["token"] = header.token;
+  fields["number"] = header.number;
   fields["sequence"] = header.sequence;
   if (reader.has_shape()) fields["shape"] = reader.shape();
   if (header.kind == Kind::abort) {
@@ -328,7 +328,7 @@ void bind_wire(py::module_& m) {
       .def_readwrite("ahead", &PyFrame::ahead);
   m.def("encode", &encode, py::arg("frames"), py::kw_only(), py::arg("shape") = py::none(),
         py::arg("kind") = int(Kind::contribution), py::arg("stream") = 0, py::arg("sender") = 0,
-        py::arg("group") = 0, py::arg("token") = 0, py::arg("sequence") = 0, py::arg("text") = "");
+        py::arg("group") = 0, py::arg("number") = 0, py::arg("sequence") = 0, py::arg("text") = "");
   m.def("decode", &decode, py::arg("message"), py::arg("shape"), py::arg("aggregator") = 0);
 }
 

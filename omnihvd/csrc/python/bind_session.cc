@@ -88,6 +88,10 @@ py::dict stats_dict() {
 }  // namespace
 
 void bind_session(py::module_ m) {
+  py::enum_<Authenticate>(m, "Authenticate")
+      .value("auto", Authenticate::automatic)
+      .value("on", Authenticate::on)
+      .value("off", Authenticate::off);
   py::class_<Settings>(m, "Settings")
       .def(py::init<>())
       .def_readwrite("enable", &Settings::enable)
@@ -104,6 +108,8 @@ void bind_session(py::module_ m) {
       .def_readwrite("kernel_cache", &Settings::kernel_cache)
       .def_readwrite("aggregators", &Settings::aggregators)
       .def_readwrite("secret", &Settings::secret)
+      .def_readwrite("authenticate", &Settings::authenticate)
+      .def_readwrite("encrypt", &Settings::encrypt)
       .def_readwrite("timeout_s", &Settings::timeout_s)
       .def_readwrite("stall_warning_s", &Settings::stall_warning_s);
   m.def("settings_from_environment", &settings_from_environment);

@@ -1,7 +1,6 @@
 #include "session/group_info.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/bytes.h"
 #include "base/sha256.h"
@@ -11,18 +10,6 @@ namespace omnihvd {
 std::string GroupInfo::name_of(uint32_t node) const {
   const std::string number = std::to_string(node < workers ? node : node - workers);
   return (node < workers ? "rank " : "aggregator ") + number + " (" + nodes[node].host + ")";
-}
-
-uint64_t GroupInfo::token(uint32_t from, uint32_t to) const {
-  BytesWriter statement;
-  statement.text("message");
-  statement.u64(id);
-  statement.u64(from);
-  statement.u64(to);
-  const Digest digest = hmac_sha256(key, statement.bytes());
-  uint64_t token;
-  std::memcpy(&token, digest.data(), sizeof token);
-  return token;
 }
 
 std::string GroupInfo::pack() const {
@@ -62,8 +49,9 @@ std::string pack_agreed(const Settings& s) {
   for (uint64_t value :
        {uint64_t(s.min_bytes), uint64_t(s.block_size), uint64_t(s.message_bytes), uint64_t(s.slots),
         uint64_t(s.streams), uint64_t(s.scan_ahead), uint64_t(s.deterministic),
-        uint64_t(s.hierarchy), uint64_t(s.compress_first),
-        uint64_t(std::llround(s.timeout_s * 1e6)), uint64_t(std::llround(s.stall_warning_s * 1e6))})
+        uint64_t(s.hierarchy), uint64_t(s.compress_first), uint64_t(s.authenticate),
+        uint64_t(s.encrypt), uint64_t(std::llround(s.timeout_s * 1e6)),
+        uint64_t(std::llround(s.stall_warning_s * 1e6))})
     out.u64(value);
   return out.bytes();
 }
@@ -79,12 +67,16 @@ void unpack_agreed(const std::string& bytes, Settings* s) {
   s->deterministic = in.u64();
   const uint64_t hierarchy = in.u64();
   s->compress_first = in.u64() != 0;
+  const uint64_t authenticate = in.u64();
+  s->encrypt = in.u64() != 0;
   s->timeout_s = double(in.u64()) / 1e6;
   s->stall_warning_s = double(in.u64()) / 1e6;
   if (s->block_size == 0 || s->message_bytes == 0 || s->slots == 0 || s->streams == 0 ||
-      s->streams > 64 || hierarchy > uint64_t(Hierarchy::off))
+      s->streams > 64 || hierarchy > uint64_t(Hierarchy::off) ||
+      authenticate > uint64_t(Authenticate::off))
     throw Error("malformed description of a group: impossible settings");
   s->hierarchy = Hierarchy(hierarchy);
+  s->authenticate = Authenticate(authenticate);
 }
 
 std::string group_key(const std::string& secret, uint64_t group) {

@@ -28,9 +28,6 @@ struct GroupInfo {
   uint32_t aggregator_node(uint32_t index) const { return dedicated() ? workers + index : index; }
   std::string name_of(uint32_t node) const;  // "rank 3 (host)"
 
-  // Goes with each message between two nodes, and cannot be guessed without the key.
-  uint64_t token(uint32_t from, uint32_t to) const;
-
   // The engine thread's address at which a node listens for a stream.
   const std::string& address(uint32_t node, uint32_t stream) const {
     const auto& all = nodes[node].addresses;

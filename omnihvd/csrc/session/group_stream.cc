@@ -9,6 +9,9 @@
 namespace omnihvd {
 namespace {
 
+// What is merely overtaken comes at once.
+constexpr auto kGapLimit = std::chrono::seconds(2);
+
 constexpr size_t kInspectAtOnce = 4 << 20;  // bytes of the tensor: 0.1 to 0.2 ms
 
 std::string shape_text(const Shape& shape) {
@@ -35,10 +38,12 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
       const bool both_aggregators = node >= info_->workers && self >= info_->workers;
       if (node == self || both_aggregators || (both_workers && info_->dedicated())) continue;
       Peer& peer = peers_[node];
-      peer.id = transport_.connect(info_->address(node, stream));
+      const std::string& address = info_->address(node, stream);
+      const Protection asked = protection(info_->settings, transport_.is_local(address));
+      peer.in = std::make_unique<Seal>(*info_, stream, node, self, asked);
+      peer.out = std::make_unique<Seal>(*info_, stream, self, node, asked);
+      peer.id = transport_.connect(address);
       peer.connected = true;
-      peer.token_in = info_->token(node, self);
-      peer.token_out = info_->token(self, node);
     }
   } catch (...) {
     disconnect_all();
@@ -143,13 +148,18 @@ void GroupStream::take_result(uint64_t sequence, uint32_t aggregator, const Fram
   finish_if_done(*task);
 }
 
-void GroupStream::on_message(MessageReader& reader, size_t size) {
-  const std::optional<uint32_t> sender = authentic_sender(reader.header());
+void GroupStream::on_message(const Header& header, const uint8_t* data, size_t size) {
+  const std::optional<uint32_t> sender = sender_of(header);
   if (!sender) throw Error("a sender that is not a member of the group");
+  const uint8_t* plain = peers_[*sender].in->open(header, data, size, &plain_);
+  if (!plain)
+    throw Error("it says to be of " + info_->name_of(*sender) +
+                ", but was forged or damaged, has come before, or before its time");
   if (failure_ || left_) return;  // what was under way when we stopped
   stats().bytes_received += size;
   try {
-    switch (reader.header().kind) {
+    MessageReader reader(plain, size);
+    switch (header.kind) {
       case Kind::contribution: on_contribution(reader); break;
       case Kind::result: on_result(reader); break;
       case Kind::abort: fail(reader.text(), false); break;
@@ -160,15 +170,15 @@ void GroupStream::on_message(MessageReader& reader, size_t size) {
   }
 }
 
-std::optional<uint32_t> GroupStream::authentic_sender(const Header& header) const {
+// Whom it says to come from.
+std::optional<uint32_t> GroupStream::sender_of(const Header& header) const {
   uint32_t node = header.from;
   if (header.kind == Kind::result) {
     if (header.from >= info_->aggregators()) return std::nullopt;
     node = info_->aggregator_node(header.from);
   }
   if (header.kind == Kind::contribution && node >= info_->workers) return std::nullopt;
-  if (node >= peers_.size() || !peers_[node].connected || header.token != peers_[node].token_in)
-    return std::nullopt;
+  if (node >= peers_.size() || !peers_[node].connected) return std::nullopt;
   return node;
 }
 
@@ -288,6 +298,16 @@ void GroupStream::on_peer_failed(PeerId id, const std::string& reason) {
     const Peer& peer = peers_[node];
     if (peer.connected && peer.id == id && !peer.left)
       fail("lost the connection to " + info_->name_of(node) + ": " + reason, true);
+  }
+}
+
+void GroupStream::check_gaps(Clock::time_point now) {
+  for (uint32_t node = 0; node < peers_.size(); ++node) {
+    if (!peers_[node].connected) continue;
+    const auto since = peers_[node].in->gap_since();
+    if (since && now - *since > kGapLimit)
+      return fail("messages of " + info_->name_of(node) + " were lost or damaged on their way",
+                  true);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "protocol/worker.h"
 #include "session/collective.h"
 #include "session/group_info.h"
+#include "session/seal.h"
 #include "session/sequence_set.h"
 #include "transport/transport.h"
 
@@ -37,13 +38,16 @@ class GroupStream {
   void start(std::shared_ptr<Collective> collective);
   // Does a bounded piece of what there is to do besides messages; true if there was something.
   bool work();
-  void on_message(MessageReader& reader, size_t size);
+  // Throws Error when it is none of a member, and without effect.
+  void on_message(const Header& header, const uint8_t* data, size_t size);
   static void on_sent(uint64_t cookie);
   void on_peer_failed(PeerId peer, const std::string& reason);  // which may be none of ours
   // Fails what is under way and all that follows; tells the other nodes unless one of them told us.
   void fail(const std::string& reason, bool tell);
   // Warns of stalls and ends what takes too long. Called about twice a second while busy().
   void check_time(Clock::time_point now);
+  // Fails the group when messages of a member stay away though later ones have come.
+  void check_gaps(Clock::time_point now);
   bool busy() const { return !workers_.empty() || !aggregators_.empty(); }
 
   // A dedicated aggregator's group that nobody will use again.
@@ -82,7 +86,7 @@ class GroupStream {
   void disconnect_all();
   void warn_of_stalls(Clock::time_point now);
   std::string missing_text(uint64_t sequence) const;
-  std::optional<uint32_t> authentic_sender(const Header& header) const;
+  std::optional<uint32_t> sender_of(const Header& header) const;
 
   Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape,
                  const Frame& frame);
@@ -100,7 +104,7 @@ class GroupStream {
 
   struct Peer {
     PeerId id = 0;
-    uint64_t token_in = 0, token_out = 0;
+    std::unique_ptr<Seal> in, out;
     bool connected = false;
     bool left = false;  // said good-bye
   };
@@ -118,6 +122,7 @@ class GroupStream {
   std::optional<std::string> failure_;
   bool left_ = false;
   Frame scratch_, reply_;
+  std::vector<uint8_t> plain_;
 };
 
 }  // namespace omnihvd

@@ -32,7 +32,6 @@ GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequ
     header.stream = uint16_t(stream_);
     header.from = kind == Kind::result ? *own_aggregator_ : self_;
     header.group = info_->id;
-    header.token = peers_[node].token_out;
     header.sequence = sequence;
     out->message.begin(header, shape);
   }
@@ -44,10 +43,9 @@ void GroupStream::flush(uint32_t node) {
   Outgoing* out = outgoing_[node].get();
   out->place = under_way_.size();
   under_way_.push_back(std::move(outgoing_[node]));
-  out->message.finish();
   stats().bytes_sent += out->message.size();
   stats().messages_sent += 1;
-  const std::vector<Slice>& slices = out->message.slices();
+  const std::vector<Slice>& slices = peers_[node].out->close(out->message, &out->cipher);
   transport_.send(peers_[node].id, slices.data(), slices.size(), reinterpret_cast<uint64_t>(out));
 }
 

@@ -63,6 +63,7 @@ struct GroupStream::Outgoing {
   Kind kind;
   uint64_t sequence = 0;
   Message message;
+  std::vector<uint8_t> cipher;         // what is sent in its place, encrypted
   std::vector<Release> releases;       // what it refers to of our aggregator
   std::shared_ptr<WorkerTask> worker;  // whose tensor it refers to
 };

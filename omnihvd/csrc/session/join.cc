@@ -37,14 +37,37 @@ std::vector<std::string> exchange_or_throw(Exchange& exchange, const Node& self,
   return all;
 }
 
-Node unpack_node(const std::string& bytes) {
-  BytesReader in(bytes);
+Node unpack_node(BytesReader& in) {
   Node node;
   node.host = in.text();
   node.addresses.resize(in.count());
   for (std::string& address : node.addresses) address = in.text();
   if (node.addresses.empty()) throw Error("a rank without an address");
   return node;
+}
+
+// Shows that a rank has a secret, and whether it is another's, too.
+std::string proof_of(const std::string& secret) {
+  return secret.empty() ? "" : to_string(hmac_sha256(secret, "rank"));
+}
+
+// Whether all ranks have the same secret. Throws Error, on all ranks, when some have different
+// ones.
+bool same_secret(const std::vector<std::string>& proofs, const std::vector<Node>& nodes) {
+  size_t first = proofs.size();
+  bool all = true;
+  for (size_t rank = 0; rank < proofs.size(); ++rank) {
+    if (proofs[rank].empty()) {
+      all = false;
+    } else if (first == proofs.size()) {
+      first = rank;
+    } else if (proofs[rank] != proofs[first]) {
+      throw Error("OMNIHVD_SECRET of rank " + std::to_string(rank) + " (" + nodes[rank].host +
+                  ") is not that of rank " + std::to_string(first) + " (" + nodes[first].host +
+                  "): it must be the same everywhere");
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -56,10 +79,18 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
     out.text(self.host);
     out.u64(self.addresses.size());
     for (const std::string& address : self.addresses) out.text(address);
+    out.text(proof_of(settings.secret));
     return out.bytes();
   });
   auto info = std::make_shared<GroupInfo>();
-  for (const std::string& node : nodes) info->nodes.push_back(unpack_node(node));
+  std::vector<std::string> proofs;
+  for (const std::string& node : nodes) {
+    BytesReader in(node);
+    info->nodes.push_back(unpack_node(in));
+    proofs.push_back(in.text());
+  }
+  // Then the key need not pass through the exchange, where others may read it.
+  const bool all_have_secret = same_secret(proofs, info->nodes);
   info->workers = uint32_t(exchange.size());
   info->settings = settings;
 
@@ -73,12 +104,13 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
     add_dedicated_aggregators(settings.aggregators, settings.secret, info.get());
     BytesWriter out;
     out.text(info->pack());
-    out.text(info->key);
+    out.text(all_have_secret ? "" : info->key);
     return out.bytes();
   });
   BytesReader in(said[0]);
   *info = GroupInfo::unpack(in.text());
   info->key = in.text();
+  if (all_have_secret) info->key = group_key(settings.secret, info->id);
   // What need not be the same on all ranks stays this process's own.
   Settings own = settings;
   unpack_agreed(pack_agreed(info->settings), &own);

@@ -134,6 +134,16 @@ const std::vector<Entry>& entries() {
        [](Settings& s, const std::string& v) { s.secret = secret(v); }},
       {{"OMNIHVD_SECRET_FILE", "", "path", "file that holds the secret"},
        [](Settings& s, const std::string& v) { s.secret = secret(file_content(v)); }},
+      {{"OMNIHVD_AUTHENTICATE", "auto", "auto, on or off",
+        "a code with each message that only members of the group can make; auto: between hosts"},
+       [](Settings& s, const std::string& v) {
+         s.authenticate = choice<Authenticate>({{"auto", Authenticate::automatic},
+                                                {"on", Authenticate::on},
+                                                {"off", Authenticate::off}},
+                                               v);
+       }},
+      {{"OMNIHVD_ENCRYPT", "0", "0 or 1", "1: encrypt what OMNIHVD_AUTHENTICATE authenticates"},
+       [](Settings& s, const std::string& v) { s.encrypt = boolean(v); }},
       {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
         "an allreduce that takes longer fails on all ranks"},
        [](Settings& s, const std::string& v) { s.timeout_s = seconds(v); }},
@@ -183,6 +193,8 @@ Settings settings_from_environment() {
     throw Error(
         "OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
         "aggregators'");
+  if (settings.encrypt && settings.authenticate == Authenticate::off)
+    throw Error("OMNIHVD_ENCRYPT=1 authenticates, too: leave OMNIHVD_AUTHENTICATE=off out");
   return settings;
 }
 

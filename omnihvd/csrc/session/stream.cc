@@ -91,7 +91,10 @@ void Stream::idle(Clock::time_point last_moved) {
 
 void Stream::check_time() {
   last_check_ = Clock::now();
-  for (const auto& group : groups_) group->check_time(last_check_);
+  for (const auto& group : groups_) {
+    group->check_gaps(last_check_);
+    group->check_time(last_check_);
+  }
 }
 
 bool Stream::run_commands() {
@@ -106,11 +109,10 @@ bool Stream::run_commands() {
 
 void Stream::on_message(const uint8_t* data, size_t size) {
   try {
-    MessageReader reader(data, size);
-    const Header& header = reader.header();
+    const Header header = read_header(data, size);
     for (const auto& group : groups_)
       if (group->group() == header.group && group->stream() == header.stream)
-        return group->on_message(reader, size);
+        return group->on_message(header, data, size);
     // Members leave in their own time: the last words of those behind us are nothing strange.
     if (std::find(left_.begin(), left_.end(), header.group) != left_.end()) return;
     throw Error("a message for a group that this process is not in");

@@ -81,6 +81,7 @@ class MemoryTransport final : public Transport {
   bool progress() override;
   void wait(int timeout_ms) override;
   void wake() override;
+  bool is_local(const std::string&) const override { return true; }
   std::string describe() const override { return "memory of this process (for tests)"; }
 
   void die();

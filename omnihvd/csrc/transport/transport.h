@@ -75,6 +75,10 @@ class Transport {
   virtual void wait(int timeout_ms) = 0;
   virtual void wake() = 0;  // any thread; a wake() before wait() is not lost
 
+  // The transport with this address is on this host, and what goes there stays in its memory. Both
+  // sides see it alike. Throws Error when it is no address.
+  virtual bool is_local(const std::string& address) const = 0;
+
   virtual std::string describe() const = 0;  // for `omnihvd check`: name, version, devices
 };
 

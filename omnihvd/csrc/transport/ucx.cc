@@ -78,6 +78,7 @@ class UcxTransport final : public Transport {
   bool progress() override;
   void wait(int timeout_ms) override;
   void wake() override;
+  bool is_local(const std::string& address) const override;
   std::string describe() const override;
 
  private:
@@ -399,6 +400,10 @@ void UcxTransport::wake() {
   const uint64_t one = 1;
   // Fails only when the counter is full: then it is awake anyhow.
   [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
+}
+
+bool UcxTransport::is_local(const std::string& address) const {
+  return share_memory(self_, decode_address(address));
 }
 
 std::string UcxTransport::describe() const {

@@ -1,0 +1,101 @@
+#include "session/seal.h"
+
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/sha256.h"
+
+namespace omnihvd {
+namespace {
+
+static_assert(kTagBytes == AesGcm::kTagBytes);
+
+// `message` without its tag, as two pieces at the least: the header, and all else.
+void untagged(const std::vector<Slice>& message, std::vector<Slice>* out) {
+  const uint8_t* first = static_cast<const uint8_t*>(message[0].data);
+  out->clear();
+  out->push_back({first, kTagAt});
+  out->push_back({first + kHeaderBytes, message[0].size - kHeaderBytes});
+  out->insert(out->end(), message.begin() + 1, message.end());
+}
+
+}  // namespace
+
+Protection protection(const Settings& settings, bool local) {
+  if (settings.authenticate == Authenticate::off ||
+      (settings.authenticate == Authenticate::automatic && local))
+    return Protection::token;
+  return settings.encrypt ? Protection::encrypted : Protection::authenticated;
+}
+
+Seal::Seal(const GroupInfo& info, uint32_t stream, uint32_t from, uint32_t to,
+           Protection protection)
+    : protection_(protection) {
+  BytesWriter statement;
+  statement.text("messages");
+  statement.u64(info.id);
+  statement.u64(uint64_t(protection));
+  statement.u64(stream);
+  statement.u64(from);
+  statement.u64(to);
+  const Digest digest = hmac_sha256(info.key, statement.bytes());
+  if (protection == Protection::token)
+    std::memcpy(token_.data(), digest.data(), token_.size());
+  else
+    gcm_ = std::make_unique<AesGcm>(to_string(digest).substr(0, AesGcm::kKeyBytes));
+}
+
+// A tag that cannot be made, as the process ends, is left as zeros, which nobody takes.
+const std::vector<Slice>& Seal::close(Message& message, std::vector<uint8_t>* cipher) {
+  const uint64_t number = next_++;
+  uint8_t* tag = message.finish(number);
+  const std::vector<Slice>& whole = message.slices();
+  if (protection_ == Protection::token) {
+    std::memcpy(tag, token_.data(), token_.size());
+    return whole;
+  }
+  untagged(whole, &slices_);
+  if (protection_ == Protection::authenticated) {
+    gcm_->authenticate(number, slices_, tag);
+    return whole;
+  }
+  const Slice head = slices_.front();
+  slices_.erase(slices_.begin());
+  cipher->resize(message.size() - kHeaderBytes);
+  if (!gcm_->encrypt(number, head, slices_, cipher->data(), tag))
+    std::memset(cipher->data(), 0, cipher->size());
+  slices_ = {{head.data, kHeaderBytes}, {cipher->data(), cipher->size()}};
+  return slices_;
+}
+
+const uint8_t* Seal::open(const Header& header, const uint8_t* data, size_t size,
+                          std::vector<uint8_t>* plain) {
+  if (header.number < next_) return nullptr;
+  const uint8_t* tag = data + kTagAt;
+  const Slice head{data, kTagAt}, content{data + kHeaderBytes, size - kHeaderBytes};
+  const uint8_t* opened = data;
+  if (protection_ == Protection::encrypted) {
+    plain->resize(size);
+    opened = plain->data();
+    std::memcpy(plain->data(), data, kHeaderBytes);
+    if (!gcm_->decrypt(header.number, head, content, plain->data() + kHeaderBytes, tag))
+      return nullptr;
+  } else if (protection_ == Protection::authenticated) {
+    uint8_t right[kTagBytes];
+    slices_ = {head, content};
+    if (!gcm_->authenticate(header.number, slices_, right) ||
+        !equal_in_constant_time(right, tag, kTagBytes))
+      return nullptr;
+  } else if (!equal_in_constant_time(token_.data(), tag, kTagBytes)) {
+    return nullptr;
+  }
+  if (header.number > next_) {
+    if (!gap_since_) gap_since_ = Clock::now();
+    return nullptr;
+  }
+  ++next_;
+  gap_since_.reset();
+  return opened;
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,211 @@
+"""Somebody who sits between two ranks reads, repeats, changes and drops messages: what he makes is
+refused and counted, and has no effect; what he drops is noticed. No sum is ever wrong."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from groups import Meeting, all_well, blocks_of, in_threads, session, sum_of
+from test_strangers import AUTHENTICATED, ENCRYPTED, HEADER, RESULT, address_of, texts
+
+from omnihvd._engine.transport import Transport
+from omnihvd.engine import EngineError
+
+COUNT = 300_000
+SECRET = "the secret of a test"
+Deed = Callable[[list[bytes]], list[bytes]]  # messages that have come -> what is passed on
+
+
+class Between(Meeting):
+    """The meeting of two ranks, in which each hears an address of ours as the other's."""
+
+    def __init__(self, deed: Deed) -> None:
+        super().__init__(2)
+        self.deed = deed
+        self.seen: list[bytes] = []
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._ours: dict[int, tuple[bytes, bytes]] = {}  # rank: its address, and ours for it
+
+    def allgather(self, rank: int) -> Callable[[bytes], list[bytes]]:
+        gather = super().allgather(rank)
+
+        def heard(mine: bytes) -> list[bytes]:
+            said = gather(mine)
+            if rank == 0 and not self._ours:
+                for other in range(2):
+                    self._stand_in_for(other, address_of(self, other))
+            gather(b"")
+            theirs, ours = self._ours[1 - rank]
+            return [part.replace(theirs, ours) for part in said]
+
+        return heard
+
+    def _stand_in_for(self, rank: int, address: bytes) -> None:
+        end = Transport.memory()
+        while len(end.address()) < len(
+            address
+        ):  # addresses hold a number: it must fit in its place
+            end = Transport.memory()
+        assert len(end.address()) == len(address)
+        self._ours[rank] = address, end.address()
+        thread = threading.Thread(target=self._pass_on, args=(end, address), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _pass_on(self, end: Any, address: bytes) -> None:
+        peer = end.connect(address)
+        while not self._stop.is_set():
+            if not end.progress():
+                end.wait(20)
+            come = end.take_messages()
+            self.seen += come
+            for message in self.deed(come) if come else ():
+                end.send(peer, [message], 0)
+
+    def end(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(10)
+
+
+@pytest.fixture(autouse=True)
+def addresses_of_one_length() -> Iterator[None]:
+    kept = Transport.memory()
+    while len(kept.address()) < len(b"omnihvd memory 100"):
+        kept = Transport.memory()
+    yield
+
+
+def several_sums(rank: int, group: Any) -> None:
+    for count, density in ((COUNT, 1), (COUNT, 0.1), (1000, 1)):
+        x = blocks_of(rank, count, density)
+        group.allreduce(x, x)
+        np.testing.assert_array_equal(x, sum_of(2, count, density))
+
+
+def sums_through(deed: Deed, **values: Any) -> tuple[list[Any], int, Between]:
+    """What becomes of the ranks, and how many messages were refused."""
+    between = Between(deed)
+    refused = session.stats()["messages_refused"]
+    results = in_threads(2, several_sums, meeting=between, **values)
+    between.end()
+    return results, session.stats()["messages_refused"] - refused, between
+
+
+def repeats(come: list[bytes]) -> list[bytes]:
+    return [message for message in come for _ in range(2)]
+
+
+def repeats_later(come: list[bytes]) -> list[bytes]:
+    return come + come[::-1]
+
+
+def runs_ahead(come: list[bytes]) -> list[bytes]:
+    return come[::-1] + come
+
+
+def cuts(come: list[bytes]) -> list[bytes]:
+    return [part for m in come for part in (m[:-1], m[:64], m[:63], m + b"\0", m)]
+
+
+def changes(come: list[bytes]) -> list[bytes]:
+    """A bit of each field of the header, of the tag, and of the content."""
+    made = []
+    for message in come:
+        for at in (*range(4, 64, 3), *range(64, len(message), 1 + len(message) // 7)):
+            copy = bytearray(message)
+            copy[at] ^= 1
+            made.append(bytes(copy))
+        made.append(message)
+    return made
+
+
+def forges(come: list[bytes]) -> list[bytes]:
+    """Results of 666.0 under a header that was read on the wire, in their place in the order."""
+    made = []
+    for message in come:
+        if HEADER.unpack_from(message)[2] == RESULT:
+            evil = struct.pack("<f", 666.0) * ((len(message) - 128) // 4)
+            made.append(message[: len(message) - len(evil)] + evil)
+        made.append(message)
+    return made
+
+
+READ_ONLY = [repeats, repeats_later, runs_ahead]
+
+
+@pytest.mark.parametrize("deed", [*READ_ONLY, cuts, changes, forges])
+@pytest.mark.parametrize("values", [AUTHENTICATED, ENCRYPTED], ids=["code", "encrypted"])
+def test_what_he_makes_is_refused(deed: Deed, values: dict[str, Any]) -> None:
+    results, refused, _ = sums_through(deed, **values)
+    all_well(results)
+    assert refused > 5
+
+
+@pytest.mark.parametrize("deed", READ_ONLY)
+def test_what_comes_twice_is_refused_without_a_code(deed: Deed) -> None:
+    results, refused, _ = sums_through(deed)
+    all_well(results)
+    assert refused > 5
+
+
+@pytest.mark.parametrize(
+    "values", [{}, AUTHENTICATED, ENCRYPTED], ids=["token", "code", "encrypted"]
+)
+def test_what_he_drops_is_noticed(values: dict[str, Any]) -> None:
+    passed = 0
+
+    def drops_one(come: list[bytes]) -> list[bytes]:
+        nonlocal passed
+        passed += len(come)
+        return come[1:] if passed - len(come) < 10 <= passed else come
+
+    results, _, _ = sums_through(drops_one, **values)
+    failures = [result for result in results if result is not None]
+    assert failures and all(isinstance(failure, EngineError) for failure in failures)
+    assert any("lost or damaged" in str(failure) for failure in failures), failures
+
+
+def passes_on(come: list[bytes]) -> list[bytes]:
+    return come
+
+
+@pytest.mark.parametrize("values", [AUTHENTICATED, ENCRYPTED], ids=["code", "encrypted"])
+def test_only_what_is_encrypted_cannot_be_read(values: dict[str, Any]) -> None:
+    results, refused, between = sums_through(passes_on, **values)
+    all_well(results)
+    assert refused == 0
+    known = blocks_of(0, COUNT, 1)[256 * 10 : 256 * 10 + 20].tobytes()
+    assert any(known in message for message in between.seen) == (values is AUTHENTICATED)
+
+
+@pytest.mark.parametrize("secret", ["", SECRET])
+def test_a_secret_keeps_the_key_out_of_the_exchange(secret: str) -> None:
+    meeting = Meeting(2)
+    all_well(in_threads(2, several_sums, meeting=meeting, secret=secret))
+    key = texts(texts(meeting.rounds[1][0])[2])[1]
+    assert len(key) == (0 if secret else 32)
+
+
+def test_different_secrets_are_named() -> None:
+    def join(rank: int, meeting: Meeting, said: list[str]) -> None:
+        made = session.Settings()
+        made.secret = f"{SECRET} {rank // 2}"
+        try:
+            session.Engine(made, "memory").join(rank, 3, meeting.allgather(rank))
+        except EngineError as why:
+            said[rank] = str(why)
+
+    meeting, said = Meeting(3), [""] * 3
+    threads = [threading.Thread(target=join, args=(rank, meeting, said)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert all("OMNIHVD_SECRET of rank 2" in why and "rank 0" in why for why in said), said
