@@ -48,9 +48,7 @@ class Between(Meeting):
 
     def _stand_in_for(self, rank: int, address: bytes) -> None:
         end = Transport.memory()
-        while len(end.address()) < len(
-            address
-        ):  # addresses hold a number: it must fit in its place
+        while len(end.address()) < len(address):  # which holds a number
             end = Transport.memory()
         assert len(end.address()) == len(address)
         self._ours[rank] = address, end.address()
@@ -155,9 +153,7 @@ def test_what_comes_twice_is_refused_without_a_code(deed: Deed) -> None:
     assert refused > 5
 
 
-@pytest.mark.parametrize(
-    "values", [{}, AUTHENTICATED, ENCRYPTED], ids=["token", "code", "encrypted"]
-)
+@pytest.mark.parametrize("values", [{}, AUTHENTICATED, ENCRYPTED], ids=["token", "tag", "secret"])
 def test_what_he_drops_is_noticed(values: dict[str, Any]) -> None:
     passed = 0
 

@@ -79,7 +79,7 @@ void Message::begin(const Header& header, const Shape* shape) {
                         0,
                         header.from,
                         header.group,
-                        header.number,
+                        0,
                         header.sequence,
                         0,
                         0,

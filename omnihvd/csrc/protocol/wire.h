@@ -31,7 +31,7 @@ struct Header {
   uint16_t stream = 0;
   uint32_t from = 0;      // worker's rank, or aggregator's index for results
   uint64_t group = 0;     // random, made by the group's rank 0
-  uint64_t number = 0;    // of the message, among those from its sender to its receiver, from 0
+  uint64_t number = 0;    // from 0, of the messages from its sender to its receiver; see finish()
   uint64_t sequence = 0;  // of the collective within its group, from 1
   uint32_t frames = 0;    // or, in an abort, bytes of text
   bool has_shape = false;
@@ -55,7 +55,7 @@ class Message {
   bool add(const Frame& frame);
   void add_text(const std::string& text);  // abort
   // Writes what is known last into the header; returns where its tag belongs.
-  uint8_t* finish(uint64_t number = 0);
+  uint8_t* finish(uint64_t number);
 
   bool empty() const { return own_.empty(); }
   bool has_shape() const { return has_shape_; }

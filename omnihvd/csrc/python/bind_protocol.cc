@@ -41,8 +41,8 @@ class PyMessage {
   Message& message() { return message_; }
   const std::vector<std::pair<uint32_t, uint32_t>>& frames() const { return frames_; }
 
-  py::bytes bytes() {
-    message_.finish();
+  py::bytes bytes(uint64_t number = 0) {
+    message_.finish(number);
     std::string bytes;
     for (const Slice& slice : message_.slices())
       bytes.append(static_cast<const char*>(slice.data), slice.size);
@@ -209,7 +209,6 @@ py::bytes encode(const std::vector<PyFrame>& frames, const std::optional<Shape>&
   header.stream = stream;
   header.from = from;
   header.group = group;
-  header.number = number;
   header.sequence = sequence;
   PyMessage message;
   message.message().begin(header, shape ? &*shape : nullptr);
@@ -226,7 +225,7 @@ py::bytes encode(const std::vector<PyFrame>& frames, const std::optional<Shape>&
     message.add(frame);
   }
   if (!text.empty()) message.message().add_text(text);
-  return message.bytes();
+  return message.bytes(number);
 }
 
 // The header as a dict, with the frames of a contribution or result, or the text of an abort.
@@ -339,7 +338,7 @@ void bind_protocol(py::module_ m) {
   bind_shape(m);
   bind_wire(m);
   py::class_<PyMessage>(m, "Message")
-      .def("bytes", &PyMessage::bytes)
+      .def("bytes", [](PyMessage& message) { return message.bytes(); })
       .def_property_readonly("frames", &PyMessage::frames);
   py::class_<PyWorker>(m, "Worker")
       .def(py::init<const Shape&, uint32_t, py::array, py::array, uint32_t, uint32_t, uint32_t>(),
