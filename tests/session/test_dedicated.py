@@ -79,7 +79,7 @@ def test_sums_and_several_jobs(aggregators: int, encrypt: bool) -> None:
         for size in (3, 2):  # one job after the other
             values: dict[str, Any] = {"aggregators": addresses(started), "secret": SECRET}
             if encrypt:  # inside this host, too
-                values.update(authenticate=session.Authenticate.on, encrypt=True)
+                values.update(authenticate=session.Authenticate.all, encrypt=True)
             all_well(in_threads(size, lambda r, g, n=size: reduce(r, g, n), "ucx", **values))
         for server in started:
             assert "sums for a group of 3 workers" in server.end()

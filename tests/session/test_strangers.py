@@ -15,8 +15,10 @@ from omnihvd import _engine
 HEADER = struct.Struct("<IHBBHHIQQQII16s")
 MAGIC, VERSION = 0x4456484F, 2
 CONTRIBUTION, RESULT, ABORT, LEAVE = 1, 2, 3, 4
-AUTHENTICATED = {"authenticate": session.Authenticate.on}
-ENCRYPTED = {**AUTHENTICATED, "encrypt": True}
+TOKEN = {"authenticate": session.Authenticate.off}
+HEADER_ONLY: dict[str, Any] = {}  # in memory; inside a host it is the token
+CONTENT = {"authenticate": session.Authenticate.all}
+ENCRYPTED = {**CONTENT, "encrypt": True}
 
 
 def texts(data: bytes) -> list[bytes]:
@@ -67,7 +69,7 @@ def hostile_messages(group: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "transport, values", [("memory", {}), ("ucx", {}), ("ucx", AUTHENTICATED), ("ucx", ENCRYPTED)]
+    "transport, values", [("memory", {}), ("ucx", {}), ("ucx", CONTENT), ("ucx", ENCRYPTED)]
 )
 def test_strangers_are_refused(
     transport: str, values: dict[str, Any], capfd: pytest.CaptureFixture[str]

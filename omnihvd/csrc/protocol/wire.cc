@@ -25,7 +25,7 @@ struct WireHeader {
   uint32_t from;
   uint64_t group, number, sequence;
   uint32_t frames;
-  uint32_t unused2;
+  uint32_t bytes;
   uint8_t tag[kTagBytes];
 };
 static_assert(sizeof(WireHeader) == kHeaderBytes && offsetof(WireHeader, tag) == kTagAt);
@@ -145,6 +145,8 @@ void Message::add_text(const std::string& text) {
 
 uint8_t* Message::finish(uint64_t number) {
   std::memcpy(own_.data() + offsetof(WireHeader, frames), &frames_, sizeof frames_);
+  const uint32_t bytes = uint32_t(size_);
+  std::memcpy(own_.data() + offsetof(WireHeader, bytes), &bytes, sizeof bytes);
   std::memcpy(own_.data() + offsetof(WireHeader, number), &number, sizeof number);
   return own_.data() + kTagAt;
 }
@@ -184,6 +186,7 @@ Header read_header(const uint8_t* data, size_t size) {
   header.number = wire.number;
   header.sequence = wire.sequence;
   header.frames = wire.frames;
+  header.bytes = wire.bytes;
   header.has_shape = wire.flags & kHasShape;
   return header;
 }

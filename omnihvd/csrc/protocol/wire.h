@@ -34,6 +34,7 @@ struct Header {
   uint64_t number = 0;    // from 0, of the messages from its sender to its receiver; see finish()
   uint64_t sequence = 0;  // of the collective within its group, from 1
   uint32_t frames = 0;    // or, in an abort, bytes of text
+  uint32_t bytes = 0;     // of the whole message
   bool has_shape = false;
 };
 constexpr size_t kHeaderBytes = 64;

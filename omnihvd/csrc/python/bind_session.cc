@@ -89,9 +89,10 @@ py::dict stats_dict() {
 
 void bind_session(py::module_ m) {
   py::enum_<Authenticate>(m, "Authenticate")
-      .value("auto", Authenticate::automatic)
-      .value("on", Authenticate::on)
-      .value("off", Authenticate::off);
+      .value("off", Authenticate::off)
+      .value("header", Authenticate::header)
+      .value("content", Authenticate::content)
+      .value("all", Authenticate::all);
   py::class_<Settings>(m, "Settings")
       .def(py::init<>())
       .def_readwrite("enable", &Settings::enable)

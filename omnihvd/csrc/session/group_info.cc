@@ -73,7 +73,7 @@ void unpack_agreed(const std::string& bytes, Settings* s) {
   s->stall_warning_s = double(in.u64()) / 1e6;
   if (s->block_size == 0 || s->message_bytes == 0 || s->slots == 0 || s->streams == 0 ||
       s->streams > 64 || hierarchy > uint64_t(Hierarchy::off) ||
-      authenticate > uint64_t(Authenticate::off))
+      authenticate > uint64_t(Authenticate::all))
     throw Error("malformed description of a group: impossible settings");
   s->hierarchy = Hierarchy(hierarchy);
   s->authenticate = Authenticate(authenticate);

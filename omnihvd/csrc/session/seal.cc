@@ -22,10 +22,13 @@ void untagged(const std::vector<Slice>& message, std::vector<Slice>* out) {
 }  // namespace
 
 Protection protection(const Settings& settings, bool local) {
-  if (settings.authenticate == Authenticate::off ||
-      (settings.authenticate == Authenticate::automatic && local))
-    return Protection::token;
-  return settings.encrypt ? Protection::encrypted : Protection::authenticated;
+  if (local && settings.authenticate != Authenticate::all) return Protection::token;
+  if (settings.encrypt) return Protection::encrypted;
+  switch (settings.authenticate) {
+    case Authenticate::off: return Protection::token;
+    case Authenticate::header: return Protection::header;
+    default: return Protection::content;
+  }
 }
 
 Seal::Seal(const GroupInfo& info, uint32_t stream, uint32_t from, uint32_t to,
@@ -54,8 +57,11 @@ const std::vector<Slice>& Seal::close(Message& message, std::vector<uint8_t>* ci
     std::memcpy(tag, token_.data(), token_.size());
     return whole;
   }
-  untagged(whole, &slices_);
-  if (protection_ == Protection::authenticated) {
+  if (protection_ == Protection::header)
+    slices_.assign(1, {whole[0].data, kTagAt});
+  else
+    untagged(whole, &slices_);
+  if (protection_ != Protection::encrypted) {
     gcm_->authenticate(number, slices_, tag);
     return whole;
   }
@@ -70,7 +76,7 @@ const std::vector<Slice>& Seal::close(Message& message, std::vector<uint8_t>* ci
 
 const uint8_t* Seal::open(const Header& header, const uint8_t* data, size_t size,
                           std::vector<uint8_t>* plain) {
-  if (header.number < next_) return nullptr;
+  if (header.number < next_ || header.bytes != uint32_t(size)) return nullptr;
   const uint8_t* tag = data + kTagAt;
   const Slice head{data, kTagAt}, content{data + kHeaderBytes, size - kHeaderBytes};
   const uint8_t* opened = data;
@@ -80,9 +86,10 @@ const uint8_t* Seal::open(const Header& header, const uint8_t* data, size_t size
     std::memcpy(plain->data(), data, kHeaderBytes);
     if (!gcm_->decrypt(header.number, head, content, plain->data() + kHeaderBytes, tag))
       return nullptr;
-  } else if (protection_ == Protection::authenticated) {
+  } else if (protection_ != Protection::token) {
     uint8_t right[kTagBytes];
-    slices_ = {head, content};
+    slices_.assign(1, head);
+    if (protection_ == Protection::content) slices_.push_back(content);
     if (!gcm_->authenticate(header.number, slices_, right) ||
         !equal_in_constant_time(right, tag, kTagBytes))
       return nullptr;

@@ -18,9 +18,10 @@
 namespace omnihvd {
 
 enum class Protection {
-  token,          // a secret that is the same in all messages: against who cannot read them
-  authenticated,  // a code over header and content
-  encrypted,      // the same, and nobody reads the content
+  token,      // a secret that is the same in all messages: against who cannot read them
+  header,     // a code over the header, the message's number and size in it
+  content,    // a code over all of the message
+  encrypted,  // the same, and nobody reads the content
 };
 
 // What the settings ask for between two processes; local: of one host.

@@ -134,15 +134,18 @@ const std::vector<Entry>& entries() {
        [](Settings& s, const std::string& v) { s.secret = secret(v); }},
       {{"OMNIHVD_SECRET_FILE", "", "path", "file that holds the secret"},
        [](Settings& s, const std::string& v) { s.secret = secret(file_content(v)); }},
-      {{"OMNIHVD_AUTHENTICATE", "auto", "auto, on or off",
-        "a code with each message that only members of the group can make; auto: between hosts"},
+      {{"OMNIHVD_AUTHENTICATE", "header", "off, header, content or all",
+        "of messages between hosts, what carries a code that only members of the group can make; "
+        "all: header and content, inside hosts, too"},
        [](Settings& s, const std::string& v) {
-         s.authenticate = choice<Authenticate>({{"auto", Authenticate::automatic},
-                                                {"on", Authenticate::on},
-                                                {"off", Authenticate::off}},
+         s.authenticate = choice<Authenticate>({{"off", Authenticate::off},
+                                                {"header", Authenticate::header},
+                                                {"content", Authenticate::content},
+                                                {"all", Authenticate::all}},
                                                v);
        }},
-      {{"OMNIHVD_ENCRYPT", "0", "0 or 1", "1: encrypt what OMNIHVD_AUTHENTICATE authenticates"},
+      {{"OMNIHVD_ENCRYPT", "0", "0 or 1",
+        "1: messages between hosts are encrypted, and all of them is authenticated"},
        [](Settings& s, const std::string& v) { s.encrypt = boolean(v); }},
       {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
         "an allreduce that takes longer fails on all ranks"},
@@ -194,7 +197,7 @@ Settings settings_from_environment() {
         "OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
         "aggregators'");
   if (settings.encrypt && settings.authenticate == Authenticate::off)
-    throw Error("OMNIHVD_ENCRYPT=1 authenticates, too: leave OMNIHVD_AUTHENTICATE=off out");
+    throw Error("OMNIHVD_ENCRYPT=1 authenticates: leave OMNIHVD_AUTHENTICATE=off out");
   return settings;
 }
 

@@ -11,7 +11,7 @@
 namespace omnihvd {
 
 enum class Hierarchy { automatic, on, off };
-enum class Authenticate { automatic, on, off };
+enum class Authenticate { off, header, content, all };
 
 struct Settings {
   bool enable = true;              // false: every call goes to the original library
@@ -28,7 +28,7 @@ struct Settings {
   std::string host_id;                   // tells hosts apart; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated
-  Authenticate authenticate = Authenticate::automatic;
+  Authenticate authenticate = Authenticate::header;
   bool encrypt = false;
   std::string secret;    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;  // 0: none
