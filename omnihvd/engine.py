@@ -18,5 +18,6 @@ hook = _engine.hook
 session = _engine.session
 
 LIBRARIES = Path(__file__).parent / "lib"
+LIBRARY = LIBRARIES / "libomnihvd.so"
 MPI_SHIM = LIBRARIES / "libomnihvd_mpi.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"

@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from omnihvd import engine, nccl_hooks, sparse
+from omnihvd import engine, nccl_hooks, sparse, waiting
 from omnihvd.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
@@ -55,6 +55,7 @@ def _warn_of_missing_shim(_: ModuleType) -> None:
 
 def hook_loaded_libraries() -> list[str]:
     """Returns the paths of the Horovod libraries that now call omnihvd."""
+    waiting.sleep_instead_of_polling()
     # A library that is linked to another MPI than the shim must never be given the shim's handles.
     for library in engine.hook.loaded_libraries(HOROVOD):
         problem = mpi_mismatch(library)

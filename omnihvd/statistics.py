@@ -18,6 +18,8 @@ def stats() -> dict[str, Any]:
                       and `result_blocks` not zero on any
     seconds           from call to result, summed over calls
     messages_refused  from strangers, of other versions, or malformed
+    naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
+    nap_seconds       the time that they left their cores to others, summed over threads
     passed            calls left to the original library: {reason: {"calls": n, "bytes": n}}
     compression       of lossy compressors: see omnihvd.compressors.stats()
     """

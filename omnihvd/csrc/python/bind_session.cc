@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "session/aggregator_host.h"
 #include "session/session.h"
+#include "shims/polite_yield.h"
 
 namespace py = pybind11;
 
@@ -74,6 +75,9 @@ py::dict stats_dict() {
   d["nonzero_blocks"] = s.nonzero_blocks.load();
   d["result_blocks"] = s.result_blocks.load();
   d["seconds"] = double(s.nanoseconds.load()) / 1e9;
+  const Naps slept = naps();
+  d["naps"] = slept.count;
+  d["nap_seconds"] = slept.seconds;
   py::dict passed;
   for (const auto& [reason, pass] : passes()) {
     py::dict entry;
@@ -98,6 +102,7 @@ void bind_session(py::module_ m) {
       .def_readwrite("streams", &Settings::streams)
       .def_readwrite("scan_ahead", &Settings::scan_ahead)
       .def_readwrite("spin_us", &Settings::spin_us)
+      .def_readwrite("polite", &Settings::polite)
       .def_readwrite("deterministic", &Settings::deterministic)
       .def_readwrite("host_id", &Settings::host_id)
       .def_readwrite("compress_first", &Settings::compress_first)

@@ -21,6 +21,7 @@ struct Settings {
   uint32_t streams = 1;            // engine threads
   uint32_t scan_ahead = 2048;      // blocks inspected ahead
   uint32_t spin_us = 20;           // polling before an engine thread sleeps
+  bool polite = true;              // who waits for a sum sleeps instead of polling
   bool deterministic = false;      // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
   bool compress_first = false;           // on GPUs: before they reduce inside a host
