@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 COMMANDS = {
-    "check": "omnihvd.check",
+    "check": "omnihvd.check.command",
     "aggregator": "omnihvd.aggregator",
     "kernels": "omnihvd.kernel_cache",
     "bench": "omnihvd.bench.command",

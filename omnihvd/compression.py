@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from omnihvd import compressors
+from omnihvd.lossless import Lossless
 
-from omnihvd import compressors, hooks
 
-
-class OmniReduce:
+class OmniReduce(Lossless):
     """Horovod's Compressor interface: sends the non-zero blocks of a gradient only. Lossless.
 
     The work is done under Horovod, in the sum itself; so tensors pass unchanged here, of whatever
@@ -22,14 +21,3 @@ class OmniReduce:
     block_random = staticmethod(compressors.block_random)
     block_threshold = staticmethod(compressors.block_threshold)
     topk_threshold = staticmethod(compressors.topk_threshold)
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, None]:
-        """Returns the tensor itself, and no context."""
-        hooks.warn_if_unused()
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: None) -> Any:
-        """Returns the tensor itself."""
-        return tensor

@@ -16,7 +16,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from omnihvd import hooks
+from omnihvd import in_use
 from omnihvd.compression import OmniReduce
 from omnihvd.log import warn_once_per_job
 from omnihvd.statistics import stats
@@ -46,7 +46,7 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        problems = hvd.allgather_object(hooks.horovod_problem())
+        problems = hvd.allgather_object(in_use.horovod_problem())
         self._works = not any(problems)
         for rank, problem in enumerate(problems):
             if problem:

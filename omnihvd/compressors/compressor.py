@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from omnihvd import hooks
+from omnihvd import in_use
 from omnihvd.compressors.rules import RandomBlocks, Rule, TopBlocks, WarmUp
 
 
@@ -102,7 +102,7 @@ class Compressor:
 
     def compress(self, tensor: Any) -> tuple[Any, None]:
         """Horovod's interface: the gradient in, its part to send out (dense, same dtype)."""
-        hooks.warn_if_unused()
+        in_use.warn_if_unused()
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(tensor, torch.Tensor):
             return self._backend("torch").compress(tensor), None

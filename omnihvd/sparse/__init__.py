@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from omnihvd import in_use
 from omnihvd.after_import import after_import
+from omnihvd.compressors.compressor import Compressor
+from omnihvd.lossless import Lossless
 
 
 def install() -> None:
@@ -32,13 +35,12 @@ def _tensorflow(module: ModuleType) -> None:
     tensorflow_rows.install(module)
 
 
-def in_use(compression: object) -> bool:
+def takes(compression: object) -> bool:
     """Whether the user asks for this path and sums reach omnihvd; if they do not, says why."""
-    from omnihvd import hooks  # which imports this module
-    from omnihvd.compression import OmniReduce
-    from omnihvd.compressors.compressor import Compressor
-
-    if compression is not OmniReduce and not isinstance(compression, Compressor):
+    asked = isinstance(compression, (Lossless, Compressor)) or (
+        isinstance(compression, type) and issubclass(compression, Lossless)
+    )
+    if not asked:
         return False
-    hooks.warn_if_unused()
-    return hooks.horovod_problem() is None
+    in_use.warn_if_unused()
+    return in_use.horovod_problem() is None

@@ -64,7 +64,7 @@ def install(hvd: Any) -> None:
             "process_set": process_set,
             "ignore_name_scope": ignore_name_scope,
         }
-        if isinstance(tensor, tf.IndexedSlices) and sparse.in_use(compression):
+        if isinstance(tensor, tf.IndexedSlices) and sparse.takes(compression):
             if op in (None, hvd.Sum, hvd.Average):
                 return reduce_slices(tensor, hvd, original, **options)
             warn_once_per_job(f"tf.IndexedSlices with op {op} are left to Horovod")
@@ -73,7 +73,7 @@ def install(hvd: Any) -> None:
     @functools.wraps(original_grouped)
     def grouped_allreduce(tensors: Any, *args: Any, **options: Any) -> Any:
         rows = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
-        if not rows or args or not sparse.in_use(options.get("compression")):
+        if not rows or args or not sparse.takes(options.get("compression")):
             return original_grouped(tensors, *args, **options)
         results = dict.fromkeys(range(len(tensors)))
         dense = [i for i in results if i not in rows]

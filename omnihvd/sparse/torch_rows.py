@@ -131,7 +131,7 @@ def install(optimizer: ModuleType) -> None:
 
     def reductions_of(self: Any) -> Reductions | None:
         """None: sparse gradients of this optimizer are left to Horovod."""
-        if self.sparse_as_dense or not sparse.in_use(self._compression):
+        if self.sparse_as_dense or not sparse.takes(self._compression):
             return None
         if self.op not in (Sum, Average):
             warn_once_per_job(f"sparse gradients with op {self.op} are left to Horovod's allgather")
