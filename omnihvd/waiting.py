@@ -15,7 +15,7 @@ POLLERS = ("/horovod/", "/libopen-pal.so")  # in the paths of the libraries
 
 
 def sleep_instead_of_polling() -> None:
-    """Hooks the libraries that are loaded now. Open MPI yields when the MPI shim has told it to."""
+    """Hooks the libraries that are loaded now. (Open MPI yields if told to, or oversubscribed.)"""
     if not engine.session.settings_from_environment().polite:
         return
     for text in POLLERS:

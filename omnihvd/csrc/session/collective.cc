@@ -21,13 +21,14 @@ void Collective::stream_done(const std::string* failure, uint64_t nonzero_blocks
   stats().result_blocks += result_blocks;
   {
     std::lock_guard lock(mutex_);
+    united_blocks_ += result_blocks;
     if (failure && !failure_) failure_ = std::make_unique<std::string>(*failure);
     if (--streams_left_ > 0) return;
   }
   if (failure_) stats().failures += 1;
   stats().nanoseconds +=
       uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
-  done_(failure_.get());
+  done_(failure_.get(), united_blocks_);
 }
 
 }  // namespace omnihvd

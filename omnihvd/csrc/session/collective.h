@@ -32,6 +32,7 @@ class Collective {
  private:
   std::mutex mutex_;
   uint32_t streams_left_;
+  uint64_t united_blocks_ = 0;
   std::unique_ptr<std::string> failure_;  // the first one
   Group::Done done_;
 };

@@ -88,13 +88,15 @@ class GroupImpl : public Group {
   int size() const override { return int(info_->workers); }
   const Settings& settings() const override { return info_->settings; }
 
-  void allreduce(const void* in, void* out, uint64_t count, DType dtype) override {
+  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype) override {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    uint64_t united_blocks = 0;
     std::unique_ptr<std::string> failure;
-    allreduce_async(in, out, count, dtype, [&](const std::string* why) {
+    allreduce_async(in, out, count, dtype, [&](const std::string* why, uint64_t united) {
       std::lock_guard lock(mutex);
+      united_blocks = united;
       if (why) failure = std::make_unique<std::string>(*why);
       done = true;
       changed.notify_one();
@@ -102,6 +104,7 @@ class GroupImpl : public Group {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
     if (failure) throw Error(*failure);
+    return united_blocks;
   }
 
   void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done) override {

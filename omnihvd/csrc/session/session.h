@@ -45,11 +45,13 @@ class Group {
   // out = the sum of all ranks' in; in == out is in place, other overlap is not allowed. Host
   // memory. Returns when out is complete; throws Error when a peer failed or timed out, and out is
   // then undefined. Once a group has failed it stays so, and each call throws at once.
-  virtual void allreduce(const void* in, void* out, uint64_t count, DType dtype) = 0;
+  // Returns how many blocks were non-zero on any rank, the same on all ranks.
+  virtual uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype) = 0;
 
   // The same, at once returning; `done` is called on an engine thread (null: success, else the
-  // failure's message, valid during the call) and must be short. Buffers live until then.
-  using Done = std::function<void(const std::string* failure)>;
+  // failure's message, valid during the call; and the blocks non-zero on any rank) and must be
+  // short. Buffers live until then.
+  using Done = std::function<void(const std::string* failure, uint64_t united_blocks)>;
   virtual void allreduce_async(const void* in, void* out, uint64_t count, DType dtype,
                                Done done) = 0;
 

@@ -8,6 +8,13 @@
 
 namespace omnihvd {
 
+// How a sum is made that omnihvd could take.
+enum class Way {
+  stream,           // non-zero blocks through aggregators
+  union_of_blocks,  // the blocks that are non-zero on any rank, by the original library
+  original,         // the call as it stood, by the original library
+};
+
 struct Stats {
   std::atomic<uint64_t> calls{0};           // allreduces taken by omnihvd
   std::atomic<uint64_t> failures{0};        // of them, those that ended in an Error

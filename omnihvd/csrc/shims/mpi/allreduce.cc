@@ -7,11 +7,9 @@
 // Every decision depends on arguments alone that MPI wants equal on all ranks, and on rank 0's
 // settings, so all ranks decide alike. The reasons to leave a call to MPI, as they are counted:
 // invalid, empty, inter-communicator, one rank, device memory, op, dtype, disabled, small, large.
-#include <dlfcn.h>
 #include <mpi.h>
 
 #include <climits>
-#include <cstdlib>
 #include <string>
 
 #include "base/error.h"
@@ -35,26 +33,15 @@ int on_finalize(MPI_Comm, int, void*, void*) {
   return MPI_SUCCESS;
 }
 
-// Open MPI polls without a pause unless it was told otherwise as it began: with this it yields, and
-// so can be made to sleep (polite_yield.h). Whoever has told it something is obeyed.
-void let_mpi_yield() {
-  if (std::getenv("OMPI_MCA_mpi_yield_when_idle")) return;
-  using SetYield = void (*)(bool);
-  if (void* const set = dlsym(RTLD_DEFAULT, "opal_progress_set_yield_when_idle"))
-    reinterpret_cast<SetYield>(set)(true);
-}
-
-void prepare_once(bool from_horovod) {
-  static const bool prepared = [from_horovod] {
+void prepare_once() {
+  static const bool prepared = [] {
     int keyval = MPI_KEYVAL_INVALID, rank = -1;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_finalize, &keyval, nullptr);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     set_log_rank(rank);
     try {
-      const Settings settings = settings_from_environment();
-      set_log_level(settings.log);
-      if (settings.polite && from_horovod) let_mpi_yield();
+      set_log_level(settings_from_environment().log);
     } catch (const Error&) {  // reported where the ranks agree on the settings
     }
     return true;
@@ -91,7 +78,7 @@ const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm) {
 }
 
 int allreduce(const MpiReduction& r, MPI_Comm comm, bool call_error_handler) noexcept {
-  prepare_once(!call_error_handler);
+  prepare_once();
   try {
     const uint64_t bytes = bytes_of(r.count, r.type);
     const char* const reason = reduce(r, bytes, comm);

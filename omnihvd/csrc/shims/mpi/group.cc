@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "shims/host_grid.h"
 #include "shims/mpi/exchange.h"
+#include "shims/mpi/library.h"
 
 namespace omnihvd {
 namespace {
@@ -35,7 +36,8 @@ constexpr char kGreeting[] = "omnihvd-mpi-1";
 std::string greet(const Settings& s) {
   std::ostringstream text;
   text << kGreeting << " ok " << s.enable << ' ' << s.min_bytes << ' ' << s.block_size << ' '
-       << static_cast<int>(s.hierarchy) << ' ' << host_name(s);
+       << static_cast<int>(s.hierarchy) << ' ' << static_cast<int>(s.way) << ' ' << s.deterministic
+       << ' ' << host_name(s);
   return text.str();
 }
 
@@ -43,14 +45,16 @@ std::string greet(const Settings& s) {
 std::string read_greeting(const std::string& greeting, int rank, Settings* s) {
   std::istringstream text(greeting);
   std::string version, state, rest;
-  int hierarchy = 0;
+  int hierarchy = 0, way = 0;
   text >> version >> state;
   if (version == kGreeting && state == "error") {
     std::getline(text >> std::ws, rest);
     throw Error("rank " + std::to_string(rank) + ": " + rest);
   }
-  text >> s->enable >> s->min_bytes >> s->block_size >> hierarchy >> std::ws;
+  text >> s->enable >> s->min_bytes >> s->block_size >> hierarchy >> way >> s->deterministic >>
+      std::ws;
   s->hierarchy = static_cast<Hierarchy>(hierarchy);
+  s->way = static_cast<WaySetting>(way);
   std::getline(text, rest);
   if (version != kGreeting || text.fail())
     throw Error("rank " + std::to_string(rank) +
@@ -134,16 +138,18 @@ void MpiGroup::agree() {
   settings_ = mine;
 }
 
-void MpiGroup::allreduce(const MpiReduction& r) {
+Way MpiGroup::allreduce(const MpiReduction& r) {
+  Way way = Way::stream;
   or_fail_for_good([&] {
-    if (!hosts_.empty()) choose_levels();
-    if (grid_)
-      grid_->allreduce(r, settings_->block_size, [&](const void* in, void* out, uint64_t count) {
-        stream(in, out, count, r.dtype);
-      });
-    else
-      stream(r.in == MPI_IN_PLACE ? r.out : r.in, r.out, r.count, r.dtype);
+    if (!ways_) {
+      choose_levels();
+      ways_.emplace(*settings_);
+    }
+    MpiLibrary library(comm_, r);
+    way = ways_->allreduce(r.in == MPI_IN_PLACE ? r.out : r.in, r.out, uint64_t(r.count), r.dtype,
+                           library, [&](const void* in, void* out) { return stream(r, in, out); });
   });
+  return way;
 }
 
 void MpiGroup::choose_levels() {
@@ -167,12 +173,16 @@ void MpiGroup::choose_levels() {
   hosts_.clear();
 }
 
-void MpiGroup::stream(const void* in, void* out, uint64_t count, DType dtype) {
+uint64_t MpiGroup::stream(const MpiReduction& r, const void* in, void* out) {
   if (!group_) {
     MpiExchange exchange(grid_ ? grid_->across() : comm_, *settings_);
     group_ = process_engine()->join(exchange);
   }
-  group_->allreduce(in, out, count, dtype);
+  if (!grid_) return group_->allreduce(in, out, uint64_t(r.count), r.dtype);
+  return grid_->allreduce(r, settings_->block_size,
+                          [&](const void* part, void* sum, uint64_t count) {
+                            return group_->allreduce(part, sum, count, r.dtype);
+                          });
 }
 
 }  // namespace omnihvd

@@ -10,6 +10,7 @@
 
 #include "session/session.h"
 #include "shims/mpi/hierarchy.h"
+#include "ways/ways.h"
 
 namespace omnihvd {
 
@@ -27,8 +28,9 @@ class MpiGroup {
   // Throws Error.
   const char* refusal(uint64_t bytes);
 
-  // Collective; the first call connects the ranks. Throws Error, and then at each later call.
-  void allreduce(const MpiReduction& reduction);
+  // Collective; the first call connects the ranks. Returns how the sum was made. Throws Error, and
+  // then at each later call.
+  Way allreduce(const MpiReduction& reduction);
 
  private:
   explicit MpiGroup(MPI_Comm comm) : comm_(comm) {}
@@ -38,12 +40,13 @@ class MpiGroup {
   void or_fail_for_good(Work work);
   void agree();
   void choose_levels();
-  void stream(const void* in, void* out, uint64_t count, DType dtype);
+  uint64_t stream(const MpiReduction& reduction, const void* in, void* out);
 
   const MPI_Comm comm_;
   std::string failure_;               // of an earlier call; empty: none
   std::optional<Settings> settings_;  // rank 0's where all must agree
   std::vector<std::string> hosts_;    // of each rank, until the levels are chosen
+  std::optional<Ways> ways_;          // from then on
   std::optional<HostGrid> grid_;      // present: two levels
   std::shared_ptr<Group> group_;  // of all ranks, or of grid_->across(); from the first tensor on
 };

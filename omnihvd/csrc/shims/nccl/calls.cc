@@ -27,8 +27,8 @@ void NcclGroup::Call::begin(void* argument) {
   const std::unique_ptr<Call> call(static_cast<Call*>(argument));
   const std::shared_ptr<StagedCollective> staged = call->staged;
   if (!staged->begin() || call->owner->aborted_) return staged->end(true);
-  const auto done = [staged,
-                     owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why) {
+  const auto done = [staged, owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why,
+                                                                            uint64_t) {
     if (const auto group = owner.lock(); why != nullptr && group) {
       group->fail(*why);
       group->leave_levels(false);
@@ -39,7 +39,7 @@ void NcclGroup::Call::begin(void* argument) {
     call->reduce(done);
   } catch (const std::exception& error) {
     const std::string why = error.what();
-    done(&why);
+    done(&why, 0);
   }
 }
 
