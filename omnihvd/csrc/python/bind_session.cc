@@ -154,8 +154,8 @@ void bind_session(py::module_ m) {
   m.def("count_rows", &count_rows, py::arg("own_bytes"), py::arg("gathered_bytes"),
         py::arg("union_bytes"), py::arg("dense_bytes"));
   m.def("set_log_level", [](const std::string& name) {
-    constexpr const char* names[] = {"debug", "info", "warning", "error", "off"};
-    for (int i = 0; i < 5; ++i)
+    constexpr const char* names[] = {"debug", "info", "notice", "warning", "error", "off"};
+    for (int i = 0; i < 6; ++i)
       if (name == names[i]) return set_log_level(LogLevel(i));
     throw py::value_error("no such log level: " + name);
   });

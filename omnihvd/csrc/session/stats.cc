@@ -69,7 +69,7 @@ Taken taken() {
   return sum;
 }
 
-// "; left to MPI: 33 calls, 0.1% of the bytes (30 small, 3 dtype)"
+// "; left to MPI: 33, 0.1% of the bytes (30 small, 3 dtype)"
 void add_passes(std::ostringstream& text, const char* original, uint64_t taken_bytes) {
   Pass all;
   std::string reasons;
@@ -81,14 +81,14 @@ void add_passes(std::ostringstream& text, const char* original, uint64_t taken_b
   }
   if (all.calls == 0) return;
   const auto bytes = static_cast<double>(all.bytes);
-  text << "; left to " << original << ": " << all.calls << " calls, "
+  text << "; left to " << original << ": " << all.calls << ", "
        << percent(bytes, bytes + static_cast<double>(taken_bytes)) << "% of the bytes (" << reasons
        << ')';
 }
 
 }  // namespace
 
-// "120 sums taken: 7068.0 MB; sent 691.2 MB, 9.8% of what a ring sends; non-zero blocks: ..."
+// "sums taken: 120, of 7068.0 MB; sent 691.2 MB, 9.8% of what a ring sends; non-zero blocks: ..."
 // Sparse gradients count with all their rows, as in omnihvd/statistics.py.
 std::string summary(const char* original) {
   const Stats& s = stats();
@@ -99,12 +99,10 @@ std::string summary(const char* original) {
   const auto sent = static_cast<double>(s.bytes_sent);
   const auto blocks = static_cast<double>(s.blocks) * growth;
   std::ostringstream text;
-  text << std::fixed << std::setprecision(1);
-  if (sums.calls == 0) {
-    text << "no sums taken";
-  } else {
-    text << sums.calls << " sums taken: " << (bytes + left_out) / 1e6 << " MB; sent " << sent / 1e6
-         << " MB, " << percent(sent, static_cast<double>(s.ring_bytes) * growth)
+  text << std::fixed << std::setprecision(1) << "sums taken: " << sums.calls;
+  if (sums.calls > 0) {
+    text << ", of " << (bytes + left_out) / 1e6 << " MB; sent " << sent / 1e6 << " MB, "
+         << percent(sent, static_cast<double>(s.ring_bytes) * growth)
          << "% of what a ring sends; non-zero blocks: "
          << percent(static_cast<double>(s.nonzero_blocks), blocks) << "% here, "
          << percent(static_cast<double>(s.result_blocks), blocks) << "% on any rank; "
@@ -117,7 +115,11 @@ std::string summary(const char* original) {
 
 void log_summary(const char* original) {
   static std::once_flag once;
-  std::call_once(once, [original] { log(LogLevel::info, summary(original)); });
+  std::call_once(once, [original] {
+    // All ranks are alike: one line for the job, more for those who ask.
+    const bool for_all = log_rank() == 0 && taken().calls > 0;
+    log(for_all ? LogLevel::notice : LogLevel::info, summary(original));
+  });
 }
 
 }  // namespace omnihvd

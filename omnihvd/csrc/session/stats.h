@@ -73,7 +73,7 @@ std::map<std::string, Pass> passes();
 
 // One line: what was reduced, and what was left to the original library ("MPI").
 std::string summary(const char* original);
-// Logs it, once in a process: to be called at its end.
+// Logs it, once in a process, to be called at its end: of rank 0 as a notice, of others as info.
 void log_summary(const char* original);
 
 }  // namespace omnihvd

@@ -49,7 +49,7 @@ def main() -> None:
         assert set(stats["passed"]) == {"empty"}, stats
         assert stats["passed_share"] == 0 and 0 < stats["sent_of_ring"] < 1
         line = session.summary("MPI")  # says the same
-        assert line.startswith(f"{taken} sums taken: ")
+        assert line.startswith(f"sums taken: {taken}, of ")
         assert f" {stats['sent_of_ring']:.1%} of what a ring sends" in line, line
         assert f" {stats['density']:.1%} here, {stats['union_density']:.1%} on any" in line, line
     print("all well", flush=True)
