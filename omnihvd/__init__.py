@@ -10,9 +10,9 @@ leaves Horovod alone. All settings: `omnihvd check --settings`.
 
 from omnihvd import hooks
 from omnihvd.compression import OmniReduce
-from omnihvd.statistics import stats
+from omnihvd.statistics import Statistics, stats
 
-__all__ = ["OmniReduce", "stats"]
+__all__ = ["OmniReduce", "Statistics", "stats"]
 __version__ = "0.1.0"
 
 hooks.install()

@@ -6,6 +6,7 @@ omnihvd check [--settings]      what was found, what is hooked, and what to do a
 omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
 omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
 omnihvd bench [--help]          measure it beside its peers
+omnihvd stats                   what the names in omnihvd.stats() mean
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ COMMANDS = {
     "aggregator": "omnihvd.aggregator",
     "kernels": "omnihvd.kernel_cache",
     "bench": "omnihvd.bench.command",
+    "stats": "omnihvd.statistics",
 }
 
 

@@ -8,13 +8,14 @@
 namespace omnihvd {
 namespace {
 
-std::atomic<LogLevel> current_level{LogLevel::warning};
+std::atomic<LogLevel> current_level{LogLevel::notice};
 std::atomic<int> current_rank{-1};
 
 const char* name(LogLevel level) {
   switch (level) {
     case LogLevel::debug: return "debug";
     case LogLevel::info: return "info";
+    case LogLevel::notice: return "notice";
     case LogLevel::warning: return "warning";
     default: return "error";
   }
@@ -24,6 +25,7 @@ const char* name(LogLevel level) {
 
 void set_log_level(LogLevel level) { current_level = level; }
 void set_log_rank(int rank) { current_rank = rank; }
+int log_rank() { return current_rank; }
 bool log_enabled(LogLevel level) { return level >= current_level; }
 
 void log_line(LogLevel level, const std::string& text) {

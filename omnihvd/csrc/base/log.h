@@ -7,10 +7,12 @@
 
 namespace omnihvd {
 
-enum class LogLevel { debug, info, warning, error, off };
+// notice: no warning, but of use to all; shown unless OMNIHVD_LOG asks for errors alone.
+enum class LogLevel { debug, info, notice, warning, error, off };
 
 void set_log_level(LogLevel level);
 void set_log_rank(int rank);  // shown in every later line; -1: unknown
+int log_rank();
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const std::string& text);
 

@@ -61,12 +61,46 @@ Engine::TransportFactory transport(const std::string& name) {
   throw py::value_error("no such transport: " + name);
 }
 
+py::dict ways_dict() {
+  py::dict ways;
+  for (size_t i = 0; i < kWays; ++i) {
+    const WayStats& way = stats().ways[i];
+    py::dict entry;
+    entry["calls"] = way.calls.load();
+    entry["bytes"] = way.bytes.load();
+    entry["seconds"] = double(way.nanoseconds.load()) / 1e9;
+    ways[name_of(Way(i))] = entry;
+  }
+  return ways;
+}
+
+py::dict rows_dict() {
+  const RowStats& rows = stats().rows;
+  py::dict d;
+  d["gradients"] = rows.gradients.load();
+  d["own_bytes"] = rows.own_bytes.load();
+  d["gathered_bytes"] = rows.gathered_bytes.load();
+  d["union_bytes"] = rows.union_bytes.load();
+  d["dense_bytes"] = rows.dense_bytes.load();
+  return d;
+}
+
+void count_rows(uint64_t own, uint64_t gathered, uint64_t in_union, uint64_t dense) {
+  RowStats& rows = stats().rows;
+  rows.gradients += 1;
+  rows.own_bytes += own;
+  rows.gathered_bytes += gathered;
+  rows.union_bytes += in_union;
+  rows.dense_bytes += dense;
+}
+
 py::dict stats_dict() {
   const Stats& s = stats();
   py::dict d;
   d["calls"] = s.calls.load();
   d["failures"] = s.failures.load();
   d["bytes_in"] = s.bytes_in.load();
+  d["ring_bytes"] = s.ring_bytes.load();
   d["bytes_sent"] = s.bytes_sent.load();
   d["bytes_received"] = s.bytes_received.load();
   d["messages_sent"] = s.messages_sent.load();
@@ -86,6 +120,8 @@ py::dict stats_dict() {
     passed[py::str(reason)] = entry;
   }
   d["passed"] = passed;
+  d["ways"] = ways_dict();
+  d["sparse"] = rows_dict();
   return d;
 }
 
@@ -119,9 +155,12 @@ void bind_session(py::module_ m) {
     return docs;
   });
   m.def("stats", &stats_dict);
+  m.def("summary", &summary, py::arg("original"));
+  m.def("count_rows", &count_rows, py::arg("own_bytes"), py::arg("gathered_bytes"),
+        py::arg("union_bytes"), py::arg("dense_bytes"));
   m.def("set_log_level", [](const std::string& name) {
-    constexpr const char* names[] = {"debug", "info", "warning", "error", "off"};
-    for (int i = 0; i < 5; ++i)
+    constexpr const char* names[] = {"debug", "info", "notice", "warning", "error", "off"};
+    for (int i = 0; i < 6; ++i)
       if (name == names[i]) return set_log_level(LogLevel(i));
     throw py::value_error("no such log level: " + name);
   });

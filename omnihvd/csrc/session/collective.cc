@@ -2,16 +2,18 @@
 
 namespace omnihvd {
 
-Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t streams,
-                       Group::MakeTensor make, Group::Done done)
+Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t ranks,
+                       uint32_t streams, Group::MakeTensor make, Group::Done done)
     : sequence(sequence_number),
       layout(shape),
       begun(Clock::now()),
       make_tensor(std::move(make)),
       streams_left_(streams),
       done_(std::move(done)) {
+  const uint64_t bytes = shape.count * size_of(shape.dtype);
   stats().calls += 1;
-  stats().bytes_in += shape.count * size_of(shape.dtype);
+  stats().bytes_in += bytes;
+  stats().ring_bytes += ring_bytes(ranks, bytes);
   stats().blocks += shape.blocks();
 }
 

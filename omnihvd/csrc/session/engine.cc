@@ -121,8 +121,8 @@ class GroupImpl : public Group {
     const Settings& s = info_->settings;
     const Shape shape = Shape::fit(count, dtype, s.block_size, info_->aggregators(),
                                    s.slots * s.streams, s.message_bytes);
-    auto collective =
-        std::make_shared<Collective>(place, shape, s.streams, std::move(make), std::move(done));
+    auto collective = std::make_shared<Collective>(place, shape, info_->workers, s.streams,
+                                                   std::move(make), std::move(done));
     for (uint32_t i = 0; i < parts_.size(); ++i)
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
   }

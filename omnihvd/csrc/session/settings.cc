@@ -157,7 +157,7 @@ const std::vector<Entry>& entries() {
        [](Settings& s, const std::string& v) {
          s.log = choice<LogLevel>({{"debug", LogLevel::debug},
                                    {"info", LogLevel::info},
-                                   {"warning", LogLevel::warning},
+                                   {"warning", LogLevel::notice},
                                    {"error", LogLevel::error},
                                    {"off", LogLevel::off}},
                                   v);

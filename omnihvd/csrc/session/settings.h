@@ -33,7 +33,7 @@ struct Settings {
   std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;                  // 0: none
   double stall_warning_s = 60;
-  LogLevel log = LogLevel::warning;
+  LogLevel log = LogLevel::notice;
 };
 
 // Throws Error naming the variable, its value and what is allowed. A variable OMNIHVD_* that is

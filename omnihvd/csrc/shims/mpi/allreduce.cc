@@ -6,9 +6,11 @@
 //
 // Every decision depends on arguments alone that MPI wants equal on all ranks, and on rank 0's
 // settings, so all ranks decide alike. The reasons to leave a call to MPI, as they are counted:
-// invalid, empty, inter-communicator, one rank, device memory, op, dtype, disabled, small, large.
+// invalid, empty, inter-communicator, one rank, device memory, op, dtype, disabled, small, large;
+// and control: bitwise operations, by which Horovod's ranks agree on what to reduce next.
 #include <mpi.h>
 
+#include <chrono>
 #include <climits>
 #include <string>
 
@@ -58,8 +60,9 @@ uint64_t bytes_of(int64_t count, MPI_Datatype type) {
 
 // Reduces and returns null, or returns why the call is left to MPI. Throws Error.
 const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm) {
-  if (comm == MPI_COMM_NULL || r.in == nullptr || r.out == nullptr || r.count < 0) return "invalid";
+  if (comm == MPI_COMM_NULL || r.count < 0) return "invalid";
   if (r.count == 0) return "empty";
+  if (r.in == nullptr || r.out == nullptr) return "invalid";
   int is_inter = 0, size = 0;
   check_mpi(PMPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
   if (is_inter) return "inter-communicator";
@@ -73,7 +76,9 @@ const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm) {
   if (r.in == r.out) r.in = MPI_IN_PLACE;
   MpiGroup& group = MpiGroup::of(comm);
   if (const char* refusal = group.refusal(bytes)) return refusal;
-  group.allreduce(r);
+  const auto begun = std::chrono::steady_clock::now();
+  const Way way = group.allreduce(r);
+  count_way(way, bytes, begun);
   return nullptr;
 }
 
