@@ -8,7 +8,7 @@ them. The entropy of a tensor of n elements, of which k are not zero, is k value
 log2 C(n, k) bits; that of one with whole blocks, the values and log2 C(blocks, non-zero blocks)
 bits. Summed over what has to be sent:
 
-    contributions  each rank's part: to all aggregators, colocated (N - 1) / N of it
+    contributions  each rank's part: colocated, all but its own aggregator's share
     results        the sum: to all N workers, colocated to N - 1
 
 Both are counted together, and apart. Patterns are those of `omnihvd.bench.patterns`; `elements` has
@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,16 +67,25 @@ def log2_binomial(n: int, k: int) -> float:
     return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
-def entropy_bytes(tensor: np.ndarray, pattern: str) -> float:
-    """Of a tensor of shape (count,)."""
-    present = tensor != 0
-    if pattern == "elements":
-        k = int(np.count_nonzero(present))
-        return k * tensor.itemsize + log2_binomial(len(tensor), k) / 8
-    blocks = np.logical_or.reduceat(present, np.arange(0, len(tensor), patterns.BLOCK))
-    k = int(np.count_nonzero(blocks))
-    values = k * patterns.BLOCK * tensor.itemsize
-    return values + log2_binomial(len(blocks), k) / 8
+def entropy_bytes(tensor: np.ndarray, units: np.ndarray) -> float:
+    """Of a tensor of shape (count,) that is not zero where `units` say, each of them as large."""
+    k = int(np.count_nonzero(units))
+    return k * (tensor.nbytes / max(1, len(units))) + log2_binomial(len(units), k) / 8
+
+
+def least_bytes(
+    tensor: np.ndarray, pattern: str, owners: np.ndarray, of: Callable[[int], float]
+) -> float:
+    """Entropy of the aggregators' shares, each as often as `of` says; `owners` of blocks."""
+    owners = np.repeat(owners, patterns.BLOCK)[: len(tensor)]
+    total = 0.0
+    for aggregator in range(owners.max() + 1):
+        share = tensor[owners == aggregator]
+        units = share != 0
+        if pattern != "elements":
+            units = np.logical_or.reduceat(units, np.arange(0, len(share), patterns.BLOCK))
+        total += of(aggregator) * entropy_bytes(share, units)
+    return total
 
 
 @dataclass
@@ -84,7 +93,6 @@ class Ratio:
     contributions: float
     results: float
     both: float
-    seconds: float  # of the simulation
 
 
 def measure(point: patterns.Point, ranks: int, dedicated: bool) -> Ratio:
@@ -97,18 +105,20 @@ def measure(point: patterns.Point, ranks: int, dedicated: bool) -> Ratio:
     # Memory of results is released at once, as the engine does when all of a result is copied.
     network = LeanNetwork(shape, inputs, in_place=True, scan_ahead=SCAN_AHEAD,
                           later=lambda event: event[0] != "release")  # fmt: skip
-    begun = time.perf_counter()
     network.run()
-    seconds = time.perf_counter() - begun
-    print(sum(network.messages_up.values()), ranks * sum(network.rounds.values()), seconds)
     np.testing.assert_array_equal(network.outputs[0], total)
     up = sum(b for (rank, agg), b in network.bytes_up.items() if dedicated or rank != agg)
     down = sum(b for (agg, rank), b in network.bytes_down.items() if dedicated or rank != agg)
-    share = 1 if dedicated else (ranks - 1) / ranks
-    least_up = share * sum(entropy_bytes(tensor, point.pattern) for tensor in inputs)
-    least_down = (ranks if dedicated else ranks - 1) * entropy_bytes(total, point.pattern)
+    owners = np.array([shape.place_of(block)[0] for block in range(shape.blocks)])
+    least_up = sum(
+        least_bytes(tensor, point.pattern, owners, lambda a, r=rank: dedicated or a != r)
+        for rank, tensor in enumerate(inputs)
+    )
+    least_down = least_bytes(
+        total, point.pattern, owners, lambda a: ranks if dedicated else ranks - 1
+    )
     both = (up + down) / (least_up + least_down)
-    return Ratio(up / least_up, down / least_down, both, seconds)
+    return Ratio(up / least_up, down / least_down, both)
 
 
 def main() -> None:
