@@ -41,7 +41,9 @@ BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
 
 void HostTensor::write(uint64_t block, const BlockRef& sum) {
   uint8_t* target = out_ + block * block_bytes_;
-  if (sum.packed)
+  if (sum.offsets)
+    ops_.unlist(sum.offsets, sum.data, sum.bytes / element_, target, layout_.elements_of(block));
+  else if (sum.packed)
     ops_.unpack(sum.data, layout_.elements_of(block), target);
   else if (sum.data != target)
     std::memcpy(target, sum.data, sum.bytes);

@@ -86,6 +86,7 @@ void Worker::inspect_row(uint32_t slot) {
 
 void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame) {
   frame->clear(slot, state.round);
+  frame->as_named = state.round > 0;  // only the first window is not named beforehand
   if (state.first_found > 4 * size_t(layout_.shape().window) ||
       state.first_found == state.found.size()) {
     state.found.erase(state.found.begin(), state.found.begin() + state.first_found);

@@ -117,9 +117,10 @@ void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame&
     retire(own);
     return;
   }
+  frame_bytes_.encode(frame, task.collective->layout, aggregator);
   Outgoing& out = open(info_->aggregator_node(aggregator), Kind::contribution, sequence,
-                       first ? &shape : nullptr, frame);
-  if (out.message.add(frame)) refer_to_worker(out, sequence);
+                       first ? &shape : nullptr, frame_bytes_.size());
+  if (out.message.add(frame_bytes_)) refer_to_worker(out, sequence);
 }
 
 // The message holds references to our worker's tensor, which has to stay as it is until it is sent.
@@ -177,7 +178,10 @@ void GroupStream::on_contribution(MessageReader& reader) {
   const std::shared_ptr<AggregatorTask> task =
       aggregator_task(reader.header().sequence, shape ? &*shape : nullptr, worker);
   task->touched = Clock::now();
-  while (reader.next(task->layout, *own_aggregator_, &scratch_))
+  const auto named = [&](uint32_t slot, uint32_t round) {
+    return task->aggregator.named(worker, slot, round);
+  };
+  while (reader.next(task->layout, *own_aggregator_, named, &scratch_))
     task->aggregator.on_contribution(worker, scratch_, *task);
   retire(*task);
 }
@@ -186,7 +190,7 @@ void GroupStream::on_result(MessageReader& reader) {
   const auto found = workers_.find(reader.header().sequence);
   if (found == workers_.end()) throw Error("a result for a collective that is not under way");
   const std::shared_ptr<WorkerTask> task = found->second;
-  while (reader.next(task->collective->layout, reader.header().from, &scratch_))
+  while (reader.next(task->collective->layout, reader.header().from, nullptr, &scratch_))
     take_result(reader.header().sequence, reader.header().from, scratch_);
 }
 
@@ -229,14 +233,15 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   lent = 0;
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
                                    [](const BlockRef& block) { return block.home; });
+  frame_bytes_.encode(frame, task.layout, *own_aggregator_);
   for (uint32_t node = 0; node < info_->workers; ++node) {
     if (node == self_) {
       self_results_.push_back({shared, frame});
       ++lent;
       continue;
     }
-    Outgoing& out = open(node, Kind::result, task.sequence, nullptr, frame);
-    if (out.message.add(frame)) {
+    Outgoing& out = open(node, Kind::result, task.sequence, nullptr, frame_bytes_.size());
+    if (out.message.add(frame_bytes_)) {
       out.releases.push_back({shared, frame.slot, frame.round});
       ++lent;
       if (at_home) refer_to_worker(out, task.sequence);

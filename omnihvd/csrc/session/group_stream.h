@@ -85,8 +85,7 @@ class GroupStream {
   std::string missing_text(uint64_t sequence) const;
   std::optional<uint32_t> authentic_sender(const Header& header) const;
 
-  Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape,
-                 const Frame& frame);
+  Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape, size_t bytes);
   void flush(uint32_t node);
   void flush_all();
   void say(Kind kind, const std::string& text);
@@ -121,6 +120,7 @@ class GroupStream {
   bool left_ = false;
   bool disconnected_ = false;
   Frame scratch_, reply_;
+  FrameBytes frame_bytes_;  // scratch
 };
 
 }  // namespace omnihvd
