@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from omnihvd import engine, horovod_library, sparse, ways
+from omnihvd import engine, horovod_library, report, sparse, ways
 from omnihvd.after_import import after_import
 from omnihvd.log import logger
 
@@ -31,3 +31,5 @@ def install_now() -> None:
         )
     for way in ways.ALL:
         way.install()
+    report.report.begin()
+    report.watch_exceptions()
