@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from omnihvd import engine, horovod_library, sparse, waiting, ways
+from omnihvd import engine, horovod_library, report, sparse, waiting, ways
 from omnihvd.after_import import after_import
 from omnihvd.log import logger
 
@@ -32,3 +32,5 @@ def install_now() -> None:
     for way in ways.ALL:
         way.install()
     horovod_library.on_load(waiting.sleep_instead_of_polling)
+    report.report.begin()
+    report.watch_exceptions()

@@ -10,32 +10,35 @@ from omnihvd import engine, horovod_library, ways
 from omnihvd.log import warn_once_per_job
 
 
-@functools.cache
 def horovod_problem() -> str | None:
     """Why Horovod's sums do not reach omnihvd in this process; None: they do. After hvd.init()."""
-    if not engine.session.settings_from_environment().enable:
-        return "OMNIHVD_ENABLE=0"
-    return next(filter(None, map(_problem, horovod_library.initialized())), None)
+    return _first_problem(tuple(horovod_library.initialized()))
+
+
+def warn_if_unused() -> None:
+    """Says once, on rank 0, if Horovod's sums do not reach omnihvd."""
+    problem = horovod_problem()
+    if problem:
+        _warn(problem)
 
 
 @functools.cache
-def warn_if_unused() -> None:
-    """Says once, on rank 0, if `compression=OmniReduce` has no effect."""
-    problem = horovod_problem()
-    if problem:
-        warn_once_per_job(f"OmniReduce is not in use, Horovod reduces as without it: {problem}")
+def _warn(problem: str) -> None:
+    warn_once_per_job(f"OmniReduce is not in use, Horovod reduces as without it: {problem}")
+
+
+@functools.cache
+def _first_problem(initialized: tuple[Any, ...]) -> str | None:
+    if not engine.session.settings_from_environment().enable:
+        return "OMNIHVD_ENABLE=0"
+    return next(filter(None, map(_problem, initialized)), None)
 
 
 def _problem(horovod: Any) -> str | None:
-    library = horovod_library.path_of(horovod)
-    nccl = ways.way_of("NCCL")
-    if nccl and horovod.nccl_built() and nccl.problem(library) is None:
-        return None  # on GPUs they do
-    carrier = cpu_library(horovod)
+    carrier, library = carrier_of(horovod), horovod_library.path_of(horovod)
     way = ways.way_of(carrier)
     if way:
         return way.problem(library)
-    framework = horovod_library.framework_of(horovod)
     if not horovod.mpi_built():
         remedy = "build Horovod with HOROVOD_WITH_MPI=1 (omnihvd/tools/build_horovod.py does)"
     else:
@@ -43,11 +46,16 @@ def _problem(horovod: Any) -> str | None:
             "start the job with mpirun or `horovodrun --mpi`, and without HOROVOD_CONTROLLER and "
             "HOROVOD_CPU_OPERATIONS"
         )
+    framework = horovod_library.framework_of(horovod)
     return f"{framework} sums on {carrier} here, which omnihvd does not stand in for; {remedy}"
 
 
-def cpu_library(horovod: Any) -> str:
-    """The library by which this Horovod, initialized, sums in host memory: MPI, Gloo or oneCCL."""
+def carrier_of(horovod: Any) -> str:
+    """The library by which this Horovod, initialized, sums: NCCL, where omnihvd has its calls, else
+    that for host memory: MPI, Gloo or oneCCL."""
+    nccl = ways.way_of("NCCL")
+    if nccl and horovod.nccl_built() and not nccl.problem(horovod_library.path_of(horovod)):
+        return "NCCL"
     chosen = os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower()
     if chosen == "ccl":
         return "oneCCL"

@@ -7,8 +7,9 @@ import dataclasses
 import json
 import os
 
-from omnihvd import __version__, engine
+from omnihvd import engine
 from omnihvd.check.findings import Finding
+from omnihvd.version import __version__
 
 
 def main(arguments: list[str]) -> int:

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from omnihvd import __version__, engine, kernel_cache
+from omnihvd import engine, kernel_cache
 from omnihvd.check.findings import Finding
 from omnihvd.check.probe import Probe
+from omnihvd.version import __version__
 
 BUILD_HOROVOD = "python -m omnihvd.tools.build_horovod"
 FRAMEWORKS = {"horovod.torch": "torch", "horovod.tensorflow": "tensorflow"}

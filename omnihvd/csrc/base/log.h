@@ -16,12 +16,18 @@ int log_rank();
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const std::string& text);
 
+// The text of the last error that was logged, or would have been; empty: none yet.
+std::string last_error();
+void keep_error(const std::string& text);
+
 template <typename... Parts>
 void log(LogLevel level, const Parts&... parts) {
-  if (!log_enabled(level)) return;
+  const bool is_error = level == LogLevel::error;
+  if (!is_error && !log_enabled(level)) return;
   std::ostringstream text;
   (text << ... << parts);
-  log_line(level, text.str());
+  if (is_error) keep_error(text.str());
+  if (log_enabled(level)) log_line(level, text.str());
 }
 
 }  // namespace omnihvd

@@ -165,6 +165,7 @@ void bind_session(py::module_ m) {
     throw py::value_error("no such log level: " + name);
   });
   m.def("set_log_rank", &set_log_rank);
+  m.def("last_error", &last_error, "The last error that the engine logged; empty: none.");
   m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
     return py::bytes(to_string(hmac_sha256(key, data)));
   });

@@ -22,7 +22,15 @@ struct Entry {
 
 [[noreturn]] void refuse() { throw Error("not allowed"); }
 
-bool boolean(const std::string& value) {
+// Case does not matter where there are only a few words.
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+bool boolean(const std::string& text) {
+  const std::string value = lower(text);
   if (value == "1" || value == "on" || value == "true") return true;
   if (value == "0" || value == "off" || value == "false") return false;
   refuse();
@@ -46,7 +54,7 @@ double seconds(const std::string& value) {
 
 template <typename Value>
 Value choice(const std::map<std::string, Value>& choices, const std::string& value) {
-  const auto found = choices.find(value);
+  const auto found = choices.find(lower(value));
   if (found == choices.end()) refuse();
   return found->second;
 }
@@ -175,7 +183,7 @@ Settings settings_from_environment() {
     const size_t equals = text.find('=');
     const std::string name = text.substr(0, equals);
     if (name.rfind("OMNIHVD_", 0) != 0 || equals == std::string::npos) continue;
-    if (name.rfind("OMNIHVD_BUILD_", 0) == 0) continue;  // setup.py's
+    if (name == "OMNIHVD_UCX_HOME") continue;  // setup.py's, which may stay exported
     const std::string value = text.substr(equals + 1);
     const Entry* entry = nullptr;
     for (const Entry& e : entries())
