@@ -19,4 +19,5 @@ session = _engine.session
 
 LIBRARIES = Path(__file__).parent / "lib"
 MPI_SHIM = LIBRARIES / "libomnihvd_mpi.so"
+GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"

