@@ -14,6 +14,7 @@ from omnihvd import checkout
 LIBRARIES = Path(__file__).parent / "lib"
 LIBRARY = LIBRARIES / "libomnihvd.so"
 MPI_SHIM = LIBRARIES / "libomnihvd_mpi.so"
+GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
 
 if TYPE_CHECKING:

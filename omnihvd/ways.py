@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from omnihvd import mpi_hooks, nccl_hooks
+from omnihvd import gloo_hooks, mpi_hooks, nccl_hooks
 
 
 class Way(Protocol):
@@ -24,7 +24,7 @@ class Way(Protocol):
         omnihvd; None: they do."""
 
 
-ALL: tuple[Way, ...] = (nccl_hooks, mpi_hooks)
+ALL: tuple[Way, ...] = (nccl_hooks, mpi_hooks, gloo_hooks)
 
 
 def way_of(library: str) -> Way | None:

@@ -147,9 +147,11 @@ class EngineImpl : public Engine {
     set_log_level(settings.log);
   }
 
-  std::shared_ptr<Group> join(Exchange& exchange) override {
+  std::shared_ptr<Group> join(Exchange& exchange, bool colocated) override {
     const Node self{host_name(settings_), threads_->addresses()};
-    const auto info = agree_on_group(exchange, self, settings_);
+    Settings settings = settings_;
+    if (colocated) settings.aggregators.clear();
+    const auto info = agree_on_group(exchange, self, settings);
     std::shared_ptr<Group> group;
     std::string failure;
     try {

@@ -75,8 +75,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual ~Engine() = default;
 
   // Collective over the exchange. Makes the group, its connections and, for colocated aggregators,
-  // this rank's share of them.
-  virtual std::shared_ptr<Group> join(Exchange& exchange) = 0;
+  // this rank's share of them. colocated: no dedicated ones, whatever the settings say.
+  virtual std::shared_ptr<Group> join(Exchange& exchange, bool colocated = false) = 0;
 
   virtual std::string describe_transport() const = 0;
 };
