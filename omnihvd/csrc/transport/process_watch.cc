@@ -1,11 +1,11 @@
 #include "transport/process_watch.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -21,11 +21,22 @@ int open_pidfd(uint32_t pid) {
   return static_cast<int>(syscall(call, static_cast<pid_t>(pid), 0));  // is close-on-exec
 }
 
+bool none_left(int error) { return error == EMFILE || error == ENFILE; }
+
+// The file's first bytes; "" when there is no such file. Throws Error when this process can open no
+// more, from which nothing follows about the file.
+std::string first_bytes(const std::string& path) {
+  const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0 && !none_left(errno)) return "";
+  const FileDescriptor file(opened, "open");
+  char bytes[1024];
+  const ssize_t length = read(file, bytes, sizeof bytes);
+  return std::string(bytes, length > 0 ? length : 0);
+}
+
 // In clock ticks since boot; 0: no such process.
 uint64_t start_time(uint32_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return 0;
+  const std::string text = first_bytes("/proc/" + std::to_string(pid) + "/stat");
   // The second field, the program's name in parentheses, may hold anything; the time is the 22nd.
   const size_t after_name = text.rfind(')');
   if (after_name == std::string::npos) return 0;
@@ -38,9 +49,7 @@ uint64_t start_time(uint32_t pid) {
 }
 
 std::string this_host() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
+  const std::string boot = first_bytes("/proc/sys/kernel/random/boot_id");
   char name_space[64] = "";
   const ssize_t length = readlink("/proc/self/ns/pid", name_space, sizeof name_space);
   return boot + " " + std::string(name_space, length > 0 ? length : 0);
@@ -59,7 +68,7 @@ ProcessWatch::ProcessWatch()
 bool ProcessWatch::add(uint32_t key, const ProcessId& process) {
   if (process.host != host_ || process.start == 0) return true;
   const int opened = open_pidfd(process.pid);
-  if (opened < 0) return errno != ESRCH;
+  if (opened < 0 && !none_left(errno)) return errno != ESRCH;
   FileDescriptor pidfd(opened, "pidfd_open");
   // Asked after the pidfd is open, so that the answer is of the process that it stands for.
   if (start_time(process.pid) != process.start) return false;

@@ -19,7 +19,7 @@ struct ProcessId {
   uint64_t start = 0;  // tells a process from a later one with the same pid
 };
 
-ProcessId this_process();
+ProcessId this_process();  // throws Error
 
 class ProcessWatch {
  public:
@@ -28,7 +28,7 @@ class ProcessWatch {
   int fd() const { return epoll_; }  // readable while a watched process has ended
 
   // False: it has ended already. Processes of other hosts are not watched; neither is any where the
-  // kernel has no pidfd (before 5.3).
+  // kernel has no pidfd (before 5.3). Throws Error when this process has no descriptors left.
   bool add(uint32_t key, const ProcessId& process);
   void remove(uint32_t key);
   // The keys of processes that have ended; they are watched no longer.
