@@ -318,8 +318,9 @@ void Aggregator::released(uint32_t number, uint32_t round, Sink& sink) {
 std::vector<uint32_t> Aggregator::awaited() const {
   std::vector<uint32_t> workers;
   for (uint32_t worker = 0; worker < workers_; ++worker)
-    if (std::any_of(slots_.begin(), slots_.end(), [worker](const Slot& slot) {
-          return !slot.done && !slot.result_ready && slot.awaited[worker];
+    if (std::any_of(slots_.begin(), slots_.end(), [this, worker](const Slot& slot) {
+          return !slot.done && !slot.result_ready && slot.awaited[worker] &&
+                 !(ordered_ && slot.held[worker].present);
         }))
       workers.push_back(worker);
   return workers;

@@ -48,7 +48,7 @@ class Aggregator {
 
   // All slots have ended; results may still wait for released().
   bool done() const { return open_slots_ == 0; }
-  // Workers that some slot waits for.
+  // Workers that some slot waits for: not those who have spoken and wait for lower ranks.
   std::vector<uint32_t> awaited() const;
   size_t accumulator_bytes() const;  // held now
 

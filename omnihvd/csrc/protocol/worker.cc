@@ -170,4 +170,16 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
   return speaks;
 }
 
+std::vector<uint32_t> Worker::awaited() const {
+  const uint32_t count = layout_.shape().aggregators;
+  std::vector<uint32_t> aggregators;
+  for (uint32_t aggregator = 0; aggregator < count; ++aggregator)
+    for (size_t index = aggregator; index < slots_.size(); index += count)
+      if (slots_[index].hi > 0 && !slots_[index].done) {  // has contributed
+        aggregators.push_back(aggregator);
+        break;
+      }
+  return aggregators;
+}
+
 }  // namespace omnihvd

@@ -127,6 +127,10 @@ class GroupImpl : public Group {
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
   }
 
+  void set_elsewhere(const std::string& what) override {
+    for (const auto& part : parts_) part->set_elsewhere(what);
+  }
+
   void leave() override {
     if (!left_.exchange(true)) threads_->remove_now(parts_);
   }

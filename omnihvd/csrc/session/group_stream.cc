@@ -9,14 +9,7 @@
 namespace omnihvd {
 namespace {
 
-// How long a failed collective waits for its sends to end before connections are cut.
-constexpr auto kClosingTime = std::chrono::seconds(3);
-
 constexpr size_t kInspectAtOnce = 4 << 20;  // bytes of the tensor: 0.1 to 0.2 ms
-
-std::string shape_text(const Shape& shape) {
-  return std::to_string(shape.count) + " " + name_of(shape.dtype);
-}
 
 }  // namespace
 
@@ -194,15 +187,6 @@ void GroupStream::on_result(MessageReader& reader) {
     take_result(reader.header().sequence, reader.header().from, scratch_);
 }
 
-void GroupStream::on_leave(uint32_t node) {
-  peers_[node].left = true;
-  for (const auto& [sequence, task] : aggregators_) {
-    const auto awaited = task->aggregator.awaited();
-    if (std::find(awaited.begin(), awaited.end(), node) != awaited.end())
-      throw Error("it left the job while others reduce");
-  }
-}
-
 std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64_t sequence,
                                                                           const Shape* shape,
                                                                           uint32_t worker) {
@@ -330,51 +314,6 @@ void GroupStream::disconnect_all() {
   if (std::exchange(disconnected_, true)) return;
   for (const Peer& peer : peers_)
     if (peer.connected) transport_.disconnect(peer.id);
-}
-
-void GroupStream::check_time(Clock::time_point now) {
-  if (!closing_.empty() && now - closing_since_ > kClosingTime) disconnect_all();
-  const double limit = info_->settings.timeout_s;
-  for (const auto& [sequence, task] : workers_) {
-    const double waited = std::chrono::duration<double>(now - task->collective->begun).count();
-    if (limit > 0 && waited > limit) {
-      fail("an allreduce did not end within " + std::to_string(int(limit)) +
-               " s (OMNIHVD_TIMEOUT)" + missing_text(sequence),
-           true);
-      return;
-    }
-  }
-  warn_of_stalls(now);
-}
-
-void GroupStream::warn_of_stalls(Clock::time_point now) {
-  const double limit = info_->settings.stall_warning_s;
-  if (limit <= 0) return;
-  const auto stalled = [&](auto& task) {
-    if (std::chrono::duration<double>(now - task.touched).count() < limit) return false;
-    task.touched = now;
-    return true;
-  };
-  for (auto& [sequence, task] : workers_)
-    if (stalled(*task))
-      log(LogLevel::warning, "an allreduce of ", shape_text(task->collective->layout.shape()),
-          " has made no progress for ", limit, " s", missing_text(sequence));
-  if (self_ < info_->workers) return;
-  for (auto& [sequence, task] : aggregators_)
-    if (stalled(*task))
-      log(LogLevel::warning, "an allreduce of ", shape_text(task->layout.shape()),
-          " has made no progress for ", limit, " s", missing_text(sequence));
-}
-
-// Whom our aggregator waits for, as far as it knows.
-std::string GroupStream::missing_text(uint64_t sequence) const {
-  const auto found = aggregators_.find(sequence);
-  std::string names;
-  if (found != aggregators_.end())
-    for (uint32_t worker : found->second->aggregator.awaited())
-      names += (names.empty() ? "" : ", ") + info_->name_of(worker);
-  return names.empty() ? "; another aggregator waits, and names the missing rank in its log"
-                       : "; waiting for " + names;
 }
 
 }  // namespace omnihvd

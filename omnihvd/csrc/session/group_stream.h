@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,9 @@ class GroupStream {
   void fail(const std::string& reason, bool tell);
   // Warns of stalls and ends what takes too long. Called about once a second while busy().
   void check_time(Clock::time_point now);
+  // What this rank does on the communicator meanwhile, outside of this group ("is in ..."); empty:
+  // nothing. For messages to people. Any thread.
+  void set_elsewhere(std::string what);
   bool busy() const { return !workers_.empty() || !aggregators_.empty() || !closing_.empty(); }
 
   // A dedicated aggregator's group that nobody will use again.
@@ -81,8 +85,10 @@ class GroupStream {
   void finish_if_done(WorkerTask& task);
   void close_failed();
   void disconnect_all();
+  bool fail_if_overdue(uint64_t sequence, const Shape& shape, Clock::duration waited);
   void warn_of_stalls(Clock::time_point now);
-  std::string missing_text(uint64_t sequence) const;
+  struct Awaited;
+  Awaited awaited(uint64_t sequence) const;
   std::optional<uint32_t> authentic_sender(const Header& header) const;
 
   Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape, size_t bytes);
@@ -121,6 +127,9 @@ class GroupStream {
   bool disconnected_ = false;
   Frame scratch_, reply_;
   FrameBytes frame_bytes_;  // scratch
+
+  mutable std::mutex elsewhere_mutex_;
+  std::string elsewhere_;
 };
 
 }  // namespace omnihvd

@@ -109,7 +109,7 @@ void TwoLevels::reduce(Level& level, uint64_t count, DType dtype, const Group::M
   bool done = false;
   std::optional<std::string> failure;
   Group& group = *level.group;
-  group.reduce(group.reserve(), count, dtype, make, [&](const std::string* why) {
+  group.reduce(group.reserve(), count, dtype, make, [&](const std::string* why, uint64_t) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (why != nullptr) failure = *why;
     done = true;
