@@ -29,6 +29,7 @@ class PyLibrary : public Library {
 
   int rank() const override { return rank_; }
   void sum(const void* in, void* out, uint64_t count) override { add("original", in, out, count); }
+  bool has_two_step() const override { return true; }
   void sum_two_step(const void* in, void* out, uint64_t count) override {
     add("two-step", in, out, count);
   }

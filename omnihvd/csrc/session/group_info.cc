@@ -62,7 +62,7 @@ std::string pack_agreed(const Settings& s) {
   for (uint64_t value :
        {uint64_t(s.min_bytes), uint64_t(s.block_size), uint64_t(s.message_bytes), uint64_t(s.slots),
         uint64_t(s.streams), uint64_t(s.scan_ahead), uint64_t(s.deterministic),
-        uint64_t(s.hierarchy), uint64_t(s.compress_first),
+        uint64_t(s.hierarchy), uint64_t(s.way), uint64_t(s.compress_first),
         uint64_t(std::llround(s.timeout_s * 1e6)), uint64_t(std::llround(s.stall_warning_s * 1e6))})
     out.u64(value);
   return out.bytes();
@@ -78,13 +78,16 @@ void unpack_agreed(const std::string& bytes, Settings* s) {
   s->scan_ahead = uint32_t(in.u64());
   s->deterministic = in.u64();
   const uint64_t hierarchy = in.u64();
+  const uint64_t way = in.u64();
   s->compress_first = in.u64() != 0;
   s->timeout_s = double(in.u64()) / 1e6;
   s->stall_warning_s = double(in.u64()) / 1e6;
   if (s->block_size == 0 || s->message_bytes == 0 || s->slots == 0 || s->streams == 0 ||
-      s->streams > 64 || hierarchy > uint64_t(Hierarchy::off))
+      s->streams > 64 || hierarchy > uint64_t(Hierarchy::off) ||
+      way > uint64_t(WaySetting::original))
     throw Error("malformed description of a group: impossible settings");
   s->hierarchy = Hierarchy(hierarchy);
+  s->way = WaySetting(way);
 }
 
 std::string group_key(const std::string& secret, uint64_t group) {

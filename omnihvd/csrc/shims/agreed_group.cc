@@ -42,17 +42,28 @@ const char* AgreedGroup::refusal(Exchange& exchange, uint64_t bytes) {
   return bytes < agreement_->settings.min_bytes ? "small" : nullptr;
 }
 
-void AgreedGroup::allreduce(Exchange& exchange, void* data, uint64_t count, DType dtype) {
+Way AgreedGroup::allreduce(Exchange& exchange, Library& library, void* data, uint64_t count,
+                           DType dtype) {
+  Way way = Way::stream;
   or_fail_for_good([&] {
-    if (!group_ && !levels_) {
-      const std::shared_ptr<Engine> engine = engine_of_all(exchange);
-      if (wants_two_levels(*agreement_, exchange.rank()))
-        levels_.emplace(*engine, exchange, *agreement_);
-      else
-        group_ = engine->join(exchange);
-    }
-    levels_ ? levels_->allreduce(data, count, dtype) : group_->allreduce(data, data, count, dtype);
+    if (!ways_) ways_.emplace(agreement_->settings);
+    way = ways_->allreduce(data, data, count, dtype, library, [&](const void*, void* in_place) {
+      return stream(exchange, in_place, count, dtype);
+    });
   });
+  return way;
+}
+
+uint64_t AgreedGroup::stream(Exchange& exchange, void* data, uint64_t count, DType dtype) {
+  if (!group_ && !levels_) {
+    const std::shared_ptr<Engine> engine = engine_of_all(exchange);
+    if (wants_two_levels(*agreement_, exchange.rank()))
+      levels_.emplace(*engine, exchange, *agreement_);
+    else
+      group_ = engine->join(exchange);
+  }
+  if (levels_) return levels_->allreduce(data, count, dtype);
+  return group_->allreduce(data, data, count, dtype);
 }
 
 }  // namespace omnihvd

@@ -9,6 +9,7 @@
 #include "session/session.h"
 #include "shims/agreement.h"
 #include "shims/two_levels.h"
+#include "ways/ways.h"
 
 namespace omnihvd {
 
@@ -20,18 +21,21 @@ class AgreedGroup {
   // to learn them. Throws Error.
   const char* refusal(Exchange& exchange, uint64_t bytes);
 
-  // Collective; in place. The first call connects the ranks. Throws Error, and then at each later
-  // call.
-  void allreduce(Exchange& exchange, void* data, uint64_t count, DType dtype);
+  // Collective; in place. The first call connects the ranks. Returns how the sum was made. Throws
+  // Error, and then at each later call.
+  Way allreduce(Exchange& exchange, Library& library, void* data, uint64_t count, DType dtype);
 
  private:
   template <typename Work>
   void or_fail_for_good(Work work);
 
+  uint64_t stream(Exchange& exchange, void* data, uint64_t count, DType dtype);
+
   std::string failure_;  // of an earlier call; empty: none
   std::optional<Agreement> agreement_;
   std::shared_ptr<Group> group_;  // of all ranks, from the first tensor on; or
   std::optional<TwoLevels> levels_;
+  std::optional<Ways> ways_;
 };
 
 }  // namespace omnihvd

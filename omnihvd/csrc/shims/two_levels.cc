@@ -81,7 +81,7 @@ TwoLevels::Level TwoLevels::join(Engine& engine, Exchange& all, const std::vecto
   return level;
 }
 
-void TwoLevels::allreduce(void* data, uint64_t count, DType dtype) {
+uint64_t TwoLevels::allreduce(void* data, uint64_t count, DType dtype) {
   auto* const bytes = static_cast<uint8_t*>(data);
   const uint64_t blocks = (count + block_size_ - 1) / block_size_;
   const uint64_t first = blocks * local_index_ / local_size_;
@@ -98,18 +98,21 @@ void TwoLevels::allreduce(void* data, uint64_t count, DType dtype) {
       return std::make_unique<NotedTensor>(layout, part, has + first, false);
     });
   }
-  reduce(inside_, count, dtype, [&](const Layout& layout) {
+  return reduce(inside_, count, dtype, [&](const Layout& layout) {
     return std::make_unique<PartTensor>(layout, bytes, has, first, end);
   });
 }
 
-void TwoLevels::reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make) {
+uint64_t TwoLevels::reduce(Level& level, uint64_t count, DType dtype,
+                           const Group::MakeTensor& make) {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
+  uint64_t united_blocks = 0;
   std::optional<std::string> failure;
   Group& group = *level.group;
-  group.reduce(group.reserve(), count, dtype, make, [&](const std::string* why, uint64_t) {
+  group.reduce(group.reserve(), count, dtype, make, [&](const std::string* why, uint64_t united) {
+    united_blocks = united;
     const std::lock_guard<std::mutex> lock(mutex);
     if (why != nullptr) failure = *why;
     done = true;
@@ -118,6 +121,7 @@ void TwoLevels::reduce(Level& level, uint64_t count, DType dtype, const Group::M
   std::unique_lock<std::mutex> lock(mutex);
   changed.wait(lock, [&] { return done; });
   if (failure) throw Error("among ranks " + level.ranks + ", counted from 0: " + *failure);
+  return united_blocks;
 }
 
 }  // namespace omnihvd

@@ -26,9 +26,10 @@ class TwoLevels {
   // all ranks.
   TwoLevels(Engine& engine, Exchange& all, const Agreement& agreement);
 
-  // Collective; in place. Throws Error, and the object must then be destroyed, as the ranks of
-  // other hosts may wait for this one. `stats()` counts each step.
-  void allreduce(void* data, uint64_t count, DType dtype);
+  // Collective; in place. Returns how many blocks were non-zero on any rank. Throws Error, and the
+  // object must then be destroyed, as the ranks of other hosts may wait for this one. `stats()`
+  // counts each step.
+  uint64_t allreduce(void* data, uint64_t count, DType dtype);
 
  private:
   struct Level {
@@ -37,7 +38,7 @@ class TwoLevels {
   };
   static Level join(Engine& engine, Exchange& all, const std::vector<int>& ranks, bool colocated,
                     uint32_t block_size);
-  static void reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make);
+  static uint64_t reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make);
 
   uint64_t local_index_ = 0, local_size_ = 0, block_size_ = 0;
   Level inside_, between_;

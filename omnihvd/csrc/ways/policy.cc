@@ -20,7 +20,8 @@ bool is_union(Arm arm) { return arm == Arm::unite || arm == Arm::unite_two_step;
 
 }  // namespace
 
-bool allowed(Cell cell, Arm arm) {
+bool Policy::allowed(Cell cell, Arm arm) const {
+  if (is_two_step(arm) && !two_step_) return false;
   if (cell.density == kUnknown) return arm == Arm::stream || arm == Arm::unite;  // which both tell
   return cell.density < kDense || !is_union(arm);
 }

@@ -42,6 +42,8 @@ struct Order {
 
 class Policy {
  public:
+  // two_step: whether the library has two ways to sum.
+  explicit Policy(bool two_step = true) : two_step_(two_step) {}
   // A tensor of `bytes`, of which `united` were in the union of blocks, took `seconds`.
   void measured(Cell cell, Arm arm, uint64_t bytes, uint64_t united, double seconds);
   // The library alone took this for a sum of so many bytes, two-step or not.
@@ -67,11 +69,12 @@ class Policy {
   double estimate(const Trials& trials, Cell cell, Arm arm, uint64_t bytes) const;
   double rate(bool two_step, uint64_t bytes) const;
 
+  // Whether an arm may be used in a cell at all.
+  bool allowed(Cell cell, Arm arm) const;
+
+  const bool two_step_;
   std::map<Cell, Trials> cells_;
   std::array<std::map<int, Samples>, 2> library_;  // [two-step], by size class
 };
-
-// Whether an arm may be used in a cell at all.
-bool allowed(Cell cell, Arm arm);
 
 }  // namespace omnihvd

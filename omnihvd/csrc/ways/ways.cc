@@ -32,6 +32,7 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
   if (settings_.way != WaySetting::automatic || settings_.deterministic)
     return make(pinned(settings_.way), sum, library, stream).way;
 
+  if (!policy_) policy_.emplace(library.has_two_step());
   const Densities::Guess guess = densities_.guess(count, dtype);
   const Cell cell{size_class(sum.bytes()), guess.density};
   State& state = cells_[cell];
@@ -45,7 +46,7 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
   if (library.rank() == 0) learn(arm, sum, guess.density, made, seconds);
   if (trial) {
     if (library.rank() == 0) {
-      const Order next = policy_.order(cell, sum.bytes());
+      const Order next = policy_->order(cell, sum.bytes());
       if (next.now != state.order.now)
         log(LogLevel::info, "sums of about ", sum.bytes(), " bytes in density class ", cell.density,
             " of ", kDense, ": from now on ", name_of(next.now));
@@ -101,16 +102,16 @@ void Ways::sum_by_library(bool two_step, const void* in, void* out, uint64_t cou
     library.sum_two_step(in, out, count);
   else
     library.sum(in, out, count);
-  policy_.library_took(two_step, count * element, seconds_since(begin));
+  if (policy_) policy_->library_took(two_step, count * element, seconds_since(begin));
 }
 
 void Ways::learn(Arm arm, const Sum& sum, int guessed, const Made& made, double seconds) {
   if (!std::exchange(used_[int(arm)], true) || !made.as_wished) return;
   const uint64_t bytes = sum.bytes(), united = made.united.value_or(bytes);
   const int size = size_class(bytes);
-  policy_.measured({size, made.united ? made.density : guessed}, arm, bytes, united, seconds);
+  policy_->measured({size, made.united ? made.density : guessed}, arm, bytes, united, seconds);
   if (guessed == kUnknown && made.united)
-    policy_.measured({size, kUnknown}, arm, bytes, united, seconds);
+    policy_->measured({size, kUnknown}, arm, bytes, united, seconds);
 }
 
 }  // namespace omnihvd

@@ -60,7 +60,7 @@ class Ways {
 
   const Settings settings_;
   Densities densities_;
-  Policy policy_;  // rank 0's
+  std::optional<Policy> policy_;  // rank 0's
   std::map<Cell, State> cells_;
   BlockUnion union_;
   bool used_[kArms] = {};  // the first time, connections are made: it is not counted

@@ -5,6 +5,7 @@
 // The reasons to leave a call to Gloo, as they are counted: op, dtype, empty, layout (Horovod's
 // objects are not as expected), one rank, disabled, small. Failures are thrown: Horovod makes
 // HorovodInternalError of them.
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "shims/agreed_group.h"
 #include "shims/gloo/exchange.h"
 #include "shims/gloo/horovod.h"
+#include "shims/gloo/library.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -81,8 +83,7 @@ std::shared_ptr<ProcessSet> process_set(const GlooLibrary& library, const GlooCo
 }
 
 // Reduces and returns null, or returns why the call is left to Gloo. Throws Error.
-const char* reduce(const GlooAlgorithms& object, const GlooType& type, void* data, int count,
-                   int op) {
+const char* reduce(GlooAlgorithms& object, const GlooType& type, void* data, int count, int op) {
   if (op != kGlooSum) return "op";
   if (!type.dtype) return "dtype";
   if (count <= 0) return "empty";
@@ -93,7 +94,11 @@ const char* reduce(const GlooAlgorithms& object, const GlooType& type, void* dat
   if (exchange.size() < 2) return "one rank";
   const uint64_t bytes = static_cast<uint64_t>(count) * static_cast<uint64_t>(type.bytes);
   if (const char* refusal = set->group.refusal(exchange, bytes)) return refusal;
-  set->group.allreduce(exchange, data, static_cast<uint64_t>(count), *type.dtype);
+  GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
+  const auto begun = std::chrono::steady_clock::now();
+  const Way way =
+      set->group.allreduce(exchange, sums, data, static_cast<uint64_t>(count), *type.dtype);
+  count_way(way, bytes, begun);
   return nullptr;
 }
 

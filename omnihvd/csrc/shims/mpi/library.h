@@ -14,6 +14,7 @@ class MpiLibrary : public Library {
   MpiLibrary(MPI_Comm comm, const MpiReduction& reduction);
   int rank() const override { return rank_; }
   void sum(const void* in, void* out, uint64_t count) override;
+  bool has_two_step() const override { return true; }
   void sum_two_step(const void* in, void* out, uint64_t count) override;
   void unite(uint8_t* bits, size_t bytes) override;
   void tell(void* data, size_t bytes) override;
