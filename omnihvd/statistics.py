@@ -21,7 +21,8 @@ def stats(reset: bool = False) -> Figures:
     Sums taken. "Here" is this rank; bytes are 10^-6 MB; a share is from 0 to 1, and None where
     there was nothing to share.
 
-    sent_of_ring      bytes_sent / ring_bytes: 0.1 is a tenth of what a ring allreduce sends
+    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes: 0.1 is a tenth of what a ring
+                      allreduce sends
     density           share of the blocks that were not zero here: what has to be sent
     union_density     share of the blocks that were not zero on any rank: what has to come back
     passed_share      share of the bytes that were left to the original library: `passed` says why
@@ -29,6 +30,8 @@ def stats(reset: bool = False) -> Figures:
                       host has several ranks, between hosts only, as in the next two
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
     bytes_received    and from them, in messages_sent messages
+    library_bytes     what a ring sends for what the original library was given to sum: unions of
+                      blocks, or whole tensors
     ways              whole calls, by the way in which each sum was made: {way: {"calls", "bytes",
                       "seconds"}}. stream: non-zero blocks through aggregators; union: the blocks
                       that are non-zero on any rank, by the original library; original: the call as
@@ -115,7 +118,7 @@ def _with_shares(figures: Figures) -> Figures:
     growth = taken / summed if summed else 1.0  # by the rows that no rank has
     ring, blocks = figures["ring_bytes"] * growth, figures["blocks"] * growth
     return {
-        "sent_of_ring": _share(figures["bytes_sent"], ring),
+        "sent_of_ring": _share(figures["bytes_sent"] + figures["library_bytes"], ring),
         "density": _share(figures["nonzero_blocks"], blocks),
         "union_density": _share(figures["result_blocks"], blocks),
         "passed_share": _share(passed, taken + passed),

@@ -53,7 +53,8 @@ def run(
         command = [sys.executable, *command]
     words: list[str | Path] = []
     for rank in range(ranks):
-        setting = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info", **(env or {})}
+        setting = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info", "OMNIHVD_WAY": "stream"}
+        setting.update(env or {})
         setting.update((env_of_rank or {}).get(rank, {}))
         if rank not in without:
             setting["LD_PRELOAD"] = str(engine.MPI_SHIM)
@@ -96,6 +97,16 @@ def test_sums(programs: Path, ranks: int) -> None:
             assert (summary.taken, summary.left) == (0, {"one rank": SUMS})
         else:
             assert (summary.taken, summary.left) == (SUMS, {})
+
+
+@pytest.mark.parametrize("way", ["union", "original", "auto"])
+@pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
+def test_sums_in_other_ways(programs: Path, way: str, hosts: str) -> None:
+    env = {"OMNIHVD_WAY": way}
+    job = run([programs / "sums"], len(hosts), env=env, env_of_rank=on_hosts(hosts))
+    for summary in summaries(job):
+        assert (summary.taken, summary.left) == (SUMS, {})
+        assert (summary.megabytes_sent > 0) == (way == "auto")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

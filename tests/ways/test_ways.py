@@ -23,7 +23,7 @@ class Rank:
         self.rank = rank
         self.said = meeting.allgather(rank)
         self.ways = ways.Ways(setting, BLOCK)
-        self.library = ways.Library(rank, self.gather, self.sum)
+        self.library = ways.Library(rank, meeting.size, self.gather, self.sum)
         self.asked: list[str] = []
 
     def gather(self, what: str, mine: bytes) -> list[bytes]:
@@ -149,7 +149,7 @@ def test_a_failing_library_fails_the_sum_alike() -> None:
         def broken(how: str, source: memoryview, target: memoryview) -> None:
             raise RuntimeError("the library has failed")
 
-        library = ways.Library(rank.rank, rank.gather, broken)
+        library = ways.Library(rank.rank, 2, rank.gather, broken)
         tensor = blocks_of(rank.rank, 5000, 1)
         with pytest.raises(RuntimeError, match="the library has failed"):
             rank.ways.allreduce(library, tensor, tensor, "float32", rank.stream)

@@ -102,6 +102,7 @@ py::dict stats_dict() {
   d["bytes_in"] = s.bytes_in.load();
   d["ring_bytes"] = s.ring_bytes.load();
   d["bytes_sent"] = s.bytes_sent.load();
+  d["library_bytes"] = s.library_bytes.load();
   d["bytes_received"] = s.bytes_received.load();
   d["messages_sent"] = s.messages_sent.load();
   d["messages_refused"] = s.messages_refused.load();

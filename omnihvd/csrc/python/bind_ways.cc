@@ -23,11 +23,12 @@ py::memoryview memory(const void* data, uint64_t count, DType dtype) {
 // sum(how, in, out), over views of memory.
 class PyLibrary : public Library {
  public:
-  PyLibrary(int rank, py::function gather, py::function sum)
-      : rank_(rank), gather_(std::move(gather)), sum_(std::move(sum)) {}
+  PyLibrary(int rank, int size, py::function gather, py::function sum)
+      : rank_(rank), size_(size), gather_(std::move(gather)), sum_(std::move(sum)) {}
   DType dtype = DType::f32;
 
   int rank() const override { return rank_; }
+  int size() const override { return size_; }
   void sum(const void* in, void* out, uint64_t count) override { add("original", in, out, count); }
   bool has_two_step() const override { return true; }
   void sum_two_step(const void* in, void* out, uint64_t count) override {
@@ -55,7 +56,7 @@ class PyLibrary : public Library {
     sum_(how, memory(in, count, dtype), memory(out, count, dtype));
   }
 
-  const int rank_;
+  const int rank_, size_;
   const py::function gather_, sum_;
 };
 
@@ -117,8 +118,8 @@ void bind_ways(py::module_ m) {
         return std::make_tuple(order.now, order.trial, order.after);
       });
   py::class_<PyLibrary>(m, "Library")
-      .def(py::init<int, py::function, py::function>(), py::arg("rank"), py::arg("gather"),
-           py::arg("sum"));
+      .def(py::init<int, int, py::function, py::function>(), py::arg("rank"), py::arg("size"),
+           py::arg("gather"), py::arg("sum"));
   py::class_<Ways>(m, "Ways")
       .def(py::init([](WaySetting way, uint32_t block_size) {
              Settings settings;

@@ -96,7 +96,7 @@ std::string summary(const char* original) {
   const auto bytes = static_cast<double>(sums.bytes);
   const auto left_out = static_cast<double>(s.rows.dense_bytes - s.rows.union_bytes);
   const double growth = bytes > 0 ? (bytes + left_out) / bytes : 1;
-  const auto sent = static_cast<double>(s.bytes_sent);
+  const auto sent = static_cast<double>(s.bytes_sent + s.library_bytes);
   const auto blocks = static_cast<double>(s.blocks) * growth;
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << "sums taken: " << sums.calls;

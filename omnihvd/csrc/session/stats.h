@@ -39,8 +39,9 @@ struct Stats {
   std::atomic<uint64_t> calls{0};           // sums streamed
   std::atomic<uint64_t> failures{0};        // of them, those that ended in an Error
   std::atomic<uint64_t> bytes_in{0};        // size of their tensors
-  std::atomic<uint64_t> ring_bytes{0};      // that a ring would have sent from here for them
+  std::atomic<uint64_t> ring_bytes{0};      // that a ring would have sent, for all sums taken
   std::atomic<uint64_t> bytes_sent{0};      // to other processes, headers included
+  std::atomic<uint64_t> library_bytes{0};   // that a ring sends for what the original library sums
   std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
   std::atomic<uint64_t> messages_sent{0};
   std::atomic<uint64_t> blocks{0};            // blocks of their tensors

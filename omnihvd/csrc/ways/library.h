@@ -6,12 +6,13 @@
 
 namespace omnihvd {
 
-// For the time of one call: it knows the call's dtype and communicator. All functions but rank()
-// are collective, on host memory, and throw Error.
+// For the time of one call: it knows the call's dtype and communicator. All functions but
+// rank() and size() are collective, on host memory, and throw Error.
 class Library {
  public:
   virtual ~Library() = default;
   virtual int rank() const = 0;
+  virtual int size() const = 0;
   // out = the sum over the ranks of `in`; in == out: in place.
   virtual void sum(const void* in, void* out, uint64_t count) = 0;
   // The same by a reduce-scatter and an allgather, if the library has them.

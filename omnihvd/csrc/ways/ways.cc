@@ -62,6 +62,8 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
 
 Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Stream& stream) {
   const size_t element = size_of(sum.dtype);
+  // The engine counts what it streams, which may be this rank's part alone.
+  if (arm != Arm::stream) stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
   switch (arm) {
     case Arm::stream: {
       const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
@@ -79,7 +81,10 @@ Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Stream& s
 
 Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library) {
   union_.find(sum.in, sum.out, sum.count, sum.dtype, settings_.block_size);
+  stats().blocks += union_.blocks();
+  stats().nonzero_blocks += union_.marked();
   library.unite(union_.bits().data(), union_.bits().size());
+  stats().result_blocks += union_.marked();
   const size_t element = size_of(sum.dtype);
   const int density = density_class(union_.marked(), union_.blocks());
   if (density == kDense) {  // as many bytes, and two copies less
@@ -102,6 +107,7 @@ void Ways::sum_by_library(bool two_step, const void* in, void* out, uint64_t cou
     library.sum_two_step(in, out, count);
   else
     library.sum(in, out, count);
+  stats().library_bytes += ring_bytes(uint64_t(library.size()), count * element);
   if (policy_) policy_->library_took(two_step, count * element, seconds_since(begin));
 }
 

@@ -13,6 +13,7 @@ class MpiLibrary : public Library {
   // For one call: its communicator, type and operation.
   MpiLibrary(MPI_Comm comm, const MpiReduction& reduction);
   int rank() const override { return rank_; }
+  int size() const override { return size_; }
   void sum(const void* in, void* out, uint64_t count) override;
   bool has_two_step() const override { return true; }
   void sum_two_step(const void* in, void* out, uint64_t count) override;
