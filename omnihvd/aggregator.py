@@ -24,6 +24,7 @@ NONCE_BYTES = 32
 PATIENCE_S = 20.0
 LONGEST = 1 << 26  # bytes of a message from a peer that has proved itself
 LONGEST_STRANGER = 1024
+SAME = "OMNIHVD_SECRET must be the same everywhere"
 
 
 class Refused(Exception):
@@ -65,7 +66,12 @@ class Aggregator:
         ours = secrets.token_bytes(NONCE_BYTES)
         nonces = hello[len(HELLO) :] + ours
         _send(writer, b"ok" + ours + self._proof(b"aggregator", nonces))
-        self._check(await _receive(reader, LONGEST_STRANGER), b"worker", nonces)
+        try:
+            proof = await _receive(reader, LONGEST_STRANGER)
+        except (asyncio.IncompleteReadError, ConnectionError) as gone:
+            # Who has another secret leaves at the sight of our proof.
+            raise Refused(f"wrong secret, most likely: it left at our proof; {SAME}") from gone
+        self._check(proof, b"worker", nonces)
         addresses = b"".join(struct.pack("<Q", len(a)) + a for a in self.host.addresses())
         _send(writer, b"ok" + addresses)
         message = await _receive(reader, LONGEST)
@@ -82,7 +88,7 @@ class Aggregator:
 
     def _check(self, proof: bytes, who: bytes, what: bytes) -> None:
         if not hmac.compare_digest(proof, self._proof(who, what)):
-            raise Refused("the secrets differ: OMNIHVD_SECRET must be the same everywhere")
+            raise Refused(f"wrong secret: the secrets differ; {SAME}")
 
 
 def _send(writer: asyncio.StreamWriter, message: bytes) -> None:
@@ -113,8 +119,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--bind", required=True, metavar="HOST:PORT", help="port 0: any free one")
     bind = parser.parse_args(arguments).bind
     host, colon, port = bind.rpartition(":")
-    if not colon or not port.isdigit():
-        parser.error(f"--bind {bind}: not HOST:PORT")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        parser.error(f"--bind {bind}: not HOST:PORT, with a port from 0 to 65535")
     # A job's settings name its aggregators; this process is one.
     os.environ.pop("OMNIHVD_AGGREGATORS", None)
     try:

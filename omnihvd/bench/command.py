@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from omnihvd.bench import arguments as words
 from omnihvd.bench import report
 from omnihvd.bench.backends import BenchError, Hosts, Job, ThisMachine
 from omnihvd.bench.lab import LabError
@@ -27,14 +28,26 @@ from omnihvd.bench.worker import BACKENDS
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="omnihvd bench", description=__doc__)
-    p.add_argument("--ranks", type=int, nargs="+", default=[4], help="one a host (default: 4)")
-    p.add_argument("--rate", default="1gbit", help="of each link, each way (default: 1gbit)")
-    p.add_argument("--delay", help="of each link, one way, such as 1ms")
+    p.add_argument(
+        "--ranks", type=words.ranks, nargs="+", default=[4], help="one a host (default: 4)"
+    )
+    p.add_argument(
+        "--rate", type=words.rate, default="1gbit", help="of each link, each way (default: 1gbit)"
+    )
+    p.add_argument("--delay", type=words.delay, help="of each link, one way, such as 1ms")
     p.add_argument("--local", action="store_true", help="this machine, no links, no root")
-    p.add_argument("--bytes", type=float, nargs="+", default=[100e6], help="tensor sizes")
-    p.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
+    p.add_argument(
+        "--bytes", type=words.size, nargs="+", default=[100e6], help="tensor sizes, such as 10MB"
+    )
+    p.add_argument(
+        "--densities",
+        type=words.density,
+        nargs="+",
+        default=[1, 0.4, 0.1, 0.01, 0.001],
+        help="shares of non-zero blocks, 0 to 1",
+    )
     p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
-    p.add_argument("--dtypes", nargs="+", default=["float32"])
+    p.add_argument("--dtypes", nargs="+", default=["float32"], choices=words.DTYPES)
     p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=list(BACKENDS))
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")

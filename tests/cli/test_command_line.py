@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import omnihvd
+from omnihvd.bench import arguments
 
 # As the installed script does it; afterwards, whether the engine was loaded.
 MAIN = """
@@ -67,3 +68,34 @@ def test_lib_path_is_what_ld_preload_wants(library: str) -> None:
     path = Path(command("lib-path", library).stdout.strip())
     assert path.name == f"libomnihvd_{library}.so"
     assert path.exists() or library == "mpi"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--densities 1.5",
+        "--densities -0.1",
+        "--densities nan",
+        "--densities half",
+        "--dtypes float31",
+        "--rate fast",
+        "--rate 0gbit",
+        "--rate 10g",
+        "--delay 1",
+        "--bytes 10XB",
+        "--bytes 0",
+        "--bytes 1.2.3",
+        "--ranks 0",
+    ],
+)
+def test_bench_refuses_what_it_cannot_measure(words: str) -> None:
+    said = command("bench", *words.split())
+    assert said.returncode == 2
+    assert words.split()[0] in said.stderr and words.split()[1] in said.stderr.splitlines()[-1]
+
+
+def test_bench_takes_sizes_and_rates_as_people_write_them() -> None:
+    sizes = {"10MB": 10e6, "64KiB": 65536, "1e8": 1e8, "1.5gb": 1.5e9, "4096": 4096, "2Mib": 2**21}
+    assert {text: arguments.size(text) for text in sizes} == sizes
+    assert arguments.rate("2.5Gbit") == "2.5gbit" and arguments.rate("100mbps") == "100mbps"
+    assert arguments.delay("500us") == "500us"

@@ -95,6 +95,29 @@ def test_another_secret_is_refused() -> None:
         for result in results:
             assert isinstance(result, EngineError)
             assert "OMNIHVD_SECRET" in str(result)
+        assert "wrong secret" in started[0].end()
+
+
+def test_an_aggregator_that_nobody_runs_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = "127.0.0.1:{}".format(*closed.getsockname()[1:])
+    for unreachable in (address, "no-such-host.invalid:7000"):
+        results = in_threads(
+            2, lambda rank, group: None, "ucx", aggregators=[unreachable], secret=SECRET
+        )
+        assert all(f"aggregator {unreachable}: " in str(result) for result in results), results
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1", "1:2:x"])
+def test_a_port_that_is_none_is_named(bind: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "omnihvd", "aggregator", "--bind", bind],
+        env={**os.environ, "OMNIHVD_SECRET": SECRET},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and f"--bind {bind}: not HOST:PORT" in done.stderr
 
 
 def talk(address: str, *messages: bytes) -> bytes:
