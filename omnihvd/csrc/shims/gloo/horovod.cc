@@ -1,6 +1,7 @@
 #include "shims/gloo/horovod.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -33,11 +34,6 @@ const void* run_time_library() {
   return vtable;
 }
 
-const void* start_of_library(const void* address) {
-  Dl_info found;
-  return dladdr(address, &found) != 0 ? found.dli_fbase : nullptr;
-}
-
 // Whether it is memory at all.
 bool is_mapped(const void* address, size_t bytes) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -46,40 +42,48 @@ bool is_mapped(const void* address, size_t bytes) {
   return begin != 0 && msync(reinterpret_cast<void*>(first), begin + bytes - first, MS_ASYNC) == 0;
 }
 
-// Why it is not the vtable of this type; null: it is.
-const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
-  if (vtable.offset_to_top != 0 || !is_mapped(vtable.type, 2 * sizeof(void*)))
-    return "its vtables are laid out in another way";
-  const void* theirs;
-  std::memcpy(&theirs, vtable.type, sizeof theirs);
-  if (theirs != run_time_library()) return "it has a C++ run-time library of its own";
-  if (vtable.type->name() != std::string("N7horovod6common14GlooAlgorithmsI") + type.mangled + "EE")
-    return "its vtables have other names";
-  const void* functions[sizeof(GlooVtable::Functions) / sizeof(void*)];
-  std::memcpy(functions, &vtable.functions, sizeof functions);
-  for (const void* function : functions)
-    if (start_of_library(function) != start_of_library(&vtable))
-      return "its vtables lead out of the library";
-  const GlooAlgorithms object{&vtable.functions, nullptr};
-  if (vtable.functions.element_size(&object) != type.bytes) return "its types have other sizes";
-  return nullptr;
+// What a loaded library exports under this name; null: nothing.
+void* exported(const char* library, const std::string& name) {
+  void* const handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL);
+  if (handle == nullptr) return nullptr;
+  void* const found = dlsym(handle, name.c_str());
+  dlclose(handle);
+  return found;
 }
 
-template <typename Function>
-Function* function_of(const std::string& library, const char* name) {
-  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL);
-  void* const found = handle != nullptr ? dlsym(handle, name) : nullptr;
-  if (handle != nullptr) dlclose(handle);
+int (*counter(const std::string& library, const char* name))() {
+  void* const found = exported(library.c_str(), name);
   if (found == nullptr) throw Error(library + " has no function " + name);
-  return reinterpret_cast<Function*>(found);
+  return reinterpret_cast<int (*)()>(found);
+}
+
+// Why it is not the vtable of this type; null: it is. A function's name holds its arguments' types.
+const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
+  Dl_info found;
+  void* entry = nullptr;
+  if (dladdr1(&vtable, &found, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr ||
+      found.dli_saddr != &vtable || vtable.offset_to_top != 0 ||
+      static_cast<const ElfW(Sym)*>(entry)->st_size != sizeof vtable)
+    return "its vtables are of another size";
+  const auto is = [&](auto* function, const std::string& name) {
+    const std::string method = std::string("_ZN7horovod6common14GlooAlgorithmsI") + type.mangled;
+    return reinterpret_cast<void*>(function) == exported(found.dli_fname, method + "E9" + name);
+  };
+  const bool nested = type.mangled[0] == 'N';  // which counts in the names
+  if (!is(vtable.functions.allreduce, "AllreduceEPviNS0_8ReduceOpE") ||
+      !is(vtable.functions.allgather, nested ? "AllgatherEPvS5_PiS6_" : "AllgatherEPvS3_PiS4_"))
+    return "its vtables hold other functions";
+  const void* theirs;
+  std::memcpy(&theirs, vtable.type, sizeof theirs);
+  return theirs == run_time_library() ? nullptr : "it has a C++ run-time library of its own";
 }
 
 }  // namespace
 
 GlooLibrary::GlooLibrary(const std::string& path, const Replacements& allreduce)
     : path_(path),
-      job_rank_(function_of<int()>(path, "horovod_rank")),
-      job_size_(function_of<int()>(path, "horovod_size")) {
+      job_rank_(counter(path, "horovod_rank")),
+      job_size_(counter(path, "horovod_size")) {
   for (size_t i = 0; i < kGlooTypeCount; ++i) {
     const void* const found = imported(path, vtable_symbol(kGlooTypes[i]));
     if (found == nullptr) throw Error(path + " does not look its Gloo algorithms up");

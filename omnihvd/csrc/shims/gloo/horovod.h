@@ -39,7 +39,7 @@ struct GlooVtable {
     void (*broadcast)();
     void (*alltoall)();
     void (*reducescatter)();
-    int (*element_size)(const GlooAlgorithms*);
+    void (*element_size)();
     void (*destructor)();
     void (*deleting_destructor)();
   } functions;
