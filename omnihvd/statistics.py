@@ -52,13 +52,14 @@ def stats(reset: bool = False) -> Figures:
                       say. control: no tensors, but Horovod's ranks agreeing on what to reduce next;
                       not in passed_share
 
-    What the engine streamed. Where a host has several ranks, this is this rank's part.
+    All sums taken; where a host has several ranks, of those streamed this rank's part.
 
     calls             sums; of them `failures` ended in an error
     bytes_in          bytes of their tensors
     blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; of them
                       `nonzero_blocks` were not zero here, `result_blocks` not zero on any rank
-    seconds           from call to result, summed over calls, which may overlap
+                      (not counted where the original library sums whole tensors)
+    seconds           from call to result, summed over sums streamed, which may overlap
     messages_refused  from strangers, of other versions, or malformed
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
     nap_seconds       the time that they left their cores to others, summed over threads

@@ -62,8 +62,11 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
 
 Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Stream& stream) {
   const size_t element = size_of(sum.dtype);
-  // The engine counts what it streams, which may be this rank's part alone.
-  if (arm != Arm::stream) stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
+  if (arm != Arm::stream) {  // the engine itself counts what it streams
+    stats().calls += 1;
+    stats().bytes_in += sum.bytes();
+    stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
+  }
   switch (arm) {
     case Arm::stream: {
       const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
