@@ -25,6 +25,8 @@ def quiet(kind: str) -> tuple[End, End, int]:
         while a.progress() or b.progress():
             pass
         time.sleep(0.05)
+        for end in (a, b):  # which may be woken while the connection is completed
+            end.transport.wait(0)
     b.messages.clear()
     return a, b, peer
 

@@ -64,10 +64,7 @@ class Driver {
   void wake() { transport_->wake(); }
   void kill() { kill_memory_transport(*transport_); }
 
-  void disconnect(PeerId peer) {
-    const py::gil_scoped_release release;
-    transport_->disconnect(peer);
-  }
+  void disconnect(PeerId peer) { transport_->disconnect(peer); }
 
   // The buffers are kept until the transport gives them back.
   void send(PeerId peer, const std::vector<py::buffer>& buffers, uint64_t cookie) {
@@ -80,6 +77,11 @@ class Driver {
     }
     transport_->send(peer, slices.data(), slices.size(), cookie);
     held_.emplace(cookie, std::move(held));
+  }
+
+  void detach(uint64_t cookie) {
+    transport_->detach(cookie);
+    held_.erase(cookie);
   }
 
   bool progress() {
@@ -168,6 +170,7 @@ void bind_transport(py::module_ m) {
       .def("connect", &Driver::connect, py::arg("address"))
       .def("disconnect", &Driver::disconnect, py::arg("peer"))
       .def("send", &Driver::send, py::arg("peer"), py::arg("buffers"), py::arg("cookie"))
+      .def("detach", &Driver::detach, py::arg("cookie"))
       .def("progress", &Driver::progress)
       .def("wait", &Driver::wait, py::arg("timeout_ms"))
       .def("wake", &Driver::wake)

@@ -24,16 +24,21 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
       outgoing_(info_->nodes.size()) {
   for (uint32_t index = 0; index < info_->aggregators(); ++index)
     if (info_->aggregator_node(index) == self) own_aggregator_ = index;
-  for (uint32_t node = 0; node < peers_.size(); ++node) {
-    // Dedicated aggregators do not speak to each other, nor workers that all use such.
-    const bool both_workers = node < info_->workers && self < info_->workers;
-    const bool both_aggregators = node >= info_->workers && self >= info_->workers;
-    if (node == self || both_aggregators || (both_workers && info_->dedicated())) continue;
-    Peer& peer = peers_[node];
-    peer.connected = true;
-    peer.id = transport_.connect(info_->address(node, stream));
-    peer.token_in = info_->token(node, self);
-    peer.token_out = info_->token(self, node);
+  try {
+    for (uint32_t node = 0; node < peers_.size(); ++node) {
+      // Dedicated aggregators do not speak to each other, nor workers that all use such.
+      const bool both_workers = node < info_->workers && self < info_->workers;
+      const bool both_aggregators = node >= info_->workers && self >= info_->workers;
+      if (node == self || both_aggregators || (both_workers && info_->dedicated())) continue;
+      Peer& peer = peers_[node];
+      peer.id = transport_.connect(info_->address(node, stream));
+      peer.connected = true;
+      peer.token_in = info_->token(node, self);
+      peer.token_out = info_->token(self, node);
+    }
+  } catch (...) {
+    disconnect_all();
+    throw;
   }
 }
 
@@ -261,38 +266,21 @@ void GroupStream::finish_if_done(WorkerTask& task) {
 void GroupStream::fail(const std::string& reason, bool tell) {
   if (failure_) return;
   failure_ = reason;
-  for (auto& message : outgoing_) {
-    if (!message) continue;
-    if (message->worker) --message->worker->unsent;
-    message.reset();
-  }
+  detach_all();
   if (tell) say(Kind::abort, reason);
   aggregators_.clear();
   self_results_.clear();
   releases_.clear();
-  for (auto& [sequence, task] : std::exchange(workers_, {})) closing_.push_back(task);
-  closing_since_ = Clock::now();
-  close_failed();
+  for (auto& [sequence, task] : std::exchange(workers_, {})) task->report(&*failure_);
   failed_(reason);
 }
 
-// Tells the callers of failed collectives, once their buffers are theirs again.
-void GroupStream::close_failed() {
-  const auto still = std::partition(closing_.begin(), closing_.end(),
-                                    [](const auto& task) { return task->unsent > 0; });
-  const std::vector<std::shared_ptr<WorkerTask>> free(still, closing_.end());
-  closing_.erase(still, closing_.end());
-  for (const auto& task : free) task->report(&*failure_);
-}
-
-bool GroupStream::on_peer_failed(PeerId id, const std::string& reason) {
+void GroupStream::on_peer_failed(PeerId id, const std::string& reason) {
   for (uint32_t node = 0; node < peers_.size(); ++node) {
-    if (!peers_[node].connected || peers_[node].id != id) continue;
-    if (!peers_[node].left && !left_)
+    const Peer& peer = peers_[node];
+    if (peer.connected && peer.id == id && !peer.left)
       fail("lost the connection to " + info_->name_of(node) + ": " + reason, true);
-    return true;
   }
-  return false;
 }
 
 bool GroupStream::deserted() const {
@@ -306,12 +294,12 @@ void GroupStream::leave() {
   // To the others it is no departure if they wait for results.
   if (!workers_.empty()) fail(info_->name_of(self_) + " left in the middle of an allreduce", true);
   if (!failure_) say(Kind::leave, "");
+  detach_all();
   left_ = true;
   disconnect_all();
 }
 
 void GroupStream::disconnect_all() {
-  if (std::exchange(disconnected_, true)) return;
   for (const Peer& peer : peers_)
     if (peer.connected) transport_.disconnect(peer.id);
 }

@@ -27,7 +27,7 @@ class GroupStream {
  public:
   // `failed` is told once, with the reason, when the group can go on no more.
   using Failed = std::function<void(const std::string& reason)>;
-  // Connects to all other nodes. Throws Error.
+  // Connects to all other nodes. Throws Error, and leaves nothing behind then.
   GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
               Transport& transport, Failed failed);
   ~GroupStream();
@@ -40,21 +40,20 @@ class GroupStream {
   bool work();
   void on_message(MessageReader& reader, size_t size);
   static void on_sent(uint64_t cookie);
-  bool on_peer_failed(PeerId peer, const std::string& reason);  // false: not ours
+  void on_peer_failed(PeerId peer, const std::string& reason);  // which may be none of ours
   // Fails what is under way and all that follows; tells the other nodes unless one of them told us.
   void fail(const std::string& reason, bool tell);
-  // Warns of stalls and ends what takes too long. Called about once a second while busy().
+  // Warns of stalls and ends what takes too long. Called about twice a second while busy().
   void check_time(Clock::time_point now);
   // What this rank does on the communicator meanwhile, outside of this group ("is in ..."); empty:
   // nothing. For messages to people. Any thread.
   void set_elsewhere(std::string what);
-  bool busy() const { return !workers_.empty() || !aggregators_.empty() || !closing_.empty(); }
+  bool busy() const { return !workers_.empty() || !aggregators_.empty(); }
 
   // A dedicated aggregator's group that nobody will use again.
   bool deserted() const;
-  // Says good-bye; afterwards nothing is taken, and the object may go when unsent() is 0.
+  // Says good-bye; afterwards nothing is taken, and the object may go.
   void leave();
-  size_t unsent() const { return unsent_; }
 
  private:
   struct WorkerTask;
@@ -83,7 +82,7 @@ class GroupStream {
   void release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot, uint32_t round);
   void retire(AggregatorTask& task);
   void finish_if_done(WorkerTask& task);
-  void close_failed();
+  void detach_all();
   void disconnect_all();
   bool fail_if_overdue(uint64_t sequence, const Shape& shape, Clock::duration waited);
   void warn_of_stalls(Clock::time_point now);
@@ -95,6 +94,7 @@ class GroupStream {
   void flush(uint32_t node);
   void flush_all();
   void say(Kind kind, const std::string& text);
+  std::unique_ptr<Outgoing> take_back(Outgoing* out);
   void sent(std::unique_ptr<Outgoing> out);
 
   const std::shared_ptr<const GroupInfo> info_;
@@ -109,10 +109,10 @@ class GroupStream {
     bool connected = false;
     bool left = false;  // said good-bye
   };
-  std::vector<Peer> peers_;                          // [node]
-  std::vector<std::unique_ptr<Outgoing>> outgoing_;  // [node], being filled
+  std::vector<Peer> peers_;                           // [node]
+  std::vector<std::unique_ptr<Outgoing>> outgoing_;   // [node], being filled
+  std::vector<std::unique_ptr<Outgoing>> under_way_;  // given to the transport
   std::vector<std::unique_ptr<Outgoing>> pool_;
-  size_t unsent_ = 0;
 
   std::map<uint64_t, std::shared_ptr<WorkerTask>> workers_;          // by sequence
   std::map<uint64_t, std::shared_ptr<AggregatorTask>> aggregators_;  // by sequence
@@ -121,10 +121,7 @@ class GroupStream {
   std::vector<Release> releases_;  // due, but not from within the state machine's own call
 
   std::optional<std::string> failure_;
-  std::vector<std::shared_ptr<WorkerTask>> closing_;  // failed; their sends are still under way
-  Clock::time_point closing_since_;
   bool left_ = false;
-  bool disconnected_ = false;
   Frame scratch_, reply_;
   FrameBytes frame_bytes_;  // scratch
 

@@ -39,9 +39,10 @@ GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequ
 
 void GroupStream::flush(uint32_t node) {
   if (!outgoing_[node]) return;
-  Outgoing* out = outgoing_[node].release();  // back in sent()
+  Outgoing* out = outgoing_[node].get();
+  out->place = under_way_.size();
+  under_way_.push_back(std::move(outgoing_[node]));
   out->message.finish();
-  ++unsent_;
   stats().bytes_sent += out->message.size();
   stats().messages_sent += 1;
   const std::vector<Slice>& slices = out->message.slices();
@@ -62,13 +63,21 @@ void GroupStream::say(Kind kind, const std::string& text) {
   }
 }
 
+std::unique_ptr<GroupStream::Outgoing> GroupStream::take_back(Outgoing* out) {
+  const size_t place = out->place;
+  std::swap(under_way_[place], under_way_.back());
+  under_way_[place]->place = place;
+  std::unique_ptr<Outgoing> taken = std::move(under_way_.back());
+  under_way_.pop_back();
+  return taken;
+}
+
 void GroupStream::on_sent(uint64_t cookie) {
-  std::unique_ptr<Outgoing> out(reinterpret_cast<Outgoing*>(cookie));
-  out->owner->sent(std::move(out));
+  Outgoing* out = reinterpret_cast<Outgoing*>(cookie);
+  out->owner->sent(out->owner->take_back(out));
 }
 
 void GroupStream::sent(std::unique_ptr<Outgoing> out) {
-  --unsent_;
   const std::vector<Release> releases = std::exchange(out->releases, {});
   const std::shared_ptr<WorkerTask> worker = std::exchange(out->worker, nullptr);
   pool_.push_back(std::move(out));
@@ -76,14 +85,18 @@ void GroupStream::sent(std::unique_ptr<Outgoing> out) {
     for (const Release& r : releases) release(r.task, r.slot, r.round);
     if (worker) {
       --worker->unsent;
-      if (failure_)
-        close_failed();
-      else
-        finish_if_done(*worker);
+      finish_if_done(*worker);
     }
   } catch (const std::exception& why) {
     fail(why.what(), true);
   }
+}
+
+// What is under way no longer refers to memory of ours: the tensors are the callers' again.
+void GroupStream::detach_all() {
+  for (const auto& out : under_way_) transport_.detach(reinterpret_cast<uint64_t>(out.get()));
+  under_way_.clear();
+  for (auto& out : outgoing_) out.reset();
 }
 
 }  // namespace omnihvd

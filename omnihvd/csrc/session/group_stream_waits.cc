@@ -12,12 +12,9 @@
 namespace omnihvd {
 namespace {
 
-// How long a failed collective waits for its sends to end before connections are cut.
-constexpr auto kClosingTime = std::chrono::seconds(3);
-
 // By which those who know less come later; more than the time between two checks.
-constexpr auto kKnowsRanks = std::chrono::seconds(2);
-constexpr auto kKnowsAggregators = std::chrono::seconds(4);
+constexpr auto kKnowsRanks = std::chrono::seconds(1);
+constexpr auto kKnowsAggregators = std::chrono::seconds(2);
 
 bool contains(const std::vector<uint32_t>& list, uint32_t number) {
   return std::find(list.begin(), list.end(), number) != list.end();
@@ -64,7 +61,6 @@ void GroupStream::set_elsewhere(std::string what) {
 }
 
 void GroupStream::check_time(Clock::time_point now) {
-  if (!closing_.empty() && now - closing_since_ > kClosingTime) disconnect_all();
   for (const auto& [sequence, task] : workers_) {
     const Collective& collective = *task->collective;
     if (fail_if_overdue(sequence, collective.layout.shape(), now - collective.begun)) return;

@@ -66,6 +66,7 @@ struct GroupStream::AggregatorTask : Aggregator::Sink {
 // A message being filled or sent.
 struct GroupStream::Outgoing {
   GroupStream* owner;
+  size_t place;  // in owner->under_way_
   Kind kind;
   uint64_t sequence = 0;
   Message message;

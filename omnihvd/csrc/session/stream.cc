@@ -10,9 +10,8 @@
 namespace omnihvd {
 namespace {
 
-constexpr auto kCheckEvery = std::chrono::seconds(1);
+constexpr auto kCheckEvery = std::chrono::milliseconds(500);
 constexpr auto kRefusalLogEvery = std::chrono::seconds(1);
-constexpr auto kLeavingTime = std::chrono::seconds(5);
 constexpr size_t kGroupsRemembered = 1024;
 
 }  // namespace
@@ -53,29 +52,23 @@ void Stream::add(std::shared_ptr<GroupStream> group) { groups_.push_back(std::mo
 void Stream::remove(const std::shared_ptr<GroupStream>& group) {
   groups_.erase(std::remove(groups_.begin(), groups_.end(), group), groups_.end());
   group->leave();
-  leaving_.push_back(group);
   left_.push_back(group->group());
   if (left_.size() > kGroupsRemembered) left_.pop_front();
 }
 
 void Stream::loop() {
   Clock::time_point last_moved = Clock::now();
-  Clock::time_point stopping_since{};
   while (true) {
     bool moved = transport_->progress();
     moved |= run_commands();
     for (size_t i = 0; i < groups_.size(); ++i) moved |= groups_[i]->work();
     for (size_t i = groups_.size(); i-- > 0;)
       if (groups_[i]->deserted()) remove(std::shared_ptr<GroupStream>(groups_[i]));
-    leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(),
-                                  [](const auto& group) { return group->unsent() == 0; }),
-                   leaving_.end());
-    const auto now = Clock::now();
     if (stop_) {
-      if (stopping_since == Clock::time_point{}) stopping_since = now;
       while (!groups_.empty()) remove(std::shared_ptr<GroupStream>(groups_.back()));
-      if (leaving_.empty() || now - stopping_since > kLeavingTime) return;
+      return;
     }
+    const auto now = Clock::now();
     if (now - last_check_ > kCheckEvery) check_time();
     if (moved) {
       last_moved = now;
@@ -92,7 +85,6 @@ void Stream::loop() {
 void Stream::idle(Clock::time_point last_moved) {
   if (Clock::now() - last_moved < spin_) return;
   const bool busy =
-      stop_ || !leaving_.empty() ||
       std::any_of(groups_.begin(), groups_.end(), [](const auto& group) { return group->busy(); });
   transport_->wait(busy ? 500 : -1);
 }
@@ -116,12 +108,9 @@ void Stream::on_message(const uint8_t* data, size_t size) {
   try {
     MessageReader reader(data, size);
     const Header& header = reader.header();
-    for (const auto* list : {&groups_, &leaving_})
-      for (const auto& group : *list)
-        if (group->group() == header.group && group->stream() == header.stream) {
-          const std::shared_ptr<GroupStream> keep = group;
-          return keep->on_message(reader, size);
-        }
+    for (const auto& group : groups_)
+      if (group->group() == header.group && group->stream() == header.stream)
+        return group->on_message(reader, size);
     // Members leave in their own time: the last words of those behind us are nothing strange.
     if (std::find(left_.begin(), left_.end(), header.group) != left_.end()) return;
     throw Error("a message for a group that this process is not in");
@@ -140,9 +129,7 @@ void Stream::refuse(const std::string& why) {
 }
 
 void Stream::on_peer_failed(PeerId peer, const std::string& reason) {
-  for (const auto* list : {&groups_, &leaving_})
-    for (const auto& group : *list)
-      if (group->on_peer_failed(peer, reason)) return;
+  for (const auto& group : groups_) group->on_peer_failed(peer, reason);  // they share it
 }
 
 }  // namespace omnihvd

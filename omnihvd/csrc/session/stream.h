@@ -18,7 +18,7 @@ namespace omnihvd {
 class Stream : private Transport::Handler {
  public:
   Stream(std::unique_ptr<Transport> transport, uint32_t spin_us);
-  // Gives connections a bounded time to flush, then ends the thread.
+  // Leaves all groups, ends the thread, and gives the last messages a bounded time to go out.
   ~Stream() override;
 
   const std::string& address() const { return address_; }
@@ -32,7 +32,7 @@ class Stream : private Transport::Handler {
 
   // Engine thread only.
   void add(std::shared_ptr<GroupStream> group);
-  void remove(const std::shared_ptr<GroupStream>& group);  // leaves; goes when all is sent
+  void remove(const std::shared_ptr<GroupStream>& group);  // leaves
 
  private:
   void loop();
@@ -49,7 +49,6 @@ class Stream : private Transport::Handler {
   const std::string address_, description_;
   const Clock::duration spin_;
   std::vector<std::shared_ptr<GroupStream>> groups_;
-  std::vector<std::shared_ptr<GroupStream>> leaving_;
   std::deque<uint64_t> left_;  // ids of the last groups that are gone
   Clock::time_point last_check_, last_refusal_;
 

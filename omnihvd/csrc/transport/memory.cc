@@ -1,6 +1,7 @@
 // Transports of one process: each has a mailbox, which all others may put messages into.
 #include "transport/memory.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -74,8 +75,9 @@ class MemoryTransport final : public Transport {
   void set_handler(Handler* handler) override { handler_ = handler; }
   std::string address() const override { return address_; }
   PeerId connect(const std::string& address) override;
-  void disconnect(PeerId peer) override { peers_.at(peer).state = Peer::closed; }
+  void disconnect(PeerId peer) override { --peers_.at(peer).users; }
   void send(PeerId peer, const Slice* slices, size_t count, uint64_t cookie) override;
+  void detach(uint64_t cookie) override;
   bool progress() override;
   void wait(int timeout_ms) override;
   void wake() override;
@@ -86,7 +88,8 @@ class MemoryTransport final : public Transport {
  private:
   struct Peer {
     std::shared_ptr<Mailbox> mailbox;
-    enum { open, failed, closed } state = open;
+    uint32_t users = 1;
+    bool failed = false;
   };
 
   Handler* handler_ = nullptr;
@@ -105,6 +108,11 @@ PeerId MemoryTransport::connect(const std::string& address) {
     mailbox = std::make_shared<Mailbox>();
     mailbox->dead = true;
   }
+  for (PeerId id = 0; id < peers_.size(); ++id) {
+    if (peers_[id].mailbox != mailbox || peers_[id].failed) continue;
+    ++peers_[id].users;
+    return id;
+  }
   bool dead;
   {
     const std::lock_guard<std::mutex> lock(mailbox->mutex);
@@ -122,7 +130,7 @@ PeerId MemoryTransport::connect(const std::string& address) {
 void MemoryTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t cookie) {
   const Peer& peer = peers_.at(id);
   sent_.push_back(cookie);
-  if (peer.state != Peer::open || own_->is_dead()) return;
+  if (peer.failed || own_->is_dead()) return;
   size_t size = 0;
   for (size_t i = 0; i < count; ++i) size += slices[i].size;
   Message message{std::make_unique<uint64_t[]>(size / sizeof(uint64_t) + 1), size};
@@ -137,6 +145,12 @@ void MemoryTransport::send(PeerId id, const Slice* slices, size_t count, uint64_
   peer.mailbox->event.notify_one();
 }
 
+// All is copied at once: there is nothing left but to say so.
+void MemoryTransport::detach(uint64_t cookie) {
+  const auto found = std::find(sent_.begin(), sent_.end(), cookie);
+  if (found != sent_.end()) sent_.erase(found);
+}
+
 bool MemoryTransport::progress() {
   std::deque<Message> messages;
   bool look;
@@ -147,7 +161,7 @@ bool MemoryTransport::progress() {
   }
   std::vector<PeerId> failures;
   for (PeerId id = 0; look && id < peers_.size(); ++id) {
-    if (peers_[id].state == Peer::open && peers_[id].mailbox->is_dead()) failures.push_back(id);
+    if (!peers_[id].failed && peers_[id].mailbox->is_dead()) failures.push_back(id);
   }
   {
     // After the look for deaths: so the last messages of the dead are among these.
@@ -159,10 +173,10 @@ bool MemoryTransport::progress() {
     handler_->on_message(reinterpret_cast<const uint8_t*>(message.words.get()), message.size);
   }
   for (const PeerId id : failures) {
-    peers_[id].state = Peer::failed;
-    handler_->on_peer_failed(id, "the transport in memory was destroyed");
+    peers_[id].failed = true;
+    if (peers_[id].users > 0) handler_->on_peer_failed(id, "the transport in memory was destroyed");
   }
-  for (size_t count = sent_.size(); count > 0; --count) {
+  for (size_t count = sent_.size(); count > 0 && !sent_.empty(); --count) {
     const uint64_t cookie = sent_.front();
     sent_.pop_front();
     handler_->on_sent(cookie);

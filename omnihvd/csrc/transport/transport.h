@@ -35,28 +35,38 @@ class Transport {
     // has our address can send.
     virtual void on_message(const uint8_t* data, size_t size) = 0;
     // The buffers of the send with this cookie are the caller's again. Also called, once, for each
-    // send that a peer's failure (reported first) cut short.
+    // send that a peer's failure (reported first) cut short; not for one that was detached.
     virtual void on_sent(uint64_t cookie) = 0;
-    // The peer is gone; called once per peer. Later sends to it are dropped (on_sent is called).
+    // The peer is gone; called once per peer, if it is connected. Later sends to it are dropped
+    // (on_sent is called).
     virtual void on_peer_failed(PeerId peer, const std::string& reason) = 0;
   };
 
+  // Gives what is under way a bounded time, the same for all peers, to go out.
   virtual ~Transport() = default;
   virtual void set_handler(Handler* handler) = 0;  // not owned; before the first progress()
 
   // What a peer must know to connect() to this transport: opaque bytes, a few hundred.
   virtual std::string address() const = 0;
 
-  // Begins to connect; messages may be sent at once. Throws Error when the address is no address.
-  // Each direction has its own connect(): A connects to B to send to B.
+  // Begins to connect; messages may be sent at once. Throws Error when the address is no address,
+  // and when nothing can be opened. Each direction has its own connect(): A connects to B to send
+  // to B. An address that is connected already gives the same PeerId, which is counted; so whoever
+  // shares a PeerId learns of its failure together.
   virtual PeerId connect(const std::string& address) = 0;
-  // Sends that are still under way are flushed, for a bounded time; then the connection is closed.
+  // Undoes one connect(). Never blocks: what is under way still goes out. The connection stays for
+  // the next connect(), until the peer's process or transport ends: there is one for each process
+  // that was ever a peer and lives.
   virtual void disconnect(PeerId peer) = 0;
 
   // Sends the concatenation of the slices as one message. The slices' memory must live unchanged
   // until on_sent(cookie); the array itself is read before the call returns. Never blocks, and
   // never calls the handler before it returns.
   virtual void send(PeerId peer, const Slice* slices, size_t count, uint64_t cookie) = 0;
+
+  // The buffers of a send under way are the caller's from now on: the rest goes out from a copy,
+  // and on_sent(cookie) is not called.
+  virtual void detach(uint64_t cookie) = 0;
 
   // Moves what can be moved without waiting; true when anything happened.
   virtual bool progress() = 0;

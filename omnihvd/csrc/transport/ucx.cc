@@ -20,10 +20,12 @@
 #include <deque>
 #include <exception>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "transport/file_descriptor.h"
 #include "transport/process_watch.h"
 #include "transport/transport.h"
 #include "transport/ucx_address.h"
@@ -37,8 +39,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr unsigned kMessageId = 0;
-constexpr milliseconds kFlushLimit{5000};    // of disconnect()
-constexpr milliseconds kCloseLimit{1000};    // of the destructor
+constexpr milliseconds kFlushLimit{5000};    // of the destructor, for all that is under way
+constexpr milliseconds kCloseLimit{1000};    // of the destructor, after that
 constexpr milliseconds kWatchInterval{100};  // while polling, between looks at the process watch
 // An ended process is reported when nothing has come for the first, or after the second at the
 // latest: what it sent before it ended may still be on its way.
@@ -52,6 +54,15 @@ std::string host_name() {
   return name;
 }
 
+// UCX's words for a status; it has none for what is often behind it.
+std::string reason_of(ucs_status_t status) {
+  const int probe = dup(STDERR_FILENO);
+  const bool none_left = probe < 0 && (errno == EMFILE || errno == ENFILE);
+  if (probe >= 0) ::close(probe);
+  return std::string(ucs_status_string(status)) +
+         (none_left ? std::string(": ") + kNoDescriptors : "");
+}
+
 class UcxTransport final : public Transport {
  public:
   UcxTransport();
@@ -62,6 +73,7 @@ class UcxTransport final : public Transport {
   PeerId connect(const std::string& address) override;
   void disconnect(PeerId peer) override;
   void send(PeerId peer, const Slice* slices, size_t count, uint64_t cookie) override;
+  void detach(uint64_t cookie) override;
   bool progress() override;
   void wait(int timeout_ms) override;
   void wake() override;
@@ -71,14 +83,18 @@ class UcxTransport final : public Transport {
   struct Peer {
     UcxTransport* owner;
     PeerId id;
-    std::string name;
+    std::string address, name;
     ucp_ep_h endpoint = nullptr;
-    enum { open, failed, closed } state = open;
+    uint32_t users = 1;  // connect() less disconnect()
+    size_t unsent = 0;
+    bool failed = false;
   };
   struct Send {
-    Peer* peer;
+    Peer* peer = nullptr;  // null: spare
     uint64_t cookie;
     std::vector<ucp_dt_iov_t> iov;  // UCX reads it until the send is over
+    std::vector<char> copy;         // of the data, once detached
+    bool detached = false;
   };
   struct Ended {
     PeerId peer;
@@ -87,8 +103,11 @@ class UcxTransport final : public Transport {
 
   void fail(Peer& peer, const std::string& reason);
   void finish(Send& send, ucs_status_t status);
-  void close_endpoint(Peer& peer, bool force);
+  void open_endpoint(Peer& peer, const std::string& worker_address);
+  void close_endpoint(Peer& peer);
+  void flush();
   bool dispatch();
+  void forget_failed();
   void look_for_ended();
   void report_ended(bool idle);
   template <typename Done>
@@ -100,10 +119,13 @@ class UcxTransport final : public Transport {
   FileDescriptor wake_;
   FileDescriptor epoll_;  // the worker's events, wake_ and watch_
 
-  std::deque<Peer> peers_;
+  std::unordered_map<PeerId, Peer> peers_;
+  std::unordered_map<std::string, PeerId> by_address_;  // but those that have failed
+  PeerId next_peer_ = 0;
+  std::vector<PeerId> failed_;  // peers, not yet forgotten
   std::deque<Send> sends_;
   std::vector<Send*> spare_sends_;
-  size_t closing_ = 0;  // endpoints
+  size_t flushing_ = 0, closing_ = 0;  // endpoints
 
   std::vector<Ended> ended_;
   Clock::time_point next_look_{};
@@ -135,9 +157,10 @@ UcxTransport::UcxTransport()
 
 UcxTransport::~UcxTransport() {
   inbox_.close();
-  for (Peer& peer : peers_) {
-    if (peer.state == Peer::open) close_endpoint(peer, true);
-    peer.state = Peer::closed;
+  flush();
+  for (auto& [id, peer] : peers_) {
+    if (peer.endpoint) close_endpoint(peer);
+    peer.failed = true;
   }
   progress_until([this] { return closing_ == 0; }, kCloseLimit);
 }
@@ -147,67 +170,61 @@ std::string UcxTransport::address() const {
 }
 
 PeerId UcxTransport::connect(const std::string& bytes) {
+  const auto known = by_address_.find(bytes);
+  if (known != by_address_.end()) {
+    ++peers_.at(known->second).users;
+    return known->second;
+  }
   const UcxAddress address = decode_address(bytes);
-  const PeerId id = static_cast<PeerId>(peers_.size());
-  Peer& peer = peers_.emplace_back();
+  const PeerId id = next_peer_++;
+  Peer& peer = peers_[id];
   peer.owner = this;
   peer.id = id;
+  peer.address = bytes;
   peer.name = "process " + std::to_string(address.process.pid) + " on " + address.hostname;
-
-  if (!watch_.add(id, address.process)) {
-    fail(peer, kEnded);
-    return id;
-  }
-
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address.worker.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
-    Peer& peer = *static_cast<Peer*>(arg);
-    peer.owner->fail(peer, ucs_status_string(status));
-  };
-  params.err_handler.arg = &peer;
-  const ucs_status_t status = ucp_ep_create(worker_, &params, &peer.endpoint);
-  if (status != UCS_OK) {
-    const std::string name = peer.name;
+  by_address_[bytes] = id;
+  try {
+    if (watch_.add(id, address.process))
+      open_endpoint(peer, address.worker);
+    else
+      fail(peer, kEnded);
+  } catch (const Error& why) {
+    const std::string text = "cannot connect to " + peer.name + ": " + why.what();
     watch_.remove(id);
-    peers_.pop_back();
-    throw Error("cannot connect to " + name + ": " + ucs_status_string(status) + ". Here is " +
-                worker_.describe() +
-                "; UCX_TLS and UCX_NET_DEVICES, on all hosts, choose among what there is");
+    by_address_.erase(bytes);
+    peers_.erase(id);
+    throw Error(text);
   }
   return id;
 }
 
-void UcxTransport::disconnect(PeerId id) {
-  Peer& peer = peers_.at(id);
-  if (peer.state != Peer::open) return;
-  peer.state = Peer::closed;
-  watch_.remove(id);
-
-  bool flushed = false;
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.cb.send = [](void* request, ucs_status_t, void* arg) {
-    *static_cast<bool*>(arg) = true;
-    ucp_request_free(request);
+void UcxTransport::open_endpoint(Peer& peer, const std::string& worker_address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(worker_address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
+    Peer& peer = *static_cast<Peer*>(arg);
+    peer.owner->fail(peer, reason_of(status));
   };
-  params.user_data = &flushed;
-  const ucs_status_ptr_t request = ucp_ep_flush_nbx(peer.endpoint, &params);
-  if (!UCS_PTR_IS_PTR(request)) flushed = true;
-  progress_until([&] { return flushed; }, kFlushLimit);
-  if (!flushed) log(LogLevel::warning, peer.name, " took no messages for 5 s: not waiting longer");
-  close_endpoint(peer, !flushed);
-  progress_until([&] { return closing_ == 0; }, kCloseLimit);
+  params.err_handler.arg = &peer;
+  const ucs_status_t status = ucp_ep_create(worker_, &params, &peer.endpoint);
+  if (status == UCS_OK) return;
+  peer.endpoint = nullptr;
+  throw Error(reason_of(status) + ". Here is " + worker_.describe() +
+              "; UCX_TLS and UCX_NET_DEVICES, on all hosts, choose among what there is");
 }
 
-void UcxTransport::close_endpoint(Peer& peer, bool force) {
+// The endpoint stays. One that was closed alone, while the other side's is open, UCX keeps until
+// the end, with its socket or shared memory, and the other side may take for a failure.
+void UcxTransport::disconnect(PeerId id) { --peers_.at(id).users; }
+
+void UcxTransport::close_endpoint(Peer& peer) {
   ucp_request_param_t params{};
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
   params.cb.send = [](void* request, ucs_status_t, void* arg) {
     --static_cast<UcxTransport*>(arg)->closing_;
     ucp_request_free(request);
@@ -218,24 +235,38 @@ void UcxTransport::close_endpoint(Peer& peer, bool force) {
   peer.endpoint = nullptr;
 }
 
-// Without the handler: messages that come meanwhile wait in the inbox.
+// Of all endpoints at once.
+void UcxTransport::flush() {
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = [](void* request, ucs_status_t, void* arg) {
+    --static_cast<UcxTransport*>(arg)->flushing_;
+    ucp_request_free(request);
+  };
+  params.user_data = this;
+  for (auto& [id, peer] : peers_)
+    if (peer.endpoint && !peer.failed && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &params)))
+      ++flushing_;
+  if (!progress_until([this] { return flushing_ == 0; }, kFlushLimit))
+    log(LogLevel::info, "not all peers have taken their last messages within 5 s");
+}
+
+// Without the handler.
 template <typename Done>
 bool UcxTransport::progress_until(Done done, milliseconds limit) {
   const Clock::time_point end = Clock::now() + limit;
-  inbox_.hold(true);
   while (!done() && Clock::now() < end) {
     if (ucp_worker_progress(worker_) != 0) continue;
     if (ucp_worker_arm(worker_) != UCS_OK) continue;
     pollfd events{worker_.event_fd(), POLLIN, 0};
     poll(&events, 1, 10);
   }
-  inbox_.hold(false);
   return done();
 }
 
 void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t cookie) {
   Peer& peer = peers_.at(id);
-  if (peer.state != Peer::open) {
+  if (peer.failed) {
     sent_.push_back(cookie);
     return;
   }
@@ -250,6 +281,7 @@ void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t c
       send.iov.push_back({const_cast<void*>(slices[i].data), slices[i].size});
     }
   }
+  ++peer.unsent;
 
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
@@ -263,43 +295,61 @@ void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t c
     ucp_request_free(request);
   };
   params.user_data = &send;
-  const void* data = nullptr;
-  size_t elements = 0;
-  if (send.iov.size() > 1) {
-    params.datatype = ucp_dt_make_iov();
-    data = send.iov.data();
-    elements = send.iov.size();
-  } else {
-    params.datatype = ucp_dt_make_contig(1);
-    if (!send.iov.empty()) {
-      data = send.iov[0].buffer;
-      elements = send.iov[0].length;
-    }
-  }
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.endpoint, kMessageId, nullptr, 0, data, elements, &params);
+  // One slice, too, so that detach() can put another in its place.
+  params.datatype = ucp_dt_make_iov();
+  const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kMessageId, nullptr, 0,
+                                                   send.iov.data(), send.iov.size(), &params);
   if (!UCS_PTR_IS_PTR(request)) finish(send, UCS_PTR_STATUS(request));
 }
 
 void UcxTransport::finish(Send& send, ucs_status_t status) {
-  if (status != UCS_OK) fail(*send.peer, ucs_status_string(status));
-  sent_.push_back(send.cookie);
+  if (status != UCS_OK) fail(*send.peer, reason_of(status));
+  --send.peer->unsent;
+  send.peer = nullptr;
+  if (!send.detached) sent_.push_back(send.cookie);
+  send.detached = false;
+  std::vector<char>().swap(send.copy);
   spare_sends_.push_back(&send);
 }
 
+// UCX looks up each slice as it copies it into a message of the wire: none is read twice, or before
+// (there is no zero-copy, see ucx_worker.cc).
+void UcxTransport::detach(uint64_t cookie) {
+  const auto over = std::find(sent_.begin(), sent_.end(), cookie);
+  if (over != sent_.end()) {
+    sent_.erase(over);
+    return;
+  }
+  const auto send = std::find_if(sends_.begin(), sends_.end(), [cookie](const Send& each) {
+    return each.peer && !each.detached && each.cookie == cookie;
+  });
+  if (send == sends_.end()) return;
+  send->detached = true;
+  for (const ucp_dt_iov_t& slice : send->iov) {
+    const char* data = static_cast<const char*>(slice.buffer);
+    send->copy.insert(send->copy.end(), data, data + slice.length);
+  }
+  char* at = send->copy.data();
+  for (ucp_dt_iov_t& slice : send->iov) {
+    slice.buffer = at;
+    at += slice.length;
+  }
+}
+
 void UcxTransport::fail(Peer& peer, const std::string& reason) {
-  if (peer.state != Peer::open) return;
-  peer.state = Peer::failed;
+  if (peer.failed) return;
+  peer.failed = true;
+  by_address_.erase(peer.address);
   failures_.emplace_back(peer.id, peer.name + ": " + reason);
 }
 
 bool UcxTransport::progress() {
-  bool moved = inbox_.deliver();
-  if (ucp_worker_progress(worker_) != 0) moved = true;
+  bool moved = ucp_worker_progress(worker_) != 0;
   inbox_.rethrow();
   if (Clock::now() >= next_look_) look_for_ended();
   if (!ended_.empty()) report_ended(!moved);
   if (dispatch()) moved = true;
+  if (!failed_.empty()) forget_failed();
   return moved;
 }
 
@@ -317,7 +367,8 @@ void UcxTransport::report_ended(bool idle) {
       ++i;
       continue;
     }
-    fail(peers_[ended_[i].peer], kEnded);
+    const auto peer = peers_.find(ended_[i].peer);
+    if (peer != peers_.end()) fail(peer->second, kEnded);
     ended_.erase(ended_.begin() + i);
   }
 }
@@ -329,11 +380,13 @@ bool UcxTransport::dispatch() {
     const auto [id, reason] = std::move(failures_.front());
     failures_.pop_front();
     watch_.remove(id);
-    if (peers_[id].endpoint) close_endpoint(peers_[id], true);  // which ends its sends
-    handler_->on_peer_failed(id, reason);
+    Peer& peer = peers_.at(id);
+    if (peer.endpoint) close_endpoint(peer);  // which ends its sends
+    if (peer.users > 0) handler_->on_peer_failed(id, reason);
+    failed_.push_back(id);
     any = true;
   }
-  for (size_t count = sent_.size(); count > 0; --count) {
+  for (size_t count = sent_.size(); count > 0 && !sent_.empty(); --count) {
     const uint64_t cookie = sent_.front();
     sent_.pop_front();
     handler_->on_sent(cookie);
@@ -342,8 +395,20 @@ bool UcxTransport::dispatch() {
   return any;
 }
 
+// Once neither UCX nor a caller can come back to them.
+void UcxTransport::forget_failed() {
+  if (closing_ > 0) return;
+  const auto done = [this](PeerId id) {
+    const Peer& peer = peers_.at(id);
+    if (peer.users > 0 || peer.unsent > 0) return false;
+    peers_.erase(id);
+    return true;
+  };
+  failed_.erase(std::remove_if(failed_.begin(), failed_.end(), done), failed_.end());
+}
+
 void UcxTransport::wait(int timeout_ms) {
-  if (!failures_.empty() || !sent_.empty() || !inbox_.empty()) return;
+  if (!failures_.empty() || !sent_.empty()) return;
   if (!ended_.empty()) {
     const int limit = static_cast<int>(kLastWords.count());
     timeout_ms = timeout_ms < 0 ? limit : std::min(timeout_ms, limit);
@@ -371,8 +436,8 @@ void UcxTransport::wake() {
 
 std::string UcxTransport::describe() const {
   std::map<std::string, int> used;
-  for (const Peer& peer : peers_) {
-    if (peer.state != Peer::open) continue;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.failed) continue;
     ucp_transport_entry_t entries[8];
     ucp_ep_attr_t attributes{};
     attributes.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;

@@ -29,9 +29,7 @@ void UcxInbox::attach(ucp_worker_h worker, unsigned message_id) {
 void UcxInbox::receive(const uint8_t* data, size_t size) {
   if (closed_ || error_) return;
   try {
-    if (held_) {
-      kept_.emplace_back(data, data + size);
-    } else if (reinterpret_cast<uintptr_t>(data) % 8 == 0) {
+    if (reinterpret_cast<uintptr_t>(data) % 8 == 0) {
       handler_->on_message(data, size);
     } else {
       aligned_.assign(data, data + size);
@@ -40,16 +38,6 @@ void UcxInbox::receive(const uint8_t* data, size_t size) {
   } catch (...) {
     error_ = std::current_exception();
   }
-}
-
-bool UcxInbox::deliver() {
-  const bool any = !kept_.empty();
-  while (!kept_.empty()) {
-    const Bytes message = std::move(kept_.front());
-    kept_.pop_front();
-    handler_->on_message(message.data(), message.size());
-  }
-  return any;
 }
 
 void UcxInbox::rethrow() {

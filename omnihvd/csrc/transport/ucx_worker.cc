@@ -15,6 +15,7 @@ struct Default {
   const char* name;
   const char* value;
   unsigned since = 0;  // UCX 1.<since>; an older one would warn at each start
+  bool fixed = false;  // whatever the environment says
 };
 
 // What differs from UCX's own defaults. A variable UCX_<name> in the environment goes before.
@@ -39,8 +40,8 @@ constexpr Default kDefaults[] = {
     {"POSIX_RX_BUFS_GROW", "64"},
     {"SYSV_RX_BUFS_GROW", "64"},
     // Zero-copy takes 6 slices at a time: 0.13 GB/s for 64 KiB of 100-byte slices over TCP, against
-    // 5 GB/s when UCX gathers the slices in a buffer.
-    {"ZCOPY_THRESH", "inf"},
+    // 5 GB/s when UCX gathers the slices in a buffer. Transport::detach() relies on it.
+    {"ZCOPY_THRESH", "inf", 0, true},
     // Connecting does not block, and gives up after 1 + 2 + 4 + 8 seconds.
     {"TCP_CONN_NB", "y"},
     {"TCP_SYN_CNT", "3"},
@@ -57,7 +58,7 @@ void set_defaults(ucp_config_t* config) {
   ucp_get_version(&major, &minor, &release);
   for (const Default& setting : kDefaults) {
     if (major == 1 && minor < setting.since) continue;
-    if (std::getenv((std::string("UCX_") + setting.name).c_str())) continue;
+    if (!setting.fixed && std::getenv((std::string("UCX_") + setting.name).c_str())) continue;
     const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
     if (status != UCS_OK) {  // an older UCX may not have it
       log(LogLevel::info, "UCX has no setting ", setting.name, ": ", ucs_status_string(status));
