@@ -158,6 +158,26 @@ def test_a_killed_aggregator_is_named() -> None:
                 assert f"aggregator 1 ({started[1].address})" in why
 
 
+def test_killed_aggregators_are_left_out_of_later_groups(capfd: pytest.CaptureFixture[str]) -> None:
+    with servers(2) as started:
+        values = {"aggregators": addresses(started), "secret": SECRET}
+        all_well(in_threads(2, lambda r, g: reduce(r, g, 2), "ucx", **values))
+        for server in started:
+            server.process.kill()
+            server.process.wait()
+            all_well(in_threads(3, lambda r, g: reduce(r, g, 3), "ucx", **values))
+            said = capfd.readouterr().err
+            assert f"left out: aggregator {server.address}: Connection refused" in said
+        assert "the ranks aggregate themselves" in said
+
+
+def test_an_aggregator_that_never_was_there_is_an_error() -> None:
+    with servers(1) as started:
+        values = {"aggregators": [*addresses(started), "127.0.0.1:9"], "secret": SECRET}
+        for result in in_threads(2, lambda r, g: None, "ucx", **values):
+            assert "aggregator 127.0.0.1:9: Connection refused" in str(result)
+
+
 def test_a_killed_worker_leaves_the_aggregator_working() -> None:
     with servers(1) as started:
         values = {"aggregators": addresses(started), "secret": SECRET}
