@@ -10,7 +10,7 @@ class OmniReduce(Lossless):
     """Horovod's Compressor interface: sends the non-zero blocks of a gradient only. Lossless.
 
     The work is done under Horovod, in the sum itself; so tensors pass unchanged here, of whatever
-    framework, dtype and device. Where omnihvd is not in use (another MPI, Gloo, ...), a warning on
+    framework, dtype and device. Where omnihvd is not in use (another MPI, oneCCL, ...), a warning on
     rank 0 says why, and Horovod sums as it always did.
 
     The factories below make lossy compressors, for gradients that are not sparse by themselves:

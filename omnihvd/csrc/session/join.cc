@@ -79,6 +79,7 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
   BytesReader in(said[0]);
   *info = GroupInfo::unpack(in.text());
   info->key = in.text();
+  remember_aggregators(*info);
   // What need not be the same on all ranks stays this process's own.
   Settings own = settings;
   unpack_agreed(pack_agreed(info->settings), &own);
