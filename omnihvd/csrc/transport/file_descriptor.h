@@ -12,8 +12,7 @@
 
 namespace omnihvd {
 
-constexpr char kNoDescriptors[] =
-    "no file descriptors are left, raise their number (ulimit -n)";
+constexpr char kNoDescriptors[] = "no file descriptors are left, raise their number (ulimit -n)";
 
 class FileDescriptor {
  public:

@@ -30,6 +30,7 @@
 #include "transport/transport.h"
 #include "transport/ucx_address.h"
 #include "transport/ucx_inbox.h"
+#include "transport/ucx_sends.h"
 #include "transport/ucx_worker.h"
 
 namespace omnihvd {
@@ -89,20 +90,13 @@ class UcxTransport final : public Transport {
     size_t unsent = 0;
     bool failed = false;
   };
-  struct Send {
-    Peer* peer = nullptr;  // null: spare
-    uint64_t cookie;
-    std::vector<ucp_dt_iov_t> iov;  // UCX reads it until the send is over
-    std::vector<char> copy;         // of the data, once detached
-    bool detached = false;
-  };
   struct Ended {
     PeerId peer;
     Clock::time_point noticed;
   };
 
   void fail(Peer& peer, const std::string& reason);
-  void finish(Send& send, ucs_status_t status);
+  void finish(UcxSend& send, ucs_status_t status);
   void open_endpoint(Peer& peer, const std::string& worker_address);
   void close_endpoint(Peer& peer);
   void flush();
@@ -123,8 +117,7 @@ class UcxTransport final : public Transport {
   std::unordered_map<std::string, PeerId> by_address_;  // but those that have failed
   PeerId next_peer_ = 0;
   std::vector<PeerId> failed_;  // peers, not yet forgotten
-  std::deque<Send> sends_;
-  std::vector<Send*> spare_sends_;
+  UcxSends sends_;
   size_t flushing_ = 0, closing_ = 0;  // endpoints
 
   std::vector<Ended> ended_;
@@ -134,7 +127,8 @@ class UcxTransport final : public Transport {
   std::deque<std::pair<PeerId, std::string>> failures_;
   std::deque<uint64_t> sent_;
 
-  UcxWorker worker_;  // last, since it may call back until it is destroyed
+  UcxWorker worker_;  // last but for what is fixed, since it may call back until it is destroyed
+  const UcxAddress self_;
 };
 
 void add_to_epoll(int epoll, int fd) {
@@ -148,7 +142,9 @@ void add_to_epoll(int epoll, int fd) {
 
 UcxTransport::UcxTransport()
     : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
-      epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1") {
+      epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"),
+      self_{this_process(), host_name(), this_network(), worker_.address(),
+            worker_.address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY)} {
   inbox_.attach(worker_, kMessageId);
   add_to_epoll(epoll_, worker_.event_fd());
   add_to_epoll(epoll_, wake_);
@@ -165,9 +161,7 @@ UcxTransport::~UcxTransport() {
   progress_until([this] { return closing_ == 0; }, kCloseLimit);
 }
 
-std::string UcxTransport::address() const {
-  return encode_address({this_process(), host_name(), worker_.address()});
-}
+std::string UcxTransport::address() const { return encode_address(self_); }
 
 PeerId UcxTransport::connect(const std::string& bytes) {
   const auto known = by_address_.find(bytes);
@@ -185,7 +179,7 @@ PeerId UcxTransport::connect(const std::string& bytes) {
   by_address_[bytes] = id;
   try {
     if (watch_.add(id, address.process))
-      open_endpoint(peer, address.worker);
+      open_endpoint(peer, share_memory(self_, address) ? address.worker : address.worker_wide);
     else
       fail(peer, kEnded);
   } catch (const Error& why) {
@@ -270,17 +264,7 @@ void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t c
     sent_.push_back(cookie);
     return;
   }
-  if (spare_sends_.empty()) spare_sends_.push_back(&sends_.emplace_back());
-  Send& send = *spare_sends_.back();
-  spare_sends_.pop_back();
-  send.peer = &peer;
-  send.cookie = cookie;
-  send.iov.clear();
-  for (size_t i = 0; i < count; ++i) {
-    if (slices[i].size > 0) {
-      send.iov.push_back({const_cast<void*>(slices[i].data), slices[i].size});
-    }
-  }
+  UcxSend& send = sends_.take(&peer, cookie, slices, count);
   ++peer.unsent;
 
   ucp_request_param_t params{};
@@ -290,8 +274,8 @@ void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t c
   params.memory_type = UCS_MEMORY_TYPE_HOST;
   params.flags = UCP_AM_SEND_FLAG_EAGER;
   params.cb.send = [](void* request, ucs_status_t status, void* arg) {
-    Send& send = *static_cast<Send*>(arg);
-    send.peer->owner->finish(send, status);
+    UcxSend& send = *static_cast<UcxSend*>(arg);
+    static_cast<Peer*>(send.peer)->owner->finish(send, status);
     ucp_request_free(request);
   };
   params.user_data = &send;
@@ -302,38 +286,21 @@ void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t c
   if (!UCS_PTR_IS_PTR(request)) finish(send, UCS_PTR_STATUS(request));
 }
 
-void UcxTransport::finish(Send& send, ucs_status_t status) {
-  if (status != UCS_OK) fail(*send.peer, reason_of(status));
-  --send.peer->unsent;
-  send.peer = nullptr;
+void UcxTransport::finish(UcxSend& send, ucs_status_t status) {
+  Peer& peer = *static_cast<Peer*>(send.peer);
+  if (status != UCS_OK) fail(peer, reason_of(status));
+  --peer.unsent;
   if (!send.detached) sent_.push_back(send.cookie);
-  send.detached = false;
-  std::vector<char>().swap(send.copy);
-  spare_sends_.push_back(&send);
+  sends_.give_back(send);
 }
 
-// UCX looks up each slice as it copies it into a message of the wire: none is read twice, or before
-// (there is no zero-copy, see ucx_worker.cc).
 void UcxTransport::detach(uint64_t cookie) {
   const auto over = std::find(sent_.begin(), sent_.end(), cookie);
   if (over != sent_.end()) {
     sent_.erase(over);
     return;
   }
-  const auto send = std::find_if(sends_.begin(), sends_.end(), [cookie](const Send& each) {
-    return each.peer && !each.detached && each.cookie == cookie;
-  });
-  if (send == sends_.end()) return;
-  send->detached = true;
-  for (const ucp_dt_iov_t& slice : send->iov) {
-    const char* data = static_cast<const char*>(slice.buffer);
-    send->copy.insert(send->copy.end(), data, data + slice.length);
-  }
-  char* at = send->copy.data();
-  for (ucp_dt_iov_t& slice : send->iov) {
-    slice.buffer = at;
-    at += slice.length;
-  }
+  if (UcxSend* send = sends_.find(cookie)) omnihvd::detach(*send);
 }
 
 void UcxTransport::fail(Peer& peer, const std::string& reason) {

@@ -1,5 +1,7 @@
 #include "transport/ucx_address.h"
 
+#include <unistd.h>
+
 #include <cstring>
 
 #include "base/error.h"
@@ -7,7 +9,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr char kMagic[] = "omnihvd ucx 1";
+constexpr char kMagic[] = "omnihvd ucx 2";
 
 // FNV-1a: tells damaged bytes, not malicious ones.
 uint64_t checksum(const char* data, size_t size) {
@@ -64,7 +66,9 @@ std::string encode_address(const UcxAddress& address) {
   put(body, address.process.start);
   put_string(body, address.process.host);
   put_string(body, address.hostname);
+  put_string(body, address.network);
   put_string(body, address.worker);
+  put_string(body, address.worker_wide);
   std::string bytes(kMagic);
   put(bytes, checksum(body.data(), body.size()));
   return bytes + body;
@@ -91,8 +95,20 @@ UcxAddress decode_address(const std::string& bytes) {
   address.process.start = reader.number<uint64_t>();
   address.process.host = reader.string();
   address.hostname = reader.string();
+  address.network = reader.string();
   address.worker = reader.string();
+  address.worker_wide = reader.string();
   return address;
+}
+
+std::string this_network() {
+  char name_space[64];
+  const ssize_t length = readlink("/proc/self/ns/net", name_space, sizeof name_space);
+  return std::string(name_space, length > 0 ? length : 0);
+}
+
+bool share_memory(const UcxAddress& a, const UcxAddress& b) {
+  return a.process.host == b.process.host && a.network == b.network;
 }
 
 }  // namespace omnihvd

@@ -134,9 +134,10 @@ int UcxWorker::event_fd() const {
   return fd;
 }
 
-std::string UcxWorker::address() const {
+std::string UcxWorker::address(unsigned flags) const {
   ucp_worker_attr_t attributes{};
-  attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS;
+  attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
+  attributes.address_flags = flags;
   check_ucx(ucp_worker_query(worker_, &attributes), "UCX gives no address");
   std::string bytes(reinterpret_cast<const char*>(attributes.address), attributes.address_length);
   ucp_worker_release_address(worker_, attributes.address);

@@ -16,7 +16,7 @@ class UcxWorker {
 
   operator ucp_worker_h() const { return worker_; }
   int event_fd() const;
-  std::string address() const;
+  std::string address(unsigned flags = 0) const;  // UCP_WORKER_ADDRESS_FLAG_*
   std::string describe() const;
 
  private:
