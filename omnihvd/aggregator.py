@@ -31,6 +31,10 @@ class Refused(Exception):
     """The peer gets the reason, and nothing else."""
 
 
+class Looked(Exception):
+    """The peer said nothing, as who only looks whether the port answers."""
+
+
 class Aggregator:
     """Answers the rendezvous of any number of groups; the engine's threads do the sums."""
 
@@ -52,13 +56,20 @@ class Aggregator:
         except (engine.EngineError, ValueError) as why:
             logger.warning("refused %s: %s", peer, why)
             _send(writer, b"no" + str(why).encode())
+        except Looked:
+            logger.debug("%s looked whether the port answers", peer)
         except (asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             logger.warning("%s went away in the middle of a rendezvous", peer)
         finally:
             writer.close()
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        hello = await _receive(reader, LONGEST_STRANGER)
+        try:
+            hello = await _receive(reader, LONGEST_STRANGER)
+        except asyncio.IncompleteReadError as gone:
+            if gone.partial:
+                raise
+            raise Looked from gone
         if not hello.startswith(b"omnihvd-join "):
             raise Refused("this is not omnihvd's protocol")
         if not hello.startswith(HELLO) or len(hello) != len(HELLO) + NONCE_BYTES:

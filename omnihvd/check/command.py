@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 import json
 import os
+import sys
+from collections.abc import Iterable
 
 from omnihvd import engine
 from omnihvd.check.findings import Finding
@@ -17,29 +19,64 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd check", description=__doc__)
     parser.add_argument("--settings", action="store_true", help="list all settings, and end")
     parser.add_argument("--json", action="store_true", help="print all findings as JSON")
+    parser.add_argument(
+        "--job",
+        action="store_true",
+        help="on all ranks, as in `mpirun -np 4 omnihvd check --job`: are versions, settings, "
+        "hooks and secrets alike, what reaches what, and how fast",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.settings:
         print(settings_table())
         return 0
-    return check_here(chosen.json)
+    try:
+        return check_job(chosen.json) if chosen.job else check_here(chosen.json)
+    except ImportError as why:
+        print(f"omnihvd check: {why}", file=sys.stderr)
+        return 1
 
 
 def check_here(as_json: bool) -> int:
     from omnihvd.check import here
 
-    found = []
-    for finding in here.findings():
-        found.append(finding)
-        if not as_json:
-            print(finding.lines(), flush=True)
+    found = show(here.findings(), as_json)
     usable, summary = conclude(found)
     if as_json:
-        findings = [dataclasses.asdict(finding) for finding in found]
-        content = {"version": __version__, "usable": usable, "findings": findings}
-        print(json.dumps(content, indent=1))
+        print_json(found, usable=usable)
     else:
         print("", *summary, sep="\n")
     return 0 if usable else 1
+
+
+def check_job(as_json: bool) -> int:
+    """Rank 0 speaks; the status is the same on all ranks."""
+    from omnihvd.check import job, ranks
+
+    try:
+        joined = ranks.join_job()
+        found = show(job.findings(joined), as_json or joined.rank != 0)
+        if as_json and joined.rank == 0:
+            print_json(found, ranks=joined.size)
+        joined.end()
+    except ranks.NoJob as why:
+        print(f"omnihvd check: {why}", file=sys.stderr)
+        return 2
+    return int(any(finding.good is False for finding in found))
+
+
+def show(findings: Iterable[Finding], silent: bool) -> list[Finding]:
+    """All of them, shown as they come."""
+    found = []
+    for finding in findings:
+        found.append(finding)
+        if not silent:
+            print(finding.lines(), flush=True)
+    return found
+
+
+def print_json(found: list[Finding], **more: object) -> None:
+    findings = [dataclasses.asdict(finding) for finding in found]
+    print(json.dumps({"version": __version__, **more, "findings": findings}, indent=1))
 
 
 def conclude(found: list[Finding]) -> tuple[list[str], list[str]]:

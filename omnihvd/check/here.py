@@ -27,10 +27,11 @@ def findings() -> Iterator[Finding]:
     yield from check_horovod(probes)
 
 
-def begin_probes() -> dict[str, Probe]:
+def begin_probes(say: bool = True) -> dict[str, Probe]:
+    """say: on stderr, what is waited for."""
     modules = [name for name in FRAMEWORKS if _version("horovod") and _has(FRAMEWORKS[name])]
     modules += ["torch"] if _has("torch") else []
-    if modules:
+    if modules and say:
         print(f"importing {', '.join(modules)} ...", file=sys.stderr, flush=True)
     return {module: Probe(module) for module in modules}
 
