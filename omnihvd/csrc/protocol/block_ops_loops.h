@@ -285,9 +285,23 @@ void store_one(uint8_t* p, T value) {
   std::memcpy(p, &value, sizeof value);
 }
 
+// Makes all bytes 0. Writes to no vector that is 0 already: what is not written does not go back to
+// memory, which is most of what clearing a block costs.
+void clear_sparse(uint8_t* p, size_t size) {
+  const Scan::Word all = Scan::fill(~uint64_t{0});
+  size_t i = 0;
+  for (; size - i >= Scan::size; i += Scan::size)
+    if (Scan::any(Scan::load(p + i), all)) std::memset(p + i, 0, Scan::size);
+  std::memset(p + i, 0, size - i);
+}
+
 template <class V>
 void unlist(const uint32_t* offsets, const uint8_t* elements, size_t count, void* block, size_t n) {
-  std::memset(block, 0, n * V::size);
+  constexpr size_t cache_line = 64;
+  if (count * cache_line < n * V::size)
+    clear_sparse(bytes_of(block), n * V::size);
+  else  // elements in nearly every line
+    std::memset(block, 0, n * V::size);
   for (size_t i = 0; i < count; ++i)
     std::memcpy(bytes_of(block) + offsets[i] * V::size, elements + i * V::size, V::size);
 }

@@ -17,14 +17,20 @@ bool worth_listing(uint64_t n, uint64_t nonzero, size_t element) {
   return 10 * (set_bits(nonzero, n) + elements) <= 9 * (n + elements);
 }
 
-// The numbers of those of n bits that are set, plus `base`.
+constexpr size_t kBatch = 8;
+
+// The numbers of those of n bits that are set, plus `base`. Writes up to kBatch more: that is
+// cheaper than to ask of each bit whether it is the last.
 uint32_t* list_bits(const uint8_t* bitmap, size_t n, uint32_t base, uint32_t* out) {
-  for (size_t first = 0; first < n; first += 64) {
+  for (size_t first = 0; first < n; first += 64, base += 64) {
     uint64_t word = 0;
     std::memcpy(&word, bitmap + first / 8, std::min<size_t>(8, bitmap_bytes(n - first)));
     if (n - first < 64) word &= (uint64_t{1} << (n - first)) - 1;
-    for (; word; word &= word - 1)
-      *out++ = base + uint32_t(first) + unsigned(__builtin_ctzll(word));
+    uint32_t* const next = out + __builtin_popcountll(word);
+    for (; word; out += kBatch)
+      for (size_t i = 0; i < kBatch; ++i, word &= word - 1)
+        out[i] = base + unsigned(__builtin_ctzll(word | uint64_t{1} << 63));
+    out = next;
   }
   return out;
 }
@@ -92,7 +98,7 @@ void FrameBytes::write_listed(const Frame& frame, const Layout& layout, uint32_t
   }
   if (groups == 0) return;
   varint(count - groups);
-  numbers_.resize(count);
+  numbers_.resize(count + kBatch);
   uint32_t* number = numbers_.data();
   uint32_t group = 0;
   for (size_t i = 0; i < forms_.size(); ++i) {

@@ -16,9 +16,28 @@ uint64_t high_bits(uint64_t count, uint64_t range, unsigned low) {
   return count + ((range - 1) >> low);
 }
 
-void set_bit(uint8_t* bitmap, uint64_t bit) {
-  bitmap[bit / 8] = uint8_t(bitmap[bit / 8] | 1u << (bit % 8));
-}
+// Sets bits of a bitmap, in ascending order, a word at a time.
+class BitSetter {
+ public:
+  BitSetter(uint8_t* bitmap, uint64_t bits) : at_(bitmap), end_(bitmap + bytes_for(bits)) {}
+  ~BitSetter() { flush(); }
+  void set(uint64_t bit) {
+    if (bit - first_ >= 64) {
+      flush();
+      at_ += (bit - first_) / 64 * 8;
+      first_ += (bit - first_) / 64 * 64;
+      word_ = 0;
+    }
+    word_ |= uint64_t{1} << (bit - first_);
+  }
+
+ private:
+  void flush() { std::memcpy(at_, &word_, end_ - at_ >= 8 ? 8 : size_t(end_ - at_)); }
+
+  uint8_t* at_;
+  uint8_t* const end_;
+  uint64_t first_ = 0, word_ = 0;
+};
 
 // The bytes from `in` on, as many as there are before `end` and fit.
 uint64_t load(const uint8_t* in, const uint8_t* end) {
@@ -30,17 +49,19 @@ uint64_t load(const uint8_t* in, const uint8_t* end) {
   return word;
 }
 
-// Calls step(bit) for each set bit of so many, in order; false if step returns false or there are
-// set bits beyond.
+// Calls step(bit, i) for the i-th of `count` set bits, in order; false, perhaps before the last,
+// unless there are so many, and none beyond `bits`.
 template <class Step>
-bool each_bit(const uint8_t* bitmap, uint64_t bits, Step step) {
+bool each_bit(const uint8_t* bitmap, uint64_t bits, uint64_t count, Step step) {
   const uint8_t* const end = bitmap + bytes_for(bits);
-  for (uint64_t first = 0; first < bits; first += 64)
-    for (uint64_t word = load(bitmap + first / 8, end); word; word &= word - 1) {
-      const uint64_t bit = first + unsigned(__builtin_ctzll(word));
-      if (bit >= bits || !step(bit)) return false;
-    }
-  return true;
+  uint64_t i = 0;
+  for (uint64_t first = 0; first < bits; first += 64) {
+    uint64_t word = load(bitmap + first / 8, end);
+    if (bits - first < 64 && word >> (bits - first)) return false;
+    if (uint64_t(__builtin_popcountll(word)) > count - i) return false;
+    for (; word; word &= word - 1) step(first + unsigned(__builtin_ctzll(word)), i++);
+  }
+  return i == count;
 }
 
 // The lowest `width` bits of each number, back to back.
@@ -89,23 +110,23 @@ uint64_t elias_fano_bytes(uint64_t count, uint64_t range) {
 void write_elias_fano(const uint32_t* numbers, uint64_t count, uint64_t range, uint8_t* out) {
   const unsigned low = low_bits(count, range);
   write_low(numbers, count, low, out);
-  uint8_t* const high = out + bytes_for(count * low);
-  for (uint64_t i = 0; i < count; ++i) set_bit(high, (uint64_t{numbers[i]} >> low) + i);
+  BitSetter high(out + bytes_for(count * low), high_bits(count, range, low));
+  for (uint64_t i = 0; i < count; ++i) high.set((uint64_t{numbers[i]} >> low) + i);
 }
 
 bool read_elias_fano(const uint8_t* in, uint64_t count, uint64_t range, uint32_t* numbers) {
   const unsigned width = low_bits(count, range);
   const LowBits low(in, count, width);
-  uint64_t i = 0, least = 0;
-  const bool ascend = each_bit(low.end(), high_bits(count, range, width), [&](uint64_t bit) {
-    if (i == count) return false;
+  uint64_t least = 0;
+  bool ascend = true;
+  const auto take = [&](uint64_t bit, uint64_t i) {
     const uint64_t number = (bit - i) << width | low.at(i);
-    if (number < least || number >= range) return false;
+    ascend &= number >= least;
     least = number + 1;
-    numbers[i++] = uint32_t(number);
-    return true;
-  });
-  return ascend && i == count && low.rest_is_zero();
+    numbers[i] = uint32_t(number);
+  };
+  return each_bit(low.end(), high_bits(count, range, width), count, take) && ascend &&
+         least <= range && low.rest_is_zero();
 }
 
 uint64_t by_groups_bytes(uint64_t count, uint64_t groups, unsigned width) {
@@ -132,9 +153,9 @@ size_t set_bytes(uint64_t count, uint64_t range) {
 void write_set(const uint32_t* numbers, uint64_t count, uint64_t range, uint8_t* out) {
   if (count == 0 || count == range) return;
   if (elias_fano_bytes(count, range) < bytes_for(range))
-    write_elias_fano(numbers, count, range, out);
-  else
-    for (uint64_t i = 0; i < count; ++i) set_bit(out, numbers[i]);
+    return write_elias_fano(numbers, count, range, out);
+  BitSetter bitmap(out, range);
+  for (uint64_t i = 0; i < count; ++i) bitmap.set(numbers[i]);
 }
 
 bool read_set(const uint8_t* in, uint64_t count, uint64_t range, uint32_t* numbers) {
@@ -145,13 +166,7 @@ bool read_set(const uint8_t* in, uint64_t count, uint64_t range, uint32_t* numbe
   }
   if (elias_fano_bytes(count, range) < bytes_for(range))
     return read_elias_fano(in, count, range, numbers);
-  uint64_t i = 0;
-  const bool within = each_bit(in, range, [&](uint64_t bit) {
-    if (i == count) return false;
-    numbers[i++] = uint32_t(bit);
-    return true;
-  });
-  return within && i == count;
+  return each_bit(in, range, count, [&](uint64_t bit, uint64_t i) { numbers[i] = uint32_t(bit); });
 }
 
 size_t grouped_bytes(uint64_t count, uint64_t groups, unsigned width) {
@@ -164,9 +179,9 @@ void write_grouped(const uint32_t* numbers, uint64_t count, uint64_t groups, uns
   if (!by_groups(count, groups, width)) return write_set(numbers, count, groups << width, out);
   write_low(numbers, count, width, out);
   if (count == groups) return;
-  uint8_t* const ends = out + bytes_for(count * width);
+  BitSetter ends(out + bytes_for(count * width), count);
   for (uint64_t i = 0; i < count; ++i)
-    if (i + 1 == count || numbers[i + 1] >> width != numbers[i] >> width) set_bit(ends, i);
+    if (i + 1 == count || numbers[i + 1] >> width != numbers[i] >> width) ends.set(i);
 }
 
 bool read_grouped(const uint8_t* in, uint64_t count, uint64_t groups, unsigned width,
@@ -174,19 +189,20 @@ bool read_grouped(const uint8_t* in, uint64_t count, uint64_t groups, unsigned w
   if (!by_groups(count, groups, width)) return read_set(in, count, groups << width, numbers);
   const LowBits low(in, count, width);
   if (!low.rest_is_zero()) return false;
-  uint64_t i = 0, group = 0;
-  const auto take_to = [&](uint64_t last) {
-    for (const uint64_t first = i; i <= last; ++i) {
+  uint64_t first = 0;
+  bool ascend = true;
+  const auto take = [&](uint64_t last, uint64_t group) {
+    for (uint64_t i = first; i <= last; ++i) {
       numbers[i] = uint32_t(group << width | low.at(i));
-      if (i > first && numbers[i] <= numbers[i - 1]) return false;
+      ascend &= i == first || numbers[i] > numbers[i - 1];
     }
-    return ++group <= groups;
+    first = last + 1;
   };
   if (count == groups) {
-    while (i < count) take_to(i);
+    for (uint64_t i = 0; i < count; ++i) take(i, i);
     return true;
   }
-  return each_bit(low.end(), count, take_to) && i == count && group == groups;
+  return each_bit(low.end(), count, groups, take) && first == count && ascend;
 }
 
 }  // namespace omnihvd
