@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import Lab  # noqa: E402
+from omnihvd.bench.lab import SHARE_CORES, Lab  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "pytorch_language_model.py"
 RESULTS = Path(__file__).parent / "results"
@@ -95,13 +95,14 @@ def main() -> None:
     parser.add_argument("--rate", default="1gbit", help="of each link, each way")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--timeout", type=float, default=600, help="seconds, of each run")
+    parser.add_argument("--share-cores", action="store_true", help=SHARE_CORES)
     parser.add_argument("--output", type=Path, default=RESULTS / "training.json")
     args = parser.parse_args()
     if args.steps < 2 * WARM_UP:
         parser.error(f"--steps: at least {2 * WARM_UP}")
 
     results = {}
-    with Lab(args.hosts, rate=args.rate) as lab:
+    with Lab(args.hosts, rate=args.rate, share_cores=args.share_cores) as lab:
         for compression in COMPRESSIONS:
             results[compression] = train(lab, compression, args.steps, args.timeout)
             result = results[compression]
@@ -115,7 +116,8 @@ def main() -> None:
     ours = results["omnireduce"]["median_s"]
     for name in ("none", "fp16"):
         print(f"OmniReduce is {results[name]['median_s'] / ours:.1f} times as fast as {name}")
-    content = {**machine(), "hosts": args.hosts, "rate": args.rate, "results": results}
+    configuration = {**machine(), "share_cores": args.share_cores}
+    content = {**configuration, "hosts": args.hosts, "rate": args.rate, "results": results}
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(content, indent=1))
     plot(results, args.output.with_suffix(".png"))
