@@ -10,8 +10,8 @@ class OmniReduce(Lossless):
     """Horovod's Compressor interface: sends the non-zero blocks of a gradient only. Lossless.
 
     The work is done under Horovod, in the sum itself; so tensors pass unchanged here, of whatever
-    framework, dtype and device. Where omnihvd is not in use (another MPI, oneCCL, ...), a warning on
-    rank 0 says why, and Horovod sums as it always did.
+    framework, dtype and device. Where omnihvd is not in use (another MPI, oneCCL, ...), a warning
+    on rank 0 says why, and Horovod sums as it always did.
 
     The factories below make lossy compressors, for gradients that are not sparse by themselves:
     they send some blocks and keep the rest for the next step (docs/compression.md).

@@ -32,7 +32,9 @@ def density(text: str) -> float:
 
 
 def rate(text: str) -> str:
-    """Of a link, in the words of tc."""
+    """Of a link, in the words of tc; or none."""
+    if text.lower() == "none":
+        return "none"
     found = re.fullmatch(r"(\d+(?:\.\d+)?)[kmgt]?(bit|bps)", text.lower())
     if not found or not float(found[1]):
         raise ArgumentTypeError(f"{text!r} is not a rate, such as 100mbit, 2.5gbit or 10gbit")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import socket
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
