@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from omnihvd import engine, horovod_library, report, sparse, waiting, ways
+from omnihvd import carriers, engine, horovod_library, report, sparse, waiting
 from omnihvd.after_import import after_import
 from omnihvd.log import logger
 
@@ -29,8 +29,8 @@ def install_now() -> None:
             "omnihvd was imported after hvd.init(): another rank may be in MPI_Allreduce already. "
             "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
         )
-    for way in ways.ALL:
-        way.install()
+    for carrier in carriers.ALL:
+        carrier.install()
     horovod_library.on_load(waiting.sleep_instead_of_polling)
     report.report.begin()
     report.watch_exceptions()

@@ -6,7 +6,7 @@ import functools
 import os
 from typing import Any
 
-from omnihvd import engine, horovod_library, ways
+from omnihvd import carriers, engine, horovod_library
 from omnihvd.log import warn_once_per_job
 
 
@@ -35,10 +35,10 @@ def _first_problem(initialized: tuple[Any, ...]) -> str | None:
 
 
 def _problem(horovod: Any) -> str | None:
-    carrier, library = carrier_of(horovod), horovod_library.path_of(horovod)
-    way = ways.way_of(carrier)
-    if way:
-        return way.problem(library)
+    name, library = carrier_of(horovod), horovod_library.path_of(horovod)
+    carrier = carriers.carrier_named(name)
+    if carrier:
+        return carrier.problem(library)
     if not horovod.mpi_built():
         remedy = "build Horovod with HOROVOD_WITH_MPI=1 (omnihvd/tools/build_horovod.py does)"
     else:
@@ -47,13 +47,13 @@ def _problem(horovod: Any) -> str | None:
             "HOROVOD_CPU_OPERATIONS"
         )
     framework = horovod_library.framework_of(horovod)
-    return f"{framework} sums on {carrier} here, which omnihvd does not stand in for; {remedy}"
+    return f"{framework} sums on {name} here, which omnihvd does not stand in for; {remedy}"
 
 
 def carrier_of(horovod: Any) -> str:
     """The library by which this Horovod, initialized, sums: NCCL, where omnihvd has its calls, else
     that for host memory: MPI, Gloo or oneCCL."""
-    nccl = ways.way_of("NCCL")
+    nccl = carriers.carrier_named("NCCL")
     if nccl and horovod.nccl_built() and not nccl.problem(horovod_library.path_of(horovod)):
         return "NCCL"
     chosen = os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower()

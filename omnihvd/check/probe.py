@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
-from omnihvd import engine, horovod_library, nccl_hooks, ways
+from omnihvd import carriers, engine, horovod_library, nccl_hooks
 
 PATIENCE_S = 120
 # With the path of this process, whatever the present folder holds.
@@ -65,11 +65,11 @@ def look(module: str) -> dict[str, Any]:
         all_of = {"MPI": horovod.mpi_built, "Gloo": horovod.gloo_built, "NCCL": horovod.nccl_built}
         built = [name for name, is_built in all_of.items() if is_built()]
     hooked, problems = {}, {}
-    for way in ways.ALL:
-        if way.LIBRARY in built:
-            problem = next(filter(None, map(way.problem, libraries)), None)
+    for carrier in carriers.ALL:
+        if carrier.LIBRARY in built:
+            problem = next(filter(None, map(carrier.problem, libraries)), None)
             if problem:
-                problems[way.LIBRARY] = problem
+                problems[carrier.LIBRARY] = problem
             else:
-                hooked[way.LIBRARY] = way.describe(libraries[0])
+                hooked[carrier.LIBRARY] = carrier.describe(libraries[0])
     return {"built": built, "hooked": hooked, "problems": problems}

@@ -1,4 +1,4 @@
-"""The ways into omnihvd: the libraries whose allreduce it stands in for, each a module.
+"""The libraries that carry sums and whose allreduce omnihvd stands in for, each a module.
 
 To add one: write its module, and name it here.
 """
@@ -10,7 +10,7 @@ from typing import Protocol
 from omnihvd import gloo_hooks, mpi_hooks, nccl_hooks
 
 
-class Way(Protocol):
+class Carrier(Protocol):
     LIBRARY: str  # "MPI", ...
 
     def install(self) -> None:
@@ -24,9 +24,9 @@ class Way(Protocol):
         omnihvd; None: they do."""
 
 
-ALL: tuple[Way, ...] = (nccl_hooks, mpi_hooks, gloo_hooks)
+ALL: tuple[Carrier, ...] = (nccl_hooks, mpi_hooks, gloo_hooks)
 
 
-def way_of(library: str) -> Way | None:
+def carrier_named(library: str) -> Carrier | None:
     """By its LIBRARY."""
-    return next((way for way in ALL if library == way.LIBRARY), None)
+    return next((carrier for carrier in ALL if library == carrier.LIBRARY), None)
