@@ -35,8 +35,9 @@ struct BlockOps {
   // ceil(n/8) + count_nonzero * size_of(dtype) bytes and no more; returns the bytes written.
   size_t (*pack)(const void* block, size_t n, uint8_t* out);
   void (*unpack)(const uint8_t* packed, size_t n, void* block);  // all n elements are written
+  // The first n elements are cleared before: all of the block, or none if it is zero anyway.
   void (*unlist)(const uint32_t* offsets, const uint8_t* elements, size_t count, void* block,
-                 size_t n);  // the same
+                 size_t n);
 
   // Accumulators hold n elements of the accumulator type. Integers wrap.
   void (*store)(void* accumulator, const void* block, size_t n);  // accumulator = block

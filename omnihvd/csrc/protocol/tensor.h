@@ -51,6 +51,7 @@ class HostTensor : public Tensor {
   size_t element_;
   std::vector<uint8_t> scratch_;  // packed blocks of one message
   size_t scratch_used_ = 0;
+  std::vector<bool> zero_;  // [block], in place: found to be zero, and nothing is written yet
 };
 
 }  // namespace omnihvd
