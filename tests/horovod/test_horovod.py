@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
-from launch import launch
+from launch import Job, launch
 
 HERE = Path(__file__).parent / "on_ranks"
 EVERYTHING = {"OMNIHVD_MIN_BYTES": "0"}
@@ -63,6 +67,39 @@ def test_a_killed_rank_fails_the_others_with_horovods_error(
     for rank in (0, 1):
         assert f"rank {rank} survived" in job.ranks[rank], job.output
         assert "rank 2 (" in job.ranks[rank], "the culprit is not named:\n" + job.output
+
+
+def told(job: Job, ranks: set[int]) -> list[str]:
+    """The error that each of these ranks reports. Nobody's tensor may have changed."""
+    assert "somebody wrote" not in job.output, job.output
+    for rank in ranks:
+        assert f"rank {rank} was told" in job.ranks[rank], job.output
+    reports = [re.search("omnihvd error .*?failed: (.*)", job.ranks[rank]) for rank in ranks]
+    return [report[1] if report else "" for report in reports]
+
+
+@pytest.mark.parametrize(
+    ("missing", "why"), [(0, "not imported"), (1, "not imported"), (2, "disabled"), (2, "no shim")]
+)
+def test_a_rank_without_omnihvd_is_named_by_all_others(missing: int, why: str) -> None:
+    env = {"OMNIHVD_JOIN_TIMEOUT": "3"}
+    job = launch([HERE / "missing.py", str(missing), why], 3, env=env, check=False)
+    for text in told(job, {0, 1, 2} - {missing}):
+        assert text.startswith(f"rank {missing} did not come") and "import omnihvd on every" in text
+
+
+def test_a_rank_that_dies_before_its_first_sum_is_named(tmp_path: Path) -> None:
+    mpicc = shutil.which("mpicc", path=sysconfig.get_path("scripts")) or shutil.which("mpicc")
+    if mpicc is None:
+        pytest.skip("needs mpicc")
+    library = tmp_path / "libdie.so"
+    source = HERE / "die_at_sum.c"
+    subprocess.run([mpicc, "-shared", "-fPIC", source, "-o", library], check=True, timeout=60)
+    env, options = {"OMNIHVD_JOIN_TIMEOUT": "3"}, ["--enable-recovery"]
+    command = [HERE / "missing.py", "1", "dies", library]
+    job = launch(command, 3, env=env, options=options, check=False)
+    for text in told(job, {0, 2}):
+        assert text.startswith("rank 1 did not come") and "or has ended" in text
 
 
 @on_both

@@ -1,4 +1,4 @@
-"""Who is named when a sum takes too long: on each rank the one that is waited for, nobody else."""
+"""Who is named when a sum takes too long: on each rank the one that is waited for."""
 
 from __future__ import annotations
 

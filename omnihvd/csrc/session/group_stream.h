@@ -45,8 +45,8 @@ class GroupStream {
   void fail(const std::string& reason, bool tell);
   // Warns of stalls and ends what takes too long. Called about twice a second while busy().
   void check_time(Clock::time_point now);
-  // What this rank does on the communicator meanwhile, outside of this group ("is in ..."); empty:
-  // nothing. For messages to people. Any thread.
+  // What this rank does on the communicator meanwhile, outside of this group ("which is in ...");
+  // empty: nothing. For messages to people. Any thread.
   void set_elsewhere(std::string what);
   bool busy() const { return !workers_.empty() || !aggregators_.empty(); }
 

@@ -39,8 +39,8 @@ GroupStream::Awaited GroupStream::awaited(uint64_t sequence) const {
       if (worker == self_ && ours == workers_.end()) {
         const std::lock_guard<std::mutex> lock(elsewhere_mutex_);
         ourselves = true;
-        add(info_->name_of(worker) + ", which " +
-            (elsewhere_.empty() ? "has not begun it" : elsewhere_));
+        add(info_->name_of(worker) + ", " +
+            (elsewhere_.empty() ? "which has not begun it" : elsewhere_));
       } else {
         add(info_->name_of(worker));
       }

@@ -63,8 +63,8 @@ class Group {
   virtual uint64_t reserve() = 0;
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done) = 0;
 
-  // What this rank does meanwhile where the others expect a collective of this group ("is in ...");
-  // empty: nothing. For what people are told when a collective waits for this rank.
+  // What this rank does meanwhile where the others expect a collective of this group ("which is in
+  // ..."); empty: nothing. For what people are told when a collective waits for this rank.
   virtual void set_elsewhere(const std::string& what) = 0;
 
   // Leaves now: when it returns, no engine thread touches a tensor any more, and what was under way

@@ -158,6 +158,10 @@ const std::vector<Entry>& entries() {
       {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
         "an allreduce that takes longer fails on all ranks"},
        [](Settings& s, const std::string& v) { s.timeout_s = seconds(v); }},
+      {{"OMNIHVD_JOIN_TIMEOUT", "", "seconds; 0: none",
+        "how long ranks wait for each other before their first allreduce on an MPI communicator; "
+        "none: 10 s with Horovod, whose ranks come together, 600 s in other programs"},
+       [](Settings& s, const std::string& v) { s.join_timeout_s = seconds(v); }},
       {{"OMNIHVD_STALL_WARNING", "60", "seconds; 0: none",
         "an allreduce that waits this long for a rank is reported, with the rank"},
        [](Settings& s, const std::string& v) { s.stall_warning_s = seconds(v); }},

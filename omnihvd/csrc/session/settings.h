@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct Settings {
   std::vector<std::string> aggregators;  // host:port; empty: colocated
   std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;                  // 0: none
+  std::optional<double> join_timeout_s;  // 0: none; absent: what suits the library
   double stall_warning_s = 60;
   LogLevel log = LogLevel::notice;
 };

@@ -46,10 +46,7 @@ OMNIHVD_EXPORT int omnihvd_job_allgather(const char* mine, size_t size,
                                          void (*take)(const char* bytes, size_t size),
                                          char* error) {
   return omnihvd::or_tell(error, [=] {
-    omnihvd::Settings patience;
-    patience.stall_warning_s = 0;
-    patience.timeout_s = 120;
-    omnihvd::MpiExchange exchange(MPI_COMM_WORLD, patience);
+    omnihvd::MpiExchange exchange(MPI_COMM_WORLD, {0, 120});
     for (const std::string& part : exchange.allgather(std::string(mine, size)))
       take(part.data(), part.size());
   });
