@@ -63,7 +63,7 @@ def test_sums_in_other_ways(programs: Path, way: str, hosts: str) -> None:
     job = run([programs / "sums"], len(hosts), env=env, env_of_rank=on_hosts(hosts))
     for summary in summaries(job):
         assert (summary.taken, summary.left) == (SUMS, {})
-        assert (summary.megabytes_sent > 0) == (way == "auto")
+    assert ("joined a group" in job.output) == (way == "auto")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
