@@ -18,6 +18,7 @@ import importlib
 import sys
 from pathlib import Path
 
+from omnihvd.engine import EngineMissing
 from omnihvd.version import __version__
 
 COMMANDS = {
@@ -41,8 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"omnihvd {__version__}")
         return 0
     if first in COMMANDS:
-        status = importlib.import_module(COMMANDS[first]).main(arguments[1:])
-        return int(status or 0)
+        try:
+            return int(importlib.import_module(COMMANDS[first]).main(arguments[1:]) or 0)
+        except EngineMissing as why:
+            print(f"omnihvd {first}: {why}", file=sys.stderr)
+            return 1
     mistake = _mistake(arguments)
     if mistake:
         print(f"omnihvd: {mistake}", file=sys.stderr)

@@ -34,16 +34,20 @@ def __getattr__(name: str) -> Any:
     return globals()[name]
 
 
+class EngineMissing(ImportError):
+    """Says what to do."""
+
+
 def _load() -> ModuleType:
     try:
         try:
             return importlib.import_module("omnihvd._engine")
         except ImportError as why:
             # Of UCX the engine knows where it lay when it was built, and the folder beside omnihvd.
-            if "libuc" not in str(why) or not load_ucx():
+            if "libuc" not in str(why) or not _load_ucx():
                 raise
             return importlib.import_module("omnihvd._engine")
-    except ImportError as why:
+    except (ImportError, OSError) as why:
         if not checkout.has_engine(checkout.PACKAGE):
             message = (
                 f"omnihvd's engine is not built in {checkout.PACKAGE}, and no built one is "
@@ -55,17 +59,18 @@ def _load() -> ModuleType:
                 f"omnihvd's engine cannot be loaded ({why}): install omnihvd again in this "
                 "environment (libucx-cu13 has UCX)"
             )
-        raise ImportError(message) from why
+        raise EngineMissing(message) from why
 
 
-def load_ucx() -> bool:
-    """Loads the UCX of the wheel libucx-cu13, wherever Python has it; the engine then finds it."""
+def _load_ucx() -> bool:
+    """Loads UCX from where Python has the wheel libucx-cu13, for the engine to find it loaded."""
+    folder = ucx_folder()
+    if folder is not None:
+        ctypes.CDLL(str(folder / "libucp.so.0"))  # with its other parts, which lie beside it
+    return folder is not None
+
+
+def ucx_folder() -> Path | None:
     spec = importlib.util.find_spec("libucx")
-    if spec is None or spec.origin is None:
-        return False
-    for part in ("ucm", "ucs", "uct", "ucp"):  # each needs those before it
-        library = Path(spec.origin).parent / "lib" / f"lib{part}.so.0"
-        if not library.exists():
-            return False
-        ctypes.CDLL(str(library))
-    return True
+    folder = Path(spec.origin).parent / "lib" if spec and spec.origin else None
+    return folder if folder and (folder / "libucp.so.0").exists() else None

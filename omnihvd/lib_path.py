@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 
 from omnihvd import engine
@@ -23,4 +24,8 @@ def main(arguments: list[str]) -> int:
         print(f"omnihvd lib-path: {path} was not built: {why}{remedy}", file=sys.stderr)
         return 1
     print(path)
+    folder = engine.ucx_folder()
+    needed = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+    if folder and "libucp.so.0 => not found" in needed:
+        print(f"it needs UCX, too: LD_LIBRARY_PATH={folder}", file=sys.stderr)
     return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from omnihvd import hooks
+from omnihvd import engine, hooks
 from omnihvd.report import report
 
 
@@ -19,7 +19,7 @@ def run(arguments: list[str]) -> int:
     the program does not end by an exception: that goes on to Python, which shows it."""
     try:
         hooks.install_now()
-    except (ImportError, RuntimeError) as why:
+    except (engine.EngineMissing, RuntimeError) as why:
         print(f"omnihvd: {why}", file=sys.stderr)
         return 2
     report.is_command = True

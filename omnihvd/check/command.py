@@ -29,11 +29,7 @@ def main(arguments: list[str]) -> int:
     if chosen.settings:
         print(settings_table())
         return 0
-    try:
-        return check_job(chosen.json) if chosen.job else check_here(chosen.json)
-    except ImportError as why:
-        print(f"omnihvd check: {why}", file=sys.stderr)
-        return 1
+    return check_job(chosen.json) if chosen.job else check_here(chosen.json)
 
 
 def check_here(as_json: bool) -> int:

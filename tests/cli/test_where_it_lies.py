@@ -78,8 +78,11 @@ def test_ucx_is_found_wherever_python_has_it(tmp_path: Path) -> None:
     ucx = tmp_path / "elsewhere/libucx"
     (ucx / "lib").mkdir(parents=True)
     (ucx / "__init__.py").write_text("")
-    for part in ("ucm", "ucs", "uct", "ucp"):
-        library(ucx / f"lib/lib{part}.so.0", f"int {part}(void) {{ return 1; }}")
+    # As there, a part uses one that it does not name, so that only the last can be loaded alone.
+    ucm, ucs, ucp = (ucx / f"lib/lib{part}.so.0" for part in ("ucm", "ucs", "ucp"))
+    library(ucm, "int ucs(void); int ucm(void) { return ucs(); }")
+    library(ucs, "int ucm(void); int ucs(void) { return 1; } int both(void) { return ucm(); }", ucm)
+    library(ucp, "int ucs(void); int ucp(void) { return ucs(); }", ucs, ucm)
     engine = """
         #include <Python.h>
         int ucp(void);
@@ -92,7 +95,7 @@ def test_ucx_is_found_wherever_python_has_it(tmp_path: Path) -> None:
           return m;
         }"""
     suffix = EXTENSION_SUFFIXES[0]
-    library(installed / f"omnihvd/_engine{suffix}", engine, ucx / "lib/libucp.so.0")
+    library(installed / f"omnihvd/_engine{suffix}", engine, ucp, path_to_needed=False)
     program = "from omnihvd import engine; print(engine.session)"
     alone = python("-c", program, cwd=tmp_path, path=installed)
     assert "libucp.so.0" in alone.stderr and "libucx-cu13" in alone.stderr
@@ -102,7 +105,9 @@ def test_ucx_is_found_wherever_python_has_it(tmp_path: Path) -> None:
     assert beside.stdout == "1\n", beside.stderr
 
 
-def library(path: Path, source: str, *needed: Path) -> None:
+def library(path: Path, source: str, *needed: Path, path_to_needed: bool = True) -> None:
+    """path_to_needed: those lie beside it."""
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(path)]
+    command += ["-Wl,-rpath,$ORIGIN"] if path_to_needed else []
     command += [f"-I{sysconfig.get_path('include')}", f"-Wl,-soname,{path.name}", *map(str, needed)]
     subprocess.run(command, input=source, text=True, check=True, timeout=60)
