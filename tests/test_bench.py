@@ -20,7 +20,7 @@ from processes import run_beside
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import map as the_map
 
-from omnihvd.bench import report, worker
+from omnihvd.bench import plots, report, worker
 from omnihvd.bench.backends import BenchError, Hosts
 from omnihvd.bench.meeting import Meeting
 from omnihvd.bench.patterns import BLOCK, PATTERNS, Point, is_total, part, present_blocks, volume
@@ -109,6 +109,47 @@ def test_ranks_meet() -> None:
     for thread in threads:
         thread.join(20)
     assert said == {rank: [[0, 1, 2], [0, 10, 20]] for rank in range(3)}
+
+
+# --- plots --------------------------------------------------------------------------------------
+
+
+def measured(backend: str, size: int, density: float, ranks: int = 4) -> dict[str, Any]:
+    seconds = size * (1.0 if backend in report.DENSE else density)
+    return {**result(backend, size, density, seconds), "ranks": ranks, "ranks_per_host": 1}
+
+
+def test_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dense scheme is a level line; tensors of different sizes never share a curve."""
+    pytest.importorskip("matplotlib")
+    levels, lines = [], []
+    level, line = plots.level, plots.line
+    monkeypatch.setattr(plots, "level", lambda *a: (levels.append(a[1:]), level(*a)))
+    monkeypatch.setattr(plots, "line", lambda *a: (lines.append(a[1:]), line(*a)))
+
+    ours = [measured("omnihvd", 4000, d) for d in (1.0, 0.1)]
+    (path,) = plots.plot([*ours, measured("gloo", 4000, 1.0)], tmp_path, "a", "1gbit")
+    assert path.name == "a-random.png" and path.exists()
+    assert [(b, y) for b, y in levels] == [("gloo", 4e6), ("gloo", 1.0)]
+    assert lines[0] == ("omnihvd", [0.1, 1.0], [pytest.approx(4e5), 4e6])
+
+    lines.clear()
+    sizes = [measured(b, s, 1.0) for b in ("omnihvd", "gloo") for s in (4000, 8000)]
+    (path,) = plots.plot(sizes, tmp_path, "b", None)
+    assert path.exists()
+    assert lines == [(b, [4000, 8000], [4e6, 8e6]) for b in ("omnihvd", "gloo")]
+
+    workers = [measured("omnihvd", 4000, 1.0, ranks) for ranks in (2, 8)]
+    (path,) = plots.plot(workers, tmp_path, "c", "10gbit")
+    assert path.name == "c-workers.png" and path.exists()
+
+
+def test_each_backend_looks_like_no_other() -> None:
+    assert set(plots.STYLES) == set(worker.BACKENDS)
+    looks = [(s.color, s.marker, str(s.line)) for s in plots.STYLES.values()]
+    assert len(set(looks)) == len({s.color for s in plots.STYLES.values()}) == len(looks)
+    assert plots.hosts_text(8, 2, "10gbit") == "4 hosts, 2 ranks on each, links of 10 Gbit/s"
+    assert plots.hosts_text(2, 2, None) == "2 ranks on one host"
 
 
 # --- the map ------------------------------------------------------------------------------------

@@ -169,6 +169,7 @@ def main(arguments: list[str]) -> int:
     if args.plots:
         from omnihvd.bench.plots import plot
 
-        for path in plot(results, args.plots, args.json.stem if args.json else "bench"):
+        name = args.json.stem if args.json else "bench"
+        for path in plot(results, args.plots, name, args.rate):
             print(path)
     return 0

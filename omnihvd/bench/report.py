@@ -111,12 +111,12 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
 
 def _size(point: Point) -> str:
-    size = point.bytes
-    text = next(
-        (f"{size / unit:.4g} {name}" for unit, name in ((1e6, "MB"), (1e3, "kB")) if size >= unit),
-        f"{size} B",
-    )
-    return f"{text} {point.dtype}"
+    return f"{size_text(point.bytes)} {point.dtype}"
+
+
+def size_text(size: int) -> str:
+    units = ((1e6, "MB"), (1e3, "kB"))
+    return next((f"{size / u:.4g} {name}" for u, name in units if size >= u), f"{size} B")
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
