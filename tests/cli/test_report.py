@@ -20,21 +20,18 @@ def said(output: str) -> list[str]:
     return [line for line in output.splitlines() if "[omnihvd " in line]
 
 
-@pytest.mark.parametrize("level", [None, "error"])
-def test_one_line_when_sums_are_taken_over(level: str | None) -> None:
-    job = launch([*UNDER, SUMS], 2, env={"OMNIHVD_LOG": level} if level else {})
-    if level:
-        assert said(job.output) == []
-        return
-    (line,) = said(job.output)
-    for part in (omnihvd.__version__, "horovod.torch over MPI", "2 ranks", "OMNIHVD_LOG=error"):
+@pytest.mark.parametrize(
+    ("launcher", "carrier"), [("mpirun", "MPI"), ("horovodrun --gloo", "Gloo")]
+)
+def test_one_line_when_sums_are_taken_over_and_one_at_the_end(launcher: str, carrier: str) -> None:
+    line, last = said(launch([*UNDER, SUMS], 2, launcher=launcher).output)
+    for part in (omnihvd.__version__, f"horovod.torch over {carrier}", "2 ranks", "OMNIHVD_LOG="):
         assert part in line
-    assert "rank 0" in line
+    assert "rank 0" in line and "rank 0" in last and "sums taken: 1, of" in last
 
 
-def test_one_line_on_gloo_with_the_reason() -> None:
-    (line,) = said(launch([*UNDER, SUMS], 2, launcher="horovodrun --gloo").output)
-    assert "rank 0" in line and "sums on Gloo" in line and "mpirun" in line
+def test_silence_where_only_errors_are_asked_for() -> None:
+    assert said(launch([*UNDER, SUMS], 2, env={"OMNIHVD_LOG": "error"}).output) == []
 
 
 def test_one_line_after_a_while_of_sums_that_are_too_small() -> None:
