@@ -20,7 +20,7 @@ on_both = pytest.mark.parametrize("launcher", ["mpirun", GLOO])
 
 @pytest.mark.parametrize(
     ("launcher", "ranks"),
-    [("mpirun", 1), ("mpirun", 2), ("mpirun", 3), ("mpirun", 4), (GLOO, 1), (GLOO, 3), (GLOO, 4)],
+    [("mpirun", 1), ("mpirun", 2), ("mpirun", 3), ("mpirun", 4), (GLOO, 2), (GLOO, 3)],
 )
 def test_sums(launcher: str, ranks: int) -> None:
     job = launch([HERE / "sums.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110)

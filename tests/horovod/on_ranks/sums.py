@@ -45,7 +45,8 @@ def main() -> None:
         assert stats["failures"] == 0 and stats["messages_refused"] == 0, stats
         assert sum(way["calls"] for way in stats["ways"].values()) == taken, stats
         # What Horovod's controllers tell each other is no sum that was left to MPI.
-        assert stats["passed"].pop("control")["calls"] > 0
+        if hvd.mpi_enabled():
+            assert stats["passed"].pop("control")["calls"] > 0
         assert set(stats["passed"]) == {"empty"}, stats
         assert stats["passed_share"] == 0 and 0 < stats["sent_of_ring"] < 1
         line = session.summary("MPI")  # says the same
