@@ -5,7 +5,7 @@
 Trains dense models on HOSTS hosts of one rank each, joined by links of RATE, by plain SGD with a
 learning rate that falls linearly to 0:
 
-- digits: a perceptron, 64-1024-1024-10 (4.6 MB), on scikit-learn's handwritten digits;
+- digits: a perceptron, 64-1024-1024-10 (4.5 MB), on scikit-learn's handwritten digits;
 - words: a language model, 8 words to the next, full softmax over 4096 words (3.4 MB), on the text
   of Python's own standard library.
 

@@ -85,7 +85,11 @@ def test_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         session.settings_from_environment()
     file = tmp_path / "secret"
     file.write_text("sixteen characters\n")
+    file.chmod(0o604)
     monkeypatch.setenv("OMNIHVD_SECRET_FILE", str(file))
+    with pytest.raises(EngineError, match=f"OMNIHVD_SECRET_FILE: .*chmod 600 {file}"):
+        session.settings_from_environment()
+    file.chmod(0o640)
     assert session.settings_from_environment().secret == "sixteen characters"
 
 

@@ -1,5 +1,7 @@
 #include "session/settings.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -80,6 +82,14 @@ std::string file_content(const std::string& path) {
   return text;
 }
 
+// A secret that any user of the host can read is none. (Its group may: so clusters hand out files.)
+void check_permissions(const std::string& path) {
+  struct stat file;
+  if (::stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) &&
+      (file.st_mode & (S_IROTH | S_IWOTH)))
+    throw Error("every user of this host can read the file or write to it: chmod 600 " + path);
+}
+
 std::string secret(const std::string& text) {
   if (text.size() < 16) throw Error("a secret needs at least 16 characters");
   return text;
@@ -154,7 +164,10 @@ const std::vector<Entry>& entries() {
         "shared by the workers and dedicated aggregators of a job"},
        [](Settings& s, const std::string& v) { s.secret = secret(v); }},
       {{"OMNIHVD_SECRET_FILE", "", "path", "file that holds the secret"},
-       [](Settings& s, const std::string& v) { s.secret = secret(file_content(v)); }},
+       [](Settings& s, const std::string& v) {
+         check_permissions(v);
+         s.secret = secret(file_content(v));
+       }},
       {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
         "an allreduce that takes longer fails on all ranks"},
        [](Settings& s, const std::string& v) { s.timeout_s = seconds(v); }},
