@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from omnihvd import sparse
 from omnihvd.log import warn_once_per_job
+from omnihvd.sparse import gradients
 
 
 def reduce_slices(
@@ -46,7 +46,7 @@ def _count(slices: tf.IndexedSlices, rows: Any, gathered: Any, union: Any) -> tf
 
     def count(sizes: Any) -> None:
         width, own, of_all, of_any, dense = (int(size) for size in sizes)
-        sparse.count_rows(
+        gradients.count_rows(
             row_bytes=width * item_bytes,
             number_bytes=number_bytes,
             own=own,
@@ -89,7 +89,7 @@ def install(hvd: Any) -> None:
             "process_set": process_set,
             "ignore_name_scope": ignore_name_scope,
         }
-        if isinstance(tensor, tf.IndexedSlices) and sparse.takes(compression):
+        if isinstance(tensor, tf.IndexedSlices) and gradients.takes(compression):
             if op in (None, hvd.Sum, hvd.Average):
                 return reduce_slices(tensor, hvd, original, **options)
             warn_once_per_job(f"tf.IndexedSlices with op {op} are left to Horovod")
@@ -98,7 +98,7 @@ def install(hvd: Any) -> None:
     @functools.wraps(original_grouped)
     def grouped_allreduce(tensors: Any, *args: Any, **options: Any) -> Any:
         rows = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
-        if not rows or args or not sparse.takes(options.get("compression")):
+        if not rows or args or not gradients.takes(options.get("compression")):
             return original_grouped(tensors, *args, **options)
         results = dict.fromkeys(range(len(tensors)))
         dense = [i for i in results if i not in rows]

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from omnihvd import sparse
 from omnihvd.log import warn_once_per_job
+from omnihvd.sparse import gradients
 
 
 class Reduction:
@@ -46,7 +46,7 @@ class Reduction:
     def _count(self, gathered: int) -> None:
         values = self._merged.values()
         row_bytes = math.prod(values.shape[1:]) * values.element_size()
-        sparse.count_rows(
+        gradients.count_rows(
             row_bytes=row_bytes,
             number_bytes=self._merged.sparse_dim() * self._rows.element_size(),
             own=self._rows.numel(),
@@ -146,7 +146,7 @@ def install(optimizer: ModuleType) -> None:
 
     def reductions_of(self: Any) -> Reductions | None:
         """None: sparse gradients of this optimizer are left to Horovod."""
-        if self.sparse_as_dense or not sparse.takes(self._compression):
+        if self.sparse_as_dense or not gradients.takes(self._compression):
             return None
         if self.op not in (Sum, Average):
             warn_once_per_job(f"sparse gradients with op {self.op} are left to Horovod's allgather")

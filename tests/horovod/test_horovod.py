@@ -13,7 +13,7 @@ import pytest
 from launch import Job, launch
 
 HERE = Path(__file__).parent / "on_ranks"
-EVERYTHING = {"OMNIHVD_MIN_BYTES": "0"}
+EVERYTHING = {"OMNIHVD_MIN_BYTES": "0", "OMNIHVD_WAY": "auto"}
 GLOO = "horovodrun --gloo"
 on_both = pytest.mark.parametrize("launcher", ["mpirun", GLOO])
 
