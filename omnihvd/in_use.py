@@ -39,15 +39,11 @@ def _problem(horovod: Any) -> str | None:
     carrier = carriers.carrier_named(name)
     if carrier:
         return carrier.problem(library)
-    if not horovod.mpi_built():
-        remedy = "build Horovod with HOROVOD_WITH_MPI=1 (omnihvd/tools/build_horovod.py does)"
-    else:
-        remedy = (
-            "start the job with mpirun or `horovodrun --mpi`, and without HOROVOD_CONTROLLER and "
-            "HOROVOD_CPU_OPERATIONS"
-        )
     framework = horovod_library.framework_of(horovod)
-    return f"{framework} sums on {name} here, which omnihvd does not stand in for; {remedy}"
+    return (
+        f"{framework} sums on {name} here, which omnihvd does not stand in for; start the job "
+        "without HOROVOD_CPU_OPERATIONS, on MPI or with `horovodrun --gloo`"
+    )
 
 
 def carrier_of(horovod: Any) -> str:
@@ -56,7 +52,6 @@ def carrier_of(horovod: Any) -> str:
     nccl = carriers.carrier_named("NCCL")
     if nccl and horovod.nccl_built() and not nccl.problem(horovod_library.path_of(horovod)):
         return "NCCL"
-    chosen = os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower()
-    if chosen == "ccl":
-        return "oneCCL"
-    return "Gloo" if chosen == "gloo" or not horovod.mpi_enabled() else "MPI"
+    if horovod.gloo_enabled():  # which Horovod prefers, whatever else is enabled
+        return "Gloo"
+    return "oneCCL" if os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() == "ccl" else "MPI"

@@ -80,8 +80,8 @@ def test_no_mpi_when_it_was_built(tmp_path: Path) -> None:
     horovod(tmp_path, source=MPI_INSIDE)
     done, found = check("--json", path=[tmp_path, without_mpi_shim(tmp_path / "installed")])
     assert done.returncode == 1
-    for subject in ("MPI shim", "MPI in horovod.torch"):
-        assert found[subject]["good"] is False
+    for subject, good in (("MPI shim", None), ("MPI in horovod.torch", False)):
+        assert found[subject]["good"] is good
         assert "there was no MPI" in str(found[subject]["found"]), found[subject]
 
 
