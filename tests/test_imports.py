@@ -1,8 +1,9 @@
-"""The package's modules import each other in one direction only, wherever the import stands."""
+"""The package's modules import each other in one direction only, and hide none of Python's own."""
 
 from __future__ import annotations
 
 import ast
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -32,3 +33,9 @@ def test_no_circles() -> None:
             graph[name].update(m for m in wanted if m in known and m != name)
     assert "omnihvd.sparse" in graph["omnihvd.hooks"]
     list(TopologicalSorter(graph).static_order())  # or it names the circle
+
+
+def test_no_script_hides_a_module_of_pythons() -> None:
+    folders = [ROOT / name for name in ("benchmarks", "examples", "tests")]  # some are on sys.path
+    scripts = {file.stem for folder in folders for file in folder.rglob("*.py")}
+    assert not scripts & sys.stdlib_module_names
