@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup build demo test lint pytest test-slow test-gpu sanitize bench targets bench-gpu clean
+.PHONY: help setup build demo test lint pytest test-slow test-gpu sanitize bench targets map bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -79,6 +79,9 @@ bench: build  ## this and its peers, side by side; as root on hosts with shaped 
 
 targets: build  ## all figures of benchmarks/README.md; root, half an hour
 	@python benchmarks/targets.py
+
+map: build  ## where it is faster than its peers, and where not; root, an hour
+	@python benchmarks/map.py
 
 bench-gpu: build  ## measure on this machine's GPU
 	@python benchmarks/kernels_gpu.py

@@ -5,7 +5,7 @@
 Trains dense models on HOSTS hosts of one rank each, joined by links of RATE, by plain SGD with a
 learning rate that falls linearly to 0:
 
-- digits: a perceptron, 64-1024-1024-10 (4.6 MB), on scikit-learn's handwritten digits;
+- digits: a perceptron, 64-1024-1024-10 (4.5 MB), on scikit-learn's handwritten digits;
 - words: a language model, 8 words to the next, full softmax over 4096 words (3.4 MB), on the text
   of Python's own standard library.
 
@@ -43,6 +43,8 @@ HOSTS = 4
 RATE = "1gbit"
 RATIOS = (0.10, 0.05, 0.01)
 KINDS = ("block_topk", "block_random", "block_threshold", "topk_threshold")
+COLORS = dict(zip(KINDS, ("#0072B2", "#E69F00", "#009E73", "#D55E00")))
+MARKERS = dict(zip(KINDS, "o^sv"))
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -54,6 +56,7 @@ class Task:
 
     batch_size: int
     learning_rate: float
+    megabytes: float  # of gradients
 
     def __init__(self, inputs: Any, targets: Any, held_out: int, rank: int, ranks: int) -> None:
         self.held_out = inputs[-held_out:], targets[-held_out:]
@@ -72,7 +75,7 @@ class Task:
 
 
 class Digits(Task):
-    batch_size, learning_rate = 32, 0.3
+    batch_size, learning_rate, megabytes = 32, 0.3, 4.5
 
     def __init__(self, rank: int, ranks: int) -> None:
         import torch
@@ -92,7 +95,7 @@ class Digits(Task):
 
 
 class Words(Task):
-    batch_size, learning_rate = 64, 1.0
+    batch_size, learning_rate, megabytes = 64, 1.0, 3.4
     vocabulary, context = 4096, 8
 
     def __init__(self, rank: int, ranks: int) -> None:
@@ -340,31 +343,68 @@ def selection_cost(elements: int = 25_000_000, runs: int = 5) -> dict[str, float
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Held-out loss over steps: a row for each task, a column for each ratio."""
+    """Held-out loss over steps: a row for each task, a column for each ratio.
+
+    The scale is that of the runs that learn; of others it shows where they leave it.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    from omnihvd.bench.plots import hosts_text, plain_numbers
+
     tasks = results["tasks"]
+    size = (13, 3.9 * len(tasks) + 1.1)
     figure, grid = pyplot.subplots(
-        len(tasks), len(RATIOS), figsize=(15, 4.5 * len(tasks)), squeeze=False, sharey="row"
+        *(len(tasks), len(RATIOS)), figsize=size, squeeze=False, sharey="row", layout="constrained"
     )
     for row, (task, runs) in zip(grid, tasks.items()):
+        plain = next(run for run in runs if run["kind"] == "none")
+        low = min(loss for run in runs for loss in losses_of(run))
+        high = 1.5 * losses_of(plain)[0]
         for axes, ratio in zip(row, RATIOS):
+            axes.plot(*zip(*plain["losses"]), color="#BBBBBB", linewidth=6, label="none")
             for run in runs:
-                kind = run["kind"]
-                if kind == "horovod" or (kind in KINDS and run["ratio"] != ratio):
-                    continue
-                color = "black" if kind == "none" else f"C{KINDS.index(kind)}"
-                style = "--" if run["warm_up"] else "-" if run["error_feedback"] else ":"
-                label = kind + run["variant"]
-                axes.plot(*zip(*run["losses"]), style, color=color, label=label)
-            axes.set(title=f"{task}, {ratio:.0%} kept", xlabel="step", yscale="log")
+                if run["kind"] in KINDS and run["ratio"] == ratio:
+                    _draw(axes, run, high)
+            title = f"{task} ({TASKS[task].megabytes} MB), {ratio:.0%} kept"
+            axes.set(title=title, xlabel="step", yscale="log")
+            axes.set_ylim(0.9 * low, 1.15 * high)
+            axes.grid(alpha=0.3)
+            plain_numbers(axes)
         row[0].set_ylabel("held-out loss (nats)")
-    grid[0][-1].legend(fontsize=7)
-    figure.tight_layout()
+    handles, labels = grid[0][-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    network = hosts_text(results["hosts"], 1, results["rate"])
+    figure.suptitle(f"block compressors: {', '.join(tasks)}; float32; {network}")
     figure.savefig(path, dpi=110)
+
+
+def losses_of(run: dict[str, Any]) -> list[float]:
+    return [loss for _, loss in run["losses"] if math.isfinite(loss)]
+
+
+def _draw(axes: Any, run: dict[str, Any], high: float) -> None:
+    color = COLORS[run["kind"]]
+    style = "--" if run["warm_up"] else "-" if run["error_feedback"] else ":"
+    label = run["kind"] + run["variant"]
+    every = (2 * KINDS.index(run["kind"]), 8)  # markers of curves that coincide lie side by side
+    axes.plot(
+        *zip(*run["losses"]),
+        **{"linestyle": style, "color": color, "label": label, "linewidth": 1.4},
+        **{"marker": MARKERS[run["kind"]], "markevery": every, "markersize": 5},
+        markerfacecolor="none",
+    )
+    losses = losses_of(run)
+    if len(losses) < len(run["losses"]) or losses[-1] > high:
+        step = next(step for step, loss in run["losses"] if not loss <= high)
+        axes.annotate(
+            f"{label}: diverges",
+            **{"xy": (step, 1.1 * high), "xytext": (step + 190, 0.9 * high)},
+            **{"color": color, "fontsize": 8, "arrowprops": {"arrowstyle": "->", "color": color}},
+            **{"bbox": {"color": "white", "pad": 0.5}, "zorder": 5},
+        )
 
 
 def table(results: dict[str, Any]) -> str:

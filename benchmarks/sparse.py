@@ -38,6 +38,12 @@ WAYS = {  # name: (with omnihvd, sparse_as_dense)
     "dense omnihvd": (True, True),
     "rows omnihvd": (True, False),
 }
+STYLES = {  # label, colour, marker: as of the same libraries in omnihvd.bench.plots
+    "allgather": ("Horovod's allgather", "#CC79A7", "^"),
+    "dense": ("Horovod, dense", "#D55E00", "s"),
+    "dense omnihvd": ("omnihvd, dense", "#56B4E9", "D"),
+    "rows omnihvd": ("omnihvd, sum of the union's rows", "#0072B2", "o"),
+}
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -113,23 +119,35 @@ def measure(lab: Any, way: str, steps: int, timeout: float) -> dict[str, Any]:
     return result
 
 
-def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
+def plot(content: dict[str, Any], path: Path) -> None:
+    """Of what is in the JSON file."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
-    for way in WAYS:
-        ranks = [int(n) for n in results]
-        left.plot(ranks, [1e3 * r[way]["median_s"] for r in results.values()], "o-", label=way)
-        right.plot(ranks, [r[way]["memory_bytes"] / 1e6 for r in results.values()], "o-", label=way)
-    left.set(xlabel="ranks", title="a step, ms", yscale="log")
-    right.set(xlabel="ranks", title="growth of peak memory, MB", yscale="log")
-    for axes in (left, right):
+    from omnihvd.bench.plots import plain_numbers, rate_text
+
+    results = content["results"]
+    figure, grid = pyplot.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+    ranks = [int(n) for n in results]
+    for axes, figure_of, title in (
+        (grid[0], lambda r: 1e3 * r["median_s"], "a step, ms"),
+        (grid[1], lambda r: r["memory_bytes"] / 1e6, "growth of a rank's peak memory, MB"),
+    ):
+        for way, (label, color, marker) in STYLES.items():
+            ys = [figure_of(r[way]) for r in results.values()]
+            axes.plot(ranks, ys, color=color, marker=marker, markerfacecolor="none", label=label)
+        axes.set(xscale="log", yscale="log", xlabel="ranks, one a host", title=title)
+        axes.set_xticks(ranks, [str(n) for n in ranks])
+        axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
-        axes.legend()
-    figure.tight_layout()
+        plain_numbers(axes)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.suptitle(
+        f"gradients of an embedding of {4 * ROWS * WIDTH / 1e6:.0f} MB, {LOOK_UPS} Zipf look-ups a "
+        f"rank; {rate_text(content['rate'])}"
+    )
     figure.savefig(path, dpi=120)
 
 
@@ -174,7 +192,7 @@ def compare(args: argparse.Namespace) -> None:
     content = {**machine(), "rate": args.rate, "results": results}
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(content, indent=1))
-    plot(results, args.output.with_suffix(".png"))
+    plot(content, args.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 Runs `omnihvd bench` in several configurations, benchmarks/training.py and benchmarks/idle.py, and
 writes what they write to results/ (raw samples, configuration, commit; plots), and a table of
 figures beside their targets to results/targets.md. A ratio is of medians of one run. --only redoes
-some of the runs and takes the others' results as they are.
+some of the runs and takes the others' results as they are. --share-cores changes Linux's and Open
+MPI's scheduling as `omnihvd bench --share-cores` does, and writes to results/share-cores.
 """
 
 from __future__ import annotations
@@ -161,13 +162,16 @@ def training(rows: Rows) -> None:
     at_most(rows, "engine threads' share of a core while a job computes", share, 0.01)
 
 
-def measure(name: str) -> None:
+def measure(name: str, share_cores: bool) -> None:
     RESULTS.mkdir(exist_ok=True)
+    scheduling = ["--share-cores"] if share_cores else []
     output = RESULTS / f"{name}.json"
     python = [sys.executable]
     env = {**mpirun_env(2), "PYTHONPATH": str(ROOT)}
     if name == "training":
-        subprocess.run([*python, str(ROOT / "benchmarks" / "training.py")], check=True, env=env)
+        program = str(ROOT / "benchmarks" / "training.py")
+        command = [*python, program, *scheduling, "--output", str(output)]
+        subprocess.run(command, check=True, env=env)
     elif name == "idle":
         program = str(ROOT / "benchmarks" / "idle.py")
         job = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", *python, program]
@@ -177,7 +181,7 @@ def measure(name: str) -> None:
         # Relative, since the results tell their command.
         folder = RESULTS.relative_to(ROOT)
         outputs = ["--json", f"{folder}/{name}.json", "--plots", str(folder)]
-        command = [*python, "-m", "omnihvd", "bench", *BENCH[name].split(), *outputs]
+        command = [*python, "-m", "omnihvd", "bench", *BENCH[name].split(), *scheduling, *outputs]
         subprocess.run(command, check=True, env=env, cwd=ROOT)
 
 
@@ -187,12 +191,16 @@ def main() -> None:
     )
     names = [*BENCH, "training", "idle"]
     parser.add_argument("--only", nargs="*", choices=names, default=names)
+    parser.add_argument("--share-cores", action="store_true")
     args = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("hosts with shaped links need root")
+    if args.share_cores:
+        global RESULTS
+        RESULTS = RESULTS / "share-cores"
     for name in args.only:
         print(f"== {name}", flush=True)
-        measure(name)
+        measure(name, args.share_cores)
     rows: Rows = []
     for part in (four_hosts, more_hosts, patterns, one_host, training):
         part(rows)

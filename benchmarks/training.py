@@ -11,6 +11,7 @@ training.png.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -23,10 +24,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import Lab  # noqa: E402
+from omnihvd.bench.lab import SHARE_CORES, Lab  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "pytorch_language_model.py"
 RESULTS = Path(__file__).parent / "results"
+STYLES = {  # label, colour, line
+    "none": ("Horovod", "#D55E00", "-"),
+    "fp16": ("Horovod, fp16", "#E69F00", "--"),
+    "omnireduce": ("omnihvd", "#0072B2", "-"),
+}
 COMPRESSIONS = ("none", "fp16", "omnireduce")
 WARM_UP = 5  # steps not counted
 TOLERANCE = 1e-4  # of a loss, relative: sums in another order differ in their last bits
@@ -62,28 +68,35 @@ def check_losses(results: dict[str, dict[str, Any]]) -> None:
     print(f"largest relative difference of a loss to plain Horovod's: {worst:.1g}")
 
 
-def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
+def plot(content: dict[str, Any], path: Path) -> None:
+    """Of what is in the JSON file."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
+    from omnihvd.bench.plots import hosts_text
+
+    results = content["results"]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
     for name, result in results.items():
-        seconds, hours = 0.0, []
-        for step in result["step_seconds"]:
-            seconds += step
-            hours.append(seconds)
-        left.plot(hours, result["losses"], label=name)
+        label, color, line = STYLES[name]
+        ends = list(itertools.accumulate(result["step_seconds"]))
+        left.plot(ends, result["losses"], color=color, linestyle=line, label=label)
+        waits, whole = 1e3 * result["median_wait_s"], 1e3 * result["median_s"]
+        right.bar(label, waits, color=color)
+        right.bar(label, whole - waits, bottom=waits, color=color, alpha=0.4)
+        right.text(label, whole, f"{whole:.0f}", ha="center", va="bottom")
     left.set(xlabel="seconds of training", title="loss (mean of the ranks)")
     left.grid(alpha=0.3)
     left.legend()
-    right.bar(list(results), [1e3 * r["median_s"] for r in results.values()], label="computing")
-    waits = [1e3 * r["median_wait_s"] for r in results.values()]
-    right.bar(list(results), waits, label="waiting for the allreduce")
-    right.set(title="a step, ms")
-    right.legend()
-    figure.tight_layout()
+    right.set(title="a step, ms (pale: computing; full: waiting for the sum)")
+    megabytes = results["none"]["link_bytes"] / 1e6
+    hosts = content["hosts"]
+    figure.suptitle(
+        f"language model, {megabytes:.0f} MB sent a step by plain Horovod; "
+        f"{hosts_text(hosts, 1, content['rate'])}"
+    )
     figure.savefig(path, dpi=120)
 
 
@@ -95,13 +108,14 @@ def main() -> None:
     parser.add_argument("--rate", default="1gbit", help="of each link, each way")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--timeout", type=float, default=600, help="seconds, of each run")
+    parser.add_argument("--share-cores", action="store_true", help=SHARE_CORES)
     parser.add_argument("--output", type=Path, default=RESULTS / "training.json")
     args = parser.parse_args()
     if args.steps < 2 * WARM_UP:
         parser.error(f"--steps: at least {2 * WARM_UP}")
 
     results = {}
-    with Lab(args.hosts, rate=args.rate) as lab:
+    with Lab(args.hosts, rate=args.rate, share_cores=args.share_cores) as lab:
         for compression in COMPRESSIONS:
             results[compression] = train(lab, compression, args.steps, args.timeout)
             result = results[compression]
@@ -115,10 +129,11 @@ def main() -> None:
     ours = results["omnireduce"]["median_s"]
     for name in ("none", "fp16"):
         print(f"OmniReduce is {results[name]['median_s'] / ours:.1f} times as fast as {name}")
-    content = {**machine(), "hosts": args.hosts, "rate": args.rate, "results": results}
+    configuration = {**machine(), "share_cores": args.share_cores}
+    content = {**configuration, "hosts": args.hosts, "rate": args.rate, "results": results}
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(content, indent=1))
-    plot(results, args.output.with_suffix(".png"))
+    plot(content, args.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

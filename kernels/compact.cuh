@@ -19,7 +19,8 @@
 namespace omnihvd {
 namespace kernels {
 
-// As in omnihvd/csrc/protocol/tensor.h: a packed block is unpacked with more work than a plain one.
+// As in omnihvd/csrc/protocol/block_ops.h: a packed block is unpacked with more work than a plain
+// one.
 __device__ inline bool worth_packing(uint32_t n, uint32_t nonzero, uint32_t width) {
   return 4 * ((n + 7) / 8 + nonzero * width) <= 3 * n * width;
 }

@@ -8,11 +8,14 @@ omnihvd, in this process, wherever it can take them (`omnihvd.stats()` tells). O
 leaves Horovod alone. All settings: `omnihvd check --settings`.
 """
 
-from omnihvd import hooks
-from omnihvd.compression import OmniReduce
-from omnihvd.statistics import stats
+from omnihvd import checkout
 
-__all__ = ["OmniReduce", "stats"]
-__version__ = "0.1.0"
+if not checkout.gave_way():
+    from omnihvd import hooks
+    from omnihvd.compression import OmniReduce
+    from omnihvd.statistics import Statistics, stats
+    from omnihvd.version import __version__ as __version__
 
-hooks.install()
+    __all__ = ["OmniReduce", "Statistics", "stats"]
+
+    hooks.install()

@@ -24,10 +24,15 @@ NONCE_BYTES = 32
 PATIENCE_S = 20.0
 LONGEST = 1 << 26  # bytes of a message from a peer that has proved itself
 LONGEST_STRANGER = 1024
+SAME = "OMNIHVD_SECRET must be the same everywhere"
 
 
 class Refused(Exception):
     """The peer gets the reason, and nothing else."""
+
+
+class Looked(Exception):
+    """The peer said nothing, as who only looks whether the port answers."""
 
 
 class Aggregator:
@@ -51,13 +56,20 @@ class Aggregator:
         except (engine.EngineError, ValueError) as why:
             logger.warning("refused %s: %s", peer, why)
             _send(writer, b"no" + str(why).encode())
+        except Looked:
+            logger.debug("%s looked whether the port answers", peer)
         except (asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             logger.warning("%s went away in the middle of a rendezvous", peer)
         finally:
             writer.close()
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        hello = await _receive(reader, LONGEST_STRANGER)
+        try:
+            hello = await _receive(reader, LONGEST_STRANGER)
+        except asyncio.IncompleteReadError as gone:
+            if gone.partial:
+                raise
+            raise Looked from gone
         if not hello.startswith(b"omnihvd-join "):
             raise Refused("this is not omnihvd's protocol")
         if not hello.startswith(HELLO) or len(hello) != len(HELLO) + NONCE_BYTES:
@@ -65,7 +77,12 @@ class Aggregator:
         ours = secrets.token_bytes(NONCE_BYTES)
         nonces = hello[len(HELLO) :] + ours
         _send(writer, b"ok" + ours + self._proof(b"aggregator", nonces))
-        self._check(await _receive(reader, LONGEST_STRANGER), b"worker", nonces)
+        try:
+            proof = await _receive(reader, LONGEST_STRANGER)
+        except (asyncio.IncompleteReadError, ConnectionError) as gone:
+            # Who has another secret leaves at the sight of our proof.
+            raise Refused(f"wrong secret, most likely: it left at our proof; {SAME}") from gone
+        self._check(proof, b"worker", nonces)
         addresses = b"".join(struct.pack("<Q", len(a)) + a for a in self.host.addresses())
         _send(writer, b"ok" + addresses)
         message = await _receive(reader, LONGEST)
@@ -82,7 +99,7 @@ class Aggregator:
 
     def _check(self, proof: bytes, who: bytes, what: bytes) -> None:
         if not hmac.compare_digest(proof, self._proof(who, what)):
-            raise Refused("the secrets differ: OMNIHVD_SECRET must be the same everywhere")
+            raise Refused(f"wrong secret: the secrets differ; {SAME}")
 
 
 def _send(writer: asyncio.StreamWriter, message: bytes) -> None:
@@ -113,8 +130,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--bind", required=True, metavar="HOST:PORT", help="port 0: any free one")
     bind = parser.parse_args(arguments).bind
     host, colon, port = bind.rpartition(":")
-    if not colon or not port.isdigit():
-        parser.error(f"--bind {bind}: not HOST:PORT")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        parser.error(f"--bind {bind}: not HOST:PORT, with a port from 0 to 65535")
     # A job's settings name its aggregators; this process is one.
     os.environ.pop("OMNIHVD_AGGREGATORS", None)
     try:

@@ -2,24 +2,32 @@
 
 omnihvd SCRIPT [ARGUMENTS]      run a training script with Horovod's sums taken over
 omnihvd -m MODULE [ARGUMENTS]   the same for a module
-omnihvd check [--settings]      what was found, what is hooked, and what to do about gaps
+omnihvd check [--help]          what was found, what is hooked, and what to do about gaps
+omnihvd lib-path [mpi|nccl]     the library to name in LD_PRELOAD, for programs without Python
 omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
 omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
 omnihvd bench [--help]          measure it beside its peers
+omnihvd stats                   what the names in omnihvd.stats() mean
+omnihvd --version
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
-import runpy
 import sys
 from pathlib import Path
 
+from omnihvd.engine import EngineMissing
+from omnihvd.version import __version__
+
 COMMANDS = {
-    "check": "omnihvd.check",
+    "check": "omnihvd.check.command",
+    "lib-path": "omnihvd.lib_path",
     "aggregator": "omnihvd.aggregator",
     "kernels": "omnihvd.kernel_cache",
     "bench": "omnihvd.bench.command",
+    "stats": "omnihvd.statistics",
 }
 
 
@@ -29,29 +37,34 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print((__doc__ or "").strip())
         return 0 if arguments else 2
-    if arguments[0] in COMMANDS:
-        status = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
-        return int(status or 0)
+    first = arguments[0]
+    if first in ("-V", "--version"):
+        print(f"omnihvd {__version__}")
+        return 0
+    if first in COMMANDS:
+        try:
+            return int(importlib.import_module(COMMANDS[first]).main(arguments[1:]) or 0)
+        except EngineMissing as why:
+            print(f"omnihvd {first}: {why}", file=sys.stderr)
+            return 1
+    mistake = _mistake(arguments)
+    if mistake:
+        print(f"omnihvd: {mistake}", file=sys.stderr)
+        return 2
+    from omnihvd.run import run  # which needs the engine
+
     return run(arguments)
 
 
-def run(arguments: list[str]) -> int:
-    """Runs a script or module as `python` would; omnihvd is imported, and so hooked, already."""
-    if arguments[0] == "-m":
-        if len(arguments) < 2:
-            print("omnihvd: -m needs the name of a module", file=sys.stderr)
-            return 2
-        sys.argv = arguments[1:]
-        sys.path[0:1] = [str(Path.cwd())]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return 0
-    script = Path(arguments[0])
-    if not script.is_file():
-        print(
-            f"omnihvd: {script} is neither a file nor one of {', '.join(COMMANDS)}", file=sys.stderr
-        )
-        return 2
-    sys.argv = arguments
-    sys.path[0:1] = [str(script.resolve().parent)]
-    runpy.run_path(str(script), run_name="__main__")
-    return 0
+def _mistake(arguments: list[str]) -> str | None:
+    first = arguments[0]
+    if first == "-m":
+        return None if len(arguments) > 1 else "-m needs the name of a module"
+    if first.startswith("-"):
+        return f"no option {first}; see omnihvd --help"
+    if Path(first).is_file():
+        return None
+    alike = difflib.get_close_matches(first, COMMANDS, n=1)
+    if alike:
+        return f"{first} is no file and no command; did you mean {alike[0]}?"
+    return f"{first} is neither a file nor one of {', '.join(COMMANDS)}"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from omnihvd import compressors
+from omnihvd.lossless import Lossless
 
-from omnihvd import compressors, hooks
 
-
-class OmniReduce:
+class OmniReduce(Lossless):
     """Horovod's Compressor interface: sends the non-zero blocks of a gradient only. Lossless.
 
     The work is done under Horovod, in the sum itself; so tensors pass unchanged here, of whatever
-    framework, dtype and device. Where omnihvd is not in use (another MPI, Gloo, ...), a warning on
-    rank 0 says why, and Horovod sums as it always did.
+    framework, dtype and device. Where omnihvd is not in use (another MPI, oneCCL, ...), a warning
+    on rank 0 says why, and Horovod sums as it always did.
 
     The factories below make lossy compressors, for gradients that are not sparse by themselves:
     they send some blocks and keep the rest for the next step (docs/compression.md).
@@ -22,14 +21,3 @@ class OmniReduce:
     block_random = staticmethod(compressors.block_random)
     block_threshold = staticmethod(compressors.block_threshold)
     topk_threshold = staticmethod(compressors.topk_threshold)
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, None]:
-        """Returns the tensor itself, and no context."""
-        hooks.warn_if_unused()
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: None) -> Any:
-        """Returns the tensor itself."""
-        return tensor

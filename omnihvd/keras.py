@@ -10,18 +10,27 @@ made for, else Keras 3. This module imports TensorFlow, and Horovod's part for i
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from omnihvd import hooks
+from omnihvd import in_use
 from omnihvd.compression import OmniReduce
 from omnihvd.log import warn_once_per_job
-from omnihvd.statistics import stats
+from omnihvd.statistics import Statistics, passed_bytes, taken_bytes
 
-LOGS = ("gradient_density", "gradient_bytes", "bytes_sent", "reduce_share")
+LOGS = (
+    "gradient_density",
+    "gradient_bytes",
+    "bytes_sent",
+    "ring_bytes",
+    "sent_of_ring",
+    "passed_share",
+    "reduce_share",
+)
 
 
 def is_keras_3() -> bool:
@@ -31,14 +40,19 @@ def is_keras_3() -> bool:
 class OmniReduceCallback(tf.keras.callbacks.Callback):
     """Says whether OmniReduce is in use, and what it does, in the logs of each epoch:
 
-    gradient_density  share of their blocks that were not zero
-    gradient_bytes    bytes of all tensors that omnihvd reduced in the epoch: not of those smaller
-                      than OMNIHVD_MIN_BYTES; of tf.IndexedSlices, of the union of all ranks' rows
-    bytes_sent        bytes that a rank sent for that
+    gradient_density  share of the blocks of the tensors that omnihvd summed that were not zero
+    gradient_bytes    bytes of all tensors that were summed in the epoch, also of those that omnihvd
+                      left to Horovod; of tf.IndexedSlices, of all their rows
+    bytes_sent        bytes that omnihvd sent from a rank
+    ring_bytes        bytes that a ring allreduce would have sent from a rank for the same tensors
+    sent_of_ring      bytes_sent / ring_bytes
+    passed_share      share of gradient_bytes that was left to Horovod: omnihvd.stats()["passed"]
+                      says why, and the log at OMNIHVD_LOG=info
     reduce_share      share of the epoch's time in which a reduction was under way
 
-    Means over all ranks, the same on each (as of Horovod's MetricAverageCallback; the order of the
-    two does not matter). Callbacks that shall see these logs, such as CSVLogger and TensorBoard,
+    As those of omnihvd.stats(); shares are NaN where there was nothing to share. Means over all
+    ranks, the same on each (as of Horovod's MetricAverageCallback; the order of the two does not
+    matter). Callbacks that shall see these logs, such as CSVLogger and TensorBoard,
     come behind this one in the list; the progress bar and History do by themselves.
 
     All ranks need it. At the start of training it warns, on rank 0, if on any rank Horovod's sums
@@ -46,7 +60,7 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        problems = hvd.allgather_object(hooks.horovod_problem())
+        problems = hvd.allgather_object(in_use.horovod_problem())
         self._works = not any(problems)
         for rank, problem in enumerate(problems):
             if problem:
@@ -55,26 +69,28 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
         self._said = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        self._before, self._start = stats(), time.perf_counter()
+        self._epoch, self._start = Statistics(), time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         seconds = time.perf_counter() - self._start
-        now = stats()
-        if self._works and not self._said and now["calls"] == self._before["calls"]:
-            warn_once_per_job(_why_nothing(self._before["passed"], now["passed"]))
+        figures = self._epoch.read()
+        if self._works and not self._said and figures["calls"] == 0:
+            warn_once_per_job(_why_nothing(figures["passed"]))
             self._said = True
-        blocks, nonzero, bytes_in, bytes_sent, reducing = (
-            float(now[name] - self._before[name])
-            for name in ("blocks", "nonzero_blocks", "bytes_in", "bytes_sent", "seconds")
-        )
-        mine = [nonzero / max(blocks, 1), bytes_in, bytes_sent, min(1.0, reducing / seconds)]
+        logged = {
+            **figures,
+            "gradient_density": figures["density"],
+            "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
+            "reduce_share": min(1.0, figures["seconds"] / seconds),
+        }
+        mine = [math.nan if logged[name] is None else logged[name] for name in LOGS]
         means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
         if logs is not None:
             logs.update(zip(LOGS, means.numpy().tolist()))
 
 
-def _why_nothing(before: dict[str, Any], now: dict[str, Any]) -> str:
-    small = now.get("small", {"calls": 0})["calls"] - before.get("small", {"calls": 0})["calls"]
+def _why_nothing(passed: dict[str, Any]) -> str:
+    small = passed.get("small", {"calls": 0})["calls"]
     if small:
         reason = f"the epoch's {small} sums are all smaller than OMNIHVD_MIN_BYTES"
     elif is_keras_3():

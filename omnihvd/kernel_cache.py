@@ -36,10 +36,17 @@ def folder(arch: str) -> Path:
     """Of an architecture ("sm_90"). As in csrc/shims/nccl/kernels.cc."""
     root = engine.session.settings_from_environment().kernel_cache
     if not root:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "omnihvd/kernels"
+        root = Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "omnihvd/kernels"
     files = sorted(path for path in SOURCES.iterdir() if path.suffix in (".cu", ".cuh"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     return Path(root) / digest / arch
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as why:
+        raise FileNotFoundError("there is no home folder to keep kernels in") from why
 
 
 def path_of(dtype: str, block_size: int, arch: str) -> Path:
@@ -58,8 +65,8 @@ def compile_missing(arch: str, block_size: int) -> list[Path]:
     if complete(arch, block_size):
         return []
     where = folder(arch)
-    kernels = importlib.import_module("omnihvd.kernels")  # slow, and needs CuPy
     where.mkdir(parents=True, exist_ok=True)
+    kernels = importlib.import_module("omnihvd.kernels")  # slow, and needs CuPy
     made = []
     with (where / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -123,7 +130,10 @@ def main(arguments: list[str]) -> int:
         help="for this architecture (sm_90; may be repeated); else for this machine's GPUs",
     )
     chosen = parser.parse_args(arguments).arch
-    block_size = engine.session.settings_from_environment().block_size
+    try:
+        block_size = engine.session.settings_from_environment().block_size
+    except engine.EngineError as why:
+        parser.exit(1, f"omnihvd kernels: {why}\n")
     wanted = chosen or architectures()
     if not wanted:
         print("omnihvd kernels: no GPU found; name an architecture, as --arch sm_90")
@@ -132,7 +142,8 @@ def main(arguments: list[str]) -> int:
         for arch in wanted:
             made = compile_missing(arch, block_size)
             print(f"{folder(arch)}: {len(made)} compiled, {len(DTYPES) - len(made)} there already")
-    except (ImportError, OSError, RuntimeError, ValueError) as why:
-        print(f"omnihvd kernels: {why}", file=sys.stderr)
-        return 1
+    except OSError as why:
+        parser.exit(1, f"omnihvd kernels: {why}; set OMNIHVD_KERNEL_CACHE to another folder\n")
+    except (ImportError, RuntimeError, ValueError) as why:
+        parser.exit(1, f"omnihvd kernels: {why}\n")
     return 0

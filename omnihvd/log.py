@@ -6,18 +6,28 @@ import logging
 import os
 import socket
 
+NOTICE = 25  # not a warning, but of use to all: shown from `warning` on
+logging.addLevelName(NOTICE, "NOTICE")
 LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
-    "warning": logging.WARNING,
+    "warning": NOTICE,
     "error": logging.ERROR,
     "off": logging.CRITICAL + 1,
 }
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK",
+    "HOROVOD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "RANK",
+    "SLURM_PROCID",
+)
 
 
 def process_rank() -> int | None:
     """This process's rank in its job, as its launcher says; None outside a job."""
-    for name in ("OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "PMI_RANK", "RANK"):
+    for name in RANK_VARIABLES:
         value = os.environ.get(name, "")
         if value.isdigit():
             return int(value)
@@ -37,7 +47,7 @@ def _make() -> logging.Logger:
     handler.setFormatter(_Formatter())
     logger.addHandler(handler)
     logger.propagate = False
-    logger.setLevel(LEVELS.get(os.environ.get("OMNIHVD_LOG", ""), logging.WARNING))
+    logger.setLevel(LEVELS.get(os.environ.get("OMNIHVD_LOG", "").lower(), NOTICE))
     return logger
 
 
@@ -48,3 +58,9 @@ def warn_once_per_job(message: str) -> None:
     """All ranks are alike: rank 0 speaks for them."""
     if process_rank() in (None, 0):
         logger.warning(message)
+
+
+def say_once_per_job(message: str) -> None:
+    """The same for what is no cause for concern."""
+    if process_rank() in (None, 0):
+        logger.log(NOTICE, message)

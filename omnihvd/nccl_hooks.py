@@ -1,8 +1,8 @@
 """Redirects ncclAllReduce, and what belongs to it, in PyTorch's and Horovod's loaded libraries.
 
-As on the CPU path (hooks.py), the library that is hooked calls the shim's functions; NCCL itself
+As for MPI (mpi_hooks.py), the library that is hooked calls the shim's functions; NCCL itself
 and all other libraries are untouched. A library that holds an NCCL of its own, statically linked,
-cannot be hooked: nccl_problem() says so.
+cannot be hooked: problem() says so.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from omnihvd import engine, kernel_cache
+from omnihvd import engine, horovod_library, kernel_cache
 from omnihvd.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
+LIBRARY = "NCCL"
 FUNCTIONS = (
     "ncclAllReduce",
     "ncclGroupStart",
@@ -29,8 +30,6 @@ FUNCTIONS = (
     "ncclCommGetAsyncError",
 )
 TORCH = "/torch/lib/libtorch_cuda.so"
-HOROVOD = "/horovod/"  # in the path of each of its libraries
-BASICS = "horovod.common.basics"
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # dxg: Windows' subsystem for Linux
 
 
@@ -38,23 +37,8 @@ def install() -> None:
     """Hooks PyTorch and Horovod: now, if they are loaded, else once they are."""
     if engine.NCCL_SHIM.exists():
         after_import("torch", _hook_torch)
-        _hook(HOROVOD)
-        after_import(BASICS, _watch)
-
-
-def _watch(basics: ModuleType) -> None:
-    """Hooks each Horovod library from now on as soon as it is loaded."""
-    original = basics.HorovodBasics.__init__
-
-    @functools.wraps(original)
-    def load_and_hook(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        _hook(HOROVOD)
-        library = self.MPI_LIB_CTYPES._name
-        if self.nccl_built() and not is_hooked(library):
-            warn_once_per_job(f"Horovod's sums on GPUs stay NCCL's: {nccl_problem(library)}")
-
-    basics.HorovodBasics.__init__ = load_and_hook
+        horovod_library.on_load(_hook_horovod)
+        horovod_library.on_init(_warn_if_horovod_keeps_its_own)
 
 
 def is_hooked(library: str) -> bool:
@@ -72,6 +56,16 @@ def _hook_torch(torch: ModuleType) -> None:
             )
         return
     _hook(TORCH)
+
+
+def _hook_horovod() -> None:
+    _hook(horovod_library.FOLDER)
+
+
+def _warn_if_horovod_keeps_its_own(horovod: Any) -> None:
+    why = problem(horovod_library.path_of(horovod)) if horovod.nccl_built() else None
+    if why:
+        warn_once_per_job(f"Horovod's sums on GPUs stay NCCL's: {why}")
 
 
 def _hook(text: str) -> list[str]:
@@ -112,7 +106,11 @@ def make_kernels_once() -> None:
         kernel_cache.make_for_this_machine()
 
 
-def nccl_problem(library: str) -> str | None:
+def describe(library: str) -> str:
+    return f"{FUNCTIONS[0]} of {engine.hook.provider(library, FUNCTIONS[0])}"
+
+
+def problem(library: str) -> str | None:
     """Why the NCCL of this loaded library, which was built with one, is out of reach; None: it is
     hooked."""
     if not engine.NCCL_SHIM.exists():
@@ -122,7 +120,7 @@ def nccl_problem(library: str) -> str | None:
     if not engine.hook.imports(library, FUNCTIONS[0]):
         remedy = (
             "; build Horovod with HOROVOD_NCCL_LINK=SHARED"
-            if HOROVOD in library
+            if horovod_library.FOLDER in library
             else "; use a build of PyTorch that is linked to the shared libnccl.so.2"
         )
         return f"{library} holds NCCL itself, statically linked{remedy}"

@@ -1,24 +1,143 @@
-"""What omnihvd has done in this process."""
+"""What omnihvd has done in this process: omnihvd.stats(), and figures of an interval.
+
+`omnihvd stats` on the command line explains each name.
+"""
 
 from __future__ import annotations
 
+import argparse
+import inspect
 from typing import Any
 
 from omnihvd import compressors, engine
 
+CONTROL = "control"  # the reason of calls that sum no tensor
+Figures = dict[str, Any]
 
-def stats() -> dict[str, Any]:
-    """Totals of this process since its start; differences of two calls measure what lies between.
 
-    calls             allreduces that omnihvd took; of them `failures` ended in an error
-    bytes_in          bytes of their tensors
+def stats(reset: bool = False) -> Figures:
+    """What omnihvd did in this process, since its start or the last `stats(reset=True)`.
+
+    Sums taken. "Here" is this rank; bytes are 10^-6 MB; a share is from 0 to 1, and None where
+    there was nothing to share.
+
+    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes: 0.1 is a tenth of what a ring
+                      allreduce sends
+    density           share of the blocks that were not zero here: what has to be sent
+    union_density     share of the blocks that were not zero on any rank: what has to come back
+    passed_share      share of the bytes that were left to the original library: `passed` says why
+    ring_bytes        2 (N-1)/N S: what a ring over N ranks sends from each, for S bytes. Where a
+                      host has several ranks, between hosts only, as in the next two
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
     bytes_received    and from them, in messages_sent messages
-    blocks            blocks of their tensors; of them `nonzero_blocks` were not zero on this rank,
-                      and `result_blocks` not zero on any
-    seconds           from call to result, summed over calls
+    library_bytes     what a ring sends for what the original library was given to sum: unions of
+                      blocks, or whole tensors
+    ways              whole calls, by the way in which each sum was made: {way: {"calls", "bytes",
+                      "seconds"}}. stream: non-zero blocks through aggregators; union: the blocks
+                      that are non-zero on any rank, by the original library; original: the call as
+                      it stood
+    sparse            gradients that are sparse tensors: {"gradients": how many, "own_bytes": rows
+                      here, each once, "gathered_bytes": rows of all ranks with their numbers, which
+                      Horovod's allgather would have brought, "union_bytes": rows of any rank, which
+                      were summed instead, "dense_bytes": all rows}
+
+    Sparse gradients count in sent_of_ring, ring_bytes, density and union_density with all their
+    rows, those that no rank has being zero blocks.
+
+    Sums not taken.
+
+    passed            {reason: {"calls", "bytes"}}. small: under OMNIHVD_MIN_BYTES; op and dtype: no
+                      sum, or not of a type that omnihvd adds; one rank, empty, disabled (by
+                      OMNIHVD_ENABLE), device memory, captured (in a CUDA graph) and others: as they
+                      say. control: no tensors, but Horovod's ranks agreeing on what to reduce next;
+                      not in passed_share
+
+    All sums taken; where a host has several ranks, of those streamed this rank's part.
+
+    calls             sums; of them `failures` ended in an error
+    bytes_in          bytes of their tensors
+    blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; of them
+                      `nonzero_blocks` were not zero here, `result_blocks` not zero on any rank
+                      (not counted where the original library sums whole tensors)
+    seconds           from call to result, summed over sums streamed, which may overlap
     messages_refused  from strangers, of other versions, or malformed
-    passed            calls left to the original library: {reason: {"calls": n, "bytes": n}}
+    naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
+    nap_seconds       the time that they left their cores to others, summed over threads
     compression       of lossy compressors: see omnihvd.compressors.stats()
     """
+    return _since_start.read(reset)
+
+
+class Statistics:
+    """The figures of stats() since this was made (`since_start`: since the process was), or last
+    reset; any number side by side.
+
+    step = omnihvd.Statistics()
+    for batch in batches:
+        train(batch)
+        print(step.read(reset=True)["sent_of_ring"])
+    """
+
+    def __init__(self, since_start: bool = False) -> None:
+        self._before = {} if since_start else _totals()
+
+    def read(self, reset: bool = False) -> Figures:
+        now, before = _totals(), self._before
+        if reset:
+            self._before = now
+        return _with_shares(_difference(now, before))
+
+
+def taken_bytes(figures: Figures) -> int:
+    """Of the tensors whose sums were taken, sparse gradients with all their rows."""
+    rows = figures["sparse"]
+    whole = sum(way["bytes"] for way in figures["ways"].values())
+    return int(whole + rows["dense_bytes"] - rows["union_bytes"])
+
+
+def passed_bytes(figures: Figures) -> int:
+    """Of the tensors whose sums were left to the original library."""
+    passed = figures["passed"].items()
+    return sum(int(calls["bytes"]) for reason, calls in passed if reason != CONTROL)
+
+
+def _totals() -> Figures:
     return {**engine.session.stats(), "compression": compressors.stats()}
+
+
+def _difference(now: Any, before: Any) -> Any:
+    if isinstance(now, dict):
+        return {name: _difference(now[name], before.get(name, {})) for name in now}
+    return now - (before or 0)
+
+
+def _with_shares(figures: Figures) -> Figures:
+    """Adds what follows from the totals; the engine's own summary line does the same."""
+    taken, passed = taken_bytes(figures), passed_bytes(figures)
+    rows = figures["sparse"]
+    summed = taken - (rows["dense_bytes"] - rows["union_bytes"])
+    growth = taken / summed if summed else 1.0  # by the rows that no rank has
+    ring, blocks = figures["ring_bytes"] * growth, figures["blocks"] * growth
+    return {
+        "sent_of_ring": _share(figures["bytes_sent"] + figures["library_bytes"], ring),
+        "density": _share(figures["nonzero_blocks"], blocks),
+        "union_density": _share(figures["result_blocks"], blocks),
+        "passed_share": _share(passed, taken + passed),
+        **figures,
+        "ring_bytes": round(ring),
+    }
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+_since_start = Statistics(since_start=True)
+
+
+def main(arguments: list[str]) -> int:
+    """`omnihvd stats`: what the names in the statistics mean."""
+    parser = argparse.ArgumentParser(prog="omnihvd stats", description=main.__doc__)
+    parser.parse_args(arguments)
+    print(inspect.getdoc(stats))
+    return 0

@@ -155,6 +155,16 @@ class TestMpi:
             assert 2 * PAYLOAD < sent < 2.5 * PAYLOAD
             assert 2 * PAYLOAD < received < 2.5 * PAYLOAD
 
+    def test_scheduling_is_left_alone_unless_asked(self, pair):
+        autogroup = Path("/proc/sys/kernel/sched_autogroup_enabled")
+        before = autogroup.read_text() if autogroup.exists() else None
+        assert "mpi_yield_when_idle" not in pair.mpirun_command(["true"])
+        with Lab(1, rate=None, share_cores=True) as lab:
+            assert before is None or autogroup.read_text().strip() == "0"
+            command = lab.mpirun_command(["true"], ranks_per_host=100)
+            assert command[command.index("mpi_yield_when_idle") + 1] == "1"
+        assert before is None or autogroup.read_text() == before
+
     def test_failure_is_reported(self, pair):
         with pytest.raises(subprocess.CalledProcessError):
             pair.mpirun(["false"], timeout=60, stdout=subprocess.DEVNULL)

@@ -26,7 +26,7 @@ NCCL = "".join(f"int {f}(void) {{ return 1; }}" for f in FUNCTIONS)
 
 SETUP = """
 import ctypes, os
-from omnihvd import engine, nccl_hooks
+from omnihvd import engine, horovod_library, nccl_hooks
 caller = ctypes.CDLL(os.environ["CALLER"])
 (library,) = engine.hook.loaded_libraries(os.environ["CALLER"])
 """
@@ -53,7 +53,11 @@ def run(caller: Path, script: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "path, text", [("torch/lib/libtorch_cuda.so", "TORCH"), ("horovod/torch/mpi_lib.so", "HOROVOD")]
+    "path, text",
+    [
+        ("torch/lib/libtorch_cuda.so", "nccl_hooks.TORCH"),
+        ("horovod/torch/mpi_lib.so", "horovod_library.FOLDER"),
+    ],
 )
 def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, text):
     nccl = library(tmp_path / "libnccl.so.2", NCCL)
@@ -62,9 +66,9 @@ def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, text):
         caller,
         f"""
 assert caller.in_nccl() == 8
-assert "not hooked" in nccl_hooks.nccl_problem(library)
-assert nccl_hooks._hook(nccl_hooks.{text}) == [library]
-assert nccl_hooks.is_hooked(library) and nccl_hooks.nccl_problem(library) is None
+assert "not hooked" in nccl_hooks.problem(library)
+assert nccl_hooks._hook({text}) == [library]
+assert nccl_hooks.is_hooked(library) and nccl_hooks.problem(library) is None
 hooked = {{function for path, function in engine.hook.installed() if path == library}}
 assert hooked == set(nccl_hooks.FUNCTIONS)
 print("done")
@@ -78,8 +82,8 @@ def test_static_nccl_is_reported_with_the_remedy(tmp_path):
     said = run(
         caller,
         """
-assert nccl_hooks._hook(nccl_hooks.HOROVOD) == []
-print(nccl_hooks.nccl_problem(library))
+assert nccl_hooks._hook(horovod_library.FOLDER) == []
+print(nccl_hooks.problem(library))
 """,
     )
     assert "statically linked" in said and "HOROVOD_NCCL_LINK=SHARED" in said
@@ -95,7 +99,7 @@ def test_two_nccls_in_a_process_are_refused(tmp_path):
         f"""
 other = ctypes.CDLL({str(horovod)!r})
 assert nccl_hooks._hook(nccl_hooks.TORCH) == [library]
-assert nccl_hooks._hook(nccl_hooks.HOROVOD) == []
+assert nccl_hooks._hook(horovod_library.FOLDER) == []
 assert other.in_nccl() == 8
 """,
     )

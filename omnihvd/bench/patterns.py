@@ -66,28 +66,56 @@ def _zipf_rows(rows: int, wanted: int, rank: int) -> np.ndarray:
     return np.flatnonzero(drawn)
 
 
-def _mask(point: Point, rank: int, size: int) -> np.ndarray:
+def _elements(point: Point, rank: int) -> np.ndarray:
+    return np.random.default_rng(3000 + rank).random(point.count) < point.density
+
+
+def _present(point: Point, rank: int, size: int) -> np.ndarray:
+    """Which elements (pattern "elements") or blocks are not zero."""
     if point.pattern == "elements":
-        return np.random.default_rng(3000 + rank).random(point.count) < point.density
-    return np.repeat(present_blocks(point, rank, size), BLOCK)[: point.count]
+        return _elements(point, rank)
+    return present_blocks(point, rank, size)
 
 
-def _values(point: Point, rank: int) -> np.ndarray:
-    index = np.arange(point.count, dtype=np.int32)
-    return ((index * 5 + rank * 17) % 29 + 1).astype(point.dtype)
+def _fill(out: np.ndarray, point: Point, rank: int, present: np.ndarray, begin: int) -> np.ndarray:
+    """Elements begin, begin + 1, ... of a rank's tensor; begin is that of a block.
+
+    At index i it is (5 i + 17 rank) mod 29 + 1, or zero: a period, written over and over.
+    """
+    period = ((np.arange(begin, begin + 29) * 5 + rank * 17) % 29 + 1).astype(point.dtype)
+    whole = len(out) // 29
+    out[: whole * 29].reshape(whole, 29)[:] = period
+    out[whole * 29 :] = period[: len(out) - whole * 29]
+    if point.pattern == "elements":
+        out[~present[begin : begin + len(out)]] = 0
+        return out
+    absent = ~present[begin // BLOCK : -(-(begin + len(out)) // BLOCK)]
+    blocks = len(out) // BLOCK
+    out[: blocks * BLOCK].reshape(blocks, BLOCK)[absent[:blocks]] = 0
+    if absent[blocks:].any():
+        out[blocks * BLOCK :] = 0
+    return out
 
 
 def part(point: Point, rank: int, size: int) -> np.ndarray:
     """This rank's tensor, of shape (count,)."""
-    return _values(point, rank) * _mask(point, rank, size)
+    out = np.empty(point.count, point.dtype)
+    return _fill(out, point, rank, _present(point, rank, size), 0)
 
 
-def total(point: Point, size: int) -> np.ndarray:
-    """The sum over all ranks, in closed form."""
-    result = np.zeros(point.count, point.dtype)
-    for rank in range(size):
-        result += part(point, rank, size)
-    return result
+def is_total(result: np.ndarray, point: Point, size: int) -> bool:
+    """Whether this is the sum over all ranks, in closed form."""
+    present = [_present(point, rank, size) for rank in range(size)]
+    chunk = 1024 * BLOCK  # stays in the processor's cache
+    one, expected = np.empty(chunk, point.dtype), np.empty(chunk, point.dtype)
+    for begin in range(0, point.count, chunk):
+        got = result[begin : begin + chunk]
+        expected[:] = 0
+        for rank in range(size):
+            expected[: len(got)] += _fill(one[: len(got)], point, rank, present[rank], begin)
+        if not np.array_equal(got, expected[: len(got)]):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -97,24 +125,26 @@ class Volume:
     A block counts as its elements, or as a bitmap and its non-zero elements where that is less.
     """
 
-    largest_part: int  # of one rank
+    largest_part: int  # of one host: of what is non-zero on any of its ranks
     union: int
 
 
-def volume(point: Point, size: int) -> Volume:
+def volume(point: Point, size: int, per_host: int = 1) -> Volume:
+    """size: of ranks, of which each host has per_host."""
     itemsize = np.dtype(point.dtype).itemsize
-    if point.pattern != "elements":
-        present = [present_blocks(point, rank, size) for rank in range(size)]
-        union = np.logical_or.reduce(present)
-        largest = max(int(p.sum()) for p in present)
-        return Volume(largest * BLOCK * itemsize, int(union.sum()) * BLOCK * itemsize)
-    union = np.zeros(point.count, bool)
-    largest = 0
-    for rank in range(size):
-        mask = _mask(point, rank, size)
-        union |= mask
-        largest = max(largest, _packed_bytes(mask, itemsize))
-    return Volume(largest, _packed_bytes(union, itemsize))
+    elements = point.pattern == "elements"
+    union, largest = np.zeros(1, bool), 0
+    for first in range(0, size, per_host):
+        part = np.zeros(1, bool)
+        for rank in range(first, first + per_host):
+            part = part | _present(point, rank, size)
+        union = union | part
+        largest = max(largest, _bytes(part, elements, itemsize))
+    return Volume(largest, _bytes(union, elements, itemsize))
+
+
+def _bytes(present: np.ndarray, elements: bool, itemsize: int) -> int:
+    return _packed_bytes(present, itemsize) if elements else int(present.sum()) * BLOCK * itemsize
 
 
 def _packed_bytes(mask: np.ndarray, itemsize: int) -> int:

@@ -2,68 +2,213 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from omnihvd.bench.report import DENSE
+from omnihvd.bench.patterns import Point
+from omnihvd.bench.report import DENSE, size_text
 
 
-def plot(results: list[dict[str, Any]], folder: Path, name: str) -> list[Path]:
+class Style(NamedTuple):
+    """The same backend looks the same in all plots. Markers are hollow, and lines of peers that
+    often coincide differ in width and dashes, so that what lies below shows."""
+
+    label: str
+    color: str
+    marker: str
+    line: Any = "-"
+    width: float = 1.6
+
+
+STYLES = {
+    "omnihvd": Style("omnihvd", "#0072B2", "o"),
+    "omnihvd-dedicated": Style("omnihvd, dedicated aggregators", "#E69F00", "s"),
+    "gloo": Style("Gloo", "#999999", "", "-", 4.5),
+    "horovod": Style("Horovod (Open MPI)", "#D55E00", "", (0, (6, 2)), 1.8),
+    "horovod-ring": Style("Horovod (Open MPI, ring)", "#000000", "", (0, (1.5, 2.5)), 1.8),
+    "agsparse": Style("allgather, sparse from the start", "#CC79A7", "^"),
+    "agsparse-of-dense": Style("allgather of a dense tensor", "#009E73", "v"),
+}
+
+
+def line(axes: Any, backend: str, xs: list[float], ys: list[float]) -> None:
+    style = STYLES[backend]
+    axes.plot(
+        *(xs, ys),
+        **{"color": style.color, "linestyle": style.line, "linewidth": style.width},
+        **{"marker": style.marker, "markersize": 7, "markerfacecolor": "none"},
+        **{"label": style.label, "zorder": 2 if backend in DENSE else 3},
+    )
+
+
+def level(axes: Any, backend: str, y: float) -> None:
+    """A dense scheme, which takes the same time wherever the zeros are."""
+    style = STYLES[backend]
+    axes.axhline(
+        y,
+        **{"color": style.color, "linestyle": style.line, "linewidth": style.width},
+        **{"label": style.label, "zorder": 2},
+    )
+
+
+def rate_text(rate: str | None) -> str:
+    """Of the units of tc: "1gbit" is "1 Gbit/s"."""
+    found = re.fullmatch(r"([\d.]+)([kmg])bit", rate or "none")
+    if not found:
+        return "unshaped links"
+    return f"links of {found[1]} {found[2].upper().replace('K', 'k')}bit/s"
+
+
+def hosts_text(ranks: int, per_host: int, rate: str | None) -> str:
+    hosts = ranks // per_host
+    if hosts == 1:
+        return f"{ranks} ranks on one host"
+    each = f", {per_host} ranks on each" if per_host > 1 else ""
+    return f"{hosts} hosts{each}, {rate_text(rate)}"
+
+
+def plot(
+    results: list[dict[str, Any]], folder: Path, name: str, rate: str | None, local: bool = False
+) -> list[Path]:
     """Writes the PNG files that the results have the points for; returns their paths.
 
-    Time and speed-up over Gloo against density, and time against the number of workers. Needs
-    matplotlib.
+    Time, and speed-up over Gloo, against density; where there are several sizes of tensors, time
+    against size; where there are several numbers of workers, time against that. rate: of the links,
+    as for tc. local: all ranks were on one host. Needs matplotlib.
     """
+    written = []
+    for r in results:  # older results do not say
+        r.setdefault("ranks_per_host", r["ranks"] if local else 1)
+    networks = dict.fromkeys((r["ranks"], r["ranks_per_host"]) for r in results)
+    if len(networks) > 1:
+        dense = [r for r in results if r["point"]["density"] == 1]
+        return [_workers(dense, folder / f"{name}-workers.png", rate)] if dense else []
+    for pattern in dict.fromkeys(r["point"]["pattern"] for r in results):
+        here = [r for r in results if r["point"]["pattern"] == pattern]
+        path = folder / f"{name}-{pattern}.png"
+        points = [Point(**r["point"]) for r in here]
+        if len({point.count for point in points}) > 1:
+            written.append(_sizes(here, path, rate))
+        elif len({point.density for point in points}) > 1:
+            written.append(_densities(here, path, rate))
+    return written
+
+
+def _densities(results: list[dict[str, Any]], path: Path, rate: str | None) -> Path:
+    ms = _series(results, lambda r: r["point"]["density"])
+    gloo = next(iter(ms["gloo"].values())) if "gloo" in ms else None
+    figure, (left, *right) = _axes(1 if gloo is None else 2)
+    left.set(title="time, ms")
+    for axes in right:
+        axes.set(title="times as fast as Gloo")
+    for axes, value in ((left, lambda y: y), *((axes, lambda y: gloo / y) for axes in right)):
+        for backend in _in_order(ms):
+            if backend in DENSE:
+                level(axes, backend, value(next(iter(ms[backend].values()))))
+            else:
+                line(axes, backend, list(ms[backend]), [value(y) for y in ms[backend].values()])
+        axes.set(xscale="log", yscale="log", xlabel=_share_of(results[0]["point"]["pattern"]))
+        ticks = sorted({x for backend in ms for x in ms[backend]})
+        _ticks(axes, ticks, [f"{100 * x:g}%" for x in ticks])
+    return _save(figure, left, path, _title(results, rate))
+
+
+def _sizes(results: list[dict[str, Any]], path: Path, rate: str | None) -> Path:
+    """Against size: a panel for each density."""
+    densities = sorted({r["point"]["density"] for r in results}, reverse=True)
+    figure, all_axes = _axes(len(densities))
+    for axes, density in zip(all_axes, densities):
+        same = [r for r in results if r["backend"] in DENSE or r["point"]["density"] == density]
+        ms = _series(same, lambda r: Point(**r["point"]).bytes)
+        for backend in _in_order(ms):
+            line(axes, backend, list(ms[backend]), list(ms[backend].values()))
+        axes.set(xscale="log", yscale="log", xlabel="tensor")
+        ticks = sorted({x for backend in ms for x in ms[backend]})
+        _ticks(axes, ticks, [size_text(int(x)) for x in ticks])
+        axes.set(title=f"time, ms; {100 * density:g}% non-zero")
+    return _save(figure, all_axes[0], path, _title(results, rate))
+
+
+def _workers(dense: list[dict[str, Any]], path: Path, rate: str | None) -> Path:
+    figure, (axes,) = _axes(1)
+    ms = _series(dense, lambda r: r["ranks"])
+    for backend in _in_order(ms):
+        line(axes, backend, list(ms[backend]), list(ms[backend].values()))
+    ticks = sorted({r["ranks"] for r in dense})
+    _ticks(axes, ticks, [str(x) for x in ticks])
+    axes.set(xlabel="workers, one a host", title="time, ms; nothing is zero", ylim=(0, None))
+    point = Point(**dense[0]["point"])
+    return _save(
+        figure, axes, path, f"{size_text(point.bytes)} of {point.dtype}, {rate_text(rate)}"
+    )
+
+
+def _share_of(pattern: str) -> str:
+    return "non-zero elements" if pattern == "elements" else "non-zero blocks"
+
+
+def _title(results: list[dict[str, Any]], rate: str | None) -> str:
+    point = Point(**results[0]["point"])
+    sizes = {Point(**r["point"]).bytes for r in results}
+    what = f"{size_text(point.bytes)} of {point.dtype}" if len(sizes) == 1 else point.dtype
+    where = hosts_text(results[0]["ranks"], results[0]["ranks_per_host"], rate)
+    kind = _share_of(point.pattern)
+    where_zero = kind if point.pattern == "elements" else f"{point.pattern} {kind}"
+    return f"allreduce of {what}, {where_zero}\n{where}"
+
+
+def _series(results: list[dict[str, Any]], x: Any) -> dict[str, dict[float, float]]:
+    """By backend: x -> ms, with x ascending."""
+    by: dict[str, dict[float, float]] = {}
+    for r in sorted(results, key=x):
+        by.setdefault(r["backend"], {})[x(r)] = 1e3 * r["median_s"]
+    return by
+
+
+def _in_order(by: dict[str, Any]) -> list[str]:
+    return [backend for backend in STYLES if backend in by]
+
+
+def _ticks(axes: Any, ticks: list[float], labels: list[str]) -> None:
+    """Of x. After the scale has been set, which makes ticks of its own."""
+    axes.set_xticks(ticks, labels)
+    axes.set_xticks([], minor=True)
+
+
+def plain_numbers(axes: Any) -> None:
+    """On a logarithmic y axis: 1, 2, 5, 10, 20, ..."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _axes(columns: int) -> tuple[Any, list[Any]]:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    written = []
-    for pattern in dict.fromkeys(r["point"]["pattern"] for r in results):
-        here = [r for r in results if r["point"]["pattern"] == pattern]
-        by = _series(here, lambda r: 100 * r["point"]["density"])
-        densities = sorted({x for series in by.values() for x, _ in series})
-        if len(densities) < 2:
-            continue
-        for backend in (b for b in DENSE if b in by):
-            by[backend] = [(x, by[backend][0][1]) for x in densities]
-        figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
-        for backend, series in by.items():
-            left.plot(*zip(*series), marker="o", label=backend)
-            if "gloo" in by and backend != "gloo":
-                gloo = dict(by["gloo"])
-                shared = [(x, gloo[x] / y) for x, y in series if x in gloo]
-                if shared:
-                    right.plot(*zip(*shared), marker="o", label=backend)
-        for axes, title in ((left, "time, ms"), (right, "times as fast as Gloo")):
-            axes.set(xscale="log", yscale="log", xlabel="non-zero, %", title=title)
-            axes.grid(alpha=0.3)
-            axes.legend()
-        figure.suptitle(f"allreduce, {here[0]['ranks']} ranks, pattern: {pattern}")
-        written.append(_save(figure, folder / f"{name}-{pattern}.png"))
-    dense = [r for r in results if r["point"]["density"] == 1]
-    by = _series(dense, lambda r: r["ranks"])
-    if max((len(s) for s in by.values()), default=0) >= 2:
-        figure, axes = pyplot.subplots(figsize=(5, 4))
-        for backend, series in by.items():
-            axes.plot(*zip(*series), marker="o", label=backend)
-        axes.set(xlabel="workers", ylabel="ms", title="dense allreduce", ylim=(0, None))
+    figure, grid = pyplot.subplots(
+        1, columns, figsize=(5.2 * columns, 4.6), squeeze=False, layout="constrained"
+    )
+    return figure, list(grid[0])
+
+
+def _save(figure: Any, first: Any, path: Path, title: str) -> Path:
+    from matplotlib import pyplot
+
+    for axes in figure.axes:
         axes.grid(alpha=0.3)
-        axes.legend()
-        written.append(_save(figure, folder / f"{name}-workers.png"))
-    return written
-
-
-def _series(results: list[dict[str, Any]], x: Any) -> dict[str, list[tuple[float, float]]]:
-    by: dict[str, list[tuple[float, float]]] = {}
-    for r in results:
-        by.setdefault(r["backend"], []).append((x(r), 1e3 * r["median_s"]))
-    return {backend: sorted(dict(series).items()) for backend, series in by.items()}
-
-
-def _save(figure: Any, path: Path) -> Path:
+        if axes.get_yscale() == "log":
+            plain_numbers(axes)
+    handles, labels = first.get_legend_handles_labels()
+    columns = 2 if len(figure.axes) == 1 else 4
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
+    figure.suptitle(title, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
     figure.savefig(path, dpi=120)
+    pyplot.close(figure)
     return path

@@ -12,40 +12,54 @@ DENSE = ("gloo", "horovod", "horovod-ring")
 
 
 def limit_seconds(
-    backend: str, point: Point, ranks: int, link_rate: float | None, read_s: float
+    backend: str,
+    point: Point,
+    ranks: int,
+    link_rate: float | None,
+    read_s: float,
+    per_host: int = 1,
 ) -> float:
     """The larger of the wire bound and the time in which all ranks read their tensors once.
 
-    The wire bound (N ranks, one a host, links of `link_rate` bytes/s each way; P and U are the
-    bytes of the non-zero blocks of the fullest rank and of the union, S of the tensor):
+    The wire bound (N hosts, links of `link_rate` bytes/s each way; P and U are the bytes of the
+    non-zero blocks of the fullest host, on any of its ranks, and of the union, S of the tensor):
       omnihvd-dedicated, N aggregators   max(P, U) / rate
       omnihvd, colocated                 (N-1)/N * (P + U) / rate
       dense rings                        2 (N-1)/N * S / rate
-      agsparse                           (N-1) * P / rate (what each rank must receive)
+      agsparse                           (N-1) * P / rate (what each host must receive)
     """
-    if link_rate is None:
+    hosts = ranks // per_host
+    if link_rate is None or hosts == 1:
         return read_s
-    bytes_ = volume(point, ranks)
-    others = (ranks - 1) / ranks
+    bytes_ = volume(point, ranks, per_host)
+    others = (hosts - 1) / hosts
     wire = {
         "omnihvd-dedicated": float(max(bytes_.largest_part, bytes_.union)),
         "omnihvd": others * (bytes_.largest_part + bytes_.union),
-        "agsparse": (ranks - 1.0) * bytes_.largest_part,
-        "agsparse-of-dense": (ranks - 1.0) * bytes_.largest_part,
+        "agsparse": (hosts - 1.0) * bytes_.largest_part,
+        "agsparse-of-dense": (hosts - 1.0) * bytes_.largest_part,
     }.get(backend, 2 * others * point.bytes)
     return max(wire / link_rate, read_s)
 
 
 def summarize(
-    backend: str, answer: dict[str, Any], ranks: int, link_rate: float | None
+    backend: str,
+    answer: dict[str, Any],
+    ranks: int,
+    link_rate: float | None,
+    per_host: int = 1,
 ) -> dict[str, Any]:
+    """Of what rank 0 of a job has written about one point."""
     point = Point(**answer["point"])
     samples = answer["samples"]
-    limit = limit_seconds(backend, point, ranks, link_rate, answer["read_s"])
+    limit = limit_seconds(backend, point, ranks, link_rate, answer["read_s"], per_host)
     return {
         "backend": backend,
         "ranks": ranks,
+        "ranks_per_host": per_host,
+        "link_rate": link_rate,
         **answer,
+        "cpu_s_per_gb": answer["cpu_s"] / point.bytes * 1e9,
         "median_s": statistics.median(samples),
         "min_s": min(samples),
         "max_s": max(samples),
@@ -62,7 +76,8 @@ def same_work(backend: str, measured: Point, point: Point) -> bool:
 
 
 def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """A table of medians: a row for each point, a column for each backend, and the ratios."""
+    """A table of medians: a row for each point, a column for each backend, and the ratios; behind
+    these, processor seconds for a GB of tensor, of all ranks together."""
     backends = list(dict.fromkeys(r["backend"] for r in results))
     header = ["ranks", "tensor", "pattern", "density"]
     header += [f"{b} ms" for b in backends]
@@ -70,6 +85,8 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     peers = [b for b in backends if not b.startswith("omnihvd")]
     header += [f"{b} / limit" for b in ours]
     header += [f"{b} vs best peer" for b in ours] if peers else []
+    has_cpu = any("cpu_s_per_gb" in r for r in results)
+    header += [f"{b} CPU s/GB" for b in backends] if has_cpu else []
     rows = []
     keys = dict.fromkeys((r["ranks"], tuple(r["point"].values())) for r in results)
     for ranks, fields in keys:
@@ -87,17 +104,19 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             row += [
                 f"{best / found[b]['median_s']:.2f}x" if best and b in found else "" for b in ours
             ]
+        if has_cpu:
+            row += [f"{found[b]['cpu_s_per_gb']:.1f}" if b in found else "" for b in backends]
         rows.append(row)
     return header, rows
 
 
 def _size(point: Point) -> str:
-    size = point.bytes
-    text = next(
-        (f"{size / unit:.4g} {name}" for unit, name in ((1e6, "MB"), (1e3, "kB")) if size >= unit),
-        f"{size} B",
-    )
-    return f"{text} {point.dtype}"
+    return f"{size_text(point.bytes)} {point.dtype}"
+
+
+def size_text(size: int) -> str:
+    units = ((1e6, "MB"), (1e3, "kB"))
+    return next((f"{size / u:.4g} {name}" for u, name in units if size >= u), f"{size} B")
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

@@ -13,6 +13,7 @@ Accelerate Distributed Deep Learning" (OmniReduce, SIGCOMM 2021), block gradient
 
 from __future__ import annotations
 
+from omnihvd.compressors import checks
 from omnihvd.compressors.compressor import Compressor, Config, default_block_size
 from omnihvd.compressors.counters import stats
 from omnihvd.compressors.rules import (
@@ -40,7 +41,7 @@ def block_topk(ratio: float, block_size: int | None = None) -> Compressor:
     elements, counted from the parameter's start, the last block may be short; by default the
     transport's (OMNIHVD_BLOCK_SIZE, else 256).
     """
-    return _compressor(TopBlocks(_checked_ratio(ratio)), block_size)
+    return _compressor(TopBlocks(checks.ratio(ratio)), block_size)
 
 
 def block_random(ratio: float, seed: int = 0, block_size: int | None = None) -> Compressor:
@@ -49,14 +50,13 @@ def block_random(ratio: float, seed: int = 0, block_size: int | None = None) -> 
     The draw depends on `seed`, the parameter's name and its step. `ratio`, `block_size`: as in
     `block_topk`.
     """
-    if seed < 0:
-        raise ValueError(f"seed is {seed}: it must not be negative")
-    return _compressor(RandomBlocks(_checked_ratio(ratio), seed), block_size)
+    rule = RandomBlocks(checks.ratio(ratio), checks.count("seed", seed, 0))
+    return _compressor(rule, block_size)
 
 
 def block_threshold(threshold: float, block_size: int | None = None) -> Compressor:
     """Sends the blocks whose L2 norm is at least `threshold`, in units of the gradient."""
-    return _compressor(ThresholdBlocks(_checked_threshold(threshold)), block_size)
+    return _compressor(ThresholdBlocks(checks.threshold(threshold)), block_size)
 
 
 def topk_threshold(threshold: float) -> Compressor:
@@ -66,23 +66,9 @@ def topk_threshold(threshold: float) -> Compressor:
     for a budget of elements over the whole training, one constant threshold has the least total
     error. Blocks are then partly zero, and travel packed.
     """
-    return _compressor(ElementThreshold(_checked_threshold(threshold)), None)
+    return _compressor(ElementThreshold(checks.threshold(threshold)), None)
 
 
 def _compressor(rule: Rule, block_size: int | None) -> Compressor:
-    size = default_block_size() if block_size is None else block_size
-    if size < 1:
-        raise ValueError(f"block_size is {size}: it must be at least 1")
+    size = default_block_size() if block_size is None else checks.count("block_size", block_size, 1)
     return Compressor(Config(rule, size))
-
-
-def _checked_ratio(ratio: float) -> float:
-    if not 0 < ratio <= 1:
-        raise ValueError(f"ratio is {ratio}: it must be above 0, and 1 at most")
-    return float(ratio)
-
-
-def _checked_threshold(threshold: float) -> float:
-    if not 0 <= threshold < float("inf"):
-        raise ValueError(f"threshold is {threshold}: it must be a finite number, 0 or more")
-    return float(threshold)

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from omnihvd import hooks
-from omnihvd.compressors.rules import RandomBlocks, Rule, TopBlocks, WarmUp
+from omnihvd import engine, in_use
+from omnihvd.compressors import checks
+from omnihvd.compressors.rules import (
+    ElementThreshold,
+    RandomBlocks,
+    Rule,
+    ThresholdBlocks,
+    TopBlocks,
+    WarmUp,
+)
+
+FACTORIES: dict[type, str] = {
+    TopBlocks: "block_topk",
+    RandomBlocks: "block_random",
+    ThresholdBlocks: "block_threshold",
+    ElementThreshold: "topk_threshold",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,21 @@ class Compressor:
             if f"horovod.{framework}" in sys.modules:
                 self._backend(framework)
 
+    def __repr__(self) -> str:
+        """As it is made, with what differs from the defaults."""
+        config, plain = self.config, Config(self.config.rule, self.config.block_size)
+        given = list(dataclasses.asdict(config.rule).items())
+        if not isinstance(config.rule, ElementThreshold):
+            given.append(("block_size", config.block_size))
+        text = f"{FACTORIES[type(config.rule)]}({_arguments(given)})"
+        if config.error_feedback != plain.error_feedback:
+            text += f".with_error_feedback({config.error_feedback})"
+        if config.momentum != plain.momentum:
+            text += f".with_momentum_correction({config.momentum})"
+        if config.warm_up:
+            text += f".with_warmup({_arguments(dataclasses.asdict(config.warm_up).items())})"
+        return text
+
     def with_error_feedback(self, enabled: bool = True) -> Compressor:
         """Whether what is not sent is kept for the next step (the default) or forgotten.
 
@@ -55,9 +85,9 @@ class Compressor:
         The optimizer's own momentum must then be 0: velocity = momentum * velocity + gradient is
         what is accumulated and sent, and is cleared where it was sent. 0 <= momentum < 1.
         """
-        if not 0 <= momentum < 1:
+        if not 0 <= checks.number("momentum", momentum) < 1:
             raise ValueError(f"momentum is {momentum}: it must be at least 0 and less than 1")
-        return self._with(momentum=momentum)
+        return self._with(momentum=float(momentum))
 
     def with_warmup(
         self, epochs: float = 5, start: float = 0.25, steps_per_epoch: int | None = None
@@ -69,18 +99,19 @@ class Compressor:
         """
         if not isinstance(self.config.rule, (TopBlocks, RandomBlocks)):
             raise ValueError("warm-up lowers a ratio: block_topk and block_random have one")
+        epochs, start = checks.number("epochs", epochs), checks.number("start", start)
         if not epochs > 0 or not self.config.rule.ratio <= start <= 1:
             raise ValueError(
                 f"warm-up over {epochs} epochs from {start}: epochs must be positive, and start "
                 f"between the final ratio ({self.config.rule.ratio}) and 1"
             )
-        if steps_per_epoch is not None and steps_per_epoch < 1:
-            raise ValueError(f"steps_per_epoch is {steps_per_epoch}: it must be at least 1")
+        if steps_per_epoch is not None:
+            steps_per_epoch = checks.count("steps_per_epoch", steps_per_epoch, 1)
         return self._with(warm_up=WarmUp(epochs, start, steps_per_epoch))
 
     def set_epoch(self, epoch: float) -> None:
         """Tells the warm-up the epoch, from 0; call it where a DistributedSampler's is called."""
-        self.epoch = float(epoch)
+        self.epoch = checks.number("epoch", epoch)
         for backend in self._backends.values():
             backend.set_epoch(self.epoch)
 
@@ -102,7 +133,7 @@ class Compressor:
 
     def compress(self, tensor: Any) -> tuple[Any, None]:
         """Horovod's interface: the gradient in, its part to send out (dense, same dtype)."""
-        hooks.warn_if_unused()
+        in_use.warn_if_unused()
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(tensor, torch.Tensor):
             return self._backend("torch").compress(tensor), None
@@ -150,9 +181,13 @@ class Compressor:
         return self._backends[framework]
 
 
+def _arguments(given: Iterable[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in given)
+
+
 def default_block_size() -> int:
     """Elements of a block: as many as the transport's."""
-    return int(os.environ.get("OMNIHVD_BLOCK_SIZE", "256"))
+    return int(engine.session.settings_from_environment().block_size)
 
 
 def no_owner() -> RuntimeError:

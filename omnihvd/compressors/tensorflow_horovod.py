@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.compression import OmniReduce
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.rules import (
     ElementThreshold,
@@ -27,6 +26,7 @@ from omnihvd.compressors.rules import (
     kept_count,
     name_seed,
 )
+from omnihvd.lossless import Lossless
 
 _WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
 
@@ -214,8 +214,8 @@ def _wrap_horovod() -> None:
             return make(*before, compression, sparse_as_dense, op, *args, **kwargs)
         if op not in (module.Average, module.Sum):
             raise ValueError("a block compressor needs op=hvd.Average or op=hvd.Sum")
-        # What is left to Horovod, sparse gradients too, goes as with the lossless OmniReduce.
-        reduce = make(*before, OmniReduce, sparse_as_dense, op, *args, **kwargs)
+        # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
+        reduce = make(*before, Lossless, sparse_as_dense, op, *args, **kwargs)
         backend = compression._backend("tensorflow")
 
         def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:

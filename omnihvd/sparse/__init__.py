@@ -30,15 +30,3 @@ def _tensorflow(module: ModuleType) -> None:
     from omnihvd.sparse import tensorflow_rows
 
     tensorflow_rows.install(module)
-
-
-def in_use(compression: object) -> bool:
-    """Whether the user asks for this path and sums reach omnihvd; if they do not, says why."""
-    from omnihvd import hooks  # which imports this module
-    from omnihvd.compression import OmniReduce
-    from omnihvd.compressors.compressor import Compressor
-
-    if compression is not OmniReduce and not isinstance(compression, Compressor):
-        return False
-    hooks.warn_if_unused()
-    return hooks.horovod_problem() is None

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from omnihvd import sparse
 from omnihvd.log import warn_once_per_job
+from omnihvd.sparse import gradients
 
 
 def reduce_slices(
@@ -29,8 +29,33 @@ def reduce_slices(
     at = tf.searchsorted(union, rows, out_type=tf.int64)
     matrix = tf.scatter_nd(at[:, tf.newaxis], merged, shape)
     matrix = tf.ensure_shape(matrix, [None, *slices.values.shape[1:]])
+    with tf.control_dependencies([_count(slices, rows, gathered, union)]):
+        matrix = tf.identity(matrix)
     total = dense_allreduce(matrix, **options)
     return tf.IndexedSlices(total, union, slices.dense_shape)
+
+
+def _count(slices: tf.IndexedSlices, rows: Any, gathered: Any, union: Any) -> tf.Operation:
+    """Counts the rows; in a tf.function, each time that it runs."""
+    number_bytes, item_bytes = slices.indices.dtype.size, slices.values.dtype.size
+    shape = tf.shape(slices.values, tf.int64)
+    every = tf.size(union, tf.int64)  # at least
+    if slices.dense_shape is not None:
+        every = tf.cast(slices.dense_shape[0], tf.int64)
+    sizes = [tf.reduce_prod(shape[1:]), tf.size(rows), tf.size(gathered), tf.size(union), every]
+
+    def count(sizes: Any) -> None:
+        width, own, of_all, of_any, dense = (int(size) for size in sizes)
+        gradients.count_rows(
+            row_bytes=width * item_bytes,
+            number_bytes=number_bytes,
+            own=own,
+            gathered=of_all,
+            union=of_any,
+            dense=dense,
+        )
+
+    return tf.numpy_function(count, [tf.stack([tf.cast(n, tf.int64) for n in sizes])], [])
 
 
 def install(hvd: Any) -> None:
@@ -64,7 +89,7 @@ def install(hvd: Any) -> None:
             "process_set": process_set,
             "ignore_name_scope": ignore_name_scope,
         }
-        if isinstance(tensor, tf.IndexedSlices) and sparse.in_use(compression):
+        if isinstance(tensor, tf.IndexedSlices) and gradients.takes(compression):
             if op in (None, hvd.Sum, hvd.Average):
                 return reduce_slices(tensor, hvd, original, **options)
             warn_once_per_job(f"tf.IndexedSlices with op {op} are left to Horovod")
@@ -73,7 +98,7 @@ def install(hvd: Any) -> None:
     @functools.wraps(original_grouped)
     def grouped_allreduce(tensors: Any, *args: Any, **options: Any) -> Any:
         rows = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
-        if not rows or args or not sparse.in_use(options.get("compression")):
+        if not rows or args or not gradients.takes(options.get("compression")):
             return original_grouped(tensors, *args, **options)
         results = dict.fromkeys(range(len(tensors)))
         dense = [i for i in results if i not in rows]

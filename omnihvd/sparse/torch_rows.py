@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from omnihvd import sparse
 from omnihvd.log import warn_once_per_job
+from omnihvd.sparse import gradients
 
 
 class Reduction:
@@ -34,11 +35,25 @@ class Reduction:
         from horovod.torch.mpi_ops import allreduce_async_, synchronize
 
         values = self._merged.values()
-        self._union = torch.unique(synchronize(self._gathering))
+        gathered = synchronize(self._gathering)
+        self._union = torch.unique(gathered)
         self._total = values.new_zeros((self._union.numel(), *values.shape[1:]))
         self._total[torch.searchsorted(self._union, self._rows)] = values
+        self._count(gathered.numel())
         if self._union.numel() > 0:
             self._summing = allreduce_async_(self._total, **self._options)
+
+    def _count(self, gathered: int) -> None:
+        values = self._merged.values()
+        row_bytes = math.prod(values.shape[1:]) * values.element_size()
+        gradients.count_rows(
+            row_bytes=row_bytes,
+            number_bytes=self._merged.sparse_dim() * self._rows.element_size(),
+            own=self._rows.numel(),
+            gathered=gathered,
+            union=self._union.numel(),
+            dense=math.prod(self._shape),
+        )
 
     def result(self) -> torch.Tensor:
         """The union of all ranks' entries, coalesced."""
@@ -131,7 +146,7 @@ def install(optimizer: ModuleType) -> None:
 
     def reductions_of(self: Any) -> Reductions | None:
         """None: sparse gradients of this optimizer are left to Horovod."""
-        if self.sparse_as_dense or not sparse.in_use(self._compression):
+        if self.sparse_as_dense or not gradients.takes(self._compression):
             return None
         if self.op not in (Sum, Average):
             warn_once_per_job(f"sparse gradients with op {self.op} are left to Horovod's allgather")

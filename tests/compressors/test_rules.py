@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from omnihvd.compressors import block_random, block_threshold, block_topk, topk_threshold
@@ -59,6 +60,47 @@ def test_each_block_has_its_turn_in_each_shuffle(count, blocks):
 def test_nonsense_is_refused(make):
     with pytest.raises(ValueError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "kind"),
+    [
+        (lambda: block_topk("0.1"), "ratio", "str"),
+        (lambda: block_topk(None), "ratio", "NoneType"),
+        (lambda: block_topk(0.1, block_size="256"), "block_size", "str"),
+        (lambda: block_topk(0.1, block_size=256.0), "block_size", "float"),
+        (lambda: block_random(0.1, seed=0.5), "seed", "float"),
+        (lambda: block_threshold([1]), "threshold", "list"),
+        (lambda: topk_threshold(True), "threshold", "bool"),
+        (lambda: block_topk(0.1).with_momentum_correction("0.9"), "momentum", "str"),
+        (lambda: block_topk(0.1).with_warmup(epochs="5"), "epochs", "str"),
+        (lambda: block_topk(0.1).with_warmup(steps_per_epoch=1.5), "steps_per_epoch", "float"),
+        (lambda: block_topk(0.1).set_epoch("1"), "epoch", "str"),
+    ],
+)
+def test_arguments_of_another_type_are_named(make, name, kind):
+    with pytest.raises(TypeError, match=f"^{name} is .*: it must be an? .*, not {kind}$"):
+        make()
+
+
+def test_numpys_numbers_are_numbers():
+    made = block_topk(np.float32(0.5), block_size=np.int64(64))
+    assert made.config == block_topk(0.5, block_size=64).config
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "block_topk(ratio=0.1, block_size=256)",
+        "block_random(ratio=0.1, seed=3, block_size=32).with_error_feedback(False)",
+        "block_threshold(threshold=0.5, block_size=256).with_momentum_correction(0.9)",
+        "topk_threshold(threshold=0.001)",
+        "block_topk(ratio=0.1, block_size=64)"
+        ".with_warmup(epochs=5.0, start=0.25, steps_per_epoch=None)",
+    ],
+)
+def test_a_compressors_representation_makes_it_again(text):
+    assert repr(eval(text)) == text
 
 
 def test_block_size_follows_the_transport(monkeypatch):

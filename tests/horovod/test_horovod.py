@@ -1,64 +1,125 @@
-"""The whole path: unmodified Horovod in real jobs."""
+"""The whole path: unmodified Horovod in real jobs, on MPI and on Gloo."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
-from launch import launch
+from launch import Job, launch
 
 HERE = Path(__file__).parent / "on_ranks"
-EVERYTHING = {"OMNIHVD_MIN_BYTES": "0"}
+EVERYTHING = {"OMNIHVD_MIN_BYTES": "0", "OMNIHVD_WAY": "auto"}
+GLOO = "horovodrun --gloo"
+on_both = pytest.mark.parametrize("launcher", ["mpirun", GLOO])
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_sums(ranks: int) -> None:
-    job = launch([HERE / "sums.py"], ranks, env=EVERYTHING, timeout=110)
+@pytest.mark.parametrize(
+    ("launcher", "ranks"),
+    [("mpirun", 1), ("mpirun", 2), ("mpirun", 3), ("mpirun", 4), (GLOO, 2), (GLOO, 3)],
+)
+def test_sums(launcher: str, ranks: int) -> None:
+    job = launch([HERE / "sums.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110)
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
-@pytest.mark.parametrize("ranks", [3, 4])
-def test_fused_tensors_optimizers_and_process_sets(ranks: int, launcher: str) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "ranks"), [("mpirun", 3), ("horovodrun", 4), (GLOO, 3), (GLOO, 4)]
+)
+def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) -> None:
     job = launch([HERE / "fused.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110)
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
 @pytest.mark.parametrize(
-    "setting",
+    ("launcher", "setting"),
     [
-        {"OMNIHVD_DETERMINISTIC": "1"},
-        {"OMNIHVD_STREAMS": "2", "OMNIHVD_MESSAGE_BYTES": "4096"},
-        {"OMNIHVD_BLOCK_SIZE": "32"},
+        ("mpirun", {"OMNIHVD_DETERMINISTIC": "1"}),
+        (GLOO, {"OMNIHVD_STREAMS": "2", "OMNIHVD_MESSAGE_BYTES": "4096"}),
+        ("mpirun", {"OMNIHVD_BLOCK_SIZE": "32"}),
     ],
-    ids=lambda setting: " ".join(setting),
+    ids=lambda setting: " ".join(setting) if isinstance(setting, dict) else setting,
 )
-def test_settings_change_no_sum(setting: dict[str, str]) -> None:
-    job = launch([HERE / "fused.py"], 3, env={**EVERYTHING, **setting}, timeout=110)
+def test_settings_change_no_sum(launcher: str, setting: dict[str, str]) -> None:
+    env = {**EVERYTHING, **setting}
+    job = launch([HERE / "fused.py"], 3, launcher=launcher, env=env, timeout=110)
     assert all("all well" in output for output in job.ranks)
 
 
-def test_a_killed_rank_fails_the_others_with_horovods_error() -> None:
-    job = launch([HERE / "dies.py"], 3, options=["--enable-recovery"], timeout=60, check=False)
+@on_both
+def test_two_levels(launcher: str) -> None:
+    env = {**EVERYTHING, "OMNIHVD_LOG": "info", "OMNIHVD_STREAMS": "2"}
+    job = launch([HERE / "fused.py", "abba"], 4, launcher=launcher, env=env, timeout=110)
+    assert all("all well" in output for output in job.ranks)
+    assert "the 4 ranks of a communicator stream without" not in job.output
+    assert "joined a group of 2 ranks" in job.output and "group of 4 ranks" not in job.output
+
+
+@pytest.mark.parametrize(("launcher", "options"), [("mpirun", ["--enable-recovery"]), (GLOO, [])])
+def test_a_killed_rank_fails_the_others_with_horovods_error(
+    launcher: str, options: list[str]
+) -> None:
+    env = {"OMNIHVD_WAY": "stream"}  # sums that MPI or Gloo make fail, or wait, as theirs do
+    command = [HERE / "dies.py"]
+    job = launch(command, 3, launcher=launcher, options=options, env=env, timeout=60, check=False)
     for rank in (0, 1):
         assert f"rank {rank} survived" in job.ranks[rank], job.output
         assert "rank 2 (" in job.ranks[rank], "the culprit is not named:\n" + job.output
 
 
+def told(job: Job, ranks: set[int]) -> list[str]:
+    """The error that each of these ranks reports. Nobody's tensor may have changed."""
+    assert "somebody wrote" not in job.output, job.output
+    for rank in ranks:
+        assert f"rank {rank} was told" in job.ranks[rank], job.output
+    reports = [re.search("omnihvd error .*?failed: (.*)", job.ranks[rank]) for rank in ranks]
+    return [report[1] if report else "" for report in reports]
+
+
+@pytest.mark.parametrize(
+    ("missing", "why"), [(0, "not imported"), (1, "not imported"), (2, "disabled"), (2, "no shim")]
+)
+def test_a_rank_without_omnihvd_is_named_by_all_others(missing: int, why: str) -> None:
+    env = {"OMNIHVD_JOIN_TIMEOUT": "3"}
+    job = launch([HERE / "missing.py", str(missing), why], 3, env=env, check=False)
+    for text in told(job, {0, 1, 2} - {missing}):
+        assert text.startswith(f"rank {missing} did not come") and "import omnihvd on every" in text
+
+
+def test_a_rank_that_dies_before_its_first_sum_is_named(tmp_path: Path) -> None:
+    mpicc = shutil.which("mpicc", path=sysconfig.get_path("scripts")) or shutil.which("mpicc")
+    if mpicc is None:
+        pytest.skip("needs mpicc")
+    library = tmp_path / "libdie.so"
+    source = HERE / "die_at_sum.c"
+    subprocess.run([mpicc, "-shared", "-fPIC", source, "-o", library], check=True, timeout=60)
+    env, options = {"OMNIHVD_JOIN_TIMEOUT": "3"}, ["--enable-recovery"]
+    command = [HERE / "missing.py", "1", "dies", library]
+    job = launch(command, 3, env=env, options=options, check=False)
+    for text in told(job, {0, 2}):
+        assert text.startswith("rank 1 did not come") and "or has ended" in text
+
+
+@on_both
 @pytest.mark.parametrize("order", ["omnihvd,horovod.torch", "horovod.torch,omnihvd"])
-def test_imports_in_any_order_before_init(order: str) -> None:
-    job = launch([HERE / "import_order.py", order], 2)
+def test_imports_in_any_order_before_init(order: str, launcher: str) -> None:
+    job = launch([HERE / "import_order.py", order], 2, launcher=launcher)
     assert all("calls 1" in output for output in job.ranks), job.output
 
 
-def test_import_after_init_is_an_error() -> None:
-    job = launch([HERE / "import_order.py", "horovod.torch,init,omnihvd"], 2, check=False)
+@on_both
+def test_import_after_init_is_an_error(launcher: str) -> None:
+    command = [HERE / "import_order.py", "horovod.torch,init,omnihvd"]
+    job = launch(command, 2, launcher=launcher, check=False)
     assert job.returncode != 0
     assert "omnihvd was imported after hvd.init()" in job.output
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun", GLOO])
 def test_an_unchanged_script_as_an_argument(launcher: str) -> None:
     command = ["python", "-m", "omnihvd", HERE / "prints_stats.py", "--lr", "1"]
     job = launch(command, 2, launcher=launcher)
@@ -74,18 +135,28 @@ def test_an_unchanged_module_as_an_argument() -> None:
     assert all('"calls": 1' in output for output in job.ranks), job.output
 
 
-def test_disabled_leaves_horovod_alone() -> None:
+@pytest.mark.parametrize(("level", "ranks"), [("warning", [0]), ("info", [0, 1]), ("error", [])])
+def test_a_summary_at_the_end(level: str, ranks: list[int]) -> None:
+    """Of one rank, if nobody asks for more or less."""
+    job = launch([HERE / "import_order.py", "omnihvd"], 2, env={"OMNIHVD_LOG": level})
+    found = [i for i, output in enumerate(job.ranks) if "sums taken: 1, of " in output]
+    assert found == ranks, job.output
+
+
+@on_both
+def test_disabled_leaves_horovod_alone(launcher: str) -> None:
     env = {"OMNIHVD_ENABLE": "0"}
-    job = launch([HERE / "import_order.py", "omnihvd"], 2, env=env)
+    job = launch([HERE / "import_order.py", "omnihvd"], 2, launcher=launcher, env=env)
     assert all("calls 0" in output for output in job.ranks)
     assert job.output.count("OmniReduce is not in use") == 1
 
 
-def test_a_horovod_on_gloo_says_so_and_works() -> None:
-    env = {"HOROVOD_CPU_OPERATIONS": "gloo"}
-    job = launch([HERE / "import_order.py", "omnihvd"], 2, launcher="horovodrun --gloo", env=env)
-    assert all("calls 0" in output for output in job.ranks), job.output
-    assert "OmniReduce is not in use" in job.output
+@on_both
+def test_a_bad_setting_on_one_rank_fails_all_with_its_name(launcher: str) -> None:
+    command = [HERE / "import_order.py", "omnihvd,init,bad"]
+    job = launch(command, 2, launcher=launcher, check=False)
+    assert job.returncode != 0
+    assert "rank 1: OMNIHVD_MIN_BYTES=many" in job.output
 
 
 def test_a_misspelt_setting_is_an_error() -> None:

@@ -36,6 +36,13 @@ def test_processes_that_come_together_compile_each_file_once(tmp_path, monkeypat
     assert kernel_cache.compile_missing("sm_90", 64) == []
 
 
+def test_a_home_that_cannot_be_written_names_the_setting():
+    environment = {**os.environ, "HOME": "/dev/null", "XDG_CACHE_HOME": ""}
+    done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "/dev/null" in done.stderr
+    assert "OMNIHVD_KERNEL_CACHE" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_sources_that_change_make_another_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("OMNIHVD_KERNEL_CACHE", str(tmp_path))
     before = kernel_cache.folder("sm_90")

@@ -15,6 +15,12 @@ static void max_of_floats(void) {
     if (out[i] != i + size - 1) fail("max", "float", i, out[i], i + size - 1);
 }
 
+static void bits_in_common(void) { /* no sum of anything: not worth a word in the summary */
+  long long in = 12 + rank % 2, out = 0;
+  MPI_Allreduce(&in, &out, 1, MPI_LONG_LONG, MPI_BAND, MPI_COMM_WORLD);
+  if (out != 12) fail("band", "long long", 0, (double)out, 12);
+}
+
 HALF_OP(float16_max, 0, a > b ? a : b)
 
 static void max_of_halves(void) { /* perhaps under the handles that meant a sum just before */
@@ -111,6 +117,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   max_of_floats();
+  bits_in_common();
   max_of_halves();
   sum_in_rank_order();
   sum_of_byte_pairs();

@@ -3,63 +3,21 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
-import sysconfig
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from launch import Job, launch
-
-from omnihvd import engine
+from preloaded import NEEDS, run
 
 HERE = Path(__file__).parent
-MPICC = shutil.which("mpicc", path=sysconfig.get_path("scripts")) or shutil.which("mpicc")
-pytestmark = [
-    pytest.mark.skipif(MPICC is None, reason="needs mpicc"),
-    pytest.mark.skipif(not engine.MPI_SHIM.exists(), reason="built without MPI"),
-]
+pytestmark = NEEDS
 
 # What sums.c does: each of its types, sizes and densities, in place and not.
 ELEMENT_BYTES = [4, 8, 1, 1, 1, 1, 4, 4, 4, 4, 8, 8, 8, 8, 8, 8, 2, 2, 2]
 COUNTS = [1, 2, 255, 256, 257, 768, 5000, 100003]
 SUMS = len(ELEMENT_BYTES) * len(COUNTS) * 6
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the compiled C programs."""
-    folder = tmp_path_factory.mktemp("programs")
-    for source in HERE.glob("*.c"):
-        command = [str(MPICC), "-O2", "-Wall", "-Wextra", "-Werror", str(source)]
-        subprocess.run([*command, "-o", folder / source.stem], check=True, timeout=60)
-    return folder
-
-
-def run(
-    command: Sequence[str | Path],
-    ranks: int,
-    env: Mapping[str, str] | None = None,
-    env_of_rank: Mapping[int, Mapping[str, str]] | None = None,
-    without: Sequence[int] = (),
-    **options: Any,
-) -> Job:
-    """launch() with the shim preloaded on all ranks but `without`, and nothing too small for it."""
-    if str(command[0]).endswith(".py"):
-        command = [sys.executable, *command]
-    words: list[str | Path] = []
-    for rank in range(ranks):
-        setting = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info", **(env or {})}
-        setting.update((env_of_rank or {}).get(rank, {}))
-        if rank not in without:
-            setting["LD_PRELOAD"] = str(engine.MPI_SHIM)
-        words += [":", "-np", "1"] if rank else []
-        words += ["env", *(f"{name}={value}" for name, value in setting.items()), *command]
-    return launch(words, 1, **options)
 
 
 @dataclass
@@ -77,12 +35,15 @@ def summaries(job: Job) -> list[Summary]:
     for output in job.ranks:
         assert not re.search(r"omnihvd (warning|error)|UCX +ERROR|Fatal", output), output
         line = re.search(
-            r"allreduce: (\d+) taken: .*?, ([\d.]+) MB sent, .* s(?:; left to MPI: (.*))?\n", output
+            r"sums taken: (\d+)(?:,.*? sent ([\d.]+) MB,.* s)?"
+            r"(?:; left to MPI: (\d+), [\d.]+% of the bytes \((.*)\))?\n",
+            output,
         )
         assert line, output
-        items = [item.split(" ", 1) for item in (line[3] or "").split(", ") if item]
+        items = [item.split(" ", 1) for item in (line[4] or "").split(", ") if item]
         left = {why: int(calls) for calls, why in items}
-        found.append(Summary(int(line[1]), float(line[2]), left))
+        assert sum(left.values()) == int(line[3] or 0)
+        found.append(Summary(int(line[1]), float(line[2] or 0), left))
     return found
 
 
@@ -93,6 +54,16 @@ def test_sums(programs: Path, ranks: int) -> None:
             assert (summary.taken, summary.left) == (0, {"one rank": SUMS})
         else:
             assert (summary.taken, summary.left) == (SUMS, {})
+
+
+@pytest.mark.parametrize("way", ["union", "original", "auto"])
+@pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
+def test_sums_in_other_ways(programs: Path, way: str, hosts: str) -> None:
+    env = {"OMNIHVD_WAY": way}
+    job = run([programs / "sums"], len(hosts), env=env, env_of_rank=on_hosts(hosts))
+    for summary in summaries(job):
+        assert (summary.taken, summary.left) == (SUMS, {})
+    assert ("joined a group" in job.output) == (way == "auto")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -216,20 +187,6 @@ def test_a_failure_is_fatal_unless_the_program_says_otherwise(programs: Path) ->
     assert "sum of" not in job.output  # the program itself found nothing: it was ended before
 
 
-def test_a_rank_without_the_shim_is_reported(programs: Path) -> None:
-    job = run(
-        [programs / "sums"],
-        2,
-        {"OMNIHVD_STALL_WARNING": "1", "OMNIHVD_TIMEOUT": "3"},
-        without=[1],
-        check=False,
-        timeout=40,
-    )
-    assert job.returncode != 0
-    assert re.search("omnihvd warning .* waited 1 s for the 2 ranks", job.output)
-    assert re.search("omnihvd error .* waited 3 s .*does one not use omnihvd", job.output)
-
-
 # --- mpi4py -------------------------------------------------------------------------------------
 
 
@@ -251,7 +208,7 @@ def test_mpi4py_hooked(ranks: int) -> None:
     env = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info"}
     job = launch([HERE / "on_ranks" / "mpi4py_allreduce.py", "hooked"], ranks, env=env)
     for output in job.ranks:
-        assert "36 taken" in output or "72 taken" in output
+        assert re.search("sums taken: (36|72),", output)
         assert "OMNIHVD_MIN_BYTES=many" in output
 
 

@@ -225,12 +225,13 @@ def test_unpack(name: str, dtype: Dtype, case: Case) -> None:
     ops = protocol.BlockOps(dtype.name, name)
     bits = case.tensor(dtype)
     packed = INPUT.holding(packed_form(dtype, bits), case.gaps[0])
-    out = OUTPUT.take(bits.nbytes, case.gaps[1])
-    ops.unpack(packed, out)
-    np.testing.assert_array_equal(
-        out, np.where(dtype.nonzero(bits), bits, dtype.bits(0)).view(np.uint8)
-    )
-    assert OUTPUT.intact()
+    for unpack in (ops.unpack, ops.unlist):
+        out = OUTPUT.take(bits.nbytes, case.gaps[1])
+        unpack(packed, out)
+        np.testing.assert_array_equal(
+            out, np.where(dtype.nonzero(bits), bits, dtype.bits(0)).view(np.uint8)
+        )
+        assert OUTPUT.intact()
 
 
 @every_dtype
@@ -249,24 +250,26 @@ def test_store_and_add(name: str, dtype: Dtype, case: Case) -> None:
     assert SUMS.intact()
 
 
+@pytest.mark.parametrize("form", ["packed", "listed"])
 @every_dtype
 @every_implementation
 @thorough
 @given(case=cases)
-def test_store_and_add_packed(name: str, dtype: Dtype, case: Case) -> None:
+def test_store_and_add_sparse(name: str, dtype: Dtype, case: Case, form: str) -> None:
     ops = protocol.BlockOps(dtype.name, name)
+    store, add = getattr(ops, "store_" + form), getattr(ops, "add_" + form)
     bits, more = case.tensor(dtype), case.tensor(dtype, salt=1)
     present = dtype.nonzero(more)
     sums = SUMS.take(case.n * np.dtype(dtype.sum).itemsize, case.gaps[2])
 
-    ops.store_packed(sums, INPUT.holding(packed_form(dtype, bits), case.gaps[0]))
+    store(sums, INPUT.holding(packed_form(dtype, bits), case.gaps[0]))
     zeroed = np.where(dtype.nonzero(bits), bits, dtype.bits(0))
     assert_same_numbers(sums.view(dtype.sum), dtype.widen(zeroed))
 
     # -0.0 and NaN in the accumulator show whether absent elements are really left out.
     ops.store(sums, bits.view(np.uint8))
     before = sums.copy()
-    ops.add_packed(sums, INPUT.holding(packed_form(dtype, more), case.gaps[1]))
+    add(sums, INPUT.holding(packed_form(dtype, more), case.gaps[1]))
     with np.errstate(all="ignore"):
         expected = dtype.widen(bits) + dtype.widen(more)
     assert_same_numbers(sums.view(dtype.sum)[present], expected[present])

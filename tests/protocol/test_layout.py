@@ -90,7 +90,7 @@ def test_fit(
     assert slots_with_blocks == (shape.slots if count else 0)
     assert shape.slots == max_slots or shape.positions(0) <= shape.window
     # The wire carries it.
-    message = protocol.encode([], shape=shape)
+    message = protocol.encode([], shape, shape=shape)
     assert protocol.decode(message, shape)["shape"] == shape
 
 

@@ -67,6 +67,9 @@ def test_the_shape_is_as_the_cases_expect() -> None:
         pytest.param(0, Frame(bound=4), id="a bound that leaves no next window"),
         pytest.param(0, Frame(bound=49), id="a bound beyond the stream"),
         pytest.param(0, Frame(bound=END - 1), id="a bound far beyond"),
+        pytest.param(1, Frame(as_named=True), id="twice, as named"),
+        pytest.param(3, Frame(as_named=True), id="as named by no worker"),
+        pytest.param(0, Frame(round=1, as_named=True), id="as named, a round too early"),
     ],
 )
 @pytest.mark.parametrize("good_frame_first", [False, True])
@@ -78,7 +81,7 @@ def test_aggregator_refuses(sender: int, frame: Any, good_frame_first: bool) -> 
         first = protocol.decode(message.bytes(), SHAPE)["frames"][1 - frame.slot % 2]
         frames = [first, frame] if sender == 0 else [frame]
     with pytest.raises(EngineError):
-        network.aggregators[0].on_message(protocol.encode(frames, sender=sender))
+        network.aggregators[0].on_message(protocol.encode(frames, SHAPE, sender=sender))
     if not good_frame_first:
         assert_unharmed(network)
 
@@ -95,14 +98,15 @@ def test_aggregator_refuses(sender: int, frame: Any, good_frame_first: bool) -> 
         pytest.param(0, Frame(bound=4), id="no next window"),
         pytest.param(0, Frame(bound=40), id="a window that was not announced"),
         pytest.param(0, Frame(), id="an end although there is more"),
+        pytest.param(0, Frame(bound=8, as_named=True), id="blocks as named"),
     ],
 )
 def test_worker_refuses(sender: int, frame: Any) -> None:
     network = middle_of_a_sum()
     with pytest.raises(EngineError):
-        network.workers[1].on_message(protocol.encode([frame], sender=sender, kind=RESULT))
+        network.workers[1].on_message(protocol.encode([frame], SHAPE, sender=sender, kind=RESULT))
     with pytest.raises(EngineError):  # it has not begun
-        network.workers[0].on_message(protocol.encode([Frame()], kind=RESULT))
+        network.workers[0].on_message(protocol.encode([Frame()], SHAPE, kind=RESULT))
     assert_unharmed(network)
 
 
@@ -112,7 +116,7 @@ def test_worker_refuses_an_end_before_it_has_looked_at_all() -> None:
     worker = protocol.Worker(SHAPE, 0, array, array, scan_ahead=8)
     worker.start()
     with pytest.raises(EngineError):
-        worker.on_message(protocol.encode([Frame()], kind=RESULT))
+        worker.on_message(protocol.encode([Frame()], SHAPE, kind=RESULT))
 
 
 class ReplayingNetwork(Network):
@@ -155,7 +159,8 @@ FRAMES = st.builds(
     round=st.integers(0, 3) | st.integers(0, 2**32 - 1),
     bound=st.just(END) | NUMBERS,
     blocks=POSITIONS.map(lambda positions: blocks(*positions)),
-    ahead=POSITIONS | st.lists(NUMBERS, unique=True, max_size=3).map(sorted),
+    ahead=POSITIONS | st.lists(st.integers(0, 1 << 32), unique=True, max_size=3).map(sorted),
+    as_named=st.sampled_from([False, False, True]),
 )
 
 
@@ -169,7 +174,9 @@ def test_any_contribution_is_refused_or_ends_well(
     for _ in range(steps):
         network.step()
     try:
-        network.publish(0, network.aggregators[0].on_message(protocol.encode([frame], sender=rank)))
+        network.publish(
+            0, network.aggregators[0].on_message(protocol.encode([frame], SHAPE, sender=rank))
+        )
     except EngineError:
         assert_unharmed(network)
         return
@@ -185,7 +192,7 @@ def test_any_result_is_refused_or_ends_well(frame: Any, steps: int, seed: int) -
     for _ in range(steps):
         network.step()
     try:
-        network.workers[0].on_message(protocol.encode([frame], kind=RESULT))
+        network.workers[0].on_message(protocol.encode([frame], SHAPE, kind=RESULT))
     except EngineError:
         assert_unharmed(network)
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import lgamma, log
+
 import numpy as np
 import pytest
 from cases import SCHEDULES, Case, blocks_of, cases
@@ -151,27 +153,31 @@ def test_lone_values_in_zero_blocks(dtype: str) -> None:
     network.run()
     assert_sum(network, inputs)
     assert all(worker.nonzero_blocks == 20 for worker in network.workers)
-    assert_cheap(network, 20 * 2 * (block_size // 8 + 8 + 8) + 1200)
+    assert_cheap(network, 20 * 2 * (8 + 4) + 800)
 
 
-def test_scattered_values_travel_packed() -> None:
-    """5% of the elements, at random: 4 bytes a value and a bit an element, and 10% at most."""
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(
+    ("density", "most"), [(0.1, 1.15), (0.05, 1.15), (0.01, 1.1), (0.001, 1.45)]
+)
+def test_scattered_values_travel_near_the_entropy(density: float, most: float, dtype: str) -> None:
+    """Elements at random: `most` x their values and log2 C(n, k) bits, each way."""
     count, workers, random = 1_000_000, 4, np.random.default_rng(1)
-    inputs = [np.where(random.random(count) < 0.05, 1 + rank, 0).astype(np.float32)
+    inputs = [np.where(random.random(count) < density, 1 + rank, 0).astype(dtype)
               for rank in range(workers)]  # fmt: skip
     shape = protocol.Shape.fit(
-        count=count, dtype="float32", block_size=256, aggregators=2, max_slots=16,
-        message_bytes=65536,
-    )  # fmt: skip
-    network = Network(shape, inputs, in_place=True)
+        count=count, dtype=dtype, block_size=256, aggregators=2, max_slots=2, message_bytes=57344
+    )
+    network = Network(shape, inputs, in_place=True, later=SCHEDULES["release early"])
     network.run()
     assert_sum(network, inputs)
-    anywhere = np.count_nonzero(sum(inputs))
     for rank in range(workers):
         up = sum(network.bytes_up[rank, a] for a in range(2))
         down = sum(network.bytes_down[a, rank] for a in range(2))
-        assert up <= 1.1 * (4 * np.count_nonzero(inputs[rank]) + count / 8)
-        assert down <= 1.1 * (4 * anywhere + count / 8)
+        for sent, said in [(up, inputs[rank]), (down, sum(inputs))]:
+            k = np.count_nonzero(said)
+            entropy = (lgamma(count + 1) - lgamma(k + 1) - lgamma(count - k + 1)) / log(2)
+            assert sent <= most * (k * inputs[0].itemsize + entropy / 8)
 
 
 def test_one_worker_with_much_does_not_wait_for_many_with_little() -> None:

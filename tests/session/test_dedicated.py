@@ -5,64 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import socket
 import struct
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from aggregators import SECRET, addresses, servers
 from groups import all_well, blocks_of, in_threads, processes, session, sum_of
 
 from omnihvd.engine import EngineError
-
-SECRET = "the secret of a test"
-
-
-class Server:
-    def __init__(self, secret: str = SECRET) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "omnihvd", "aggregator", "--bind", "127.0.0.1:0"],
-            env={**os.environ, "OMNIHVD_SECRET": secret, "OMNIHVD_LOG": "info"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout and self.process.stderr
-        line = self.process.stdout.readline()
-        assert "127.0.0.1:" in line, self.process.stderr.read()
-        self.address = line.split()[-1]
-        self.log: list[str] = []
-        self._reader = threading.Thread(target=self.log.extend, args=(self.process.stderr,))
-        self._reader.start()
-
-    def end(self) -> str:
-        """Stops it, as a user would; returns its log."""
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            assert self.process.wait(20) == 0
-        finally:
-            self.process.kill()
-            self._reader.join()
-        return "".join(self.log)
-
-
-@contextlib.contextmanager
-def servers(count: int) -> Iterator[list[Server]]:
-    started = [Server() for _ in range(count)]
-    try:
-        yield started
-    finally:
-        for server in started:
-            server.process.kill()
-
-
-def addresses(started: list[Server]) -> list[str]:
-    return [server.address for server in started]
 
 
 def reduce(rank: int, group: Any, size: int) -> None:
@@ -97,6 +51,29 @@ def test_another_secret_is_refused() -> None:
         for result in results:
             assert isinstance(result, EngineError)
             assert "OMNIHVD_SECRET" in str(result)
+        assert "wrong secret" in started[0].end()
+
+
+def test_an_aggregator_that_nobody_runs_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = "127.0.0.1:{}".format(*closed.getsockname()[1:])
+    for unreachable in (address, "no-such-host.invalid:7000"):
+        results = in_threads(
+            2, lambda rank, group: None, "ucx", aggregators=[unreachable], secret=SECRET
+        )
+        assert all(f"aggregator {unreachable}: " in str(result) for result in results), results
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1", "1:2:x"])
+def test_a_port_that_is_none_is_named(bind: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "omnihvd", "aggregator", "--bind", bind],
+        env={**os.environ, "OMNIHVD_SECRET": SECRET},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and f"--bind {bind}: not HOST:PORT" in done.stderr
 
 
 def talk(address: str, *messages: bytes) -> bytes:
@@ -158,6 +135,26 @@ def test_a_killed_aggregator_is_named() -> None:
             for rank in range(2):
                 why = ranks.expect(rank, "failed allreduce", 15)
                 assert f"aggregator 1 ({started[1].address})" in why
+
+
+def test_killed_aggregators_are_left_out_of_later_groups(capfd: pytest.CaptureFixture[str]) -> None:
+    with servers(2) as started:
+        values = {"aggregators": addresses(started), "secret": SECRET}
+        all_well(in_threads(2, lambda r, g: reduce(r, g, 2), "ucx", **values))
+        for server in started:
+            server.process.kill()
+            server.process.wait()
+            all_well(in_threads(3, lambda r, g: reduce(r, g, 3), "ucx", **values))
+            said = capfd.readouterr().err
+            assert f"left out: aggregator {server.address}: Connection refused" in said
+        assert "the ranks aggregate themselves" in said
+
+
+def test_an_aggregator_that_never_was_there_is_an_error() -> None:
+    with servers(1) as started:
+        values = {"aggregators": [*addresses(started), "127.0.0.1:9"], "secret": SECRET}
+        for result in in_threads(2, lambda r, g: None, "ucx", **values):
+            assert "aggregator 127.0.0.1:9: Connection refused" in str(result)
 
 
 def test_a_killed_worker_leaves_the_aggregator_working() -> None:

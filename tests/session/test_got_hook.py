@@ -17,8 +17,8 @@ hook = _engine.hook
 
 
 def installed() -> set[tuple[str, str]]:
-    """This file's hooks: other tests may have imported Horovod, which hooks MPI_Allreduce."""
-    return {entry for entry in hook.installed() if entry[1] != "MPI_Allreduce"}
+    """This file's hooks: other tests may have imported Horovod, in which there are others."""
+    return {entry for entry in hook.installed() if entry[1] == "answer"}
 
 
 CC = shutil.which("cc") or shutil.which("gcc")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from pathlib import Path
 
 import pytest
 
 from omnihvd.engine import EngineError, session
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_setting_is_documented_and_accepts_its_default(
@@ -46,6 +49,31 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, va
         session.settings_from_environment()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "member", "expected"),
+    [
+        ("OMNIHVD_ENABLE", "false", "enable", False),
+        ("OMNIHVD_ENABLE", "Off", "enable", False),
+        ("OMNIHVD_DETERMINISTIC", "TRUE", "deterministic", True),
+        ("OMNIHVD_LOG", "INFO", "min_bytes", 262144),
+        ("OMNIHVD_HIERARCHY", "On", "min_bytes", 262144),
+    ],
+)
+def test_words_in_any_case(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, member: str, expected: object
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert getattr(session.settings_from_environment(), member) == expected
+
+
+def test_what_the_build_is_told_may_stay_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    documented = re.findall(r"OMNIHVD_\w+", (ROOT / "setup.py").read_text().split('"""')[1])
+    assert documented
+    for name in documented:
+        monkeypatch.setenv(name, "/usr")
+    session.settings_from_environment()
+
+
 def test_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OMNIHVD_SECRET", "short")
     with pytest.raises(EngineError, match="16 characters") as error:
@@ -57,7 +85,11 @@ def test_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         session.settings_from_environment()
     file = tmp_path / "secret"
     file.write_text("sixteen characters\n")
+    file.chmod(0o604)
     monkeypatch.setenv("OMNIHVD_SECRET_FILE", str(file))
+    with pytest.raises(EngineError, match=f"OMNIHVD_SECRET_FILE: .*chmod 600 {file}"):
+        session.settings_from_environment()
+    file.chmod(0o640)
     assert session.settings_from_environment().secret == "sixteen characters"
 
 

@@ -4,17 +4,25 @@
 
 #include <atomic>
 #include <climits>
+#include <mutex>
 
 namespace omnihvd {
 namespace {
 
-std::atomic<LogLevel> current_level{LogLevel::warning};
+std::atomic<LogLevel> current_level{LogLevel::notice};
 std::atomic<int> current_rank{-1};
+
+std::mutex last_mutex;  // guards last()
+std::string& last() {
+  static auto& text = *new std::string;  // outlives every thread that logs
+  return text;
+}
 
 const char* name(LogLevel level) {
   switch (level) {
     case LogLevel::debug: return "debug";
     case LogLevel::info: return "info";
+    case LogLevel::notice: return "notice";
     case LogLevel::warning: return "warning";
     default: return "error";
   }
@@ -24,7 +32,18 @@ const char* name(LogLevel level) {
 
 void set_log_level(LogLevel level) { current_level = level; }
 void set_log_rank(int rank) { current_rank = rank; }
+int log_rank() { return current_rank; }
 bool log_enabled(LogLevel level) { return level >= current_level; }
+
+std::string last_error() {
+  const std::lock_guard<std::mutex> lock(last_mutex);
+  return last();
+}
+
+void keep_error(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(last_mutex);
+  last() = text;
+}
 
 void log_line(LogLevel level, const std::string& text) {
   char host[HOST_NAME_MAX + 1] = "?";

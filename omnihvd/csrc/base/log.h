@@ -7,19 +7,27 @@
 
 namespace omnihvd {
 
-enum class LogLevel { debug, info, warning, error, off };
+// notice: no warning, but of use to all; shown unless OMNIHVD_LOG asks for errors alone.
+enum class LogLevel { debug, info, notice, warning, error, off };
 
 void set_log_level(LogLevel level);
 void set_log_rank(int rank);  // shown in every later line; -1: unknown
+int log_rank();
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const std::string& text);
 
+// The text of the last error that was logged, or would have been; empty: none yet.
+std::string last_error();
+void keep_error(const std::string& text);
+
 template <typename... Parts>
 void log(LogLevel level, const Parts&... parts) {
-  if (!log_enabled(level)) return;
+  const bool is_error = level == LogLevel::error;
+  if (!is_error && !log_enabled(level)) return;
   std::ostringstream text;
   (text << ... << parts);
-  log_line(level, text.str());
+  if (is_error) keep_error(text.str());
+  if (log_enabled(level)) log_line(level, text.str());
 }
 
 }  // namespace omnihvd

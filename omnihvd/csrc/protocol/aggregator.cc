@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "protocol/tensor.h"
 
 namespace omnihvd {
 
@@ -36,6 +35,7 @@ struct Aggregator::Held {
   bool present = false;
   Frame frame;
   std::vector<uint8_t> bytes;
+  std::vector<uint32_t> offsets;
 };
 
 struct Aggregator::Slot {
@@ -94,18 +94,29 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
 
 Aggregator::~Aggregator() = default;
 
-Aggregator::Slot& Aggregator::slot_of(uint32_t slot) {
+const Aggregator::Slot& Aggregator::slot_of(uint32_t slot) const {
   if (slot >= layout_.shape().slots || slot % streams_ != stream_)
     throw Error("a contribution to slot " + std::to_string(slot) + ", which does not exist");
   return slots_[slot / streams_];
 }
 
-void Aggregator::check(const Slot& slot, uint32_t worker, const Frame& frame) const {
-  if (worker >= workers_ || slot.done || frame.round != slot.round || !slot.awaited[worker] ||
+Positions Aggregator::named(uint32_t worker, uint32_t number, uint32_t round) const {
+  const Slot& slot = slot_of(number);
+  check_awaited(slot, worker, round);
+  // Those before have gone with the worker's last contribution.
+  return {slot.named[worker].ahead.data(), slot.named[worker].first};
+}
+
+void Aggregator::check_awaited(const Slot& slot, uint32_t worker, uint32_t round) const {
+  if (worker >= workers_ || slot.done || round != slot.round || !slot.awaited[worker] ||
       (ordered_ && slot.held[worker].present))
     throw Error("an unexpected contribution of rank " + std::to_string(worker) + " to round " +
-                std::to_string(frame.round) + " of slot " + std::to_string(slot.number) +
+                std::to_string(round) + " of slot " + std::to_string(slot.number) +
                 ", which is in round " + std::to_string(slot.round));
+}
+
+void Aggregator::check(const Slot& slot, uint32_t worker, const Frame& frame) const {
+  check_awaited(slot, worker, frame.round);
   size_t index = 0;
   for (const BlockRef& block : frame.blocks) {
     index = slot.find(index, block.position);
@@ -144,15 +155,23 @@ void Aggregator::on_contribution(uint32_t worker, const Frame& frame, Sink& sink
   if (slot.missing == 0) finish_round(slot, sink);
 }
 
-void Aggregator::hold(Held& held, const Frame& frame) {
+void Aggregator::hold(Held& held, const Frame& frame) const {
   held.present = true;
   held.frame = frame;
-  for (const BlockRef& block : frame.blocks)
+  for (const BlockRef& block : frame.blocks) {
     held.bytes.insert(held.bytes.end(), block.data, block.data + block.bytes);
+    if (block.offsets)
+      held.offsets.insert(held.offsets.end(), block.offsets,
+                          block.offsets + block.bytes / element_);
+  }
   const uint8_t* data = held.bytes.data();
+  const uint32_t* offsets = held.offsets.data();
   for (BlockRef& block : held.frame.blocks) {
     block.data = data;
     data += block.bytes;
+    if (!block.offsets) continue;
+    block.offsets = offsets;
+    offsets += block.bytes / element_;
   }
 }
 
@@ -182,8 +201,12 @@ void Aggregator::add(Version& version, size_t index, const BlockRef& block, size
     return;
   }
   uint8_t* const target = sum.home ? sum.home : accumulator(version, index);
-  sum.dense |= !block.packed && !block.home;
-  if (block.packed)
+  sum.dense |= !block.packed && !block.offsets && !block.home;
+  if (block.offsets && first)
+    ops_.store_listed(target, block.offsets, block.data, block.bytes / element_, n);
+  else if (block.offsets)
+    ops_.add_listed(target, block.offsets, block.data, block.bytes / element_);
+  else if (block.packed)
     (first ? ops_.store_packed : ops_.add_packed)(target, block.data, n);
   else
     (first ? ops_.store : ops_.add)(target, block.data, n);
@@ -295,8 +318,9 @@ void Aggregator::released(uint32_t number, uint32_t round, Sink& sink) {
 std::vector<uint32_t> Aggregator::awaited() const {
   std::vector<uint32_t> workers;
   for (uint32_t worker = 0; worker < workers_; ++worker)
-    if (std::any_of(slots_.begin(), slots_.end(), [worker](const Slot& slot) {
-          return !slot.done && !slot.result_ready && slot.awaited[worker];
+    if (std::any_of(slots_.begin(), slots_.end(), [this, worker](const Slot& slot) {
+          return !slot.done && !slot.result_ready && slot.awaited[worker] &&
+                 !(ordered_ && slot.held[worker].present);
         }))
       workers.push_back(worker);
   return workers;

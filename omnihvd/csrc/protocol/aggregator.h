@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "protocol/block_ops.h"
 #include "protocol/frame.h"
+#include "protocol/frame_bytes.h"
 #include "protocol/layout.h"
 
 namespace omnihvd {
@@ -37,12 +39,16 @@ class Aggregator {
   // for: nothing is trusted but the sizes of the blocks, which MessageReader has checked.
   void on_contribution(uint32_t worker, const Frame& frame, Sink& sink);
 
+  // The positions that this worker has named in the slot's window: those of its contribution to
+  // this round. Throws Error unless that is awaited. Valid until the next call that is not const.
+  Positions named(uint32_t worker, uint32_t slot, uint32_t round) const;
+
   // The memory of this round's result is no longer referred to. May produce the next result.
   void released(uint32_t slot, uint32_t round, Sink& sink);
 
   // All slots have ended; results may still wait for released().
   bool done() const { return open_slots_ == 0; }
-  // Workers that some slot waits for.
+  // Workers that some slot waits for: not those who have spoken and wait for lower ranks.
   std::vector<uint32_t> awaited() const;
   size_t accumulator_bytes() const;  // held now
 
@@ -53,10 +59,12 @@ class Aggregator {
   struct Named;  // what one worker has named ahead in a slot
   struct Held;   // an out-of-order contribution
 
-  Slot& slot_of(uint32_t slot);
+  const Slot& slot_of(uint32_t slot) const;
+  Slot& slot_of(uint32_t slot) { return const_cast<Slot&>(std::as_const(*this).slot_of(slot)); }
+  void check_awaited(const Slot& slot, uint32_t worker, uint32_t round) const;
   void check(const Slot& slot, uint32_t worker, const Frame& frame) const;
   uint32_t elements_at(const Slot& slot, uint64_t position) const;
-  static void hold(Held& held, const Frame& frame);
+  void hold(Held& held, const Frame& frame) const;
   void sum(Slot& slot, uint32_t worker, const Frame& frame);
   void add(Version& version, size_t index, const BlockRef& block, size_t n);
   uint8_t* accumulator(Version& version, size_t index) const;

@@ -68,4 +68,14 @@ const char* block_ops_implementation() { return best().name; }
 
 size_t packed_count(const uint8_t* packed, size_t n) { return best().packed_count(packed, n); }
 
+size_t pack_listed(const uint32_t* offsets, const uint8_t* elements, size_t count, size_t element,
+                   size_t n, uint8_t* out) {
+  const size_t bitmap = bitmap_bytes(n);
+  std::memset(out, 0, bitmap);
+  for (size_t i = 0; i < count; ++i)
+    out[offsets[i] / 8] = uint8_t(out[offsets[i] / 8] | 1u << (offsets[i] % 8));
+  std::memcpy(out + bitmap, elements, count * element);
+  return bitmap + count * element;
+}
+
 }  // namespace omnihvd

@@ -8,6 +8,9 @@
 //
 // A packed block is ceil(n/8) bytes of occupancy bitmap (bit i of the block is bit i%8 of byte i/8)
 // followed by the non-zero elements in order. The bits from n on are 0.
+//
+// A listed block is `count` elements and their offsets in the block, which ascend strictly; the
+// others are zero.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +35,19 @@ struct BlockOps {
   // ceil(n/8) + count_nonzero * size_of(dtype) bytes and no more; returns the bytes written.
   size_t (*pack)(const void* block, size_t n, uint8_t* out);
   void (*unpack)(const uint8_t* packed, size_t n, void* block);  // all n elements are written
+  // The first n elements are cleared before: all of the block, or none if it is zero anyway.
+  void (*unlist)(const uint32_t* offsets, const uint8_t* elements, size_t count, void* block,
+                 size_t n);
 
   // Accumulators hold n elements of the accumulator type. Integers wrap.
   void (*store)(void* accumulator, const void* block, size_t n);  // accumulator = block
   void (*add)(void* accumulator, const void* block, size_t n);    // accumulator += block
   void (*store_packed)(void* accumulator, const uint8_t* packed, size_t n);
   void (*add_packed)(void* accumulator, const uint8_t* packed, size_t n);
+  void (*store_listed)(void* accumulator, const uint32_t* offsets, const uint8_t* elements,
+                       size_t count, size_t n);
+  void (*add_listed)(void* accumulator, const uint32_t* offsets, const uint8_t* elements,
+                     size_t count);
 
   // block = accumulator rounded to nearest even. Only f16 and bf16 differ from a copy; in place
   // (block == accumulator) is allowed.
@@ -53,6 +63,14 @@ const char* block_ops_implementation();  // the one that block_ops() uses
 
 // Number of set bits of a packed block's bitmap: how many elements follow it.
 size_t packed_count(const uint8_t* packed, size_t n);
+// The packed form of a listed block of elements of so many bytes; returns the bytes written.
+size_t pack_listed(const uint32_t* offsets, const uint8_t* elements, size_t count, size_t element,
+                   size_t n, uint8_t* out);
 inline size_t bitmap_bytes(size_t n) { return (n + 7) / 8; }
+
+// Is the packed form of a block of n elements with `nonzero` of them enough smaller to be worth it?
+inline bool worth_packing(size_t n, size_t nonzero, size_t element) {
+  return 4 * (bitmap_bytes(n) + nonzero * element) <= 3 * n * element;
+}
 
 }  // namespace omnihvd

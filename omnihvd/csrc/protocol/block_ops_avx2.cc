@@ -177,6 +177,7 @@ struct Bits64 : Elements<pattern> {
 };
 
 struct SumF32 {
+  using One = float;
   using Sum = __m256;
   static constexpr size_t sum_size = 4;
   static Sum load_sum(const uint8_t* p) { return _mm256_loadu_ps((const float*)p); }
@@ -190,6 +191,7 @@ struct SumF32 {
 };
 
 struct SumF64 {
+  using One = double;
   struct Sum {
     __m256d low, high;
   };
@@ -246,8 +248,9 @@ struct F64 : Bits64<0x7fffffffffffffff>, SumF64 {
 };
 
 // Integers are summed as they are stored, and an absent one is 0.
-template <class Bits>
+template <class Bits, class T>
 struct Integer : Bits {
+  using One = T;
   using Sum = typename Bits::Block;
   static constexpr size_t sum_size = Bits::size;
   static Sum load_sum(const uint8_t* p) { return Bits::load(p); }
@@ -257,9 +260,9 @@ struct Integer : Bits {
   static Sum add_where(uint64_t, Sum a, Sum b) { return Bits::add_bits(a, b); }
 };
 
-using I8 = Integer<Bits8<~uint64_t{0}>>;
-using I32 = Integer<Bits32<~uint64_t{0}>>;
-using I64 = Integer<Bits64<~uint64_t{0}>>;
+using I8 = Integer<Bits8<~uint64_t{0}>, uint8_t>;
+using I32 = Integer<Bits32<~uint64_t{0}>, uint32_t>;
+using I64 = Integer<Bits64<~uint64_t{0}>, uint64_t>;
 
 }  // namespace
 }  // namespace omnihvd

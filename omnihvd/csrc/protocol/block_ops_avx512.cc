@@ -103,6 +103,7 @@ struct Bits64 : Bits512, Elements<pattern> {
 };
 
 struct SumF32 {
+  using One = float;
   using Sum = __m512;
   static constexpr size_t sum_size = 4;
   static Sum load_sum(const uint8_t* p) { return _mm512_loadu_ps(p); }
@@ -114,6 +115,7 @@ struct SumF32 {
 };
 
 struct SumF64 {
+  using One = double;
   using Sum = __m512d;
   static constexpr size_t sum_size = 8;
   static Sum load_sum(const uint8_t* p) { return _mm512_loadu_pd(p); }
@@ -154,8 +156,9 @@ struct F64 : Bits64<0x7fffffffffffffff>, SumF64 {
 };
 
 // Integers are summed as they are stored, and an absent one is 0.
-template <class Bits>
+template <class Bits, class T>
 struct Integer : Bits {
+  using One = T;
   using Sum = __m512i;
   static constexpr size_t sum_size = Bits::size;
   static Sum load_sum(const uint8_t* p) { return Bits::load(p); }
@@ -165,9 +168,9 @@ struct Integer : Bits {
   static Sum add_where(uint64_t, Sum a, Sum b) { return Bits::add_bits(a, b); }
 };
 
-using I8 = Integer<Bits8<~uint64_t{0}>>;
-using I32 = Integer<Bits32<~uint64_t{0}>>;
-using I64 = Integer<Bits64<~uint64_t{0}>>;
+using I8 = Integer<Bits8<~uint64_t{0}>, uint8_t>;
+using I32 = Integer<Bits32<~uint64_t{0}>, uint32_t>;
+using I64 = Integer<Bits64<~uint64_t{0}>, uint64_t>;
 
 }  // namespace
 }  // namespace omnihvd

@@ -7,6 +7,7 @@
 //
 // A dtype's vectors are a struct V of static members:
 //   Block, Sum      a vector of elements, and one of as many accumulators
+//   One             an accumulator as a number; integers unsigned
 //   lanes           elements in a vector: a multiple of 8, at most 64
 //   size, sum_size  bytes of an element, of an accumulator
 //   magnitude       64-bit pattern of the bits that make an element non-zero: all but the signs
@@ -272,6 +273,73 @@ void add_packed(void* accumulator, const uint8_t* packed, size_t n) {
   });
 }
 
+// One element at a time: a listed block has too few for vectors to pay.
+template <class T>
+T load_one(const uint8_t* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+template <class T>
+void store_one(uint8_t* p, T value) {
+  std::memcpy(p, &value, sizeof value);
+}
+
+// Makes all bytes 0. Writes to no vector that is 0 already: what is not written does not go back to
+// memory, which is most of what clearing a block costs.
+void clear_sparse(uint8_t* p, size_t size) {
+  const Scan::Word all = Scan::fill(~uint64_t{0});
+  size_t i = 0;
+  for (; size - i >= Scan::size; i += Scan::size)
+    if (Scan::any(Scan::load(p + i), all)) std::memset(p + i, 0, Scan::size);
+  std::memset(p + i, 0, size - i);
+}
+
+template <class V>
+void unlist(const uint32_t* offsets, const uint8_t* elements, size_t count, void* block, size_t n) {
+  constexpr size_t cache_line = 64;
+  if (count * cache_line < n * V::size)
+    clear_sparse(bytes_of(block), n * V::size);
+  else  // elements in nearly every line
+    std::memset(block, 0, n * V::size);
+  for (size_t i = 0; i < count; ++i)
+    std::memcpy(bytes_of(block) + offsets[i] * V::size, elements + i * V::size, V::size);
+}
+
+// Calls step(i, sum) for each of `count` elements, made what sums are.
+template <class V, class Step>
+void each_listed(const uint8_t* elements, size_t count, Step step) {
+  using T = typename V::One;
+  if constexpr (V::size == V::sum_size) {
+    for (size_t i = 0; i < count; ++i) step(i, load_one<T>(elements + i * V::size));
+  } else {
+    each_vector<V::lanes>(count, [&](size_t first, auto part) {
+      uint8_t wide[V::lanes * V::sum_size];
+      V::store_sum(wide, V::widen(load<V>(elements + first * V::size, part)));
+      const size_t lanes = count - first < V::lanes ? count - first : V::lanes;
+      for (size_t i = 0; i < lanes; ++i) step(first + i, load_one<T>(wide + i * V::sum_size));
+    });
+  }
+}
+
+template <class V>
+void store_listed(void* accumulator, const uint32_t* offsets, const uint8_t* elements, size_t count,
+                  size_t n) {
+  std::memset(accumulator, 0, n * V::sum_size);
+  each_listed<V>(elements, count, [&](size_t i, typename V::One sum) {
+    store_one(bytes_of(accumulator) + offsets[i] * V::sum_size, sum);
+  });
+}
+
+template <class V>
+void add_listed(void* accumulator, const uint32_t* offsets, const uint8_t* elements, size_t count) {
+  using T = typename V::One;
+  each_listed<V>(elements, count, [&](size_t i, T more) {
+    uint8_t* const at = bytes_of(accumulator) + offsets[i] * V::sum_size;
+    store_one(at, static_cast<T>(load_one<T>(at) + more));
+  });
+}
+
 template <class V>
 void finish(void* block, const void* accumulator, size_t n) {
   if constexpr (V::size == V::sum_size) {
@@ -287,8 +355,9 @@ void finish(void* block, const void* accumulator, size_t n) {
 
 template <class V>
 constexpr BlockOps ops_of() {
-  return {inspect<V>,   count_nonzero<V>, pack<V>,       unpack<V>, store_block<V>,
-          add_block<V>, store_packed<V>,  add_packed<V>, finish<V>};
+  return {inspect<V>,    count_nonzero<V>, pack<V>,       unpack<V>,
+          unlist<V>,     store_block<V>,   add_block<V>,  store_packed<V>,
+          add_packed<V>, store_listed<V>,  add_listed<V>, finish<V>};
 }
 
 template <class F16, class BF16, class F32, class F64, class I8, class I32, class I64>

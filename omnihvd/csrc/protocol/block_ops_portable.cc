@@ -91,6 +91,7 @@ struct Eight {
   struct Sum {
     S at[8];
   };
+  using One = S;
   static constexpr size_t lanes = 8, size = sizeof(T), sum_size = sizeof(S);
   static constexpr uint64_t magnitude = magnitude_pattern;
 

@@ -26,16 +26,22 @@ struct BlockRef {
   uint64_t position;
   const uint8_t* data;  // not owned
   uint32_t bytes;
-  bool packed;  // as in block_ops.h; else the plain elements
+  bool packed;  // as in block_ops.h; else the plain elements, unless listed
   // Contributions to the aggregator of the same process only: where the worker wants the sum. An
   // aggregator may use it as its accumulator, and its result then refers to it.
   uint8_t* home = nullptr;
+  // Received blocks only: if not null, the block is listed (block_ops.h), and `data` holds the
+  // elements at these offsets. Not owned.
+  const uint32_t* offsets = nullptr;
 };
 
 struct Frame {
   uint32_t slot = 0;
   uint32_t round = 0;
   uint64_t bound = kEnd;
+  // Contributions: the blocks are those that this worker has named in the window, all of them, so
+  // that the aggregator knows their positions.
+  bool as_named = false;
   std::vector<BlockRef> blocks;  // positions ascend strictly
   std::vector<uint64_t> ahead;   // ascend strictly; contributions only
 
@@ -43,6 +49,7 @@ struct Frame {
     slot = new_slot;
     round = new_round;
     bound = kEnd;
+    as_named = false;
     blocks.clear();
     ahead.clear();
   }

@@ -11,14 +11,17 @@ HostTensor::HostTensor(const Layout& layout, const void* in, void* out)
       out_(static_cast<uint8_t*>(out)),
       block_bytes_(layout.shape().block_bytes()),
       element_(size_of(layout.shape().dtype)),
-      scratch_(size_t(layout.shape().window) * block_bytes_) {}
+      scratch_(size_t(layout.shape().window) * block_bytes_),
+      zero_(layout.blocks()) {}
 
 bool HostTensor::nonzero(uint64_t block) {
   const uint32_t n = layout_.elements_of(block);
   const BlockOps::Content content = ops_.inspect(in_ + block * block_bytes_, n);
-  // In place nothing is written to a block that nobody sends; all ranks shall hold the same bits.
-  if (!content.nonzero && content.negative_zero && in_ == out_)
-    std::memset(out_ + block * block_bytes_, 0, n * element_);
+  if (!content.nonzero && in_ == out_) {
+    // In place nothing is written to a block that nobody sends; all ranks shall hold the same bits.
+    if (content.negative_zero) std::memset(out_ + block * block_bytes_, 0, n * element_);
+    zero_[block] = true;
+  }
   return content.nonzero;
 }
 
@@ -41,7 +44,10 @@ BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
 
 void HostTensor::write(uint64_t block, const BlockRef& sum) {
   uint8_t* target = out_ + block * block_bytes_;
-  if (sum.packed)
+  if (sum.offsets)
+    ops_.unlist(sum.offsets, sum.data, sum.bytes / element_, target,
+                zero_[block] ? 0 : layout_.elements_of(block));
+  else if (sum.packed)
     ops_.unpack(sum.data, layout_.elements_of(block), target);
   else if (sum.data != target)
     std::memcpy(target, sum.data, sum.bytes);

@@ -51,11 +51,7 @@ class HostTensor : public Tensor {
   size_t element_;
   std::vector<uint8_t> scratch_;  // packed blocks of one message
   size_t scratch_used_ = 0;
+  std::vector<bool> zero_;  // [block], in place: found to be zero, and nothing is written yet
 };
-
-// Is the packed form of a block of n elements with `nonzero` of them enough smaller to be worth it?
-inline bool worth_packing(size_t n, size_t nonzero, size_t element) {
-  return 4 * (bitmap_bytes(n) + nonzero * element) <= 3 * n * element;
-}
 
 }  // namespace omnihvd

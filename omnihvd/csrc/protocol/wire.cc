@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "protocol/block_ops.h"
 
 namespace omnihvd {
 namespace {
@@ -37,10 +36,6 @@ struct WireShape {
 };
 static_assert(sizeof(WireShape) == kShapeBytes);
 
-[[noreturn]] void malformed(const char* what) {
-  throw Error(std::string("malformed message: ") + what);
-}
-
 }  // namespace
 
 void Message::own(const void* data, size_t size) {
@@ -59,14 +54,6 @@ void Message::own(const void* data, size_t size) {
 void Message::refer(const uint8_t* data, size_t size) {
   pieces_.push_back({data, 0, size});
   size_ += size;
-}
-
-void Message::varint(uint64_t value) {
-  uint8_t bytes[10];
-  size_t n = 0;
-  for (; value >= 0x80; value >>= 7) bytes[n++] = uint8_t(value | 0x80);
-  bytes[n++] = uint8_t(value);
-  own(bytes, n);
 }
 
 void Message::begin(const Header& header, const Shape* shape) {
@@ -92,46 +79,19 @@ void Message::begin(const Header& header, const Shape* shape) {
   own(&s, sizeof s);
 }
 
-bool Message::add(const Frame& frame) {
-  size_t payload = 0;
-  for (const BlockRef& block : frame.blocks) payload += block.bytes;
-  varint(frame.slot);
-  varint(frame.round);
-  varint(frame.bound + 1);
-  varint(frame.blocks.size());
-  varint(frame.ahead.size());
-  varint(payload);
-  uint64_t last = 0;
-  for (const BlockRef& block : frame.blocks) {
-    varint(block.position - last);
-    last = block.position;
-  }
-  last = 0;
-  for (uint64_t position : frame.ahead) {
-    varint(position - last);
-    last = position;
-  }
+bool Message::add(const FrameBytes& frame) {
   ++frames_;
-  if (frame.blocks.empty()) return false;
-  bool refers = false;
-  std::vector<uint8_t> packed(bitmap_bytes(frame.blocks.size()));
-  for (size_t i = 0; i < frame.blocks.size(); ++i)
-    packed[i / 8] |= uint8_t(frame.blocks[i].packed) << (i % 8);
-  own(packed.data(), packed.size());
+  own(frame.head().data(), frame.head().size());
+  for (const Slice& run : frame.packed()) own(run.data, run.size);
+  if (frame.plain().empty()) return false;
   constexpr uint8_t zeros[8] = {};
   own(zeros, -size_ % 8);
-  for (size_t i = 0; i < frame.blocks.size();) {
-    const uint8_t* run = frame.blocks[i].data;
-    size_t bytes = frame.blocks[i].bytes;
-    const bool is_packed = frame.blocks[i].packed;
-    for (++i; i < frame.blocks.size() && frame.blocks[i].packed == is_packed &&
-              frame.blocks[i].data == run + bytes;
-         ++i)
-      bytes += frame.blocks[i].bytes;
-    if (is_packed || bytes < kReferAtLeast)
-      own(run, bytes);
-    else {
-      refer(run, bytes);
+  bool refers = false;
+  for (const Slice& run : frame.plain()) {
+    if (run.size < kReferAtLeast) {
+      own(run.data, run.size);
+    } else {
+      refer(static_cast<const uint8_t*>(run.data), run.size);
       refers = true;
     }
   }
@@ -165,6 +125,10 @@ void Message::clear() {
   size_ = 0;
   frames_ = 0;
   has_shape_ = false;
+}
+
+void malformed(const char* what) {
+  throw Error(std::string("malformed message: ") + what);
 }
 
 Header read_header(const uint8_t* data, size_t size) {
@@ -205,16 +169,6 @@ const uint8_t* MessageReader::take(size_t size) {
   return at;
 }
 
-uint64_t MessageReader::varint() {
-  uint64_t value = 0;
-  for (int shift = 0; shift < 64; shift += 7) {
-    const uint8_t byte = *take(1);
-    value |= uint64_t(byte & 0x7F) << shift;
-    if (!(byte & 0x80)) return value;
-  }
-  malformed("number too long");
-}
-
 Shape MessageReader::shape() {
   if (!header_.has_shape) malformed("no shape");
   WireShape wire;
@@ -237,60 +191,6 @@ Shape MessageReader::shape() {
 
 std::string MessageReader::text() {
   return std::string(reinterpret_cast<const char*>(take(frames_left_)), frames_left_);
-}
-
-void MessageReader::positions(uint64_t count, uint64_t end, std::vector<uint64_t>* out) {
-  out->clear();
-  uint64_t last = 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    const uint64_t step = varint();
-    if ((i > 0 && step == 0) || step >= end - last) malformed("positions out of order or range");
-    out->push_back(last += step);
-  }
-}
-
-bool MessageReader::next(const Layout& layout, uint32_t aggregator, Frame* frame) {
-  if (frames_left_ == 0) {
-    if (remaining()) malformed("bytes after its last frame");
-    return false;
-  }
-  --frames_left_;
-  const uint64_t slot = varint();
-  const uint64_t round = varint();
-  if (slot >= layout.shape().slots || round > UINT32_MAX) malformed("no such slot or round");
-  frame->clear(uint32_t(slot), uint32_t(round));
-  frame->bound = varint() - 1;
-  const uint64_t blocks = varint();
-  const uint64_t ahead = varint();
-  const uint64_t payload = varint();
-  const uint64_t end = layout.positions(frame->slot);
-  if (blocks > layout.shape().window || ahead > remaining()) malformed("too many blocks");
-  positions(blocks, end, &positions_);
-  positions(ahead, end, &frame->ahead);
-  if (blocks == 0) {
-    if (payload) malformed("payload without blocks");
-    return true;
-  }
-  const uint8_t* packed = take(bitmap_bytes(blocks));
-  take(-at_ % 8);
-  const size_t payload_end = at_ + payload;
-  const size_t element = size_of(layout.shape().dtype);
-  BlockCursor cursor(layout, aggregator, frame->slot);
-  for (uint64_t i = 0; i < blocks; ++i) {
-    const uint32_t n = cursor.elements_at(positions_[i]);
-    if (n == 0) malformed("a block beyond the tensor");
-    const bool is_packed = packed[i / 8] >> (i % 8) & 1;
-    size_t bytes = n * element;
-    if (is_packed) {
-      if (bitmap_bytes(n) > remaining()) malformed("ends early");
-      const uint8_t* bitmap = data_ + at_;
-      if (n % 8 && bitmap[n / 8] >> (n % 8)) malformed("bits beyond the block");
-      bytes = bitmap_bytes(n) + packed_count(bitmap, n) * element;
-    }
-    frame->blocks.push_back({positions_[i], take(bytes), uint32_t(bytes), is_packed});
-  }
-  if (at_ != payload_end) malformed("payload of another size than announced");
-  return true;
 }
 
 }  // namespace omnihvd

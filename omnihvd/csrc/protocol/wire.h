@@ -2,9 +2,7 @@
 //
 //   header   64 bytes, little endian; see Header. Its last 16 are a tag over all else
 //   shape    40 bytes, in contributions that hold a round 0
-//   frame    varints: slot, round, bound + 1 (0: kEnd), blocks, ahead, payload bytes;
-//            positions of the blocks, then of `ahead`, each as distance from the one before;
-//            a bit for each block that is packed; padding to 8 if there is a payload; the blocks
+//   frame    see frame_bytes.h
 //
 // Only abort messages hold text instead of frames. Decoding trusts nothing: every size is checked
 // against the message and the layout, and Error says what is wrong.
@@ -12,11 +10,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/slice.h"
 #include "protocol/frame.h"
+#include "protocol/frame_bytes.h"
 #include "protocol/layout.h"
 
 namespace omnihvd {
@@ -52,8 +52,8 @@ class Message {
 
   void begin(const Header& header, const Shape* shape);
   // True when the message now refers to memory of the frame's plain blocks, which must then live
-  // until the message is sent; packed blocks are copied.
-  bool add(const Frame& frame);
+  // until the message is sent; all else is copied.
+  bool add(const FrameBytes& frame);
   void add_text(const std::string& text);  // abort
   // Writes what is known last into the header; returns where its tag belongs.
   uint8_t* finish(uint64_t number);
@@ -73,7 +73,6 @@ class Message {
   };
   void own(const void* data, size_t size);
   void refer(const uint8_t* data, size_t size);
-  void varint(uint64_t value);
 
   std::vector<uint8_t> own_;
   std::vector<Piece> pieces_;
@@ -83,26 +82,39 @@ class Message {
   bool has_shape_ = false;
 };
 
+[[noreturn]] void malformed(const char* what);  // throws Error
+
 // Throws Error unless the bytes begin as a message of this version. The tag is not looked at.
 Header read_header(const uint8_t* data, size_t size);
 
 // Reads a received message, front to back. `data` must outlive it and the frames it gives.
 class MessageReader {
  public:
+  // The positions that the message's sender has named in the window of a slot that is in this
+  // round. May throw.
+  using Named = std::function<Positions(uint32_t slot, uint32_t round)>;
+
   MessageReader(const uint8_t* data, size_t size);
   const Header& header() const { return header_; }
   bool has_shape() const { return header_.has_shape; }
   // Throws Error unless the shape is one that this build can take.
   Shape shape();
   std::string text();
-  // `aggregator` names the stream that positions belong to. False when there are no more frames.
-  bool next(const Layout& layout, uint32_t aggregator, Frame* frame);
+  // False when there are no more frames. `aggregator` names the stream that positions belong to;
+  // `named` is null where no frame can be as_named. What the frame refers to is valid until the
+  // next call.
+  bool next(const Layout& layout, uint32_t aggregator, const Named& named, Frame* frame);
 
  private:
-  uint64_t varint();
   const uint8_t* take(size_t size);
   uint64_t remaining() const { return size_ - at_; }
-  void positions(uint64_t count, uint64_t end, std::vector<uint64_t>* out);
+
+  // Of frames: frame_reader.cc.
+  uint64_t varint();
+  void read_positions(uint64_t end, uint64_t most, std::vector<uint64_t>* out);
+  void read_forms(unsigned flags, size_t blocks);
+  void read_listed(const Layout& layout, size_t last_elements, Frame* frame);
+  const uint8_t* read_packed(uint32_t n, size_t element, uint32_t* bytes);
 
   const uint8_t* data_;
   size_t size_;
@@ -110,6 +122,8 @@ class MessageReader {
   Header header_;
   uint32_t frames_left_;
   std::vector<uint64_t> positions_;
+  std::vector<uint8_t> forms_;
+  std::vector<uint32_t> numbers_;
 };
 
 }  // namespace omnihvd

@@ -86,6 +86,7 @@ void Worker::inspect_row(uint32_t slot) {
 
 void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame) {
   frame->clear(slot, state.round);
+  frame->as_named = state.round > 0;  // only the first window is not named beforehand
   if (state.first_found > 4 * size_t(layout_.shape().window) ||
       state.first_found == state.found.size()) {
     state.found.erase(state.found.begin(), state.found.begin() + state.first_found);
@@ -167,6 +168,18 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
       state.named == state.hi;
   if (speaks) contribute(state, aggregator, frame.slot, reply);
   return speaks;
+}
+
+std::vector<uint32_t> Worker::awaited() const {
+  const uint32_t count = layout_.shape().aggregators;
+  std::vector<uint32_t> aggregators;
+  for (uint32_t aggregator = 0; aggregator < count; ++aggregator)
+    for (size_t index = aggregator; index < slots_.size(); index += count)
+      if (slots_[index].hi > 0 && !slots_[index].done) {  // has contributed
+        aggregators.push_back(aggregator);
+        break;
+      }
+  return aggregators;
 }
 
 }  // namespace omnihvd

@@ -32,6 +32,8 @@ class Worker {
   bool on_result(uint32_t aggregator, const Frame& frame, Frame* reply);
 
   bool done() const { return open_slots_ == 0; }
+  // Aggregators whose results are missing.
+  std::vector<uint32_t> awaited() const;
   uint64_t nonzero_blocks() const { return nonzero_blocks_; }
   uint64_t inspected_blocks() const { return inspected_blocks_; }
   uint64_t result_blocks() const { return result_blocks_; }

@@ -1,6 +1,7 @@
 // block_ops.h for tests and benchmarks: every operation over the blocks of a tensor in turn.
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <string>
 
 #include "protocol/block_ops.h"
@@ -93,6 +94,29 @@ class Ops {
     accumulate_packed(ops_->add_packed, sums, packed, block_size);
   }
 
+  // The same of packed blocks that are listed first.
+  void unlist(const py::buffer& packed, const py::buffer& tensor, size_t block_size) const {
+    const Output out(tensor);
+    each_listed(packed, elements(out.size), block_size,
+                [&](const uint32_t* offsets, const uint8_t* p, size_t count, size_t at, size_t n) {
+                  ops_->unlist(offsets, p, count, out.data + at * size(), n);
+                });
+  }
+  void store_listed(const py::buffer& sums, const py::buffer& packed, size_t block_size) const {
+    const Output out(sums);
+    each_listed(packed, sum_elements(out.size), block_size,
+                [&](const uint32_t* offsets, const uint8_t* p, size_t count, size_t at, size_t n) {
+                  ops_->store_listed(out.data + at * sum_size(), offsets, p, count, n);
+                });
+  }
+  void add_listed(const py::buffer& sums, const py::buffer& packed, size_t block_size) const {
+    const Output out(sums);
+    each_listed(packed, sum_elements(out.size), block_size,
+                [&](const uint32_t* offsets, const uint8_t* p, size_t count, size_t at, size_t) {
+                  ops_->add_listed(out.data + at * sum_size(), offsets, p, count);
+                });
+  }
+
   void finish(const py::buffer& tensor, const py::buffer& sums, size_t block_size) const {
     const Input in(sums);
     const Output out(tensor);
@@ -143,6 +167,18 @@ class Ops {
       read += bytes;
     });
     require(read == in.size, "packed goes on after the last block");
+  }
+
+  // `body` gets offsets in memory of exactly their size, so that a sanitizer sees reads beyond.
+  template <class Body>
+  void each_listed(const py::buffer& packed, size_t elements, size_t block_size, Body body) const {
+    each_packed(packed, elements, block_size, [&](const uint8_t* p, size_t at, size_t n) {
+      const std::unique_ptr<uint32_t[]> offsets(new uint32_t[packed_count(p, n)]);
+      size_t count = 0;
+      for (size_t i = 0; i < n; ++i)
+        if (p[i / 8] >> (i % 8) & 1) offsets[count++] = uint32_t(i);
+      body(offsets.get(), p + bitmap_bytes(n), count, at, n);
+    });
   }
 
   void accumulate(void (*op)(void*, const void*, size_t), const py::buffer& sums,
@@ -207,6 +243,9 @@ whole tensor one block. Packed blocks lie back to back. ValueError where sizes d
       .def("add", &Ops::add, arg("sums"), arg("tensor"), arg("block_size") = 0)
       .def("store_packed", &Ops::store_packed, arg("sums"), arg("packed"), arg("block_size") = 0)
       .def("add_packed", &Ops::add_packed, arg("sums"), arg("packed"), arg("block_size") = 0)
+      .def("unlist", &Ops::unlist, arg("packed"), arg("tensor"), arg("block_size") = 0)
+      .def("store_listed", &Ops::store_listed, arg("sums"), arg("packed"), arg("block_size") = 0)
+      .def("add_listed", &Ops::add_listed, arg("sums"), arg("packed"), arg("block_size") = 0)
       .def("finish", &Ops::finish, arg("tensor"), arg("sums"), arg("block_size") = 0,
            "May be in place.");
 }

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "protocol/aggregator.h"
+#include "protocol/block_ops.h"
 #include "protocol/tensor.h"
 #include "protocol/wire.h"
 #include "protocol/worker.h"
@@ -21,6 +22,7 @@ namespace py = pybind11;
 namespace omnihvd {
 
 void bind_block_ops(py::module_ m);
+void bind_number_set(py::module_ m);
 
 namespace {
 
@@ -34,8 +36,10 @@ DType dtype_of(const std::string& name) {
 // so that a test sees it when that changes too early.
 class PyMessage {
  public:
-  void add(const Frame& frame) {
-    message_.add(frame);
+  void add(const Frame& frame, const Layout& layout, uint32_t aggregator) {
+    FrameBytes bytes;
+    bytes.encode(frame, layout, aggregator);
+    message_.add(bytes);
     frames_.emplace_back(frame.slot, frame.round);
   }
   Message& message() { return message_; }
@@ -105,7 +109,7 @@ class PyWorker {
         messages.emplace_back(aggregator, PyMessage());
         messages[i].second.message().begin(header(), &layout_.shape());
       }
-      messages[i].second.add(frame_);
+      messages[i].second.add(frame_, layout_, aggregator);
     }
     return messages;
   }
@@ -115,10 +119,11 @@ class PyWorker {
     MessageReader reader = received.reader(Kind::result);
     PyMessage replies;
     Frame result;
-    while (reader.next(layout_, reader.header().from, &result))
-      if (worker_.on_result(reader.header().from, result, &frame_)) {
+    const uint32_t aggregator = reader.header().from;
+    while (reader.next(layout_, aggregator, nullptr, &result))
+      if (worker_.on_result(aggregator, result, &frame_)) {
         if (replies.message().empty()) replies.message().begin(header(), nullptr);
-        replies.add(frame_);
+        replies.add(frame_, layout_, aggregator);
       }
     if (replies.message().empty()) return std::nullopt;
     return replies;
@@ -157,7 +162,10 @@ class PyAggregator : Aggregator::Sink {
     MessageReader reader = received.reader(Kind::contribution);
     if (reader.has_shape() && reader.shape() != layout_.shape()) throw Error("shapes differ");
     Frame frame;
-    while (reader.next(layout_, index_, &frame))
+    const auto named = [&](uint32_t slot, uint32_t round) {
+      return aggregator_.named(reader.header().from, slot, round);
+    };
+    while (reader.next(layout_, index_, named, &frame))
       aggregator_.on_contribution(reader.header().from, frame, *this);
     return results();
   }
@@ -179,7 +187,7 @@ class PyAggregator : Aggregator::Sink {
       header.from = index_;
       results_.message().begin(header, nullptr);
     }
-    results_.add(frame);
+    results_.add(frame, layout_, index_);
   }
 
   std::optional<PyMessage> results() {
@@ -193,43 +201,58 @@ class PyAggregator : Aggregator::Sink {
   PyMessage results_;
 };
 
-// A frame that owns its blocks: (position, bytes, packed).
+// A frame that owns its blocks: (position, bytes, packed). Those listed on the wire are packed
+// here.
 struct PyFrame {
   uint32_t slot, round;
   uint64_t bound;
+  bool as_named;
   std::vector<std::tuple<uint64_t, py::bytes, bool>> blocks;
   std::vector<uint64_t> ahead;
 };
 
-py::bytes encode(const std::vector<PyFrame>& frames, const std::optional<Shape>& shape, int kind,
-                 uint16_t stream, uint32_t from, uint64_t group, uint64_t number, uint64_t sequence,
-                 const std::string& text) {
+py::bytes encode(const std::vector<PyFrame>& frames, const Shape& of,
+                 const std::optional<Shape>& shape, int kind, uint16_t stream, uint32_t from,
+                 uint64_t group, uint64_t number, uint64_t sequence, const std::string& text,
+                 uint32_t aggregator) {
   Header header;
   header.kind = Kind(kind);
   header.stream = stream;
   header.from = from;
   header.group = group;
   header.sequence = sequence;
+  const Layout layout(of);
   PyMessage message;
   message.message().begin(header, shape ? &*shape : nullptr);
   for (const PyFrame& from_python : frames) {
     Frame frame;
     frame.clear(from_python.slot, from_python.round);
     frame.bound = from_python.bound;
+    frame.as_named = from_python.as_named;
     for (const auto& [position, bytes, packed] : from_python.blocks) {
       const std::string_view data = bytes;
       frame.blocks.push_back(
           {position, reinterpret_cast<const uint8_t*>(data.data()), uint32_t(data.size()), packed});
     }
     frame.ahead = from_python.ahead;
-    message.add(frame);
+    message.add(frame, layout, aggregator);
   }
   if (!text.empty()) message.message().add_text(text);
   return message.bytes(number);
 }
 
+py::bytes packed_bytes(const BlockRef& block, const Layout& layout, uint32_t n) {
+  if (!block.offsets) return {reinterpret_cast<const char*>(block.data), block.bytes};
+  const size_t element = size_of(layout.shape().dtype);
+  std::vector<uint8_t> packed(bitmap_bytes(n) + block.bytes);
+  pack_listed(block.offsets, block.data, block.bytes / element, element, n, packed.data());
+  return {reinterpret_cast<const char*>(packed.data()), packed.size()};
+}
+
 // The header as a dict, with the frames of a contribution or result, or the text of an abort.
-py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator) {
+// named: the positions that the sender has named in any slot's window.
+py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator,
+                const std::optional<std::vector<uint64_t>>& named) {
   const Received received(bytes);
   MessageReader reader = received.reader();
   const Header& header = reader.header();
@@ -246,17 +269,27 @@ py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator)
     return fields;
   }
   const Layout layout(shape);
+  MessageReader::Named positions;
+  if (named)
+    positions = [&](uint32_t, uint32_t) { return Positions{named->data(), named->size()}; };
   std::vector<PyFrame> frames;
+  py::list listed;  // how many blocks of each frame are
   Frame frame;
-  while (reader.next(layout, aggregator, &frame)) {
-    PyFrame& copy = frames.emplace_back(PyFrame{frame.slot, frame.round, frame.bound, {}, {}});
-    for (const BlockRef& block : frame.blocks)
-      copy.blocks.emplace_back(block.position,
-                               py::bytes(reinterpret_cast<const char*>(block.data), block.bytes),
-                               block.packed);
-    copy.ahead = frame.ahead;
+  while (reader.next(layout, aggregator, positions, &frame)) {
+    PyFrame& copy = frames.emplace_back(
+        PyFrame{frame.slot, frame.round, frame.bound, frame.as_named, {}, frame.ahead});
+    size_t count = 0;
+    BlockCursor cursor(layout, aggregator, frame.slot);
+    for (const BlockRef& block : frame.blocks) {
+      const uint32_t n = cursor.elements_at(block.position);
+      copy.blocks.emplace_back(block.position, packed_bytes(block, layout, n),
+                               block.packed || block.offsets);
+      count += block.offsets != nullptr;
+    }
+    listed.append(count);
   }
   fields["frames"] = frames;
+  fields["listed"] = listed;
   return fields;
 }
 
@@ -312,29 +345,32 @@ void bind_wire(py::module_& m) {
   m.attr("END") = kEnd;
   m.attr("FULL") = Message::kFull;
   py::class_<PyFrame>(m, "Frame")
-      .def(py::init([](uint32_t slot, uint32_t round, uint64_t bound,
-                       const decltype(PyFrame::blocks)& blocks,
-                       const decltype(PyFrame::ahead)& ahead) {
-             return PyFrame{slot, round, bound, blocks, ahead};
-           }),
+      .def(py::init(
+               [](uint32_t slot, uint32_t round, uint64_t bound,
+                  const decltype(PyFrame::blocks)& blocks, const decltype(PyFrame::ahead)& ahead,
+                  bool as_named) { return PyFrame{slot, round, bound, as_named, blocks, ahead}; }),
            py::arg("slot") = 0, py::arg("round") = 0, py::arg("bound") = kEnd,
            py::arg("blocks") = decltype(PyFrame::blocks){},
-           py::arg("ahead") = decltype(PyFrame::ahead){})
+           py::arg("ahead") = decltype(PyFrame::ahead){}, py::arg("as_named") = false)
       .def_readwrite("slot", &PyFrame::slot)
       .def_readwrite("round", &PyFrame::round)
       .def_readwrite("bound", &PyFrame::bound)
       .def_readwrite("blocks", &PyFrame::blocks)
-      .def_readwrite("ahead", &PyFrame::ahead);
-  m.def("encode", &encode, py::arg("frames"), py::kw_only(), py::arg("shape") = py::none(),
-        py::arg("kind") = int(Kind::contribution), py::arg("stream") = 0, py::arg("sender") = 0,
-        py::arg("group") = 0, py::arg("number") = 0, py::arg("sequence") = 0, py::arg("text") = "");
-  m.def("decode", &decode, py::arg("message"), py::arg("shape"), py::arg("aggregator") = 0);
+      .def_readwrite("ahead", &PyFrame::ahead)
+      .def_readwrite("as_named", &PyFrame::as_named);
+  m.def("encode", &encode, py::arg("frames"), py::arg("of"), py::kw_only(),
+        py::arg("shape") = py::none(), py::arg("kind") = int(Kind::contribution),
+        py::arg("stream") = 0, py::arg("sender") = 0, py::arg("group") = 0, py::arg("number") = 0,
+        py::arg("sequence") = 0, py::arg("text") = "", py::arg("aggregator") = 0);
+  m.def("decode", &decode, py::arg("message"), py::arg("shape"), py::arg("aggregator") = 0,
+        py::arg("named") = py::none());
 }
 
 }  // namespace
 
 void bind_protocol(py::module_ m) {
   bind_block_ops(m);
+  bind_number_set(m);
   bind_shape(m);
   bind_wire(m);
   py::class_<PyMessage>(m, "Message")

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "session/aggregator_host.h"
 #include "session/session.h"
+#include "shims/polite_yield.h"
 
 namespace py = pybind11;
 
@@ -60,13 +61,48 @@ Engine::TransportFactory transport(const std::string& name) {
   throw py::value_error("no such transport: " + name);
 }
 
+py::dict ways_dict() {
+  py::dict ways;
+  for (size_t i = 0; i < kWays; ++i) {
+    const WayStats& way = stats().ways[i];
+    py::dict entry;
+    entry["calls"] = way.calls.load();
+    entry["bytes"] = way.bytes.load();
+    entry["seconds"] = double(way.nanoseconds.load()) / 1e9;
+    ways[name_of(Way(i))] = entry;
+  }
+  return ways;
+}
+
+py::dict rows_dict() {
+  const RowStats& rows = stats().rows;
+  py::dict d;
+  d["gradients"] = rows.gradients.load();
+  d["own_bytes"] = rows.own_bytes.load();
+  d["gathered_bytes"] = rows.gathered_bytes.load();
+  d["union_bytes"] = rows.union_bytes.load();
+  d["dense_bytes"] = rows.dense_bytes.load();
+  return d;
+}
+
+void count_rows(uint64_t own, uint64_t gathered, uint64_t in_union, uint64_t dense) {
+  RowStats& rows = stats().rows;
+  rows.gradients += 1;
+  rows.own_bytes += own;
+  rows.gathered_bytes += gathered;
+  rows.union_bytes += in_union;
+  rows.dense_bytes += dense;
+}
+
 py::dict stats_dict() {
   const Stats& s = stats();
   py::dict d;
   d["calls"] = s.calls.load();
   d["failures"] = s.failures.load();
   d["bytes_in"] = s.bytes_in.load();
+  d["ring_bytes"] = s.ring_bytes.load();
   d["bytes_sent"] = s.bytes_sent.load();
+  d["library_bytes"] = s.library_bytes.load();
   d["bytes_received"] = s.bytes_received.load();
   d["messages_sent"] = s.messages_sent.load();
   d["messages_refused"] = s.messages_refused.load();
@@ -74,6 +110,9 @@ py::dict stats_dict() {
   d["nonzero_blocks"] = s.nonzero_blocks.load();
   d["result_blocks"] = s.result_blocks.load();
   d["seconds"] = double(s.nanoseconds.load()) / 1e9;
+  const Naps slept = naps();
+  d["naps"] = slept.count;
+  d["nap_seconds"] = slept.seconds;
   py::dict passed;
   for (const auto& [reason, pass] : passes()) {
     py::dict entry;
@@ -82,6 +121,8 @@ py::dict stats_dict() {
     passed[py::str(reason)] = entry;
   }
   d["passed"] = passed;
+  d["ways"] = ways_dict();
+  d["sparse"] = rows_dict();
   return d;
 }
 
@@ -103,6 +144,7 @@ void bind_session(py::module_ m) {
       .def_readwrite("streams", &Settings::streams)
       .def_readwrite("scan_ahead", &Settings::scan_ahead)
       .def_readwrite("spin_us", &Settings::spin_us)
+      .def_readwrite("polite", &Settings::polite)
       .def_readwrite("deterministic", &Settings::deterministic)
       .def_readwrite("host_id", &Settings::host_id)
       .def_readwrite("compress_first", &Settings::compress_first)
@@ -121,13 +163,17 @@ void bind_session(py::module_ m) {
     return docs;
   });
   m.def("stats", &stats_dict);
+  m.def("summary", &summary, py::arg("original"));
+  m.def("count_rows", &count_rows, py::arg("own_bytes"), py::arg("gathered_bytes"),
+        py::arg("union_bytes"), py::arg("dense_bytes"));
   m.def("set_log_level", [](const std::string& name) {
-    constexpr const char* names[] = {"debug", "info", "warning", "error", "off"};
-    for (int i = 0; i < 5; ++i)
+    constexpr const char* names[] = {"debug", "info", "notice", "warning", "error", "off"};
+    for (int i = 0; i < 6; ++i)
       if (name == names[i]) return set_log_level(LogLevel(i));
     throw py::value_error("no such log level: " + name);
   });
   m.def("set_log_rank", &set_log_rank);
+  m.def("last_error", &last_error, "The last error that the engine logged; empty: none.");
   m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
     return py::bytes(to_string(hmac_sha256(key, data)));
   });

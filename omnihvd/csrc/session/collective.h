@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 class Collective {
  public:
-  Collective(uint64_t sequence, const Shape& shape, uint32_t streams, Group::MakeTensor make_tensor,
-             Group::Done done);
+  Collective(uint64_t sequence, const Shape& shape, uint32_t ranks, uint32_t streams,
+             Group::MakeTensor make_tensor, Group::Done done);
 
   const uint64_t sequence;
   const Layout layout;
@@ -32,6 +32,7 @@ class Collective {
  private:
   std::mutex mutex_;
   uint32_t streams_left_;
+  uint64_t united_blocks_ = 0;
   std::unique_ptr<std::string> failure_;  // the first one
   Group::Done done_;
 };

@@ -88,13 +88,15 @@ class GroupImpl : public Group {
   int size() const override { return int(info_->workers); }
   const Settings& settings() const override { return info_->settings; }
 
-  void allreduce(const void* in, void* out, uint64_t count, DType dtype) override {
+  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype) override {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    uint64_t united_blocks = 0;
     std::unique_ptr<std::string> failure;
-    allreduce_async(in, out, count, dtype, [&](const std::string* why) {
+    allreduce_async(in, out, count, dtype, [&](const std::string* why, uint64_t united) {
       std::lock_guard lock(mutex);
+      united_blocks = united;
       if (why) failure = std::make_unique<std::string>(*why);
       done = true;
       changed.notify_one();
@@ -102,6 +104,7 @@ class GroupImpl : public Group {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
     if (failure) throw Error(*failure);
+    return united_blocks;
   }
 
   void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done) override {
@@ -118,10 +121,14 @@ class GroupImpl : public Group {
     const Settings& s = info_->settings;
     const Shape shape = Shape::fit(count, dtype, s.block_size, info_->aggregators(),
                                    s.slots * s.streams, s.message_bytes);
-    auto collective =
-        std::make_shared<Collective>(place, shape, s.streams, std::move(make), std::move(done));
+    auto collective = std::make_shared<Collective>(place, shape, info_->workers, s.streams,
+                                                   std::move(make), std::move(done));
     for (uint32_t i = 0; i < parts_.size(); ++i)
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
+  }
+
+  void set_elsewhere(const std::string& what) override {
+    for (const auto& part : parts_) part->set_elsewhere(what);
   }
 
   void leave() override {
@@ -144,9 +151,11 @@ class EngineImpl : public Engine {
     set_log_level(settings.log);
   }
 
-  std::shared_ptr<Group> join(Exchange& exchange) override {
+  std::shared_ptr<Group> join(Exchange& exchange, bool colocated) override {
     const Node self{host_name(settings_), threads_->addresses()};
-    const auto info = agree_on_group(exchange, self, settings_);
+    Settings settings = settings_;
+    if (colocated) settings.aggregators.clear();
+    const auto info = agree_on_group(exchange, self, settings);
     std::shared_ptr<Group> group;
     std::string failure;
     try {

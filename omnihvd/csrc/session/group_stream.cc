@@ -14,10 +14,6 @@ constexpr auto kGapLimit = std::chrono::seconds(2);
 
 constexpr size_t kInspectAtOnce = 4 << 20;  // bytes of the tensor: 0.1 to 0.2 ms
 
-std::string shape_text(const Shape& shape) {
-  return std::to_string(shape.count) + " " + name_of(shape.dtype);
-}
-
 }  // namespace
 
 GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
@@ -124,9 +120,10 @@ void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame&
     retire(own);
     return;
   }
+  frame_bytes_.encode(frame, task.collective->layout, aggregator);
   Outgoing& out = open(info_->aggregator_node(aggregator), Kind::contribution, sequence,
-                       first ? &shape : nullptr, frame);
-  if (out.message.add(frame)) refer_to_worker(out, sequence);
+                       first ? &shape : nullptr, frame_bytes_.size());
+  if (out.message.add(frame_bytes_)) refer_to_worker(out, sequence);
 }
 
 // The message holds references to our worker's tensor, which has to stay as it is until it is sent.
@@ -189,7 +186,10 @@ void GroupStream::on_contribution(MessageReader& reader) {
   const std::shared_ptr<AggregatorTask> task =
       aggregator_task(reader.header().sequence, shape ? &*shape : nullptr, worker);
   task->touched = Clock::now();
-  while (reader.next(task->layout, *own_aggregator_, &scratch_))
+  const auto named = [&](uint32_t slot, uint32_t round) {
+    return task->aggregator.named(worker, slot, round);
+  };
+  while (reader.next(task->layout, *own_aggregator_, named, &scratch_))
     task->aggregator.on_contribution(worker, scratch_, *task);
   retire(*task);
 }
@@ -198,17 +198,8 @@ void GroupStream::on_result(MessageReader& reader) {
   const auto found = workers_.find(reader.header().sequence);
   if (found == workers_.end()) throw Error("a result for a collective that is not under way");
   const std::shared_ptr<WorkerTask> task = found->second;
-  while (reader.next(task->collective->layout, reader.header().from, &scratch_))
+  while (reader.next(task->collective->layout, reader.header().from, nullptr, &scratch_))
     take_result(reader.header().sequence, reader.header().from, scratch_);
-}
-
-void GroupStream::on_leave(uint32_t node) {
-  peers_[node].left = true;
-  for (const auto& [sequence, task] : aggregators_) {
-    const auto awaited = task->aggregator.awaited();
-    if (std::find(awaited.begin(), awaited.end(), node) != awaited.end())
-      throw Error("it left the job while others reduce");
-  }
 }
 
 std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64_t sequence,
@@ -241,14 +232,15 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   lent = 0;
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
                                    [](const BlockRef& block) { return block.home; });
+  frame_bytes_.encode(frame, task.layout, *own_aggregator_);
   for (uint32_t node = 0; node < info_->workers; ++node) {
     if (node == self_) {
       self_results_.push_back({shared, frame});
       ++lent;
       continue;
     }
-    Outgoing& out = open(node, Kind::result, task.sequence, nullptr, frame);
-    if (out.message.add(frame)) {
+    Outgoing& out = open(node, Kind::result, task.sequence, nullptr, frame_bytes_.size());
+    if (out.message.add(frame_bytes_)) {
       out.releases.push_back({shared, frame.slot, frame.round});
       ++lent;
       if (at_home) refer_to_worker(out, task.sequence);
@@ -330,50 +322,6 @@ void GroupStream::leave() {
 void GroupStream::disconnect_all() {
   for (const Peer& peer : peers_)
     if (peer.connected) transport_.disconnect(peer.id);
-}
-
-void GroupStream::check_time(Clock::time_point now) {
-  const double limit = info_->settings.timeout_s;
-  for (const auto& [sequence, task] : workers_) {
-    const double waited = std::chrono::duration<double>(now - task->collective->begun).count();
-    if (limit > 0 && waited > limit) {
-      fail("an allreduce did not end within " + std::to_string(int(limit)) +
-               " s (OMNIHVD_TIMEOUT)" + missing_text(sequence),
-           true);
-      return;
-    }
-  }
-  warn_of_stalls(now);
-}
-
-void GroupStream::warn_of_stalls(Clock::time_point now) {
-  const double limit = info_->settings.stall_warning_s;
-  if (limit <= 0) return;
-  const auto stalled = [&](auto& task) {
-    if (std::chrono::duration<double>(now - task.touched).count() < limit) return false;
-    task.touched = now;
-    return true;
-  };
-  for (auto& [sequence, task] : workers_)
-    if (stalled(*task))
-      log(LogLevel::warning, "an allreduce of ", shape_text(task->collective->layout.shape()),
-          " has made no progress for ", limit, " s", missing_text(sequence));
-  if (self_ < info_->workers) return;
-  for (auto& [sequence, task] : aggregators_)
-    if (stalled(*task))
-      log(LogLevel::warning, "an allreduce of ", shape_text(task->layout.shape()),
-          " has made no progress for ", limit, " s", missing_text(sequence));
-}
-
-// Whom our aggregator waits for, as far as it knows.
-std::string GroupStream::missing_text(uint64_t sequence) const {
-  const auto found = aggregators_.find(sequence);
-  std::string names;
-  if (found != aggregators_.end())
-    for (uint32_t worker : found->second->aggregator.awaited())
-      names += (names.empty() ? "" : ", ") + info_->name_of(worker);
-  return names.empty() ? "; another aggregator waits, and names the missing rank in its log"
-                       : "; waiting for " + names;
 }
 
 }  // namespace omnihvd

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,6 +49,9 @@ class GroupStream {
   void check_time(Clock::time_point now);
   // Fails the group when messages of a member stay away though later ones have come.
   void check_gaps(Clock::time_point now);
+  // What this rank does on the communicator meanwhile, outside of this group ("which is in ...");
+  // empty: nothing. For messages to people. Any thread.
+  void set_elsewhere(std::string what);
   bool busy() const { return !workers_.empty() || !aggregators_.empty(); }
 
   // A dedicated aggregator's group that nobody will use again.
@@ -84,12 +88,13 @@ class GroupStream {
   void finish_if_done(WorkerTask& task);
   void detach_all();
   void disconnect_all();
+  bool fail_if_overdue(uint64_t sequence, const Shape& shape, Clock::duration waited);
   void warn_of_stalls(Clock::time_point now);
-  std::string missing_text(uint64_t sequence) const;
+  struct Awaited;
+  Awaited awaited(uint64_t sequence) const;
   std::optional<uint32_t> sender_of(const Header& header) const;
 
-  Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape,
-                 const Frame& frame);
+  Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape, size_t bytes);
   void flush(uint32_t node);
   void flush_all();
   void say(Kind kind, const std::string& text);
@@ -123,6 +128,10 @@ class GroupStream {
   bool left_ = false;
   Frame scratch_, reply_;
   std::vector<uint8_t> plain_;
+  FrameBytes frame_bytes_;  // scratch
+
+  mutable std::mutex elsewhere_mutex_;
+  std::string elsewhere_;
 };
 
 }  // namespace omnihvd

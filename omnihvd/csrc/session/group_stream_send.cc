@@ -5,14 +5,12 @@
 
 namespace omnihvd {
 
-// The message to this node that the next frame goes into. Frames of one collective and direction
-// share messages, so that small ones cost little.
+// The message to this node that the next frame, of so many bytes, goes into. Frames of one
+// collective and direction share messages, so that small ones cost little.
 GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequence,
-                                         const Shape* shape, const Frame& frame) {
+                                         const Shape* shape, size_t bytes) {
   std::unique_ptr<Outgoing>& out = outgoing_[node];
   if (out) {
-    size_t bytes = 0;
-    for (const BlockRef& block : frame.blocks) bytes += block.bytes;
     if (out->kind != kind || out->sequence != sequence || (shape && !out->message.has_shape()) ||
         out->message.size() + bytes > Message::kFull)
       flush(node);
@@ -55,11 +53,10 @@ void GroupStream::flush_all() {
 
 // To every node that is still there.
 void GroupStream::say(Kind kind, const std::string& text) {
-  const Frame none;
   for (uint32_t node = 0; node < peers_.size(); ++node) {
     if (!peers_[node].connected || peers_[node].left) continue;
     flush(node);
-    open(node, kind, 0, nullptr, none).message.add_text(text);
+    open(node, kind, 0, nullptr, 0).message.add_text(text);
     flush(node);
   }
 }

@@ -3,11 +3,16 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "session/group_stream.h"
 
 namespace omnihvd {
+
+inline std::string shape_text(const Shape& shape) {
+  return std::to_string(shape.count) + " " + name_of(shape.dtype);
+}
 
 // Our worker's part.
 struct GroupStream::WorkerTask {
@@ -42,7 +47,8 @@ struct GroupStream::AggregatorTask : Aggregator::Sink {
                    info.settings.deterministic),
         first_worker(worker),
         lent(shape.slots),
-        touched(Clock::now()) {}
+        begun(Clock::now()),
+        touched(begun) {}
 
   void result(const Frame& frame) override { owner.publish(*this, frame); }
 
@@ -53,6 +59,7 @@ struct GroupStream::AggregatorTask : Aggregator::Sink {
   const uint32_t first_worker;  // whose shape this is
   // [slot][round % 2]: who still refers to the result
   std::vector<std::array<uint32_t, 2>> lent;
+  const Clock::time_point begun;
   Clock::time_point touched;
 };
 

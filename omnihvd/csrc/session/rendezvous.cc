@@ -9,23 +9,27 @@
 #include <chrono>
 #include <cstring>
 #include <list>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/sha256.h"
 
 namespace omnihvd {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kPatienceWithOld = std::chrono::seconds(5);  // with those that may have died
 constexpr uint32_t kLongest = 1u << 26;
 
 // A TCP connection that gives up after a while. Throws Error with the aggregator's name.
 class Connection {
  public:
-  explicit Connection(const std::string& address)
-      : name_("aggregator " + address), deadline_(std::chrono::steady_clock::now() + kPatience) {
+  Connection(const std::string& address, std::chrono::seconds patience)
+      : name_("aggregator " + address), deadline_(std::chrono::steady_clock::now() + patience) {
     const size_t colon = address.rfind(':');
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
@@ -133,17 +137,46 @@ void introduce(Connection& connection, const std::string& secret, Node* node) {
   if (node->addresses.empty()) connection.fail("it has no transport");
 }
 
+std::mutex mutex;  // guards old_ones()
+std::set<std::string>& old_ones() {
+  static auto& all = *new std::set<std::string>;
+  return all;
+}
+
+bool is_old(const std::string& address) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return old_ones().count(address) != 0;
+}
+
 }  // namespace
+
+void remember_aggregators(const GroupInfo& info) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (size_t node = info.workers; node < info.nodes.size(); ++node)
+    old_ones().insert(info.nodes[node].host);
+}
 
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
                                GroupInfo* info) {
   std::list<Connection> connections;
   for (const std::string& address : addresses) {
+    const bool old = is_old(address);
     Node node;
     node.host = address;
-    introduce(connections.emplace_back(address), secret, &node);
+    std::list<Connection> connection;
+    try {
+      introduce(connection.emplace_back(address, old ? kPatienceWithOld : kPatience), secret,
+                &node);
+    } catch (const Error& why) {
+      if (!old) throw;
+      log(LogLevel::warning, "left out: ", why.what());
+      continue;
+    }
+    connections.splice(connections.end(), connection);
     info->nodes.push_back(node);
   }
+  if (connections.empty() && !addresses.empty())
+    log(LogLevel::warning, "no dedicated aggregator is left: the ranks aggregate themselves");
   uint64_t number = info->workers;
   for (Connection& connection : connections) {
     BytesWriter description;

@@ -21,8 +21,13 @@
 namespace omnihvd {
 
 // Appends the aggregators at these host:port to the group's nodes, and tells each of them about the
-// whole group. Throws Error naming the aggregator. Takes seconds at the most for each.
+// whole group. Throws Error naming the aggregator. Takes seconds at the most for each. Of those
+// that have been in a group of this process, the ones that cannot be reached any more are left out,
+// with a message: an elastic job goes on without them, at last by colocated aggregators alone.
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
                                GroupInfo* info);
+
+// To be called on each rank: the group has these aggregators.
+void remember_aggregators(const GroupInfo& info);
 
 }  // namespace omnihvd

@@ -45,11 +45,13 @@ class Group {
   // out = the sum of all ranks' in; in == out is in place, other overlap is not allowed. Host
   // memory. Returns when out is complete; throws Error when a peer failed or timed out, and out is
   // then undefined. Once a group has failed it stays so, and each call throws at once.
-  virtual void allreduce(const void* in, void* out, uint64_t count, DType dtype) = 0;
+  // Returns how many blocks were non-zero on any rank, the same on all ranks.
+  virtual uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype) = 0;
 
   // The same, at once returning; `done` is called on an engine thread (null: success, else the
-  // failure's message, valid during the call) and must be short. Buffers live until then.
-  using Done = std::function<void(const std::string* failure)>;
+  // failure's message, valid during the call; and the blocks non-zero on any rank) and must be
+  // short. Buffers live until then.
+  using Done = std::function<void(const std::string* failure, uint64_t united_blocks)>;
   virtual void allreduce_async(const void* in, void* out, uint64_t count, DType dtype,
                                Done done) = 0;
 
@@ -60,6 +62,10 @@ class Group {
   using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
   virtual uint64_t reserve() = 0;
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done) = 0;
+
+  // What this rank does meanwhile where the others expect a collective of this group ("which is in
+  // ..."); empty: nothing. For what people are told when a collective waits for this rank.
+  virtual void set_elsewhere(const std::string& what) = 0;
 
   // Leaves now: when it returns, no engine thread touches a tensor any more, and what was under way
   // has failed, or is about to. Later collectives fail. Not from an engine thread.
@@ -73,8 +79,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual ~Engine() = default;
 
   // Collective over the exchange. Makes the group, its connections and, for colocated aggregators,
-  // this rank's share of them.
-  virtual std::shared_ptr<Group> join(Exchange& exchange) = 0;
+  // this rank's share of them. colocated: no dedicated ones, whatever the settings say.
+  virtual std::shared_ptr<Group> join(Exchange& exchange, bool colocated = false) = 0;
 
   virtual std::string describe_transport() const = 0;
 };

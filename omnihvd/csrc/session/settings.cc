@@ -1,5 +1,7 @@
 #include "session/settings.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -22,7 +24,15 @@ struct Entry {
 
 [[noreturn]] void refuse() { throw Error("not allowed"); }
 
-bool boolean(const std::string& value) {
+// Case does not matter where there are only a few words.
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+bool boolean(const std::string& text) {
+  const std::string value = lower(text);
   if (value == "1" || value == "on" || value == "true") return true;
   if (value == "0" || value == "off" || value == "false") return false;
   refuse();
@@ -46,7 +56,7 @@ double seconds(const std::string& value) {
 
 template <typename Value>
 Value choice(const std::map<std::string, Value>& choices, const std::string& value) {
-  const auto found = choices.find(value);
+  const auto found = choices.find(lower(value));
   if (found == choices.end()) refuse();
   return found->second;
 }
@@ -70,6 +80,14 @@ std::string file_content(const std::string& path) {
   std::string text = content.str();
   while (!text.empty() && std::strchr("\r\n \t", text.back())) text.pop_back();
   return text;
+}
+
+// A secret that any user of the host can read is none. (Its group may: so clusters hand out files.)
+void check_permissions(const std::string& path) {
+  struct stat file;
+  if (::stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) &&
+      (file.st_mode & (S_IROTH | S_IWOTH)))
+    throw Error("every user of this host can read the file or write to it: chmod 600 " + path);
 }
 
 std::string secret(const std::string& text) {
@@ -107,6 +125,19 @@ const std::vector<Entry>& entries() {
       {{"OMNIHVD_SPIN_US", "20", "0 .. 1000000",
         "microseconds for which an engine thread polls before it sleeps"},
        number(&Settings::spin_us, 0, 1000000)},
+      {{"OMNIHVD_WAY", "auto", "auto, stream, union or original",
+        "how sums are made: through aggregators, by the original library on the union of the "
+        "non-zero blocks, or by it on whole tensors; auto: in the way that has been fastest"},
+       [](Settings& s, const std::string& v) {
+         s.way = choice<WaySetting>({{"auto", WaySetting::automatic},
+                                     {"stream", WaySetting::stream},
+                                     {"union", WaySetting::unite},
+                                     {"original", WaySetting::original}},
+                                    v);
+       }},
+      {{"OMNIHVD_POLITE", "1", "0 or 1",
+        "1: threads of Horovod and Open MPI that wait for a sum sleep instead of polling"},
+       [](Settings& s, const std::string& v) { s.polite = boolean(v); }},
       {{"OMNIHVD_DETERMINISTIC", "0", "0 or 1",
         "1: add in rank order, so that runs reproduce bit for bit"},
        [](Settings& s, const std::string& v) { s.deterministic = boolean(v); }},
@@ -133,7 +164,10 @@ const std::vector<Entry>& entries() {
         "shared by the workers and dedicated aggregators of a job"},
        [](Settings& s, const std::string& v) { s.secret = secret(v); }},
       {{"OMNIHVD_SECRET_FILE", "", "path", "file that holds the secret"},
-       [](Settings& s, const std::string& v) { s.secret = secret(file_content(v)); }},
+       [](Settings& s, const std::string& v) {
+         check_permissions(v);
+         s.secret = secret(file_content(v));
+       }},
       {{"OMNIHVD_AUTHENTICATE", "header", "off, header, content or all",
         "of messages between hosts, what carries a code that only members of the group can make; "
         "all: header and content, inside hosts, too"},
@@ -150,6 +184,10 @@ const std::vector<Entry>& entries() {
       {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
         "an allreduce that takes longer fails on all ranks"},
        [](Settings& s, const std::string& v) { s.timeout_s = seconds(v); }},
+      {{"OMNIHVD_JOIN_TIMEOUT", "", "seconds; 0: none",
+        "how long ranks wait for each other before their first allreduce on an MPI communicator; "
+        "none: 10 s with Horovod, whose ranks come together, 600 s in other programs"},
+       [](Settings& s, const std::string& v) { s.join_timeout_s = seconds(v); }},
       {{"OMNIHVD_STALL_WARNING", "60", "seconds; 0: none",
         "an allreduce that waits this long for a rank is reported, with the rank"},
        [](Settings& s, const std::string& v) { s.stall_warning_s = seconds(v); }},
@@ -157,7 +195,7 @@ const std::vector<Entry>& entries() {
        [](Settings& s, const std::string& v) {
          s.log = choice<LogLevel>({{"debug", LogLevel::debug},
                                    {"info", LogLevel::info},
-                                   {"warning", LogLevel::warning},
+                                   {"warning", LogLevel::notice},
                                    {"error", LogLevel::error},
                                    {"off", LogLevel::off}},
                                   v);
@@ -175,7 +213,7 @@ Settings settings_from_environment() {
     const size_t equals = text.find('=');
     const std::string name = text.substr(0, equals);
     if (name.rfind("OMNIHVD_", 0) != 0 || equals == std::string::npos) continue;
-    if (name.rfind("OMNIHVD_BUILD_", 0) == 0) continue;  // setup.py's
+    if (name == "OMNIHVD_UCX_HOME") continue;  // setup.py's, which may stay exported
     const std::string value = text.substr(equals + 1);
     const Entry* entry = nullptr;
     for (const Entry& e : entries())

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,17 +13,20 @@ namespace omnihvd {
 
 enum class Hierarchy { automatic, on, off };
 enum class Authenticate { off, header, content, all };
+enum class WaySetting { automatic, stream, unite, original };  // see ways/
 
 struct Settings {
-  bool enable = true;              // false: every call goes to the original library
-  uint64_t min_bytes = 262144;     // smaller tensors go to the original library
-  uint32_t block_size = 256;       // elements
-  uint32_t message_bytes = 57344;  // of fused blocks in one slot
-  uint32_t slots = 8;              // per aggregator and stream
-  uint32_t streams = 1;            // engine threads
-  uint32_t scan_ahead = 2048;      // blocks inspected ahead
-  uint32_t spin_us = 20;           // polling before an engine thread sleeps
-  bool deterministic = false;      // add in rank order
+  bool enable = true;                      // false: every call goes to the original library
+  uint64_t min_bytes = 262144;             // smaller tensors go to the original library
+  uint32_t block_size = 256;               // elements
+  uint32_t message_bytes = 57344;          // of fused blocks in one slot
+  uint32_t slots = 8;                      // per aggregator and stream
+  uint32_t streams = 1;                    // engine threads
+  uint32_t scan_ahead = 2048;              // blocks inspected ahead
+  uint32_t spin_us = 20;                   // polling before an engine thread sleeps
+  WaySetting way = WaySetting::automatic;  // in which sums are made
+  bool polite = true;                      // who waits for a sum sleeps instead of polling
+  bool deterministic = false;              // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
   bool compress_first = false;           // on GPUs: before they reduce inside a host
   std::string host_id;                   // tells hosts apart; empty: the host name
@@ -30,10 +34,11 @@ struct Settings {
   std::vector<std::string> aggregators;  // host:port; empty: colocated
   Authenticate authenticate = Authenticate::header;
   bool encrypt = false;
-  std::string secret;    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
-  double timeout_s = 0;  // 0: none
+  std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
+  double timeout_s = 0;                  // 0: none
+  std::optional<double> join_timeout_s;  // 0: none; absent: what suits the library
   double stall_warning_s = 60;
-  LogLevel log = LogLevel::warning;
+  LogLevel log = LogLevel::notice;
 };
 
 // Throws Error naming the variable, its value and what is allowed. A variable OMNIHVD_* that is

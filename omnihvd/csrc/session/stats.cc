@@ -17,9 +17,26 @@ std::map<std::string, Pass>& all_passes() {
 
 }  // namespace
 
+const char* name_of(Way way) {
+  switch (way) {
+    case Way::stream: return "stream";
+    case Way::union_of_blocks: return "union";
+    case Way::original: return "original";
+  }
+  return "";
+}
+
 Stats& stats() {
   static auto* stats = new Stats;
   return *stats;
+}
+
+void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun) {
+  const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begun;
+  WayStats& counts = stats().ways[static_cast<size_t>(way)];
+  counts.calls += 1;
+  counts.bytes += bytes;
+  counts.nanoseconds += static_cast<uint64_t>(time.count());
 }
 
 void count_pass(const std::string& reason, uint64_t bytes) {
@@ -36,29 +53,73 @@ std::map<std::string, Pass> passes() {
 
 namespace {
 
-// "allreduce: 120 taken: 3200.0 MB, 84.1 MB sent, ...; left to MPI: 12 small, 30 op"
-std::string summary(const char* original) {
-  const Stats& s = stats();
-  const auto megabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << "allreduce: " << s.calls
-       << " taken: " << megabytes(s.bytes_in) << " MB, " << megabytes(s.bytes_sent) << " MB sent, "
-       << megabytes(s.bytes_received) << " MB received, " << s.nonzero_blocks << " of " << s.blocks
-       << " blocks non-zero, " << static_cast<double>(s.nanoseconds) / 1e9 << " s";
-  if (s.failures > 0) text << ", " << s.failures << " failed";
-  std::string separator = std::string("; left to ") + original + ": ";
-  for (const auto& [reason, pass] : passes()) {
-    text << separator << pass.calls << ' ' << reason;
-    separator = ", ";
+double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+struct Taken {
+  uint64_t calls = 0, bytes = 0, nanoseconds = 0;
+};
+
+Taken taken() {
+  Taken sum;
+  for (const WayStats& way : stats().ways) {
+    sum.calls += way.calls;
+    sum.bytes += way.bytes;
+    sum.nanoseconds += way.nanoseconds;
   }
-  return text.str();
+  return sum;
+}
+
+// "; left to MPI: 33, 0.1% of the bytes (30 small, 3 dtype)"
+void add_passes(std::ostringstream& text, const char* original, uint64_t taken_bytes) {
+  Pass all;
+  std::string reasons;
+  for (const auto& [reason, pass] : passes()) {
+    if (reason == kControl) continue;
+    all.calls += pass.calls;
+    all.bytes += pass.bytes;
+    reasons += (reasons.empty() ? "" : ", ") + std::to_string(pass.calls) + ' ' + reason;
+  }
+  if (all.calls == 0) return;
+  const auto bytes = static_cast<double>(all.bytes);
+  text << "; left to " << original << ": " << all.calls << ", "
+       << percent(bytes, bytes + static_cast<double>(taken_bytes)) << "% of the bytes (" << reasons
+       << ')';
 }
 
 }  // namespace
 
+// "sums taken: 120, of 7068.0 MB; sent 691.2 MB, 9.8% of what a ring sends; non-zero blocks: ..."
+// Sparse gradients count with all their rows, as in omnihvd/statistics.py.
+std::string summary(const char* original) {
+  const Stats& s = stats();
+  const Taken sums = taken();
+  const auto bytes = static_cast<double>(sums.bytes);
+  const auto left_out = static_cast<double>(s.rows.dense_bytes - s.rows.union_bytes);
+  const double growth = bytes > 0 ? (bytes + left_out) / bytes : 1;
+  const auto sent = static_cast<double>(s.bytes_sent + s.library_bytes);
+  const auto blocks = static_cast<double>(s.blocks) * growth;
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << "sums taken: " << sums.calls;
+  if (sums.calls > 0) {
+    text << ", of " << (bytes + left_out) / 1e6 << " MB; sent " << sent / 1e6 << " MB, "
+         << percent(sent, static_cast<double>(s.ring_bytes) * growth)
+         << "% of what a ring sends; non-zero blocks: "
+         << percent(static_cast<double>(s.nonzero_blocks), blocks) << "% here, "
+         << percent(static_cast<double>(s.result_blocks), blocks) << "% on any rank; "
+         << static_cast<double>(sums.nanoseconds) / 1e9 << " s";
+  }
+  if (s.failures > 0) text << "; " << s.failures << " failed";
+  add_passes(text, original, sums.bytes);
+  return text.str();
+}
+
 void log_summary(const char* original) {
   static std::once_flag once;
-  std::call_once(once, [original] { log(LogLevel::info, summary(original)); });
+  std::call_once(once, [original] {
+    // All ranks are alike: one line for the job, more for those who ask.
+    const bool for_all = log_rank() == 0 && taken().calls > 0;
+    log(for_all ? LogLevel::notice : LogLevel::info, summary(original));
+  });
 }
 
 }  // namespace omnihvd

@@ -1,38 +1,80 @@
 // What was reduced, and what was not, in this process since its start. Any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
 
 namespace omnihvd {
 
+// How a sum is made that omnihvd could take.
+enum class Way {
+  stream,           // non-zero blocks through aggregators
+  union_of_blocks,  // the blocks that are non-zero on any rank, by the original library
+  original,         // the call as it stood, by the original library
+};
+constexpr size_t kWays = 3;
+const char* name_of(Way way);  // "stream", "union", "original"
+
+// Whole calls, with whole tensors, as the caller made them.
+struct WayStats {
+  std::atomic<uint64_t> calls{0};
+  std::atomic<uint64_t> bytes{0};
+  std::atomic<uint64_t> nanoseconds{0};  // from call to result
+};
+
+// Gradients that are sparse tensors, of which the union of all ranks' rows is summed.
+struct RowStats {
+  std::atomic<uint64_t> gradients{0};
+  std::atomic<uint64_t> own_bytes{0};       // rows of this rank, each once
+  std::atomic<uint64_t> gathered_bytes{0};  // rows of all ranks, with their numbers
+  std::atomic<uint64_t> union_bytes{0};     // rows that any rank has: what is summed
+  std::atomic<uint64_t> dense_bytes{0};     // all rows
+};
+
 struct Stats {
-  std::atomic<uint64_t> calls{0};           // allreduces taken by omnihvd
+  std::atomic<uint64_t> calls{0};           // sums taken
   std::atomic<uint64_t> failures{0};        // of them, those that ended in an Error
-  std::atomic<uint64_t> bytes_in{0};        // size of the tensors taken
+  std::atomic<uint64_t> bytes_in{0};        // size of their tensors
+  std::atomic<uint64_t> ring_bytes{0};      // that a ring would have sent, for all sums taken
   std::atomic<uint64_t> bytes_sent{0};      // to other processes, headers included
+  std::atomic<uint64_t> library_bytes{0};   // that a ring sends for what the original library sums
   std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
   std::atomic<uint64_t> messages_sent{0};
-  std::atomic<uint64_t> blocks{0};            // blocks of the tensors taken
+  std::atomic<uint64_t> blocks{0};            // blocks of their tensors
   std::atomic<uint64_t> nonzero_blocks{0};    // of them, non-zero on this rank
   std::atomic<uint64_t> result_blocks{0};     // of them, non-zero on any rank
-  std::atomic<uint64_t> nanoseconds{0};       // from call to result, summed over calls
+  std::atomic<uint64_t> nanoseconds{0};       // from call to result, summed over those streamed
   std::atomic<uint64_t> messages_refused{0};  // strangers, wrong versions, malformed
+  std::array<WayStats, kWays> ways;           // [Way]
+  RowStats rows;
 };
 Stats& stats();
 
+// What each of `ranks` ranks sends in a ring allreduce of so many bytes.
+inline uint64_t ring_bytes(uint64_t ranks, uint64_t bytes) {
+  return ranks < 2 ? 0 : 2 * bytes / ranks * (ranks - 1);
+}
+
+// A call that was made in this way, and has ended.
+void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun);
+
 // A call that went to the original library, and why ("op", "dtype", "small", ...).
 void count_pass(const std::string& reason, uint64_t bytes);
+// The reason that is none: calls by which Horovod's ranks agree on what to reduce next.
+constexpr char kControl[] = "control";
 struct Pass {
   uint64_t calls = 0;
   uint64_t bytes = 0;
 };
 std::map<std::string, Pass> passes();
 
-// Logs, once in a process, what was reduced and what was left to the original library ("MPI"): to
-// be called at its end.
+// One line: what was reduced, and what was left to the original library ("MPI").
+std::string summary(const char* original);
+// Logs it, once in a process, to be called at its end: of rank 0 as a notice, of others as info.
 void log_summary(const char* original);
 
 }  // namespace omnihvd

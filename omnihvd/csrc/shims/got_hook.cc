@@ -144,6 +144,18 @@ void throw_if_failed(const std::string& what, const std::string& library, int er
               "; does a security policy of this host forbid mprotect()?");
 }
 
+std::vector<void**> slots_of(const std::string& path, const std::string& symbol) {
+  bool loaded = false;
+  std::vector<void**> slots;
+  for_each_library([&](const Library& library) {
+    if (path != library.dlpi_name) return;
+    loaded = true;
+    slots = find_slots(library, symbol);
+  });
+  if (!loaded) throw Error(path + " is not loaded in this process");
+  return slots;
+}
+
 struct Handle {  // of a library that is loaded already
   explicit Handle(const std::string& path)
       : handle(dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL)) {
@@ -164,14 +176,12 @@ std::vector<std::string> loaded_libraries(const std::string& text) {
 }
 
 bool imports(const std::string& path, const std::string& symbol) {
-  bool loaded = false, found = false;
-  for_each_library([&](const Library& library) {
-    if (path != library.dlpi_name) return;
-    loaded = true;
-    found = found || !find_slots(library, symbol).empty();
-  });
-  if (!loaded) throw Error(path + " is not loaded in this process");
-  return found;
+  return !slots_of(path, symbol).empty();
+}
+
+void* imported(const std::string& path, const std::string& symbol) {
+  const std::vector<void**> slots = slots_of(path, symbol);
+  return slots.empty() ? nullptr : *slots.front();
 }
 
 std::string provider(const std::string& path, const std::string& symbol) {

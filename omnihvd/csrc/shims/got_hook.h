@@ -2,8 +2,9 @@
 //
 // A library calls an imported function through a GOT slot that the dynamic linker has filled
 // (relocations JUMP_SLOT and GLOB_DAT). Writing another address there redirects that library
-// alone, in whatever order things were loaded. A function that was linked in statically, or is not
-// used at all, has no slot and cannot be hooked: the functions below tell.
+// alone, in whatever order things were loaded. So it is with the address of a variable, as a
+// vtable. A function that was linked in statically, or is not used at all, has no slot and cannot
+// be hooked: the functions below tell.
 #pragma once
 
 #include <set>
@@ -18,6 +19,10 @@ std::vector<std::string> loaded_libraries(const std::string& text);
 
 // Whether the loaded library with this path has a GOT slot for `symbol`. Error: not loaded.
 bool imports(const std::string& library, const std::string& symbol);
+
+// What the loaded library's GOT slot for `symbol` holds: a function's address, or a variable's.
+// Null: it has no such slot. Error: not loaded.
+void* imported(const std::string& library, const std::string& symbol);
 
 // The path of the library in which `library` finds `symbol`: itself or one that it depends on.
 // Error: not loaded, or not found.

@@ -1,9 +1,13 @@
-"""On each rank: fused tensors, an optimizer, averages, NaN and infinity, process sets."""
+"""On each rank: fused tensors, an optimizer, averages, NaN and infinity, process sets.
+
+argv: a letter for each rank, the host that it believes to be on.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 
 import horovod.torch as hvd
 import torch
@@ -81,7 +85,12 @@ def optimizer() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    ranks = int(os.environ["OMPI_COMM_WORLD_SIZE"])
+    rank, ranks = (
+        int(os.environ.get(f"OMPI_COMM_WORLD_{what}") or os.environ[f"HOROVOD_{what}"])
+        for what in ("RANK", "SIZE")
+    )
+    if sys.argv[1:]:
+        os.environ["OMNIHVD_HOST_ID"] = sys.argv[1][rank]
     even, odd = hvd.ProcessSet([*range(0, ranks, 2)]), hvd.ProcessSet([*range(1, ranks, 2)])
     hvd.init(process_sets=[even, odd])
     fused()

@@ -7,11 +7,12 @@ import torch
 from closed_form import BLOCK, part, total
 
 import omnihvd
+from omnihvd.engine import session
 
 # All that Horovod sums for PyTorch.
 DTYPES = [torch.float16, torch.float32, torch.float64, torch.int32, torch.int64]
 SIZES = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1]
-LARGE = 10_000_003
+LARGE = 2_000_003  # several rounds in each slot
 
 
 def check(count: int, density: float, dtype: torch.dtype, in_place: bool) -> None:
@@ -42,6 +43,16 @@ def main() -> None:
     else:
         assert stats["calls"] == taken, (taken, stats)
         assert stats["failures"] == 0 and stats["messages_refused"] == 0, stats
+        assert sum(way["calls"] for way in stats["ways"].values()) == taken, stats
+        # What Horovod's controllers tell each other is no sum that was left to MPI.
+        if hvd.mpi_enabled():
+            assert stats["passed"].pop("control")["calls"] > 0
+        assert set(stats["passed"]) == {"empty"}, stats
+        assert stats["passed_share"] == 0 and 0 < stats["sent_of_ring"] < 1
+        line = session.summary("MPI")  # says the same
+        assert line.startswith(f"sums taken: {taken}, of ")
+        assert f" {stats['sent_of_ring']:.1%} of what a ring sends" in line, line
+        assert f" {stats['density']:.1%} here, {stats['union_density']:.1%} on any" in line, line
     print("all well", flush=True)
 
 

@@ -36,8 +36,18 @@ def sparse() -> None:
     def reduce(slices: tf.IndexedSlices) -> tf.IndexedSlices:
         return hvd.allreduce(slices, op=hvd.Sum, compression=OmniReduce, name="rows")
 
+    unique = [len(np.unique(slices_of(rank).indices)) for rank in range(hvd.size())]
+    row = WIDTH * 4
     for call in (reduce, tf.function(reduce)):
+        figures = omnihvd.Statistics()
         result = call(slices_of(hvd.rank()))
+        assert figures.read()["sparse"] == {
+            "gradients": 1,
+            "own_bytes": unique[hvd.rank()] * row,
+            "gathered_bytes": sum(unique) * (row + 8),
+            "union_bytes": np.count_nonzero(expected.any(1)) * row,
+            "dense_bytes": ROWS * row,
+        }, figures.read()
         np.testing.assert_array_equal(tf.convert_to_tensor(result).numpy(), expected)
         indices = result.indices.numpy()
         assert np.array_equal(indices, np.flatnonzero(expected.any(1))), "not the union"

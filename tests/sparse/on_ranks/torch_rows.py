@@ -155,6 +155,32 @@ def bare_parameters_that_only_some_ranks_use() -> None:
         torch.testing.assert_close(table.detach(), expected)
 
 
+def rows_are_counted() -> None:
+    """Rank r has rows r and r + 1 of 50, the latter twice; so ranks share all but the outermost."""
+    rank, size = hvd.rank(), hvd.size()
+    table = torch.zeros(50, 256, requires_grad=True)
+    parameters = [("table", table)]
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([table], 1.0), named_parameters=parameters, compression=OmniReduce
+    )
+    words = torch.tensor([rank, rank + 1, rank + 1])
+    step = omnihvd.Statistics()
+    nn.functional.embedding(words, table, sparse=True).sum().backward()
+    optimizer.step()
+    figures, row = step.read(), 256 * 4
+    assert figures["sparse"] == {
+        "gradients": 1,
+        "own_bytes": 2 * row,
+        "gathered_bytes": 2 * size * (row + 8),
+        "union_bytes": (size + 1) * row,
+        "dense_bytes": 50 * row,
+    }, figures
+    assert sum(way["bytes"] for way in figures["ways"].values()) == (size + 1) * row, figures
+    assert abs(figures["density"] - 2 / 50) < 1e-9, figures  # not 2 / (size + 1)
+    assert abs(figures["union_density"] - (size + 1) / 50) < 1e-9, figures
+    assert abs(figures["ring_bytes"] - 2 * (size - 1) / size * 50 * row) < 50, figures
+
+
 def main() -> None:
     torch.set_num_threads(1)
     size = int(os.environ["OMPI_COMM_WORLD_SIZE"])
@@ -173,6 +199,7 @@ def main() -> None:
         train("sgd", hvd.Sum, everyone, world, compression=OmniReduce.block_topk(1.0))
         many_tables_in_different_orders()
         bare_parameters_that_only_some_ranks_use()
+        rows_are_counted()
     if size > 2 and pair.included():
         train("sgd", hvd.Average, [0, size - 1], pair)
     after = omnihvd.stats()

@@ -6,11 +6,14 @@
 //
 // Every decision depends on arguments alone that MPI wants equal on all ranks, and on rank 0's
 // settings, so all ranks decide alike. The reasons to leave a call to MPI, as they are counted:
-// invalid, empty, inter-communicator, one rank, device memory, op, dtype, disabled, small, large.
+// invalid, empty, inter-communicator, one rank, device memory, op, dtype, disabled, small, large;
+// and control: bitwise operations, by which Horovod's ranks agree on what to reduce next.
 #include <mpi.h>
 
+#include <chrono>
 #include <climits>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -19,6 +22,7 @@
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/group.h"
 #include "shims/mpi/types.h"
+#include "shims/mpi/world.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -30,20 +34,23 @@ int on_finalize(MPI_Comm, int, void*, void*) {
   MpiGroup::leave_all();
   stop_process_engine();
   log_summary("MPI");
+  if (!MpiGroup::left_behind().empty()) {
+    // This is Horovod's end after an error, and MPI_Finalize would wait for a rank that waits for
+    // this one: the job would hang, with its error long written.
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // until all have written theirs
+    log(LogLevel::error, "ends the job (MPI_Abort), since ", MpiGroup::left_behind(),
+        " would never end");
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+  }
   return MPI_SUCCESS;
 }
 
 void prepare_once() {
   static const bool prepared = [] {
-    int keyval = MPI_KEYVAL_INVALID, rank = -1;
+    int keyval = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_finalize, &keyval, nullptr);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    set_log_rank(rank);
-    try {
-      set_log_level(settings_from_environment().log);
-    } catch (const Error&) {  // reported where the ranks agree on the settings
-    }
+    set_up_log();
     return true;
   }();
   (void)prepared;
@@ -57,39 +64,44 @@ uint64_t bytes_of(int64_t count, MPI_Datatype type) {
 }
 
 // Reduces and returns null, or returns why the call is left to MPI. Throws Error.
-const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm) {
-  if (comm == MPI_COMM_NULL || r.in == nullptr || r.out == nullptr || r.count < 0) return "invalid";
+const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller) {
+  if (comm == MPI_COMM_NULL || r.count < 0) return "invalid";
   if (r.count == 0) return "empty";
+  if (r.in == nullptr || r.out == nullptr) return "invalid";
   int is_inter = 0, size = 0;
   check_mpi(PMPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
   if (is_inter) return "inter-communicator";
   check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (size < 2) return "one rank";
+  if (const MpiGroup* group = MpiGroup::find(comm)) group->check();
   if ((r.in != MPI_IN_PLACE && in_device_memory(r.in)) || in_device_memory(r.out))
     return "device memory";
   const MpiSum sum = recognise_sum(r.type, r.op);
   if (!sum.dtype) return sum.refusal;
   r.dtype = *sum.dtype;
   if (r.in == r.out) r.in = MPI_IN_PLACE;
-  MpiGroup& group = MpiGroup::of(comm);
-  if (const char* refusal = group.refusal(bytes)) return refusal;
-  group.allreduce(r);
+  MpiGroup& group = MpiGroup::of(comm, caller);
+  if (const char* refusal = group.refusal(r, bytes)) return refusal;
+  const auto begun = std::chrono::steady_clock::now();
+  const Way way = group.allreduce(r);
+  count_way(way, bytes, begun);
   return nullptr;
 }
 
-int allreduce(const MpiReduction& r, MPI_Comm comm, bool call_error_handler) noexcept {
+int allreduce(const MpiReduction& r, MPI_Comm comm, Caller caller) noexcept {
   prepare_once();
   try {
     const uint64_t bytes = bytes_of(r.count, r.type);
-    const char* const reason = reduce(r, bytes, comm);
+    const char* const reason = reduce(r, bytes, comm, caller);
     if (reason == nullptr) return MPI_SUCCESS;
     count_pass(reason, bytes);
+    const MpiGroup::Elsewhere elsewhere(comm, bytes, reason);
+    return PMPI_Allreduce(r.in, r.out, r.count, r.type, r.op, comm);
   } catch (const Error& error) {
     log(LogLevel::error, "MPI_Allreduce failed: ", error.what());
-    if (call_error_handler) PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+    if (caller == Caller::program) PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
     return MPI_ERR_OTHER;
   }
-  return PMPI_Allreduce(r.in, r.out, r.count, r.type, r.op, comm);
 }
 
 }  // namespace
@@ -97,19 +109,20 @@ int allreduce(const MpiReduction& r, MPI_Comm comm, bool call_error_handler) noe
 
 OMNIHVD_EXPORT int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
                                  MPI_Comm comm) {
-  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, true);
+  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, omnihvd::Caller::program);
 }
 
 OMNIHVD_EXPORT int omnihvd_MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type,
                                          MPI_Op op, MPI_Comm comm) {
-  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, false);
+  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, omnihvd::Caller::horovod);
 }
 
 #if MPI_VERSION >= 4
 OMNIHVD_EXPORT int MPI_Allreduce_c(const void* in, void* out, MPI_Count count, MPI_Datatype type,
                                    MPI_Op op, MPI_Comm comm) {
   if (count <= INT_MAX)
-    return omnihvd::allreduce({in, out, static_cast<int>(count), type, op, {}}, comm, true);
+    return omnihvd::allreduce({in, out, static_cast<int>(count), type, op, {}}, comm,
+                              omnihvd::Caller::program);
   omnihvd::count_pass("large", omnihvd::bytes_of(count, type));
   return PMPI_Allreduce_c(in, out, count, type, op, comm);
 }

@@ -1,17 +1,16 @@
 #include "shims/mpi/exchange.h"
 
-#include <sched.h>
-
-#include <chrono>
 #include <memory>
 #include <numeric>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "shims/mpi/roll_call.h"
 
 namespace omnihvd {
 namespace {
+
+constexpr int kNothing = -1;
 
 // Lives as long as MPI may write to it: for good, when a rank never comes (a collective cannot be
 // cancelled).
@@ -32,8 +31,8 @@ void check_mpi(int code, const char* what) {
   throw Error(std::string(what) + " failed: " + text);
 }
 
-MpiExchange::MpiExchange(MPI_Comm comm, const Settings& patience)
-    : comm_(comm), stall_warning_s_(patience.stall_warning_s), timeout_s_(patience.timeout_s) {
+MpiExchange::MpiExchange(MPI_Comm comm, const Patience& patience)
+    : comm_(comm), patience_(patience) {
   check_mpi(PMPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(comm, &size_), "MPI_Comm_size");
 }
@@ -43,19 +42,26 @@ std::vector<std::string> MpiExchange::allgather(const std::string& mine) {
   Buffers& b = *buffers;
   b.mine = mine;
   b.length = static_cast<int>(mine.size());
-  b.lengths.resize(size_);
+  b.lengths.assign(size_, kNothing);
   MPI_Request request = MPI_REQUEST_NULL;
   try {
     check_mpi(PMPI_Iallgather(&b.length, 1, MPI_INT, b.lengths.data(), 1, MPI_INT, comm_, &request),
               "MPI_Iallgather");
-    wait(request);
+    // MPI writes each rank's length when it comes, so that those that have not can be named.
+    wait(request, [&] {
+      std::vector<int> missing;
+      for (int rank = 0; rank < size_; ++rank)
+        if (rank != rank_ && static_cast<volatile int&>(b.lengths[rank]) == kNothing)
+          missing.push_back(rank);
+      return missing;
+    });
     b.offsets.resize(size_);
     std::exclusive_scan(b.lengths.begin(), b.lengths.end(), b.offsets.begin(), 0);
     b.all.resize(b.offsets.back() + b.lengths.back());
     check_mpi(PMPI_Iallgatherv(b.mine.data(), b.length, MPI_BYTE, b.all.data(), b.lengths.data(),
                                b.offsets.data(), MPI_BYTE, comm_, &request),
               "MPI_Iallgatherv");
-    wait(request);
+    wait(request, [] { return std::vector<int>(); });
   } catch (const Error&) {
     buffers.release();
     throw;
@@ -65,30 +71,23 @@ std::vector<std::string> MpiExchange::allgather(const std::string& mine) {
   return parts;
 }
 
-void MpiExchange::wait(MPI_Request request) const {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  double next_warning_s = stall_warning_s_;
+void MpiExchange::wait(MPI_Request request,
+                       const std::function<std::vector<int>()>& missing) const {
+  Waiting waiting(patience_, patience_.warning_s);
+  const auto message = [&] {
+    const std::vector<int> ranks = missing();
+    return "waited " + std::to_string(static_cast<long>(waiting.seconds())) + " s for " +
+           (ranks.empty() ? "another rank" : names_of(ranks, comm_)) + " of " +
+           std::to_string(size_) +
+           " on a communicator to begin the allreduce in which all are connected: late, stopped, "
+           "ended, or in a call that is left to MPI";
+  };
   for (int done = 0;;) {
     check_mpi(PMPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done) return;
-    const double waited_s = std::chrono::duration<double>(Clock::now() - begin).count();
-    const auto message = [&] {
-      return "waited " + std::to_string(static_cast<long>(waited_s)) + " s for the " +
-             std::to_string(size_) +
-             " ranks of a communicator to begin their first MPI_Allreduce. Did one fail, or does "
-             "one not use omnihvd? (With Horovod, import omnihvd on every rank before hvd.init().)";
-    };
-    if (timeout_s_ > 0 && waited_s >= timeout_s_) throw Error(message());
-    if (stall_warning_s_ > 0 && waited_s >= next_warning_s) {
-      log(LogLevel::warning, message());
-      next_warning_s += stall_warning_s_;
-    }
-    // The ranks of a running program come within microseconds; who is late may be long.
-    if (waited_s < 1e-3)
-      sched_yield();
-    else
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (waiting.over()) throw Error(message() + " (OMNIHVD_JOIN_TIMEOUT allows more time)");
+    if (waiting.warn()) log(LogLevel::warning, message());
+    waiting.pause();
   }
 }
 

@@ -3,10 +3,12 @@
 
 #include <mpi.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "session/session.h"
+#include "shims/mpi/waiting.h"
 
 namespace omnihvd {
 
@@ -14,21 +16,21 @@ namespace omnihvd {
 void check_mpi(int code, const char* what);
 
 // Runs on the communicator itself: the exchange takes place inside an MPI_Allreduce on it, where
-// MPI allows no other thread to begin a collective.
+// MPI allows no other thread to begin a collective. All its ranks must be known to run omnihvd.
 class MpiExchange : public Exchange {
  public:
-  // Warns each patience.stall_warning_s that the other ranks have not come, and fails after
-  // patience.timeout_s (0: never, both).
-  MpiExchange(MPI_Comm comm, const Settings& patience);
+  // Warns, again and again, that other ranks have not come, and fails at the limit.
+  MpiExchange(MPI_Comm comm, const Patience& patience);
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::vector<std::string> allgather(const std::string& mine) override;
 
  private:
-  void wait(MPI_Request request) const;
+  // Throws Error with the ranks of whom there is nothing yet; `missing` returns them.
+  void wait(MPI_Request request, const std::function<std::vector<int>()>& missing) const;
 
   const MPI_Comm comm_;
-  const double stall_warning_s_, timeout_s_;
+  const Patience patience_;
   int rank_ = 0, size_ = 0;
 };
 

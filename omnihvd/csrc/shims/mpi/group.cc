@@ -11,6 +11,9 @@
 #include "base/log.h"
 #include "shims/host_grid.h"
 #include "shims/mpi/exchange.h"
+#include "shims/mpi/library.h"
+#include "shims/mpi/roll_call.h"
+#include "shims/mpi/world.h"
 
 namespace omnihvd {
 namespace {
@@ -19,6 +22,11 @@ std::mutex mutex;  // guards live()
 std::set<MpiGroup*>& live() {
   static auto& groups = *new std::set<MpiGroup*>;  // outlives all static destructors
   return groups;
+}
+
+std::string& those_left_behind() {
+  static auto& what = *new std::string;
+  return what;
 }
 
 std::string host_name(const Settings& settings) {
@@ -30,53 +38,97 @@ std::string host_name(const Settings& settings) {
 
 // What a rank tells the others before all else: "ok" and its settings, as far as all must agree,
 // and its host; or, when its settings are wrong, what is wrong.
-constexpr char kGreeting[] = "omnihvd-mpi-1";
+constexpr char kGreeting[] = "omnihvd-mpi-2";
 
-std::string greet(const Settings& s) {
+std::string sum_text(const MpiReduction& r) {
+  return std::to_string(r.count) + " " + name_of(r.dtype);
+}
+
+std::string greet(const Settings& s, const MpiReduction& r) {
   std::ostringstream text;
   text << kGreeting << " ok " << s.enable << ' ' << s.min_bytes << ' ' << s.block_size << ' '
-       << static_cast<int>(s.hierarchy) << ' ' << host_name(s);
+       << static_cast<int>(s.hierarchy) << ' ' << static_cast<int>(s.way) << ' ' << s.deterministic
+       << ' ' << sum_text(r) << ' ' << host_name(s);
   return text.str();
 }
 
-// Returns the host.
-std::string read_greeting(const std::string& greeting, int rank, Settings* s) {
+struct Greeting {
+  std::string host, sum;
+};
+
+Greeting read_greeting(const std::string& greeting, int rank, Settings* s) {
   std::istringstream text(greeting);
-  std::string version, state, rest;
-  int hierarchy = 0;
+  std::string version, state, rest, count, dtype;
+  int hierarchy = 0, way = 0;
   text >> version >> state;
-  if (version == kGreeting && state == "error") {
+  if (state == "error") {
     std::getline(text >> std::ws, rest);
     throw Error("rank " + std::to_string(rank) + ": " + rest);
   }
-  text >> s->enable >> s->min_bytes >> s->block_size >> hierarchy >> std::ws;
+  text >> s->enable >> s->min_bytes >> s->block_size >> hierarchy >> way >> s->deterministic >>
+      count >> dtype >> std::ws;
   s->hierarchy = static_cast<Hierarchy>(hierarchy);
+  s->way = static_cast<WaySetting>(way);
   std::getline(text, rest);
-  if (version != kGreeting || text.fail())
-    throw Error("rank " + std::to_string(rank) +
-                " uses another version of omnihvd: install the same one on all hosts");
-  return rest;
+  if (text.fail())
+    throw Error("rank " + std::to_string(rank) + " greets with what cannot be read: " + greeting);
+  return {rest, count + " " + dtype};
+}
+
+// A greeting begins with its version, whatever comes behind.
+void check_versions(const std::vector<std::string>& greetings) {
+  const auto version = [&](int rank) {
+    return greetings[rank].substr(0, greetings[rank].find(' '));
+  };
+  for (int rank = 1; rank < static_cast<int>(greetings.size()); ++rank)
+    if (version(rank) != version(0))
+      throw Error("rank " + std::to_string(rank) +
+                  " uses another version of omnihvd than rank 0 (" + version(rank) + ", not " +
+                  version(0) + "): install the same one on all hosts");
+}
+
+// Collective, so that nobody waits for a rank that has no engine. Throws Error.
+std::shared_ptr<Engine> start_engine(Exchange& exchange) {
+  std::shared_ptr<Engine> engine;
+  std::string failure;
+  try {
+    engine = process_engine();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  const std::vector<std::string> failures = exchange.allgather(failure);
+  for (size_t rank = 0; rank < failures.size(); ++rank)
+    if (!failures[rank].empty())
+      throw Error("omnihvd cannot start on rank " + std::to_string(rank) + ": " + failures[rank]);
+  return engine;
 }
 
 }  // namespace
 
-MpiGroup& MpiGroup::of(MPI_Comm comm) {
-  static const int keyval = [] {
-    int created = MPI_KEYVAL_INVALID;
-    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_comm_free, &created, nullptr),
+int MpiGroup::keyval() {
+  static const int created = [] {
+    int key = MPI_KEYVAL_INVALID;
+    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_comm_free, &key, nullptr),
               "MPI_Comm_create_keyval");
-    return created;
+    return key;
   }();
+  return created;
+}
+
+MpiGroup* MpiGroup::find(MPI_Comm comm) {
   void* group = nullptr;
   int found = 0;
-  check_mpi(PMPI_Comm_get_attr(comm, keyval, &group, &found), "MPI_Comm_get_attr");
-  if (!found) {
-    group = new MpiGroup(comm);
-    check_mpi(PMPI_Comm_set_attr(comm, keyval, group), "MPI_Comm_set_attr");
-    const std::lock_guard<std::mutex> lock(mutex);
-    live().insert(static_cast<MpiGroup*>(group));
-  }
-  return *static_cast<MpiGroup*>(group);
+  check_mpi(PMPI_Comm_get_attr(comm, keyval(), &group, &found), "MPI_Comm_get_attr");
+  return found ? static_cast<MpiGroup*>(group) : nullptr;
+}
+
+MpiGroup& MpiGroup::of(MPI_Comm comm, Caller caller) {
+  if (MpiGroup* group = find(comm)) return *group;
+  auto* const group = new MpiGroup(comm, caller);
+  check_mpi(PMPI_Comm_set_attr(comm, keyval(), group), "MPI_Comm_set_attr");
+  const std::lock_guard<std::mutex> lock(mutex);
+  live().insert(group);
+  return *group;
 }
 
 int MpiGroup::on_comm_free(MPI_Comm, int, void* attribute, void*) {
@@ -99,9 +151,15 @@ void MpiGroup::leave_all() {
   for (MpiGroup* group : groups) delete group;  // MPI_Finalize frees the communicators
 }
 
+const std::string& MpiGroup::left_behind() { return those_left_behind(); }
+
+void MpiGroup::check() const {
+  if (!failure_.empty()) throw Error(failure_);
+}
+
 template <typename Work>
 void MpiGroup::or_fail_for_good(Work work) {
-  if (!failure_.empty()) throw Error(failure_);
+  check();
   try {
     work();
   } catch (const Error& error) {
@@ -111,39 +169,92 @@ void MpiGroup::or_fail_for_good(Work work) {
   }
 }
 
-const char* MpiGroup::refusal(uint64_t bytes) {
-  if (!settings_) or_fail_for_good([this] { agree(); });
+const char* MpiGroup::refusal(const MpiReduction& r, uint64_t bytes) {
+  agreed_in_this_call_ = !settings_;
+  if (!settings_) or_fail_for_good([&] { agree(r); });
   if (!settings_->enable) return "disabled";
   return bytes < settings_->min_bytes ? "small" : nullptr;
 }
 
-void MpiGroup::agree() {
+// How long the others are waited for once they are known to run omnihvd.
+Patience MpiGroup::patience(const Settings& s) const {
+  const double limit = caller_ == Caller::horovod ? 60 : 600;
+  return Patience{s.stall_warning_s, s.join_timeout_s.value_or(limit)}.within(s.timeout_s);
+}
+
+// Returns when all ranks are known to run omnihvd.
+void MpiGroup::call_the_roll(const Settings& s) const {
+  const std::optional<std::vector<int>> known = known_to_be_without(comm_);
+  if (known) {
+    if (known->empty()) return;
+    throw Error(names_of(*known, comm_) +
+                " runs without omnihvd, so that no rank can use it: preload libomnihvd_mpi.so on "
+                "every rank (mpirun -x LD_PRELOAD), of the same version");
+  }
+  const double limit = caller_ == Caller::horovod ? 10 : 600;
+  const Patience patience = Patience{3, s.join_timeout_s.value_or(limit)}.within(s.timeout_s);
+  const std::vector<int> missing = missing_ranks(comm_, patience);
+  if (missing.empty()) return;
+  std::ostringstream text;
+  text
+      << names_of(missing, comm_)
+      << " did not come to the first allreduce on a communicator within " << patience.limit_s
+      << " s. It runs without omnihvd (import omnihvd on every rank before "
+      << "hvd.init(); OMNIHVD_ENABLE=0, a build without MPI and another version count as without), "
+      << "or it was stopped or has ended: its own output says why. OMNIHVD_JOIN_TIMEOUT allows "
+      << "more time";
+  if (caller_ == Caller::horovod) those_left_behind() = names_of(missing, comm_);
+  throw Error(text.str());
+}
+
+void MpiGroup::agree(const MpiReduction& r) {
   Settings mine;
   std::string greeting;
   try {
     mine = settings_from_environment();
-    greeting = greet(mine);
+    greeting = greet(mine, r);
   } catch (const Error& error) {  // the others must learn it, or they would wait for this rank
     greeting = std::string(kGreeting) + " error " + error.what();
   }
-  MpiExchange exchange(comm_, mine);
+  call_the_roll(mine);
+  MpiExchange exchange(comm_, patience(mine));
   const std::vector<std::string> greetings = exchange.allgather(greeting);
+  check_versions(greetings);
+  std::vector<std::string> sums;
   Settings others;  // only checked to be readable
-  for (int rank = 0; rank < exchange.size(); ++rank)
-    hosts_.push_back(read_greeting(greetings[rank], rank, rank == 0 ? &mine : &others));
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    const Greeting read = read_greeting(greetings[rank], rank, rank == 0 ? &mine : &others);
+    hosts_.push_back(read.host);
+    sums.push_back(read.sum);
+  }
+  if (mine.enable) check_same(sums);
   settings_ = mine;
 }
 
-void MpiGroup::allreduce(const MpiReduction& r) {
+// All ranks must be in the same sum when they do what needs all of them. One that leaves it to MPI,
+// because it is smaller there, would wait there for ever.
+void MpiGroup::check_same(const std::vector<std::string>& sums) const {
+  for (size_t rank = 1; rank < sums.size(); ++rank)
+    if (sums[rank] != sums[0])
+      throw Error("the ranks disagree about an allreduce: rank " + std::to_string(rank) + " (" +
+                  hosts_[rank] + ") sums " + sums[rank] + ", rank 0 (" + hosts_[0] + ") sums " +
+                  sums[0]);
+}
+
+Way MpiGroup::allreduce(const MpiReduction& r) {
+  Way way = Way::stream;
   or_fail_for_good([&] {
-    if (!hosts_.empty()) choose_levels();
-    if (grid_)
-      grid_->allreduce(r, settings_->block_size, [&](const void* in, void* out, uint64_t count) {
-        stream(in, out, count, r.dtype);
-      });
-    else
-      stream(r.in == MPI_IN_PLACE ? r.out : r.in, r.out, r.count, r.dtype);
+    if (!ways_) {
+      if (!agreed_in_this_call_)
+        check_same(MpiExchange(comm_, patience(*settings_)).allgather(sum_text(r)));
+      choose_levels();
+      ways_.emplace(*settings_);
+    }
+    MpiLibrary library(comm_, r);
+    way = ways_->allreduce(r.in == MPI_IN_PLACE ? r.out : r.in, r.out, uint64_t(r.count), r.dtype,
+                           library, [&](const void* in, void* out) { return stream(r, in, out); });
   });
+  return way;
 }
 
 void MpiGroup::choose_levels() {
@@ -167,12 +278,28 @@ void MpiGroup::choose_levels() {
   hosts_.clear();
 }
 
-void MpiGroup::stream(const void* in, void* out, uint64_t count, DType dtype) {
+uint64_t MpiGroup::stream(const MpiReduction& r, const void* in, void* out) {
   if (!group_) {
-    MpiExchange exchange(grid_ ? grid_->across() : comm_, *settings_);
-    group_ = process_engine()->join(exchange);
+    MpiExchange exchange(grid_ ? grid_->across() : comm_, patience(*settings_));
+    group_ = start_engine(exchange)->join(exchange);
   }
-  group_->allreduce(in, out, count, dtype);
+  if (!grid_) return group_->allreduce(in, out, uint64_t(r.count), r.dtype);
+  return grid_->allreduce(r, settings_->block_size,
+                          [&](const void* part, void* sum, uint64_t count) {
+                            return group_->allreduce(part, sum, count, r.dtype);
+                          });
+}
+
+MpiGroup::Elsewhere::Elsewhere(MPI_Comm comm, uint64_t bytes, const char* reason) {
+  const MpiGroup* const group = comm == MPI_COMM_NULL ? nullptr : find(comm);
+  if (!group || !group->group_) return;
+  group_ = group->group_;
+  group_->set_elsewhere("which is in an MPI_Allreduce of " + std::to_string(bytes) +
+                        " bytes, left to MPI (" + reason + ")");
+}
+
+MpiGroup::Elsewhere::~Elsewhere() {
+  if (group_) group_->set_elsewhere("");
 }
 
 }  // namespace omnihvd

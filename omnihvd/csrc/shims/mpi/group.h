@@ -10,40 +10,75 @@
 
 #include "session/session.h"
 #include "shims/mpi/hierarchy.h"
+#include "shims/mpi/waiting.h"
+#include "ways/ways.h"
 
 namespace omnihvd {
+
+// Horovod's ranks have agreed on a sum before they call, and so come together; those of other
+// programs come when they like.
+enum class Caller { horovod, program };
 
 class MpiGroup {
  public:
   // Local; made at the first call. Ends when the communicator is freed; a duplicate of the
   // communicator has a group of its own.
-  static MpiGroup& of(MPI_Comm comm);
+  static MpiGroup& of(MPI_Comm comm, Caller caller);
+  static MpiGroup* find(MPI_Comm comm);  // null: there has been no call
 
   // Leaves all groups; before MPI_Finalize ends.
   static void leave_all();
 
-  // Why a tensor of so many bytes is left to MPI ("disabled", "small"), or null: it is taken. The
-  // same on all ranks, since rank 0's settings hold: the first call is collective, to learn them.
-  // Throws Error.
-  const char* refusal(uint64_t bytes);
+  // That ranks did not come when Horovod summed on some communicator: what was said of it; or
+  // empty. They may wait in MPI for ever.
+  static const std::string& left_behind();
 
-  // Collective; the first call connects the ranks. Throws Error, and then at each later call.
-  void allreduce(const MpiReduction& reduction);
+  // Throws Error if a call has failed: then none must follow, of any kind. The ranks may be out of
+  // step, and what they say to each other in MPI would be taken for something else.
+  void check() const;
+
+  // Why a sum of so many bytes is left to MPI ("disabled", "small"), or null: it is taken. The same
+  // on all ranks, since rank 0's settings hold: the first call is collective, to learn them. Throws
+  // Error.
+  const char* refusal(const MpiReduction& reduction, uint64_t bytes);
+
+  // Collective; the first call connects the ranks. Returns how the sum was made. Throws Error, and
+  // then at each later call.
+  Way allreduce(const MpiReduction& reduction);
+
+  // While it lives the engine knows, should the others wait, that this rank is in a call that is
+  // left to MPI.
+  class Elsewhere {
+   public:
+    Elsewhere(MPI_Comm comm, uint64_t bytes, const char* reason);
+    Elsewhere(const Elsewhere&) = delete;
+    ~Elsewhere();
+
+   private:
+    std::shared_ptr<Group> group_;
+  };
 
  private:
-  explicit MpiGroup(MPI_Comm comm) : comm_(comm) {}
+  MpiGroup(MPI_Comm comm, Caller caller) : comm_(comm), caller_(caller) {}
+  static int keyval();
   static int on_comm_free(MPI_Comm, int, void* group, void*);
 
   template <typename Work>
   void or_fail_for_good(Work work);
-  void agree();
+  void call_the_roll(const Settings& settings) const;
+  void agree(const MpiReduction& reduction);
+  void check_same(const std::vector<std::string>& sums) const;  // of each rank
   void choose_levels();
-  void stream(const void* in, void* out, uint64_t count, DType dtype);
+  Patience patience(const Settings& settings) const;
+  uint64_t stream(const MpiReduction& reduction, const void* in, void* out);
 
   const MPI_Comm comm_;
+  const Caller caller_;
   std::string failure_;               // of an earlier call; empty: none
   std::optional<Settings> settings_;  // rank 0's where all must agree
   std::vector<std::string> hosts_;    // of each rank, until the levels are chosen
+  std::optional<Ways> ways_;          // from then on
+  bool agreed_in_this_call_ = false;  // so that all ranks are known to be in it
   std::optional<HostGrid> grid_;      // present: two levels
   std::shared_ptr<Group> group_;  // of all ranks, or of grid_->across(); from the first tensor on
 };

@@ -23,7 +23,8 @@ void HostGrid::free() {
   PMPI_Comm_free(&across_);
 }
 
-void HostGrid::allreduce(const MpiReduction& r, uint32_t block_size, const Stream& stream) const {
+uint64_t HostGrid::allreduce(const MpiReduction& r, uint32_t block_size,
+                             const Stream& stream) const {
   // Parts never grow with the index, so that part i > 0 lies behind the first counts[i] elements,
   // where the reduce-scatter leaves its sum.
   const int blocks = (r.count - 1) / static_cast<int>(block_size) + 1;
@@ -39,23 +40,26 @@ void HostGrid::allreduce(const MpiReduction& r, uint32_t block_size, const Strea
             "MPI_Reduce_scatter inside the host");
 
   std::string failure;
+  uint64_t told[2] = {0, 0};  // failures, blocks
   if (const int count = counts[local_index_]) {
     auto* const part = static_cast<char*>(r.out) + offsets[local_index_] * size_of(r.dtype);
     try {
-      stream(r.out, part, count);
+      told[1] = stream(r.out, part, count);
     } catch (const Error& error) {
       failure = error.what();
     }
   }
   // Nobody may wait in the allgather for a rank that failed.
-  int failed = !failure.empty();
-  check_mpi(PMPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, host_), "MPI_Allreduce");
+  told[0] = !failure.empty();
+  check_mpi(PMPI_Allreduce(MPI_IN_PLACE, told, 2, MPI_UINT64_T, MPI_SUM, host_), "MPI_Allreduce");
   if (!failure.empty()) throw Error(failure);
-  if (failed) throw Error("another rank of this host failed to reduce its part: see its message");
+  if (told[0] > 0)
+    throw Error("another rank of this host failed to reduce its part: see its message");
 
   check_mpi(PMPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r.out, counts.data(),
                             offsets.data(), r.type, host_),
             "MPI_Allgatherv inside the host");
+  return told[1];
 }
 
 }  // namespace omnihvd

@@ -42,9 +42,11 @@ class HostGrid {
 
   // Collective. stream(in, out, count) is step 2: it writes the sum over across() of the ranks'
   // `in`; in and out do not overlap, or are the same. It may throw Error: then all ranks of the
-  // host throw one. Parts are multiples of `block_size`; it is not called for an empty one.
-  using Stream = std::function<void(const void* in, void* out, uint64_t count)>;
-  void allreduce(const MpiReduction& reduction, uint32_t block_size, const Stream& stream) const;
+  // host throw one. It returns how many blocks were non-zero on any rank, and allreduce() the sum
+  // of that over the parts. Parts are multiples of `block_size`; it is not called for an empty one.
+  using Stream = std::function<uint64_t(const void* in, void* out, uint64_t count)>;
+  uint64_t allreduce(const MpiReduction& reduction, uint32_t block_size,
+                     const Stream& stream) const;
 
  private:
   MPI_Comm host_ = MPI_COMM_NULL, across_ = MPI_COMM_NULL;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "session/stats.h"
+
 namespace omnihvd {
 namespace {
 
@@ -99,6 +101,7 @@ bool adds(MPI_Datatype type, MPI_Op op, const Sample (&samples)[n]) {
 MpiSum recognise_sum(MPI_Datatype type, MPI_Op op) {
   if (type == MPI_DATATYPE_NULL) return {std::nullopt, "dtype"};
   if (op == MPI_OP_NULL) return {std::nullopt, "op"};
+  if (op == MPI_BAND || op == MPI_BOR) return {std::nullopt, kControl};
   if (op == MPI_SUM) {
     const auto dtype = dtype_of(type);
     return {dtype, dtype ? nullptr : "dtype"};

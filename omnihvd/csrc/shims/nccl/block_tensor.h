@@ -17,7 +17,8 @@ struct BlockBytes {
   uint32_t bytes;
 };
 
-// From: bool has(block), BlockBytes at(block). To: void put(block, const BlockRef& sum).
+// From: bool has(block), BlockBytes at(block). To: void put(block, const BlockRef& sum), which gets
+// no listed blocks.
 // Both by a block's number in a tensor of which this one is a part that begins at block `first`.
 // Owns neither. As any Tensor for one thread, but `to` is shared by those of all engine threads.
 template <typename From, typename To>
@@ -33,7 +34,15 @@ class BlockTensor : public Tensor {
     return {position, b.data, b.bytes, b.bytes < plain};
   }
   void next_message() override {}
-  void write(uint64_t block, const BlockRef& sum) override { to_.put(first_ + block, sum); }
+  void write(uint64_t block, const BlockRef& sum) override {
+    if (!sum.offsets) return to_.put(first_ + block, sum);
+    const size_t element = size_of(layout_.shape().dtype);
+    const uint32_t n = layout_.elements_of(block);
+    packed_.resize(layout_.shape().block_bytes());
+    const size_t bytes =
+        pack_listed(sum.offsets, sum.data, sum.bytes / element, element, n, packed_.data());
+    to_.put(first_ + block, {sum.position, packed_.data(), uint32_t(bytes), true});
+  }
   // Where nothing is put, there is nothing.
   void write_zero(uint64_t) override {}
   bool wants_zeros() const override { return false; }
@@ -43,6 +52,7 @@ class BlockTensor : public Tensor {
   const uint64_t first_;
   From& from_;
   To& to_;
+  std::vector<uint8_t> packed_;  // scratch
 };
 
 // Where blocks lie in a piece of memory, each in whole 16 bytes, in the order of their arrival.

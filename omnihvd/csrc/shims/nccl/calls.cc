@@ -19,6 +19,7 @@ struct NcclGroup::Call {
   std::shared_ptr<NcclGroup> owner;
   Levels::Begin reduce;
   std::shared_ptr<StagedCollective> staged;
+  uint64_t bytes;  // of the caller's tensor
 
   static void begin(void* call);
 };
@@ -27,8 +28,11 @@ void NcclGroup::Call::begin(void* argument) {
   const std::unique_ptr<Call> call(static_cast<Call*>(argument));
   const std::shared_ptr<StagedCollective> staged = call->staged;
   if (!staged->begin() || call->owner->aborted_) return staged->end(true);
-  const auto done = [staged,
-                     owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why) {
+  const auto begun = std::chrono::steady_clock::now();
+  const auto done = [staged, begun, bytes = call->bytes,
+                     owner = std::weak_ptr<NcclGroup>(call->owner)](const std::string* why,
+                                                                    uint64_t) {
+    if (why == nullptr) count_way(Way::stream, bytes, begun);
     if (const auto group = owner.lock(); why != nullptr && group) {
       group->fail(*why);
       group->leave_levels(false);
@@ -39,7 +43,7 @@ void NcclGroup::Call::begin(void* argument) {
     call->reduce(done);
   } catch (const std::exception& error) {
     const std::string why = error.what();
-    done(&why);
+    done(&why, 0);
   }
 }
 
@@ -79,7 +83,8 @@ std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint6
     check_cuda(driver.memset_d8_async(out, 0, count * size_of(dtype), r.stream), "cuMemsetD8Async");
 
   auto staged = std::make_shared<StagedCollective>(use, where, r.op == NcclOp::avg ? size() : 1);
-  auto call = std::make_unique<Call>(Call{shared_from_this(), levels->collective(staged), staged});
+  auto call = std::make_unique<Call>(
+      Call{shared_from_this(), levels->collective(staged), staged, r.count * size_of(dtype)});
   check_cuda(driver.launch_host_func(r.stream, &Call::begin, call.get()), "cuLaunchHostFunc");
   call.release();  // begin() has it now
   check_cuda(driver.stream_wait_value32(r.stream, host + offsetof(StagingHead, flag), use.number,

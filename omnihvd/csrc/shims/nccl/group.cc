@@ -13,6 +13,7 @@
 #include "base/sha256.h"
 #include "session/group_info.h"
 #include "shims/host_grid.h"
+#include "shims/part_exchange.h"
 
 namespace omnihvd {
 namespace {

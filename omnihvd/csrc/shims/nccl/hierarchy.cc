@@ -1,26 +1,22 @@
 #include "shims/nccl/hierarchy.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
+#include "shims/host_grid.h"
 #include "shims/nccl/exchange.h"
 
 namespace omnihvd {
 
 NcclGrid::NcclGrid(int rank, const std::vector<std::string>& hosts) {
-  std::map<std::string, int> ranks_so_far;
-  std::vector<int> local_index_of;
-  for (const std::string& host : hosts) local_index_of.push_back(ranks_so_far[host]++);
-  local_index_ = local_index_of[rank];
-  local_size_ = ranks_so_far[hosts[rank]];
+  const GridPlace place = place_in_grid(rank, hosts);
+  local_index_ = place.local_index;
+  local_size_ = static_cast<int>(place.inside.size());
   host_index_ =
       static_cast<int>(std::find(hosts.begin(), hosts.end(), hosts[rank]) - hosts.begin());
-  for (int other = 0; other < static_cast<int>(hosts.size()); ++other) {
-    if (local_index_of[other] == local_index_) across_.push_back(other);
-    if (hosts[other] == hosts[rank]) inside_.push_back(other);
-  }
+  across_ = place.across;
+  inside_ = place.inside;
 }
 
 void NcclGrid::split(NcclComm comm, const std::atomic<bool>& aborted) {

@@ -33,7 +33,7 @@ class Membership {
       get()->reduce(place, count, dtype, std::move(make), done);
     } catch (const std::exception& error) {
       const std::string why = error.what();
-      done(&why);
+      done(&why, 0);
     }
   }
   void leave(bool wait) {
@@ -154,8 +154,8 @@ class Passage : public std::enable_shared_from_this<Passage> {
   void reduce(Membership& group, uint64_t place, uint64_t count, Next next,
               Group::MakeTensor make) {
     group.reduce(place, count, where_.dtype, std::move(make),
-                 [self = shared_from_this(), next](const std::string* failure) {
-                   if (failure != nullptr) return self->done_(failure);
+                 [self = shared_from_this(), next](const std::string* failure, uint64_t) {
+                   if (failure != nullptr) return self->done_(failure, 0);
                    (self.get()->*next)();
                  });
   }
@@ -177,7 +177,7 @@ class Passage : public std::enable_shared_from_this<Passage> {
            });
   }
 
-  void end() { done_(nullptr); }
+  void end() { done_(nullptr, 0); }
 
   const std::shared_ptr<Membership> inside_, between_;
   const std::shared_ptr<StagedCollective> staged_;

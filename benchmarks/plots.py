@@ -1,0 +1,49 @@
+"""Draws the plots of results/ again, from their JSON files; measures nothing.
+
+python benchmarks/plots.py [FILE.json ...]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+import compression  # noqa: E402
+import map as the_map  # noqa: E402
+import sparse  # noqa: E402
+import training  # noqa: E402
+
+from omnihvd.bench import plots  # noqa: E402
+
+PROGRAMS = {"training": training, "sparse": sparse, "compression": compression}
+
+
+def redraw(path: Path) -> list[Path]:
+    content = json.loads(path.read_text())
+    picture = path.with_suffix(".png")
+    if path.stem in PROGRAMS:
+        PROGRAMS[path.stem].plot(content, picture)
+    elif "parts" in content:
+        the_map.plot(content["parts"], picture)
+    elif "configuration" in content:
+        made = content["configuration"]
+        local = made["local"] == "True"
+        return plots.plot(content["results"], path.parent, path.stem, made["rate"], local)
+    else:
+        return []
+    return [picture]
+
+
+def main() -> None:
+    named = [Path(word) for word in sys.argv[1:]]
+    paths = named or sorted((Path(__file__).parent / "results").glob("*.json"))
+    for path in paths:
+        for picture in redraw(path):
+            print(picture)
+
+
+if __name__ == "__main__":
+    main()

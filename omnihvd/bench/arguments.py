@@ -1,0 +1,61 @@
+"""Words of the benchmark's command line: their meaning, or what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+
+DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
+UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def size(text: str) -> float:
+    """Bytes: 10MB, 64KiB, 1e8."""
+    found = re.fullmatch(r"([\d.]+(?:e\d+)?) *(?:(|[kmg]i?)b)?", text.lower())
+    try:
+        if not found:
+            raise ValueError
+        number = float(found[1]) * UNITS[found[2] or ""]
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a size, such as 10MB, 64KiB or 1e8") from None
+    if number < 1:
+        raise ArgumentTypeError(f"{text!r} is less than a byte")
+    return number
+
+
+def density(text: str) -> float:
+    """A share, 0 to 1."""
+    number = _number(text)
+    if not 0 <= number <= 1:
+        raise ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+    return number
+
+
+def rate(text: str) -> str:
+    """Of a link, in the words of tc; or none."""
+    if text.lower() == "none":
+        return "none"
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)[kmgt]?(bit|bps)", text.lower())
+    if not found or not float(found[1]):
+        raise ArgumentTypeError(f"{text!r} is not a rate, such as 100mbit, 2.5gbit or 10gbit")
+    return text.lower()
+
+
+def delay(text: str) -> str:
+    """In the words of tc."""
+    if not re.fullmatch(r"\d+(\.\d+)?(s|ms|us)", text.lower()):
+        raise ArgumentTypeError(f"{text!r} is not a delay, such as 1ms or 500us")
+    return text.lower()
+
+
+def ranks(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number of ranks")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number") from None

@@ -1,0 +1,32 @@
+"""The libraries that carry sums and whose allreduce omnihvd stands in for, each a module.
+
+To add one: write its module, and name it here.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from omnihvd import gloo_hooks, mpi_hooks, nccl_hooks
+
+
+class Carrier(Protocol):
+    LIBRARY: str  # "MPI", ...
+
+    def install(self) -> None:
+        """Hooks those that call the library: now if they are loaded, else once they are."""
+
+    def describe(self, library: str) -> str:
+        """What is hooked in this library, in words."""
+
+    def problem(self, library: str) -> str | None:
+        """Why the sums that this loaded library (its path) makes over LIBRARY do not reach
+        omnihvd; None: they do."""
+
+
+ALL: tuple[Carrier, ...] = (nccl_hooks, mpi_hooks, gloo_hooks)
+
+
+def carrier_named(library: str) -> Carrier | None:
+    """By its LIBRARY."""
+    return next((carrier for carrier in ALL if library == carrier.LIBRARY), None)

@@ -1,0 +1,94 @@
+"""What lies between two processes: which transport UCX takes, and how fast it is."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import Any
+
+from omnihvd.check.ranks import Exchange, gather
+
+MESSAGE = 57344  # bytes, as in the engine
+MESSAGES = 560  # 32 MB, behind a first one that connects
+WINDOW = 16
+PATIENCE_S = 30.0
+
+
+class LinkError(Exception):
+    pass
+
+
+def pairs_of(hosts: list[str]) -> list[tuple[int, int]]:
+    """Ranks to measure between: the first of each host, all with all (many hosts: in a ring); and
+    on each host with several ranks, its first two."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        ranks_of.setdefault(host, []).append(rank)
+    firsts = [ranks[0] for ranks in ranks_of.values()]
+    count = len(firsts)
+    if count <= 6:
+        pairs = [(a, b) for i, a in enumerate(firsts) for b in firsts[i + 1 :]]
+    else:
+        pairs = [(firsts[i], firsts[(i + 1) % count]) for i in range(count)]
+    return pairs + [(ranks[0], ranks[1]) for ranks in ranks_of.values() if len(ranks) > 1]
+
+
+def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
+    """Collective, over all ranks. there, back: payload in bytes/s; transport: names; or error."""
+    answer: dict[str, Any] = {}
+    for way, (source, target) in (("there", pair), ("back", pair[::-1])):
+        end = _transport() if ranks.rank in pair else None
+        addresses = ranks.allgather(end.address() if end else b"")
+        mine: dict[str, Any] = {}
+        try:
+            # Both connect, so that both learn of a failure.
+            if end and ranks.rank == source:
+                mine = _send_all(end, end.connect(addresses[target]))
+            elif end:
+                end.connect(addresses[source])
+                mine = _receive_all(end)
+        except (LinkError, RuntimeError) as why:
+            mine = {"error": str(why)}
+        answers = gather(ranks, mine)  # and only then do the transports go
+        errors = [said["error"] for said in answers if "error" in said]
+        if errors:
+            return {"error": errors[0]}
+        answer.update({way: answers[target]["rate"], "transport": answers[source]["transport"]})
+    return answer
+
+
+def _transport() -> Any:
+    return importlib.import_module("omnihvd._engine").transport.Transport.ucx()
+
+
+def _send_all(end: Any, peer: int) -> dict[str, Any]:
+    buffer = bytes(MESSAGE)
+    sent = begun = 0
+    deadline = time.monotonic() + PATIENCE_S
+    while sent < 1 + MESSAGES:
+        while begun < min(1 + MESSAGES, sent + WINDOW):
+            end.send(peer, [buffer], begun)
+            begun += 1
+        sent += len(_step(end, deadline, end.take_sent))
+    return {"transport": end.describe().rpartition(" connected over ")[2]}
+
+
+def _receive_all(end: Any) -> dict[str, Any]:
+    deadline, left = time.monotonic() + PATIENCE_S, 1 + MESSAGES
+    while left == 1 + MESSAGES:
+        left -= len(_step(end, deadline, end.take_messages))
+    start, timed = time.monotonic(), left
+    while left > 0:
+        left -= len(_step(end, deadline, end.take_messages))
+    return {"rate": timed * MESSAGE / (time.monotonic() - start)}
+
+
+def _step(end: Any, deadline: float, take: Any) -> list[Any]:
+    if not end.progress():
+        end.wait(100)
+    for _, reason in end.take_failures():
+        raise LinkError(reason)
+    if time.monotonic() > deadline:
+        raise LinkError(f"nothing came through within {PATIENCE_S:.0f} s")
+    taken: list[Any] = take()
+    return taken

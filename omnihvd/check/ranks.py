@@ -1,0 +1,160 @@
+"""How the ranks of a job reach each other before there is a connection, whatever launched them."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from typing import Any, Callable, Protocol
+
+from omnihvd import engine
+
+PATIENCE_S = 120.0
+LAUNCH = (
+    "`omnihvd check --job` is for all ranks of a job: mpirun, horovodrun or torchrun --no-python "
+    "... omnihvd check --job"
+)
+
+
+class NoJob(Exception):
+    """Says what is missing."""
+
+
+class Exchange(Protocol):
+    rank: int
+    size: int
+
+    def allgather(self, mine: bytes) -> list[bytes]:
+        """Collective: every rank's bytes, in rank order. Raises NoJob."""
+
+    def end(self) -> None: ...
+
+
+def join_job() -> Exchange:
+    """Raises NoJob."""
+    variables = os.environ
+    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in variables:
+        return Store(
+            int(variables["HOROVOD_RANK"]), int(variables["HOROVOD_SIZE"]), *horovods_store()
+        )
+    if "TORCHELASTIC_RUN_ID" in variables:
+        return Store(int(variables["RANK"]), int(variables["WORLD_SIZE"]), *torchs_store())
+    if any(name in variables for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")):
+        return Mpi()
+    raise NoJob(LAUNCH)
+
+
+def gather(ranks: Exchange, value: Any) -> list[Any]:
+    """Collective: every rank's value, of what JSON knows."""
+    return [json.loads(part) for part in ranks.allgather(json.dumps(value).encode())]
+
+
+class Mpi:
+    """MPI itself, by functions of the MPI shim (csrc/shims/mpi/job.cc)."""
+
+    def __init__(self) -> None:
+        if not engine.MPI_SHIM.exists():
+            raise NoJob("omnihvd was built without MPI, and so cannot talk to the ranks of mpirun")
+        _ = engine.session  # with its libraries
+        self._shim = ctypes.CDLL(str(engine.MPI_SHIM))
+        rank, size = ctypes.c_int(), ctypes.c_int()
+        self._call("omnihvd_job_begin", ctypes.byref(rank), ctypes.byref(size))
+        self.rank, self.size = rank.value, size.value
+
+    def allgather(self, mine: bytes) -> list[bytes]:
+        parts: list[bytes] = []
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
+        def take(data: int | None, size: int) -> None:
+            parts.append(ctypes.string_at(data, size) if data else b"")
+
+        self._call("omnihvd_job_allgather", mine, ctypes.c_size_t(len(mine)), take)
+        return parts
+
+    def end(self) -> None:
+        self._shim.omnihvd_job_end()
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        error = ctypes.create_string_buffer(1024)
+        if getattr(self._shim, function)(*arguments, error):
+            raise NoJob(error.value.decode())
+
+
+class Store:
+    """A launcher's store of keys and values. get: None as long as a key is missing."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        put: Callable[[str, bytes], None],
+        get: Callable[[str], bytes | None],
+    ) -> None:
+        self.rank, self.size = rank, size
+        self._put, self._get = put, get
+        self._round = 0
+
+    def allgather(self, mine: bytes) -> list[bytes]:
+        self._round += 1
+        self._put(f"{self._round}.{self.rank}", mine)
+        deadline = time.monotonic() + PATIENCE_S
+        return [self._await(rank, deadline) for rank in range(self.size)]
+
+    def _await(self, rank: int, deadline: float) -> bytes:
+        while True:
+            value = self._get(f"{self._round}.{rank}")
+            if value is not None:
+                return value
+            if time.monotonic() > deadline:
+                raise NoJob(f"rank {rank} did not come within {PATIENCE_S:.0f} s")
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        self.allgather(b"")  # whoever serves the store must not go first
+
+
+def horovods_store() -> tuple[Any, Any]:
+    """The HTTP server of `horovodrun --gloo`."""
+    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    port = os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
+
+    def request(key: str, body: bytes | None, method: str) -> bytes | None:
+        url = f"http://{address}:{port}/omnihvd-check/{key}"
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, data=body, method=method), timeout=PATIENCE_S
+            ) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as why:
+            if why.code == 404:
+                return None
+            raise NoJob(f"{url}: {why}") from why
+        except OSError as why:
+            raise NoJob(f"{url}: {why}") from why
+
+    return (
+        lambda key, value: request(key, value, "PUT"),
+        lambda key: request(key, None, "GET"),
+    )
+
+
+def torchs_store() -> tuple[Any, Any]:
+    """The TCP store of torchrun."""
+    from torch.distributed import TCPStore
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    serves = os.environ["RANK"] == "0" and not os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
+    store = TCPStore(
+        host, port, is_master=serves, timeout=datetime.timedelta(seconds=PATIENCE_S)
+    )  # fmt: skip
+
+    def get(key: str) -> bytes | None:
+        return bytes(store.get(key)) if store.check([key]) else None
+
+    return (lambda key, value: store.set(f"omnihvd-check/{key}", value)), (
+        lambda key: get(f"omnihvd-check/{key}")
+    )

@@ -1,0 +1,77 @@
+// The bytes of a frame.
+//
+//   varints   slot, round, bound + 1 (0: kEnd)
+//   flags     a byte: 1: as_named, 2: has ahead, 4 x the form of all blocks
+//   blocks    their positions, unless as_named
+//   ahead     positions, if there are such
+//   forms     if mixed: two bits a block
+//   listed    of the listed blocks together: their elements less their number, as a varint; where
+//             the elements are (grouped numbers: each block is a group); the elements
+//   packed    the packed blocks (block_ops.h), back to back
+//   plain     if there are such: padding to 8 bytes from the front of the message, then these
+//   blocks
+//
+// Positions are their number, the first, and how many are left out between the first and the last;
+// and, if any is, a set of those between (number_set.h). Numbers are varints.
+//
+// In memory a sparse block is packed, whatever it becomes on the wire: a bitmap is fast to make and
+// to use at any density. It is listed where that saves a tenth: with few elements it is also faster
+// to use than a bitmap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/slice.h"
+#include "protocol/frame.h"
+#include "protocol/layout.h"
+
+namespace omnihvd {
+
+enum class Form : uint8_t { plain, packed, listed, mixed };
+
+namespace frame_flags {
+constexpr unsigned kAsNamed = 1, kAhead = 2, kForm = 4, kEnd = 16;  // kEnd: no flag from here on
+}
+
+// Positions of a slot's stream, ascending: not owned.
+struct Positions {
+  const uint64_t* data = nullptr;
+  size_t size = 0;
+};
+
+// Listed blocks are groups of numbers of this many bits.
+inline unsigned offset_bits(uint32_t block_size) {
+  return block_size > 1 ? 32u - unsigned(__builtin_clz(block_size - 1)) : 0;
+}
+
+// A frame made ready to travel, once for all messages that it goes into.
+class FrameBytes {
+ public:
+  // Refers to the frame's blocks. `aggregator` names the stream that positions belong to.
+  void encode(const Frame& frame, const Layout& layout, uint32_t aggregator);
+
+  const std::vector<uint8_t>& head() const { return head_; }    // all up to the packed blocks
+  const std::vector<Slice>& packed() const { return packed_; }  // runs
+  const std::vector<Slice>& plain() const { return plain_; }    // runs
+  size_t size() const { return size_; }                         // padding apart
+
+ private:
+  void varint(uint64_t value);
+  void write_positions();
+  void choose_forms(const Frame& frame, const Layout& layout, uint32_t last_elements);
+  void write_listed(const Frame& frame, const Layout& layout, uint32_t last_elements);
+  uint8_t* grow(size_t bytes);
+
+  std::vector<uint8_t> head_;
+  std::vector<Slice> packed_, plain_;
+  size_t size_ = 0;
+  std::vector<uint64_t> positions_;  // scratch
+  std::vector<uint32_t> numbers_;
+  std::vector<Form> forms_;       // [block]
+  std::vector<uint32_t> counts_;  // [block]: elements, if listed
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,69 @@
+#include "shims/agreed_group.h"
+
+#include "base/error.h"
+
+namespace omnihvd {
+namespace {
+
+// Collective. An engine that one rank cannot make fails all of them.
+std::shared_ptr<Engine> engine_of_all(Exchange& exchange) {
+  std::shared_ptr<Engine> engine;
+  std::string problem;
+  try {
+    engine = process_engine();
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  const std::vector<std::string> problems = exchange.allgather(problem);
+  for (size_t rank = 0; rank < problems.size(); ++rank)
+    if (!problems[rank].empty())
+      throw Error("rank " + std::to_string(rank) + ": " + problems[rank]);
+  return engine;
+}
+
+}  // namespace
+
+template <typename Work>
+void AgreedGroup::or_fail_for_good(Work work) {
+  if (!failure_.empty()) throw Error(failure_);
+  try {
+    work();
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+    group_.reset();  // the other ranks need not wait for this one
+    levels_.reset();
+    throw;
+  }
+}
+
+const char* AgreedGroup::refusal(Exchange& exchange, uint64_t bytes) {
+  if (!agreement_) or_fail_for_good([&] { agreement_ = agree(exchange); });
+  if (!agreement_->settings.enable) return "disabled";
+  return bytes < agreement_->settings.min_bytes ? "small" : nullptr;
+}
+
+Way AgreedGroup::allreduce(Exchange& exchange, Library& library, void* data, uint64_t count,
+                           DType dtype) {
+  Way way = Way::stream;
+  or_fail_for_good([&] {
+    if (!ways_) ways_.emplace(agreement_->settings);
+    way = ways_->allreduce(data, data, count, dtype, library, [&](const void*, void* in_place) {
+      return stream(exchange, in_place, count, dtype);
+    });
+  });
+  return way;
+}
+
+uint64_t AgreedGroup::stream(Exchange& exchange, void* data, uint64_t count, DType dtype) {
+  if (!group_ && !levels_) {
+    const std::shared_ptr<Engine> engine = engine_of_all(exchange);
+    if (wants_two_levels(*agreement_, exchange.rank()))
+      levels_.emplace(*engine, exchange, *agreement_);
+    else
+      group_ = engine->join(exchange);
+  }
+  if (levels_) return levels_->allreduce(data, count, dtype);
+  return group_->allreduce(data, data, count, dtype);
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,41 @@
+// The engine's group of a communicator, made at its first sums over an exchange: for libraries that
+// have nothing of their own for the ranks of a host.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "session/session.h"
+#include "shims/agreement.h"
+#include "shims/two_levels.h"
+#include "ways/ways.h"
+
+namespace omnihvd {
+
+// One thread at a time. Leaves its groups when destroyed.
+class AgreedGroup {
+ public:
+  // Why a tensor of so many bytes is left to the original library ("disabled", "small"), or null:
+  // it is taken. The same on all ranks, since rank 0's settings hold: the first call is collective,
+  // to learn them. Throws Error.
+  const char* refusal(Exchange& exchange, uint64_t bytes);
+
+  // Collective; in place. The first call connects the ranks. Returns how the sum was made. Throws
+  // Error, and then at each later call.
+  Way allreduce(Exchange& exchange, Library& library, void* data, uint64_t count, DType dtype);
+
+ private:
+  template <typename Work>
+  void or_fail_for_good(Work work);
+
+  uint64_t stream(Exchange& exchange, void* data, uint64_t count, DType dtype);
+
+  std::string failure_;  // of an earlier call; empty: none
+  std::optional<Agreement> agreement_;
+  std::shared_ptr<Group> group_;  // of all ranks, from the first tensor on; or
+  std::optional<TwoLevels> levels_;
+  std::optional<Ways> ways_;
+};
+
+}  // namespace omnihvd

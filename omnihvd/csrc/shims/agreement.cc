@@ -1,0 +1,73 @@
+#include "shims/agreement.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <mutex>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "session/group_info.h"
+#include "shims/host_grid.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr char kGreeting[] = "omnihvd-ranks-1";
+
+std::string host_name(const Settings& settings) {
+  if (!settings.host_id.empty()) return settings.host_id;
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+Agreement agree(Exchange& exchange) {
+  Agreement agreed;
+  Settings& settings = agreed.settings;
+  std::string problem;
+  try {
+    settings = settings_from_environment();
+  } catch (const Error& error) {  // the others must learn it, or they would wait for this rank
+    problem = error.what();
+  }
+  BytesWriter out;
+  out.text(kGreeting);
+  out.text(problem);
+  out.text(host_name(settings));
+  out.u64(settings.enable);
+  out.text(pack_agreed(settings));
+  const std::vector<std::string> greetings = exchange.allgather(out.bytes());
+  for (size_t rank = 0; rank < greetings.size(); ++rank) {
+    const std::string who = "rank " + std::to_string(rank);
+    BytesReader in(greetings[rank]);
+    if (in.text() != kGreeting)
+      throw Error(who + " uses another version of omnihvd: install the same one on all hosts");
+    if (const std::string why = in.text(); !why.empty()) throw Error(who + ": " + why);
+    agreed.hosts.push_back(in.text());
+    if (rank > 0) continue;
+    settings.enable = in.u64() != 0;
+    unpack_agreed(in.text(), &settings);
+  }
+  return agreed;
+}
+
+bool wants_two_levels(const Agreement& agreement, int rank) {
+  const Hierarchy wanted = agreement.settings.hierarchy;
+  if (wanted == Hierarchy::off) return false;
+  const char* const obstacle = grid_obstacle(agreement.hosts);
+  if (obstacle == nullptr) return true;
+  static std::once_flag once;
+  if (rank == 0)
+    std::call_once(once, [&] {
+      log(wanted == Hierarchy::on ? LogLevel::warning : LogLevel::info, "the ",
+          agreement.hosts.size(),
+          " ranks of a communicator stream without reducing inside the hosts first: ", obstacle);
+    });
+  return false;
+}
+
+}  // namespace omnihvd

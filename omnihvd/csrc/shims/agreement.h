@@ -1,0 +1,22 @@
+// What the ranks of a communicator must know of each other before their first sum.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "session/session.h"
+
+namespace omnihvd {
+
+struct Agreement {
+  Settings settings;               // this process's own, and rank 0's where all must agree
+  std::vector<std::string> hosts;  // of each rank
+};
+
+// Collective. Throws Error on all ranks if the settings of one are wrong, with the rank.
+Agreement agree(Exchange& exchange);
+
+// Whether they reduce inside their hosts first. Rank 0 says, once in a process, if not and why.
+bool wants_two_levels(const Agreement& agreement, int rank);
+
+}  // namespace omnihvd

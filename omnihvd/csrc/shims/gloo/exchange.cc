@@ -1,0 +1,70 @@
+#include "shims/gloo/exchange.h"
+
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace omnihvd {
+namespace {
+
+// What goes before a rank's bytes. That it arrives as it was sent shows that the context is one.
+struct Announcement {
+  char name[8] = {'o', 'm', 'n', 'i', 'h', 'v', 'd', '1'};
+  uint32_t rank = 0, bytes = 0;
+};
+
+}  // namespace
+
+GlooExchange::GlooExchange(const GlooLibrary& library, GlooContext* context)
+    : library_(library),
+      context_(context),
+      rank_(context->of_process_set->rank),
+      size_(context->of_process_set->size) {}
+
+std::vector<std::string> GlooExchange::allgather(const std::string& mine) {
+  if (mine.size() >= INT_MAX / static_cast<size_t>(size_))
+    throw Error("too much to tell the other ranks: " + std::to_string(mine.size()) + " bytes");
+  Announcement announcement;
+  announcement.rank = static_cast<uint32_t>(rank_);
+  announcement.bytes = static_cast<uint32_t>(mine.size()) + 1;  // Gloo may not send nothing
+  std::string words(reinterpret_cast<const char*>(&announcement), sizeof announcement);
+  const std::string announced =
+      gather(words, std::vector<int>(size_, static_cast<int>(words.size())));
+  std::vector<int> lengths;
+  for (int r = 0; r < size_; ++r) {
+    std::memcpy(&announcement, &announced[r * sizeof announcement], sizeof announcement);
+    const int64_t bytes = announcement.bytes;
+    if (std::memcmp(announcement.name, Announcement().name, sizeof announcement.name) != 0 ||
+        announcement.rank != static_cast<uint32_t>(r) || bytes < 1 || bytes > INT_MAX / size_)
+      throw Error("rank " + std::to_string(r) +
+                  " says something else over Gloo: install the same omnihvd on all hosts, and "
+                  "import it on every rank before hvd.init()");
+    lengths.push_back(static_cast<int>(bytes));
+  }
+  const std::string all = gather(mine + '.', lengths);
+  std::vector<std::string> parts;
+  for (size_t r = 0, at = 0; r < lengths.size(); at += lengths[r++])
+    parts.push_back(all.substr(at, lengths[r] - 1));
+  return parts;
+}
+
+std::string GlooExchange::gather(const std::string& mine, std::vector<int> lengths) const {
+  std::string all(std::accumulate(lengths.begin(), lengths.end(), size_t{0}), '\0');
+  std::string input = mine;
+  std::vector<int> offsets(size_, 0);  // in the input
+  GlooAlgorithms bytes = library_.for_bytes(context_);
+  try {
+    bytes.functions->allgather(&bytes, input.data(), all.data(), lengths.data(), offsets.data());
+  } catch (const std::exception& error) {
+    throw Error("the " + std::to_string(size_) +
+                " ranks did not meet for their first allreduce. Did one fail, or does one not use "
+                "omnihvd? (Import omnihvd on every rank before hvd.init().) Gloo says: " +
+                error.what());
+  }
+  return all;
+}
+
+}  // namespace omnihvd

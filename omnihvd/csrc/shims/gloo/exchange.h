@@ -1,0 +1,31 @@
+// How the ranks of a process set find each other: an allgather by Horovod's own Gloo, with its
+// time-out (HOROVOD_GLOO_TIMEOUT_SECONDS).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "session/session.h"
+#include "shims/gloo/horovod.h"
+
+namespace omnihvd {
+
+// Runs on the process set's own context, inside an allreduce on it, where Horovod begins no other
+// collective.
+class GlooExchange : public Exchange {
+ public:
+  GlooExchange(const GlooLibrary& library, GlooContext* context);
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::vector<std::string> allgather(const std::string& mine) override;
+
+ private:
+  // lengths: in bytes, none 0. Returns all ranks' bytes, one behind the other.
+  std::string gather(const std::string& mine, std::vector<int> lengths) const;
+
+  const GlooLibrary& library_;
+  GlooContext* const context_;
+  const int rank_, size_;
+};
+
+}  // namespace omnihvd

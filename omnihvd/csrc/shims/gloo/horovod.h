@@ -1,0 +1,118 @@
+// What is relied on of the objects in Horovod's libraries (0.28.1), and its verification. Horovod
+// holds Gloo inside, and lets nothing of it be seen but the vtables of GlooAlgorithms<T>: it reads
+// their addresses through its global offset table, where copies of them can be put.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <typeinfo>
+
+#include "protocol/dtype.h"
+
+namespace omnihvd {
+
+// The beginning of gloo::Context: the ranks of a process set, connected.
+struct GlooRanks {
+  const void* vtable;
+  int rank, size;
+};
+
+// The beginning of horovod::common::GlooContext.
+struct GlooContext {
+  std::shared_ptr<GlooRanks> of_job, of_process_set;
+};
+
+struct GlooAlgorithms;
+
+using GlooAllreduce = void(GlooAlgorithms*, void* data, int count, int op);
+
+// The vtable of horovod::common::GlooAlgorithms<T>.
+struct GlooVtable {
+  std::ptrdiff_t offset_to_top;
+  const std::type_info* type;
+  struct Functions {
+    GlooAllreduce* allreduce;
+    void (*allgather)(GlooAlgorithms*, void* in, void* out, int* counts, int* offsets);
+    void (*broadcast)();
+    void (*alltoall)();
+    void (*reducescatter)();
+    void (*element_size)();
+    void (*destructor)();
+    void (*deleting_destructor)();
+  } functions;
+};
+
+// An object of it; all sums are in place.
+struct GlooAlgorithms {
+  const GlooVtable::Functions* functions;
+  GlooContext* context;
+};
+
+constexpr int kGlooSum = 1;  // horovod::common::ReduceOp::SUM
+
+// T: how it is written in symbols, its size, and what the engine calls it.
+struct GlooType {
+  const char* mangled;
+  int bytes;
+  std::optional<DType> dtype;
+};
+constexpr GlooType kGlooTypes[] = {
+    {"h", 1, DType::u8},
+    {"a", 1, DType::i8},
+    {"t", 2, std::nullopt},
+    {"s", 2, std::nullopt},
+    {"i", 4, DType::i32},
+    {"l", 8, DType::i64},
+    {"N4gloo7float16E", 2, DType::f16},
+    {"f", 4, DType::f32},
+    {"d", 8, DType::f64},
+    {"b", 1, std::nullopt},
+};
+constexpr size_t kGlooTypeCount = sizeof kGlooTypes / sizeof *kGlooTypes;
+constexpr size_t kGlooBytes = 0;  // the type of bytes
+
+// One of Horovod's libraries in this process. Lives for good.
+class GlooLibrary {
+ public:
+  // allreduce[i]: what is to stand in for kGlooTypes[i]'s. Looks only; throws Error if anything is
+  // not as expected.
+  using Replacements = std::array<GlooAllreduce*, kGlooTypeCount>;
+  GlooLibrary(const std::string& path, const Replacements& allreduce);
+  GlooLibrary(const GlooLibrary&) = delete;
+
+  // From now on the library's new objects are ours. Throws Error.
+  void hook();
+
+  // Of an object of ours.
+  static const GlooLibrary& of(const GlooAlgorithms& object);
+  static const GlooVtable::Functions& original(const GlooAlgorithms& object);
+
+  // An object for bytes with this context, Horovod's own.
+  GlooAlgorithms for_bytes(GlooContext* context) const;
+
+  // Of a live object, or null if there are none.
+  static GlooRanks* ranks_of(const GlooContext* context);
+  // Whether they are what Horovod says they are.
+  bool fits(const GlooRanks& ranks) const;
+
+  // This process's rank in the job, as the library says.
+  int job_rank() const { return job_rank_(); }
+
+ private:
+  struct Copy {
+    const GlooLibrary* library;
+    const GlooVtable* original;
+    GlooVtable vtable;
+  };
+  static const Copy& copy_of(const GlooAlgorithms& object);
+
+  const std::string path_;
+  int (*job_rank_)() = nullptr;
+  int (*job_size_)() = nullptr;
+  Copy copies_[kGlooTypeCount];
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,128 @@
+#include "ways/policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace omnihvd {
+namespace {
+
+constexpr size_t kSamples = 5;
+constexpr double kHopeless = 1.3;   // an estimate of so many times the best is not tried
+constexpr double kBetter = 0.93;    // of the best's time: takes its place
+constexpr double kStreamRate = 4;   // a library is at most so many times as fast as streaming
+constexpr double kFavour = 0.5;     // of what is only estimated
+constexpr uint32_t kAgain = 64;     // sums until a way that is as good as the best is tried again
+constexpr double kPerExcess = 100;  // and so many more for each time that it is slower
+constexpr double kLongest = 60'000;
+
+bool is_two_step(Arm arm) { return arm == Arm::unite_two_step || arm == Arm::two_step; }
+bool is_union(Arm arm) { return arm == Arm::unite || arm == Arm::unite_two_step; }
+
+}  // namespace
+
+bool Policy::allowed(Cell cell, Arm arm) const {
+  if (is_two_step(arm) && !two_step_) return false;
+  if (cell.density == kUnknown) return arm == Arm::stream || arm == Arm::unite;  // which both tell
+  return cell.density < kDense || !is_union(arm);
+}
+
+void Policy::Samples::add(double value) {
+  if (last.size() == kSamples) last.erase(last.begin());
+  last.push_back(value);
+}
+
+double Policy::Samples::score() const {
+  if (last.empty()) return 0;
+  std::vector<double> sorted = last;
+  const auto middle = sorted.begin() + (sorted.size() - 1) / 2;
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+double Policy::score(Cell cell, Arm arm) const {
+  const auto found = cells_.find(cell);
+  return found == cells_.end() ? 0 : found->second.arms[size_t(arm)].score();
+}
+
+void Policy::measured(Cell cell, Arm arm, uint64_t bytes, uint64_t united, double seconds) {
+  Trials& trials = cells_[cell];
+  trials.arms[size_t(arm)].add(seconds / double(bytes));
+  trials.share = double(united) / double(bytes);
+}
+
+void Policy::library_took(bool two_step, uint64_t bytes, double seconds) {
+  if (bytes > 0) library_[two_step][size_class(bytes)].add(seconds / double(bytes));
+}
+
+// The library's seconds a byte at the nearest size that it has summed; 0: unknown.
+double Policy::rate(bool two_step, uint64_t bytes) const {
+  double found = 0;
+  int nearest = kSizes;
+  for (const auto& [size, samples] : library_[two_step]) {
+    const int away = std::abs(size - size_class(bytes));
+    if (away < nearest) {
+      nearest = away;
+      found = samples.score();
+    }
+  }
+  return found;
+}
+
+// Seconds per byte of the tensor, rather too few.
+double Policy::estimate(const Trials& trials, Cell cell, Arm arm, uint64_t bytes) const {
+  const Samples& samples = trials.arms[size_t(arm)];
+  if (!samples.last.empty()) return samples.score();
+  if (arm == Arm::stream) return 0;
+  const double share = is_union(arm) ? trials.share : 1;
+  const uint64_t summed = std::max<uint64_t>(1, uint64_t(share * double(bytes)));
+  double known = rate(is_two_step(arm), summed);
+  if (known == 0) known = rate(!is_two_step(arm), summed);
+  if (known > 0) return kFavour * known * share;
+  const double streamed = trials.arms[size_t(Arm::stream)].score();
+  if (cell.density == kUnknown || trials.share <= 0) return 0;
+  return streamed / std::max(trials.share, 1e-3) * share / kStreamRate;
+}
+
+Order Policy::order(Cell cell, uint64_t bytes) {
+  Trials& trials = cells_[cell];
+  double fastest = 0;
+  for (int i = 0; i < kArms; ++i) {
+    const double score = trials.arms[i].score();
+    if (allowed(cell, Arm(i)) && score > 0 && (fastest == 0 || score < fastest)) {
+      fastest = score;
+      const double best = trials.arms[size_t(trials.best)].score();
+      if (best == 0 || score < kBetter * best) trials.best = Arm(i);
+    }
+  }
+  Order order{trials.best, trials.best, 0};
+  // What is tried for the first time, or the second.
+  for (size_t tries : {0, 1})
+    for (int i = 0; i < kArms; ++i) {
+      const Samples& samples = trials.arms[i];
+      if (!allowed(cell, Arm(i)) || samples.last.size() != tries) continue;
+      if (fastest > 0 && estimate(trials, cell, Arm(i), bytes) >= kHopeless * fastest) continue;
+      order.trial = Arm(i);
+      ++trials.now;
+      return order;
+    }
+  // Then, again, whichever is due first.
+  uint64_t first = trials.now + kAgain;
+  for (int i = 0; i < kArms; ++i) {
+    if (!allowed(cell, Arm(i)) || Arm(i) == trials.best) continue;
+    if (trials.due[i] == 0) {
+      const double expected = estimate(trials, cell, Arm(i), bytes);
+      const double excess = fastest > 0 ? std::max(0.0, expected / fastest - 1) : 0;
+      trials.due[i] = trials.now + kAgain + uint64_t(std::min(kPerExcess * excess, kLongest));
+    }
+    if (order.trial == trials.best || trials.due[i] < first) {
+      first = trials.due[i];
+      order.trial = Arm(i);
+    }
+  }
+  order.after = uint16_t(first - std::min(first, trials.now));
+  trials.due[size_t(order.trial)] = 0;
+  trials.now += order.after + 1;
+  return order;
+}
+
+}  // namespace omnihvd

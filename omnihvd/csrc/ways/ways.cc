@@ -1,0 +1,126 @@
+#include "ways/ways.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+
+namespace omnihvd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+Arm pinned(WaySetting setting) {
+  switch (setting) {
+    case WaySetting::unite: return Arm::unite;
+    case WaySetting::original: return Arm::original;
+    default: return Arm::stream;
+  }
+}
+
+}  // namespace
+
+Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
+                    const Stream& stream) {
+  const Sum sum{in, out, count, dtype};
+  // What depends on times is different in each run.
+  if (settings_.way != WaySetting::automatic || settings_.deterministic)
+    return make(pinned(settings_.way), sum, library, stream).way;
+
+  if (!policy_) policy_.emplace(library.has_two_step());
+  const Densities::Guess guess = densities_.guess(count, dtype);
+  const Cell cell{size_class(sum.bytes()), guess.density};
+  State& state = cells_[cell];
+  const bool trial = !guess.look && state.left == 0;
+  const Arm arm = guess.look ? Arm::unite : trial ? state.order.trial : state.order.now;
+
+  const auto begin = Clock::now();
+  const Made made = make(arm, sum, library, stream);
+  const double seconds = seconds_since(begin);
+  if (made.united) densities_.learn(made.density);
+  if (library.rank() == 0) learn(arm, sum, guess.density, made, seconds);
+  if (trial) {
+    if (library.rank() == 0) {
+      const Order next = policy_->order(cell, sum.bytes());
+      if (next.now != state.order.now)
+        log(LogLevel::info, "sums of about ", sum.bytes(), " bytes in density class ", cell.density,
+            " of ", kDense, ": from now on ", name_of(next.now));
+      state.order = next;
+    }
+    library.tell(&state.order, sizeof state.order);
+    state.left = state.order.after;
+  } else if (!guess.look) {
+    --state.left;
+  }
+  return made.way;
+}
+
+Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Stream& stream) {
+  const size_t element = size_of(sum.dtype);
+  if (arm != Arm::stream) {  // the engine itself counts what it streams
+    stats().calls += 1;
+    stats().bytes_in += sum.bytes();
+    stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
+  }
+  switch (arm) {
+    case Arm::stream: {
+      const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
+      const uint64_t united = stream(sum.in, sum.out);
+      return {Way::stream, std::min(sum.bytes(), united * settings_.block_size * element),
+              density_class(united, blocks)};
+    }
+    case Arm::unite:
+    case Arm::unite_two_step: return unite(arm == Arm::unite_two_step, sum, library);
+    default:
+      sum_by_library(arm == Arm::two_step, sum.in, sum.out, sum.count, element, library);
+      return {Way::original, std::nullopt};
+  }
+}
+
+Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library) {
+  union_.find(sum.in, sum.out, sum.count, sum.dtype, settings_.block_size);
+  stats().blocks += union_.blocks();
+  stats().nonzero_blocks += union_.marked();
+  library.unite(union_.bits().data(), union_.bits().size());
+  stats().result_blocks += union_.marked();
+  const size_t element = size_of(sum.dtype);
+  const int density = density_class(union_.marked(), union_.blocks());
+  if (density == kDense) {  // as many bytes, and two copies less
+    sum_by_library(two_step, sum.in, sum.out, sum.count, element, library);
+    return {Way::original, sum.bytes(), density, false};
+  }
+  const uint64_t elements = union_.elements();
+  if (elements > 0) {
+    uint8_t* const compacted = union_.compact();
+    sum_by_library(two_step, compacted, compacted, elements, element, library);
+  }
+  union_.scatter();
+  return {Way::union_of_blocks, elements * element, density};
+}
+
+void Ways::sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
+                          Library& library) {
+  const auto begin = Clock::now();
+  if (two_step)
+    library.sum_two_step(in, out, count);
+  else
+    library.sum(in, out, count);
+  stats().library_bytes += ring_bytes(uint64_t(library.size()), count * element);
+  if (policy_) policy_->library_took(two_step, count * element, seconds_since(begin));
+}
+
+void Ways::learn(Arm arm, const Sum& sum, int guessed, const Made& made, double seconds) {
+  if (!std::exchange(used_[int(arm)], true) || !made.as_wished) return;
+  const uint64_t bytes = sum.bytes(), united = made.united.value_or(bytes);
+  const int size = size_class(bytes);
+  policy_->measured({size, made.united ? made.density : guessed}, arm, bytes, united, seconds);
+  if (guessed == kUnknown && made.united)
+    policy_->measured({size, kUnknown}, arm, bytes, united, seconds);
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,69 @@
+// Makes the sums of one communicator, each in the way that has been fastest for its like.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "protocol/dtype.h"
+#include "session/settings.h"
+#include "session/stats.h"
+#include "ways/arm.h"
+#include "ways/block_union.h"
+#include "ways/densities.h"
+#include "ways/library.h"
+#include "ways/policy.h"
+
+namespace omnihvd {
+
+// All ranks decide alike: from the call, from unions that all have learnt, and from rank 0's
+// orders, which travel right after the sums that were tried. One call at a time, in the same order
+// on all ranks. Host memory.
+class Ways {
+ public:
+  explicit Ways(const Settings& agreed) : settings_(agreed) {}
+
+  // Sums `in` into `out` through the engine; returns how many blocks were non-zero on any rank, the
+  // same on all ranks.
+  using Stream = std::function<uint64_t(const void* in, void* out)>;
+
+  // out = the sum over the ranks of `in` (in == out: in place); returns how it was made. Throws
+  // Error; `out` is then undefined.
+  Way allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
+                const Stream& stream);
+
+ private:
+  struct Sum {  // one call
+    const void* in;
+    void* out;
+    uint64_t count;
+    DType dtype;
+    uint64_t bytes() const { return count * size_of(dtype); }
+  };
+  struct Made {
+    Way way;
+    std::optional<uint64_t> united;  // bytes of the union of blocks, if the way has told
+    int density = kUnknown;          // of that
+    bool as_wished = true;           // else another way than the one that was to be tried
+  };
+  struct State {
+    Order order;
+    uint32_t left = 0;  // sums until the trial
+  };
+
+  Made make(Arm arm, const Sum& sum, Library& library, const Stream& stream);
+  Made unite(bool two_step, const Sum& sum, Library& library);
+  void sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
+                      Library& library);
+  void learn(Arm arm, const Sum& sum, int guessed, const Made& made, double seconds);
+
+  const Settings settings_;
+  Densities densities_;
+  std::optional<Policy> policy_;  // rank 0's
+  std::map<Cell, State> cells_;
+  BlockUnion union_;
+  bool used_[kArms] = {};  // the first time, connections are made: it is not counted
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,71 @@
+"""Redirects the sums of a Horovod on Gloo to omnihvd's, in Horovod's own libraries alone.
+
+Horovod holds Gloo inside, and calls it through the vtables of its GlooAlgorithms: the shim puts
+copies of them in their place, whose allreduce is omnihvd's (csrc/shims/gloo/). That relies on how
+one version of Horovod lays out its objects, which is verified before anything is touched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import importlib.metadata
+
+from omnihvd import engine, horovod_library
+
+LIBRARY = "Gloo"
+VERSION = "0.28.1"  # of Horovod
+VTABLE = "_ZTVN7horovod6common14GlooAlgorithmsIfEE"  # one of those that are replaced
+
+
+def install() -> None:
+    """Hooks the Horovod libraries that are loaded, and those that will be."""
+    if engine.GLOO_SHIM.exists():
+        horovod_library.on_load(hook_loaded_libraries)
+
+
+def hook_loaded_libraries() -> None:
+    for library in engine.hook.loaded_libraries(horovod_library.FOLDER):
+        if engine.hook.imports(library, VTABLE):
+            _hook(library)
+
+
+def describe(library: str) -> str:
+    return f"the Gloo in {library}"
+
+
+def problem(library: str) -> str | None:
+    """Why the sums that this loaded library of Horovod's, built with Gloo, makes over Gloo do not
+    reach omnihvd; None: they do."""
+    if not engine.GLOO_SHIM.exists():
+        return "omnihvd was built without its Gloo shim: install it again"
+    return _hook(library)
+
+
+@functools.cache
+def _hook(library: str) -> str | None:
+    """Returns what stands in the way; None: it is done."""
+    version = importlib.metadata.version("horovod").split("+")[0]
+    if version != VERSION:
+        return (
+            f"this is Horovod {version}, and omnihvd knows how {VERSION} calls Gloo; build that "
+            "(python -m omnihvd.tools.build_horovod), or run Horovod on MPI"
+        )
+    why = _shim().omnihvd_gloo_hook(library.encode())
+    if why is None:
+        return None
+    return (
+        f"{why.decode()}: Horovod calls Gloo in another way than omnihvd knows; build it again "
+        "(python -m omnihvd.tools.build_horovod), or run it on MPI"
+    )
+
+
+@functools.cache
+def _shim() -> ctypes.CDLL:
+    shim = ctypes.CDLL(str(engine.GLOO_SHIM))
+    shim.omnihvd_gloo_hook.argtypes = [ctypes.c_char_p]
+    shim.omnihvd_gloo_hook.restype = ctypes.c_char_p
+    # Comes after Horovod's own clean-up, which is registered by hvd.init().
+    atexit.register(shim.omnihvd_gloo_end)
+    return shim

@@ -1,0 +1,55 @@
+"""Horovod's compiled libraries, one for each framework: when they are loaded, when they begin."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any, Callable
+
+from omnihvd.after_import import after_import
+
+FOLDER = "/horovod/"  # in the path of each of them
+FRAMEWORKS = ("horovod.torch", "horovod.tensorflow")
+BASICS = "horovod.common.basics"  # loads them
+
+
+def on_load(then: Callable[[], None]) -> None:
+    """Calls `then` now if any may be loaded, and after each that is loaded from now on."""
+    after_import(BASICS, lambda basics: _call_after(basics, "__init__", lambda _: then()))
+    if BASICS in sys.modules:
+        then()
+
+
+def on_init(then: Callable[[Any], None]) -> None:
+    """Calls `then` after each hvd.init() from now on, with the HorovodBasics of the framework."""
+    after_import(BASICS, lambda basics: _call_after(basics, "init", then))
+
+
+def initialized() -> list[Any]:
+    """The HorovodBasics of each framework whose hvd.init() has been called."""
+    modules = (sys.modules.get(f"{name}.mpi_ops") for name in FRAMEWORKS)
+    found = (getattr(module, "_basics", None) for module in modules)
+    return [horovod for horovod in found if horovod and horovod.is_initialized()]
+
+
+def path_of(horovod: Any) -> str:
+    """Of the library behind a HorovodBasics."""
+    return str(horovod.MPI_LIB_CTYPES._name)
+
+
+def framework_of(horovod: Any) -> str:
+    """ "horovod.torch" or "horovod.tensorflow"."""
+    return "horovod." + path_of(horovod).rpartition(FOLDER)[2].partition("/")[0]
+
+
+def _call_after(basics: ModuleType, method: str, then: Callable[[Any], None]) -> None:
+    original = getattr(basics.HorovodBasics, method)
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        then(self)
+        return result
+
+    setattr(basics.HorovodBasics, method, call)

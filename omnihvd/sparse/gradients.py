@@ -1,0 +1,31 @@
+"""Which sparse gradients are summed here, and what is counted of them."""
+
+from __future__ import annotations
+
+from omnihvd import engine, in_use
+from omnihvd.compressors.compressor import Compressor
+from omnihvd.lossless import Lossless
+
+
+def count_rows(
+    *, row_bytes: int, number_bytes: int, own: int, gathered: int, union: int, dense: int
+) -> None:
+    """Counts a gradient in omnihvd.stats()["sparse"]: rows here (each once), of all ranks, of any
+    rank, and all there are; bytes of a row and of its number."""
+    engine.session.count_rows(
+        own_bytes=own * row_bytes,
+        gathered_bytes=gathered * (row_bytes + number_bytes),
+        union_bytes=union * row_bytes,
+        dense_bytes=dense * row_bytes,
+    )
+
+
+def takes(compression: object) -> bool:
+    """Whether the user asks for this path and sums reach omnihvd; if they do not, says why."""
+    asked = isinstance(compression, (Lossless, Compressor)) or (
+        isinstance(compression, type) and issubclass(compression, Lossless)
+    )
+    if not asked:
+        return False
+    in_use.warn_if_unused()
+    return in_use.horovod_problem() is None

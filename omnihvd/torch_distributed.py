@@ -1,0 +1,36 @@
+"""PyTorch's own process groups: when the first begins, and what it sums with."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any, Callable
+
+from omnihvd.after_import import after_import
+
+MODULE = "torch.distributed.distributed_c10d"
+
+
+def on_init(then: Callable[[ModuleType], None]) -> None:
+    """Calls `then` after each init_process_group() from now on, with torch.distributed's module."""
+    after_import(MODULE, lambda c10d: _call_after(c10d, then))
+
+
+def backends(c10d: ModuleType) -> set[str]:
+    """Of the default process group: {"gloo"}, {"gloo", "nccl"}, ..."""
+    # "cpu:gloo,cuda:nccl"
+    return {part.rpartition(":")[2] for part in str(c10d.get_backend_config()).split(",")}
+
+
+def _call_after(c10d: ModuleType, then: Callable[[ModuleType], None]) -> None:
+    original = c10d.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        then(c10d)
+
+    for module in (c10d, sys.modules.get("torch.distributed")):  # the name's two places
+        if getattr(module, "init_process_group", None) is original:
+            module.init_process_group = init_process_group  # type: ignore[union-attr]

@@ -1,0 +1,101 @@
+"""The command itself: what it says of itself, without the engine, and of mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import omnihvd
+from omnihvd.bench import arguments
+
+# As the installed script does it; afterwards, whether the engine was loaded.
+MAIN = """
+import sys
+from omnihvd.cli import main
+try:
+    status = main(sys.argv[1:])
+except SystemExit as end:
+    status = end.code
+assert "omnihvd._engine" not in sys.modules, "the engine was loaded"
+sys.exit(status)
+"""
+
+
+def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": "/usr/bin", "PYTHONPATH": str(Path(omnihvd.__file__).parents[1]), **env},
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["bench", "--help"], ["check", "--help"], ["lib-path", "--help"]],
+    ids=" ".join,
+)
+def test_help_needs_no_engine_and_no_right_settings(words: list[str]) -> None:
+    said = command(*words, OMNIHVD_NO_SUCH="1", OMNIHVD_MIN_BYTES="-")
+    assert said.returncode == 0 and said.stderr == ""
+    assert "omnihvd" in said.stdout
+
+
+def test_version() -> None:
+    assert command("--version").stdout == f"omnihvd {omnihvd.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("chek", "did you mean check?"),
+        ("agregator", "did you mean aggregator?"),
+        ("trian.py", "neither a file nor one of check,"),
+        ("--verison", "no option --verison"),
+    ],
+)
+def test_a_misspelt_command_is_one_line_with_a_hint(word: str, hint: str) -> None:
+    said = command(word)
+    assert said.returncode == 2 and hint in said.stderr and said.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("library", ["mpi", "nccl"])
+def test_lib_path_is_what_ld_preload_wants(library: str) -> None:
+    path = Path(command("lib-path", library).stdout.strip())
+    assert path.name == f"libomnihvd_{library}.so"
+    assert path.exists() or library == "mpi"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--densities 1.5",
+        "--densities -0.1",
+        "--densities nan",
+        "--densities half",
+        "--dtypes float31",
+        "--rate fast",
+        "--rate 0gbit",
+        "--rate 10g",
+        "--delay 1",
+        "--bytes 10XB",
+        "--bytes 0",
+        "--bytes 1.2.3",
+        "--ranks 0",
+    ],
+)
+def test_bench_refuses_what_it_cannot_measure(words: str) -> None:
+    said = command("bench", *words.split())
+    assert said.returncode == 2
+    assert words.split()[0] in said.stderr and words.split()[1] in said.stderr.splitlines()[-1]
+
+
+def test_bench_takes_sizes_and_rates_as_people_write_them() -> None:
+    sizes = {"10MB": 10e6, "64KiB": 65536, "1e8": 1e8, "1.5gb": 1.5e9, "4096": 4096, "2Mib": 2**21}
+    assert {text: arguments.size(text) for text in sizes} == sizes
+    assert arguments.rate("2.5Gbit") == "2.5gbit" and arguments.rate("100mbps") == "100mbps"
+    assert arguments.delay("500us") == "500us"

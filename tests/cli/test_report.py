@@ -1,0 +1,58 @@
+"""What rank 0 says of a job by itself: that sums are taken over, or why none is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launch import launch
+
+import omnihvd
+
+HERE = Path(__file__).parent / "on_ranks"
+SUMS = HERE.parents[1] / "horovod/on_ranks/prints_stats.py"
+UNDER = ["python", "-m", "omnihvd"]
+
+
+def said(output: str) -> list[str]:
+    return [line for line in output.splitlines() if "[omnihvd " in line]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "carrier"), [("mpirun", "MPI"), ("horovodrun --gloo", "Gloo")]
+)
+def test_one_line_when_sums_are_taken_over_and_one_at_the_end(launcher: str, carrier: str) -> None:
+    line, last = said(launch([*UNDER, SUMS], 2, launcher=launcher).output)
+    for part in (omnihvd.__version__, f"horovod.torch over {carrier}", "2 ranks", "OMNIHVD_LOG="):
+        assert part in line
+    assert "rank 0" in line and "rank 0" in last and "sums taken: 1, of" in last
+
+
+def test_silence_where_only_errors_are_asked_for() -> None:
+    assert said(launch([*UNDER, SUMS], 2, env={"OMNIHVD_LOG": "error"}).output) == []
+
+
+def test_one_line_after_a_while_of_sums_that_are_too_small() -> None:
+    lines = said(launch([*UNDER, HERE / "small_sums.py"], 2).output)
+    (line,) = [line for line in lines if "no sum was taken over" in line]
+    assert "rank 0" in line and "1 small (under OMNIHVD_MIN_BYTES)" in line
+
+
+def test_one_line_for_torchrun_on_gloo() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "omnihvd", str(HERE / "torch_gloo.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    (line,) = said(done.stderr)
+    assert "rank 0" in line and "sums with gloo" in line
+
+
+def test_why_a_sum_failed_stands_last() -> None:
+    job = launch([HERE / "fails.py"], 2, check=False)
+    lines = job.ranks[0].strip().splitlines()
+    errors = [i for i, line in enumerate(lines) if "HorovodInternalError" in line]
+    assert errors and errors[-1] == len(lines) - 2, job.output
+    assert lines[-1].startswith("omnihvd: MPI_Allreduce failed:")
+    assert "rank 1" in lines[-1] and "OMNIHVD_NO_SUCH" in lines[-1]

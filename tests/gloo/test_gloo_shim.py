@@ -1,0 +1,89 @@
+"""The Gloo shim, between real processes, on a double of a Horovod library."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launch import ENVIRONMENT
+from processes import Ended, run_beside
+
+HERE = Path(__file__).parent
+CXX = shutil.which("c++") or shutil.which("g++")
+pytestmark = pytest.mark.skipif(CXX is None, reason="needs a C++ compiler")
+
+
+def double(folder: Path, *options: str) -> Path:
+    path = folder / "libhorovod_double.so"
+    command = [
+        str(CXX), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+        "-Wl,-Bsymbolic-functions", "-Wl,-z,now", HERE / "doubles" / "horovod.cc",
+    ]  # fmt: skip
+    subprocess.run([*command, *options, "-o", path], check=True, timeout=60)
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return double(tmp_path_factory.mktemp("double"))
+
+
+def run(
+    program: str, library: Path, folder: Path, ranks: int, *arguments: object, **env: str
+) -> list[Ended]:
+    command = [sys.executable, HERE / "on_ranks" / program, library, folder]
+    environment = {**os.environ, **ENVIRONMENT, **env}
+    return run_beside(
+        [[*command, rank, ranks, *arguments] for rank in range(ranks)],
+        [environment] * ranks,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_what_is_taken(library: Path, tmp_path: Path, ranks: int) -> None:
+    ended = run("taken.py", library, tmp_path, ranks, OMNIHVD_MIN_BYTES="1000")
+    assert all("all well" in rank.output for rank in ended)
+
+
+@pytest.mark.parametrize(
+    ("option", "why", "reason"),
+    [
+        ("-DANOTHER_FUNCTION", "vtables are of another size", ""),
+        ("-DOTHER_ARGUMENTS", "hold other functions", ""),
+        ("-Wl,-Bsymbolic", "does not look its Gloo algorithms up", ""),
+        ("-DANOTHER_MEMBER", "", "layout"),
+    ],
+)
+def test_a_library_of_another_layout_keeps_its_sums(
+    tmp_path: Path, option: str, why: str, reason: str
+) -> None:
+    ended = run("misfit.py", double(tmp_path, option), tmp_path, 2, why, reason)
+    for rank in ended:
+        assert "all well" in rank.output
+        assert rank.output.count("not as in Horovod 0.28.1") == (reason == "layout")
+
+
+@pytest.mark.parametrize(
+    ("rank_1", "message"),
+    [
+        ("unhooked", "rank 1 says something else over Gloo"),
+        ("absent", "does one not use omnihvd? .* Gloo says: Timed out"),
+    ],
+)
+def test_a_rank_that_is_not_hooked_or_does_not_come_is_reported(
+    library: Path, tmp_path: Path, rank_1: str, message: str
+) -> None:
+    ended = run("alone.py", library, tmp_path, 3, rank_1)
+    for rank in (0, 2):
+        assert re.search(f"failed: .*{message.replace('?', '[?]')}", ended[rank].output)
+
+
+def test_ranks_that_change_leave_nothing_behind(library: Path, tmp_path: Path) -> None:
+    ended = run("changes.py", library, tmp_path, 3, 50, OMNIHVD_LOG="off")
+    assert all("all well" in rank.output for rank in ended)

@@ -1,0 +1,102 @@
+"""Sets of numbers: what is written is read again, in few bits, and nothing else is believed."""
+
+from __future__ import annotations
+
+from math import lgamma, log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnihvd._engine import protocol
+
+write, read = protocol.write_numbers, protocol.read_numbers
+
+# Ranges around the borders of bytes and words, and any; numbers few, many or all.
+RANGES = st.sampled_from([1, 2, 7, 8, 9, 63, 64, 65, 256, 1 << 32]) | st.integers(1, 1 << 32)
+
+
+@st.composite
+def sets(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Numbers and the range that they are below."""
+    range_ = draw(RANGES)
+    share = draw(st.sampled_from([0, 1e-3, 0.1, 0.3, 0.5, 0.9, 1]))
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    count = min(range_, round(share * range_), 300)
+    if range_ < 1000:
+        numbers = random.permutation(range_)[:count]
+    else:
+        numbers = np.unique(random.integers(0, range_, count))
+    ends = draw(st.sets(st.sampled_from([0, range_ - 1])))
+    return sorted(ends.union(numbers.tolist())), range_
+
+
+@given(case=sets())
+def test_sets(case: tuple[list[int], int]) -> None:
+    numbers, range_ = case
+    data = write(numbers, range_)
+    assert read(data, len(numbers), range_) == numbers
+    if len(numbers) in (0, range_):
+        assert data == b""
+    assert len(data) <= (range_ + 7) // 8
+
+
+@given(groups=st.integers(1, 60), width=st.integers(1, 12), per_group=st.integers(1, 9),
+       seed=st.integers(0, 1 << 32))  # fmt: skip
+def test_groups(groups: int, width: int, per_group: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    numbers = []
+    for group in range(groups):
+        n = min(1 << width, int(random.integers(1, per_group + 1)))
+        numbers += [group << width | int(i) for i in sorted(random.permutation(1 << width)[:n])]
+    data = write(numbers, groups << width, width)
+    assert read(data, len(numbers), groups << width, width) == numbers
+    assert len(data) <= len(write(numbers, groups << width))
+    if len(numbers) == groups:  # nothing but the numbers themselves
+        assert len(data) == (groups * width + 7) // 8 or width < 3
+
+
+@pytest.mark.parametrize("share", [0.3, 0.05, 0.01, 1e-3, 1e-4])
+def test_near_the_entropy(share: float) -> None:
+    range_ = 1 << 20
+    numbers = np.flatnonzero(np.random.default_rng(1).random(range_) < share)
+    k = len(numbers)
+    entropy = (lgamma(range_ + 1) - lgamma(k + 1) - lgamma(range_ - k + 1)) / log(2)
+    assert 8 * len(write(numbers.tolist(), range_)) <= entropy + 0.6 * k + 16
+
+
+@given(range_=st.integers(1, 3000), share=st.floats(0, 1), width=st.integers(0, 8),
+       random=st.randoms(use_true_random=False))  # fmt: skip
+def test_any_bytes_are_refused_or_are_what_is_written(
+    range_: int, share: float, width: int, random: object
+) -> None:
+    """So each set has one form, and numbers ascend below the range whatever the bytes are."""
+    groups = max(1, range_ >> width)
+    range_ = groups << width
+    count = max(groups if width else 0, round(share * range_))
+    size = len(write(list(range(count)), range_, width)) if width == 0 else None
+    if size is None:
+        per_group = [i << width for i in range(groups)]
+        rest = (n for n in range(range_) if n % (1 << width))
+        size = len(write(sorted([*per_group, *(next(rest) for _ in range(count - groups))]),
+                         range_, width))  # fmt: skip
+    data = random.getrandbits(8 * size).to_bytes(size, "little") if size else b""
+    numbers = read(data, count, range_, width)
+    if numbers is None:
+        return
+    assert len(numbers) == count and all(a < b for a, b in zip(numbers, numbers[1:]))
+    assert not numbers or numbers[-1] < range_
+    if width == 0 or {n >> width for n in numbers} == set(range(groups)):
+        assert write(numbers, range_, width) == data
+
+
+@given(case=sets(), flip=st.integers(0, 1 << 20))
+def test_a_flipped_bit_is_refused_or_another_set(case: tuple[list[int], int], flip: int) -> None:
+    numbers, range_ = case
+    data = bytearray(write(numbers, range_))
+    if not data:
+        return
+    data[flip // 8 % len(data)] ^= 1 << flip % 8
+    other = read(bytes(data), len(numbers), range_)
+    assert other is None or (other != numbers and write(other, range_) == data)

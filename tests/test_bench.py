@@ -1,0 +1,229 @@
+"""The benchmark's own arithmetic, and one small run of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from processes import run_beside
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import map as the_map
+
+from omnihvd.bench import plots, report, worker
+from omnihvd.bench.backends import BenchError, Hosts
+from omnihvd.bench.meeting import Meeting
+from omnihvd.bench.patterns import BLOCK, PATTERNS, Point, is_total, part, present_blocks, volume
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("count", [1, BLOCK - 1, BLOCK, BLOCK + 1, 1024 * BLOCK + 7])
+def test_parts_and_their_sum(pattern: str, count: int) -> None:
+    for density in (0.0, 0.3, 1.0):
+        point = Point(count, density, pattern)
+        parts = [part(point, rank, 3) for rank in range(3)]
+        for rank, x in enumerate(parts):
+            values = (np.arange(count) * 5 + rank * 17) % 29 + 1
+            np.testing.assert_array_equal(x[x != 0], values[x != 0])
+            if pattern != "elements":
+                blocks = np.add.reduceat(x != 0, np.arange(0, count, BLOCK)) > 0
+                np.testing.assert_array_equal(blocks, present_blocks(point, rank, 3))
+        total = sum(parts)
+        assert is_total(total, point, 3)
+        total[-1] += 1
+        assert not is_total(total, point, 3)
+
+
+def test_the_limit_of_hosts_with_several_ranks() -> None:
+    point, rate = Point(1000 * BLOCK, 0.1, "disjoint"), 1e6
+    block = BLOCK * 4
+    assert volume(point, 4) == volume(point, 4, 1)
+    on_two = volume(point, 4, 2)
+    assert (on_two.largest_part, on_two.union) == (200 * block, 400 * block)
+    seconds = report.limit_seconds("omnihvd", point, 4, rate, 0, 2)
+    assert seconds == pytest.approx((200 + 400) * block / 2 / rate)
+    assert report.limit_seconds("gloo", point, 4, rate, 0, 2) == point.bytes / rate
+    assert report.limit_seconds("gloo", point, 2, rate, 0.5, 2) == 0.5  # one host has no link
+
+
+def test_ranks_must_fill_their_hosts() -> None:
+    with pytest.raises(BenchError, match="3 ranks are no whole number of hosts with 2 each"):
+        Hosts(3, "1gbit", per_host=2)
+
+
+def test_samples_are_bounded() -> None:
+    job = {"min_seconds": 1.0, "min_runs": 3, "max_seconds": None}
+    assert not worker.is_enough([], job)
+    assert not worker.is_enough([0.5] * 2, job)  # too few
+    assert not worker.is_enough([0.1] * 3, job)  # too short
+    assert worker.is_enough([0.5] * 3, job)
+    assert worker.is_enough([0.0] * 1000, job)
+    job["max_seconds"] = 2.0
+    assert worker.is_enough([2.5], job)
+
+
+def test_processor_time_is_that_of_all_threads_and_other_processes() -> None:
+    program = "import time\nwhile time.process_time() < 0.4: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout and other.stdout.readline()
+        assert worker.cpu_seconds([other.pid]) >= worker.cpu_seconds([]) + 0.35
+        other.kill()
+    before = worker.cpu_seconds([])
+
+    def work() -> None:
+        end = time.thread_time() + 0.2
+        while time.thread_time() < end:
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert worker.cpu_seconds([]) - before >= 0.15
+
+
+def test_ranks_meet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = probe.getsockname()
+    said = {}
+
+    def run(rank: int) -> None:
+        meeting = Meeting(rank, 3, address, b"a key")
+        meeting.barrier()
+        said[rank] = [meeting.gather(factor * rank) for factor in (1, 10)]
+
+    threads = [threading.Thread(target=run, args=[rank], daemon=True) for rank in (2, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert said == {rank: [[0, 1, 2], [0, 10, 20]] for rank in range(3)}
+
+
+# --- plots --------------------------------------------------------------------------------------
+
+
+def measured(backend: str, size: int, density: float, ranks: int = 4) -> dict[str, Any]:
+    seconds = size * (1.0 if backend in report.DENSE else density)
+    return {**result(backend, size, density, seconds), "ranks": ranks, "ranks_per_host": 1}
+
+
+def test_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dense scheme is a level line; tensors of different sizes never share a curve."""
+    pytest.importorskip("matplotlib")
+    levels, lines = [], []
+    level, line = plots.level, plots.line
+    monkeypatch.setattr(plots, "level", lambda *a: (levels.append(a[1:]), level(*a)))
+    monkeypatch.setattr(plots, "line", lambda *a: (lines.append(a[1:]), line(*a)))
+
+    ours = [measured("omnihvd", 4000, d) for d in (1.0, 0.1)]
+    (path,) = plots.plot([*ours, measured("gloo", 4000, 1.0)], tmp_path, "a", "1gbit")
+    assert path.name == "a-random.png" and path.exists()
+    assert [(b, y) for b, y in levels] == [("gloo", 4e6), ("gloo", 1.0)]
+    assert lines[0] == ("omnihvd", [0.1, 1.0], [pytest.approx(4e5), 4e6])
+
+    lines.clear()
+    sizes = [measured(b, s, 1.0) for b in ("omnihvd", "gloo") for s in (4000, 8000)]
+    (path,) = plots.plot(sizes, tmp_path, "b", None)
+    assert path.exists()
+    assert lines == [(b, [4000, 8000], [4e6, 8e6]) for b in ("omnihvd", "gloo")]
+
+    workers = [measured("omnihvd", 4000, 1.0, ranks) for ranks in (2, 8)]
+    (path,) = plots.plot(workers, tmp_path, "c", "10gbit")
+    assert path.name == "c-workers.png" and path.exists()
+
+
+def test_each_backend_looks_like_no_other() -> None:
+    assert set(plots.STYLES) == set(worker.BACKENDS)
+    looks = [(s.color, s.marker, str(s.line)) for s in plots.STYLES.values()]
+    assert len(set(looks)) == len({s.color for s in plots.STYLES.values()}) == len(looks)
+    assert plots.hosts_text(8, 2, "10gbit") == "4 hosts, 2 ranks on each, links of 10 Gbit/s"
+    assert plots.hosts_text(2, 2, None) == "2 ranks on one host"
+
+
+# --- the map ------------------------------------------------------------------------------------
+
+
+def result(backend: str, size: int, density: float, seconds: float) -> dict[str, Any]:
+    point = Point(size // 4, density)
+    return {
+        "backend": backend,
+        "point": asdict(point),
+        "median_s": seconds,
+        "cpu_s_per_gb": 1e9 * seconds / size,
+    }
+
+
+def results() -> list[dict[str, Any]]:
+    """Of two sizes; Gloo is the better peer of the smaller, Horovod of the larger."""
+    small, large = the_map.SIZES[0], the_map.SIZES[-1]
+    ours = [result("omnihvd", size, d, d) for size in (small, large) for d in the_map.DENSITIES]
+    peers = [
+        result("gloo", small, 1.0, 0.5),
+        result("horovod", small, 1.0, 0.7),
+        result("gloo", large, 1.0, 3.0),
+        result("horovod", large, 1.0, 2.0),
+    ]
+    return ours + peers
+
+
+def test_ratios_are_to_the_best_peer_whatever_the_density() -> None:
+    small, large = the_map.SIZES[0], the_map.SIZES[-1]
+    ratio = the_map.ratios(results())
+    assert ratio[small, 1.0] == 0.5 and ratio[small, 0.1] == 5.0
+    assert ratio[large, 1.0] == 2.0 and ratio[large, 0.01] == 200.0
+    assert len(ratio) == 2 * len(the_map.DENSITIES)
+    assert the_map.ratios([r for r in results() if r["backend"] == "omnihvd"]) == {}
+
+
+def test_parts_are_chosen_by_pattern_and_by_what_is_missing() -> None:
+    names = [part.name for part in the_map.PARTS]
+    assert len(names) == len(set(names)) == 21
+    chosen = the_map.chosen(["10gbit-*", "none-1x2"], False, {})
+    assert len(chosen) == 6 and {p.rate for p in chosen} == {"10gbit", "none"}
+    rest = the_map.chosen(None, True, dict.fromkeys(names[:20]))
+    assert [part.name for part in rest] == names[20:]
+
+
+def test_the_map_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    name = the_map.PARTS[3].name
+    the_map.write({"configuration": {}, "parts": {name: results()}}, tmp_path / "map.json")
+    text = (tmp_path / "map.md").read_text()
+    assert "9 of 10 points at 0.97 times" in text and "| horovod | 2000.0 |" in text
+    assert json.loads((tmp_path / "map.json").read_text())["parts"][name] == results()
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+    the_map.write({"configuration": {}, "parts": {}}, tmp_path / "none.json")
+    assert "nothing was measured" in (tmp_path / "none.md").read_text()
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(100)
+def test_a_small_run(tmp_path: Path) -> None:
+    pytest.importorskip("horovod.torch")
+    output = tmp_path / "bench.json"
+    options = "--local --ranks 2 --bytes 1e6 --densities 1 0.1 --min-seconds 0 --min-runs 2"
+    command = [sys.executable, "-m", "omnihvd", "bench", *options.split()]
+    command += ["--backends", "omnihvd", "gloo", "--json", str(output)]
+    (run,) = run_beside([command], [os.environ], timeout=90)
+    assert "omnihvd CPU s/GB" in run.output
+    content = json.loads(output.read_text())
+    assert content["configuration"]["share_cores"] == "False"
+    ours, sparse, gloo = content["results"]
+    assert (ours["backend"], sparse["backend"], gloo["backend"]) == ("omnihvd", "omnihvd", "gloo")
+    for r in content["results"]:
+        assert len(r["samples"]) >= 2 and r["cpu_s_per_gb"] > 0 and r["ranks_per_host"] == 2
+    assert sum(c["calls"] for c in ours["counters"]) == 2

@@ -1,0 +1,41 @@
+"""The package's modules import each other in one direction only, and hide none of Python's own."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ENGINE = "omnihvd._engine"  # compiled
+
+
+def modules() -> dict[str, Path]:
+    files = sorted((ROOT / "omnihvd").rglob("*.py"))
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    return {name.removesuffix(".__init__"): file for name, file in zip(names, files)}
+
+
+def test_no_circles() -> None:
+    known = modules()
+    graph: dict[str, set[str]] = {}
+    for name, file in known.items():
+        graph[name] = set()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                wanted = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+                wanted = [m if m in known or m == ENGINE else str(node.module) for m in submodules]
+            else:
+                continue
+            graph[name].update(m for m in wanted if m in known and m != name)
+    assert "omnihvd.sparse" in graph["omnihvd.hooks"]
+    list(TopologicalSorter(graph).static_order())  # or it names the circle
+
+
+def test_no_script_hides_a_module_of_pythons() -> None:
+    folders = [ROOT / name for name in ("benchmarks", "examples", "tests")]  # some are on sys.path
+    scripts = {file.stem for folder in folders for file in folder.rglob("*.py")}
+    assert not scripts & sys.stdlib_module_names
