@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from omnihvd import _engine
 from omnihvd.engine import session
 
 PATIENCE_S = 60
@@ -47,6 +48,13 @@ def settings(**values: Any) -> Any:
     return made
 
 
+def join(rank: int, size: int, allgather: Any, transport: str, **values: Any) -> Any:
+    """A group of an engine; with "shared" memory as transport, what makes sums as a group does."""
+    if transport == "shared":
+        return _engine.shared.SharedSum(settings(**values), rank, size, allgather)
+    return session.Engine(settings(**values), transport).join(rank, size, allgather)
+
+
 def in_threads(
     size: int,
     work: Callable[[int, Any], Any],
@@ -61,8 +69,7 @@ def in_threads(
 
     def run(rank: int) -> None:
         try:
-            engine = session.Engine(settings(**values), transport)
-            group = engine.join(rank, size, meeting.allgather(rank))
+            group = join(rank, size, meeting.allgather(rank), transport, **values)
             results[rank] = work(rank, group)
         except Exception as why:  # handed to the test
             results[rank] = why
@@ -86,14 +93,16 @@ def all_well(results: list[Any]) -> list[Any]:
 Work = Callable[[int, int, Any, Any], None]  # rank, size, group, connection to the test
 
 
-def _process(work: Work, rank: int, size: int, values: dict[str, Any], pipe: Any) -> None:
+def _process(
+    work: Work, rank: int, size: int, transport: str, values: dict[str, Any], pipe: Any
+) -> None:
     def allgather(mine: bytes) -> list[bytes]:
         pipe.send(("gather", mine))
         said: list[bytes] = pipe.recv()
         return said
 
     try:
-        group = session.Engine(settings(**values)).join(rank, size, allgather)
+        group = join(rank, size, allgather, transport, **values)
         work(rank, size, group, pipe)
         pipe.send(("done", None))
     except Exception as why:
@@ -102,14 +111,17 @@ def _process(work: Work, rank: int, size: int, values: dict[str, Any], pipe: Any
 
 
 class Processes:
-    """Ranks in processes, over UCX. work must be a function of a module."""
+    """Ranks in processes. work must be a function of a module."""
 
-    def __init__(self, size: int, work: Work, **values: Any) -> None:
+    def __init__(self, size: int, work: Work, transport: str = "ucx", **values: Any) -> None:
+        self.rounds = 4 if transport == "shared" else 3  # allgathers in which a group is made
         spawn = multiprocessing.get_context("spawn")
         pairs = [spawn.Pipe() for _ in range(size)]
         self.pipes = [ours for ours, _ in pairs]
         self.processes = [
-            spawn.Process(target=_process, args=(work, rank, size, values, theirs), daemon=True)
+            spawn.Process(
+                target=_process, args=(work, rank, size, transport, values, theirs), daemon=True
+            )
             for rank, (_, theirs) in enumerate(pairs)
         ]
         for process in self.processes:
@@ -117,9 +129,9 @@ class Processes:
         for _, theirs in pairs:
             theirs.close()
 
-    def gather(self, rounds: int = 3) -> None:
+    def gather(self, rounds: int | None = None) -> None:
         """Serves the allgathers in which the group is made."""
-        for _ in range(rounds):
+        for _ in range(rounds or self.rounds):
             said = [self.expect(rank, "gather") for rank in range(len(self.pipes))]
             for pipe in self.pipes:
                 pipe.send(said)
@@ -141,8 +153,8 @@ class Processes:
 
 
 @contextlib.contextmanager
-def processes(size: int, work: Work, **values: Any) -> Iterator[Processes]:
-    ranks = Processes(size, work, **values)
+def processes(size: int, work: Work, transport: str = "ucx", **values: Any) -> Iterator[Processes]:
+    ranks = Processes(size, work, transport, **values)
     try:
         yield ranks
     finally:

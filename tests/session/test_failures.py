@@ -30,9 +30,11 @@ def _reduce_until_failure(rank: int, size: int, group: Any, pipe: Any) -> None:
         pipe.send(("survived", first))
 
 
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_killed_rank_is_named_by_all_survivors(victim: int) -> None:
-    with processes(3, _reduce_until_failure) as ranks:
+@pytest.mark.parametrize(
+    "victim, transport", [(0, "ucx"), (2, "ucx"), (0, "shared"), (1, "shared")]
+)
+def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) -> None:
+    with processes(3, _reduce_until_failure, transport) as ranks:
         ranks.gather()
         for rank in range(3):
             ranks.expect(rank, "ready")
@@ -53,8 +55,9 @@ def _one_rank_stays_away(rank: int, size: int, group: Any, pipe: Any) -> None:
         pipe.send(("late", (str(why), time.monotonic() - start)))
 
 
-def test_timeout_fails_all_ranks_and_names_the_missing_one() -> None:
-    with processes(3, _one_rank_stays_away, timeout_s=1.0) as ranks:
+@pytest.mark.parametrize("transport", ["ucx", "shared"])
+def test_timeout_fails_all_ranks_and_names_the_missing_one(transport: str) -> None:
+    with processes(3, _one_rank_stays_away, transport, timeout_s=1.0) as ranks:
         ranks.gather()
         for rank in (0, 2):
             why, seconds = ranks.expect(rank, "late")
@@ -63,7 +66,10 @@ def test_timeout_fails_all_ranks_and_names_the_missing_one() -> None:
         ranks.expect(1, "late")  # finds the group failed
 
 
-def test_a_stall_is_reported_and_then_ends_well(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("transport", ["memory", "shared"])
+def test_a_stall_is_reported_and_then_ends_well(
+    transport: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     def work(rank: int, group: Any) -> None:
         if rank == 1:
             time.sleep(3)
@@ -71,21 +77,23 @@ def test_a_stall_is_reported_and_then_ends_well(capfd: pytest.CaptureFixture[str
         group.allreduce(x, x)
         np.testing.assert_array_equal(x, np.full(100_000, 2))
 
-    assert in_threads(2, work, stall_warning_s=1.0) == [None, None]
+    assert in_threads(2, work, transport, stall_warning_s=1.0) == [None, None]
     assert "waiting for rank 1 (" in capfd.readouterr().err
 
 
-def test_ranks_that_disagree_fail_with_both_sides_named() -> None:
+@pytest.mark.parametrize("transport", ["memory", "shared"])
+def test_ranks_that_disagree_fail_with_both_sides_named(transport: str) -> None:
     def work(rank: int, group: Any) -> None:
         x = np.ones(1000 + rank, np.float32)
         group.allreduce(x, x)
 
-    for result in in_threads(2, work):
+    for result in in_threads(2, work, transport):
         assert isinstance(result, EngineError)
         assert "1000 float32" in str(result) and "1001 float32" in str(result)
 
 
-def test_a_rank_that_leaves_is_not_waited_for() -> None:
+@pytest.mark.parametrize("transport", ["memory", "shared"])
+def test_a_rank_that_leaves_is_not_waited_for(transport: str) -> None:
     def work(rank: int, group: Any) -> None:
         x = np.ones(100_000, np.float32)
         group.allreduce(x, x)
@@ -94,7 +102,7 @@ def test_a_rank_that_leaves_is_not_waited_for() -> None:
         time.sleep(0.5)
         group.allreduce(x, x)
 
-    results = in_threads(2, work)
+    results = in_threads(2, work, transport)
     assert results[1] is None
     assert isinstance(results[0], EngineError) and "rank 1 (" in str(results[0])
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "python/sums.h"
 #include "session/aggregator_host.h"
 #include "session/session.h"
 #include "shims/polite_yield.h"
@@ -15,45 +16,6 @@ namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
-
-// An exchange over a Python function: allgather(bytes) -> list of bytes.
-class PyExchange : public Exchange {
- public:
-  PyExchange(int rank, int size, py::function allgather)
-      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::vector<std::string> allgather(const std::string& mine) override {
-    py::gil_scoped_acquire gil;
-    std::vector<std::string> all;
-    for (py::handle item : allgather_(py::bytes(mine))) all.push_back(item.cast<py::bytes>());
-    return all;
-  }
-
- private:
-  int rank_, size_;
-  py::function allgather_;
-};
-
-DType dtype_of(const py::array& array, const std::string& name) {
-  const std::string wanted = name.empty() ? std::string(py::str(array.dtype())) : name;
-  for (int i = 0; i < kDTypes; ++i)
-    if (wanted == name_of(DType(i)) && size_t(array.itemsize()) == size_of(DType(i)))
-      return DType(i);
-  throw py::type_error("no sum of dtype " + wanted);
-}
-
-void allreduce(Group& group, py::array in, py::array out, const std::string& dtype) {
-  if (!(in.flags() & py::array::c_style) || !(out.flags() & py::array::c_style) ||
-      in.nbytes() != out.nbytes())
-    throw py::value_error("arrays must be contiguous and of equal size");
-  const DType type = dtype_of(in, dtype);
-  void* target = out.mutable_data();
-  const void* source = in.data();
-  const uint64_t count = uint64_t(in.size());
-  py::gil_scoped_release release;
-  group.allreduce(source, target, count, type);
-}
 
 Engine::TransportFactory transport(const std::string& name) {
   if (name == "ucx") return make_ucx_transport;
@@ -181,7 +143,8 @@ void bind_session(py::module_ m) {
   py::class_<Group, std::shared_ptr<Group>>(m, "Group")
       .def_property_readonly("rank", &Group::rank)
       .def_property_readonly("size", &Group::size)
-      .def("allreduce", &allreduce, py::arg("input"), py::arg("output"), py::arg("dtype") = "");
+      .def("allreduce", &allreduce<Group>, py::arg("input"), py::arg("output"),
+           py::arg("dtype") = "");
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def(py::init([](const Settings& settings, const std::string& name) {
              return Engine::create(settings, transport(name));

@@ -69,15 +69,12 @@ std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array ou
   void* target = out.mutable_data();
   const auto through_engine = [&](const void* from, void* to) {
     py::gil_scoped_acquire gil;
-    return stream(memory(from, count, library.dtype), memory(to, count, library.dtype))
-        .cast<uint64_t>();
+    return Ways::OwnSum{Way::stream,
+                        stream(memory(from, count, library.dtype), memory(to, count, library.dtype))
+                            .cast<uint64_t>()};
   };
   py::gil_scoped_release release;
-  switch (ways.allreduce(source, target, count, library.dtype, library, through_engine)) {
-    case Way::stream: return "stream";
-    case Way::union_of_blocks: return "union";
-    default: return "original";
-  }
+  return name_of(ways.allreduce(source, target, count, library.dtype, library, through_engine));
 }
 
 }  // namespace
@@ -88,7 +85,7 @@ void bind_ways(py::module_ m) {
   m.def("density_class", &density_class, py::arg("united"), py::arg("blocks"));
   m.def("size_class", &size_class, py::arg("bytes"));
   py::enum_<Arm>(m, "Arm")
-      .value("stream", Arm::stream)
+      .value("own", Arm::own)
       .value("unite", Arm::unite)
       .value("unite_two_step", Arm::unite_two_step)
       .value("original", Arm::original)
@@ -96,6 +93,7 @@ void bind_ways(py::module_ m) {
   py::enum_<WaySetting>(m, "Setting")
       .value("auto", WaySetting::automatic)
       .value("stream", WaySetting::stream)
+      .value("shared", WaySetting::shared)
       .value("union", WaySetting::unite)
       .value("original", WaySetting::original);
   py::class_<Densities>(m, "Densities")

@@ -8,6 +8,7 @@ void bind_protocol(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
 void bind_hook(pybind11::module_ m);
+void bind_shared(pybind11::module_ m);
 void bind_ways(pybind11::module_ m);
 }  // namespace omnihvd
 
@@ -18,5 +19,6 @@ PYBIND11_MODULE(_engine, m) {
   omnihvd::bind_transport(m.def_submodule("transport"));
   omnihvd::bind_session(m.def_submodule("session"));
   omnihvd::bind_hook(m.def_submodule("hook"));
+  omnihvd::bind_shared(m.def_submodule("shared"));
   omnihvd::bind_ways(m.def_submodule("ways"));
 }

@@ -125,12 +125,14 @@ const std::vector<Entry>& entries() {
       {{"OMNIHVD_SPIN_US", "20", "0 .. 1000000",
         "microseconds for which an engine thread polls before it sleeps"},
        number(&Settings::spin_us, 0, 1000000)},
-      {{"OMNIHVD_WAY", "auto", "auto, stream, union or original",
-        "how sums are made: through aggregators, by the original library on the union of the "
-        "non-zero blocks, or by it on whole tensors; auto: in the way that has been fastest"},
+      {{"OMNIHVD_WAY", "auto", "auto, stream, shared, union or original",
+        "how sums are made: through aggregators, over the memory of one host (else through "
+        "aggregators), by the original library on the union of the non-zero blocks, or by it on "
+        "whole tensors; auto: in the way that has been fastest"},
        [](Settings& s, const std::string& v) {
          s.way = choice<WaySetting>({{"auto", WaySetting::automatic},
                                      {"stream", WaySetting::stream},
+                                     {"shared", WaySetting::shared},
                                      {"union", WaySetting::unite},
                                      {"original", WaySetting::original}},
                                     v);

@@ -13,7 +13,7 @@ namespace omnihvd {
 
 enum class Hierarchy { automatic, on, off };
 enum class Authenticate { off, header, content, all };
-enum class WaySetting { automatic, stream, unite, original };  // see ways/
+enum class WaySetting { automatic, stream, shared, unite, original };  // see ways/
 
 struct Settings {
   bool enable = true;                      // false: every call goes to the original library

@@ -20,6 +20,7 @@ std::map<std::string, Pass>& all_passes() {
 const char* name_of(Way way) {
   switch (way) {
     case Way::stream: return "stream";
+    case Way::shared: return "shared";
     case Way::union_of_blocks: return "union";
     case Way::original: return "original";
   }

@@ -13,11 +13,12 @@ namespace omnihvd {
 // How a sum is made that omnihvd could take.
 enum class Way {
   stream,           // non-zero blocks through aggregators
+  shared,           // non-zero blocks over the memory of the one host
   union_of_blocks,  // the blocks that are non-zero on any rank, by the original library
   original,         // the call as it stood, by the original library
 };
-constexpr size_t kWays = 3;
-const char* name_of(Way way);  // "stream", "union", "original"
+constexpr size_t kWays = 4;
+const char* name_of(Way way);  // "stream", "shared", "union", "original"
 
 // Whole calls, with whole tensors, as the caller made them.
 struct WayStats {

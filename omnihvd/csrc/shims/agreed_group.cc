@@ -30,7 +30,8 @@ void AgreedGroup::or_fail_for_good(Work work) {
     work();
   } catch (const std::exception& error) {
     failure_ = error.what();
-    group_.reset();  // the other ranks need not wait for this one
+    shared_.reset();  // the other ranks need not wait for this one
+    group_.reset();
     levels_.reset();
     throw;
   }
@@ -48,13 +49,16 @@ Way AgreedGroup::allreduce(Exchange& exchange, Library& library, void* data, uin
   or_fail_for_good([&] {
     if (!ways_) ways_.emplace(agreement_->settings);
     way = ways_->allreduce(data, data, count, dtype, library, [&](const void*, void* in_place) {
-      return stream(exchange, in_place, count, dtype);
+      return sum(exchange, in_place, count, dtype);
     });
   });
   return way;
 }
 
-uint64_t AgreedGroup::stream(Exchange& exchange, void* data, uint64_t count, DType dtype) {
+Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DType dtype) {
+  if (!shared_ && !group_ && !levels_)
+    shared_ = shared_sum_of(exchange, agreement_->settings, agreement_->hosts);
+  if (shared_) return {Way::shared, shared_->allreduce(data, data, count, dtype)};
   if (!group_ && !levels_) {
     const std::shared_ptr<Engine> engine = engine_of_all(exchange);
     if (wants_two_levels(*agreement_, exchange.rank()))
@@ -62,8 +66,8 @@ uint64_t AgreedGroup::stream(Exchange& exchange, void* data, uint64_t count, DTy
     else
       group_ = engine->join(exchange);
   }
-  if (levels_) return levels_->allreduce(data, count, dtype);
-  return group_->allreduce(data, data, count, dtype);
+  if (levels_) return {Way::stream, levels_->allreduce(data, count, dtype)};
+  return {Way::stream, group_->allreduce(data, data, count, dtype)};
 }
 
 }  // namespace omnihvd

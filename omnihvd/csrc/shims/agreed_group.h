@@ -8,6 +8,7 @@
 
 #include "session/session.h"
 #include "shims/agreement.h"
+#include "shims/one_host.h"
 #include "shims/two_levels.h"
 #include "ways/ways.h"
 
@@ -29,11 +30,13 @@ class AgreedGroup {
   template <typename Work>
   void or_fail_for_good(Work work);
 
-  uint64_t stream(Exchange& exchange, void* data, uint64_t count, DType dtype);
+  Ways::OwnSum sum(Exchange& exchange, void* data, uint64_t count, DType dtype);
 
   std::string failure_;  // of an earlier call; empty: none
   std::optional<Agreement> agreement_;
-  std::shared_ptr<Group> group_;  // of all ranks, from the first tensor on; or
+  // From the first tensor on, one of these.
+  std::unique_ptr<SharedSum> shared_;
+  std::shared_ptr<Group> group_;  // of all ranks
   std::optional<TwoLevels> levels_;
   std::optional<Ways> ways_;
 };

@@ -22,7 +22,7 @@ bool is_union(Arm arm) { return arm == Arm::unite || arm == Arm::unite_two_step;
 
 bool Policy::allowed(Cell cell, Arm arm) const {
   if (is_two_step(arm) && !two_step_) return false;
-  if (cell.density == kUnknown) return arm == Arm::stream || arm == Arm::unite;  // which both tell
+  if (cell.density == kUnknown) return arm == Arm::own || arm == Arm::unite;  // which both tell
   return cell.density < kDense || !is_union(arm);
 }
 
@@ -72,13 +72,13 @@ double Policy::rate(bool two_step, uint64_t bytes) const {
 double Policy::estimate(const Trials& trials, Cell cell, Arm arm, uint64_t bytes) const {
   const Samples& samples = trials.arms[size_t(arm)];
   if (!samples.last.empty()) return samples.score();
-  if (arm == Arm::stream) return 0;
+  if (arm == Arm::own) return 0;
   const double share = is_union(arm) ? trials.share : 1;
   const uint64_t summed = std::max<uint64_t>(1, uint64_t(share * double(bytes)));
   double known = rate(is_two_step(arm), summed);
   if (known == 0) known = rate(!is_two_step(arm), summed);
   if (known > 0) return kFavour * known * share;
-  const double streamed = trials.arms[size_t(Arm::stream)].score();
+  const double streamed = trials.arms[size_t(Arm::own)].score();
   if (cell.density == kUnknown || trials.share <= 0) return 0;
   return streamed / std::max(trials.share, 1e-3) * share / kStreamRate;
 }

@@ -3,13 +3,14 @@
 // Sums are told apart by cells: their size and the share of blocks that is non-zero on any rank
 // (densities.h). In a cell each way that may be worth it is tried twice; then the fastest is used,
 // and the others are tried again at intervals, which are the longer the slower they were: trials
-// cost a sum less than 2% of its time in the long run. The first way to be tried is streaming,
-// which tells the density. What has not been tried is estimated, in its favour, from the library's
-// rate:
+// cost a sum less than 2% of its time in the long run. The first way to be tried is omnihvd's
+// own, which tells the density. What has not been tried is estimated, in its favour, from the
+// library's rate:
 //   original at S bytes        >= S x its rate at about this size / 2
 //   union of U bytes           >= U x its rate at about that size / 2
 // where the rate is what its sums of compacted blocks or whole tensors took; before there were any,
-// four times that of streaming. A way that is estimated at 1.3 times the best or more is not tried.
+// four times that of omnihvd's own. A way that is estimated at 1.3 times the best or more is not
+// tried.
 //
 // Pure: times are arguments. A sample is one sum's seconds per byte; the score of a way is the
 // lower median of its last five.
@@ -35,8 +36,8 @@ struct Cell {
 
 // What to do in a cell: `after` sums by `now`, then one by `trial`; then rank 0 gives a new order.
 struct Order {
-  Arm now = Arm::stream;
-  Arm trial = Arm::stream;
+  Arm now = Arm::own;
+  Arm trial = Arm::own;
   uint16_t after = 0;
 };
 
@@ -63,7 +64,7 @@ class Policy {
     std::array<Samples, kArms> arms;
     std::array<uint64_t, kArms> due{};  // when it is tried again; 0: at no time yet
     uint64_t now = 1;                   // sums ordered so far
-    Arm best = Arm::stream;
+    Arm best = Arm::own;
     double share = 1;  // of the last sum: union over tensor
   };
   double estimate(const Trials& trials, Cell cell, Arm arm, uint64_t bytes) const;

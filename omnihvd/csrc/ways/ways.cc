@@ -19,18 +19,18 @@ Arm pinned(WaySetting setting) {
   switch (setting) {
     case WaySetting::unite: return Arm::unite;
     case WaySetting::original: return Arm::original;
-    default: return Arm::stream;
+    default: return Arm::own;
   }
 }
 
 }  // namespace
 
 Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
-                    const Stream& stream) {
+                    const Own& own) {
   const Sum sum{in, out, count, dtype};
   // What depends on times is different in each run.
   if (settings_.way != WaySetting::automatic || settings_.deterministic)
-    return make(pinned(settings_.way), sum, library, stream).way;
+    return make(pinned(settings_.way), sum, library, own).way;
 
   if (!policy_) policy_.emplace(library.has_two_step());
   const Densities::Guess guess = densities_.guess(count, dtype);
@@ -40,7 +40,7 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
   const Arm arm = guess.look ? Arm::unite : trial ? state.order.trial : state.order.now;
 
   const auto begin = Clock::now();
-  const Made made = make(arm, sum, library, stream);
+  const Made made = make(arm, sum, library, own);
   const double seconds = seconds_since(begin);
   if (made.united) densities_.learn(made.density);
   if (library.rank() == 0) learn(arm, sum, guess.density, made, seconds);
@@ -60,18 +60,18 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
   return made.way;
 }
 
-Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Stream& stream) {
+Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Own& own) {
   const size_t element = size_of(sum.dtype);
-  if (arm != Arm::stream) {  // the engine itself counts what it streams
+  if (arm != Arm::own) {  // which counts itself
     stats().calls += 1;
     stats().bytes_in += sum.bytes();
     stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
   }
   switch (arm) {
-    case Arm::stream: {
+    case Arm::own: {
       const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
-      const uint64_t united = stream(sum.in, sum.out);
-      return {Way::stream, std::min(sum.bytes(), united * settings_.block_size * element),
+      const auto [way, united] = own(sum.in, sum.out);
+      return {way, std::min(sum.bytes(), united * settings_.block_size * element),
               density_class(united, blocks)};
     }
     case Arm::unite:

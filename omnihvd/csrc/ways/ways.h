@@ -24,14 +24,17 @@ class Ways {
  public:
   explicit Ways(const Settings& agreed) : settings_(agreed) {}
 
-  // Sums `in` into `out` through the engine; returns how many blocks were non-zero on any rank, the
-  // same on all ranks.
-  using Stream = std::function<uint64_t(const void* in, void* out)>;
+  // Sums `in` into `out` without the library: streamed, or over shared memory.
+  struct OwnSum {
+    Way way;
+    uint64_t united_blocks;  // non-zero on any rank; the same on all ranks
+  };
+  using Own = std::function<OwnSum(const void* in, void* out)>;
 
   // out = the sum over the ranks of `in` (in == out: in place); returns how it was made. Throws
   // Error; `out` is then undefined.
   Way allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
-                const Stream& stream);
+                const Own& own);
 
  private:
   struct Sum {  // one call
@@ -52,7 +55,7 @@ class Ways {
     uint32_t left = 0;  // sums until the trial
   };
 
-  Made make(Arm arm, const Sum& sum, Library& library, const Stream& stream);
+  Made make(Arm arm, const Sum& sum, Library& library, const Own& own);
   Made unite(bool two_step, const Sum& sum, Library& library);
   void sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
                       Library& library);

@@ -164,7 +164,8 @@ void MpiGroup::or_fail_for_good(Work work) {
     work();
   } catch (const Error& error) {
     failure_ = error.what();
-    group_.reset();  // the other ranks need not wait for this one
+    shared_.reset();  // the other ranks need not wait for this one
+    group_.reset();
     throw;
   }
 }
@@ -252,7 +253,7 @@ Way MpiGroup::allreduce(const MpiReduction& r) {
     }
     MpiLibrary library(comm_, r);
     way = ways_->allreduce(r.in == MPI_IN_PLACE ? r.out : r.in, r.out, uint64_t(r.count), r.dtype,
-                           library, [&](const void* in, void* out) { return stream(r, in, out); });
+                           library, [&](const void* in, void* out) { return sum(r, in, out); });
   });
   return way;
 }
@@ -275,19 +276,24 @@ void MpiGroup::choose_levels() {
         });
     }
   }
-  hosts_.clear();
 }
 
-uint64_t MpiGroup::stream(const MpiReduction& r, const void* in, void* out) {
+Ways::OwnSum MpiGroup::sum(const MpiReduction& r, const void* in, void* out) {
+  if (!shared_ && !group_) {
+    MpiExchange all(comm_, patience(*settings_));
+    shared_ = shared_sum_of(all, *settings_, hosts_);
+    hosts_.clear();
+  }
+  if (shared_) return {Way::shared, shared_->allreduce(in, out, uint64_t(r.count), r.dtype)};
   if (!group_) {
     MpiExchange exchange(grid_ ? grid_->across() : comm_, patience(*settings_));
     group_ = start_engine(exchange)->join(exchange);
   }
-  if (!grid_) return group_->allreduce(in, out, uint64_t(r.count), r.dtype);
-  return grid_->allreduce(r, settings_->block_size,
-                          [&](const void* part, void* sum, uint64_t count) {
-                            return group_->allreduce(part, sum, count, r.dtype);
-                          });
+  if (!grid_) return {Way::stream, group_->allreduce(in, out, uint64_t(r.count), r.dtype)};
+  return {Way::stream, grid_->allreduce(r, settings_->block_size,
+                                        [&](const void* part, void* sum, uint64_t count) {
+                                          return group_->allreduce(part, sum, count, r.dtype);
+                                        })};
 }
 
 MpiGroup::Elsewhere::Elsewhere(MPI_Comm comm, uint64_t bytes, const char* reason) {

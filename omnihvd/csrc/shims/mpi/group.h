@@ -11,6 +11,7 @@
 #include "session/session.h"
 #include "shims/mpi/hierarchy.h"
 #include "shims/mpi/waiting.h"
+#include "shims/one_host.h"
 #include "ways/ways.h"
 
 namespace omnihvd {
@@ -70,17 +71,19 @@ class MpiGroup {
   void check_same(const std::vector<std::string>& sums) const;  // of each rank
   void choose_levels();
   Patience patience(const Settings& settings) const;
-  uint64_t stream(const MpiReduction& reduction, const void* in, void* out);
+  Ways::OwnSum sum(const MpiReduction& reduction, const void* in, void* out);
 
   const MPI_Comm comm_;
   const Caller caller_;
   std::string failure_;               // of an earlier call; empty: none
   std::optional<Settings> settings_;  // rank 0's where all must agree
-  std::vector<std::string> hosts_;    // of each rank, until the levels are chosen
+  std::vector<std::string> hosts_;    // of each rank, until the first tensor
   std::optional<Ways> ways_;          // from then on
   bool agreed_in_this_call_ = false;  // so that all ranks are known to be in it
   std::optional<HostGrid> grid_;      // present: two levels
-  std::shared_ptr<Group> group_;  // of all ranks, or of grid_->across(); from the first tensor on
+  // From the first tensor on, one of these.
+  std::unique_ptr<SharedSum> shared_;
+  std::shared_ptr<Group> group_;  // of all ranks, or of grid_->across()
 };
 
 }  // namespace omnihvd

@@ -1,0 +1,28 @@
+// omnihvd._engine.shared: sums over shared memory, for tests and benchmarks.
+#include <pybind11/functional.h>
+
+#include "base/error.h"
+#include "python/sums.h"
+#include "shared/shared_sum.h"
+
+namespace py = pybind11;
+
+namespace omnihvd {
+
+void bind_shared(py::module_ m) {
+  m.attr("CHUNK_BYTES") = kChunkBytes;
+  py::class_<SharedSum>(m, "SharedSum")
+      .def(py::init([](const Settings& settings, int rank, int size, py::function allgather) {
+             PyExchange exchange(rank, size, std::move(allgather));
+             py::gil_scoped_release release;
+             std::string obstacle;
+             auto sum = SharedSum::create(exchange, settings, "here", &obstacle);
+             if (!sum) throw Error(obstacle);
+             return sum;
+           }),
+           py::arg("settings"), py::arg("rank"), py::arg("size"), py::arg("allgather"))
+      .def("allreduce", &allreduce<SharedSum>, py::arg("input"), py::arg("output"),
+           py::arg("dtype") = "");
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,47 @@
+// A barrier in shared memory that is passed again and again, in two parts: arriving, and waiting
+// until all have arrived.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <ctime>
+
+namespace omnihvd {
+
+// All zero at first. A rank arrives once for each time that the gate opens; it may arrive for the
+// next time only after it has opened for the last.
+class Gate {
+ public:
+  void arrive(uint32_t ranks) {
+    if ((arrived_.fetch_add(1) + 1) % ranks != 0) return;
+    opened_.fetch_add(1);
+    if (waiting_.load() > 0) wake();
+  }
+  // It has opened `times` times, counted modulo 2^32.
+  bool open(uint32_t times) const { return int32_t(opened_.load() - times) >= 0; }
+  // Returns when open, when woken, or after so long.
+  void wait(uint32_t times, std::chrono::milliseconds at_most) {
+    waiting_.fetch_add(1);
+    const uint32_t seen = opened_.load();
+    if (int32_t(seen - times) < 0) {
+      const timespec limit{time_t(at_most.count() / 1000), long(at_most.count() % 1000) * 1000000};
+      syscall(SYS_futex, &opened_, FUTEX_WAIT, seen, &limit, nullptr, 0);
+    }
+    waiting_.fetch_sub(1);
+  }
+  void wake() { syscall(SYS_futex, &opened_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+
+ private:
+  std::atomic<uint64_t> arrived_;
+  std::atomic<uint32_t> opened_;
+  std::atomic<uint32_t> waiting_;
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+}  // namespace omnihvd

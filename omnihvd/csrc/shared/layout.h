@@ -1,0 +1,48 @@
+// What stands where in the common memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shared/gate.h"
+
+namespace omnihvd {
+
+constexpr size_t kChunkBytes = 256 << 10;  // of a tensor: all ranks' fit into a cache
+// While one chunk is added, the next is given, and the sums of the one before are taken.
+constexpr uint64_t kBuffers = 3;
+
+constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// All zero at first.
+struct SharedControl {
+  alignas(128) Gate gates[2];
+  std::atomic<uint32_t> failed;  // 1: somebody writes why; 2: it is written
+  char why[1020];
+};
+
+struct SharedRank {
+  std::atomic<uint64_t> steps;  // two for each chunk: to say who is late
+  std::atomic<uint32_t> left;
+  // Of the sum that began last.
+  uint32_t dtype;
+  uint64_t count;
+};
+
+// Offsets in the memory of all, and in that of each rank.
+struct SharedLayout {
+  explicit SharedLayout(uint32_t block_size)
+      : blocks(kChunkBytes / block_size),  // at most, of one byte an element
+        common(sizeof(SharedControl) + kBuffers * blocks * sizeof(uint16_t)),
+        flags(round_up(sizeof(SharedRank), 128)),
+        data(round_up(flags + kBuffers * blocks, 4096)),
+        each(data + kBuffers * kChunkBytes) {}
+
+  const size_t blocks;
+  const size_t common;
+  const size_t flags, data;
+  const size_t each;
+};
+
+}  // namespace omnihvd

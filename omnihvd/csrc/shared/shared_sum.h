@@ -1,0 +1,83 @@
+// Sums of ranks that share a host's memory: nothing is sent, and nothing is handed to a thread.
+//
+// The tensor is summed in chunks. For each, a rank copies its non-zero blocks to its own part of
+// the common memory; adds, of a share of the blocks, what the ranks have there; and copies the sums
+// of all shares to its tensor. A block that a single rank has is not added but taken from there.
+// Chunks are small enough to stay in the processor's cache, where they are read by the others.
+//
+// This is the same sum as the engine's: zero blocks cost an inspection, half precision is added in
+// float32, and the order of additions depends on nothing but the ranks and the tensor's size.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "protocol/dtype.h"
+#include "session/session.h"
+#include "session/settings.h"
+#include "shared/layout.h"
+#include "shared/segment.h"
+
+namespace omnihvd {
+
+// One thread at a time, the calls in the same order on all ranks.
+class SharedSum {
+ public:
+  // Collective over ranks that are all on `host`. Null, on all ranks alike, when they have no
+  // memory in common, or blocks are too large; `*obstacle` then says why. Throws Error when the
+  // exchange fails.
+  static std::unique_ptr<SharedSum> create(Exchange& exchange, const Settings& agreed,
+                                           const std::string& host, std::string* obstacle);
+  // The others see that this rank has left, if they wait for it.
+  ~SharedSum();
+
+  // Collective: out = the sum over the ranks of `in` (in == out: in place). Returns how many blocks
+  // were non-zero on any rank. Throws Error when a rank has failed, ended, or does not come within
+  // OMNIHVD_TIMEOUT; `out` is then undefined, and each later call throws at once.
+  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sum;
+  struct Chunk;
+
+  SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks, const Settings& settings,
+            const std::string& host);
+
+  uint64_t give(const Sum& sum, const Chunk& chunk);
+  std::pair<uint32_t, uint32_t> share(const Chunk& chunk) const;
+  void add(const Sum& sum, const Chunk& chunk);
+  uint64_t take(const Sum& sum, const Chunk& chunk);
+
+  // What all have done with a chunk: each is a gate.
+  enum Step { given, added };
+  void announce(Step step, uint64_t chunk);
+  void wait(Step step, uint64_t chunk, const Sum& sum);
+  void look_after_others(Step step, uint64_t chunk, const Sum& sum, Clock::duration waited,
+                         bool* warned);
+  void check_same(const Sum& sum);
+  [[noreturn]] void fail(const std::string& why);
+  void throw_if_failed() const;
+  std::string name_of(int rank) const;
+
+  SharedRank& of(int rank) const;
+  uint8_t* flags(int rank, uint64_t chunk) const;  // [block] has something
+  uint16_t* holders(uint64_t chunk) const;         // [block] the rank whose part has the sum
+  uint8_t* data(int rank, uint64_t chunk) const;   // the blocks, each at its place
+
+  const std::unique_ptr<Segment> segment_;
+  const SharedLayout layout_;
+  SharedControl& control_;
+  const int rank_, ranks_;
+  const Settings settings_;
+  const std::string host_;
+  const std::chrono::microseconds spin_;
+  uint64_t next_chunk_ = 0;  // of all sums
+  std::vector<uint8_t> accumulator_;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,114 @@
+"""Sums over shared memory. What they do when a rank fails: tests/session/test_failures.py."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import numpy as np
+import pytest
+from groups import all_well, blocks_of, in_threads, processes, sum_of
+
+from omnihvd import _engine
+from omnihvd.engine import EngineError
+
+CHUNK = _engine.shared.CHUNK_BYTES
+BLOCK = 256
+
+
+def counts(element: int) -> list[int]:
+    """Around the borders of blocks, chunks and the number of chunks that are under way."""
+    chunk = CHUNK // element
+    return [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, chunk - 1, chunk, chunk + 1,
+            3 * chunk, 3 * chunk + BLOCK + 1, 7 * chunk - 1]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_sums(size: int, dtype: str) -> None:
+    def work(rank: int, group: Any) -> None:
+        for count in counts(np.dtype(dtype).itemsize):
+            for density in (0, 0.3, 1):
+                mine, expected = (
+                    blocks_of(rank, count, density, dtype),
+                    sum_of(size, count, density, dtype),
+                )
+                kept = mine.copy()
+                out = np.full_like(mine, 99)
+                united = group.allreduce(mine, out)
+                np.testing.assert_array_equal(out, expected)
+                np.testing.assert_array_equal(mine, kept)
+                assert group.allreduce(mine, mine) == united
+                np.testing.assert_array_equal(mine, expected)
+                starts = range(0, count, BLOCK)
+                assert united == sum(expected[at : at + BLOCK].any() for at in starts)
+
+    all_well(in_threads(size, work, "shared"))
+
+
+@pytest.mark.parametrize("block_size", [1, 100, 4096])
+def test_block_sizes(block_size: int) -> None:
+    def work(rank: int, group: Any) -> None:
+        for count in (1, 4097, 70_001):
+            out = blocks_of(rank, count, 0.3)
+            group.allreduce(out, out)
+            np.testing.assert_array_equal(out, sum_of(3, count, 0.3))
+
+    all_well(in_threads(3, work, "shared", block_size=block_size))
+
+
+def test_half_precision_is_added_in_float32() -> None:
+    def work(rank: int, group: Any) -> None:
+        half = np.full(1000, [2048, 1, 1, 1][rank], np.float16)
+        group.allreduce(half, half)
+        assert (half == 2052).all()  # one by one, 2048 + 1 rounds to 2048
+        brain = np.full(1000, [0x4380, 0x3F80, 0x3F80, 0x3F80][rank], np.uint16)  # 256, 1, 1, 1
+        group.allreduce(brain, brain, "bfloat16")
+        assert (brain == 0x4382).all()  # 259 lies between 258 and 260: to even, 260
+
+    all_well(in_threads(4, work, "shared"))
+
+
+def test_negative_zeros_are_zeros() -> None:
+    def work(rank: int, group: Any) -> bytes:
+        tensor = np.zeros(3000, np.float32)
+        tensor[300 * rank : 2000] = -0.0
+        tensor[2500] = 1
+        group.allreduce(tensor, tensor)
+        assert tensor[2500] == 3
+        return tensor.tobytes()
+
+    assert len(set(all_well(in_threads(3, work, "shared")))) == 1
+
+
+def _sums(rank: int, size: int, group: Any, pipe: Any) -> None:
+    for count in (1, 70_000, 1_000_003):
+        for density in (0.01, 1):
+            for _ in range(5):
+                tensor = blocks_of(rank, count, density)
+                group.allreduce(tensor, tensor)
+                np.testing.assert_array_equal(tensor, sum_of(size, count, density))
+
+
+def test_between_processes() -> None:
+    with processes(4, _sums, "shared") as ranks:
+        ranks.gather()
+        for rank in range(4):
+            ranks.expect(rank, "done")
+
+
+def test_no_room_is_known_to_all_ranks() -> None:
+    """A rank that may write no such file stands for a /dev/shm that is full."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (CHUNK, limit[1]))
+    try:
+        results = in_threads(3, lambda rank, group: None, "shared")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    for result in results:
+        assert isinstance(result, EngineError) and "no room in /dev/shm" in str(result)
+
+
+def test_blocks_that_are_too_large_are_refused() -> None:
+    (result,) = in_threads(1, lambda rank, group: None, "shared", block_size=8192)
+    assert "OMNIHVD_BLOCK_SIZE" in str(result)
