@@ -33,9 +33,10 @@ def stats(reset: bool = False) -> Figures:
     library_bytes     what a ring sends for what the original library was given to sum: unions of
                       blocks, or whole tensors
     ways              whole calls, by the way in which each sum was made: {way: {"calls", "bytes",
-                      "seconds"}}. stream: non-zero blocks through aggregators; union: the blocks
-                      that are non-zero on any rank, by the original library; original: the call as
-                      it stood
+                      "seconds"}}. stream: non-zero blocks through aggregators; shared: the same
+                      over the memory of the one host, where nothing is sent; union: the blocks that
+                      are non-zero on any rank, by the original library; original: the call as it
+                      stood
     sparse            gradients that are sparse tensors: {"gradients": how many, "own_bytes": rows
                       here, each once, "gathered_bytes": rows of all ranks with their numbers, which
                       Horovod's allgather would have brought, "union_bytes": rows of any rank, which

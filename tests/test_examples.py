@@ -137,7 +137,7 @@ def test_the_recommender_trains_on_a_file_of_ratings(tmp_path, compression):
     assert float(last[loss]) < float(first[loss])
     used = compression == "omnireduce"
     assert ("gradient_bytes" in header) == used
-    assert job.ranks[0].count("OmniReduce: {'calls': ") == used
+    assert job.ranks[0].count("OmniReduce: {'") == used
 
 
 @pytest.mark.timeout(100)
@@ -149,4 +149,4 @@ def test_the_custom_loop_trains_on_a_text(tmp_path):
     job = launch(command, 2, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", job.ranks[0])]
     assert losses[1] < losses[0] < 10
-    assert job.ranks[0].count("OmniReduce: {'calls': ") == 1
+    assert job.ranks[0].count("OmniReduce: {'") == 1

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from ends import KINDS
+from ends import KINDS, close_all
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    close_all()
 
 
 @pytest.fixture(params=list(KINDS))

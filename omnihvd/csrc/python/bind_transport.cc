@@ -57,6 +57,7 @@ class Driver {
   explicit Driver(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
     transport_->set_handler(&collector_);
   }
+  void close() { transport_.reset(); }
 
   py::bytes address() const { return transport_->address(); }
   PeerId connect(const std::string& address) { return transport_->connect(address); }
@@ -174,6 +175,8 @@ void bind_transport(py::module_ m) {
       .def("progress", &Driver::progress)
       .def("wait", &Driver::wait, py::arg("timeout_ms"))
       .def("wake", &Driver::wake)
+      .def("close", &Driver::close, py::call_guard<py::gil_scoped_release>(),
+           "Destroys the transport; it must not be used any more.")
       .def("kill", &Driver::kill, "Memory only: as if the process of this transport were killed.")
       .def("describe", &Driver::describe)
       .def("take_messages", &Driver::take_messages)
