@@ -236,7 +236,8 @@ def test_snippets(block: Block) -> None:
         defined = {getattr(node, "name", None) for node in source.body}
         assert {alias.name for node in frameworks for alias in node.names} <= defined
     elif "import omnihvd.keras" not in text:
-        exec(compile(tree, block.document.name, "exec"), {"omnihvd": omnihvd}, Anything())
+        mine = Anything(loader=[1], batches=[1])
+        exec(compile(tree, block.document.name, "exec"), {"omnihvd": omnihvd}, mine)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
