@@ -139,7 +139,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"\.ci/gpu", "needs a GPU"),
     (r"sysctl", "changes the machine"),
     (r"LD_PRELOAD=", "tests/mpi and tests/nccl preload the shims"),
-    (r"omnihvd was imported", "a message"),
+    (r"omnihvd (was imported|\.\.\. takes over)", "a message"),
     (r"\(umask", lambda m: m.string),
     (r"export \w+=", lambda m: m.string),
     (
@@ -152,7 +152,8 @@ RULES: list[tuple[str, Cheap | str]] = [
     ),
     (r"omnihvd (check --settings|stats)$", lambda m: m[0]),
     (r"(omnihvd [\w-]+)", of_help),
-    (r"(mpirun.*) omnihvd check", lambda m: "omnihvd check --help"),
+    (r"mpirun .*(omnihvd check)", of_help),
+    (r"horovodrun( --?[\w-]+)*$", lambda m: m[0] + " -np 2 true"),
     (r"(python -m omnihvd bench)", of_help),
     (
         r"mpirun( -\S+( [\w=]+)+)*$",
