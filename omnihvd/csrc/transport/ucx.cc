@@ -143,8 +143,8 @@ void add_to_epoll(int epoll, int fd) {
 UcxTransport::UcxTransport()
     : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
       epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"),
-      self_{this_process(), host_name(), this_network(), worker_.address(),
-            worker_.address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY)} {
+      self_{this_process(), host_name(),       this_network(),
+            geteuid(),      worker_.address(), worker_.address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY)} {
   inbox_.attach(worker_, kMessageId);
   add_to_epoll(epoll_, worker_.event_fd());
   add_to_epoll(epoll_, wake_);
