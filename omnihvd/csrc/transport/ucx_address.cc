@@ -68,6 +68,7 @@ std::string encode_address(const UcxAddress& address) {
   put_string(body, address.hostname);
   put_string(body, address.network);
   put(body, address.user);
+  put_string(body, address.ucx);
   put_string(body, address.worker);
   put_string(body, address.worker_wide);
   std::string bytes(kMagic);
@@ -98,6 +99,7 @@ UcxAddress decode_address(const std::string& bytes) {
   address.hostname = reader.string();
   address.network = reader.string();
   address.user = reader.number<uint32_t>();
+  address.ucx = reader.string();
   address.worker = reader.string();
   address.worker_wide = reader.string();
   return address;
@@ -110,7 +112,8 @@ std::string this_network() {
 }
 
 bool share_memory(const UcxAddress& a, const UcxAddress& b) {
-  return a.process.host == b.process.host && a.network == b.network && a.user == b.user;
+  const bool has_any = a.worker != a.worker_wide && b.worker != b.worker_wide;
+  return has_any && a.process.host == b.process.host && a.network == b.network && a.user == b.user;
 }
 
 }  // namespace omnihvd

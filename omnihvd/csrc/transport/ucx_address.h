@@ -13,6 +13,7 @@ struct UcxAddress {
   std::string hostname;
   std::string network;      // namespace, on that host
   uint32_t user;            // effective
+  std::string ucx;          // its version, as 1.22
   std::string worker;       // all ways there, shared memory included
   std::string worker_wide;  // without shared memory
 };
