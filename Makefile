@@ -37,6 +37,11 @@ $(VENV)/.horovod: omnihvd/tools/build_horovod.py $(VENV)/.packages
 	@python $<
 	@touch $@
 
+$(VENV)/.clusters: .ci/clusters.txt | $(VENV)/.packages
+	@echo "== Ray and Spark, for tests (0.5 GB)"
+	@$(PIP) install --no-deps --no-build-isolation -r $<
+	@touch $@
+
 # After this the engine is built in place, and `import omnihvd` finds this folder.
 $(VENV)/.installed: setup.py pyproject.toml $(wildcard kernels/__init__.py) $(VENV)/.packages
 	@echo "== omnihvd, in place"
@@ -61,10 +66,10 @@ lint: $(VENV)/.packages  ## formats and static checks
 	@clang-format --dry-run -Werror $(CXX_FILES)
 	@mypy
 
-pytest: build
+pytest: build $(VENV)/.clusters
 	@python -m pytest -m 'not slow and not gpu'
 
-test-slow: build  ## the tests that take minutes or gigabytes
+test-slow: build $(VENV)/.clusters  ## the tests that take minutes or gigabytes
 	@python -m pytest -m 'slow and not gpu'
 
 test-gpu: build  ## the tests for NVIDIA GPUs

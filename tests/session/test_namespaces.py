@@ -111,6 +111,23 @@ def test_every_rank_in_another_combination(lab: Lab) -> None:
         ranks.end()
 
 
+def as_user(user: int, argv: Sequence[str]) -> list[str]:
+    """argv as another user, who may read root's files and no more."""
+    words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    return [*words, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", *argv]
+
+
+def test_ranks_of_different_users() -> None:
+    """Who may not open each other's shared memory."""
+    if subprocess.run(as_user(1234, ["true"]), capture_output=True).returncode:
+        pytest.skip("cannot start a process as another user")
+    ranks = Ranks([as_user(1234 + rank, rank_command(rank, 3)) for rank in range(3)])
+    try:
+        assert ranks.seconds() < 0.5 * SUMS
+    finally:
+        ranks.end()
+
+
 def test_an_aggregator_with_another_network(lab: Lab) -> None:
     near, far = lab.hosts
     server = subprocess.Popen(

@@ -144,7 +144,12 @@ void add_to_epoll(int epoll, int fd) {
 UcxTransport::UcxTransport()
     : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
       epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"),
-      self_{this_process(), host_name(), this_network(), worker_.address(),
+      self_{this_process(),
+            host_name(),
+            this_network(),
+            geteuid(),
+            ucx_version(),
+            worker_.address(),
             worker_.address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY)} {
   inbox_.attach(worker_, kMessageId);
   add_to_epoll(epoll_, worker_.event_fd());
@@ -179,8 +184,14 @@ PeerId UcxTransport::connect(const std::string& bytes) {
   peer.name = "process " + std::to_string(address.process.pid) + " on " + address.hostname;
   by_address_[bytes] = id;
   try {
+    const bool by_memory = share_memory(self_, address);
+    // Between UCX 1.18 and 1.22 messages over TCP get lost, and nobody notices.
+    if (!by_memory && address.ucx != self_.ucx)
+      throw Error("it has UCX " + address.ucx + ", and this process UCX " + self_.ucx +
+                  ", which do not understand each other: import omnihvd before horovod, whose MPI "
+                  "may bring a UCX of its own, and install the same UCX on all hosts");
     if (watch_.add(id, address.process))
-      open_endpoint(peer, share_memory(self_, address) ? address.worker : address.worker_wide);
+      open_endpoint(peer, by_memory ? address.worker : address.worker_wide);
     else
       fail(peer, kEnded);
   } catch (const Error& why) {

@@ -9,7 +9,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr char kMagic[] = "omnihvd ucx 2";
+constexpr char kMagic[] = "omnihvd ucx 3";
 
 // FNV-1a: tells damaged bytes, not malicious ones.
 uint64_t checksum(const char* data, size_t size) {
@@ -67,6 +67,8 @@ std::string encode_address(const UcxAddress& address) {
   put_string(body, address.process.host);
   put_string(body, address.hostname);
   put_string(body, address.network);
+  put(body, address.user);
+  put_string(body, address.ucx);
   put_string(body, address.worker);
   put_string(body, address.worker_wide);
   std::string bytes(kMagic);
@@ -96,6 +98,8 @@ UcxAddress decode_address(const std::string& bytes) {
   address.process.host = reader.string();
   address.hostname = reader.string();
   address.network = reader.string();
+  address.user = reader.number<uint32_t>();
+  address.ucx = reader.string();
   address.worker = reader.string();
   address.worker_wide = reader.string();
   return address;
@@ -108,7 +112,8 @@ std::string this_network() {
 }
 
 bool share_memory(const UcxAddress& a, const UcxAddress& b) {
-  return a.process.host == b.process.host && a.network == b.network;
+  const bool has_any = a.worker != a.worker_wide && b.worker != b.worker_wide;
+  return has_any && a.process.host == b.process.host && a.network == b.network && a.user == b.user;
 }
 
 }  // namespace omnihvd

@@ -144,6 +144,12 @@ std::string UcxWorker::address(unsigned flags) const {
   return bytes;
 }
 
+std::string ucx_version() {
+  unsigned major, minor, release;
+  ucp_get_version(&major, &minor, &release);
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
 std::string UcxWorker::describe() const {
   return std::string("UCX ") + ucp_get_version_string() + ": " + devices(context_);
 }

@@ -24,6 +24,8 @@ class UcxWorker {
   ucp_worker_h worker_ = nullptr;
 };
 
+std::string ucx_version();  // "1.22"
+
 // Throws Error: "<what>: <UCX's words for the status>".
 void check_ucx(ucs_status_t status, const char* what);
 
