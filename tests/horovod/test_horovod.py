@@ -19,11 +19,19 @@ on_both = pytest.mark.parametrize("launcher", ["mpirun", GLOO])
 
 
 @pytest.mark.parametrize(
-    ("launcher", "ranks"),
-    [("mpirun", 1), ("mpirun", 2), ("mpirun", 3), ("mpirun", 4), (GLOO, 2), (GLOO, 3)],
+    ("launcher", "ranks", "way"),
+    [
+        ("mpirun", 1, "auto"),
+        ("mpirun", 2, "stream"),
+        ("mpirun", 3, "shared"),
+        ("mpirun", 4, "auto"),
+        (GLOO, 2, "auto"),
+        (GLOO, 3, "stream"),
+    ],
 )
-def test_sums(launcher: str, ranks: int) -> None:
-    job = launch([HERE / "sums.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110)
+def test_sums(launcher: str, ranks: int, way: str) -> None:
+    env = {**EVERYTHING, "OMNIHVD_WAY": way}
+    job = launch([HERE / "sums.py"], ranks, launcher=launcher, env=env, timeout=110)
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
@@ -39,8 +47,9 @@ def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) ->
     ("launcher", "setting"),
     [
         ("mpirun", {"OMNIHVD_DETERMINISTIC": "1"}),
-        (GLOO, {"OMNIHVD_STREAMS": "2", "OMNIHVD_MESSAGE_BYTES": "4096"}),
-        ("mpirun", {"OMNIHVD_BLOCK_SIZE": "32"}),
+        (GLOO, {"OMNIHVD_WAY": "stream", "OMNIHVD_STREAMS": "2", "OMNIHVD_MESSAGE_BYTES": "4096"}),
+        ("mpirun", {"OMNIHVD_WAY": "stream", "OMNIHVD_BLOCK_SIZE": "32"}),
+        (GLOO, {"OMNIHVD_WAY": "shared"}),
     ],
     ids=lambda setting: " ".join(setting) if isinstance(setting, dict) else setting,
 )
@@ -59,11 +68,12 @@ def test_two_levels(launcher: str) -> None:
     assert "joined a group of 2 ranks" in job.output and "group of 4 ranks" not in job.output
 
 
+@pytest.mark.parametrize("way", ["stream", "shared"])  # the others fail, or wait, as MPI or Gloo
 @pytest.mark.parametrize(("launcher", "options"), [("mpirun", ["--enable-recovery"]), (GLOO, [])])
 def test_a_killed_rank_fails_the_others_with_horovods_error(
-    launcher: str, options: list[str]
+    launcher: str, options: list[str], way: str
 ) -> None:
-    env = {"OMNIHVD_WAY": "stream"}  # sums that MPI or Gloo make fail, or wait, as theirs do
+    env = {"OMNIHVD_WAY": way}
     command = [HERE / "dies.py"]
     job = launch(command, 3, launcher=launcher, options=options, env=env, timeout=60, check=False)
     for rank in (0, 1):

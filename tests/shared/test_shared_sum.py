@@ -12,36 +12,37 @@ from groups import all_well, blocks_of, in_threads, processes, sum_of
 from omnihvd import _engine
 from omnihvd.engine import EngineError
 
-CHUNK = _engine.shared.CHUNK_BYTES
 BLOCK = 256
 
 
-def counts(element: int) -> list[int]:
-    """Around the borders of blocks, chunks and the number of chunks that are under way."""
-    chunk = CHUNK // element
-    return [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, chunk - 1, chunk, chunk + 1,
-            3 * chunk, 3 * chunk + BLOCK + 1, 7 * chunk - 1]  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "size, dtype",
+    [(1, "float32"), (2, "float32"), (3, "float64"), (3, "int8"), (3, "float16"), (5, "float32")],
+)
 def test_sums(size: int, dtype: str) -> None:
+    chunk = _engine.shared.chunk_bytes(size) // np.dtype(dtype).itemsize
+    counts = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK]
+    counts += [chunk - 1, chunk, chunk + 1, 4 * chunk + BLOCK + 1]  # three are under way at a time
+    cases = [
+        (
+            [blocks_of(rank, count, density, dtype) for rank in range(size)],
+            sum_of(size, count, density, dtype),
+        )
+        for count in counts
+        for density in (0, 0.3, 1)
+    ]
+
     def work(rank: int, group: Any) -> None:
-        for count in counts(np.dtype(dtype).itemsize):
-            for density in (0, 0.3, 1):
-                mine, expected = (
-                    blocks_of(rank, count, density, dtype),
-                    sum_of(size, count, density, dtype),
-                )
-                kept = mine.copy()
-                out = np.full_like(mine, 99)
-                united = group.allreduce(mine, out)
-                np.testing.assert_array_equal(out, expected)
-                np.testing.assert_array_equal(mine, kept)
-                assert group.allreduce(mine, mine) == united
-                np.testing.assert_array_equal(mine, expected)
-                starts = range(0, count, BLOCK)
-                assert united == sum(expected[at : at + BLOCK].any() for at in starts)
+        for parts, expected in cases:
+            mine = parts[rank].copy()
+            out = np.full_like(mine, 99)
+            united = group.allreduce(mine, out)
+            np.testing.assert_array_equal(out, expected)
+            np.testing.assert_array_equal(mine, parts[rank])
+            assert group.allreduce(mine, mine) == united
+            np.testing.assert_array_equal(mine, expected)
+            blocks = np.pad(expected, (0, -len(expected) % BLOCK)).reshape(-1, BLOCK)
+            assert united == np.count_nonzero(blocks.any(1))
 
     all_well(in_threads(size, work, "shared"))
 
@@ -100,7 +101,7 @@ def test_between_processes() -> None:
 def test_no_room_is_known_to_all_ranks() -> None:
     """A rank that may write no such file stands for a /dev/shm that is full."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (CHUNK, limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limit[1]))
     try:
         results = in_threads(3, lambda rank, group: None, "shared")
     finally:
@@ -110,5 +111,5 @@ def test_no_room_is_known_to_all_ranks() -> None:
 
 
 def test_blocks_that_are_too_large_are_refused() -> None:
-    (result,) = in_threads(1, lambda rank, group: None, "shared", block_size=8192)
+    (result,) = in_threads(1, lambda rank, group: None, "shared", block_size=1 << 17)
     assert "OMNIHVD_BLOCK_SIZE" in str(result)

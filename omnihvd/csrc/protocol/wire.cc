@@ -127,9 +127,7 @@ void Message::clear() {
   has_shape_ = false;
 }
 
-void malformed(const char* what) {
-  throw Error(std::string("malformed message: ") + what);
-}
+void malformed(const char* what) { throw Error(std::string("malformed message: ") + what); }
 
 Header read_header(const uint8_t* data, size_t size) {
   WireHeader wire;

@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace omnihvd {
 
 void bind_shared(py::module_ m) {
-  m.attr("CHUNK_BYTES") = kChunkBytes;
+  m.def("chunk_bytes", &chunk_bytes, py::arg("ranks"));
   py::class_<SharedSum>(m, "SharedSum")
       .def(py::init([](const Settings& settings, int rank, int size, py::function allgather) {
              PyExchange exchange(rank, size, std::move(allgather));

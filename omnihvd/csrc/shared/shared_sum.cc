@@ -57,14 +57,14 @@ struct SharedSum::Chunk {
 
 std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings& agreed,
                                              const std::string& host, std::string* obstacle) {
-  const SharedLayout layout(agreed.block_size);
-  if (agreed.block_size * kAccumulatorElement > kChunkBytes / 8) {
-    *obstacle = "OMNIHVD_BLOCK_SIZE is larger than " +
-                std::to_string(kChunkBytes / 8 / kAccumulatorElement);
-    return nullptr;
-  }
   if (exchange.size() >= kNobody) {
     *obstacle = "too many ranks";
+    return nullptr;
+  }
+  const SharedLayout layout(agreed.block_size, exchange.size());
+  if (agreed.block_size * kAccumulatorElement > layout.chunk / 8) {
+    *obstacle = "OMNIHVD_BLOCK_SIZE is larger than " +
+                std::to_string(layout.chunk / 8 / kAccumulatorElement);
     return nullptr;
   }
   auto segment = Segment::create(exchange, pages(layout.common), pages(layout.each), obstacle);
@@ -76,7 +76,7 @@ std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings&
 SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
                      const Settings& settings, const std::string& host)
     : segment_(std::move(segment)),
-      layout_(settings.block_size),
+      layout_(settings.block_size, ranks),
       control_(*reinterpret_cast<SharedControl*>(segment_->common())),
       rank_(rank),
       ranks_(ranks),
@@ -104,7 +104,7 @@ uint16_t* SharedSum::holders(uint64_t chunk) const {
 }
 
 uint8_t* SharedSum::data(int rank, uint64_t chunk) const {
-  return segment_->of(rank) + layout_.data + chunk % kBuffers * kChunkBytes;
+  return segment_->of(rank) + layout_.data + chunk % kBuffers * layout_.chunk;
 }
 
 std::string SharedSum::name_of(int rank) const {
@@ -131,7 +131,7 @@ uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType d
   mine.count = count;
   mine.dtype = uint32_t(dtype);
 
-  const size_t step = kChunkBytes / block_bytes * block_bytes;
+  const size_t step = layout_.chunk / block_bytes * block_bytes;
   const auto chunk_at = [&](uint64_t at, uint64_t number) {
     return Chunk{number, at, std::min<uint64_t>(step, sum.bytes() - at), block_bytes};
   };
@@ -164,21 +164,24 @@ uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType d
   return united;
 }
 
-// Copies this rank's non-zero blocks to its part; returns how many they are.
+// Copies this rank's non-zero blocks to its part, but for those that it adds itself; returns how
+// many are non-zero.
 uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   const uint8_t* const from = sum.in + chunk.begin;
   uint8_t* const to = data(rank_, chunk.number);
   uint8_t* const has = flags(rank_, chunk.number);
+  const auto [begin, end] = share(chunk);
   uint64_t nonzero = 0;
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
     const BlockOps::Content content = sum.ops.inspect(from + at, bytes / sum.element);
     has[block] = content.nonzero;
     nonzero += content.nonzero;
-    if (content.nonzero)
-      std::memcpy(to + at, from + at, bytes);
-    else if (content.negative_zero && sum.in == sum.out)
+    if (content.nonzero) {
+      if (block < begin || block >= end) std::memcpy(to + at, from + at, bytes);
+    } else if (content.negative_zero && sum.in == sum.out) {
       std::memset(sum.out + chunk.begin + at, 0, bytes);
+    }
   }
   return nonzero;
 }
@@ -189,16 +192,20 @@ std::pair<uint32_t, uint32_t> SharedSum::share(const Chunk& chunk) const {
   return {uint32_t(blocks * rank / ranks), uint32_t(blocks * (rank + 1) / ranks)};
 }
 
+// To this rank's tensor, and for the others.
 void SharedSum::add(const Sum& sum, const Chunk& chunk) {
   uint16_t* const holder = holders(chunk.number);
   std::vector<const uint8_t*> has, parts;
   for (int rank = 0; rank < ranks_; ++rank) {
     has.push_back(flags(rank, chunk.number));
-    parts.push_back(data(rank, chunk.number));
+    parts.push_back(rank == rank_ ? sum.in + chunk.begin : data(rank, chunk.number));
   }
+  uint8_t* const out = sum.out + chunk.begin;
+  uint8_t* const others = data(rank_, chunk.number);
   const auto [begin, end] = share(chunk);
   for (uint32_t block = begin; block < end; ++block) {
-    const size_t at = block * chunk.block_bytes, n = chunk.bytes_of(block) / sum.element;
+    const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
+    const size_t n = bytes / sum.element;
     int first = 0;
     while (first < ranks_ && !has[first][block]) ++first;
     holder[block] = first < ranks_ ? uint16_t(first) : kNobody;
@@ -209,13 +216,19 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
       sum.ops.add(accumulator_.data(), parts[rank] + at, n);
       summed = true;
     }
-    if (!summed) continue;
-    sum.ops.finish(data(rank_, chunk.number) + at, accumulator_.data(), n);
-    holder[block] = uint16_t(rank_);
+    if (summed) {
+      sum.ops.finish(out + at, accumulator_.data(), n);
+      holder[block] = uint16_t(rank_);
+    } else if (first < ranks_) {
+      if (sum.in != sum.out || first != rank_) std::memcpy(out + at, parts[first] + at, bytes);
+    } else if (sum.in != sum.out) {
+      std::memset(out + at, 0, bytes);
+    }
+    if (holder[block] == rank_) std::memcpy(others + at, out + at, bytes);
   }
 }
 
-// Copies the sums to the tensor; returns how many blocks have one.
+// Copies the sums of the others' shares to the tensor; returns how many blocks of all have one.
 uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
   const uint16_t* const holder = holders(chunk.number);
   uint8_t* const to = sum.out + chunk.begin;
@@ -224,10 +237,9 @@ uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
     united += holder[block] != kNobody;
+    if (block >= begin && block < end) continue;
     if (holder[block] != kNobody) {
-      // Outside of this rank's share it holds what it alone has given.
-      const bool own = holder[block] == rank_ && (block < begin || block >= end);
-      if (!own || sum.in != sum.out)
+      if (holder[block] != rank_ || sum.in != sum.out)  // else nobody else has anything there
         std::memcpy(to + at, data(holder[block], chunk.number) + at, bytes);
     } else if (sum.in != sum.out) {
       std::memset(to + at, 0, bytes);

@@ -48,7 +48,10 @@ def main() -> None:
         if hvd.mpi_enabled():
             assert stats["passed"].pop("control")["calls"] > 0
         assert set(stats["passed"]) == {"empty"}, stats
-        assert stats["passed_share"] == 0 and 0 < stats["sent_of_ring"] < 1
+        assert stats["passed_share"] == 0 and stats["sent_of_ring"] < 1
+        sent = stats["ways"]["shared"]["calls"] < taken
+        assert (stats["sent_of_ring"] > 0) == (stats["bytes_sent"] + stats["library_bytes"] > 0)
+        assert (stats["sent_of_ring"] > 0) == sent
         line = session.summary("MPI")  # says the same
         assert line.startswith(f"sums taken: {taken}, of ")
         assert f" {stats['sent_of_ring']:.1%} of what a ring sends" in line, line
