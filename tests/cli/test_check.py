@@ -161,7 +161,7 @@ def test_a_job_whose_ranks_differ(path: str) -> None:
     assert "another secret on rank 1" in str(bad["secret"])
     assert "sixteen" not in job.output
     assert "ranks 0, 1, 2" in str(bad[f"aggregator {address}"])
-    assert f"aggregator {address}: " in str(bad["sum of 16 MB"])
+    assert "OMNIHVD_SECRET of rank 1" in str(bad["sum of 16 MB"])
     assert len(bad) == 4, bad
 
 
