@@ -9,7 +9,7 @@ from launch import launch
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize(("framework", "ranks"), [("torch", 2), ("torch", 3), ("tensorflow", 2)])
+@pytest.mark.parametrize(("framework", "ranks"), [("torch", 3), ("tensorflow", 2)])
 @pytest.mark.timeout(300)
 def test_on_ranks(framework, ranks):
     pytest.importorskip(f"horovod.{framework}", exc_type=ImportError)

@@ -13,8 +13,9 @@ HERE = Path(__file__).parent / "on_ranks"
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("script", ["torch_rows.py", "tensorflow_rows.py"])
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("script", "ranks"), [("torch_rows.py", 2), ("torch_rows.py", 3), ("tensorflow_rows.py", 3)]
+)
 def test_training_equals_one_process(script: str, ranks: int) -> None:
     job = launch([HERE / script], ranks, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=180)
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks

@@ -15,7 +15,12 @@ KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("keras", "ranks", "launcher"),
-    [(2, 2, "horovodrun"), (2, 3, "mpirun"), (3, 2, "mpirun"), (3, 3, "mpirun")],
+    [
+        (2, 3, "horovodrun"),
+        (3, 2, "mpirun"),
+        pytest.param(2, 2, "mpirun", marks=pytest.mark.slow),
+        pytest.param(3, 3, "mpirun", marks=pytest.mark.slow),
+    ],
 )
 def test_fit_and_logs(keras: int, ranks: int, launcher: str, tmp_path: Path) -> None:
     env = {2: KERAS_2, 3: KERAS_3}[keras]
