@@ -67,7 +67,7 @@ lint: $(VENV)/.packages  ## formats and static checks
 	@mypy
 
 pytest: build $(VENV)/.clusters
-	@python -m pytest -m 'not slow and not gpu'
+	@python -m pytest -n 2 --dist loadfile -m 'not slow and not gpu'
 
 test-slow: build $(VENV)/.clusters  ## the tests that take minutes or gigabytes
 	@python -m pytest -m 'slow and not gpu'
