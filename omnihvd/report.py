@@ -49,8 +49,11 @@ class Report:
         self._ranks = c10d.get_world_size()
         backends = torch_distributed.backends(c10d)
         libraries = engine.hook.loaded_libraries(nccl_hooks.TORCH)
+        carried = ["Gloo"] if torch_distributed.carries_gloo(c10d) else []
         if "nccl" in backends and libraries and not nccl_hooks.problem(libraries[0]):
-            self._say_active("PyTorch's sums over NCCL")
+            carried.append("NCCL")
+        if carried:
+            self._say_active(f"PyTorch's sums over {' and '.join(carried)}")
         else:
             self._others = backends
         self._look_later()
@@ -90,7 +93,7 @@ class Report:
         if self._others and not self._active:
             return (
                 f"PyTorch's process group sums with {', '.join(sorted(self._others))} here, which "
-                "omnihvd does not stand in for; it does for NCCL, and for MPI under Horovod"
+                "omnihvd does not stand in for; it does for NCCL and Gloo, and for MPI under Horovod"
             )
         if self._ranks:
             return "none was asked for; is the optimizer Horovod's?" if self._active else "unknown"

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "python/exchange.h"
 #include "session/aggregator_host.h"
 #include "session/session.h"
 #include "shims/polite_yield.h"
@@ -15,25 +16,6 @@ namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
-
-// An exchange over a Python function: allgather(bytes) -> list of bytes.
-class PyExchange : public Exchange {
- public:
-  PyExchange(int rank, int size, py::function allgather)
-      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::vector<std::string> allgather(const std::string& mine) override {
-    py::gil_scoped_acquire gil;
-    std::vector<std::string> all;
-    for (py::handle item : allgather_(py::bytes(mine))) all.push_back(item.cast<py::bytes>());
-    return all;
-  }
-
- private:
-  int rank_, size_;
-  py::function allgather_;
-};
 
 DType dtype_of(const py::array& array, const std::string& name) {
   const std::string wanted = name.empty() ? std::string(py::str(array.dtype())) : name;
@@ -147,6 +129,7 @@ void bind_session(py::module_ m) {
       .def_readwrite("aggregators", &Settings::aggregators)
       .def_readwrite("secret", &Settings::secret)
       .def_readwrite("timeout_s", &Settings::timeout_s)
+      .def_readwrite("join_timeout_s", &Settings::join_timeout_s)
       .def_readwrite("stall_warning_s", &Settings::stall_warning_s);
   m.def("settings_from_environment", &settings_from_environment);
   m.def("setting_docs", [] {
@@ -157,6 +140,15 @@ void bind_session(py::module_ m) {
   });
   m.def("stats", &stats_dict);
   m.def("summary", &summary, py::arg("original"));
+  m.def("count_pass", &count_pass, py::arg("reason"), py::arg("bytes"),
+        "Counts a call that is left to the original library.");
+  m.def(
+      "stop",
+      [](const char* original) {
+        stop_process_engine();
+        log_summary(original);
+      },
+      py::arg("original"), "Ends this process's engine, and says what it did, once.");
   m.def("count_rows", &count_rows, py::arg("own_bytes"), py::arg("gathered_bytes"),
         py::arg("union_bytes"), py::arg("dense_bytes"));
   m.def("set_log_level", [](const std::string& name) {

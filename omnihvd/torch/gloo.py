@@ -1,0 +1,83 @@
+"""A Gloo of omnihvd's own among the ranks of a process group, as the library of its sums.
+
+The group's own is the caller's: both are used at the same time, from different threads, and Gloo
+tells collectives apart by their order alone.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import PrefixStore, ProcessGroupGloo, ReduceOp
+from torch.distributed.distributed_c10d import AllreduceOptions, BroadcastOptions
+
+
+class Gloo:
+    """Collective; waits for all ranks for `timeout`, as does each operation. In place on memory in
+    the host, one thread at a time; RuntimeError when another rank has failed or does not come."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self._size = size
+        self._gloo = ProcessGroupGloo(PrefixStore("omnihvd/gloo", store), rank, size, timeout)
+
+    def sum(self, data: memoryview, dtype: str) -> None:
+        self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))
+
+    def sum_tensor(self, tensor: torch.Tensor) -> None:
+        self._reduce(tensor, ReduceOp.SUM)
+
+    def unite(self, bits: memoryview) -> None:
+        self._reduce(torch.frombuffer(bits, dtype=torch.uint8), ReduceOp.BOR)
+
+    def tell(self, data: memoryview) -> None:
+        options = BroadcastOptions()
+        options.rootRank = 0
+        self._gloo.broadcast([torch.frombuffer(data, dtype=torch.uint8)], options).wait()
+
+    def allgather(self, mine: bytes) -> list[bytes]:
+        words = torch.frombuffer(bytearray(mine or b"."), dtype=torch.uint8)[: len(mine)]
+        return [theirs.numpy().tobytes() for theirs in self.gather(words)]
+
+    def gather(self, mine: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor, of one dimension and any length."""
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self._size)]
+        self._gloo.allgather([lengths], [torch.tensor([len(mine)])]).wait()
+        longest = max(int(length) for length in lengths)
+        if longest == 0:
+            return [mine] * self._size
+        padded = mine.new_zeros(longest)
+        padded[: len(mine)] = mine
+        all_padded = [torch.empty_like(padded) for _ in range(self._size)]
+        self._gloo.allgather([all_padded], [padded]).wait()
+        return [theirs[: int(length)] for theirs, length in zip(all_padded, lengths)]
+
+    def _reduce(self, tensor: torch.Tensor, op: Any) -> None:
+        options = AllreduceOptions()
+        options.reduceOp = op
+        self._gloo.allreduce([tensor], options).wait()
+
+
+def gather_over(store: Any, rank: int, size: int, patience_s: float) -> Any:
+    """An allgather of bytes over a store that these ranks have for themselves; to be used once.
+    RuntimeError names a rank that has not come after patience_s (0: none)."""
+    keys = [f"omnihvd/{r}" for r in range(size)]
+
+    def gather(mine: bytes) -> list[bytes]:
+        store.set(keys[rank], mine)
+        try:
+            store.wait(keys, timedelta(seconds=math.ceil(patience_s or 1e9)))
+        except Exception as why:
+            missing = next((r for r in range(size) if not store.check([keys[r]])), None)
+            if missing is None:
+                raise
+            raise RuntimeError(
+                f"rank {missing} of {size} did not come to the making of a process group within "
+                f"{patience_s:.0f} s: it runs without omnihvd (import it on every rank before "
+                "init_process_group()), or has died; its own output says which"
+            ) from why
+        return [store.get(key) for key in keys]
+
+    return gather
