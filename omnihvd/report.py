@@ -77,7 +77,8 @@ class Report:
             self._explain("in this job")
 
     def _explain(self, when: str) -> None:
-        if not self._explained and engine.session.stats()["calls"] == 0:
+        stats = engine.session.stats()
+        if not self._explained and stats["calls"] + stats["sparse"]["gradients"] == 0:
             warn_once_per_job(f"no sum was taken over {when}: {self._why_none()}")
             self._explained = True
 

@@ -40,13 +40,15 @@ def group_of(state: Any) -> Any:
 
 
 def average(ranks: Any, tensor: torch.Tensor) -> Future[torch.Tensor]:
-    """Over the ranks of a process group, in place."""
+    """Over the ranks of a process group; in place, if dense."""
     if tensor.device.type != "cpu":
         raise ValueError(
             f"omnihvd's hook averages on the CPU, not on {tensor.device}: on GPUs `import omnihvd` "
             'before init_process_group("nccl") is all that is needed'
         )
-    tensor.div_(ranks.size())  # before the sum, as DDP does: sums of halves may overflow
+    # Before the sum, as DDP does: sums of halves may overflow. Gradients that are sparse may share
+    # memory.
+    tensor = tensor / ranks.size() if tensor.is_sparse else tensor.div_(ranks.size())
     work: Any = None
     if not isinstance(ranks, OmnihvdProcessGroup):
         if sums_of(ranks) is None:

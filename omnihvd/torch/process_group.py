@@ -35,27 +35,57 @@ Made = tuple[Any, Any]  # a process group and its store
 
 
 class OmnihvdProcessGroup(ProcessGroup):
+    """All but allreduce is done by a plain process group with the same backends.
+
+    Inherited methods would do as well, but for one thing: where C++ lets Python override a method,
+    it calls its own with Python's lock held, for which threads of Gloo's may be waiting.
+    """
+
     omnihvd_carries = True
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
-        super().__init__(rank, size)  # in Python it can be made without a store only
-        self._omnihvd_store = store
-
-    def get_group_store(self) -> Any:
-        return self._omnihvd_store
+        super().__init__(rank, size)
+        self._omnihvd_plain = ProcessGroup(store, rank, size)
 
     def allreduce(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
-        return take(self, tensors, _op(*args, **kwargs)) or super().allreduce(
-            tensors, *args, **kwargs
-        )
+        work = take(self, tensors, _op(*args, **kwargs))
+        return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
 
     def shutdown(self) -> None:
         _close(self)
-        super().shutdown()
+        self._omnihvd_plain.shutdown()
 
     def abort(self) -> None:
         _close(self)
-        super().abort()
+        self._omnihvd_plain.abort()
+
+    def _register_backend(self, *args: Any) -> None:
+        super()._register_backend(*args)
+        self._omnihvd_plain._register_backend(*args)
+
+    def _set_default_backend(self, kind: Any) -> None:
+        super()._set_default_backend(kind)
+        self._omnihvd_plain._set_default_backend(kind)
+
+
+PLAIN = """
+    get_group_store split_group merge_remote_group
+    allgather all_gather_single_coalesced allgather_into_tensor_coalesced allreduce_coalesced
+    all_to_all_single alltoall_base barrier broadcast reduce_scatter
+    reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced send recv
+"""
+
+
+def _plainly(name: str) -> Any:
+    def method(self: OmnihvdProcessGroup, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._omnihvd_plain, name)(*args, **kwargs)
+
+    return method
+
+
+for name in PLAIN.split():
+    if hasattr(ProcessGroup, name):  # not each PyTorch has all of them
+        setattr(OmnihvdProcessGroup, name, _plainly(name))
 
 
 _sums: weakref.WeakKeyDictionary[Any, Sums | None] = weakref.WeakKeyDictionary()
@@ -94,7 +124,9 @@ def take(group: Any, tensors: Any, op: Any = ReduceOp.SUM) -> SumWork | None:
 
 def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
     """Of ProcessGroup.allreduce's arguments behind the tensors, in all of their forms."""
-    return opts.reduceOp if isinstance(opts, AllreduceOptions) else op or opts
+    if isinstance(opts, AllreduceOptions):
+        return opts.reduceOp
+    return opts if op is None else op
 
 
 def _close(group: Any) -> None:

@@ -65,7 +65,7 @@ class Sums:
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
         work = SumWork(tensor)
-        self._asked.put(functools.partial(self._make, work, tensor.detach(), average))
+        self._asked.put(functools.partial(self._make, work, tensor, average))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
             self._thread.start()
@@ -93,6 +93,7 @@ class Sums:
     def _gloo(self) -> Gloo:
         return Gloo(self._store, self._rank, self.size, self._timeout)
 
+    @torch.no_grad()
     def _make(self, work: SumWork, tensor: torch.Tensor, average: bool) -> None:
         try:
             if tensor.layout == torch.sparse_coo:
