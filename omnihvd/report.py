@@ -94,7 +94,7 @@ class Report:
         if self._others and not self._active:
             return (
                 f"PyTorch's process group sums with {', '.join(sorted(self._others))} here, which "
-                "omnihvd does not stand in for; it does for NCCL and Gloo, and for MPI under Horovod"
+                "omnihvd does not stand in for; it does for Gloo and NCCL, and for Horovod's MPI"
             )
         if self._ranks:
             return "none was asked for; is the optimizer Horovod's?" if self._active else "unknown"

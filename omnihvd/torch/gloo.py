@@ -21,7 +21,7 @@ class Gloo:
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         self._size = size
-        self._gloo = ProcessGroupGloo(PrefixStore("omnihvd/gloo", store), rank, size, timeout)
+        self._gloo: Any = ProcessGroupGloo(PrefixStore("omnihvd/gloo", store), rank, size, timeout)
 
     def sum(self, data: memoryview, dtype: str) -> None:
         self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))

@@ -24,7 +24,7 @@ JOIN_TIMEOUT_S = 60.0  # ranks come together, but may have to import much
 CLOSE_TIMEOUT_S = 10.0
 DTYPES = {
     getattr(torch, name): name
-    for name in "float16 bfloat16 float32 float64 int8 uint8 int32 int64".split()
+    for name in ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"]
 }
 
 
@@ -123,7 +123,9 @@ _open: weakref.WeakSet[Sums] = weakref.WeakSet()
 
 
 def _patience_s() -> float:
-    wanted = engine.session.settings_from_environment().join_timeout_s
+    wanted = None
+    with contextlib.suppress(engine.EngineError):  # which all ranks are told
+        wanted = engine.session.settings_from_environment().join_timeout_s
     return JOIN_TIMEOUT_S if wanted is None else float(wanted)
 
 

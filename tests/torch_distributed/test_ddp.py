@@ -10,7 +10,7 @@ from jobs import run
     ("how", "backend", "ranks"),
     [
         ("plain", "omnihvd", 3),
-        ("hook", "gloo", 3),
+        ("hook", "gloo", 2),
         ("compressed", "gloo", 2),
     ],
 )

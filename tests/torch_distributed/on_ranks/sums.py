@@ -67,7 +67,7 @@ tensor = part(rank, 100_000)
 dist.all_reduce(tensor, ReduceOp.MAX)
 assert torch.equal(tensor, torch.stack([part(r, 100_000) for r in everyone]).amax(0))
 assert before.read()["passed"] == {
-    **dict.fromkeys(passed, {"calls": 0, "bytes": 0}),
+    **{reason: {"calls": 0, "bytes": 0} for reason in passed},
     "op": {"calls": 1, "bytes": 400_000},
 }
 pair = [part(rank, 70_000), part(rank + 1, 70_000)]
@@ -119,9 +119,11 @@ assert before.read()["sparse"]["gradients"] == 3
 some = dist.new_group([0, size - 1], **options)
 own = [dist.new_group([r]) for r in everyone][rank]
 if rank in (0, size - 1):
+    before.read(reset=True)
     tensor = part(rank, 100_000)
     dist.all_reduce(tensor, group=some)
     assert torch.equal(tensor, total([0, size - 1], 100_000))
+    assert sum(way["calls"] for way in before.read()["ways"].values()) == 1
 tensor = part(rank, 100_000)
 dist.all_reduce(tensor, group=own)
 assert torch.equal(tensor, part(rank, 100_000))
