@@ -28,6 +28,14 @@ def carries_gloo(c10d: ModuleType) -> bool:
     return getattr(c10d.group.WORLD, "omnihvd_carries", False)
 
 
+def has_gloo() -> bool:
+    """Whether this PyTorch, imported, was built with it."""
+    distributed = sys.modules.get("torch.distributed")
+    return (
+        distributed is not None and distributed.is_available() and distributed.is_gloo_available()
+    )
+
+
 def backends(c10d: ModuleType) -> set[str]:
     """Of the default process group: {"gloo"}, {"gloo", "nccl"}, ..."""
     # "cpu:gloo,cuda:nccl"

@@ -7,6 +7,7 @@ tells collectives apart by their order alone.
 from __future__ import annotations
 
 import math
+from collections import deque
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,13 @@ class Gloo:
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         self._size = size
         self._gloo: Any = ProcessGroupGloo(PrefixStore("omnihvd/gloo", store), rank, size, timeout)
+        # Gloo's threads let go of tensors when their caller has long gone on. The last to do so
+        # needs Python's lock, which must not be one of these threads while they are ended.
+        self._recent: deque[Any] = deque(maxlen=8)
+
+    def close(self) -> None:
+        self._gloo = None
+        self._recent.clear()
 
     def sum(self, data: memoryview, dtype: str) -> None:
         self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))
@@ -35,7 +43,7 @@ class Gloo:
     def tell(self, data: memoryview) -> None:
         options = BroadcastOptions()
         options.rootRank = 0
-        self._gloo.broadcast([torch.frombuffer(data, dtype=torch.uint8)], options).wait()
+        self._wait_for("broadcast", [torch.frombuffer(data, dtype=torch.uint8)], options)
 
     def allgather(self, mine: bytes) -> list[bytes]:
         words = torch.frombuffer(bytearray(mine or b"."), dtype=torch.uint8)[: len(mine)]
@@ -44,20 +52,24 @@ class Gloo:
     def gather(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's tensor, of one dimension and any length."""
         lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self._size)]
-        self._gloo.allgather([lengths], [torch.tensor([len(mine)])]).wait()
+        self._wait_for("allgather", [lengths], [torch.tensor([len(mine)])])
         longest = max(int(length) for length in lengths)
         if longest == 0:
             return [mine] * self._size
         padded = mine.new_zeros(longest)
         padded[: len(mine)] = mine
         all_padded = [torch.empty_like(padded) for _ in range(self._size)]
-        self._gloo.allgather([all_padded], [padded]).wait()
+        self._wait_for("allgather", [all_padded], [padded])
         return [theirs[: int(length)] for theirs, length in zip(all_padded, lengths)]
 
     def _reduce(self, tensor: torch.Tensor, op: Any) -> None:
         options = AllreduceOptions()
         options.reduceOp = op
-        self._gloo.allreduce([tensor], options).wait()
+        self._wait_for("allreduce", [tensor], options)
+
+    def _wait_for(self, operation: str, *arguments: Any) -> None:
+        self._recent.append(arguments)
+        getattr(self._gloo, operation)(*arguments).wait()
 
 
 def gather_over(store: Any, rank: int, size: int, patience_s: float) -> Any:

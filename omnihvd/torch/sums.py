@@ -86,7 +86,8 @@ class Sums:
                 break
             task()
             del task  # and with it the tensor
-        self.__dict__.pop("_gloo", None)
+        if "_gloo" in self.__dict__:  # it was used
+            self._gloo.close()
         del self._agreed
 
     @functools.cached_property
