@@ -4,9 +4,9 @@
 
 The one line that OmniReduce takes is `import omnihvd` before init_process_group, for NCCL on GPUs
 and Gloo on CPUs alike. DDP reduces gradients in buckets of about `bucket_cap_mb`; they are dense
-tensors, those of the embedding tables mostly zeros, and a table that is larger than a bucket has one
-of its own. With `--topk 0.1`, on CPUs, a hook of DDP's sends that share of each gradient's blocks,
-and keeps the rest for the next step.
+tensors, those of the embedding tables mostly zeros, and a table that is larger than a bucket has
+one of its own. With `--topk 0.1`, on CPUs, a hook of DDP's sends that share of each gradient's
+blocks, and keeps the rest for the next step.
 """
 
 from __future__ import annotations

@@ -93,9 +93,10 @@ void bind_agreed_group(py::module_ m) {
                             "The engine's group of a communicator. One thread at a time.")
       .def(py::init<int, int, double>(), py::arg("rank"), py::arg("size"), py::arg("timeout_s"),
            "timeout_s: of a sum, unless OMNIHVD_TIMEOUT has one; 0: none.")
-      .def("agree", &PyAgreedGroup::agree, py::arg("allgather"),
-           "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, if "
-           "the settings of one are wrong.")
+      .def(
+          "agree", &PyAgreedGroup::agree, py::arg("allgather"),
+          "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, if "
+          "the settings of one are wrong.")
       .def("refusal", &PyAgreedGroup::refusal, py::arg("bytes"),
            "Why a tensor of this size is left to the library, on all ranks alike, or None.")
       .def("allreduce", &PyAgreedGroup::allreduce, py::arg("data"), py::arg("count"),
