@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from omnihvd.after_import import after_import
+from omnihvd.log import logger, say_once_per_job
 
 MODULE = "torch.distributed.distributed_c10d"
 
@@ -55,7 +56,15 @@ def _call_after(c10d: ModuleType, then: Callable[[ModuleType], None]) -> None:
 
 @functools.cache
 def _carry_gloo(c10d: ModuleType) -> None:
-    original = c10d._new_process_group_helper
+    original = getattr(c10d, "_new_process_group_helper", None)
+    if original is None:
+        logger.warning("this PyTorch makes process groups in another way than omnihvd knows")
+        return
+    if c10d.is_initialized() and "gloo" in backends(c10d):
+        say_once_per_job(
+            "omnihvd was imported after init_process_group(): the sums of groups that were made "
+            "before stay Gloo's, but for those of its DDP hook"
+        )
 
     @functools.wraps(original)
     def helper(*args: Any, **kwargs: Any) -> Any:

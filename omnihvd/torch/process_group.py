@@ -27,6 +27,7 @@ from torch.distributed import (
 from torch.distributed.distributed_c10d import AllreduceOptions
 
 from omnihvd import engine
+from omnihvd.log import warn_once_per_job
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
 
@@ -145,8 +146,14 @@ def new_group(original: Callable[..., Made], c10d: ModuleType, *args: Any, **kwa
         return original(*args, **kwargs)
     with _making_ours(c10d):
         group, store = original(*args, **kwargs)
-    if isinstance(group, OmnihvdProcessGroup) and group not in _sums:  # else it is known by its tag
-        give_sums(group, given["timeout"])
+    if isinstance(group, OmnihvdProcessGroup):
+        if group not in _sums:  # else it is known by its tag
+            give_sums(group, given["timeout"])
+    elif isinstance(group, ProcessGroup):
+        warn_once_per_job(
+            f"PyTorch {torch.__version__} makes process groups in another way than omnihvd knows: "
+            "their sums stay Gloo's. DDP can have them by omnihvd.torch.allreduce_hook."
+        )
     return group, store
 
 

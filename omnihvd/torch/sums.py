@@ -104,7 +104,8 @@ class Sums:
             if average:
                 tensor.div_(self.size)
         except Exception as why:
-            work.end(f"omnihvd, on rank {self._rank} of {self.size}: {why}")
+            who = f"rank {self._rank} of {self.size}"
+            work.end(f"omnihvd: an allreduce has failed on {who}: {why}")
         else:
             work.end()
 
