@@ -10,8 +10,7 @@ from jobs import run
     ("backend", "ranks", "way"),
     [
         ("omnihvd", 3, "stream"),
-        ("cpu:omnihvd,cuda:gloo", 2, "union"),
-        ("gloo", 2, "auto"),
+        ("cpu:omnihvd,cuda:gloo", 2, "auto"),
     ],
 )
 def test_all_that_a_group_does(backend: str, ranks: int, way: str) -> None:

@@ -10,8 +10,7 @@ from jobs import run
     ("how", "backend", "ranks"),
     [
         ("plain", "omnihvd", 3),
-        ("hook", "gloo", 2),
-        ("compressed", "gloo", 2),
+        ("hooks", "gloo", 2),
     ],
 )
 def test_gradients(how: str, backend: str, ranks: int) -> None:
