@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from datetime import timedelta
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch.distributed import PrefixStore, ProcessGroupGloo, ReduceOp
@@ -72,9 +72,11 @@ class Gloo:
         getattr(self._gloo, operation)(*arguments).wait()
 
 
-def gather_over(store: Any, rank: int, size: int, patience_s: float) -> Any:
+def gather_over(
+    store: Any, rank: int, size: int, patience_s: float, where: str, hint: str
+) -> Callable[[bytes], list[bytes]]:
     """An allgather of bytes over a store that these ranks have for themselves; to be used once.
-    RuntimeError names a rank that has not come after patience_s (0: none)."""
+    RuntimeError names a rank that has not come after patience_s (0: none), to what, and why."""
     keys = [f"omnihvd/{r}" for r in range(size)]
 
     def gather(mine: bytes) -> list[bytes]:
@@ -86,9 +88,8 @@ def gather_over(store: Any, rank: int, size: int, patience_s: float) -> Any:
             if missing is None:
                 raise
             raise RuntimeError(
-                f"rank {missing} of {size} did not come to the making of a process group within "
-                f"{patience_s:.0f} s: it runs without omnihvd (import it on every rank before "
-                "init_process_group()), or has died; its own output says which"
+                f"rank {missing} of {size} did not come to {where} within {patience_s:.0f} s: "
+                f"{hint}; its own output says which"
             ) from why
         return [store.get(key) for key in keys]
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Callable
 
 import torch
-from torch.distributed import DistBackendError
+from torch.distributed import DistBackendError, PrefixStore
 
 from omnihvd import engine
 from omnihvd.log import process_rank
@@ -39,7 +39,15 @@ class Sums:
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         self._store, self._rank, self.size, self._timeout = store, rank, size, timeout
         self._agreed = engine.session.AgreedGroup(rank, size, timeout.total_seconds())
-        self._agreed.agree(gather_over(store, rank, size, _patience_s()))
+        all_greetings = gather_over(
+            PrefixStore("made", store),
+            rank,
+            size,
+            _patience_s(),
+            "the making of a process group",
+            "it runs without omnihvd (import it before init_process_group(), everywhere), or died",
+        )
+        self._agreed.agree(all_greetings)
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -92,6 +100,15 @@ class Sums:
 
     @functools.cached_property
     def _gloo(self) -> Gloo:
+        come = gather_over(
+            PrefixStore("begun", self._store),
+            self._rank,
+            self.size,
+            self._timeout.total_seconds(),
+            "the first allreduce of a process group",
+            "it is late, does something else, or died",
+        )
+        come(b"")
         return Gloo(self._store, self._rank, self.size, self._timeout)
 
     @torch.no_grad()

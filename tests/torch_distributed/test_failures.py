@@ -23,7 +23,8 @@ def test_a_killed_rank_is_an_error_on_the_others(how: str, way: str, ranks: int)
 
 def test_a_late_rank_is_an_error_after_the_groups_timeout() -> None:
     first, _ = run("dies.py", 2, "late", check=False)
-    assert re.search(r"^[3-5]\.\d s: .*rank 1", first.output, re.M), first.output
+    assert re.search(r"^cold: .*rank 1 of 2 did not come to the first", first.output, re.M)
+    assert re.search(r"^[45]\.\d s: .*waiting for rank 1", first.output, re.M), first.output
 
 
 def test_a_rank_without_omnihvd_is_named() -> None:
