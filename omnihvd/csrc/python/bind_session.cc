@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "python/exchange.h"
 #include "session/aggregator_host.h"
 #include "session/session.h"
 #include "shims/polite_yield.h"
@@ -16,6 +15,25 @@ namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
+
+// An exchange over a Python function: allgather(bytes) -> list of bytes.
+class PyExchange : public Exchange {
+ public:
+  PyExchange(int rank, int size, py::function allgather)
+      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::vector<std::string> allgather(const std::string& mine) override {
+    py::gil_scoped_acquire gil;
+    std::vector<std::string> all;
+    for (py::handle item : allgather_(py::bytes(mine))) all.push_back(item.cast<py::bytes>());
+    return all;
+  }
+
+ private:
+  int rank_, size_;
+  py::function allgather_;
+};
 
 DType dtype_of(const py::array& array, const std::string& name) {
   const std::string wanted = name.empty() ? std::string(py::str(array.dtype())) : name;
@@ -129,8 +147,8 @@ void bind_session(py::module_ m) {
       .def_readwrite("aggregators", &Settings::aggregators)
       .def_readwrite("secret", &Settings::secret)
       .def_readwrite("timeout_s", &Settings::timeout_s)
-      .def_readwrite("join_timeout_s", &Settings::join_timeout_s)
-      .def_readwrite("stall_warning_s", &Settings::stall_warning_s);
+      .def_readwrite("stall_warning_s", &Settings::stall_warning_s)
+      .def_readwrite("join_timeout_s", &Settings::join_timeout_s);
   m.def("settings_from_environment", &settings_from_environment);
   m.def("setting_docs", [] {
     std::vector<std::tuple<std::string, std::string, std::string, std::string>> docs;
