@@ -2,9 +2,11 @@
 
     torchrun --nproc-per-node 4 examples/pytorch_ddp.py --omnireduce
 
-The one line that OmniReduce takes is `import omnihvd` before init_process_group. DDP reduces
-gradients in buckets of about `bucket_cap_mb`; they are dense tensors, those of the embedding tables
-mostly zeros, and a table that is larger than a bucket has one of its own.
+The one line that OmniReduce takes is `import omnihvd` before init_process_group, for NCCL on GPUs
+and Gloo on CPUs alike. DDP reduces gradients in buckets of about `bucket_cap_mb`; they are dense
+tensors, those of the embedding tables mostly zeros, and a table that is larger than a bucket has
+one of its own. With `--topk 0.1`, on CPUs, a hook of DDP's sends that share of each gradient's
+blocks, and keeps the rest for the next step.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     language_model.add_arguments(parser)
     parser.add_argument("--omnireduce", action="store_true", help="sum by OmniReduce")
+    parser.add_argument("--topk", type=float, help="share of the blocks to send, by OmniReduce")
     parser.add_argument(
         "--device", choices=list(BACKENDS), default="cuda" if torch.cuda.is_available() else "cpu"
     )
@@ -46,16 +49,23 @@ def mean_of_ranks(values: list[float], device: str) -> list[float]:
     return (tensor / dist.get_world_size()).tolist()
 
 
+def compress(ddp: DistributedDataParallel, ratio: float) -> None:
+    import omnihvd.torch
+
+    compressor = omnihvd.OmniReduce.block_topk(ratio)
+    state = omnihvd.torch.CompressionState(compressor, ddp.module.named_parameters())
+    ddp.register_comm_hook(state, omnihvd.torch.compressed_allreduce_hook)
+
+
 def train(args: argparse.Namespace) -> dict:
     rank, size = dist.get_rank(), dist.get_world_size()
-    if args.omnireduce and args.device == "cpu" and rank == 0:
-        print("OmniReduce is not in use: under DDP it takes NCCL's sums, and these are Gloo's")
-
     words, vocabulary = language_model.load_text(args.text)
     words = language_model.share_of(words, rank, size).to(args.device)
     data = language_model.batches(words, args.batch_size, args.sequence)
     model = language_model.build(args, vocabulary, rank).to(args.device)
     ddp = DistributedDataParallel(model, bucket_cap_mb=args.bucket_mb)
+    if args.topk:
+        compress(ddp, args.topk)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=args.learning_rate)
     if rank == 0:
         language_model.print_size(vocabulary, model)

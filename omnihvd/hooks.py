@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from omnihvd import carriers, engine, horovod_library, report, sparse, waiting
+from omnihvd import carriers, engine, horovod_library, report, sparse, torch_distributed, waiting
 from omnihvd.after_import import after_import
 from omnihvd.log import logger
 
@@ -31,6 +31,7 @@ def install_now() -> None:
         )
     for carrier in carriers.ALL:
         carrier.install()
+    torch_distributed.carry_gloo()
     horovod_library.on_load(waiting.sleep_instead_of_polling)
     report.report.begin()
     report.watch_exceptions()

@@ -49,8 +49,11 @@ class Report:
         self._ranks = c10d.get_world_size()
         backends = torch_distributed.backends(c10d)
         libraries = engine.hook.loaded_libraries(nccl_hooks.TORCH)
+        carried = ["Gloo"] if torch_distributed.carries_gloo(c10d) else []
         if "nccl" in backends and libraries and not nccl_hooks.problem(libraries[0]):
-            self._say_active("PyTorch's sums over NCCL")
+            carried.append("NCCL")
+        if carried:
+            self._say_active(f"PyTorch's sums over {' and '.join(carried)}")
         else:
             self._others = backends
         self._look_later()
@@ -74,7 +77,8 @@ class Report:
             self._explain("in this job")
 
     def _explain(self, when: str) -> None:
-        if not self._explained and engine.session.stats()["calls"] == 0:
+        stats = engine.session.stats()
+        if not self._explained and stats["calls"] + stats["sparse"]["gradients"] == 0:
             warn_once_per_job(f"no sum was taken over {when}: {self._why_none()}")
             self._explained = True
 
@@ -90,7 +94,7 @@ class Report:
         if self._others and not self._active:
             return (
                 f"PyTorch's process group sums with {', '.join(sorted(self._others))} here, which "
-                "omnihvd does not stand in for; it does for NCCL, and for MPI under Horovod"
+                "omnihvd does not stand in for; it does for Gloo and NCCL, and for Horovod's MPI"
             )
         if self._ranks:
             return "none was asked for; is the optimizer Horovod's?" if self._active else "unknown"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from types import ModuleType
 from typing import Any, Callable
 
 from omnihvd.after_import import after_import
+from omnihvd.log import logger, say_once_per_job
 
 MODULE = "torch.distributed.distributed_c10d"
 
@@ -15,6 +17,22 @@ MODULE = "torch.distributed.distributed_c10d"
 def on_init(then: Callable[[ModuleType], None]) -> None:
     """Calls `then` after each init_process_group() from now on, with torch.distributed's module."""
     after_import(MODULE, lambda c10d: _call_after(c10d, then))
+
+
+def carry_gloo() -> None:
+    """From now on the sums of new process groups on Gloo are omnihvd's."""
+    after_import(MODULE, _carry_gloo)
+
+
+def carries_gloo(c10d: ModuleType) -> bool:
+    """Whether the default process group's are."""
+    return getattr(c10d.group.WORLD, "omnihvd_carries", False)
+
+
+def has_gloo() -> bool:
+    """Whether this PyTorch, imported, was built with it."""
+    c10d = sys.modules.get(MODULE)  # not there without process groups
+    return c10d is not None and bool(c10d.is_gloo_available())
 
 
 def backends(c10d: ModuleType) -> set[str]:
@@ -34,3 +52,23 @@ def _call_after(c10d: ModuleType, then: Callable[[ModuleType], None]) -> None:
     for module in (c10d, sys.modules.get("torch.distributed")):  # the name's two places
         if getattr(module, "init_process_group", None) is original:
             module.init_process_group = init_process_group  # type: ignore[union-attr]
+
+
+@functools.cache
+def _carry_gloo(c10d: ModuleType) -> None:
+    original = getattr(c10d, "_new_process_group_helper", None)
+    if original is None:
+        logger.warning("this PyTorch makes process groups in another way than omnihvd knows")
+        return
+    if c10d.is_initialized() and "gloo" in backends(c10d):
+        say_once_per_job(
+            "omnihvd was imported after init_process_group(): the sums of groups that were made "
+            "before stay Gloo's, but for those of its DDP hook"
+        )
+
+    @functools.wraps(original)
+    def helper(*args: Any, **kwargs: Any) -> Any:
+        ours = importlib.import_module("omnihvd.torch.process_group")  # PyTorch is complete by now
+        return ours.new_group(original, c10d, *args, **kwargs)
+
+    c10d._new_process_group_helper = helper  # type: ignore[attr-defined]

@@ -109,17 +109,16 @@ def test_ddp_trains_as_horovod_does(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     (tmp_path / "ddp.py").write_text(DDP)
     ddp = [tmp_path / "ddp.py", "--device", "cpu", "--omnireduce", *options]
-    (job,) = run_beside(
-        [[*torchrun, *ddp, tmp_path / "ddp.json"]], [{**os.environ, **ENVIRONMENT}], timeout=60
-    )
-    assert job.output.count("OmniReduce is not in use") == 1  # Gloo's sums are not NCCL's
+    env = {**os.environ, **ENVIRONMENT, "OMNIHVD_MIN_BYTES": "1024"}
+    (job,) = run_beside([[*torchrun, *ddp, tmp_path / "ddp.json"]], [env], timeout=60)
+    assert job.output.count("takes over PyTorch's sums over Gloo") == 1
     launch([EXAMPLES / "pytorch_language_model.py", *options, tmp_path / "horovod.json"], 2)
     ours, horovods = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("ddp", "horovod"))
     assert (ours["ranks"], ours["backend"]) == (2, "gloo")
     assert len(ours["losses"]) == len(ours["step_seconds"]) == 8
     assert ours["losses"][-1] < 0.9 * ours["losses"][0]
     assert ours["losses"] == pytest.approx(horovods["losses"], rel=1e-5)
-    assert [rank["calls"] for rank in ours["stats"]] == [0, 0]
+    assert all(rank["calls"] >= 8 for rank in ours["stats"])
 
 
 @pytest.mark.timeout(100)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
-from omnihvd import carriers, engine, horovod_library, nccl_hooks
+from omnihvd import carriers, engine, horovod_library, nccl_hooks, torch_distributed
 
 PATIENCE_S = 120
 # With the path of this process, whatever the present folder holds.
@@ -72,4 +72,7 @@ def look(module: str) -> dict[str, Any]:
                 problems[carrier.LIBRARY] = problem
             else:
                 hooked[carrier.LIBRARY] = carrier.describe(libraries[0])
+    if module == "torch" and torch_distributed.has_gloo():
+        built.append("Gloo")
+        hooked["Gloo"] = "its process groups"
     return {"built": built, "hooked": hooked, "problems": problems}

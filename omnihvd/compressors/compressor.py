@@ -56,6 +56,10 @@ class Compressor:
             if f"horovod.{framework}" in sys.modules:
                 self._backend(framework)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """It pickles without what it keeps for Horovod's optimizers."""
+        return {**self.__dict__, "_backends": {}}
+
     def __repr__(self) -> str:
         """As it is made, with what differs from the defaults."""
         config, plain = self.config, Config(self.config.rule, self.config.block_size)

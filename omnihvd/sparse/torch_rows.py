@@ -11,6 +11,7 @@ import torch
 
 from omnihvd.log import warn_once_per_job
 from omnihvd.sparse import gradients
+from omnihvd.sparse.coordinates import flatten, unflatten
 
 
 class Reduction:
@@ -28,7 +29,7 @@ class Reduction:
         self._merged = gradient.coalesce()
         self._shape = self._merged.shape[: self._merged.sparse_dim()]
         self._options = {"name": f"{name}.values", "op": op, "process_set": process_set}
-        self._rows = _flatten(self._merged.indices(), self._shape)
+        self._rows = flatten(self._merged.indices(), self._shape)
         self._gathering = allgather_async(self._rows, name=f"{name}.rows", process_set=process_set)
 
     def begin_sum(self) -> None:
@@ -61,26 +62,10 @@ class Reduction:
 
         if self._union.numel() > 0:
             synchronize(self._summing)
-        indices = _unflatten(self._union, self._shape)
+        indices = unflatten(self._union, self._shape)
         return torch.sparse_coo_tensor(
             indices, self._total, self._merged.shape, is_coalesced=True, check_invariants=False
         )
-
-
-def _flatten(indices: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """Row numbers of a matrix whose rows are the entries; (dimensions, n) -> (n,)."""
-    rows = torch.zeros_like(indices[0])
-    for index, extent in zip(indices, shape):
-        rows = rows * extent + index
-    return rows
-
-
-def _unflatten(rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    indices = []
-    for extent in reversed(shape):
-        indices.append(rows % extent)
-        rows = rows // extent
-    return torch.stack(indices[::-1])
 
 
 class Reductions:

@@ -40,13 +40,21 @@ def test_one_line_after_a_while_of_sums_that_are_too_small() -> None:
     assert "rank 0" in line and "1 small (under OMNIHVD_MIN_BYTES)" in line
 
 
-def test_one_line_for_torchrun_on_gloo() -> None:
+@pytest.mark.parametrize(
+    ("backend", "lines"),
+    [
+        ("gloo", ["takes over PyTorch's sums over Gloo, on 2 ranks", "sums taken: 1, of"]),
+        ("fake", ["no sum was taken over in this job: PyTorch's process group sums with fake"]),
+    ],
+)
+def test_what_is_said_of_torchs_process_groups(backend: str, lines: list[str]) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", "omnihvd", str(HERE / "torch_gloo.py")]
+    command += ["-m", "omnihvd", str(HERE / "torch_group.py"), backend]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
-    (line,) = said(done.stderr)
-    assert "rank 0" in line and "sums with gloo" in line
+    assert len(said(done.stderr)) == len(lines)
+    for line, expected in zip(said(done.stderr), lines):
+        assert "rank 0" in line and expected in line
 
 
 def test_why_a_sum_failed_stands_last() -> None:

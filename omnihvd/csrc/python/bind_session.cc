@@ -116,7 +116,8 @@ void bind_session(py::module_ m) {
       .def_readwrite("authenticate", &Settings::authenticate)
       .def_readwrite("encrypt", &Settings::encrypt)
       .def_readwrite("timeout_s", &Settings::timeout_s)
-      .def_readwrite("stall_warning_s", &Settings::stall_warning_s);
+      .def_readwrite("stall_warning_s", &Settings::stall_warning_s)
+      .def_readwrite("join_timeout_s", &Settings::join_timeout_s);
   m.def("settings_from_environment", &settings_from_environment);
   m.def("setting_docs", [] {
     std::vector<std::tuple<std::string, std::string, std::string, std::string>> docs;
@@ -126,6 +127,15 @@ void bind_session(py::module_ m) {
   });
   m.def("stats", &stats_dict);
   m.def("summary", &summary, py::arg("original"));
+  m.def("count_pass", &count_pass, py::arg("reason"), py::arg("bytes"),
+        "Counts a call that is left to the original library.");
+  m.def(
+      "stop",
+      [](const char* original) {
+        stop_process_engine();
+        log_summary(original);
+      },
+      py::arg("original"), "Ends this process's engine, and says what it did, once.");
   m.def("count_rows", &count_rows, py::arg("own_bytes"), py::arg("gathered_bytes"),
         py::arg("union_bytes"), py::arg("dense_bytes"));
   m.def("set_log_level", [](const std::string& name) {

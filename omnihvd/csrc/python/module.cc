@@ -7,6 +7,7 @@ namespace omnihvd {
 void bind_protocol(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
+void bind_agreed_group(pybind11::module_ m);
 void bind_hook(pybind11::module_ m);
 void bind_shared(pybind11::module_ m);
 void bind_ways(pybind11::module_ m);
@@ -17,7 +18,9 @@ PYBIND11_MODULE(_engine, m) {
   py::register_exception<omnihvd::Error>(m, "EngineError", PyExc_RuntimeError);
   omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));
-  omnihvd::bind_session(m.def_submodule("session"));
+  pybind11::module_ session = m.def_submodule("session");
+  omnihvd::bind_session(session);
+  omnihvd::bind_agreed_group(session);
   omnihvd::bind_hook(m.def_submodule("hook"));
   omnihvd::bind_shared(m.def_submodule("shared"));
   omnihvd::bind_ways(m.def_submodule("ways"));

@@ -151,10 +151,11 @@ class EngineImpl : public Engine {
     set_log_level(settings.log);
   }
 
-  std::shared_ptr<Group> join(Exchange& exchange, bool colocated) override {
+  std::shared_ptr<Group> join(Exchange& exchange, bool colocated, double timeout_s) override {
     const Node self{host_name(settings_), threads_->addresses()};
     Settings settings = settings_;
     if (colocated) settings.aggregators.clear();
+    if (settings.timeout_s <= 0) settings.timeout_s = timeout_s;
     const auto info = agree_on_group(exchange, self, settings);
     std::shared_ptr<Group> group;
     std::string failure;

@@ -79,8 +79,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual ~Engine() = default;
 
   // Collective over the exchange. Makes the group, its connections and, for colocated aggregators,
-  // this rank's share of them. colocated: no dedicated ones, whatever the settings say.
-  virtual std::shared_ptr<Group> join(Exchange& exchange, bool colocated = false) = 0;
+  // this rank's share of them. colocated: no dedicated ones, whatever the settings say. timeout_s:
+  // of a collective, where the settings have none (0: none).
+  virtual std::shared_ptr<Group> join(Exchange& exchange, bool colocated = false,
+                                      double timeout_s = 0) = 0;
 
   virtual std::string describe_transport() const = 0;
 };

@@ -38,7 +38,12 @@ void AgreedGroup::or_fail_for_good(Work work) {
 }
 
 const char* AgreedGroup::refusal(Exchange& exchange, uint64_t bytes) {
-  if (!agreement_) or_fail_for_good([&] { agreement_ = agree(exchange); });
+  if (!agreement_)
+    or_fail_for_good([&] {
+      agreement_ = agree(exchange);
+      double& timeout_s = agreement_->settings.timeout_s;
+      if (timeout_s <= 0) timeout_s = timeout_s_;
+    });
   if (!agreement_->settings.enable) return "disabled";
   return bytes < agreement_->settings.min_bytes ? "small" : nullptr;
 }
@@ -64,7 +69,7 @@ Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DT
     if (wants_two_levels(*agreement_, exchange.rank()))
       levels_.emplace(*engine, exchange, *agreement_);
     else
-      group_ = engine->join(exchange);
+      group_ = engine->join(exchange, false, agreement_->settings.timeout_s);
   }
   if (levels_) return {Way::stream, levels_->allreduce(data, count, dtype)};
   return {Way::stream, group_->allreduce(data, data, count, dtype)};

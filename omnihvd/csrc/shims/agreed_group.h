@@ -17,6 +17,9 @@ namespace omnihvd {
 // One thread at a time. Leaves its groups when destroyed.
 class AgreedGroup {
  public:
+  // timeout_s: of a sum, where the settings have none; 0: none.
+  explicit AgreedGroup(double timeout_s = 0) : timeout_s_(timeout_s) {}
+
   // Why a tensor of so many bytes is left to the original library ("disabled", "small"), or null:
   // it is taken. The same on all ranks, since rank 0's settings hold: the first call is collective,
   // to learn them. Throws Error.
@@ -32,6 +35,7 @@ class AgreedGroup {
 
   Ways::OwnSum sum(Exchange& exchange, void* data, uint64_t count, DType dtype);
 
+  const double timeout_s_;
   std::string failure_;  // of an earlier call; empty: none
   std::optional<Agreement> agreement_;
   // From the first tensor on, one of these.

@@ -58,21 +58,21 @@ TwoLevels::TwoLevels(Engine& engine, Exchange& all, const Agreement& agreement)
   const GridPlace place = place_in_grid(all.rank(), agreement.hosts);
   local_index_ = static_cast<uint64_t>(place.local_index);
   local_size_ = place.inside.size();
-  inside_ = join(engine, all, place.inside, true, agreement.settings.block_size);
-  between_ = join(engine, all, place.across, false, agreement.settings.block_size);
+  inside_ = join(engine, all, place.inside, true, agreement.settings);
+  between_ = join(engine, all, place.across, false, agreement.settings);
 }
 
 TwoLevels::Level TwoLevels::join(Engine& engine, Exchange& all, const std::vector<int>& ranks,
-                                 bool colocated, uint32_t block_size) {
+                                 bool colocated, const Settings& agreed) {
   Level level;
   for (const int rank : ranks)
     level.ranks += (level.ranks.empty() ? "" : ", ") + std::to_string(rank);
   PartExchange part(all, ranks);
   std::string failure;
   try {
-    level.group = engine.join(part, colocated);
+    level.group = engine.join(part, colocated, agreed.timeout_s);
     // A part uses the settings of its own first rank.
-    if (level.group->settings().block_size != block_size)
+    if (level.group->settings().block_size != agreed.block_size)
       throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
   } catch (const std::exception& error) {
     failure = error.what();

@@ -37,7 +37,7 @@ class TwoLevels {
     std::string ranks;  // for messages
   };
   static Level join(Engine& engine, Exchange& all, const std::vector<int>& ranks, bool colocated,
-                    uint32_t block_size);
+                    const Settings& agreed);
   static uint64_t reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make);
 
   uint64_t local_index_ = 0, local_size_ = 0, block_size_ = 0;

@@ -1,0 +1,30 @@
+"""Sums of the non-zero blocks only, under PyTorch's own torch.distributed, on the CPU.
+
+    import omnihvd.torch
+    torch.distributed.init_process_group("omnihvd")  # or "cpu:omnihvd,cuda:nccl"
+
+or, for DDP alone, on any process group:
+
+    ddp.register_comm_hook(None, omnihvd.torch.allreduce_hook)
+
+All settings: `omnihvd check --settings`. On GPUs: `import omnihvd` before
+`init_process_group("nccl")`.
+"""
+
+from __future__ import annotations
+
+from omnihvd import torch_distributed
+from omnihvd.torch.compress import CompressionState, compress_wrapper, compressed_allreduce_hook
+from omnihvd.torch.hook import HookState, allreduce_hook
+from omnihvd.torch.process_group import register
+
+__all__ = [
+    "CompressionState",
+    "HookState",
+    "allreduce_hook",
+    "compress_wrapper",
+    "compressed_allreduce_hook",
+]
+
+register()
+torch_distributed.carry_gloo()

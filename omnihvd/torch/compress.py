@@ -1,0 +1,86 @@
+"""Block compressors (omnihvd.compressors) under DDP."""
+# DDP compares a hook's annotations, which must not be texts.
+
+from collections.abc import Iterable
+from typing import Any, Callable
+
+import torch
+from torch.distributed import GradBucket
+from torch.futures import Future
+
+from omnihvd.compressors.compressor import Compressor
+from omnihvd.compressors.torch_split import ParameterState, split
+from omnihvd.torch.hook import HookState, allreduce_hook
+
+Hook = Callable[[Any, GradBucket], Future[torch.Tensor]]
+NamedParameters = Iterable[tuple[str, torch.Tensor]]
+
+
+class CompressionState(HookState):
+    """A compressor, what it keeps of each parameter, and the process group of the hook.
+
+    named_parameters: the model's, with names as on all ranks. It pickles, for checkpoints, without
+    group and parameters: call attach() on what was unpickled. What is kept differs from rank to
+    rank: save it on each.
+    """
+
+    def __init__(
+        self, compressor: Compressor, named_parameters: NamedParameters, process_group: Any = None
+    ) -> None:
+        super().__init__(process_group)
+        self.compressor = compressor
+        self.kept: dict[str, ParameterState] = {}  # by name
+        self.attach(named_parameters)
+
+    def attach(self, named_parameters: NamedParameters) -> None:
+        """ValueError if what is kept of a parameter has another shape."""
+        self._names = {parameter: name for name, parameter in named_parameters}
+        for parameter, name in self._names.items():
+            rest = self.kept.setdefault(name, ParameterState(name)).rest
+            if rest is not None and rest.shape != parameter.shape:
+                raise ValueError(
+                    f"what was kept of {name} has shape {tuple(rest.shape)}, the parameter "
+                    f"{tuple(parameter.shape)}"
+                )
+
+    def of(self, parameter: torch.Tensor) -> ParameterState:
+        if parameter not in self._names:
+            raise RuntimeError(
+                "a block compressor does not know a parameter of this bucket: give "
+                "CompressionState the model's named_parameters(), or attach() them after unpickling"
+            )
+        return self.kept[self._names[parameter]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_names": {}}
+
+
+def compress_wrapper(hook: Hook) -> Hook:
+    """hook: as PyTorch's, for a state that is a process group or None. What is returned has a
+    CompressionState, and gives `hook` the part of each gradient that is to be sent."""
+
+    def compressed(state: CompressionState, bucket: GradBucket) -> Future[torch.Tensor]:
+        if not bucket.buffer().is_sparse:
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+                _compress(state, parameter, gradient)
+        return hook(state.process_group, bucket)
+
+    return compressed
+
+
+compressed_allreduce_hook = compress_wrapper(allreduce_hook)
+
+
+def _compress(state: CompressionState, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+    config, kept = state.compressor.config, state.of(parameter)
+    sent = split(
+        gradient,
+        kept,
+        rule=config.rule,
+        ratio=state.compressor.ratio(kept.step),
+        block_size=config.block_size,
+        error_feedback=config.error_feedback,
+        momentum=config.momentum,
+    )
+    if sent is not gradient:  # which is not contiguous
+        gradient.copy_(sent)

@@ -1,0 +1,96 @@
+"""A Gloo of omnihvd's own among the ranks of a process group, as the library of its sums.
+
+The group's own is the caller's: both are used at the same time, from different threads, and Gloo
+tells collectives apart by their order alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+from torch.distributed import PrefixStore, ProcessGroupGloo, ReduceOp
+from torch.distributed.distributed_c10d import AllreduceOptions, BroadcastOptions
+
+
+class Gloo:
+    """Collective; waits for all ranks for `timeout`, as does each operation. In place on memory in
+    the host, one thread at a time; RuntimeError when another rank has failed or does not come."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self._size = size
+        self._gloo: Any = ProcessGroupGloo(PrefixStore("omnihvd/gloo", store), rank, size, timeout)
+        # Gloo's threads let go of tensors when their caller has long gone on. The last to do so
+        # needs Python's lock, which must not be one of these threads while they are ended.
+        self._recent: deque[Any] = deque(maxlen=8)
+
+    def close(self) -> None:
+        self._gloo = None
+        self._recent.clear()
+
+    def sum(self, data: memoryview, dtype: str) -> None:
+        self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))
+
+    def sum_tensor(self, tensor: torch.Tensor) -> None:
+        self._reduce(tensor, ReduceOp.SUM)
+
+    def unite(self, bits: memoryview) -> None:
+        self._reduce(torch.frombuffer(bits, dtype=torch.uint8), ReduceOp.BOR)
+
+    def tell(self, data: memoryview) -> None:
+        options = BroadcastOptions()
+        options.rootRank = 0
+        self._wait_for("broadcast", [torch.frombuffer(data, dtype=torch.uint8)], options)
+
+    def allgather(self, mine: bytes) -> list[bytes]:
+        words = torch.frombuffer(bytearray(mine or b"."), dtype=torch.uint8)[: len(mine)]
+        return [theirs.numpy().tobytes() for theirs in self.gather(words)]
+
+    def gather(self, mine: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor, of one dimension and any length."""
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self._size)]
+        self._wait_for("allgather", [lengths], [torch.tensor([len(mine)])])
+        longest = max(int(length) for length in lengths)
+        if longest == 0:
+            return [mine] * self._size
+        padded = mine.new_zeros(longest)
+        padded[: len(mine)] = mine
+        all_padded = [torch.empty_like(padded) for _ in range(self._size)]
+        self._wait_for("allgather", [all_padded], [padded])
+        return [theirs[: int(length)] for theirs, length in zip(all_padded, lengths)]
+
+    def _reduce(self, tensor: torch.Tensor, op: Any) -> None:
+        options = AllreduceOptions()
+        options.reduceOp = op
+        self._wait_for("allreduce", [tensor], options)
+
+    def _wait_for(self, operation: str, *arguments: Any) -> None:
+        self._recent.append(arguments)
+        getattr(self._gloo, operation)(*arguments).wait()
+
+
+def gather_over(
+    store: Any, rank: int, size: int, patience_s: float, where: str, hint: str
+) -> Callable[[bytes], list[bytes]]:
+    """An allgather of bytes over a store that these ranks have for themselves; to be used once.
+    RuntimeError names a rank that has not come after patience_s (0: none), to what, and why."""
+    keys = [f"omnihvd/{r}" for r in range(size)]
+
+    def gather(mine: bytes) -> list[bytes]:
+        store.set(keys[rank], mine)
+        try:
+            store.wait(keys, timedelta(seconds=math.ceil(patience_s or 1e9)))
+        except Exception as why:
+            missing = next((r for r in range(size) if not store.check([keys[r]])), None)
+            if missing is None:
+                raise
+            raise RuntimeError(
+                f"rank {missing} of {size} did not come to {where} within {patience_s:.0f} s: "
+                f"{hint}; its own output says which"
+            ) from why
+        return [store.get(key) for key in keys]
+
+    return gather

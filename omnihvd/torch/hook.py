@@ -1,0 +1,59 @@
+"""DDP's communication hook: the average of a bucket over the ranks, by omnihvd."""
+# DDP compares a hook's annotations, which must not be texts.
+
+from typing import Any
+
+import torch
+from torch.distributed import GradBucket, group
+from torch.futures import Future
+
+from omnihvd.torch.process_group import OmnihvdProcessGroup, give_sums, sums_of, take
+
+
+class HookState:
+    """The process group of a hook (None: the default one). It pickles without the group, and is
+    then for the default one; `process_group` may be set."""
+
+    def __init__(self, process_group: Any = None) -> None:
+        self.process_group = process_group
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "process_group": None}
+
+
+def allreduce_hook(state: Any, bucket: GradBucket) -> Future[torch.Tensor]:
+    """`ddp.register_comm_hook(state, allreduce_hook)`: averages a bucket on the CPU, dense or
+    sparse.
+
+    state: a HookState, a process group, or None: the default group. Returns at once; buckets are
+    averaged in order, while backward goes on. Composes as PyTorch's own hooks do:
+    `fp16_compress_wrapper(allreduce_hook)`. At the first bucket ranks wait for each other;
+    RuntimeError if one does not come, or its settings are wrong. Later errors are the future's.
+    """
+    return average(group_of(state), bucket.buffer())
+
+
+def group_of(state: Any) -> Any:
+    """The process group of a hook's state."""
+    own = state.process_group if isinstance(state, HookState) else state
+    return group.WORLD if own is None else own
+
+
+def average(ranks: Any, tensor: torch.Tensor) -> Future[torch.Tensor]:
+    """Over the ranks of a process group; in place, if dense."""
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"omnihvd's hook averages on the CPU, not on {tensor.device}: on GPUs `import omnihvd` "
+            'before init_process_group("nccl") is all that is needed'
+        )
+    # Before the sum, as DDP does: sums of halves may overflow. Gradients that are sparse may share
+    # memory.
+    tensor = tensor / ranks.size() if tensor.is_sparse else tensor.div_(ranks.size())
+    work: Any = None
+    if not isinstance(ranks, OmnihvdProcessGroup):
+        if sums_of(ranks) is None:
+            options = ranks._get_backend(tensor.device).options
+            give_sums(ranks, options._timeout)
+        work = take(ranks, tensor)
+    work = work or ranks.allreduce([tensor])
+    return work.get_future().then(lambda future: future.value()[0])

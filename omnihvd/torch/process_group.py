@@ -1,0 +1,190 @@
+"""torch.distributed's process groups on Gloo, whose allreduce is omnihvd's.
+
+c10d has no backends in Python, but process groups; each holds a backend for each kind of device. So
+where c10d makes a group whose backend for the CPU is Gloo, or "omnihvd", it is given a class of
+ours, with one method of its own, which C++ (as DDP) calls, too. The backends are as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import weakref
+from collections.abc import Iterator
+from datetime import timedelta
+from types import ModuleType
+from typing import Any, Callable
+
+import torch
+from torch.distributed import (
+    Backend,
+    PrefixStore,
+    ProcessGroup,
+    ProcessGroupGloo,
+    ReduceOp,
+    Work,
+)
+from torch.distributed.distributed_c10d import AllreduceOptions
+
+from omnihvd import engine
+from omnihvd.log import warn_once_per_job
+from omnihvd.torch.sums import Sums
+from omnihvd.torch.work import SumWork
+
+NAME = "omnihvd"
+Made = tuple[Any, Any]  # a process group and its store
+
+
+class OmnihvdProcessGroup(ProcessGroup):
+    """All but allreduce is done by a plain process group with the same backends.
+
+    Inherited methods would do as well, but for one thing: where C++ lets Python override a method,
+    it calls its own with Python's lock held, for which threads of Gloo's may be waiting.
+    """
+
+    omnihvd_carries = True
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        # The one constructor that a class in Python can call has no store.
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self._omnihvd_plain = ProcessGroup(store, rank, size)
+
+    def allreduce(  # type: ignore[override]
+        self, tensors: Any, *args: Any, **kwargs: Any
+    ) -> Work:
+        work = take(self, tensors, _op(*args, **kwargs))
+        return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
+
+    def shutdown(self) -> None:
+        _close(self)
+        self._omnihvd_plain.shutdown()
+
+    def abort(self) -> None:
+        _close(self)
+        self._omnihvd_plain.abort()
+
+    def _register_backend(self, *args: Any) -> None:
+        super()._register_backend(*args)
+        self._omnihvd_plain._register_backend(*args)
+
+    def _set_default_backend(self, kind: Any) -> None:
+        super()._set_default_backend(kind)
+        self._omnihvd_plain._set_default_backend(kind)
+
+
+PLAIN = """
+    get_group_store split_group merge_remote_group
+    allgather all_gather_single_coalesced allgather_into_tensor_coalesced allreduce_coalesced
+    all_to_all_single alltoall_base barrier broadcast reduce_scatter
+    reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced send recv
+"""
+
+
+def _plainly(name: str) -> Any:
+    def method(self: OmnihvdProcessGroup, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._omnihvd_plain, name)(*args, **kwargs)
+
+    return method
+
+
+for name in PLAIN.split():
+    if hasattr(ProcessGroup, name):  # not each PyTorch has all of them
+        setattr(OmnihvdProcessGroup, name, _plainly(name))
+
+
+_sums: weakref.WeakKeyDictionary[Any, Sums | None] = weakref.WeakKeyDictionary()
+
+
+def sums_of(group: Any) -> Sums | None:
+    """Of a process group whose sums omnihvd takes; else None."""
+    return _sums.get(group)
+
+
+def give_sums(group: Any, timeout: timedelta) -> None:
+    """Collective, once for a process group. RuntimeError as Sums'."""
+    store = PrefixStore("omnihvd", group.get_group_store())
+    _sums[group] = Sums(store, group.rank(), group.size(), timeout)
+
+
+def take(group: Any, tensors: Any, op: Any = ReduceOp.SUM) -> SumWork | None:
+    """Begins the allreduce of a tensor, or of a list of one, in place; None, and counted, if it is
+    to be left to the group's backend, on all ranks alike."""
+    sums = sums_of(group)
+    one = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+    if sums is None or one.device.type != "cpu":
+        return None
+    average = op == ReduceOp.AVG and one.is_floating_point()
+    if one is not tensors and len(tensors) > 1:
+        reason: str | None = "several tensors"
+    elif average or op == ReduceOp.SUM:
+        reason = sums.refusal(one)
+    else:
+        reason = "op"
+    if reason is None:
+        return sums.allreduce(one, average)
+    engine.session.count_pass(reason, one.numel() * one.element_size())
+    return None
+
+
+def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
+    """Of ProcessGroup.allreduce's arguments behind the tensors, in all of their forms."""
+    if isinstance(opts, AllreduceOptions):
+        return opts.reduceOp
+    return opts if op is None else op
+
+
+def _close(group: Any) -> None:
+    sums = _sums.pop(group, None)
+    if sums is not None:
+        sums.close()
+
+
+def new_group(original: Callable[..., Made], c10d: ModuleType, *args: Any, **kwargs: Any) -> Made:
+    """c10d._new_process_group_helper, `original`, whose groups are ours where they sum on Gloo."""
+    given = inspect.signature(original).bind(*args, **kwargs).arguments
+    if not _takes(c10d, given["backend"]):
+        return original(*args, **kwargs)
+    with _making_ours(c10d):
+        group, store = original(*args, **kwargs)
+    if isinstance(group, OmnihvdProcessGroup):
+        if group not in _sums:  # else it is known by its tag
+            give_sums(group, given["timeout"])
+    elif isinstance(group, ProcessGroup):
+        warn_once_per_job(
+            f"PyTorch {torch.__version__} makes process groups in another way than omnihvd knows: "
+            "their sums stay Gloo's. DDP can have them by omnihvd.torch.allreduce_hook."
+        )
+    return group, store
+
+
+def _takes(c10d: ModuleType, backend: Any) -> bool:
+    for_cpu = c10d.BackendConfig(backend).get_device_backend_map().get("cpu")
+    return for_cpu == NAME or (for_cpu == "gloo" and _is_enabled())
+
+
+def _is_enabled() -> bool:
+    try:
+        return bool(engine.session.settings_from_environment().enable)
+    except engine.EngineError:  # all ranks are told, when they agree on the settings
+        return True
+
+
+@contextlib.contextmanager
+def _making_ours(c10d: ModuleType) -> Iterator[None]:
+    original = c10d.ProcessGroup
+    c10d.ProcessGroup = OmnihvdProcessGroup  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        c10d.ProcessGroup = original  # type: ignore[attr-defined]
+
+
+def register() -> None:
+    """Lets c10d know the backend "omnihvd": Gloo, but for allreduce."""
+
+    def backend(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+        gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)
+        gloo._set_sequence_number_for_group()
+        return gloo
+
+    Backend.register_backend(NAME, backend, devices=["cpu"])

@@ -1,0 +1,161 @@
+"""The sums of one process group: made by a thread, in the order in which they are asked for."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import queue
+import threading
+import weakref
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+from torch.distributed import DistBackendError, PrefixStore
+
+from omnihvd import engine
+from omnihvd.log import process_rank
+from omnihvd.torch import rows
+from omnihvd.torch.gloo import Gloo, gather_over
+from omnihvd.torch.work import SumWork
+
+JOIN_TIMEOUT_S = 60.0  # ranks come together, but may have to import much
+CLOSE_TIMEOUT_S = 10.0
+DTYPES = {
+    getattr(torch, name): name
+    for name in ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"]
+}
+
+
+class Sums:
+    """Of the ranks that share `store`, which nobody else writes to.
+
+    The constructor is collective: rank 0's settings hold for all. timeout: of a sum, unless
+    OMNIHVD_TIMEOUT says another; 0: none. RuntimeError, on all ranks, if the settings of one are
+    wrong or one does not come. Engine and connections are made at the first sum.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self._store, self._rank, self.size, self._timeout = store, rank, size, timeout
+        self._agreed = engine.session.AgreedGroup(rank, size, timeout.total_seconds())
+        all_greetings = gather_over(
+            PrefixStore("made", store),
+            rank,
+            size,
+            _patience_s(),
+            "the making of a process group",
+            "it runs without omnihvd (import it before init_process_group(), everywhere), or died",
+        )
+        self._agreed.agree(all_greetings)
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        _open.add(self)
+        _close_at_exit()
+
+    def refusal(self, tensor: torch.Tensor) -> str | None:
+        """Why a sum of such a tensor is not made here, on all ranks alike; None: it is. A sparse
+        tensor counts with all its rows: ranks have different ones."""
+        if tensor.dtype not in DTYPES:
+            return "dtype"
+        if tensor.layout not in (torch.strided, torch.sparse_coo):
+            return "layout"
+        if tensor.numel() == 0:
+            return "empty"
+        if self.size < 2:
+            return "one rank"
+        reason: str | None = self._agreed.refusal(tensor.numel() * tensor.element_size())
+        return reason
+
+    def allreduce(self, tensor: torch.Tensor, average: bool = False) -> SumWork:
+        """In place, once all that was asked for before has been done; at once returning."""
+        if self._closed:
+            raise DistBackendError("omnihvd: this process group has been destroyed")
+        work = SumWork(tensor)
+        self._asked.put(functools.partial(self._make, work, tensor, average))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
+            self._thread.start()
+        return work
+
+    def close(self) -> None:
+        """Ends the thread and leaves the group, when what was asked for is done."""
+        if not self._closed:
+            self._closed = True
+            self._asked.put(None)
+            if self._thread and self._thread is not threading.current_thread():
+                self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while True:
+            task = self._asked.get()
+            if task is None:
+                break
+            task()
+            del task  # and with it the tensor
+        if "_gloo" in self.__dict__:  # it was used
+            self._gloo.close()
+        del self._agreed
+
+    @functools.cached_property
+    def _gloo(self) -> Gloo:
+        come = gather_over(
+            PrefixStore("begun", self._store),
+            self._rank,
+            self.size,
+            self._timeout.total_seconds(),
+            "the first allreduce of a process group",
+            "it is late, does something else, or died",
+        )
+        come(b"")
+        return Gloo(self._store, self._rank, self.size, self._timeout)
+
+    @torch.no_grad()
+    def _make(self, work: SumWork, tensor: torch.Tensor, average: bool) -> None:
+        try:
+            if tensor.layout == torch.sparse_coo:
+                tensor.copy_(rows.sum_of_union(tensor, self._gloo, self._sum))
+            else:
+                self._sum(tensor)
+            if average:
+                tensor.div_(self.size)
+        except Exception as why:
+            who = f"rank {self._rank} of {self.size}"
+            work.end(f"omnihvd: an allreduce has failed on {who}: {why}")
+        else:
+            work.end()
+
+    def _sum(self, tensor: torch.Tensor) -> None:
+        if self.refusal(tensor):  # of the union of rows, which may be small
+            self._gloo.sum_tensor(tensor)
+        elif tensor.is_contiguous():
+            name = DTYPES[tensor.dtype]
+            self._agreed.allreduce(tensor.data_ptr(), tensor.numel(), name, self._gloo)
+        else:
+            straight = tensor.contiguous()
+            self._sum(straight)
+            tensor.copy_(straight)
+
+
+_open: weakref.WeakSet[Sums] = weakref.WeakSet()
+
+
+def _patience_s() -> float:
+    wanted = None
+    with contextlib.suppress(engine.EngineError):  # which all ranks are told
+        wanted = engine.session.settings_from_environment().join_timeout_s
+    return JOIN_TIMEOUT_S if wanted is None else float(wanted)
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    with contextlib.suppress(TypeError):  # no launcher
+        engine.session.set_log_rank(process_rank())
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for sums in list(_open):
+        sums.close()
+    engine.session.stop("Gloo")

@@ -1,0 +1,18 @@
+"""Process groups whose allreduce is omnihvd's, between real processes."""
+
+from __future__ import annotations
+
+import pytest
+from jobs import run
+
+
+@pytest.mark.parametrize(
+    ("backend", "ranks", "way"),
+    [
+        ("omnihvd", 3, "stream"),
+        ("cpu:omnihvd,cuda:gloo", 2, "auto"),
+    ],
+)
+def test_all_that_a_group_does(backend: str, ranks: int, way: str) -> None:
+    for ended in run("sums.py", ranks, backend, env={"OMNIHVD_WAY": way}):
+        assert "all well" in ended.output

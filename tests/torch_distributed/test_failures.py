@@ -1,0 +1,47 @@
+"""Ranks that die, come late or have no omnihvd; bad settings."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from jobs import run
+
+
+@pytest.mark.parametrize(("how", "way", "ranks"), [("async", "stream", 3), ("hook", "original", 2)])
+def test_a_killed_rank_is_an_error_on_the_others(how: str, way: str, ranks: int) -> None:
+    first, killed, *last = run("dies.py", ranks, how, env={"OMNIHVD_WAY": way}, check=False)
+    assert killed.returncode == -9
+    for ended in (first, *last):
+        assert ended.returncode == 0, ended.output
+        seconds = float(re.findall(r"^seconds: (\S+)", ended.output, re.M)[0])
+        assert seconds < 15 and "later:" in ended.output, ended.output
+        assert "no error" not in ended.output
+        if way == "stream":
+            assert re.search(r"^\d.* s: .*rank 1", ended.output, re.M), ended.output
+
+
+def test_a_late_rank_is_an_error_after_the_groups_timeout() -> None:
+    first, _ = run("dies.py", 2, "late", check=False)
+    assert re.search(r"^cold: .*rank 1 of 2 did not come to the first", first.output, re.M)
+    assert re.search(r"^[45]\.\d s: .*waiting for rank 1", first.output, re.M), first.output
+
+
+def test_a_rank_without_omnihvd_is_named() -> None:
+    without = {1: {"OMNIHVD_ENABLE": "0"}}
+    first, _ = run(
+        "trains.py",
+        2,
+        under=True,
+        own=without,
+        env={"OMNIHVD_JOIN_TIMEOUT": "2"},
+        check=False,
+    )
+    assert first.returncode == 1
+    assert "rank 1 of 2 did not come" in first.output and "without omnihvd" in first.output
+
+
+def test_wrong_settings_of_one_rank_end_all() -> None:
+    for ended in run("wrong.py", 2, check=False):
+        assert ended.returncode == 1
+        assert "rank 1" in ended.output and "OMNIHVD_SLOTS" in ended.output, ended.output
