@@ -9,45 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "python/sums.h"
 #include "shims/agreed_group.h"
 
 namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
-
-// Calls into Python from a thread without its lock; what is raised there becomes an Error of the
-// same words.
-template <typename Call>
-auto in_python(Call call) {
-  py::gil_scoped_acquire gil;
-  try {
-    return call();
-  } catch (py::error_already_set& error) {
-    throw Error(py::str(error.value()));
-  }
-}
-
-// An exchange over a Python function: allgather(bytes) -> list of bytes.
-class Allgather : public Exchange {
- public:
-  Allgather(int rank, int size, py::object allgather)
-      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::vector<std::string> allgather(const std::string& mine) override {
-    return in_python([&] {
-      std::vector<std::string> all;
-      for (py::handle item : allgather_(py::bytes(mine))) all.push_back(item.cast<py::bytes>());
-      return all;
-    });
-  }
-
- private:
-  const int rank_, size_;
-  const py::object allgather_;
-};
 
 // Over the methods sum(view, dtype), unite(view) and tell(view) of an object, in place on views of
 // memory.
@@ -85,7 +53,7 @@ class PyAgreedGroup {
       : rank_(rank), size_(size), group_(timeout_s) {}
 
   void agree(py::object allgather) {
-    Allgather exchange(rank_, size_, std::move(allgather));
+    PyExchange exchange(rank_, size_, std::move(allgather));
     py::gil_scoped_release release;
     group_.refusal(exchange, 0);
     agreed_ = true;
@@ -93,13 +61,13 @@ class PyAgreedGroup {
 
   const char* refusal(uint64_t bytes) {
     if (!agreed_) throw Error("the ranks have not agreed yet");
-    Allgather none(rank_, size_, py::none());
+    PyExchange none(rank_, size_, py::none());
     return group_.refusal(none, bytes);
   }
 
   void allreduce(uintptr_t data, uint64_t count, const std::string& name, py::object object) {
     const DType dtype = dtype_named(name);
-    Allgather exchange(rank_, size_, object.attr("allgather"));
+    PyExchange exchange(rank_, size_, object.attr("allgather"));
     OverMethods library(exchange, dtype, object);
     py::gil_scoped_release release;
     const auto begun = std::chrono::steady_clock::now();
