@@ -10,7 +10,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kPollFor = 1'000'000;  // ns; a sleep and a wake-up cost some 10 us
+constexpr uint64_t kPollFor = 100'000;  // ns; a sleep and a wake-up cost some 10 us
 constexpr uint64_t kLongest = 500'000;    // ns
 constexpr uint64_t kWorking = 10'000;     // ns; who yields again after more than this did not wait
 
