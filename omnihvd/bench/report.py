@@ -24,13 +24,15 @@ def limit_seconds(
     The wire bound (N hosts, links of `link_rate` bytes/s each way; P and U are the bytes of the
     non-zero blocks of the fullest host, on any of its ranks, and of the union, S of the tensor):
       omnihvd-dedicated, N aggregators   max(P, U) / rate
-      omnihvd, colocated                 (N-1)/N * (P + U) / rate
+      omnihvd (-torch), colocated        (N-1)/N * (P + U) / rate
       dense rings                        2 (N-1)/N * S / rate
       agsparse                           (N-1) * P / rate (what each host must receive)
     """
     hosts = ranks // per_host
     if link_rate is None or hosts == 1:
         return read_s
+    if backend == "omnihvd-torch":
+        backend = "omnihvd"
     bytes_ = volume(point, ranks, per_host)
     others = (hosts - 1) / hosts
     wire = {

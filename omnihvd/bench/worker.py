@@ -57,6 +57,19 @@ class Gloo:
         self.dist.destroy_process_group()
 
 
+class OmniGloo(Gloo):
+    """The same with omnihvd under it."""
+
+    def __init__(self) -> None:
+        import omnihvd.torch
+
+        self.omnihvd = omnihvd
+        super().__init__()
+
+    def stats(self) -> dict[str, Any]:
+        return self.omnihvd.stats()
+
+
 class Horovod(Gloo):
     """Horovod's allreduce, in place, of one tensor."""
 
@@ -150,6 +163,7 @@ def _is_elementwise(x: np.ndarray) -> bool:
 BACKENDS = {
     "omnihvd": OmniHvd,
     "omnihvd-dedicated": OmniHvd,
+    "omnihvd-torch": OmniGloo,
     "gloo": Gloo,
     "horovod": Horovod,
     "horovod-ring": Horovod,
