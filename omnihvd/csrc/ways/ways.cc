@@ -62,11 +62,6 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
 
 Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Own& own) {
   const size_t element = size_of(sum.dtype);
-  if (arm != Arm::own) {  // which counts itself
-    stats().calls += 1;
-    stats().bytes_in += sum.bytes();
-    stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
-  }
   switch (arm) {
     case Arm::own: {
       const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
@@ -75,25 +70,37 @@ Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Own& own)
               density_class(united, blocks)};
     }
     case Arm::unite:
-    case Arm::unite_two_step: return unite(arm == Arm::unite_two_step, sum, library);
+    case Arm::unite_two_step: return unite(arm == Arm::unite_two_step, sum, library, own);
     default:
+      count(sum, library);
       sum_by_library(arm == Arm::two_step, sum.in, sum.out, sum.count, element, library);
       return {Way::original, std::nullopt};
   }
 }
 
-Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library) {
+// What omnihvd's own way counts itself.
+void Ways::count(const Sum& sum, Library& library) {
+  stats().calls += 1;
+  stats().bytes_in += sum.bytes();
+  stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
+}
+
+Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Own& own) {
   union_.find(sum.in, sum.out, sum.count, sum.dtype, settings_.block_size);
-  stats().blocks += union_.blocks();
-  stats().nonzero_blocks += union_.marked();
+  const uint64_t marked_here = union_.marked();
   library.unite(union_.bits().data(), union_.bits().size());
-  stats().result_blocks += union_.marked();
   const size_t element = size_of(sum.dtype);
   const int density = density_class(union_.marked(), union_.blocks());
-  if (density == kDense) {  // as many bytes, and two copies less
-    sum_by_library(two_step, sum.in, sum.out, sum.count, element, library);
-    return {Way::original, sum.bytes(), density, false};
+  if (density == kDense) {  // as many bytes, and two copies more: as dense sums of its size are made
+    const auto dense = cells_.find(Cell{size_class(sum.bytes()), kDense});
+    const bool known = dense != cells_.end() && settings_.way == WaySetting::automatic;
+    Made made = make(known ? dense->second.order.now : Arm::original, sum, library, own);
+    return {made.way, sum.bytes(), density, false};
   }
+  count(sum, library);
+  stats().blocks += union_.blocks();
+  stats().nonzero_blocks += marked_here;
+  stats().result_blocks += union_.marked();
   const uint64_t elements = union_.elements();
   if (elements > 0) {
     uint8_t* const compacted = union_.compact();

@@ -56,7 +56,8 @@ class Ways {
   };
 
   Made make(Arm arm, const Sum& sum, Library& library, const Own& own);
-  Made unite(bool two_step, const Sum& sum, Library& library);
+  Made unite(bool two_step, const Sum& sum, Library& library, const Own& own);
+  static void count(const Sum& sum, Library& library);
   void sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
                       Library& library);
   void learn(Arm arm, const Sum& sum, int guessed, const Made& made, double seconds);
