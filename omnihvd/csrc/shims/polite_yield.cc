@@ -11,8 +11,8 @@ namespace omnihvd {
 namespace {
 
 constexpr uint64_t kPollFor = 100'000;  // ns; a sleep and a wake-up cost some 10 us
-constexpr uint64_t kLongest = 500'000;    // ns
-constexpr uint64_t kWorking = 10'000;     // ns; who yields again after more than this did not wait
+constexpr uint64_t kLongest = 500'000;  // ns
+constexpr uint64_t kWorking = 10'000;   // ns; who yields again after more than this did not wait
 
 std::atomic<uint64_t> nap_count{0}, nap_time{0};
 
