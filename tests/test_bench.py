@@ -180,20 +180,23 @@ def results() -> list[dict[str, Any]]:
 
 def test_ratios_are_to_the_best_peer_whatever_the_density() -> None:
     small, large = the_map.SIZES[0], the_map.SIZES[-1]
-    ratio = the_map.ratios(results())
+    best = the_map.COMPARISONS[-1]
+    ratio = the_map.ratios(results(), best)
     assert ratio[small, 1.0] == 0.5 and ratio[small, 0.1] == 5.0
     assert ratio[large, 1.0] == 2.0 and ratio[large, 0.01] == 200.0
     assert len(ratio) == 2 * len(the_map.DENSITIES)
-    assert the_map.ratios([r for r in results() if r["backend"] == "omnihvd"]) == {}
+    assert the_map.ratios(results(), the_map.UNDER_HOROVOD)[small, 1.0] == 0.7
+    assert the_map.ratios(results(), the_map.UNDER_TORCH) == {}
+    assert the_map.ratios([r for r in results() if r["backend"] == "omnihvd"], best) == {}
 
 
 def test_parts_are_chosen_by_pattern_and_by_what_is_missing() -> None:
     names = [part.name for part in the_map.PARTS]
-    assert len(names) == len(set(names)) == 21
+    assert len(names) == len(set(names)) == 22
     chosen = the_map.chosen(["10gbit-*", "none-1x2"], False, {})
     assert len(chosen) == 6 and {p.rate for p in chosen} == {"10gbit", "none"}
-    rest = the_map.chosen(None, True, dict.fromkeys(names[:20]))
-    assert [part.name for part in rest] == names[20:]
+    rest = the_map.chosen(None, True, dict.fromkeys(names[:21]))
+    assert [part.name for part in rest] == names[21:]
 
 
 def test_the_map_is_written(tmp_path: Path) -> None:
