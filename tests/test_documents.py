@@ -142,6 +142,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"make (?P<target>\S+)$", lambda m: f"make -n -C {ROOT} {m['target']}"),
     (r"\.ci/gpu", "needs a GPU"),
     (r"sysctl", "changes the machine"),
+    (r"torchrun( --[\w-]+)+$", "an option's name"),
     (r"docker run", "needs Docker"),
     (r"srun .*(torchrun|omnihvd aggregator)", of_help),
     (r"(srun .* )?python -m omnihvd train\.py$", "other launchers run the same"),
