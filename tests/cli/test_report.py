@@ -59,7 +59,8 @@ def test_what_is_said_of_torchs_process_groups(backend: str, lines: list[str]) -
 
 def test_why_a_sum_failed_stands_last() -> None:
     job = launch([HERE / "fails.py"], 2, check=False)
-    lines = job.ranks[0].strip().splitlines()
+    # What threads of Horovod's log begins with a bracket, and may come later on a busy machine.
+    lines = [line for line in job.ranks[0].strip().splitlines() if not line.startswith("[")]
     errors = [i for i, line in enumerate(lines) if "HorovodInternalError" in line]
     assert errors and errors[-1] == len(lines) - 2, job.output
     assert lines[-1].startswith("omnihvd: MPI_Allreduce failed:")
