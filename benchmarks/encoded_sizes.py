@@ -1,6 +1,6 @@
 """Bytes on the link over the entropy of what they say, by kind of tensor and density.
 
-    python benchmarks/encodings.py [--megabytes M] [--ranks N ...] [--density D ...] [--output FILE]
+    python benchmarks/encoded_sizes.py [--megabytes M] [--ranks N ...] [--density D ...] ...
 
 The protocol's state machines sum a tensor, without any I/O, so that the figures are exact: all
 bytes of all messages between processes, with their headers, as `bytes_sent` of `stats()` counts
@@ -135,7 +135,7 @@ def main() -> None:
 
     lines = [
         f"Bytes over entropy, tensors of {options.megabytes:g} MB "
-        f"(`benchmarks/encodings.py`): contributions / results / **both**.",
+        f"(`benchmarks/encoded_sizes.py`): contributions / results / **both**.",
         "",
         "| pattern | dtype | ranks | density | colocated | dedicated |",
         "|---|---|---|---|---|---|",

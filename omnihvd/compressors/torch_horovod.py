@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 
 from omnihvd.compressors.compressor import Compressor, no_owner
-from omnihvd.compressors.torch_split import ParameterState, split
+from omnihvd.compressors.torch_split import ParameterState, split_by
 
 _KEY = "omnihvd_compression"  # in the optimizer's state_dict
 _WRAPPED = "_omnihvd_wrapped"  # marks Horovod's class
@@ -74,16 +74,7 @@ class Backend:
             raise no_owner()
         if not gradient.is_floating_point() or gradient.numel() == 0:
             return gradient
-        config = self._compressor.config
-        return split(
-            gradient,
-            state,
-            rule=config.rule,
-            ratio=self._compressor.ratio(state.step),
-            block_size=config.block_size,
-            error_feedback=config.error_feedback,
-            momentum=config.momentum,
-        )
+        return split_by(self._compressor, gradient, state)
 
     def state_dict(self) -> dict[str, Any]:
         merged: dict[str, Any] = {}

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from omnihvd.compressors import counters
+from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.rules import (
     ElementThreshold,
     RandomBlocks,
@@ -53,6 +54,20 @@ class ParameterState:
                 self.velocity = _zeros_like(gradient)
             gradient = self.velocity.mul_(momentum).add_(gradient)
         return self.rest.add_(gradient)
+
+
+def split_by(compressor: Compressor, gradient: Tensor, state: ParameterState) -> Tensor:
+    """split() as the compressor is configured, in the parameter's present step."""
+    config = compressor.config
+    return split(
+        gradient,
+        state,
+        rule=config.rule,
+        ratio=compressor.ratio(state.step),
+        block_size=config.block_size,
+        error_feedback=config.error_feedback,
+        momentum=config.momentum,
+    )
 
 
 @torch.no_grad()

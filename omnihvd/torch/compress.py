@@ -9,7 +9,7 @@ from torch.distributed import GradBucket
 from torch.futures import Future
 
 from omnihvd.compressors.compressor import Compressor
-from omnihvd.compressors.torch_split import ParameterState, split
+from omnihvd.compressors.torch_split import ParameterState, split_by
 from omnihvd.torch.hook import HookState, allreduce_hook
 
 Hook = Callable[[Any, GradBucket], Future[torch.Tensor]]
@@ -72,15 +72,6 @@ compressed_allreduce_hook = compress_wrapper(allreduce_hook)
 
 
 def _compress(state: CompressionState, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-    config, kept = state.compressor.config, state.of(parameter)
-    sent = split(
-        gradient,
-        kept,
-        rule=config.rule,
-        ratio=state.compressor.ratio(kept.step),
-        block_size=config.block_size,
-        error_feedback=config.error_feedback,
-        momentum=config.momentum,
-    )
+    sent = split_by(state.compressor, gradient, state.of(parameter))
     if sent is not gradient:  # which is not contiguous
         gradient.copy_(sent)

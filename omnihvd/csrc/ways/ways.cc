@@ -91,11 +91,10 @@ Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Ow
   library.unite(union_.bits().data(), union_.bits().size());
   const size_t element = size_of(sum.dtype);
   const int density = density_class(union_.marked(), union_.blocks());
-  if (density ==
-      kDense) {  // as many bytes, and two copies more: as dense sums of its size are made
+  if (density == kDense) {  // compacted it would be as many bytes, and two copies more
     const auto dense = cells_.find(Cell{size_class(sum.bytes()), kDense});
     const bool known = dense != cells_.end() && settings_.way == WaySetting::automatic;
-    Made made = make(known ? dense->second.order.now : Arm::original, sum, library, own);
+    const Made made = make(known ? dense->second.order.now : Arm::original, sum, library, own);
     return {made.way, sum.bytes(), density, false};
   }
   count(sum, library);
