@@ -40,6 +40,8 @@ TOOLS = {
     "hostname": "hostname",
 }
 MAX_HOSTS = 250  # one /24 network
+SSH = "/dev/shm/bin"  # on each host, a folder with an ssh that goes from host to host
+AGENT = SSH + "/ssh"
 RATE = "of each link, each way; none: unshaped (default: 1gbit)"
 SHARE_CORES = (
     "no autogroups, and an MPI that yields while it waits (default: Linux's and MPI's own)"
@@ -209,7 +211,7 @@ class Lab:
         hosts = self.hosts if hosts is None else hosts
         ranks = len(hosts) * ranks_per_host
         parameters = {
-            "plm_rsh_agent": "/dev/shm/agent",
+            "plm_rsh_agent": AGENT,
             "plm_rsh_no_tree_spawn": "1",  # only the first host has started the agent
             "orte_tmpdir_base": "/dev/shm",
             "oob_tcp_if_include": "eth0",
@@ -297,15 +299,17 @@ class Lab:
             raise LabError(f"cannot lay out the network: {why}")
 
     def _install_agent(self) -> None:
-        # What mpirun uses in place of ssh: agent HOST COMMAND...
+        # What launchers use in place of ssh: agent [OPTIONS] HOST [OPTIONS] COMMAND...
         hosts = " ".join(f"{host.name}) keeper={host.keeper};;" for host in self.hosts)
+        options = 'while :; do case "$1" in -[oipl]) shift 2;; -*) shift;; *) break;; esac; done'
         agent = (
             "#!/bin/sh\n"
+            f"{options}; "
             f'case "$1" in {hosts} *) echo "no host $1" >&2; exit 1;; esac\n'
-            "shift\n"
+            f"shift; {options}\n"
             'exec nsenter -t "$keeper" -m -u -i -n -- sh -c "$*"\n'
         )
-        write = ["sh", "-c", "cat >/dev/shm/agent && chmod +x /dev/shm/agent"]
+        write = ["sh", "-c", f"mkdir {SSH}; cat >{AGENT}; chmod +x {AGENT}"]
         for host in self.hosts:  # any host may be the first of a job
             subprocess.run(host.command(write, cwd="/"), input=agent, text=True, check=True)
 

@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor
 
+from omnihvd.compressors import torch_elastic
 from omnihvd.compressors.compressor import Compressor, no_owner
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
@@ -172,3 +173,12 @@ def _wrap_horovod() -> None:
 
     optimizer_class.__init__ = __init__
     setattr(optimizer_class, _WRAPPED, True)
+    torch_elastic.install(_states_of)
+
+
+def _states_of(optimizer: Any) -> Iterable[ParameterState]:
+    compressor = getattr(optimizer, "_compression", None)
+    if not isinstance(compressor, Compressor):
+        return ()
+    states: States = compressor._backend("torch")._optimizers[optimizer]
+    return states.values()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from omnihvd.horovod_library import on_init
 from omnihvd.log import warn_once_per_job
 from omnihvd.sparse import gradients
 from omnihvd.sparse.coordinates import flatten, unflatten
@@ -72,6 +74,11 @@ class Reductions:
     """Those of one optimizer's step, by parameter name."""
 
     def __init__(self) -> None:
+        self.forget()
+        _all.add(self)
+
+    def forget(self) -> None:
+        """Of what was under way, and of other ranks: in an elastic job some may be new."""
         self._gathering: dict[str, Reduction] = {}
         self._summing: dict[str, Reduction] = {}
         self._kinds: torch.Tensor | None = None  # of the parameters' gradients, by name
@@ -107,7 +114,13 @@ class Reductions:
                 parameters[name].grad = _no_rows(parameters[name])
 
 
+_all: weakref.WeakSet[Reductions] = weakref.WeakSet()
 _UNKNOWN, _DENSE, _SPARSE = range(3)
+
+
+def _forget_all(_: Any) -> None:
+    for reductions in list(_all):
+        reductions.forget()
 
 
 def _kind(p: torch.Tensor) -> int:
@@ -126,6 +139,7 @@ def install(optimizer: ModuleType) -> None:
     """Wraps two methods of horovod.torch.optimizer's class, for optimizers yet to be made."""
     from horovod.torch.mpi_ops import Average, Sum
 
+    on_init(_forget_all)
     cls = optimizer._DistributedOptimizer
     synchronize, reduce_sparse = cls.synchronize, cls._sparse_allreduce_grad_async
 
