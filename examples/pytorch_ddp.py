@@ -33,7 +33,13 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     language_model.add_arguments(parser)
-    parser.add_argument("--omnireduce", action="store_true", help="sum by OmniReduce")
+    parser.add_argument(
+        "--omnireduce",
+        nargs="?",
+        const="import",
+        choices=["import", "hook"],
+        help="sum by OmniReduce: all sums, or those of DDP alone by a hook (on CPUs)",
+    )
     parser.add_argument("--topk", type=float, help="share of the blocks to send, by OmniReduce")
     parser.add_argument(
         "--device", choices=list(BACKENDS), default="cuda" if torch.cuda.is_available() else "cpu"
@@ -66,6 +72,10 @@ def train(args: argparse.Namespace) -> dict:
     ddp = DistributedDataParallel(model, bucket_cap_mb=args.bucket_mb)
     if args.topk:
         compress(ddp, args.topk)
+    elif args.omnireduce == "hook":
+        import omnihvd.torch
+
+        ddp.register_comm_hook(None, omnihvd.torch.allreduce_hook)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=args.learning_rate)
     if rank == 0:
         language_model.print_size(vocabulary, model)
@@ -90,7 +100,7 @@ def train(args: argparse.Namespace) -> dict:
     report = {
         "ranks": size,
         "backend": BACKENDS[args.device],
-        "omnireduce": args.omnireduce,
+        "omnireduce": bool(args.omnireduce),
         "seed": args.seed,
         "gradient_bytes": language_model.gradient_bytes(model),  # a rank and step
         "losses": mean_of_ranks(losses, args.device),
@@ -106,7 +116,7 @@ def train(args: argparse.Namespace) -> dict:
 
 def main() -> None:
     args = parse_arguments()
-    if args.omnireduce:
+    if args.omnireduce == "import":
         import omnihvd  # noqa: F401, before init_process_group()
     if args.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
