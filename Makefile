@@ -37,8 +37,8 @@ $(VENV)/.horovod: omnihvd/tools/build_horovod.py $(VENV)/.packages
 	@python $<
 	@touch $@
 
-$(VENV)/.clusters: .ci/clusters.txt | $(VENV)/.packages
-	@echo "== Ray and Spark, for tests (0.5 GB)"
+$(VENV)/.optional: .ci/optional.txt | $(VENV)/.packages
+	@echo "== Ray, Spark, Lightning and Accelerate, for tests (0.5 GB)"
 	@$(PIP) install --no-deps --no-build-isolation -r $<
 	@touch $@
 
@@ -66,10 +66,10 @@ lint: $(VENV)/.packages  ## formats and static checks
 	@clang-format --dry-run -Werror $(CXX_FILES)
 	@mypy
 
-pytest: build $(VENV)/.clusters
+pytest: build $(VENV)/.optional
 	@python -m pytest -n 2 --dist loadfile -m 'not slow and not gpu'
 
-test-slow: build $(VENV)/.clusters  ## the tests that take minutes or gigabytes
+test-slow: build $(VENV)/.optional  ## the tests that take minutes or gigabytes
 	@python -m pytest -m 'slow and not gpu'
 
 test-gpu: build  ## the tests for NVIDIA GPUs

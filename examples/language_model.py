@@ -10,6 +10,7 @@ Translation", 2015, eq. 10).
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import sysconfig
@@ -17,8 +18,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -146,3 +149,16 @@ def print_progress(
     recent = step_seconds[-args.log_every :]
     seconds = sum(recent) / len(recent)
     print(f"step {step}/{args.steps}  loss {loss:.4f}  {seconds:.3f} s/step", flush=True)
+
+
+def report_mean(args: argparse.Namespace, losses: list[float], stats: dict[str, Any]) -> None:
+    """Of the ranks of torch.distributed: rank 0 prints it, and writes it to args.json."""
+    mean = torch.tensor(losses)
+    dist.all_reduce(mean)
+    mean /= dist.get_world_size()
+    all_stats: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(all_stats, stats)
+    if dist.get_rank() == 0:
+        print(f"loss {mean[0]:.4f} to {mean[-1]:.4f} in {args.steps} steps", flush=True)
+        if args.json:
+            args.json.write_text(json.dumps({"losses": mean.tolist(), "stats": all_stats}))

@@ -91,34 +91,84 @@ def test_the_demo_notices(capsys):
 
 
 # Gloo's threads, alive when Python ends, abort the process now and then.
-DDP = f"""
+# Runs a script, argv[1], after which no thread of Gloo's may be left to abort Python's end.
+ENDS_CLEANLY = f"""
 import os, runpy, sys
-sys.argv[0] = "{EXAMPLES / "pytorch_ddp.py"}"
+del sys.argv[0]
 sys.path.insert(0, "{EXAMPLES}")
 runpy.run_path(sys.argv[0], run_name="__main__")
 names = [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]
 assert not [name for name in names if "gloo" in name], names
 """
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    text = tmp_path_factory.mktemp("text") / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog . " * 400)
+    return ["--text", text, "--steps", STEPS, "--width", 16, "--learning-rate", 1, "--json"]
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory, options):
+    """Of plain Horovod, on two ranks."""
+    path = tmp_path_factory.mktemp("horovod") / "report.json"
+    launch([EXAMPLES / "pytorch_language_model.py", *options, path], 2)
+    return json.loads(path.read_text())["losses"]
+
+
+def under_torchrun(folder, name, *words):
+    """Report and output of an example on two ranks, each of which checks how it ends."""
+    (folder / "script.py").write_text(ENDS_CLEANLY)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    env = {**os.environ, **ENVIRONMENT, "OMNIHVD_MIN_BYTES": "1024"}
+    path = folder / "report.json"
+    command = [*torchrun, folder / "script.py", EXAMPLES / name, *words, path]
+    (job,) = run_beside([command], [env], timeout=60)
+    return json.loads(path.read_text()), job.output
+
+
+def check(report, losses):
+    assert len(report["losses"]) == STEPS
+    assert report["losses"][-1] < 0.9 * report["losses"][0]
+    assert report["losses"] == pytest.approx(losses, rel=1e-5)
 
 
 @pytest.mark.timeout(150)
-def test_ddp_trains_as_horovod_does(tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("the quick brown fox jumps over the lazy dog . " * 400)
-    options = ["--text", text, "--steps", 8, "--width", 16, "--learning-rate", 1, "--json"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    (tmp_path / "ddp.py").write_text(DDP)
-    ddp = [tmp_path / "ddp.py", "--device", "cpu", "--omnireduce", *options]
-    env = {**os.environ, **ENVIRONMENT, "OMNIHVD_MIN_BYTES": "1024"}
-    (job,) = run_beside([[*torchrun, *ddp, tmp_path / "ddp.json"]], [env], timeout=60)
-    assert job.output.count("takes over PyTorch's sums over Gloo") == 1
-    launch([EXAMPLES / "pytorch_language_model.py", *options, tmp_path / "horovod.json"], 2)
-    ours, horovods = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("ddp", "horovod"))
-    assert (ours["ranks"], ours["backend"]) == (2, "gloo")
-    assert len(ours["losses"]) == len(ours["step_seconds"]) == 8
-    assert ours["losses"][-1] < 0.9 * ours["losses"][0]
-    assert ours["losses"] == pytest.approx(horovods["losses"], rel=1e-5)
-    assert all(rank["calls"] >= 8 for rank in ours["stats"])
+@pytest.mark.parametrize("how", [["--omnireduce"], ["--omnireduce", "hook"]])
+def test_ddp_trains_as_horovod_does(tmp_path, options, losses, how):
+    words = ["--device", "cpu", *how, *options]
+    report, output = under_torchrun(tmp_path, "pytorch_ddp.py", *words)
+    check(report, losses)
+    assert output.count("takes over PyTorch's sums over Gloo") == (how[-1] != "hook")
+    assert (report["ranks"], report["backend"]) == (2, "gloo")
+    assert len(report["step_seconds"]) == STEPS
+    assert all(rank["calls"] >= STEPS for rank in report["stats"])
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("library", ["lightning", "accelerate"])
+def test_libraries_train_as_horovod_does(tmp_path, options, losses, library):
+    pytest.importorskip(library)
+    report, _ = under_torchrun(tmp_path, f"{library}_language_model.py", *options)
+    check(report, losses)
+    assert all(rank["calls"] >= STEPS for rank in report["stats"])
+
+
+@pytest.mark.timeout(150)
+def test_the_elastic_example_trains_as_horovod_does(tmp_path, options, losses):
+    discovery = ["--host-discovery-script", EXAMPLES / "this_host.sh"]
+    launch(
+        [EXAMPLES / "pytorch_elastic.py", *options, tmp_path / "report.json"],
+        2,
+        launcher="horovodrun",
+        options=["--min-np", "1", "--network-interface", "lo", *map(str, discovery)],
+        env={"OMNIHVD_MIN_BYTES": "1024"},
+    )
+    report = json.loads((tmp_path / "report.json").read_text())
+    check(report, losses)
+    assert report["sizes"] == [2] * STEPS
 
 
 @pytest.mark.timeout(100)

@@ -24,7 +24,7 @@ from torch.distributed import (
     ReduceOp,
     Work,
 )
-from torch.distributed.distributed_c10d import AllreduceOptions
+from torch.distributed.distributed_c10d import AllreduceCoalescedOptions, AllreduceOptions
 
 from omnihvd import engine
 from omnihvd.log import warn_once_per_job
@@ -55,6 +55,10 @@ class OmnihvdProcessGroup(ProcessGroup):
         work = take(self, tensors, _op(*args, **kwargs))
         return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
 
+    def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
+        work = take(self, tensors, _op(*args, **kwargs))
+        return work or self._omnihvd_plain.allreduce_coalesced(tensors, *args, **kwargs)
+
     def shutdown(self) -> None:
         _close(self)
         self._omnihvd_plain.shutdown()
@@ -74,7 +78,7 @@ class OmnihvdProcessGroup(ProcessGroup):
 
 PLAIN = """
     get_group_store split_group merge_remote_group
-    allgather all_gather_single_coalesced allgather_into_tensor_coalesced allreduce_coalesced
+    allgather all_gather_single_coalesced allgather_into_tensor_coalesced
     all_to_all_single alltoall_base barrier broadcast reduce_scatter
     reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced send recv
 """
@@ -107,28 +111,24 @@ def give_sums(group: Any, timeout: timedelta) -> None:
 
 
 def take(group: Any, tensors: Any, op: Any = ReduceOp.SUM) -> SumWork | None:
-    """Begins the allreduce of a tensor, or of a list of one, in place; None, and counted, if it is
+    """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
     to be left to the group's backend, on all ranks alike."""
     sums = sums_of(group)
-    one = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
-    if sums is None or one.device.type != "cpu":
+    all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
         return None
-    average = op == ReduceOp.AVG and one.is_floating_point()
-    if one is not tensors and len(tensors) > 1:
-        reason: str | None = "several tensors"
-    elif average or op == ReduceOp.SUM:
-        reason = sums.refusal(one)
-    else:
-        reason = "op"
+    average = op == ReduceOp.AVG and all(tensor.is_floating_point() for tensor in all_tensors)
+    reason = sums.refusal(*all_tensors) if average or op == ReduceOp.SUM else "op"
     if reason is None:
-        return sums.allreduce(one, average)
-    engine.session.count_pass(reason, one.numel() * one.element_size())
+        return sums.allreduce(all_tensors, average)
+    for tensor in all_tensors:
+        engine.session.count_pass(reason, tensor.numel() * tensor.element_size())
     return None
 
 
 def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
     """Of ProcessGroup.allreduce's arguments behind the tensors, in all of their forms."""
-    if isinstance(opts, AllreduceOptions):
+    if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions)):
         return opts.reduceOp
     return opts if op is None else op
 

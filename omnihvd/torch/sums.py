@@ -54,26 +54,30 @@ class Sums:
         _open.add(self)
         _close_at_exit()
 
-    def refusal(self, tensor: torch.Tensor) -> str | None:
-        """Why a sum of such a tensor is not made here, on all ranks alike; None: it is. A sparse
+    def refusal(self, *tensors: torch.Tensor) -> str | None:
+        """Why the sum of such tensors is not made here, on all ranks alike; None: it is. A sparse
         tensor counts with all its rows: ranks have different ones."""
-        if tensor.dtype not in DTYPES:
+        if not tensors:
+            return "empty"
+        layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
+        if len(dtypes) > 1 or not dtypes <= DTYPES.keys():
             return "dtype"
-        if tensor.layout not in (torch.strided, torch.sparse_coo):
+        if layouts != {torch.strided} and (layouts != {torch.sparse_coo} or len(tensors) > 1):
             return "layout"
-        if tensor.numel() == 0:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if size == 0:
             return "empty"
         if self.size < 2:
             return "one rank"
-        reason: str | None = self._agreed.refusal(tensor.numel() * tensor.element_size())
+        reason: str | None = self._agreed.refusal(size)
         return reason
 
-    def allreduce(self, tensor: torch.Tensor, average: bool = False) -> SumWork:
+    def allreduce(self, tensors: list[torch.Tensor], average: bool = False) -> SumWork:
         """In place, once all that was asked for before has been done; at once returning."""
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
-        work = SumWork(tensor)
-        self._asked.put(functools.partial(self._make, work, tensor, average))
+        work = SumWork(tensors)
+        self._asked.put(functools.partial(self._make, work, tensors, average))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
             self._thread.start()
@@ -93,7 +97,7 @@ class Sums:
             if task is None:
                 break
             task()
-            del task  # and with it the tensor
+            del task  # and with it the tensors
         if "_gloo" in self.__dict__:  # it was used
             self._gloo.close()
         del self._agreed
@@ -112,14 +116,20 @@ class Sums:
         return Gloo(self._store, self._rank, self.size, self._timeout)
 
     @torch.no_grad()
-    def _make(self, work: SumWork, tensor: torch.Tensor, average: bool) -> None:
+    def _make(self, work: SumWork, tensors: list[torch.Tensor], average: bool) -> None:
         try:
-            if tensor.layout == torch.sparse_coo:
-                tensor.copy_(rows.sum_of_union(tensor, self._gloo, self._sum))
+            if len(tensors) > 1:
+                flat = torch.cat([tensor.flatten() for tensor in tensors])
+                self._sum(flat)
+                for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
+                    tensor.copy_(part.view(tensor.shape))
+            elif tensors[0].layout == torch.sparse_coo:
+                tensors[0].copy_(rows.sum_of_union(tensors[0], self._gloo, self._sum))
             else:
-                self._sum(tensor)
+                self._sum(tensors[0])
             if average:
-                tensor.div_(self.size)
+                for tensor in tensors:
+                    tensor.div_(self.size)
         except Exception as why:
             who = f"rank {self._rank} of {self.size}"
             work.end(f"omnihvd: an allreduce has failed on {who}: {why}")

@@ -12,9 +12,9 @@ Tensors = list[torch.Tensor]
 
 
 class SumWork(Work):
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensors: Tensors) -> None:
         super().__init__()
-        self._tensors = [tensor]
+        self._tensors = tensors
         self._error: DistBackendError | None = None
         self._ended = threading.Event()
         self._end: torch.futures.Future[Tensors] = torch.futures.Future()

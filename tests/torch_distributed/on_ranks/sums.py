@@ -70,9 +70,14 @@ assert before.read()["passed"] == {
     **{reason: {"calls": 0, "bytes": 0} for reason in passed},
     "op": {"calls": 1, "bytes": 400_000},
 }
-pair = [part(rank, 70_000), part(rank + 1, 70_000)]
+
+# Lists: summed as one, however small each is.
+before.read(reset=True)
+pair = [part(rank, 300), part(rank + 1, 70_000).view(100, 700).t()]
 dist.all_reduce_coalesced(pair)
-assert torch.equal(pair[1], total([r + 1 for r in everyone], 70_000))
+assert torch.equal(pair[0], total(everyone, 300))
+assert torch.equal(pair[1], total([r + 1 for r in everyone], 70_000).view(100, 700).t())
+assert sum(way["calls"] for way in before.read(reset=True)["ways"].values()) == 1
 
 # Other collectives.
 gathered = [torch.empty(5) for _ in everyone]
