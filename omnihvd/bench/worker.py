@@ -186,9 +186,9 @@ def read_seconds(meeting: Meeting, x: np.ndarray) -> float:
     return float(max(meeting.gather(end)) - begin)
 
 
-def warm_up(backend: Any, meeting: Meeting, most: int = 16) -> None:
+def warm_up(backend: Any, meeting: Meeting) -> None:
     """Until omnihvd has tried its ways; others fill caches and connections."""
-    seconds = 30 if backend.stats() else 8
+    most, seconds = (40, 30) if backend.stats() else (16, 8)
     begin = time.perf_counter()
     for _ in range(most):
         backend.restore()

@@ -22,7 +22,7 @@ def test_every_setting_is_documented_and_accepts_its_default(
         monkeypatch.setenv(name, default)
     made = session.settings_from_environment()
     plain = session.Settings()
-    for name in ("min_bytes", "block_size", "message_bytes", "slots", "streams", "scan_ahead"):
+    for name in ("min_bytes", "block_size", "message_bytes", "slots", "scan_ahead"):
         assert getattr(made, name) == getattr(plain, name), name
 
 

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "python/sums.h"
 #include "session/aggregator_host.h"
+#include "session/auto_streams.h"
 #include "session/session.h"
 #include "shims/polite_yield.h"
 
@@ -96,6 +97,8 @@ void bind_session(py::module_ m) {
       .value("header", Authenticate::header)
       .value("content", Authenticate::content)
       .value("all", Authenticate::all);
+  m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"));
+  m.def("fastest_link", &fastest_link, py::arg("sysfs"));
   py::class_<Settings>(m, "Settings")
       .def(py::init<>())
       .def_readwrite("enable", &Settings::enable)

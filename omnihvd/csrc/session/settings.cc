@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "session/auto_streams.h"
 
 extern char** environ;
 
@@ -117,8 +118,13 @@ const std::vector<Entry>& entries() {
       {{"OMNIHVD_SLOTS", "8", "1 .. 65536",
         "messages that a worker has under way to an aggregator; more for longer round trips"},
        number(&Settings::slots, 1, 65536)},
-      {{"OMNIHVD_STREAMS", "1", "1 .. 64", "engine threads of a process"},
-       number(&Settings::streams, 1, 64)},
+      {{"OMNIHVD_STREAMS", "auto", "auto, 1 .. 64",
+        "engine threads of a process; auto: as many as fill the host's fastest link, if each can "
+        "have "
+        "two cores"},
+       [](Settings& s, const std::string& v) {
+         s.streams = lower(v) == "auto" ? automatic_streams() : uint32_t(integer(v, 1, 64));
+       }},
       {{"OMNIHVD_SCAN_AHEAD", "2048", "1 .. 2^30",
         "blocks that are inspected ahead of what is being sent in a slot"},
        number(&Settings::scan_ahead, 1, 1u << 30)},
@@ -210,6 +216,7 @@ const std::vector<Entry>& entries() {
 
 Settings settings_from_environment() {
   Settings settings;
+  settings.streams = automatic_streams();
   for (char** variable = environ; *variable; ++variable) {
     const std::string text = *variable;
     const size_t equals = text.find('=');
