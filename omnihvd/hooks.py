@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import functools
 
-from omnihvd import carriers, engine, horovod_library, notices, sparse, torch_distributed, waiting
+from omnihvd import (
+    carriers,
+    engine,
+    horovod_library,
+    notices,
+    observe,
+    sparse,
+    torch_distributed,
+    waiting,
+)
 from omnihvd.after_import import after_import
 from omnihvd.log import logger
 
@@ -32,7 +41,8 @@ def install_now() -> None:
     RuntimeError when it is too late."""
     if _left_alone:
         return
-    if not engine.session.settings_from_environment().enable:
+    settings = engine.session.settings_from_environment()
+    if not settings.enable:
         logger.info("OMNIHVD_ENABLE=0: Horovod is left alone")
         return
     if horovod_library.initialized():
@@ -46,3 +56,4 @@ def install_now() -> None:
     horovod_library.on_load(waiting.sleep_instead_of_polling)
     notices.notices.begin()
     notices.watch_exceptions()
+    observe.begin(settings)

@@ -111,7 +111,12 @@ MANIFESTS = [block for block in BLOCKS if block.text.startswith("apiVersion: ")]
 PYTHON = [block for block in BLOCKS if not commands_of(block) and python_of(block) is not None]
 INLINE = [code for document in DOCUMENTS for code in inline_code(document) if is_command(code)]
 # Pictures and output, by what they begin with.
-TEXTS = ["rank 0            rank 1", "kernel compact -> host function", "sums taken: "]
+TEXTS = [
+    '{"step": 7',
+    "rank 0            rank 1",
+    "kernel compact -> host function",
+    "sums taken: ",
+]
 
 
 # --- what becomes of a command ------------------------------------------------------------------

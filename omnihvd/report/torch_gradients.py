@@ -1,6 +1,6 @@
 """PyTorch's gradients, looked at before anybody sums them.
 
-Optimizers are found by PyTorch's own hooks around every optimizer's step. In steps that are looked
+In steps that are looked
 at, and only in these, each parameter has a hook that runs when its gradient is there: before those
 of Horovod and DDP, which are on the node of the graph behind it.
 """
@@ -8,11 +8,11 @@ of Horovod and DDP, which are on the node of the graph behind it.
 from __future__ import annotations
 
 import gc
-import importlib
 import time
 from types import ModuleType
 from typing import Any, Callable
 
+from omnihvd.optimizer_steps import OptimizerSteps
 from omnihvd.report.density import GROUP, Counts, count, count_rows, packed
 from omnihvd.report.sampler import Sampler, shapes_and_names
 from omnihvd.report.samples import Gradient
@@ -25,42 +25,26 @@ class TorchGradients:
         self, torch: ModuleType, sampler: Sampler, guard: Callable[[Callable[[], None]], None]
     ) -> None:
         self._torch, self._sampler, self._guard = torch, sampler, guard
-        self._optimizers: list[Any] = []  # the first one is the clock
         self._names: dict[int, str] = {}
-        self._depth = 0  # Horovod's optimizer steps inside its own step
+        self._known = 0  # optimizers whose parameters have names
         self._hooks: list[Any] = []
-        optimizer = importlib.import_module("torch.optim.optimizer")
-        self._around = [
-            optimizer.register_optimizer_step_pre_hook(self._before),
-            optimizer.register_optimizer_step_post_hook(self._after),
-        ]
+        self._steps = OptimizerSteps(
+            lambda: guard(self._on_before), lambda: guard(self._on_step_ended)
+        )
 
     def close(self) -> None:
-        for handle in [*self._around, *self._hooks]:
+        self._steps.close()
+        for handle in self._hooks:
             handle.remove()
 
     # --- the optimizer's step ---------------------------------------------------------------------
 
-    def _before(self, optimizer: Any, *_: Any) -> None:
-        self._guard(lambda: self._on_before(optimizer))
-
-    def _after(self, optimizer: Any, *_: Any) -> None:
-        self._guard(lambda: self._on_after(optimizer))
-
-    def _on_before(self, optimizer: Any) -> None:
-        known = any(optimizer is o for o in self._optimizers)
-        if not known and self._depth == 0:
-            self._optimizers.append(optimizer)
-            self._names = {}
-        self._depth += 1
+    def _on_before(self) -> None:
         sample = self._sampler.wants()
         if sample and sample.gradients:  # the innermost call is the last, and has the sums
             sample.wait_s = self._sampler.seconds() - sample.backward_s
 
-    def _on_after(self, optimizer: Any) -> None:
-        self._depth -= 1
-        if self._depth > 0 or optimizer is not self._optimizers[0]:
-            return
+    def _on_step_ended(self) -> None:
         sample = self._sampler.wants()
         if sample:
             rest = self._sampler.seconds() - sample.backward_s
@@ -77,7 +61,7 @@ class TorchGradients:
     # --- gradients --------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        for parameter in self._parameters():
+        for parameter in self._steps.parameters():
             if not parameter.requires_grad:
                 continue
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
@@ -137,13 +121,10 @@ class TorchGradients:
 
     # --- parameters and their names ---------------------------------------------------------------
 
-    def _parameters(self) -> list[Any]:
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
-        return list({id(p): p for group in groups for p in group["params"]}.values())
-
     def _name_of(self, parameter: Any) -> str:
-        if not self._names:
+        if self._known != len(self._steps.optimizers):
             self._names = self._find_names()
+            self._known = len(self._steps.optimizers)
         return self._names.get(id(parameter)) or f"parameter {len(self._names)}"
 
     def _find_names(self) -> dict[int, str]:
@@ -159,7 +140,7 @@ class TorchGradients:
                 root = root.module
             for name, parameter in root.named_parameters():
                 names.setdefault(id(parameter), name)
-        parameters, taken = self._parameters(), set()
+        parameters, taken = self._steps.parameters(), set()
         for number, parameter in enumerate(parameters):
             name = names.get(id(parameter)) or f"parameter {number}"
             while name in taken:  # of several models
