@@ -11,11 +11,11 @@ leaves Horovod alone. All settings: `omnihvd check --settings`.
 from omnihvd import checkout
 
 if not checkout.gave_way():
-    from omnihvd import hooks
+    from omnihvd import hooks, report
     from omnihvd.compression import OmniReduce
     from omnihvd.statistics import Statistics, stats
     from omnihvd.version import __version__ as __version__
 
-    __all__ = ["OmniReduce", "Statistics", "stats"]
+    __all__ = ["OmniReduce", "Statistics", "report", "stats"]
 
     hooks.install()

@@ -2,12 +2,16 @@
 
 omnihvd SCRIPT [ARGUMENTS]      run a training script with Horovod's sums taken over
 omnihvd -m MODULE [ARGUMENTS]   the same for a module
+omnihvd --report FOLDER SCRIPT ...    run it with sums as they are; report what omnihvd would do
+omnihvd report FOLDER [--help]  that report again, of several hosts' files or for other networks
 omnihvd check [--help]          what was found, what is hooked, and what to do about gaps
 omnihvd lib-path [mpi|nccl]     the library to name in LD_PRELOAD, for programs without Python
 omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
 omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
 omnihvd bench [--help]          measure it beside its peers
 omnihvd stats                   what the names in omnihvd.stats() mean
+omnihvd top                     what running jobs do, live
+omnihvd trace FILE ... -o FILE  one trace of those of several ranks (OMNIHVD_TRACE)
 omnihvd --version
 """
 
@@ -28,6 +32,9 @@ COMMANDS = {
     "kernels": "omnihvd.kernel_cache",
     "bench": "omnihvd.bench.command",
     "stats": "omnihvd.statistics",
+    "report": "omnihvd.report.command",
+    "top": "omnihvd.observe.top",
+    "trace": "omnihvd.observe.traces",
 }
 
 
@@ -47,16 +54,27 @@ def main(arguments: list[str] | None = None) -> int:
         except EngineMissing as why:
             print(f"omnihvd {first}: {why}", file=sys.stderr)
             return 1
+    begin = None
+    if first == "--report":
+        from omnihvd.report.options import split
+
+        try:
+            begin, arguments = split(arguments)
+        except ValueError as why:
+            print(f"omnihvd --report: {why}", file=sys.stderr)
+            return 2
     mistake = _mistake(arguments)
     if mistake:
         print(f"omnihvd: {mistake}", file=sys.stderr)
         return 2
-    from omnihvd.run import run  # which needs the engine
+    from omnihvd.run import run  # which needs the engine, unless it only reports
 
-    return run(arguments)
+    return run(arguments, begin)
 
 
 def _mistake(arguments: list[str]) -> str | None:
+    if not arguments:
+        return "name the script to run"
     first = arguments[0]
     if first == "-m":
         return None if len(arguments) > 1 else "-m needs the name of a module"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import functools
 
-from omnihvd import carriers, engine, horovod_library, report, sparse, torch_distributed, waiting
+from omnihvd import (
+    carriers,
+    engine,
+    horovod_library,
+    notices,
+    observe,
+    sparse,
+    torch_distributed,
+    waiting,
+)
 from omnihvd.after_import import after_import
 from omnihvd.log import logger
 
@@ -17,11 +26,23 @@ def install() -> None:
         after_import(module, lambda _: install_now())
 
 
+_left_alone = False
+
+
+def leave_sums_alone() -> None:
+    """Of this process, from now on: install_now() has no effect."""
+    global _left_alone
+    _left_alone = True
+
+
 @functools.cache
 def install_now() -> None:
     """Raises ImportError when the engine cannot be had, EngineError when a setting is wrong,
     RuntimeError when it is too late."""
-    if not engine.session.settings_from_environment().enable:
+    if _left_alone:
+        return
+    settings = engine.session.settings_from_environment()
+    if not settings.enable:
         logger.info("OMNIHVD_ENABLE=0: Horovod is left alone")
         return
     if horovod_library.initialized():
@@ -33,5 +54,6 @@ def install_now() -> None:
         carrier.install()
     torch_distributed.carry_gloo()
     horovod_library.on_load(waiting.sleep_instead_of_polling)
-    report.report.begin()
-    report.watch_exceptions()
+    notices.notices.begin()
+    notices.watch_exceptions()
+    observe.begin(settings)

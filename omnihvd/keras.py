@@ -20,6 +20,7 @@ import tensorflow as tf
 from omnihvd import in_use
 from omnihvd.compression import OmniReduce
 from omnihvd.log import warn_once_per_job
+from omnihvd.observe import steps
 from omnihvd.statistics import Statistics, passed_bytes, taken_bytes
 
 LOGS = (
@@ -55,6 +56,8 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     matter). Callbacks that shall see these logs, such as CSVLogger and TensorBoard,
     come behind this one in the list; the progress bar and History do by themselves.
 
+    With OMNIHVD_STATS it also ends the step that is written there, at each batch.
+
     All ranks need it. At the start of training it warns, on rank 0, if on any rank Horovod's sums
     do not go through omnihvd, and after the first epoch if there were none, and tells why.
     """
@@ -70,6 +73,9 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         self._epoch, self._start = Statistics(), time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        steps.step_ended()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         seconds = time.perf_counter() - self._start

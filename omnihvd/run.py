@@ -8,21 +8,26 @@ import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, Callable
 
 from omnihvd import engine, hooks
-from omnihvd.report import report
+from omnihvd.notices import notices
 
 
-def run(arguments: list[str]) -> int:
-    """arguments: a script and its own, or -m, a module and its own. Returns the exit status, where
-    the program does not end by an exception: that goes on to Python, which shows it."""
+def run(arguments: list[str], instead: Callable[[], None] | None = None) -> int:
+    """arguments: a script and its own, or -m, a module and its own. instead: what to do instead of
+    taking sums over. Returns the exit status, where the program does not end by an exception: that
+    goes on to Python, which shows it."""
     try:
-        hooks.install_now()
+        if instead:
+            hooks.leave_sums_alone()
+            instead()
+        else:
+            hooks.install_now()
+            notices.is_command = True
     except (engine.EngineMissing, RuntimeError) as why:
         print(f"omnihvd: {why}", file=sys.stderr)
         return 2
-    report.is_command = True
     sys.excepthook = _without_our_frames(sys.excepthook)
     if arguments[0] == "-m":
         sys.argv = arguments[1:]

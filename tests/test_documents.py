@@ -46,6 +46,16 @@ x = hvd.allreduce(torch.ones(100_000), op=hvd.Sum, name="x")
 assert x.eq(hvd.size()).all() and hvd.size() == 2
 assert omnihvd.stats()["calls"] == 1
 """
+# One with an optimizer, for reports.
+STEPS = """
+import torch
+w = torch.nn.Embedding(1000, 64)
+o = torch.optim.SGD(w.parameters(), lr=0.1)
+for _ in range(9):
+    o.zero_grad()
+    w(torch.arange(9)).sum().backward()
+    o.step()
+"""
 UNDER_TORCHRUN = "import os, sys; assert 'omnihvd' in sys.modules; print(os.environ['RANK'])"
 
 
@@ -101,7 +111,12 @@ MANIFESTS = [block for block in BLOCKS if block.text.startswith("apiVersion: ")]
 PYTHON = [block for block in BLOCKS if not commands_of(block) and python_of(block) is not None]
 INLINE = [code for document in DOCUMENTS for code in inline_code(document) if is_command(code)]
 # Pictures and output, by what they begin with.
-TEXTS = ["rank 0            rank 1", "kernel compact -> host function", "sums taken: "]
+TEXTS = [
+    '{"step": 7',
+    "rank 0            rank 1",
+    "kernel compact -> host function",
+    "sums taken: ",
+]
 
 
 # --- what becomes of a command ------------------------------------------------------------------
@@ -135,6 +150,10 @@ def small_job(m: re.Match[str]) -> str:
     return re.sub(r"OMNIHVD_AGGREGATORS=\S+", "OMNIHVD_AGGREGATORS=$address", command)
 
 
+def report_job(m: re.Match[str]) -> str:
+    return f"echo '{STEPS}' >train.py\n{m.string}\ntest -s out/report.html"
+
+
 # The first that fits; a string instead of a function says why the command is not run.
 RULES: list[tuple[str, Cheap | str]] = [
     (r"pip install '\.\[(\w+)\]'$", lambda m: f"grep -q '^{m[1]} = ' {ROOT}/pyproject.toml"),
@@ -157,6 +176,11 @@ RULES: list[tuple[str, Cheap | str]] = [
             "until grep -q ' at ' aggregator.txt; do sleep 0.1; done\n"
             "address=$(sed 's/.* at //' aggregator.txt)"
         ),
+    ),
+    (r"python -m omnihvd --report out/ train\.py$", report_job),
+    (
+        r"(.*--report) .* train\.py$",
+        lambda m: with_options(m, f"cat {ROOT}/omnihvd/report/options.py"),
     ),
     (r"omnihvd (check --settings|stats)$", lambda m: m[0]),
     (r"(omnihvd [\w-]+)", of_help),
@@ -243,7 +267,8 @@ class Anything(dict[str, object]):
 @pytest.mark.parametrize(
     "block", PYTHON, ids=lambda b: f"{b.document.name}: {b.text.splitlines()[0][:40]}"
 )
-def test_snippets(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     text = python_of(block)
     assert text is not None
     if "horovod.ray" in text or "horovod.spark" in text:  # for real in tests/clusters

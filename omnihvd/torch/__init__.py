@@ -17,10 +17,12 @@ from omnihvd import torch_distributed
 from omnihvd.torch.compress import CompressionState, compress_wrapper, compressed_allreduce_hook
 from omnihvd.torch.hook import HookState, allreduce_hook
 from omnihvd.torch.process_group import register
+from omnihvd.torch.stats_writer import StatsWriter
 
 __all__ = [
     "CompressionState",
     "HookState",
+    "StatsWriter",
     "allreduce_hook",
     "compress_wrapper",
     "compressed_allreduce_hook",

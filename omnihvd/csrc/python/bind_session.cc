@@ -11,6 +11,7 @@
 #include "session/aggregator_host.h"
 #include "session/auto_streams.h"
 #include "session/session.h"
+#include "session/trace.h"
 #include "shims/polite_yield.h"
 
 namespace py = pybind11;
@@ -89,6 +90,27 @@ py::dict stats_dict() {
   return d;
 }
 
+double monotonic(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+py::list calls_list() {
+  py::list list;
+  for (const Call& call : take_calls()) {
+    py::dict d;
+    d["way"] = name_of(call.way);
+    d["bytes"] = call.bytes;
+    d["begun"] = monotonic(call.begun);
+    d["ended"] = monotonic(call.ended);
+    d["bytes_sent"] = call.bytes_sent;
+    d["blocks"] = call.blocks;
+    d["nonzero_blocks"] = call.nonzero_blocks;
+    d["result_blocks"] = call.result_blocks;
+    list.append(d);
+  }
+  return list;
+}
+
 }  // namespace
 
 void bind_session(py::module_ m) {
@@ -120,6 +142,10 @@ void bind_session(py::module_ m) {
       .def_readwrite("encrypt", &Settings::encrypt)
       .def_readwrite("timeout_s", &Settings::timeout_s)
       .def_readwrite("stall_warning_s", &Settings::stall_warning_s)
+      .def_readwrite("trace", &Settings::trace)
+      .def_readwrite("stats", &Settings::stats)
+      .def_readwrite("metrics", &Settings::metrics)
+      .def_readwrite("watchable", &Settings::watchable)
       .def_readwrite("join_timeout_s", &Settings::join_timeout_s);
   m.def("settings_from_environment", &settings_from_environment);
   m.def("setting_docs", [] {
@@ -148,6 +174,11 @@ void bind_session(py::module_ m) {
     throw py::value_error("no such log level: " + name);
   });
   m.def("set_log_rank", &set_log_rank);
+  m.def("keep_calls", &keep_calls, "From now on calls are kept one by one.");
+  m.def("take_calls", &calls_list,
+        "Those kept since the last time, as dicts; times are of CLOCK_MONOTONIC.");
+  m.def("last_ranks", &last_ranks);
+  m.def("write_trace", &write_trace);
   m.def("last_error", &last_error, "The last error that the engine logged; empty: none.");
   m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
     return py::bytes(to_string(hmac_sha256(key, data)));

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "session/group_tasks.h"
+#include "session/stats.h"
+#include "session/trace.h"
 
 namespace omnihvd {
 namespace {
@@ -82,7 +84,10 @@ bool GroupStream::work() {
       const std::shared_ptr<WorkerTask> task = (at++)->second;  // may go meanwhile
       if (task->started) continue;
       worked = true;
+      const Clock::time_point begin = tracing() ? Clock::now() : Clock::time_point();
       start_slots(*task);
+      if (tracing())
+        trace({"inspect", begin, Clock::now(), {{{"collective", task->collective->sequence}}}});
       finish_if_done(*task);
     }
   } catch (const std::exception& why) {
@@ -113,10 +118,11 @@ void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame&
                              bool first) {
   const uint64_t sequence = task.collective->sequence;
   const Shape& shape = task.collective->layout.shape();
+  if (tracing()) task.contributed(aggregator, frame.slot);
   if (own_aggregator_ == aggregator) {
     AggregatorTask& own = *aggregator_task(sequence, &shape, self_);
     own.touched = Clock::now();
-    own.aggregator.on_contribution(self_, frame, own);
+    take_contribution(own, self_, frame);
     retire(own);
     return;
   }
@@ -124,6 +130,12 @@ void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame&
   Outgoing& out = open(info_->aggregator_node(aggregator), Kind::contribution, sequence,
                        first ? &shape : nullptr, frame_bytes_.size());
   if (out.message.add(frame_bytes_)) refer_to_worker(out, sequence);
+}
+
+void GroupStream::take_contribution(AggregatorTask& task, uint32_t worker, const Frame& frame) {
+  task.speaking = worker;
+  if (tracing()) task.first_came.emplace(frame.slot, task.touched);
+  task.aggregator.on_contribution(worker, frame, task);
 }
 
 // The message holds references to our worker's tensor, which has to stay as it is until it is sent.
@@ -140,6 +152,7 @@ void GroupStream::take_result(uint64_t sequence, uint32_t aggregator, const Fram
     throw Error("a result for collective " + std::to_string(sequence) + ", which is not under way");
   const std::shared_ptr<WorkerTask> task = found->second;
   task->touched = Clock::now();
+  if (tracing()) trace_round(*task, aggregator, frame);
   if (task->worker.on_result(aggregator, frame, &reply_))
     contribute(*task, aggregator, reply_, false);
   finish_if_done(*task);
@@ -190,7 +203,7 @@ void GroupStream::on_contribution(MessageReader& reader) {
     return task->aggregator.named(worker, slot, round);
   };
   while (reader.next(task->layout, *own_aggregator_, named, &scratch_))
-    task->aggregator.on_contribution(worker, scratch_, *task);
+    take_contribution(*task, worker, scratch_);
   retire(*task);
 }
 
@@ -228,6 +241,8 @@ std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64
 // A result of our aggregator: to all workers, to our own without a message.
 void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   const std::shared_ptr<AggregatorTask> shared = aggregators_.at(task.sequence);
+  count_last(task.speaking);
+  if (tracing()) trace_gathering(task, frame);
   uint32_t& lent = task.lent[frame.slot][frame.round % 2];
   lent = 0;
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
@@ -262,6 +277,32 @@ void GroupStream::release(const std::shared_ptr<AggregatorTask>& task, uint32_t 
 // Forgets a collective whose sums are all published; messages under way keep what they refer to.
 void GroupStream::retire(AggregatorTask& task) {
   if (task.aggregator.done()) aggregators_.erase(task.sequence);
+}
+
+// From a contribution to the result: what this rank waited for.
+void GroupStream::trace_round(WorkerTask& task, uint32_t aggregator, const Frame& frame) {
+  const auto sent = task.sent_at.find({aggregator, frame.slot});
+  // Who had nothing in this window has not spoken, and waits since the last result.
+  const Clock::time_point since =
+      sent == task.sent_at.end() ? task.collective->begun : sent->second;
+  trace({"round",
+         since,
+         task.touched,
+         {{{"aggregator", info_->aggregator_node(aggregator)},
+           {"slot", frame.slot},
+           {"blocks", frame.blocks.size()}}}});
+  task.contributed(aggregator, frame.slot);
+}
+
+// From the first contribution of a round to the last, and whose that was.
+void GroupStream::trace_gathering(AggregatorTask& task, const Frame& frame) {
+  const auto first = task.first_came.find(frame.slot);
+  if (first == task.first_came.end()) return;
+  trace({"waiting",
+         first->second,
+         Clock::now(),
+         {{{"for_rank", task.speaking}, {"slot", frame.slot}, {"blocks", frame.blocks.size()}}}});
+  task.first_came.erase(first);
 }
 
 void GroupStream::finish_if_done(WorkerTask& task) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "session/group_stream.h"
@@ -31,9 +33,15 @@ struct GroupStream::WorkerTask {
   const std::shared_ptr<Collective> collective;
   const std::unique_ptr<Tensor> tensor;
   Worker worker;
+  void contributed(uint32_t aggregator, uint32_t slot) {
+    sent_at[{aggregator, slot}] = Clock::now();
+  }
+
   bool started = false;  // in all slots
   size_t unsent = 0;     // messages that refer to the tensor
   Clock::time_point touched;
+  // If tracing(): since when the slot of this aggregator waits for a result.
+  std::map<std::pair<uint32_t, uint32_t>, Clock::time_point> sent_at;
 };
 
 // Our aggregator's part.
@@ -61,6 +69,9 @@ struct GroupStream::AggregatorTask : Aggregator::Sink {
   std::vector<std::array<uint32_t, 2>> lent;
   const Clock::time_point begun;
   Clock::time_point touched;
+  uint32_t speaking = 0;  // whose contribution is being taken
+  // If tracing(): [slot], when the first contribution of the round came.
+  std::map<uint32_t, Clock::time_point> first_came;
 };
 
 // A message being filled or sent.

@@ -199,6 +199,25 @@ const std::vector<Entry>& entries() {
       {{"OMNIHVD_STALL_WARNING", "60", "seconds; 0: none",
         "an allreduce that waits this long for a rank is reported, with the rank"},
        [](Settings& s, const std::string& v) { s.stall_warning_s = seconds(v); }},
+      {{"OMNIHVD_TRACE", "", "path",
+        "file of what the engine did when, for Perfetto (docs/observing.md); of rank N: with "
+        ".rank-N before its ending"},
+       [](Settings& s, const std::string& v) { s.trace = v; }},
+      {{"OMNIHVD_STATS", "", "path",
+        "file of lines of JSON, one for each step, with each of its sums; of rank N: as above"},
+       [](Settings& s, const std::string& v) { s.stats = v; }},
+      {{"OMNIHVD_METRICS", "", "port or host:port",
+        "where the figures are to be had for Prometheus; of rank N of a host: N ports on"},
+       [](Settings& s, const std::string& v) {
+         if (v.find(':') == std::string::npos)
+           integer(v, 1, 65535);
+         else if (addresses(v).size() != 1)
+           refuse();
+         s.metrics = v;
+       }},
+      {{"OMNIHVD_WATCHABLE", "1", "0 or 1",
+        "1: `omnihvd top` of the same user may ask for figures, over a local socket"},
+       [](Settings& s, const std::string& v) { s.watchable = boolean(v); }},
       {{"OMNIHVD_LOG", "warning", "debug, info, warning, error or off", "what is logged to stderr"},
        [](Settings& s, const std::string& v) {
          s.log = choice<LogLevel>({{"debug", LogLevel::debug},

@@ -1,10 +1,12 @@
 #include "session/stats.h"
 
+#include <deque>
 #include <iomanip>
 #include <mutex>
 #include <sstream>
 
 #include "base/log.h"
+#include "session/trace.h"
 
 namespace omnihvd {
 namespace {
@@ -13,6 +15,42 @@ std::mutex passes_mutex;
 std::map<std::string, Pass>& all_passes() {
   static auto* passes = new std::map<std::string, Pass>;  // outlives every thread that counts
   return *passes;
+}
+
+constexpr size_t kMostCalls = 4096;
+std::atomic<bool> calls_kept{false};
+std::mutex calls_mutex;  // guards calls() and the totals at the end of the last
+std::deque<Call>& calls() {
+  static auto* calls = new std::deque<Call>;
+  return *calls;
+}
+
+void keep_call(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun) {
+  static Call before{};  // totals
+  const Stats& s = stats();
+  std::lock_guard lock(calls_mutex);
+  const Call now{way,
+                 bytes,
+                 begun,
+                 std::chrono::steady_clock::now(),
+                 s.bytes_sent + s.library_bytes,
+                 s.blocks,
+                 s.nonzero_blocks,
+                 s.result_blocks};
+  Call call = now;
+  call.bytes_sent -= before.bytes_sent;
+  call.blocks -= before.blocks;
+  call.nonzero_blocks -= before.nonzero_blocks;
+  call.result_blocks -= before.result_blocks;
+  before = now;
+  if (calls().size() == kMostCalls) calls().pop_front();
+  calls().push_back(call);
+}
+
+std::mutex last_mutex;
+std::map<uint32_t, uint64_t>& lasts() {
+  static auto* lasts = new std::map<uint32_t, uint64_t>;
+  return *lasts;
 }
 
 }  // namespace
@@ -38,6 +76,27 @@ void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point be
   counts.calls += 1;
   counts.bytes += bytes;
   counts.nanoseconds += static_cast<uint64_t>(time.count());
+  if (calls_kept) keep_call(way, bytes, begun);
+  if (tracing()) trace({name_of(way), begun, begun + time, {{{"bytes", bytes}}}});
+}
+
+void keep_calls() { calls_kept = true; }
+
+std::vector<Call> take_calls() {
+  std::lock_guard lock(calls_mutex);
+  std::vector<Call> taken(calls().begin(), calls().end());
+  calls().clear();
+  return taken;
+}
+
+void count_last(uint32_t rank) {
+  std::lock_guard lock(last_mutex);
+  ++lasts()[rank];
+}
+
+std::map<uint32_t, uint64_t> last_ranks() {
+  std::lock_guard lock(last_mutex);
+  return lasts();
 }
 
 void count_pass(const std::string& reason, uint64_t bytes) {
@@ -120,6 +179,7 @@ void log_summary(const char* original) {
     // All ranks are alike: one line for the job, more for those who ask.
     const bool for_all = log_rank() == 0 && taken().calls > 0;
     log(for_all ? LogLevel::notice : LogLevel::info, summary(original));
+    write_trace();
   });
 }
 

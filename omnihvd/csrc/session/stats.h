@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace omnihvd {
 
@@ -62,6 +63,21 @@ inline uint64_t ring_bytes(uint64_t ranks, uint64_t bytes) {
 
 // A call that was made in this way, and has ended.
 void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun);
+
+// Whole calls one by one, for who wants to follow them: kept from the first keep_calls() on, the
+// newest 4096. Blocks and bytes are exact where calls come one after another, as Horovod's do.
+struct Call {
+  Way way;
+  uint64_t bytes;
+  std::chrono::steady_clock::time_point begun, ended;
+  uint64_t bytes_sent, blocks, nonzero_blocks, result_blocks;
+};
+void keep_calls();
+std::vector<Call> take_calls();  // those that were kept since the last time
+
+// A streamed round of this process's aggregator, for which this rank's contribution came last.
+void count_last(uint32_t rank);
+std::map<uint32_t, uint64_t> last_ranks();
 
 // A call that went to the original library, and why ("op", "dtype", "small", ...).
 void count_pass(const std::string& reason, uint64_t bytes);

@@ -7,9 +7,9 @@ import time
 import horovod.torch as hvd
 import torch
 
-from omnihvd import report
+from omnihvd import notices
 
-report.A_WHILE_S = 0.5
+notices.A_WHILE_S = 0.5
 hvd.init()
 hvd.allreduce(torch.ones(10), op=hvd.Sum, name="x")
 time.sleep(1.5)

@@ -19,7 +19,7 @@ from omnihvd.version import __version__
 A_WHILE_S = 60.0
 
 
-class Report:
+class Notices:
     """Of this process."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Report:
         return "this process began neither Horovod nor torch.distributed"
 
 
-report = Report()
+notices = Notices()
 
 
 def watch_exceptions() -> None:
@@ -110,7 +110,7 @@ def watch_exceptions() -> None:
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         previous(kind, error, trace)
-        report.failed = True
+        notices.failed = True
         reason = engine.session.last_error()
         if reason:
             print(f"omnihvd: {reason}", file=sys.stderr, flush=True)

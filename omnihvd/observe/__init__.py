@@ -1,0 +1,52 @@
+"""Seeing a job while it runs: traces, steps, figures for Prometheus, `omnihvd top`.
+
+Nothing is recorded, and no thread runs, unless a setting asks for it, but for the one that waits
+for `omnihvd top`. What fails here is logged, and never fails a job.
+"""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any, Callable
+
+from omnihvd.after_import import after_import
+from omnihvd.log import logger
+from omnihvd.observe import traces
+
+
+def begin(settings: Any) -> None:
+    """Of this process, by the settings."""
+    if traces.wanted(settings):
+        atexit.register(guarded, traces.finish, "the trace")
+    if settings.stats:
+        guarded(lambda: _begin_steps(settings.stats), "OMNIHVD_STATS")
+    if settings.metrics:
+        guarded(lambda: _begin_metrics(settings.metrics), "OMNIHVD_METRICS")
+    if settings.watchable:
+        guarded(_begin_watchable, "`omnihvd top`")
+
+
+def guarded(work: Callable[[], None], what: str) -> None:
+    try:
+        work()
+    except Exception as why:
+        logger.warning("%s is left out: %s", what, why)
+
+
+def _begin_steps(path: str) -> None:
+    from omnihvd.observe import steps
+
+    log = steps.begin(path)
+    after_import("torch", lambda _: guarded(lambda: steps.follow_torch(log), "OMNIHVD_STATS"))
+
+
+def _begin_metrics(address: str) -> None:
+    from omnihvd.observe import metrics
+
+    metrics.serve(address)
+
+
+def _begin_watchable() -> None:
+    from omnihvd.observe import watchable
+
+    watchable.serve()

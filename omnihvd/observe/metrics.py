@@ -1,0 +1,66 @@
+"""OMNIHVD_METRICS: the figures of omnihvd.stats() where Prometheus finds them, as text."""
+
+from __future__ import annotations
+
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from omnihvd.log import process_rank
+from omnihvd.statistics import stats
+
+LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID")
+SHARES = ("sent_of_ring", "density", "union_density", "passed_share")  # not counters
+
+
+def serve(address: str) -> ThreadingHTTPServer:
+    """At [host:]port + this rank's number on its host; without a host, for this host alone.
+    OSError when the port is taken. The thread ends with the process."""
+    host, _, port = address.rpartition(":")
+    number = next((os.environ[n] for n in LOCAL_RANKS if os.environ.get(n, "").isdigit()), "0")
+    server = ThreadingHTTPServer((host or "127.0.0.1", int(port) + int(number)), _Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="omnihvd metrics", daemon=True).start()
+    return server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = text(stats(), process_rank() or 0).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def text(figures: dict[str, Any], rank: int) -> str:
+    """In Prometheus' text format."""
+    lines = []
+
+    def add(name: str, value: Any, kind: str, **labels: str) -> None:
+        if value is None:
+            return
+        full = f"omnihvd_{name}" + ("_total" if kind == "counter" else "")
+        if f"# TYPE {full} {kind}" not in lines:
+            lines.append(f"# TYPE {full} {kind}")
+        pairs = ",".join(f'{k}="{v}"' for k, v in {"rank": str(rank), **labels}.items())
+        lines.append(f"{full}{{{pairs}}} {value}")
+
+    for name, value in figures.items():
+        if name in SHARES:
+            add(name, value, "gauge")
+        elif isinstance(value, (int, float)):
+            add(name, value, "counter")
+    for group, label in (("ways", "way"), ("passed", "reason")):
+        for unit in ("calls", "bytes", "seconds"):
+            for one, counts in figures[group].items():
+                if unit in counts:
+                    add(f"{group}_{unit}", counts[unit], "counter", **{label: one})
+    for name, value in figures["sparse"].items():
+        add(f"sparse_{name}", value, "counter")
+    return "\n".join(lines) + "\n"

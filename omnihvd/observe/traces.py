@@ -1,0 +1,144 @@
+"""Traces: the engine's own of several ranks, and Horovod's Timeline, as one; `omnihvd trace`.
+
+Horovod writes its Timeline on rank 0, by a thread of its library that nothing outside can give
+events to. But it ends with hvd.shutdown(), and tells at its beginning when its clock began, which
+is the engine's clock. So once the file is complete, what the engine did is put into it: each sum
+inside the allreduce of each tensor that is in it, and rounds and waits as a process of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from omnihvd import engine
+from omnihvd.log import process_rank
+
+Events = list[dict[str, Any]]
+START = "start_time_since_epoch_in_micros"
+OURS = 1_000_000  # added to ranks, as the numbers of processes: Horovod numbers tensors
+
+
+def wanted(settings: Any) -> bool:
+    return bool(settings.trace or _timeline())
+
+
+def finish() -> None:
+    """At the process's end, when Horovod has ended: writes what is not written yet."""
+    engine.session.write_trace()
+    timeline = _timeline()
+    if not timeline or process_rank() not in (None, 0):
+        return
+    settings = engine.session.settings_from_environment()
+    path = Path(settings.trace or f"{timeline}.omnihvd")
+    if path.exists() and Path(timeline).exists():
+        write(into_timeline(read(Path(timeline)), read(path)), Path(timeline))
+        if not settings.trace:
+            path.unlink()
+
+
+def _timeline() -> str:
+    name = os.environ.get("HOROVOD_TIMELINE", "")
+    return "" if name == "DYNAMIC" else name
+
+
+def read(path: Path) -> Events:
+    """ValueError where it is no trace; Horovod's, when the job was killed, lacks its end."""
+    text = path.read_text()
+    try:
+        events = json.loads(text)
+    except ValueError:
+        events = json.loads(text.rstrip().rstrip(",") + "]")
+    if not isinstance(events, list) or not any(START in e.get("args", {}) for e in events):
+        raise ValueError(f"{path} is no trace of omnihvd's or Horovod's")
+    return events
+
+
+def write(events: Events, path: Path) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text("[" + ",\n".join(map(json.dumps, events)) + "]\n")
+    part.replace(path)
+
+
+def start_of(events: Events) -> int:
+    """Microseconds of its clock's begin since the epoch."""
+    return next(int(e["args"][START]) for e in events if START in e.get("args", {}))
+
+
+def shifted(events: Events, start: int, pid_offset: int = 0) -> Events:
+    """The same on a clock that began then."""
+    by = start_of(events) - start
+    return [
+        {
+            **event,
+            **({"ts": event["ts"] + by} if "ts" in event else {}),
+            **({"pid": event["pid"] + pid_offset} if "pid" in event else {}),
+        }
+        for event in events
+    ]
+
+
+def into_timeline(timeline: Events, ours: Events) -> Events:
+    """Horovod's Timeline with rank 0's trace in it."""
+    ours = shifted(ours, start_of(timeline), OURS)
+    inside = []
+    sums = [e for e in ours if e.get("ph") == "X" and "bytes" in e["args"]]
+    for activity in activities(timeline):
+        begin, end, pid = activity
+        for e in sums:
+            if begin <= e["ts"] + e["dur"] / 2 <= end:
+                # Clocks tick alike; but what is inside must not stand out, to be shown inside.
+                ts = max(e["ts"], begin)
+                dur = min(e["ts"] + e["dur"], end) - ts
+                name = f"omnihvd: {e['name']}"
+                inside.append({**e, "name": name, "pid": pid, "tid": 0, "ts": ts, "dur": dur})
+    return timeline + inside + ours
+
+
+def activities(timeline: Events) -> list[tuple[float, float, int]]:
+    """When the library that Horovod calls was summing, and for which tensor: begin, end, pid."""
+    found: list[tuple[float, float, int]] = []
+    open_: dict[int, list[tuple[str, float]]] = {}
+    for e in timeline:
+        if e.get("ph") == "B":
+            open_.setdefault(e["pid"], []).append((e["name"], e["ts"]))
+        elif e.get("ph") == "E" and open_.get(e["pid"]):
+            name, begin = open_[e["pid"]].pop()
+            if name.endswith("_ALLREDUCE") and not name.startswith("NEGOTIATE"):
+                found.append((begin, e["ts"], e["pid"]))
+    return found
+
+
+def merged(traces: list[Events]) -> Events:
+    """Of several ranks and, if there is one, Horovod's Timeline, on one clock."""
+    timelines = [t for t in traces if not _is_ours(t)]
+    ours = [t for t in traces if _is_ours(t)]
+    start = start_of((timelines or ours)[0])
+    all_: Events = []
+    for timeline in timelines:
+        all_ += shifted(timeline, start)
+    for trace in ours:
+        all_ += shifted(trace, start, OURS)
+    return all_
+
+
+def _is_ours(events: Events) -> bool:
+    return any(str(e.get("args", {}).get("name", "")).startswith("omnihvd rank") for e in events)
+
+
+def main(arguments: list[str]) -> int:
+    """Makes one trace of those of a job's ranks, and of Horovod's Timeline."""
+    parser = argparse.ArgumentParser(prog="omnihvd trace", description=main.__doc__)
+    parser.add_argument("traces", nargs="+", type=Path, help="files of OMNIHVD_TRACE and Horovod")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="open it in Perfetto")
+    args = parser.parse_args(arguments)
+    try:
+        write(merged([read(path) for path in args.traces]), args.output)
+    except (OSError, ValueError) as why:
+        print(f"omnihvd trace: {why}", file=sys.stderr)
+        return 1
+    return 0

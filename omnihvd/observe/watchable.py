@@ -1,0 +1,78 @@
+"""A process's side of `omnihvd top`: a local socket that tells its figures to whoever asks.
+
+The socket has a name in Linux' abstract namespace, and so no file that could stay behind; it
+belongs to the network namespace, as a container has. Anybody of the host could connect to it: so
+the kernel is asked who it is, and only the same user, and root, get an answer. Nobody is asked for
+anything, and nothing is read from the connection. A thread sleeps until somebody connects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from omnihvd import engine, horovod_library, torch_distributed
+from omnihvd.log import process_rank
+from omnihvd.statistics import stats
+
+PREFIX = "omnihvd-"
+
+
+def serve() -> None:
+    """OSError where there are no such sockets."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(f"\0{PREFIX}{os.getuid()}-{os.getpid()}")
+    server.listen(4)
+    begun = time.time()
+    thread = threading.Thread(
+        target=_answer, args=(server, begun), name="omnihvd watchable", daemon=True
+    )
+    thread.start()
+
+
+def _answer(server: socket.socket, begun: float) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection, contextlib.suppress(Exception):
+            connection.settimeout(1)
+            if may_ask(connection):
+                connection.sendall(json.dumps(figures(begun)).encode())
+
+
+def may_ask(connection: socket.socket) -> bool:
+    """Whether the process at the other end is this user's, or root's."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, user, _ = struct.unpack("3i", credentials)
+    return user in (0, os.getuid())
+
+
+def figures(begun: float) -> dict[str, Any]:
+    rank, ranks = process_rank() or 0, 1
+    for horovod in horovod_library.initialized():
+        rank, ranks = horovod.rank(), horovod.size()
+    c10d = sys.modules.get(torch_distributed.MODULE)
+    if ranks == 1 and c10d and c10d.is_initialized():
+        rank, ranks = c10d.get_rank(), c10d.get_world_size()
+    return {
+        "pid": os.getpid(),
+        "rank": rank,
+        "ranks": ranks,
+        "host": socket.gethostname(),
+        "begun": begun,
+        "now": time.time(),
+        "script": Path(sys.argv[0]).name if sys.argv else "",
+        "stats": {k: v for k, v in stats().items() if k != "compression"},
+        "last_ranks": {str(k): v for k, v in engine.session.last_ranks().items()},
+    }

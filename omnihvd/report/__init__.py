@@ -1,0 +1,130 @@
+"""A report on a model's gradients: would OmniReduce pay, and what else would?
+
+    python -m omnihvd --report out/ train.py
+
+or, in a script, for a part of the training:
+
+    omnihvd.report.start("out/")
+    ...
+    omnihvd.report.stop()
+
+Sums are made as ever: nothing is taken over by looking. Gradients are looked at as they become
+ready, before anybody sums them, in a few steps. At the end every rank writes rank-N.npz; rank 0
+waits a moment for the others' and makes report.html and report.json of them. `omnihvd report out/`
+makes them again, of the files of several hosts or for other networks. docs/report.md says more.
+
+A failure in here ends the report, with one message, and never the training.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+from omnihvd.after_import import after_import
+from omnihvd.log import logger, process_rank, warn_once_per_job
+
+PATIENCE_S = 10.0  # for the other ranks' files
+_running: _Report | None = None
+
+
+def start(
+    folder: str | Path = "omnihvd-report",
+    *,
+    rates: list[str] | None = None,
+    ranks: list[int] | None = None,
+    every: int | None = None,
+) -> None:
+    """Begins to look. folder: where the report goes, made if need be. rates: of links, such as
+    "10gbit", and ranks, one a host: for which the report predicts. every: look at every so many-th
+    step, whatever it costs; None: as often as costs less than 2% of the time. RuntimeError when a
+    report is under way already; what else fails is logged, and training goes on without."""
+    global _running
+    if _running:
+        raise RuntimeError("a report is under way; call omnihvd.report.stop() before the next one")
+    from omnihvd.report.sampler import Sampler, check_folder
+
+    path = Path(folder)
+    try:
+        check_folder(path)
+    except OSError as why:
+        warn_once_per_job(f"no report will be made: {path} cannot be written to ({why})")
+        return
+    _running = _Report(path, Sampler(every), {"rates": rates, "ranks": ranks})
+
+
+def stop() -> Path | None:
+    """Ends it and writes what was seen. Returns the page, on rank 0; None on others, and where
+    there is none: the log says why. Also called when the process ends."""
+    global _running
+    report, _running = _running, None
+    return report.finish() if report else None
+
+
+class _Report:
+    def __init__(self, folder: Path, sampler: Any, network: dict[str, Any]) -> None:
+        self._folder, self._sampler, self._network = folder, sampler, network
+        self._sources: list[Any] = []
+        self._failed = False
+        after_import("torch", lambda _: self._add_torch())
+        after_import("tensorflow", self._add_tensorflow)
+        atexit.register(stop)
+
+    def _add_torch(self) -> None:
+        def add() -> None:
+            from omnihvd.report.torch_gradients import TorchGradients
+
+            self._sources.append(TorchGradients(sys.modules["torch"], self._sampler, self.guard))
+
+        self.guard(add)
+
+    def _add_tensorflow(self, module: Any) -> None:
+        def add() -> None:
+            from omnihvd.report.tensorflow_gradients import TensorFlowGradients
+
+            self._sources.append(TensorFlowGradients(module, self._sampler, self.guard))
+
+        self.guard(add)
+
+    def guard(self, work: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            work()
+        except Exception as why:
+            self._failed = True
+            logger.warning("the report ends here, since looking at gradients failed: %r", why)
+
+    def finish(self) -> Path | None:
+        atexit.unregister(stop)
+        page: list[Path] = []
+        for source in self._sources:
+            self.guard(source.close)
+        self.guard(lambda: page.extend(self._write()))
+        return page[0] if page else None
+
+    def _write(self) -> list[Path]:
+        from omnihvd.report import command, samples
+
+        try:
+            seen = self._sampler.seen()
+            samples.save(seen, self._folder)
+        except (samples.Unusable, OSError) as why:
+            if process_rank() in (None, 0):
+                logger.warning("no report: %s", why)
+            return []
+        if seen.job.rank != 0:
+            return []
+        limit = time.monotonic() + PATIENCE_S
+        while time.monotonic() < limit:
+            if len(list(self._folder.glob(samples.PATTERN))) >= seen.job.ranks:
+                break
+            time.sleep(0.1)
+        try:
+            return [command.make([self._folder], self._folder, sys.stderr, **self._network)]
+        except (samples.Unusable, OSError) as why:
+            logger.warning("no report: %s", why)
+            return []

@@ -1,0 +1,134 @@
+"""`omnihvd report FOLDER ...`: makes the report of what ranks have seen; and --report's options."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from omnihvd.report import figures, page, predictions, samples, tables
+from omnihvd.report.predictions import Model
+
+RATES = ["1gbit", "10gbit", "100gbit"]
+RANKS = [4, 16, 64]
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog=prog, description=__doc__)
+    p.add_argument("--rate", nargs="+", default=None, help=f"of links: {' '.join(RATES)}")
+    p.add_argument("--ranks", nargs="+", type=int, default=None, help="one a host: 4 16 64")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    p = parser("omnihvd report")
+    p.add_argument("folders", nargs="+", type=Path, help="with the files rank-*.npz of a job")
+    args = p.parse_args(arguments)
+    try:
+        make(args.folders, args.folders[0], sys.stdout, args.rate, args.ranks)
+    except (samples.Unusable, ValueError, OSError) as why:
+        print(f"omnihvd report: {why}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def make(
+    folders: list[Path],
+    out: Path,
+    terminal: IO[str],
+    rates: list[str] | None = None,
+    ranks: list[int] | None = None,
+) -> Path:
+    """Writes report.json and report.html to `out`, and a table to the terminal. Returns the page's
+    path. Raises Unusable, ValueError for a rate that is none, OSError."""
+    content = content_of(samples.load_all(folders), rates or RATES, ranks or RANKS)
+    (out / "report.json").write_text(json.dumps(content, indent=1) + "\n")
+    path = out / "report.html"
+    path.write_text(page.html(content))
+    tables.show(content, path, terminal)
+    return path
+
+
+def content_of(seen: list[samples.Seen], rates: list[str], ranks: list[int]) -> dict[str, Any]:
+    """All that report.json has, and of which the page is made."""
+    for rate in rates:
+        predictions.rate_bytes(rate)
+    if min(ranks) < 2:
+        raise ValueError("a sum has at least two ranks")
+    job = seen[0].job
+    parameters = figures.measured(seen)
+    buffers = figures.job_buffers(seen, parameters)
+    timing = figures.timing(seen)
+    world = job.ranks if job.ranks > 1 else ranks[0]
+    models = [Model(buffers, timing, n) for n in ranks]
+    advised = min(models, key=lambda model: abs(model.ranks - world))
+    best, by_size = predictions.best_block_size(parameters, world)
+    predicted = [
+        predictions.as_dict(model.predict(scheme, rate))
+        for model in models
+        for rate in rates
+        for scheme in predictions.schemes_for(parameters)
+    ]
+    return {
+        "job": {k: v for k, v in vars(job).items() if k != "shapes"},
+        "ranks_seen": len(seen),
+        "steps_seen": sorted({s.step for one in seen for s in one.samples}),
+        "overlap": _overlap(seen, parameters),
+        "of_ranks": world,
+        "timing": {**vars(timing), "alone": timing.alone},
+        "cost_share": max(one.job.cost_share for one in seen),
+        "bytes": sum(p.bytes for p in parameters),
+        "total": _total(parameters, world),
+        "parameters": [figures.summary_of(p, world) for p in parameters],
+        "buffers": [_buffer(buffer, world) for buffer in buffers],
+        "development": figures.development(parameters),
+        "block_sizes": {"best": best, "sent": {str(b): n for b, n in by_size.items()}},
+        "predictions": predicted,
+        "advised_ranks": advised.ranks,
+        "advice": [predictions.advice(advised, parameters, rate) for rate in rates],
+    }
+
+
+def _overlap(seen: list[samples.Seen], parameters: list[figures.Measured]) -> str:
+    job = seen[0].job
+    if any(p.overlap_is_measured for p in parameters):
+        return f"measured between {job.ranks} ranks; for other numbers of ranks estimated"
+    if job.ranks == 1:
+        return "estimated from batches of one process, as if each were another rank's"
+    return (
+        f"estimated from batches: of {job.ranks} ranks {len(seen)} were seen (where hosts share no "
+        "folder, copy all rank-*.npz into one, and run `omnihvd report` on it)"
+    )
+
+
+def _weighted(parameters: list[figures.Measured], value: Any) -> float:
+    total = sum(p.bytes for p in parameters)
+    return sum(value(p) * p.bytes for p in parameters) / total if total else 0.0
+
+
+def _total(parameters: list[figures.Measured], world: int) -> dict[str, Any]:
+    size = figures.DEFAULT_BLOCK
+    density = _weighted(parameters, lambda p: p.density(size))
+    union = _weighted(parameters, lambda p: p.union(size, world))
+    return {
+        "element_density": _weighted(parameters, lambda p: p.element_density),
+        "density": {
+            str(b): _weighted(parameters, lambda p, b=b: p.density(b)) for b in figures.BLOCK_SIZES
+        },
+        "union": {
+            str(b): _weighted(parameters, lambda p, b=b: p.union(b, world))
+            for b in figures.BLOCK_SIZES
+        },
+        "union_over_mean": union / density if density else None,
+    }
+
+
+def _buffer(buffer: list[figures.Measured], world: int) -> dict[str, Any]:
+    return {
+        "parameters": [p.name for p in buffer],
+        "bytes": sum(p.bytes for p in buffer),
+        "ready_s": max(p.ready_s for p in buffer),
+        **_total(buffer, world),
+    }

@@ -1,0 +1,176 @@
+"""What a step's sums cost in bytes and seconds, by how they are made: formulas, and nothing else.
+
+With N ranks, one a host, links of B bytes/s each way, and a gradient of S bytes, of which P bytes
+are in non-zero blocks on the fullest rank (packed where that is smaller) and U on any rank:
+
+| scheme | a rank sends |
+|---|---|
+| ring | 2 (N-1)/N S |
+| fp16 | half of that |
+| omnireduce | (N-1)/N (P + U): contributions out, sums out; every rank aggregates a share |
+| dedicated | P; receives U; N aggregators on hosts of their own |
+| union | 2 (N-1)/N U whole blocks, and of 1 bit a block, to unite the ranks' bitmaps |
+| rows | row-sparse sums: (N-1) row numbers, (N-1)/N (rows here + rows on any) |
+| allgather | (N-1) rows with their numbers: Horovod's own way with sparse gradients |
+| block_topk, ... | as omnireduce, of what the compressor leaves |
+
+Time is the longer of the two directions over B, headers of the network included, but not less than
+what processors need: to look at S bytes once, and to move what is sent and received. These are the
+bounds that docs/architecture.md has for the ways; a real sum takes 1.0 to 1.5 times as long.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+NUMBER_BYTES = 8  # of a row, in Horovod's and omnihvd's gathers
+ETHERNET = 1448 / 1538  # payload of TCP in what a link carries: frames of 1500 bytes, and gaps
+
+
+class Sizes(NamedTuple):
+    """Of one gradient, in bytes, expected for so many ranks."""
+
+    dense: float  # S
+    fullest: float  # P, packed, of the fullest rank
+    union: float  # U, packed
+    union_blocks: float  # U, whole blocks
+    blocks: float  # how many there are
+    rows: float  # of the fullest rank that are not zero, whole
+    union_rows: float
+    row_bytes: float  # of one; 0: no matrix
+
+
+class Machine(NamedTuple):
+    """What a rank's host can do, in bytes/s. The link's rate is each way."""
+
+    link: float
+    scan: float = 8e9  # reading memory for what is not zero
+    move: float = 2.5e9  # between memory and network, sent and received together
+    sum_latency: float = 50e-6  # s, of one sum
+
+
+class Cost(NamedTuple):
+    sent: float  # bytes, by a rank
+    received: float
+    looked_at: float  # bytes that are searched for zeros first
+
+    def __add__(self, other: tuple[float, ...]) -> Cost:  # type: ignore[override]
+        return Cost(*(a + b for a, b in zip(self, other)))
+
+
+def ring(dense: float, ranks: int) -> float:
+    """Bytes that a rank sends in a ring's allreduce."""
+    return 2 * (ranks - 1) / ranks * dense if ranks > 1 else 0.0
+
+
+def by_ring(s: Sizes, ranks: int) -> Cost:
+    return Cost(ring(s.dense, ranks), ring(s.dense, ranks), 0)
+
+
+def by_fp16(s: Sizes, ranks: int) -> Cost:
+    return Cost(ring(s.dense, ranks) / 2, ring(s.dense, ranks) / 2, s.dense)
+
+
+def by_omnireduce(s: Sizes, ranks: int) -> Cost:
+    each = (ranks - 1) / ranks * (s.fullest + s.union)
+    return Cost(each, each, s.dense)
+
+
+def by_dedicated(s: Sizes, ranks: int) -> Cost:
+    return Cost(s.fullest, s.union, s.dense)
+
+
+def by_union(s: Sizes, ranks: int) -> Cost:
+    each = ring(s.union_blocks + s.blocks / 8, ranks)
+    return Cost(each, each, s.dense)
+
+
+def by_rows(s: Sizes, ranks: int) -> Cost:
+    """Of a sparse gradient: nothing is looked at but its rows."""
+    numbers = (ranks - 1) * s.rows / s.row_bytes * NUMBER_BYTES
+    each = numbers + (ranks - 1) / ranks * (s.rows + s.union_rows)
+    return Cost(each, each, s.union_rows)
+
+
+def by_allgather(s: Sizes, ranks: int) -> Cost:
+    each = (ranks - 1) * s.rows / s.row_bytes * (s.row_bytes + NUMBER_BYTES)
+    return Cost(each, each, 0)
+
+
+def by_block_topk(s: Sizes, ranks: int, ratio: float) -> Cost:
+    """Each rank picks its own blocks: as many in common as chance has."""
+    return _compressed(s, ranks, min(ratio, s.fullest / s.dense), None)
+
+
+def by_block_random(s: Sizes, ranks: int, ratio: float) -> Cost:
+    """All ranks pick the same."""
+    own = min(ratio, s.fullest / s.dense)
+    return _compressed(s, ranks, own, own)
+
+
+def by_topk_threshold(s: Sizes, ranks: int, ratio: float) -> Cost:
+    """Elements, each with where it is, near the entropy of that. A float32 each."""
+    own = min(ratio, s.fullest / s.dense)
+    elements, union = s.dense / 4, 1 - (1 - own) ** ranks
+
+    def size(share: float) -> float:
+        return min(s.dense, elements * (4 * share + entropy(share) / 8))
+
+    each = (ranks - 1) / ranks * (size(own) + size(union))
+    return Cost(each, each, s.dense)
+
+
+def _compressed(s: Sizes, ranks: int, own: float, union: float | None) -> Cost:
+    if union is None:
+        union = 1 - (1 - own) ** ranks
+    each = (ranks - 1) / ranks * s.dense * (own + union)
+    return Cost(each, each, 2 * s.dense)  # to choose, and to find
+
+
+LOSSLESS = {
+    "ring": by_ring,
+    "omnireduce": by_omnireduce,
+    "dedicated": by_dedicated,
+    "union": by_union,
+}
+COMPRESSORS = {
+    "block_topk": by_block_topk,
+    "block_random": by_block_random,
+    "topk_threshold": by_topk_threshold,
+}
+
+
+def seconds(cost: Cost, machine: Machine) -> float:
+    """Of one sum. The search for zeros goes on while the first blocks travel."""
+    if cost.sent == 0 and cost.received == 0:
+        return 0.0
+    link = max(cost.sent, cost.received) / (machine.link * ETHERNET)
+    processors = (cost.sent + cost.received) / machine.move
+    return max(link, processors, cost.looked_at / machine.scan) + machine.sum_latency
+
+
+def step_seconds(sums: list[tuple[float, float]], backward: float, rest: float) -> float:
+    """Of a step, in which each of `sums` (when it is ready, how long it takes: seconds, in order)
+    begins as soon as it is ready and the one before has ended. backward: when computing gradients
+    ends; rest: what follows all sums."""
+    end = 0.0
+    for ready, takes in sums:
+        end = max(end, ready) + takes
+    return max(end, backward) + rest
+
+
+def packed_bytes(nonzero: float, block_size: int, element: int) -> float:
+    """Of a block with so many elements that are not zero: whole, by a bitmap, or listed."""
+    if nonzero <= 0:
+        return 0.0
+    values = nonzero * element
+    listed = values + nonzero * (2 + math.log2(max(block_size / nonzero, 1))) / 8
+    return min(block_size * element, values + block_size / 8, listed)
+
+
+def entropy(share: float) -> float:
+    """Bits, of which of many things are among so small a share of them, by thing."""
+    if share <= 0 or share >= 1:
+        return 0.0
+    return -share * math.log2(share) - (1 - share) * math.log2(1 - share)

@@ -1,0 +1,299 @@
+"""From the ranks' samples to figures: how dense, what ranks have in common, how it develops.
+
+A `Measured` holds, for one parameter, the counts of all samples of all ranks, and answers for any
+number of ranks: how much would the fullest rank send, and how much is the union?
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from omnihvd.report import costs
+from omnihvd.report.costs import Sizes
+from omnihvd.report.density import (
+    BLOCK_SIZES,
+    GROUP,
+    by_block,
+    groups_of,
+    rows_of,
+    union_share,
+    united_groups,
+)
+from omnihvd.report.samples import Seen
+
+DEFAULT_BLOCK = 256
+PARTS = 16  # a tensor in so many equal parts, to tell how evenly it is filled
+MOST_BYTES = 256 << 20  # of counts of one parameter that are looked at together
+
+
+@dataclass
+class Measured:
+    """Of one parameter. groups: (samples, groups) uint8; rows: (samples, rows) bool, or (samples,
+    0); steps, ranks: of each sample."""
+
+    name: str
+    shape: list[int]
+    sparse: bool  # its gradients are sparse tensors
+    element_bytes: int
+    groups: Any
+    rows: Any
+    steps: Any
+    ranks: Any
+    ready_s: float
+    world: int  # ranks of the job
+
+    @functools.cached_property
+    def elements(self) -> int:
+        return int(np.prod(self.shape)) if self.shape else 1
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.element_bytes
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def row_bytes(self) -> float:
+        return self.bytes / self.n_rows if self.n_rows else 0.0
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it looks like an embedding: a matrix most of whose rows are zero."""
+        return self.n_rows > 1 and len(self.shape) == 2 and self.zero_rows > 0.5
+
+    @functools.cached_property
+    def samples(self) -> int:
+        return int(self.groups.shape[0])
+
+    @functools.cached_property
+    def element_density(self) -> float:
+        return float(self.groups.sum(dtype=np.int64) / (self.samples * max(self.elements, 1)))
+
+    @functools.cached_property
+    def zero_rows(self) -> float:
+        return float(1 - self.rows.mean()) if self.n_rows else 0.0
+
+    @functools.cached_property
+    def steps_of_all(self) -> list[Any]:
+        """Samples of the steps that all ranks have looked at, as arrays of their numbers."""
+        if self.world < 2:
+            return []
+        found = [np.flatnonzero(self.steps == step) for step in np.unique(self.steps)]
+        return [s for s in found if len(s) == self.world]
+
+    @property
+    def overlap_is_measured(self) -> bool:
+        return bool(self.steps_of_all)
+
+    def density(self, block_size: int) -> float:
+        return float(self._mask(block_size).mean())
+
+    def union(self, block_size: int, ranks: int) -> float:
+        """Share of the blocks that are not zero on any of so many ranks."""
+        return self._union_of(self._mask(block_size), ranks)
+
+    def sizes(self, block_size: int, ranks: int) -> Sizes:
+        """For so many ranks, one a host."""
+        b, element = block_size, self.element_bytes
+        table = np.array([costs.packed_bytes(c, b, element) for c in range(b + 1)])
+        blocks = by_block(self.groups, b)
+        own = table[blocks].sum(1)
+        union = self.union(b, ranks)
+        n_blocks = blocks.shape[1]
+        in_block = self._union_elements(ranks) / (union * n_blocks) if union else 0.0
+        packed = costs.packed_bytes(min(in_block, b), b, element)
+        whole = min(b * element, self.bytes)
+        rows, in_rows = (
+            (self.rows.sum(1).mean() * self.row_bytes, self._union_of(self.rows, ranks))
+            if self.n_rows
+            else (0.0, 0.0)
+        )
+        return Sizes(
+            dense=self.bytes,
+            fullest=min(float(own.mean()) * self.rank_skew, float(self.bytes)),
+            union=min(union * n_blocks * packed, float(self.bytes)),
+            union_blocks=min(union * n_blocks * whole, float(self.bytes)),
+            blocks=n_blocks,
+            rows=float(rows),
+            union_rows=in_rows * self.bytes,
+            row_bytes=self.row_bytes,
+        )
+
+    @functools.cached_property
+    def rank_skew(self) -> float:
+        """The fullest rank's share of non-zero groups over the mean of all, in the same step."""
+        filled = (self.groups > 0).sum(1)
+        ratios = [filled[s].max() / filled[s].mean() for s in self.steps_of_all if filled[s].any()]
+        return float(np.mean(ratios)) if ratios else 1.0
+
+    @functools.cached_property
+    def part_skew(self) -> float:
+        """Of a tensor in 16 equal parts, the fullest one's non-zero groups over the mean."""
+        filled = (self.groups > 0).sum(0)
+        if filled.size < PARTS or not filled.any():
+            return 1.0
+        parts = [part.sum() for part in np.array_split(filled, PARTS)]
+        return float(max(parts) / np.mean(parts))
+
+    def _mask(self, block_size: int) -> Any:
+        return _mask(self, block_size)
+
+    def _union_of(self, mask: Any, ranks: int) -> float:
+        if ranks == self.world and self.steps_of_all:
+            return float(np.mean([mask[s].any(0).mean() for s in self.steps_of_all]))
+        return union_share(mask.sum(0), mask.shape[0], ranks)
+
+    def _union_elements(self, ranks: int) -> float:
+        """That are not zero on any of so many ranks: groups, and how full they are."""
+        if ranks <= self.world and self.steps_of_all:
+            several = self.steps_of_all[-1][:ranks]
+        else:
+            several = np.arange(min(ranks, self.samples))
+        united = united_groups(self.groups[several])
+        in_union = united[united > 0]
+        if in_union.size == 0:
+            return 0.0
+        full = min(1.0, float(in_union.mean()) / GROUP)
+        full = 1 - (1 - full) ** (ranks / len(several))
+        return self.union(GROUP, ranks) * united.size * GROUP * full
+
+
+def _mask(measured: Measured, block_size: int) -> Any:
+    cache = measured.__dict__.setdefault("_masks", {})
+    if block_size not in cache:
+        cache[block_size] = by_block(measured.groups, block_size) > 0
+    return cache[block_size]
+
+
+def measured(seen: list[Seen]) -> list[Measured]:
+    """Of all parameters that had a gradient, in the order in which these are ready."""
+    job = seen[0].job
+    by_name: dict[str, list[tuple[int, int, Any]]] = {}
+    for one in seen:
+        for sample in one.samples:
+            for name, gradient in sample.gradients.items():
+                by_name.setdefault(name, []).append((one.job.rank, sample.step, gradient))
+    found = []
+    for name, samples in by_name.items():
+        sizes = [gradient.counts.elements for _, _, gradient in samples]
+        elements = statistics.mode(sizes)  # of TensorFlow's rows it may not be known at first
+        samples = [s for s, size in zip(samples, sizes) if size == elements]
+        most = max(2, MOST_BYTES // max(elements // 32, 1))
+        samples = samples[:: -(-len(samples) // most)]
+        found.append(
+            Measured(
+                name,
+                job.shapes.get(name) or [elements],
+                any(name in one.job.sparse for one in seen),
+                job.element_bytes,
+                np.stack([groups_of(g.counts) for _, _, g in samples]),
+                np.stack([rows_of(g.counts) for _, _, g in samples]),
+                np.array([step for _, step, _ in samples]),
+                np.array([rank for rank, _, _ in samples]),
+                statistics.median(g.ready_s for _, _, g in samples),
+                job.ranks,
+            )
+        )
+    return sorted(found, key=lambda m: m.ready_s)
+
+
+def buffers(parameters: list[Measured], most_bytes: int, cycle_s: float) -> list[list[Measured]]:
+    """What is summed together: gradients in the order in which they are ready, up to so many bytes
+    (one larger than that has a buffer of its own), and those that come within a cycle."""
+    fused: list[list[Measured]] = []
+    for parameter in parameters:
+        last = fused[-1] if fused else []
+        fits = sum(p.bytes for p in last) + parameter.bytes <= most_bytes
+        if last and fits and parameter.ready_s - last[0].ready_s <= cycle_s:
+            last.append(parameter)
+        else:
+            fused.append([parameter])
+    return fused
+
+
+def job_buffers(seen: list[Seen], parameters: list[Measured]) -> list[list[Measured]]:
+    """As Horovod's defaults, or DDP, make them."""
+    job = seen[0].job
+    if job.library == "DDP":
+        return buffers(parameters, job.fusion_bytes or 25 << 20, float("inf"))
+    return buffers(parameters, job.fusion_bytes or 128 << 20, 1e-3)
+
+
+@dataclass
+class Timing:
+    """Of a step, in seconds. backward: until the last gradient; wait: for sums, as the job was run;
+    rest: the optimizer's; alone: a step in which sums cost nothing."""
+
+    step: float
+    backward: float
+    wait: float | None
+    rest: float
+
+    @property
+    def alone(self) -> float:
+        return self.backward + self.rest
+
+
+def timing(seen: list[Seen]) -> Timing:
+    """Medians over samples, then over ranks."""
+
+    def median(values: list[float]) -> float:
+        return statistics.median(values) if values else 0.0
+
+    step = median([one.job.step_s for one in seen])
+    samples = [sample for one in seen for sample in one.samples]
+    waits = [s.wait_s for s in samples if s.wait_s is not None]
+    if not waits:  # TensorFlow, where the waiting is not seen
+        return Timing(step, step, None, 0.0)
+    rest, wait = median([s.rest_s for s in samples]), median(waits)
+    backward = median([s.backward_s for s in samples])
+    # Of steps that nobody disturbed; those that were looked at say how they are divided.
+    scale = step / ((backward + wait + rest) or 1.0)
+    backward, wait, rest = backward * scale, wait * scale, rest * scale
+    if seen[0].job.ranks == 1:  # nothing was waited for: it was something else's time
+        return Timing(step, backward, 0.0, rest + wait)
+    return Timing(step, backward, wait, rest)
+
+
+def summary_of(p: Measured, ranks: int) -> dict[str, Any]:
+    """What the report tells of a parameter."""
+    density = p.density(DEFAULT_BLOCK)
+    union = p.union(DEFAULT_BLOCK, ranks)
+    return {
+        "name": p.name,
+        "shape": p.shape,
+        "bytes": p.bytes,
+        "sparse_tensor": p.sparse,
+        "samples": p.samples,
+        "element_density": p.element_density,
+        "density": {str(b): p.density(b) for b in BLOCK_SIZES},
+        "union": {str(b): p.union(b, ranks) for b in BLOCK_SIZES},
+        "union_over_mean": union / density if density else None,
+        "zero_rows": p.zero_rows if p.n_rows else None,
+        "rank_skew": p.rank_skew,
+        "part_skew": p.part_skew,
+        "ready_s": p.ready_s,
+    }
+
+
+def development(parameters: list[Measured]) -> list[dict[str, Any]]:
+    """Density of the whole gradient in the steps that were looked at: mean of the ranks."""
+    steps = sorted({int(step) for p in parameters for step in p.steps})
+    found = []
+    for step in steps:
+        nonzero = blocks = 0.0
+        for p in parameters:
+            chosen = p.steps == step
+            if chosen.any():
+                mask = _mask(p, DEFAULT_BLOCK)
+                nonzero += float(mask[chosen].mean()) * mask.shape[1]
+                blocks += mask.shape[1]
+        found.append({"step": step, "density": nonzero / blocks if blocks else 0.0})
+    return found

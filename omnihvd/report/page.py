@@ -1,0 +1,206 @@
+"""The report as one HTML page that needs nothing else: plots are inside, as SVG."""
+
+from __future__ import annotations
+
+import html as _html
+import io
+from typing import Any
+
+from omnihvd.report.predictions import SCHEMES, bytes_text, rate_text, time_text
+from omnihvd.report.tables import percent
+
+BLUE, RED, GREY = "#0072B2", "#D55E00", "#999999"
+COLORS = {
+    "ring": RED,
+    "fp16": "#E69F00",
+    "omnireduce": BLUE,
+    "dedicated": "#56B4E9",
+    "union": "#009E73",
+    "rows": "#CC79A7",
+    "allgather": GREY,
+}
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em;
+       color: #222 }
+h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
+table { border-collapse: collapse; margin: 1em 0 } caption { text-align: left; color: #555 }
+th, td { padding: .2em .8em; border-bottom: 1px solid #ddd; text-align: right }
+th:first-child, td:first-child { text-align: left }
+.advice { background: #eef5fb; padding: 1em 2em }
+svg { max-width: 100%; height: auto }
+"""
+
+
+def html(content: dict[str, Any]) -> str:
+    """content: as of report.json. Without matplotlib there are no plots, and it says so."""
+    job, timing = content["job"], content["timing"]
+    advice = "".join(f"<li>{_text(s[0].upper() + s[1:])}</li>" for s in content["advice"])
+    wait = "" if timing["wait"] is None else f", {time_text(timing['wait'])} of it for sums"
+    steps = len(content["steps_seen"])
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><title>omnihvd: report</title>",
+        f"<style>{STYLE}</style><h1>Would OmniReduce pay?</h1>",
+        f'<ul class="advice">{advice}</ul>',
+        f"<p>{bytes_text(content['bytes'])} of gradients a step, {_text(job['framework'])} "
+        f"({_text(job['library'])}, {job['ranks']} rank{'s' * (job['ranks'] > 1)}); a step took "
+        f"{time_text(timing['step'])}{wait}; {steps} of {job['steps']} steps were looked at, which "
+        f"cost {percent(content['cost_share'])} of the time. What ranks have in common is "
+        f"{_text(content['overlap'])}.</p>",
+        "<h2>How much of it is zero</h2>",
+        _plot(_densities, content),
+        _parameters(content),
+        _buffers(content),
+        "<h2>What a step would take</h2>",
+        _plot(_steps, content),
+        *_predictions(content),
+        "<h2>Block size</h2>",
+        _blocks(content),
+        "<h2>How it develops</h2>",
+        _plot(_development, content),
+        "<p>The formulas: <code>omnihvd/report/costs.py</code>. One rank a host; links have the "
+        "same rate in both directions. Compressors: what they do to convergence is not told "
+        "here.</p>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _text(text: str) -> str:
+    pieces = _html.escape(text).split("`")
+    return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
+
+
+def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f"<th>{_text(cell)}</th>" for cell in header)
+    body = "".join(f"<tr>{''.join(f'<td>{_text(c)}</td>' for c in row)}</tr>" for row in rows)
+    return f"<table><caption>{_text(caption)}</caption><tr>{head}</tr>{body}</table>"
+
+
+def _parameters(content: dict[str, Any]) -> str:
+    sizes = list(content["total"]["density"])
+    n = content["of_ranks"]
+    header = ["parameter", "shape", "size", "elements", *(f"blocks of {b}" for b in sizes)]
+    header += [f"any of {n} ranks (256)", "zero rows", "fullest rank / mean", "fullest part / mean"]
+    rows = [
+        [
+            p["name"],
+            " x ".join(map(str, p["shape"])),
+            bytes_text(p["bytes"]),
+            percent(p["element_density"]),
+            *(percent(p["density"][b]) for b in sizes),
+            percent(p["union"]["256"]),
+            percent(p["zero_rows"]),
+            f"{p['rank_skew']:.2f}",
+            f"{p['part_skew']:.2f}",
+        ]
+        for p in sorted(content["parameters"], key=lambda p: -p["bytes"])
+    ]
+    return _table("By parameter: share that is not zero on a rank", header, rows)
+
+
+def _buffers(content: dict[str, Any]) -> str:
+    rows = [
+        [
+            _first_of(b["parameters"]),
+            bytes_text(b["bytes"]),
+            time_text(b["ready_s"]),
+            percent(b["density"]["256"]),
+            percent(b["union"]["256"]),
+        ]
+        for b in content["buffers"]
+    ]
+    header = [
+        "buffer",
+        "size",
+        "ready after",
+        "blocks of 256",
+        f"any of {content['of_ranks']} ranks",
+    ]
+    return _table("By fused buffer or bucket, as gradients become ready", header, rows)
+
+
+def _first_of(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def _predictions(content: dict[str, Any]) -> list[str]:
+    found = []
+    for ranks in dict.fromkeys(p["ranks"] for p in content["predictions"]):
+        mine = [p for p in content["predictions"] if p["ranks"] == ranks]
+        rates = list(dict.fromkeys(p["rate"] for p in mine))
+        rows = []
+        for scheme in dict.fromkeys(p["scheme"] for p in mine):
+            same = {p["rate"]: p for p in mine if p["scheme"] == scheme}
+            cells = [bytes_text(same[rates[0]]["sent"])]
+            for rate in rates:
+                cells += [time_text(same[rate]["sums_s"]), time_text(same[rate]["step_s"])]
+            rows.append([SCHEMES[scheme], *cells])
+        header = ["sums", "sent by a rank"]
+        for rate in rates:
+            header += [f"{rate_text(rate)}: sums", "step"]
+        found.append(_table(f"{ranks} hosts", header, rows))
+    return found
+
+
+def _blocks(content: dict[str, Any]) -> str:
+    sizes = content["block_sizes"]
+    rows = [["sent by a rank", *map(bytes_text, sizes["sent"].values())]]
+    caption = f"OmniReduce, {content['of_ranks']} ranks; OMNIHVD_BLOCK_SIZE={sizes['best']}"
+    return _table(caption, ["elements of a block", *sizes["sent"]], rows)
+
+
+def _plot(draw: Any, content: dict[str, Any]) -> str:
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        return "<p>(plots need matplotlib: <code>pip install matplotlib</code>)</p>"
+    with matplotlib.rc_context({"svg.hashsalt": "omnihvd", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(9, 3.6), layout="constrained")
+        draw(figure, content)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def _densities(figure: Any, content: dict[str, Any]) -> None:
+    axes = figure.subplots()
+    sizes = list(content["total"]["density"])
+    largest = sorted(content["parameters"], key=lambda p: -p["bytes"])[:4]
+    for p in largest:
+        axes.plot(sizes, [100 * p["density"][b] for b in sizes], "-", alpha=0.6, label=p["name"])
+    total = content["total"]
+    for share, style, color, label in (
+        ("density", "o-", BLUE, "all, a rank"),
+        ("union", "s--", RED, f"all, any of {content['of_ranks']} ranks"),
+    ):
+        axes.plot(sizes, [100 * total[share][b] for b in sizes], style, color=color, label=label)
+    axes.set(xlabel="elements of a block", ylabel="% of the blocks not zero", ylim=(0, None))
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+
+
+def _steps(figure: Any, content: dict[str, Any]) -> None:
+    all_ranks = list(dict.fromkeys(p["ranks"] for p in content["predictions"]))
+    for axes, ranks in zip(figure.subplots(1, len(all_ranks), squeeze=False)[0], all_ranks):
+        mine = [p for p in content["predictions"] if p["ranks"] == ranks]
+        rates = list(dict.fromkeys(p["rate"] for p in mine))
+        shown = [s for s in COLORS if any(p["scheme"] == s for p in mine)]
+        width = 0.8 / len(shown)
+        for i, scheme in enumerate(shown):
+            steps = {p["rate"]: p["step_s"] for p in mine if p["scheme"] == scheme}
+            at = [x - 0.4 + (i + 0.5) * width for x in range(len(rates))]
+            axes.bar(at, [steps[r] for r in rates], width, color=COLORS[scheme], label=scheme)
+        axes.axhline(content["timing"]["alone"], color="black", linestyle=":", linewidth=1)
+        axes.set_xticks(range(len(rates)), [rate_text(r) for r in rates], fontsize=8)
+        axes.set(title=f"{ranks} hosts", yscale="log")
+    figure.axes[0].set_ylabel("s a step (dotted: computing)")
+    figure.axes[0].legend(fontsize=7)
+
+
+def _development(figure: Any, content: dict[str, Any]) -> None:
+    axes = figure.subplots()
+    steps = content["development"]
+    axes.plot([s["step"] for s in steps], [100 * s["density"] for s in steps], "o-", color=BLUE)
+    axes.set(xlabel="step", ylabel="% of the blocks not zero, a rank", ylim=(0, None))
+    axes.grid(alpha=0.3)

@@ -1,0 +1,204 @@
+"""What a step would take: the cost model on the figures, for given links and ranks; and advice."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from omnihvd.report import costs
+from omnihvd.report.costs import Cost, Machine
+from omnihvd.report.density import BLOCK_SIZES
+from omnihvd.report.figures import DEFAULT_BLOCK, Measured, Timing
+
+RATIO = 0.1  # of what compressors send
+SCHEMES = {
+    "ring": "ring (Horovod, Gloo, NCCL)",
+    "fp16": "ring, fp16 compression",
+    "omnireduce": "OmniReduce",
+    "dedicated": "OmniReduce, as many dedicated aggregators",
+    "union": "the library on the union of the blocks",
+    "rows": "OmniReduce, tables with sparse=True",
+    "allgather": "Horovod's allgather of tables with sparse=True",
+    "block_topk": f"block_topk({RATIO:g})",
+    "block_random": f"block_random({RATIO:g})",
+    "topk_threshold": f"topk_threshold that keeps {RATIO:.0%}",
+}
+LOSSY = ("fp16", *costs.COMPRESSORS)
+DENSE_PASSES = 3  # over a dense gradient, that sparse ones save: to clear it, add it, read it
+WORTH = 0.05  # of a step: less is not worth a word
+
+
+@dataclass
+class Prediction:
+    """Of one scheme. sent: bytes a rank and step; sums_s: of all sums of a step, one after another;
+    step_s: of a step, where sums go on while gradients are computed."""
+
+    ranks: int
+    rate: str
+    scheme: str
+    sent: float
+    sums_s: float
+    step_s: float
+
+
+def rate_bytes(rate: str) -> float:
+    """Bytes/s of "100mbit", "2.5gbit". ValueError otherwise."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt])bit", rate.lower())
+    if not found or float(found[1]) == 0:
+        raise ValueError(f"{rate!r} is not a rate, such as 100mbit, 2.5gbit or 10gbit")
+    return float(found[1]) * {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}[found[2]] / 8
+
+
+class Model:
+    """Predicts for one number of ranks; remembers what is costly to work out."""
+
+    def __init__(
+        self, buffers: list[list[Measured]], timing: Timing, ranks: int, block: int = DEFAULT_BLOCK
+    ) -> None:
+        self._buffers, self._timing, self.ranks = buffers, timing, ranks
+        self._sizes = {p.name: p.sizes(block, ranks) for b in buffers for p in b}
+
+    @property
+    def computing_s(self) -> float:
+        """Of a step, in which sums cost nothing."""
+        return self._timing.alone
+
+    def cost(self, p: Measured, scheme: str) -> Cost:
+        """Of a parameter's sum. Tables with sparse gradients go by rows, or by allgather, where the
+        scheme sums other things densely."""
+        sizes, ranks = self._sizes[p.name], self.ranks
+        if scheme in ("rows", "allgather"):
+            if not (p.is_table or p.sparse):
+                return (costs.by_omnireduce if scheme == "rows" else costs.by_ring)(sizes, ranks)
+            return (costs.by_rows if scheme == "rows" else costs.by_allgather)(sizes, ranks)
+        if scheme == "fp16":
+            return costs.by_fp16(sizes, ranks)
+        if scheme in costs.COMPRESSORS:
+            return costs.COMPRESSORS[scheme](sizes, ranks, RATIO)
+        return costs.LOSSLESS[scheme](sizes, ranks)
+
+    def predict(self, scheme: str, rate: str) -> Prediction:
+        sums = [[self.cost(p, scheme) for p in b] for b in self._buffers]
+        by_rows = scheme in ("rows", "allgather")
+        tables = [p for b in self._buffers for p in b if by_rows and p.is_table and not p.sparse]
+        return self._add_up(rate, scheme, sums, tables)
+
+    def with_rows_of(self, table: Measured, rate: str) -> Prediction:
+        """OmniReduce, with sparse=True for one table alone."""
+        sums = [
+            [self.cost(p, "rows" if p is table else "omnireduce") for p in b] for b in self._buffers
+        ]
+        return self._add_up(rate, "rows", sums, [table])
+
+    def _add_up(
+        self, rate: str, scheme: str, sums: list[list[Cost]], made_sparse: list[Measured]
+    ) -> Prediction:
+        machine = Machine(rate_bytes(rate))
+        nothing = Cost(0, 0, 0)
+        whole = [sum(costs_, nothing) for costs_ in sums]
+        takes = [costs.seconds(cost, machine) for cost in whole]
+        t = self._timing
+        saved = DENSE_PASSES * sum(p.bytes * p.zero_rows for p in made_sparse) / machine.scan
+        ready = [max(p.ready_s for p in buffer) for buffer in self._buffers]
+        last = max(ready)  # steps that were looked at may have been slower; 0: it is not known
+        ready = [moment / last * t.backward if last else t.backward for moment in ready]
+        step = costs.step_seconds(list(zip(ready, takes)), t.backward, t.rest)
+        step -= min(saved, t.alone / 2)
+        sent = sum(cost.sent for cost in whole)
+        return Prediction(self.ranks, rate, scheme, sent, sum(takes), step)
+
+
+def schemes_for(parameters: list[Measured]) -> list[str]:
+    """Those that mean something for these gradients."""
+    tables = any(p.is_table or p.sparse for p in parameters)
+    return [s for s in SCHEMES if tables or s not in ("rows", "allgather")]
+
+
+def best_block_size(parameters: list[Measured], ranks: int) -> tuple[int, dict[int, float]]:
+    """That for which a rank sends least, and bytes by block size, positions included."""
+    sent = {}
+    for b in BLOCK_SIZES:
+        sizes = [p.sizes(b, ranks) for p in parameters]
+        named = sum(  # which blocks: near the entropy of that
+            (costs.entropy(p.density(b)) + costs.entropy(p.union(b, ranks))) / 8 * s.blocks
+            for p, s in zip(parameters, sizes)
+        )
+        total = sum((s.fullest + s.union for s in sizes), named)
+        sent[b] = (ranks - 1) / ranks * total if ranks > 1 else total
+    best = min(sent, key=lambda b: sent[b])
+    if sent[DEFAULT_BLOCK] < (1 + WORTH) * sent[best]:
+        best = DEFAULT_BLOCK  # the others are hardly better
+    return best, sent
+
+
+def advice(model: Model, parameters: list[Measured], rate: str) -> str:
+    """The sentence for one network."""
+    of = {s: model.predict(s, rate) for s in schemes_for(parameters)}
+    if any(p.sparse for p in parameters):  # Horovod gathers these now
+        now, own = of["allgather"], of["rows"]
+    else:
+        now, own = of["ring"], min(of["omnireduce"], of["union"], key=lambda p: p.step_s)
+    where = f"on {model.ranks} hosts at {rate_text(rate)} a step would take"
+    if now.step_s - model.computing_s < WORTH * now.step_s:
+        return f"{where} {time_text(now.step_s)}, hardly any of it for sums: leave it as it is."
+    pays = _is_better(own, now)
+    if pays:
+        words = [f"{time_text(own.step_s)} instead of {time_text(now.step_s)}: use OmniReduce"]
+    else:
+        words = [f"{time_text(now.step_s)}, and OmniReduce alone would gain {_gain(own, now)}"]
+    best = min(own, now, key=lambda p: p.step_s)
+    tables = [p for p in parameters if p.is_table and not p.sparse]
+    better = [p for p in tables if _worth(model.with_rows_of(p, rate), own)]
+    if better:
+        names = " and ".join(f"`{p.name}`" for p in better)
+        rows = of["rows"]
+        words.append(
+            f"`sparse=True` for {names} would be better still: {time_text(rows.step_s)}, and "
+            f"{bytes_text(rows.sent)} instead of {bytes_text(own.sent)}"
+        )
+        best = min(best, rows, key=lambda p: p.step_s)
+    if _is_better(of["dedicated"], best):
+        took = time_text(of["dedicated"].step_s)
+        words.append(f"as many dedicated aggregators would make it {took}")
+    if not pays and not better and _is_better(of["block_topk"], best):
+        took = time_text(of["block_topk"].step_s)
+        words.append(f"`block_topk({RATIO:g})`, which is lossy, would make it {took}")
+    if pays:
+        words.append(f"block size {best_block_size(parameters, model.ranks)[0]}")
+    return f"{where} {'; '.join(words)}."
+
+
+def _worth(this: Prediction, that: Prediction) -> bool:
+    """Fewer bytes, by a tenth of all; time follows where the link is slow enough."""
+    return this.sent < 0.9 * that.sent and this.step_s <= that.step_s
+
+
+def _is_better(this: Prediction, that: Prediction) -> bool:
+    return this.step_s < (1 - WORTH) * that.step_s
+
+
+def _gain(this: Prediction, that: Prediction) -> str:
+    share = 1 - this.step_s / that.step_s
+    return f"{share:.0%}" if share > 0 else "nothing"
+
+
+def rate_text(rate: str) -> str:
+    number, unit = re.fullmatch(r"([\d.]+)([kmgt])bit", rate.lower()).groups()  # type: ignore[union-attr]
+    return f"{number} {unit.upper().replace('K', 'k')}bit/s"
+
+
+def time_text(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.995 else f"{1e3 * seconds:.3g} ms"
+
+
+def bytes_text(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+def as_dict(prediction: Prediction) -> dict[str, Any]:
+    return vars(prediction).copy()

@@ -1,0 +1,159 @@
+"""What a rank has seen: samples of its gradients, in memory and as a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omnihvd.report.density import Counts
+
+PATTERN = "rank-*.npz"
+
+
+class Unusable(ValueError):
+    """There is nothing to make a report of; the message says why, and what to do."""
+
+
+@dataclass
+class Gradient:
+    """Of a parameter, in one step. ready_s: seconds from the step's begin until it was there."""
+
+    counts: Counts
+    ready_s: float
+
+
+@dataclass
+class Sample:
+    """Of one step. gradients: by parameter, in the order in which they were ready. Seconds, less
+    what looking cost: backward_s, from the step's begin to its last gradient; wait_s, from there
+    until the optimizer had the sums (None: unknown); rest_s, the optimizer's."""
+
+    step: int
+    gradients: dict[str, Gradient] = field(default_factory=dict)
+    backward_s: float = 0.0
+    wait_s: float | None = None
+    rest_s: float = 0.0
+
+    def bytes(self) -> int:
+        """Of memory."""
+        return sum(len(g.counts.groups) + len(g.counts.rows) for g in self.gradients.values())
+
+
+@dataclass
+class Job:
+    """What is known of the job, and of this process's part."""
+
+    rank: int = 0
+    ranks: int = 1
+    host: str = ""
+    framework: str = ""  # torch or tensorflow
+    library: str = "none"  # Horovod, DDP, or none
+    fusion_bytes: int = 0  # of a fused buffer or bucket, at most
+    element_bytes: int = 4
+    steps: int = 0
+    step_s: float = 0.0  # median of the steps in which nothing was looked at
+    cost_share: float = 0.0  # of all time that went into looking
+    shapes: dict[str, list[int]] = field(default_factory=dict)
+    sparse: list[str] = field(default_factory=list)  # parameters whose gradients are sparse tensors
+
+
+@dataclass
+class Seen:
+    job: Job
+    samples: list[Sample]
+
+
+def save(seen: Seen, folder: Path) -> Path:
+    """Writes, or replaces, this rank's file. OSError as of files."""
+    blobs: list[bytes] = []
+    samples = []
+    for sample in seen.samples:
+        gradients = {}
+        for name, gradient in sample.gradients.items():
+            c = gradient.counts
+            numbers = (c.elements, c.nonzero, c.n_rows, c.nonzero_rows)
+            gradients[name] = [*numbers, len(c.groups), len(c.rows), gradient.ready_s]
+            blobs += [c.groups, c.rows]
+        samples.append({**vars(sample), "gradients": gradients})
+    head = json.dumps({"job": vars(seen.job), "samples": samples}).encode()
+    path = folder / f"rank-{seen.job.rank:04d}-of-{seen.job.ranks:04d}.npz"
+    part = path.with_suffix(f".part-{os.getpid()}")
+    with part.open("wb") as file:
+        blob = np.frombuffer(b"".join(blobs), np.uint8)
+        np.savez(file, head=np.frombuffer(head, np.uint8), blob=blob)
+    part.replace(path)
+    return path
+
+
+def load(path: Path) -> Seen:
+    """Unusable when it is none of ours."""
+    try:
+        with np.load(path) as file:
+            head, blob = json.loads(bytes(file["head"])), bytes(file["blob"])
+        samples, at = [], 0
+        for stored in head["samples"]:
+            gradients = {}
+            for name, numbers in stored["gradients"].items():
+                elements, nonzero, n_rows, nonzero_rows, n_groups, n_bits, ready = numbers
+                groups, rows = blob[at : at + n_groups], blob[at + n_groups :][:n_bits]
+                at += n_groups + n_bits
+                counts = Counts(elements, nonzero, n_rows, nonzero_rows, groups, rows)
+                gradients[name] = Gradient(counts, ready)
+            samples.append(Sample(**{**stored, "gradients": gradients}))
+        return Seen(Job(**head["job"]), samples)
+    except (OSError, ValueError, KeyError, TypeError) as why:
+        raise Unusable(f"{path} is no file of omnihvd's report: {why}") from why
+
+
+def load_all(folders: list[Path]) -> list[Seen]:
+    """Of all ranks whose files are in the folders, in order. Unusable when there are none, or
+    ranks of different jobs."""
+    found: dict[int, Seen] = {}
+    for folder in folders:
+        for path in sorted(folder.glob(PATTERN)):
+            seen = load(path)
+            found[seen.job.rank] = seen
+    if not found:
+        where = " and ".join(map(str, folders))
+        raise Unusable(
+            f"no rank's samples are in {where}: run `python -m omnihvd --report {where} train.py`"
+        )
+    if len({seen.job.ranks for seen in found.values()}) > 1:
+        raise Unusable("the files are of jobs with different numbers of ranks: use a new folder")
+    return [found[rank] for rank in sorted(found)]
+
+
+def remove_all(folder: Path) -> None:
+    """Of a job before. OSError where that cannot be."""
+    for path in folder.glob(PATTERN):
+        with contextlib.suppress(FileNotFoundError):  # another rank was faster
+            path.unlink()
+
+
+def job_of_process(job: Job) -> None:
+    """Fills in what Horovod, torch.distributed or the launcher know."""
+    import socket
+
+    from omnihvd import horovod_library, torch_distributed
+    from omnihvd.log import process_rank
+
+    job.host = socket.gethostname()
+    job.rank = process_rank() or 0
+    for horovod in horovod_library.initialized():
+        job.rank, job.ranks, job.library = horovod.rank(), horovod.size(), "Horovod"
+        job.fusion_bytes = int(os.environ.get("HOROVOD_FUSION_THRESHOLD") or 128 << 20)
+    c10d = _loaded(torch_distributed.MODULE)
+    if job.library == "none" and c10d and c10d.is_initialized():
+        job.rank, job.ranks, job.library = c10d.get_rank(), c10d.get_world_size(), "DDP"
+
+
+def _loaded(name: str) -> Any:
+    import sys
+
+    return sys.modules.get(name)

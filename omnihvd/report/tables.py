@@ -1,0 +1,95 @@
+"""The report on the terminal: by rich, where it is installed, else plain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, Any
+
+from omnihvd.report.predictions import SCHEMES, bytes_text, rate_text, time_text
+
+MOST_ROWS = 12  # of parameters
+
+
+def show(content: dict[str, Any], page: Path, terminal: IO[str]) -> None:
+    if terminal.closed:
+        return
+    tables = [_parameters(content), _predictions(content)]
+    try:
+        _by_rich(tables, terminal)
+    except ImportError:
+        _plain(tables, terminal)
+    for sentence in content["advice"]:
+        print(f"- {sentence[0].upper()}{sentence[1:]}", file=terminal)
+    print(f"{content['overlap'].capitalize()}. All of it: {page}", file=terminal, flush=True)
+
+
+def percent(share: float | None) -> str:
+    if share is None:
+        return ""
+    return f"{share:.0%}" if share > 0.0995 or share == 0 else f"{100 * share:.2g}%"
+
+
+Table = tuple[str, list[str], list[list[str]]]
+
+
+def _parameters(content: dict[str, Any]) -> Table:
+    rows = []
+    largest = sorted(content["parameters"], key=lambda p: -p["bytes"])
+    for p in largest[:MOST_ROWS]:
+        rows.append(_row(p["name"], p, p["zero_rows"]))
+    if len(largest) > MOST_ROWS:
+        rows.append([f"and {len(largest) - MOST_ROWS} smaller ones"] + [""] * 5)
+    rows.append(_row("all", {**content["total"], "bytes": content["bytes"]}, None))
+    title = f"gradients of a step: not zero ({len(content['steps_seen'])} steps looked at)"
+    union = f"of {content['of_ranks']} ranks"
+    return title, ["parameter", "size", "elements", "blocks of 256", union, "zero rows"], rows
+
+
+def _row(name: str, figures: dict[str, Any], zero_rows: float | None) -> list[str]:
+    return [
+        name,
+        bytes_text(figures["bytes"]),
+        percent(figures["element_density"]),
+        percent(figures["density"]["256"]),
+        percent(figures["union"]["256"]),
+        percent(zero_rows),
+    ]
+
+
+def _predictions(content: dict[str, Any]) -> Table:
+    ranks = content["advised_ranks"]
+    mine = [p for p in content["predictions"] if p["ranks"] == ranks]
+    rates = list(dict.fromkeys(p["rate"] for p in mine))
+    rows = []
+    for scheme in dict.fromkeys(p["scheme"] for p in mine):
+        same = {p["rate"]: p for p in mine if p["scheme"] == scheme}
+        times = [time_text(same[rate]["step_s"]) for rate in rates]
+        rows.append([SCHEMES[scheme], bytes_text(same[rates[0]]["sent"]), *times])
+    title = f"predicted for {ranks} hosts: bytes that a rank sends, seconds of a step"
+    return title, ["sums", "sent", *map(rate_text, rates)], rows
+
+
+def _by_rich(tables: list[Table], terminal: IO[str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    console = Console(file=terminal, width=None if terminal.isatty() else 110)
+    for title, header, rows in tables:
+        table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for i, column in enumerate(header):
+            table.add_column(column, justify="right" if i else "left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def _plain(tables: list[Table], terminal: IO[str]) -> None:
+    for title, header, rows in tables:
+        print(title, file=terminal)
+        widths = [max(map(len, column)) for column in zip(header, *rows)]
+        for row in [header, *rows]:
+            cells = [row[0].ljust(widths[0])]
+            cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+            print("  ".join(cells), file=terminal)
+        print(file=terminal)

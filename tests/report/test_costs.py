@@ -1,0 +1,75 @@
+"""The cost model against sums done by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnihvd.report import costs
+from omnihvd.report.costs import Cost, Machine, Sizes
+from omnihvd.report.predictions import bytes_text, rate_bytes, time_text
+
+MB = 1e6
+SIZES = Sizes(  # 100 MB in 97,656 blocks of 1 KiB, 10% here and 20% on any rank
+    *(100 * MB, 10 * MB, 20 * MB, 20 * MB, 97_656),
+    *(8 * MB, 16 * MB, 256),
+)
+
+
+@pytest.mark.parametrize(
+    ("cost", "sent"),
+    [
+        (costs.by_ring, 1.5 * 100),
+        (costs.by_fp16, 0.75 * 100),
+        (costs.by_omnireduce, 0.75 * (10 + 20)),
+        (costs.by_dedicated, 10),
+        (costs.by_union, 1.5 * (20 + 97_656 / 8e6)),
+        (costs.by_rows, 3 * 8 / 256 * 8 + 0.75 * (8 + 16)),
+        (costs.by_allgather, 3 * 8 / 256 * (256 + 8)),
+    ],
+)
+def test_bytes_of_four_ranks(cost: object, sent: float) -> None:
+    assert cost(SIZES, 4).sent == pytest.approx(sent * MB)  # type: ignore[operator]
+
+
+def test_compressors() -> None:
+    full = SIZES._replace(fullest=100 * MB, union=100 * MB)
+    assert costs.by_block_random(full, 4, 0.1).sent == pytest.approx(0.75 * 20 * MB)
+    union = 1 - 0.9**4
+    assert costs.by_block_topk(full, 4, 0.1).sent == pytest.approx(0.75 * (0.1 + union) * 100 * MB)
+    # 0.469 bits an element say where a tenth of them are
+    here = 25e6 * (0.4 + 0.469 / 8)
+    there = 25e6 * (4 * union + costs.entropy(union) / 8)
+    expected = 0.75 * (here + there)
+    assert costs.by_topk_threshold(full, 4, 0.1).sent == pytest.approx(expected, rel=1e-3)
+    # Blocks that are zero are not worth choosing.
+    assert costs.by_block_random(SIZES, 4, 0.5).sent == pytest.approx(0.75 * 20 * MB)
+
+
+def test_time_is_the_slowest_of_link_and_processors() -> None:
+    slow = Machine(1e8, scan=8e9, move=2.5e9, sum_latency=0)
+    cost = Cost(sent=30 * MB, received=20 * MB, looked_at=100 * MB)
+    assert costs.seconds(cost, slow) == pytest.approx(0.3 / costs.ETHERNET)
+    assert costs.seconds(cost, slow._replace(link=1e12)) == pytest.approx(0.02)
+    assert costs.seconds(cost, slow._replace(link=1e12, scan=1e9)) == pytest.approx(0.1)
+    assert costs.seconds(Cost(0, 0, 100 * MB), slow) == 0
+
+
+def test_sums_go_on_while_gradients_are_computed() -> None:
+    assert costs.step_seconds([(0.1, 0.2), (0.4, 0.1)], backward=0.6, rest=0.05) == 0.65
+    assert costs.step_seconds([(0.1, 0.6), (0.4, 0.1)], 0.5, 0.05) == pytest.approx(0.85)
+
+
+def test_packed_blocks() -> None:
+    assert costs.packed_bytes(0, 256, 4) == 0
+    assert costs.packed_bytes(256, 256, 4) == 1024
+    assert costs.packed_bytes(64, 256, 4) == 256 + 32  # a bit for each
+    assert costs.packed_bytes(1, 256, 4) == 4 + 10 / 8  # listed
+
+
+def test_how_figures_are_written() -> None:
+    assert rate_bytes("2.5gbit") == 312.5e6
+    for wrong in ("10", "10gb", "0mbit", "fast"):
+        with pytest.raises(ValueError, match="is not a rate"):
+            rate_bytes(wrong)
+    assert [time_text(s) for s in (0.0312, 0.999, 1.234)] == ["31.2 ms", "1.00 s", "1.23 s"]
+    assert [bytes_text(n) for n in (40, 5.12e6, 999.9e6)] == ["40 B", "5.12 MB", "1 GB"]

@@ -1,0 +1,84 @@
+"""How often it looks: it costs less than it may, and ranks look at the same steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from omnihvd.report import density, samples
+from omnihvd.report.sampler import Sampler
+from omnihvd.report.samples import Gradient
+
+ONES = density.count(np.ones(100, np.float32))
+
+
+def train(sampler: Sampler, now: list[float], steps: int, cost: float) -> list[int]:
+    """Steps of 10 ms; returns those that were looked at."""
+    seen = []
+    for _ in range(steps):
+        now[0] += 0.01
+        sample = sampler.wants()
+        if sample:
+            now[0] += cost
+            sampler.spent_s += cost
+            sample.gradients["w"] = Gradient(ONES, sampler.seconds())
+            sample.backward_s = sampler.seconds()
+            seen.append(sample.step)
+        sampler.step_ended()
+    return seen
+
+
+def test_it_costs_less_than_two_percent_and_ranks_meet() -> None:
+    looked = []
+    for cost in (0.0001, 0.005, 0.02):
+        now = [0.0]
+        sampler = Sampler(clock=lambda now=now: now[0])
+        looked.append(set(train(sampler, now, 5000, cost)))
+        assert sampler.seen().job.cost_share < 0.02
+        assert sampler.seen().job.step_s == pytest.approx(0.01)
+        assert len(looked[-1]) >= 20
+    assert looked[0] >= looked[1] - {6} >= looked[2] - {4, 6}
+
+
+def test_every_step_if_asked() -> None:
+    now = [0.0]
+    sampler = Sampler(every=3, clock=lambda: now[0])
+    assert train(sampler, now, 12, 1.0) == [3, 6, 9, 12]
+
+
+def test_why_there_is_nothing() -> None:
+    with pytest.raises(samples.Unusable, match="made no optimizer step"):
+        Sampler().seen()
+    sampler = Sampler()
+    sampler.step_ended()
+    with pytest.raises(samples.Unusable, match="made 1 steps: too few"):
+        sampler.seen()
+    for _ in range(9):
+        sampler.step_ended()
+    with pytest.raises(samples.Unusable, match="in 10 steps no parameter had a gradient"):
+        sampler.seen()
+
+
+def test_files_hold_what_was_seen(tmp_path: Path) -> None:
+    now = [0.0]
+    sampler = Sampler(clock=lambda: now[0])
+    train(sampler, now, 50, 0.0)
+    seen = sampler.seen()
+    samples.save(seen, tmp_path)
+    assert samples.load_all([tmp_path]) == [seen]
+    (tmp_path / "rank-0001-of-0002.npz").write_bytes(b"no such file")
+    with pytest.raises(samples.Unusable, match=r"rank-0001.*is no file of omnihvd's report"):
+        samples.load_all([tmp_path])
+    samples.remove_all(tmp_path)
+    with pytest.raises(samples.Unusable, match="--report"):
+        samples.load_all([tmp_path])
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    sampler = Sampler(every=1, clock=lambda: now[0])
+    monkeypatch.setattr("omnihvd.report.sampler.MOST_BYTES", 20 * len(ONES.groups))
+    train(sampler, now, 100, 0.0)
+    assert 10 <= len(sampler.samples) <= 20 and sampler.samples[0].step > 2
