@@ -81,6 +81,7 @@ class GroupStream {
                                                   uint32_t worker);
   void start_slots(WorkerTask& task);
   void contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame, bool first);
+  static void count_coded(const Layout& layout, const Frame& frame, uint64_t receivers);
   void refer_to_worker(Outgoing& out, uint64_t sequence);
   void publish(AggregatorTask& task, const Frame& frame);
   void release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot, uint32_t round);
