@@ -82,9 +82,9 @@ Way AgreedGroup::allreduce(Exchange& exchange, CodedBuffer& tensors) {
   return way;
 }
 
-Way AgreedGroup::allreduce_bytes(Exchange& exchange, void* data, uint64_t bytes) {
+Way AgreedGroup::allreduce_int32(Exchange& exchange, void* data, uint64_t count) {
   Way way = Way::stream;
-  or_fail_for_good([&] { way = sum(exchange, data, bytes, DType::u8).way; });
+  or_fail_for_good([&] { way = sum(exchange, data, count, DType::i32).way; });
   return way;
 }
 

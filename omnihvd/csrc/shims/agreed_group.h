@@ -37,13 +37,10 @@ class AgreedGroup {
   // The same of tensors under codecs, marking them.
   Way allreduce(Exchange& exchange, CodedBuffer& tensors);
 
-  // After the first of those bytes may be the part of a rank that has left Horovod's job
-  // (hvd.join()) in such a sum. Then they must not go another way than the others': the engine
-  // tells the ranks that they disagree.
-  bool bytes_may_be_coded() const { return !codecs_.empty(); }
-  Way allreduce_bytes(Exchange& exchange, void* data, uint64_t bytes);
-
-  uint64_t coded_sums() const { return coded_sums_; }
+  // After the first of those, int32 may be the zeros of a rank that has no more data (hvd.join())
+  // in such a sum. They must not go another way than the others': the engine sees the difference.
+  bool int32_may_be_coded() const { return !codecs_.empty(); }
+  Way allreduce_int32(Exchange& exchange, void* data, uint64_t count);
 
  private:
   template <typename Work>

@@ -56,7 +56,7 @@ CodedBuffer::CodedBuffer(void* data, uint64_t bytes) {
   while (bytes > 0) {
     if (!begins(at, bytes))
       throw Error(
-          "a tensor of bytes (uint8) was fused with tensors under a codec, which are bytes to "
+          "a tensor of int32 was fused with tensors under a codec, which are int32 to "
           "Horovod: reduce it as another type, or at another time");
     Part part{at, {}};
     std::memcpy(&part.header, at, sizeof part.header);

@@ -1,7 +1,7 @@
-// Tensors under a codec, as they come through a library that knows no codecs: as bytes.
+// Tensors under a codec, as they come through a library that knows no codecs: as int32.
 //
-// A tensor travels as a header, then its elements as float32. Libraries fuse tensors of bytes with
-// others of bytes only; so a buffer of bytes that begins with a header consists of such tensors, or
+// A tensor travels as a header, then its elements as float32. Libraries fuse tensors of int32 with
+// others of int32 only; so a buffer of these that begins with a header consists of such tensors, or
 // has been mixed with others, and is refused. Were such a buffer summed by anybody else, the
 // headers would no longer be what they were: who made them sees by them that all went well.
 #pragma once

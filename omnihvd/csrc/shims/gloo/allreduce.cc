@@ -93,13 +93,13 @@ const char* reduce(GlooAlgorithms& object, const GlooType& type, void* data, int
   if (!set) return "layout";
   GlooExchange exchange(library, object.context);
   const uint64_t bytes = static_cast<uint64_t>(count) * static_cast<uint64_t>(type.bytes);
-  const bool coded = *type.dtype == DType::u8 && CodedBuffer::begins(data, bytes);
+  const bool coded = *type.dtype == DType::i32 && CodedBuffer::begins(data, bytes);
   if (exchange.size() < 2) {
     if (!coded) return "one rank";
     CodedBuffer(data, bytes).mark_summed();
     return nullptr;
   }
-  const bool may_be_coded = *type.dtype == DType::u8 && set->group.bytes_may_be_coded();
+  const bool may_be_coded = *type.dtype == DType::i32 && set->group.int32_may_be_coded();
   if (const char* refusal = set->group.refusal(exchange, bytes, coded || may_be_coded))
     return refusal;
   GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
@@ -109,7 +109,7 @@ const char* reduce(GlooAlgorithms& object, const GlooType& type, void* data, int
     CodedBuffer tensors(data, bytes);
     way = set->group.allreduce(exchange, tensors);
   } else if (may_be_coded) {
-    way = set->group.allreduce_bytes(exchange, data, bytes);
+    way = set->group.allreduce_int32(exchange, data, static_cast<uint64_t>(count));
   } else {
     way = set->group.allreduce(exchange, sums, data, static_cast<uint64_t>(count), *type.dtype);
   }

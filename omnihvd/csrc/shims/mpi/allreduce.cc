@@ -65,17 +65,19 @@ uint64_t bytes_of(int64_t count, MPI_Datatype type) {
   return static_cast<uint64_t>(count) * static_cast<uint64_t>(size);
 }
 
-// Of the tensors in a buffer of bytes; empty: it holds none under a codec. Throws Error.
+// Of the tensors in a buffer of int32; empty: it holds none under a codec. Throws Error.
 std::string codecs_of(const MpiReduction& r, uint64_t bytes) {
   const void* const in = r.in == MPI_IN_PLACE ? r.out : r.in;
-  if (r.dtype != DType::u8 || !CodedBuffer::begins(in, bytes)) return "";
+  if (r.dtype != DType::i32 || !CodedBuffer::begins(in, bytes)) return "";
   return CodedBuffer(const_cast<void*>(in), bytes).codecs();
 }
 
 // Tensors under codecs learn that they are the sum.
 bool sum_of_one(const MpiReduction& r, uint64_t bytes) {
   const void* const in = r.in == MPI_IN_PLACE ? r.out : r.in;
-  if (r.type != MPI_UINT8_T || r.op != MPI_SUM || !CodedBuffer::begins(in, bytes)) return false;
+  if (r.op != MPI_SUM || recognise_sum(r.type, r.op).dtype != DType::i32 ||
+      !CodedBuffer::begins(in, bytes))
+    return false;
   if (in != r.out) std::memcpy(r.out, in, bytes);
   CodedBuffer(r.out, bytes).mark_summed();
   return true;

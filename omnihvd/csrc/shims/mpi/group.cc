@@ -44,7 +44,7 @@ constexpr char kGreeting[] = "omnihvd-mpi-3";
 
 std::string sum_text(const MpiReduction& r) {
   return std::to_string(r.count) + " " +
-         (r.codecs.empty() ? name_of(r.dtype) : "bytes:" + r.codecs);
+         (r.codecs.empty() ? name_of(r.dtype) : "int32:" + r.codecs);
 }
 
 std::string greet(const Settings& s, const MpiReduction& r) {
@@ -296,9 +296,9 @@ Way MpiGroup::sum_coded(const MpiReduction& r) {
     check_same_codecs(MpiExchange(comm_, patience(*settings_)).allgather(r.codecs));
     codecs_.insert(r.codecs);
   }
-  if (r.in != MPI_IN_PLACE) std::memcpy(r.out, r.in, size_t(r.count));
+  if (r.in != MPI_IN_PLACE) std::memcpy(r.out, r.in, size_t(r.count) * sizeof(float));
   Way way = Way::stream;
-  CodedBuffer tensors(r.out, uint64_t(r.count));
+  CodedBuffer tensors(r.out, uint64_t(r.count) * sizeof(float));
   tensors.sum(
       coded_sums_++, settings_->deterministic, [&](void* data, uint64_t count, const Codec& codec) {
         const MpiReduction floats{MPI_IN_PLACE, data, int(count), MPI_FLOAT, MPI_SUM, DType::f32};

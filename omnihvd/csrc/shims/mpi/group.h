@@ -42,7 +42,7 @@ class MpiGroup {
   // Why a sum of so many bytes is left to MPI ("disabled", "small"), or null: it is taken. The same
   // on all ranks, since rank 0's settings hold: the first call is collective, to learn them. Throws
   // Error.
-  // Of bytes that are, or may be, tensors under codecs, "small" is none.
+  // Of int32 that are, or may be, tensors under codecs, "small" is none.
   const char* refusal(const MpiReduction& reduction, uint64_t bytes);
 
   // Collective; the first call connects the ranks. Returns how the sum was made. Throws Error, and
@@ -76,9 +76,9 @@ class MpiGroup {
   Ways::OwnSum sum(const MpiReduction& reduction, const void* in, void* out,
                    const Codec& codec = {});
   Way sum_coded(const MpiReduction& reduction);
-  // As AgreedGroup::bytes_may_be_coded().
+  // As AgreedGroup::int32_may_be_coded().
   bool may_be_coded(const MpiReduction& r) const {
-    return r.dtype == DType::u8 && !codecs_.empty();
+    return r.dtype == DType::i32 && !codecs_.empty();
   }
 
   const MPI_Comm comm_;

@@ -26,7 +26,7 @@ struct MpiReduction {
   MPI_Datatype type;
   MPI_Op op;
   DType dtype;
-  std::string codecs = {};  // of the tensors that are its bytes; empty: just bytes
+  std::string codecs = {};  // of the tensors that are its int32; empty: just int32
 };
 
 class HostGrid {
