@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnihvd import compressors
+from omnihvd import codecs, compressors
 from omnihvd.lossless import Lossless
 
 
@@ -21,3 +21,12 @@ class OmniReduce(Lossless):
     block_random = staticmethod(compressors.block_random)
     block_threshold = staticmethod(compressors.block_threshold)
     topk_threshold = staticmethod(compressors.topk_threshold)
+
+    # Lossy forms in which tensors travel (docs/codecs.md).
+    natural = staticmethod(codecs.natural)
+    qsgd = staticmethod(codecs.qsgd)
+    terngrad = staticmethod(codecs.terngrad)
+    sign = staticmethod(codecs.sign)
+    one_bit = staticmethod(codecs.one_bit)
+    int8 = staticmethod(codecs.int8)
+    int4 = staticmethod(codecs.int4)

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from omnihvd import _engine
 
     EngineError = _engine.EngineError
+    codec = _engine.codec
     hook = _engine.hook
     session = _engine.session
 
 
 def __getattr__(name: str) -> Any:
-    """EngineError, hook, session: what the engine has."""
-    if name not in ("EngineError", "hook", "session"):
+    """EngineError, codec, hook, session: what the engine has."""
+    if name not in ("EngineError", "codec", "hook", "session"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     engine = _load()
-    globals().update(EngineError=engine.EngineError, hook=engine.hook, session=engine.session)
+    names = ("EngineError", "codec", "hook", "session")
+    globals().update({known: getattr(engine, known) for known in names})
     return globals()[name]
 
 

@@ -42,6 +42,11 @@ def stats(reset: bool = False) -> Figures:
                       Horovod's allgather would have brought, "union_bytes": rows of any rank, which
                       were summed instead, "dense_bytes": all rows}
 
+    codecs            what travelled under a codec (OmniReduce.natural() and others), contributions
+                      and sums, once for each receiver: {"blocks"; of them "packed_blocks", which
+                      were smaller without it, and "plain_blocks", which could not be coded (NaN,
+                      infinity); "bytes" as they travelled, "plain_bytes" as float32}
+
     Sparse gradients count in sent_of_ring, ring_bytes, density and union_density with all their
     rows, those that no rank has being zero blocks.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from omnihvd import engine, in_use
+from omnihvd.codecs.codec import Codec
 from omnihvd.compressors.compressor import Compressor
 from omnihvd.lossless import Lossless
 
@@ -22,7 +23,7 @@ def count_rows(
 
 def takes(compression: object) -> bool:
     """Whether the user asks for this path and sums reach omnihvd; if they do not, says why."""
-    asked = isinstance(compression, (Lossless, Compressor)) or (
+    asked = isinstance(compression, (Lossless, Compressor, Codec)) or (
         isinstance(compression, type) and issubclass(compression, Lossless)
     )
     if not asked:

@@ -46,7 +46,7 @@ def varint(value: int) -> bytes:
 
 
 def header(
-    frames: int = 1, magic: bytes = b"OHVD", version: int = 2, kind: int = CONTRIBUTION,
+    frames: int = 1, magic: bytes = b"OHVD", version: int = 3, kind: int = CONTRIBUTION,
     flags: int = 0,
 ) -> bytes:  # fmt: skip
     fields = magic, version, kind, flags, 0, 0, 0, 0, 0, 0, frames, 0, b""
@@ -137,7 +137,7 @@ def test_plain_blocks_are_aligned_for_the_vector_units() -> None:
 
 
 # slot, round, bound + 1, flags; then blocks and ahead: number, first, left out between; a set
-PLAIN, PACKED, LISTED, MIXED = [(0, 0, 0, 4 * form) for form in range(4)]
+PLAIN, PACKED, LISTED, CODED, MIXED = [(0, 0, 0, 4 * form) for form in range(5)]
 NAMES = (0, 0, 0, 2, 0)  # no blocks
 MALFORMED = {
     "empty": (b"", "shorter than a header"),
@@ -153,7 +153,7 @@ MALFORMED = {
     "no such slot": (message(1, 0, 0, 0, 0), "no such slot"),
     "a huge slot": (message(END, 0, 0, 0, 0), "no such slot"),
     "a huge round": (message(0, 1 << 32, 0, 0, 0), "no such slot or round"),
-    "a flag that there is not": (message(0, 0, 0, 16, 0), "unknown flags"),
+    "a flag that there is not": (message(0, 0, 0, 20, 0), "unknown flags"),
     "more blocks than a window": (message(*PLAIN, 5, 0, 0), "too many blocks"),
     "a huge number of blocks": (message(*PLAIN, END, 0, 0), "too many blocks"),
     "a huge number of names": (message(*NAMES, END, 0, 0), "too many blocks"),
@@ -170,7 +170,8 @@ MALFORMED = {
     "a block too short": (message(*PLAIN, 1, 0, tail=bytes(41)), "ends early"),
     "a block too long": (message(*PLAIN, 1, 0, tail=bytes(43)), "after its last frame"),
     "forms cut short": (message(*MIXED, 1, 0), "ends early"),
-    "a form that there is not": (message(*MIXED, 1, 0, 3, tail=bytes(50)), "no such form"),
+    "a coded block without a codec": (message(*CODED, 1, 0, tail=bytes(50)), "not to be coded"),
+    "one beside others": (message(*MIXED, 1, 0, 3, tail=bytes(50)), "not to be coded"),
     # Listed: elements less blocks, their offsets, the elements.
     "elements cut short": (message(*LISTED, 1, 0, 0, tail=b"\5\0\0\0"), "ends early"),
     "a huge number of elements": (message(*LISTED, 1, 0, END), "ends early"),
@@ -269,7 +270,7 @@ def test_impossible_shapes_are_refused(wrong: dict) -> None:
 
 
 def test_another_version_is_named_with_the_remedy() -> None:
-    with pytest.raises(EngineError, match=r"version 9 .*version 2.*install the same omnihvd"):
+    with pytest.raises(EngineError, match=r"version 9 .*version 3.*install the same omnihvd"):
         protocol.decode(header(version=9, frames=0), SHAPE)
 
 

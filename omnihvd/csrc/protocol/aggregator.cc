@@ -20,7 +20,7 @@ struct Aggregator::Sum {
 // Room for the sums of one round. Allocated at need, and not cleared: `of` says what is valid.
 struct Aggregator::Version {
   std::unique_ptr<uint8_t[]> sums;    // [index in window][accumulator block]
-  std::unique_ptr<uint8_t[]> packed;  // packed results, one behind the other
+  std::unique_ptr<uint8_t[]> packed;  // packed and coded results, one behind the other
   std::vector<Sum> of;                // [index in window]
   bool lent = false;                  // a result that refers to this memory is being sent
 };
@@ -65,6 +65,8 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
                        uint32_t streams, bool ordered)
     : layout_(layout),
       ops_(block_ops(layout.shape().dtype)),
+      received_(layout.shape().codec, contribution_coding(layout.shape().codec), kSums),
+      to_send_(layout.shape().codec, sum_coding(layout.shape().codec), kSums),
       index_(index),
       workers_(workers),
       stream_(stream),
@@ -76,6 +78,7 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
       sums_bytes_(layout.shape().window * accumulator_block_bytes_),
       packed_bytes_(layout.shape().window * layout.shape().block_bytes()) {
   const Shape& shape = layout.shape();
+  if (shape.codec) decoded_.resize(shape.block_bytes());
   for (uint32_t number = stream; number < shape.slots; number += streams) {
     Slot& slot = slots_.emplace_back();
     slot.number = number;
@@ -208,8 +211,17 @@ void Aggregator::add(Version& version, size_t index, const BlockRef& block, size
     ops_.add_listed(target, block.offsets, block.data, block.bytes / element_);
   else if (block.packed)
     (first ? ops_.store_packed : ops_.add_packed)(target, block.data, n);
+  else if (block.coded && first)
+    received_.decode(block.data, n, target);
+  else if (block.coded)
+    add_coded(target, block.data, n);
   else
     (first ? ops_.store : ops_.add)(target, block.data, n);
+}
+
+void Aggregator::add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n) {
+  received_.decode(coded, n, decoded_.data());
+  ops_.add(accumulator, decoded_.data(), n);
 }
 
 uint8_t* Aggregator::accumulator(Version& version, size_t index) const {
@@ -286,15 +298,18 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
     const uint32_t n = cursor.elements_at(position);
     uint8_t* sum = sum_of.home ? sum_of.home : accumulator(version, index);
     ops_.finish(sum, sum, n);
-    if (!sum_of.dense && worth_packing(n, ops_.count_nonzero(sum, n), element_)) {
-      if (!version.packed) version.packed.reset(new uint8_t[packed_bytes_]);
-      uint8_t* packed = version.packed.get() + packed_used;
-      const size_t bytes = ops_.pack(sum, n, packed);
-      packed_used += bytes;
-      result_.blocks.push_back({position, packed, uint32_t(bytes), true});
-    } else {
+    const bool packed = !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n), element_);
+    if (!version.packed && (packed || layout_.shape().codec))
+      version.packed.reset(new uint8_t[packed_bytes_]);
+    uint8_t* const made = version.packed.get() + packed_used;
+    const size_t bytes =
+        packed ? ops_.pack(sum, n, made) : to_send_.encode(cursor.block_at(position), sum, n, made);
+    packed_used += bytes;
+    if (bytes > 0)
+      result_.blocks.push_back(
+          {position, made, uint32_t(bytes), packed, nullptr, nullptr, !packed});
+    else
       result_.blocks.push_back({position, sum, uint32_t(n * element_), false, sum_of.home});
-    }
   }
   choose_window(slot);
   result_.bound = slot.hi;

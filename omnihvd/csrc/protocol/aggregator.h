@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "protocol/block_coder.h"
 #include "protocol/block_ops.h"
 #include "protocol/frame.h"
 #include "protocol/frame_bytes.h"
@@ -67,6 +68,7 @@ class Aggregator {
   void hold(Held& held, const Frame& frame) const;
   void sum(Slot& slot, uint32_t worker, const Frame& frame);
   void add(Version& version, size_t index, const BlockRef& block, size_t n);
+  void add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n);
   uint8_t* accumulator(Version& version, size_t index) const;
   void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
   void finish_round(Slot& slot, Sink& sink);
@@ -75,6 +77,7 @@ class Aggregator {
 
   const Layout& layout_;
   const BlockOps& ops_;
+  const BlockCoder received_, to_send_;
   const uint32_t index_, workers_, stream_, streams_;
   const bool ordered_;
   const size_t element_, accumulator_block_bytes_;
@@ -83,6 +86,7 @@ class Aggregator {
   size_t open_slots_;
   Frame result_;
   std::vector<uint64_t> united_;  // scratch
+  std::vector<uint8_t> decoded_;  // a block, if there is a codec
 };
 
 }  // namespace omnihvd

@@ -5,31 +5,10 @@
 #include <cstring>
 
 #include "protocol/block_ops_set.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+#include "protocol/cpu.h"
 
 namespace omnihvd {
 namespace {
-
-#if defined(__x86_64__)
-// Everything that CMakeLists.txt lets the compiler use, since it may use it anywhere.
-bool has_avx2() {
-  // Not every compiler's __builtin_cpu_supports knows F16C.
-  unsigned eax, ebx, ecx, edx;
-  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
-  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("popcnt");
-}
-
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
-}
-#endif
 
 struct Available {
   const BlockOpsSet* sets[3];  // best first
@@ -37,9 +16,8 @@ struct Available {
 
   Available() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (has_avx512()) sets[count++] = &avx512_block_ops;
-    if (has_avx2()) sets[count++] = &avx2_block_ops;
+    if (cpu_has_avx512()) sets[count++] = &avx512_block_ops;
+    if (cpu_has_avx2()) sets[count++] = &avx2_block_ops;
 #endif
     sets[count++] = &portable_block_ops;
   }

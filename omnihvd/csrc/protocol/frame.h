@@ -26,13 +26,14 @@ struct BlockRef {
   uint64_t position;
   const uint8_t* data;  // not owned
   uint32_t bytes;
-  bool packed;  // as in block_ops.h; else the plain elements, unless listed
+  bool packed;  // as in block_ops.h; else the plain elements, unless listed or coded
   // Contributions to the aggregator of the same process only: where the worker wants the sum. An
   // aggregator may use it as its accumulator, and its result then refers to it.
   uint8_t* home = nullptr;
   // Received blocks only: if not null, the block is listed (block_ops.h), and `data` holds the
   // elements at these offsets. Not owned.
   const uint32_t* offsets = nullptr;
+  bool coded = false;  // as in codec.h, by the coding of contributions or of sums
 };
 
 struct Frame {

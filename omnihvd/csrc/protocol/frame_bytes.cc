@@ -82,7 +82,10 @@ void FrameBytes::choose_forms(const Frame& frame, const Layout& layout, uint32_t
     const size_t count = block.packed ? packed_count(block.data, n) : 0;
     const bool listed = block.packed && block.bytes == bitmap_bytes(n) + count * element &&
                         worth_listing(n, count, element);
-    forms_.push_back(listed ? Form::listed : block.packed ? Form::packed : Form::plain);
+    forms_.push_back(listed         ? Form::listed
+                     : block.packed ? Form::packed
+                     : block.coded  ? Form::coded
+                                    : Form::plain);
     counts_.push_back(uint32_t(count));
   }
 }
@@ -154,7 +157,7 @@ void FrameBytes::encode(const Frame& frame, const Layout& layout, uint32_t aggre
   for (size_t i = 0; i < forms_.size(); ++i) {
     if (forms_[i] == Form::listed) continue;
     const BlockRef& block = frame.blocks[i];
-    append(block.packed ? &packed_ : &plain_, block.data, block.bytes);
+    append(block.packed || block.coded ? &packed_ : &plain_, block.data, block.bytes);
     size_ += block.bytes;
   }
 }

@@ -7,7 +7,7 @@
 //   forms     if mixed: two bits a block
 //   listed    of the listed blocks together: their elements less their number, as a varint; where
 //             the elements are (grouped numbers: each block is a group); the elements
-//   packed    the packed blocks (block_ops.h), back to back
+//   packed    the packed (block_ops.h) and the coded blocks (codec.h), back to back
 //   plain     if there are such: padding to 8 bytes from the front of the message, then these
 //   blocks
 //
@@ -30,10 +30,10 @@
 
 namespace omnihvd {
 
-enum class Form : uint8_t { plain, packed, listed, mixed };
+enum class Form : uint8_t { plain, packed, listed, coded, mixed };
 
 namespace frame_flags {
-constexpr unsigned kAsNamed = 1, kAhead = 2, kForm = 4, kEnd = 16;  // kEnd: no flag from here on
+constexpr unsigned kAsNamed = 1, kAhead = 2, kForm = 4, kEnd = 20;  // kEnd: no flag from here on
 }
 
 // Positions of a slot's stream, ascending: not owned.

@@ -49,8 +49,16 @@ void MessageReader::read_forms(unsigned flags, size_t blocks) {
   const uint8_t* const forms = take((blocks + 3) / 4);
   for (size_t i = 0; i < blocks; ++i) {
     forms_[i] = forms[i / 4] >> (i % 4 * 2) & 3;
-    if (Form(forms_[i]) == Form::mixed) malformed("no such form of a block");
   }
+}
+
+const uint8_t* MessageReader::read_coded(const Codec& codec, uint32_t n, uint32_t* bytes) {
+  const size_t size = codec ? coded_bytes(coding_of(header_.kind, codec), n) : SIZE_MAX;
+  if (size >= n * sizeof(float)) malformed("a block that is not to be coded");
+  *bytes = uint32_t(size);
+  const uint8_t* const at = take(size);
+  if (!is_coded(coding_of(header_.kind, codec), at)) malformed("a coded block that nothing writes");
+  return at;
 }
 
 void MessageReader::read_listed(const Layout& layout, size_t last_elements, Frame* frame) {
@@ -130,7 +138,8 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named&
       layout.block_at(aggregator, frame->slot, positions.data[positions.size - 1]));
   if (last == 0) malformed("a block beyond the tensor");
   for (size_t i = 0; i < positions.size; ++i)
-    frame->blocks.push_back({positions.data[i], nullptr, 0, Form(forms_[i]) == Form::packed});
+    frame->blocks.push_back({positions.data[i], nullptr, 0, Form(forms_[i]) == Form::packed,
+                             nullptr, nullptr, Form(forms_[i]) == Form::coded});
   read_listed(layout, last, frame);
   const size_t element = size_of(layout.shape().dtype);
   const auto n_of = [&](const BlockRef& block) {
@@ -138,12 +147,15 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named&
   };
   bool plain = false;
   for (BlockRef& block : frame->blocks) {
-    if (block.packed) block.data = read_packed(n_of(block), element, &block.bytes);
-    plain |= !block.packed && !block.offsets;
+    if (block.packed)
+      block.data = read_packed(n_of(block), element, &block.bytes);
+    else if (block.coded)
+      block.data = read_coded(layout.shape().codec, n_of(block), &block.bytes);
+    plain |= !block.packed && !block.offsets && !block.coded;
   }
   if (plain) take(-at_ % 8);
   for (BlockRef& block : frame->blocks) {
-    if (block.packed || block.offsets) continue;
+    if (block.packed || block.offsets || block.coded) continue;
     block.bytes = uint32_t(n_of(block) * element);
     block.data = take(block.bytes);
   }

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "protocol/codec.h"
 #include "protocol/dtype.h"
 
 namespace omnihvd {
@@ -28,11 +29,12 @@ struct Shape {
   uint32_t slots = 1;   // of each aggregator
   uint32_t window = 1;  // blocks in a slot: the most that one message sums; a multiple of stripe
   uint32_t stripe = 1;  // blocks
+  Codec codec;          // of float32 only
 
   bool operator==(const Shape& o) const {
     return count == o.count && dtype == o.dtype && block_size == o.block_size &&
            aggregators == o.aggregators && slots == o.slots && window == o.window &&
-           stripe == o.stripe;
+           stripe == o.stripe && codec == o.codec;
   }
   bool operator!=(const Shape& o) const { return !(*this == o); }
 
@@ -42,7 +44,7 @@ struct Shape {
   // Fits windows and slots to the tensor: windows of about message_bytes, and no more slots than
   // there are windows for them.
   static Shape fit(uint64_t count, DType dtype, uint32_t block_size, uint32_t aggregators,
-                   uint32_t max_slots, uint32_t message_bytes);
+                   uint32_t max_slots, uint32_t message_bytes, const Codec& codec = {});
 };
 
 class Layout {
@@ -143,7 +145,7 @@ class BlockCursor {
 };
 
 inline Shape Shape::fit(uint64_t count, DType dtype, uint32_t block_size, uint32_t aggregators,
-                        uint32_t max_slots, uint32_t message_bytes) {
+                        uint32_t max_slots, uint32_t message_bytes, const Codec& codec) {
   // Long enough to travel as a run, short enough to spread a hot region of a few hundred blocks.
   constexpr uint32_t kStripeBytes = 8192;
   Shape shape;
@@ -151,6 +153,7 @@ inline Shape Shape::fit(uint64_t count, DType dtype, uint32_t block_size, uint32
   shape.dtype = dtype;
   shape.block_size = block_size;
   shape.aggregators = aggregators;
+  shape.codec = codec;
   const uint64_t block_bytes = shape.block_bytes();
   const uint64_t window = std::max<uint64_t>(1, message_bytes / block_bytes);
   shape.stripe = uint32_t(std::clamp<uint64_t>(kStripeBytes / block_bytes, 1, window));

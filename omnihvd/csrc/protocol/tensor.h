@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "protocol/block_coder.h"
 #include "protocol/block_ops.h"
 #include "protocol/frame.h"
 #include "protocol/layout.h"
@@ -33,7 +34,8 @@ class Tensor {
 // In host memory, in place (in == out) or not. Owns neither.
 class HostTensor : public Tensor {
  public:
-  HostTensor(const Layout& layout, const void* in, void* out);
+  // rank: whose random numbers are used, where the layout has a codec.
+  HostTensor(const Layout& layout, const void* in, void* out, uint32_t rank = 0);
   bool nonzero(uint64_t block) override;
   BlockRef read(uint64_t block, uint64_t position) override;
   BlockRef read_local(uint64_t block, uint64_t position) override;
@@ -45,11 +47,12 @@ class HostTensor : public Tensor {
  private:
   const Layout& layout_;
   const BlockOps& ops_;
+  const BlockCoder to_send_, of_sums_;
   const uint8_t* in_;
   uint8_t* out_;
   size_t block_bytes_;
   size_t element_;
-  std::vector<uint8_t> scratch_;  // packed blocks of one message
+  std::vector<uint8_t> scratch_;  // packed and coded blocks of one message
   size_t scratch_used_ = 0;
   std::vector<bool> zero_;  // [block], in place: found to be zero, and nothing is written yet
 };

@@ -32,7 +32,9 @@ static_assert(sizeof(WireHeader) == kHeaderBytes && offsetof(WireHeader, tag) ==
 struct WireShape {
   uint64_t count;
   uint32_t dtype, block_size, aggregators, slots, window, stripe;
-  uint64_t unused;
+  uint8_t codec, codec_bits;
+  uint16_t unused;
+  uint32_t seed;
 };
 static_assert(sizeof(WireShape) == kShapeBytes);
 
@@ -74,8 +76,12 @@ void Message::begin(const Header& header, const Shape* shape) {
   own(&wire, sizeof wire);
   has_shape_ = shape != nullptr;
   if (!shape) return;
-  const WireShape s{shape->count, uint32_t(shape->dtype), shape->block_size, shape->aggregators,
-                    shape->slots, shape->window,          shape->stripe,     0};
+  const WireShape s{shape->count,      uint32_t(shape->dtype),
+                    shape->block_size, shape->aggregators,
+                    shape->slots,      shape->window,
+                    shape->stripe,     uint8_t(shape->codec.kind),
+                    shape->codec.bits, 0,
+                    shape->codec.seed};
   own(&s, sizeof s);
 }
 
@@ -177,6 +183,9 @@ Shape MessageReader::shape() {
       uint64_t(wire.window) * wire.block_size > 1u << 28 || wire.count > 1ull << 56)
     malformed("impossible shape");
   Shape shape;
+  shape.codec = {CodecKind(wire.codec), wire.codec_bits, wire.seed};
+  if (!is_valid(shape.codec) || (shape.codec && DType(wire.dtype) != DType::f32))
+    malformed("impossible codec");
   shape.count = wire.count;
   shape.dtype = DType(wire.dtype);
   shape.block_size = wire.block_size;

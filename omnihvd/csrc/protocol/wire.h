@@ -22,9 +22,14 @@
 namespace omnihvd {
 
 constexpr uint32_t kMagic = 0x4456484F;  // "OHVD"
-constexpr uint16_t kWireVersion = 2;
+constexpr uint16_t kWireVersion = 3;
 
 enum class Kind : uint8_t { contribution = 1, result = 2, abort = 3, leave = 4 };
+
+// How blocks are coded in messages of this kind.
+inline Coding coding_of(Kind kind, const Codec& codec) {
+  return kind == Kind::result ? sum_coding(codec) : contribution_coding(codec);
+}
 
 struct Header {
   Kind kind = Kind::contribution;
@@ -115,6 +120,7 @@ class MessageReader {
   void read_forms(unsigned flags, size_t blocks);
   void read_listed(const Layout& layout, size_t last_elements, Frame* frame);
   const uint8_t* read_packed(uint32_t n, size_t element, uint32_t* bytes);
+  const uint8_t* read_coded(const Codec& codec, uint32_t n, uint32_t* bytes);
 
   const uint8_t* data_;
   size_t size_;

@@ -65,14 +65,16 @@ class PyAgreedGroup {
     return group_.refusal(none, bytes);
   }
 
-  void allreduce(uintptr_t data, uint64_t count, const std::string& name, py::object object) {
+  void allreduce(uintptr_t data, uint64_t count, const std::string& name, py::object object,
+                 const Codec& codec) {
     const DType dtype = dtype_named(name);
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     OverMethods library(exchange, dtype, object);
     py::gil_scoped_release release;
     const auto begun = std::chrono::steady_clock::now();
-    const Way way =
-        group_.allreduce(exchange, library, reinterpret_cast<void*>(data), count, dtype);
+    void* const at = reinterpret_cast<void*>(data);
+    const Way way = codec ? group_.allreduce(exchange, at, count, codec)
+                          : group_.allreduce(exchange, library, at, count, dtype);
     count_way(way, count * size_of(dtype), begun);
   }
 
@@ -102,11 +104,12 @@ void bind_agreed_group(py::module_ m) {
       .def("refusal", &PyAgreedGroup::refusal, py::arg("bytes"),
            "Why a tensor of this size is left to the library, on all ranks alike, or None.")
       .def("allreduce", &PyAgreedGroup::allreduce, py::arg("data"), py::arg("count"),
-           py::arg("dtype"), py::arg("library"),
+           py::arg("dtype"), py::arg("library"), py::arg("codec") = Codec(),
            "Collective: the sum over the ranks, in place, of `count` elements at the address "
            "`data`. library: an object with allgather(bytes), and with sum(view, dtype), "
            "unite(view) (bitwise or) and tell(view) (rank 0's, to all), in place on views of "
-           "memory. EngineError, and then at each later call. Other Python threads run meanwhile.");
+           "memory. codec: of float32. EngineError, and then at each later call. Other Python "
+           "threads run meanwhile.");
 }
 
 }  // namespace omnihvd

@@ -88,7 +88,7 @@ class PyWorker {
         out_(out),
         rank_(rank),
         layout_(shape),
-        tensor_(layout_, in_.data(), out_.mutable_data()),
+        tensor_(layout_, in_.data(), out_.mutable_data(), rank),
         worker_(layout_, tensor_, scan_ahead, stream, streams) {
     const py::ssize_t bytes = py::ssize_t(shape.count * size_of(shape.dtype));
     if (in.nbytes() != bytes || out.nbytes() != bytes || !(in.flags() & py::array::c_style) ||
@@ -233,6 +233,10 @@ py::bytes encode(const std::vector<PyFrame>& frames, const Shape& of,
       const std::string_view data = bytes;
       frame.blocks.push_back(
           {position, reinterpret_cast<const uint8_t*>(data.data()), uint32_t(data.size()), packed});
+      // A coded block is smaller than a plain one.
+      const uint32_t n = layout.elements_of(layout.block_at(aggregator, frame.slot, position));
+      frame.blocks.back().coded =
+          layout.shape().codec && !packed && data.size() < n * size_of(DType::f32);
     }
     frame.ahead = from_python.ahead;
     message.add(frame, layout, aggregator);
@@ -296,7 +300,8 @@ py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator,
 void bind_shape(py::module_& m) {
   py::class_<Shape>(m, "Shape")
       .def(py::init([](uint64_t count, const std::string& dtype, uint32_t block_size,
-                       uint32_t aggregators, uint32_t slots, uint32_t window, uint32_t stripe) {
+                       uint32_t aggregators, uint32_t slots, uint32_t window, uint32_t stripe,
+                       const Codec& codec) {
              Shape shape;
              shape.count = count;
              shape.dtype = dtype_of(dtype);
@@ -305,20 +310,22 @@ void bind_shape(py::module_& m) {
              shape.slots = slots;
              shape.window = window;
              shape.stripe = stripe;
+             shape.codec = codec;
              return shape;
            }),
            py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("block_size") = 256,
            py::arg("aggregators") = 1, py::arg("slots") = 1, py::arg("window") = 1,
-           py::arg("stripe") = 1)
+           py::arg("stripe") = 1, py::arg("codec") = Codec())
       .def_static(
           "fit",
           [](uint64_t count, const std::string& dtype, uint32_t block_size, uint32_t aggregators,
-             uint32_t max_slots, uint32_t message_bytes) {
+             uint32_t max_slots, uint32_t message_bytes, const Codec& codec) {
             return Shape::fit(count, dtype_of(dtype), block_size, aggregators, max_slots,
-                              message_bytes);
+                              message_bytes, codec);
           },
           py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("block_size"),
-          py::arg("aggregators"), py::arg("max_slots"), py::arg("message_bytes"))
+          py::arg("aggregators"), py::arg("max_slots"), py::arg("message_bytes"),
+          py::arg("codec") = Codec())
       .def("__eq__", [](const Shape& a, const Shape& b) { return a == b; })
       .def_readonly("count", &Shape::count)
       .def_property_readonly("dtype", [](const Shape& s) { return name_of(s.dtype); })

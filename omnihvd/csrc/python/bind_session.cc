@@ -58,6 +58,17 @@ void count_rows(uint64_t own, uint64_t gathered, uint64_t in_union, uint64_t den
   rows.dense_bytes += dense;
 }
 
+py::dict codecs_dict() {
+  const CodecStats& codecs = stats().codecs;
+  py::dict d;
+  d["blocks"] = codecs.blocks.load();
+  d["packed_blocks"] = codecs.packed_blocks.load();
+  d["plain_blocks"] = codecs.plain_blocks.load();
+  d["bytes"] = codecs.bytes.load();
+  d["plain_bytes"] = codecs.plain_bytes.load();
+  return d;
+}
+
 py::dict stats_dict() {
   const Stats& s = stats();
   py::dict d;
@@ -87,6 +98,7 @@ py::dict stats_dict() {
   d["passed"] = passed;
   d["ways"] = ways_dict();
   d["sparse"] = rows_dict();
+  d["codecs"] = codecs_dict();
   return d;
 }
 
@@ -188,7 +200,7 @@ void bind_session(py::module_ m) {
       .def_property_readonly("rank", &Group::rank)
       .def_property_readonly("size", &Group::size)
       .def("allreduce", &allreduce<Group>, py::arg("input"), py::arg("output"),
-           py::arg("dtype") = "");
+           py::arg("dtype") = "", py::arg("codec") = Codec());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def(py::init([](const Settings& settings, const std::string& name) {
              return Engine::create(settings, transport(name));

@@ -22,7 +22,7 @@ void bind_shared(py::module_ m) {
            }),
            py::arg("settings"), py::arg("rank"), py::arg("size"), py::arg("allgather"))
       .def("allreduce", &allreduce<SharedSum>, py::arg("input"), py::arg("output"),
-           py::arg("dtype") = "");
+           py::arg("dtype") = "", py::arg("codec") = Codec());
 }
 
 }  // namespace omnihvd

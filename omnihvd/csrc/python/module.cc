@@ -4,6 +4,7 @@
 #include "base/error.h"
 
 namespace omnihvd {
+void bind_codec(pybind11::module_ m);
 void bind_protocol(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
@@ -16,6 +17,7 @@ void bind_ways(pybind11::module_ m);
 PYBIND11_MODULE(_engine, m) {
   namespace py = pybind11;
   py::register_exception<omnihvd::Error>(m, "EngineError", PyExc_RuntimeError);
+  omnihvd::bind_codec(m.def_submodule("codec"));  // first: others have such arguments
   omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));
   pybind11::module_ session = m.def_submodule("session");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "protocol/codec.h"
 #include "protocol/dtype.h"
 #include "session/session.h"
 
@@ -57,8 +58,8 @@ inline DType dtype_of(const pybind11::array& array, const std::string& name) {
 
 // Of whatever has such an allreduce.
 template <typename Group>
-uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out,
-                   const std::string& dtype) {
+uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out, const std::string& dtype,
+                   const Codec& codec) {
   if (!(in.flags() & pybind11::array::c_style) || !(out.flags() & pybind11::array::c_style) ||
       in.nbytes() != out.nbytes())
     throw pybind11::value_error("arrays must be contiguous and of equal size");
@@ -67,7 +68,7 @@ uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out,
   const void* source = in.data();
   const uint64_t count = uint64_t(in.size());
   pybind11::gil_scoped_release release;
-  return group.allreduce(source, target, count, type);
+  return group.allreduce(source, target, count, type, codec);
 }
 
 }  // namespace omnihvd

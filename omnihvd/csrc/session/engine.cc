@@ -88,39 +88,43 @@ class GroupImpl : public Group {
   int size() const override { return int(info_->workers); }
   const Settings& settings() const override { return info_->settings; }
 
-  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype) override {
+  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
+                     const Codec& codec) override {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
     uint64_t united_blocks = 0;
     std::unique_ptr<std::string> failure;
-    allreduce_async(in, out, count, dtype, [&](const std::string* why, uint64_t united) {
+    const auto end = [&](const std::string* why, uint64_t united) {
       std::lock_guard lock(mutex);
       united_blocks = united;
       if (why) failure = std::make_unique<std::string>(*why);
       done = true;
       changed.notify_one();
-    });
+    };
+    allreduce_async(in, out, count, dtype, end, codec);
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
     if (failure) throw Error(*failure);
     return united_blocks;
   }
 
-  void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done) override {
+  void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done,
+                       const Codec& codec) override {
+    const auto make = [in, out, rank = uint32_t(rank_)](const Layout& layout) {
+      return std::make_unique<HostTensor>(layout, in, out, rank);
+    };
     // The order of calls is the order of their places.
-    reduce(
-        reserve(), count, dtype,
-        [in, out](const Layout& layout) { return std::make_unique<HostTensor>(layout, in, out); },
-        std::move(done));
+    reduce(reserve(), count, dtype, make, std::move(done), codec);
   }
 
   uint64_t reserve() override { return ++sequence_; }
 
-  void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done) override {
+  void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
+              const Codec& codec) override {
     const Settings& s = info_->settings;
     const Shape shape = Shape::fit(count, dtype, s.block_size, info_->aggregators(),
-                                   s.slots * s.streams, s.message_bytes);
+                                   s.slots * s.streams, s.message_bytes, codec);
     auto collective = std::make_shared<Collective>(place, shape, info_->workers, s.streams,
                                                    std::move(make), std::move(done));
     for (uint32_t i = 0; i < parts_.size(); ++i)

@@ -127,6 +127,7 @@ void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame&
     return;
   }
   frame_bytes_.encode(frame, task.collective->layout, aggregator);
+  count_coded(task.collective->layout, frame, 1);
   Outgoing& out = open(info_->aggregator_node(aggregator), Kind::contribution, sequence,
                        first ? &shape : nullptr, frame_bytes_.size());
   if (out.message.add(frame_bytes_)) refer_to_worker(out, sequence);
@@ -225,7 +226,8 @@ std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64
     if (shape && *shape != first)
       throw Error("the ranks disagree about allreduce number " + std::to_string(sequence) + ": " +
                   info_->name_of(worker) + " sums " + shape_text(*shape) + ", " +
-                  info_->name_of(found->second->first_worker) + " sums " + shape_text(first));
+                  info_->name_of(found->second->first_worker) + " sums " + shape_text(first) +
+                  disagreement(shape->codec, first.codec));
     return found->second;
   }
   if (!aggregated_.insert(sequence)) throw Error("a contribution to a collective that has ended");
@@ -248,6 +250,7 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
                                    [](const BlockRef& block) { return block.home; });
   frame_bytes_.encode(frame, task.layout, *own_aggregator_);
+  count_coded(task.layout, frame, info_->workers - (self_ < info_->workers));
   for (uint32_t node = 0; node < info_->workers; ++node) {
     if (node == self_) {
       self_results_.push_back({shared, frame});

@@ -84,6 +84,7 @@ class GroupStream {
   void take_contribution(AggregatorTask& task, uint32_t worker, const Frame& frame);
   void trace_round(WorkerTask& task, uint32_t aggregator, const Frame& frame);
   void trace_gathering(AggregatorTask& task, const Frame& frame);
+  static void count_coded(const Layout& layout, const Frame& frame, uint64_t receivers);
   void refer_to_worker(Outgoing& out, uint64_t sequence);
   void publish(AggregatorTask& task, const Frame& frame);
   void release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot, uint32_t round);

@@ -13,7 +13,7 @@
 namespace omnihvd {
 
 inline std::string shape_text(const Shape& shape) {
-  return std::to_string(shape.count) + " " + name_of(shape.dtype);
+  return sum_text(shape.count, shape.dtype, shape.codec);
 }
 
 // Our worker's part.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/codec.h"
 #include "protocol/dtype.h"
 #include "protocol/tensor.h"
 #include "session/settings.h"
@@ -46,14 +47,16 @@ class Group {
   // memory. Returns when out is complete; throws Error when a peer failed or timed out, and out is
   // then undefined. Once a group has failed it stays so, and each call throws at once.
   // Returns how many blocks were non-zero on any rank, the same on all ranks.
-  virtual uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype) = 0;
+  // codec: of float32, and the same on all ranks; blocks travel in its lossy form.
+  virtual uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
+                             const Codec& codec = {}) = 0;
 
   // The same, at once returning; `done` is called on an engine thread (null: success, else the
   // failure's message, valid during the call; and the blocks non-zero on any rank) and must be
   // short. Buffers live until then.
   using Done = std::function<void(const std::string* failure, uint64_t united_blocks)>;
-  virtual void allreduce_async(const void* in, void* out, uint64_t count, DType dtype,
-                               Done done) = 0;
+  virtual void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done,
+                               const Codec& codec = {}) = 0;
 
   // The same in two steps, for tensors that are not in host memory, or not ready yet: reserve()
   // takes the next place in the group's order of collectives, and must be called in the same order
@@ -61,7 +64,8 @@ class Group {
   // used. `make` is called on each engine thread that carries a part.
   using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
   virtual uint64_t reserve() = 0;
-  virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done) = 0;
+  virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
+                      const Codec& codec = {}) = 0;
 
   // What this rank does meanwhile where the others expect a collective of this group ("which is in
   // ..."); empty: nothing. For what people are told when a collective waits for this rank.

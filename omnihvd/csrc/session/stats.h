@@ -37,6 +37,15 @@ struct RowStats {
   std::atomic<uint64_t> dense_bytes{0};     // all rows
 };
 
+// Float32 that travelled under codecs, contributions and sums, once for each receiver.
+struct CodecStats {
+  std::atomic<uint64_t> blocks{0};
+  std::atomic<uint64_t> packed_blocks{0};  // of them, those that were smaller packed
+  std::atomic<uint64_t> plain_blocks{0};   // and those that could not be coded: NaN, infinity
+  std::atomic<uint64_t> bytes{0};          // of all, as they travelled
+  std::atomic<uint64_t> plain_bytes{0};    // and as float32
+};
+
 struct Stats {
   std::atomic<uint64_t> calls{0};           // sums taken
   std::atomic<uint64_t> failures{0};        // of them, those that ended in an Error
@@ -53,6 +62,7 @@ struct Stats {
   std::atomic<uint64_t> messages_refused{0};  // strangers, wrong versions, malformed
   std::array<WayStats, kWays> ways;           // [Way]
   RowStats rows;
+  CodecStats codecs;
 };
 Stats& stats();
 

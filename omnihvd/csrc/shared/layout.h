@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/codec.h"
 #include "shared/gate.h"
 
 namespace omnihvd {
@@ -34,6 +35,7 @@ struct SharedRank {
   // Of the sum that began last.
   uint32_t dtype;
   uint64_t count;
+  Codec codec;
 };
 
 // Offsets in the memory of all, and in that of each rank.

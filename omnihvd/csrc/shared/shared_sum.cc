@@ -38,6 +38,7 @@ struct SharedSum::Sum {
   uint8_t* out;
   uint64_t count;
   DType dtype;
+  Codec codec;
   size_t element, block_bytes;
   const BlockOps& ops;
 
@@ -113,13 +114,15 @@ std::string SharedSum::name_of(int rank) const {
 
 // Chunk k is given before the sums of k - 1 are taken, so that a rank that is ahead finds work. It
 // goes where k - 3 was, whose sums all had taken before they added k - 2.
-uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType dtype) {
+uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
+                              const Codec& codec) {
   throw_if_failed();
   const size_t element = size_of(dtype), block_bytes = settings_.block_size * element;
   const Sum sum{static_cast<const uint8_t*>(in),
                 static_cast<uint8_t*>(out),
                 count,
                 dtype,
+                codec,
                 element,
                 block_bytes,
                 block_ops(dtype)};
@@ -130,6 +133,7 @@ uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType d
   SharedRank& mine = of(rank_);
   mine.count = count;
   mine.dtype = uint32_t(dtype);
+  mine.codec = codec;
 
   const size_t step = layout_.chunk / block_bytes * block_bytes;
   const auto chunk_at = [&](uint64_t at, uint64_t number) {
@@ -299,10 +303,11 @@ void SharedSum::look_after_others(Step step, uint64_t chunk, const Sum& sum, Clo
 void SharedSum::check_same(const Sum& sum) {
   for (int rank = 0; rank < ranks_; ++rank) {
     const SharedRank& other = of(rank);
-    if (other.count == sum.count && other.dtype == uint32_t(sum.dtype)) continue;
+    if (other.count == sum.count && other.dtype == uint32_t(sum.dtype) && other.codec == sum.codec)
+      continue;
     fail("the ranks disagree about an allreduce: " + name_of(rank) + " sums " +
-         std::to_string(other.count) + " " + omnihvd::name_of(DType(other.dtype)) + ", " +
-         name_of(rank_) + " sums " + std::to_string(sum.count) + " " + omnihvd::name_of(sum.dtype));
+         sum_text(other.count, DType(other.dtype), other.codec) + ", " + name_of(rank_) + " sums " +
+         sum_text(sum.count, sum.dtype, sum.codec) + disagreement(other.codec, sum.codec));
   }
 }
 

@@ -38,7 +38,9 @@ class SharedSum {
   // Collective: out = the sum over the ranks of `in` (in == out: in place). Returns how many blocks
   // were non-zero on any rank. Throws Error when a rank has failed, ended, or does not come within
   // OMNIHVD_TIMEOUT; `out` is then undefined, and each later call throws at once.
-  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype);
+  // codec: need only be the same on all ranks, as nothing is sent: the sum is exact.
+  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
+                     const Codec& codec = {});
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -37,7 +37,7 @@ void AgreedGroup::or_fail_for_good(Work work) {
   }
 }
 
-const char* AgreedGroup::refusal(Exchange& exchange, uint64_t bytes) {
+const char* AgreedGroup::refusal(Exchange& exchange, uint64_t bytes, bool of_any_size) {
   if (!agreement_)
     or_fail_for_good([&] {
       agreement_ = agree(exchange);
@@ -45,7 +45,7 @@ const char* AgreedGroup::refusal(Exchange& exchange, uint64_t bytes) {
       if (timeout_s <= 0) timeout_s = timeout_s_;
     });
   if (!agreement_->settings.enable) return "disabled";
-  return bytes < agreement_->settings.min_bytes ? "small" : nullptr;
+  return !of_any_size && bytes < agreement_->settings.min_bytes ? "small" : nullptr;
 }
 
 Way AgreedGroup::allreduce(Exchange& exchange, Library& library, void* data, uint64_t count,
@@ -60,10 +60,46 @@ Way AgreedGroup::allreduce(Exchange& exchange, Library& library, void* data, uin
   return way;
 }
 
-Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DType dtype) {
+Way AgreedGroup::allreduce(Exchange& exchange, void* data, uint64_t count, const Codec& codec) {
+  Way way = Way::stream;
+  or_fail_for_good([&] {
+    agree_on(exchange, name_of(codec));
+    ++coded_sums_;
+    way = sum(exchange, data, count, DType::f32, codec).way;
+  });
+  return way;
+}
+
+Way AgreedGroup::allreduce(Exchange& exchange, CodedBuffer& tensors) {
+  Way way = Way::stream;
+  or_fail_for_good([&] {
+    agree_on(exchange, tensors.codecs());
+    const bool each_by_itself = agreement_->settings.deterministic;
+    tensors.sum(coded_sums_++, each_by_itself, [&](void* data, uint64_t count, const Codec& codec) {
+      way = sum(exchange, data, count, DType::f32, codec).way;
+    });
+  });
+  return way;
+}
+
+Way AgreedGroup::allreduce_int32(Exchange& exchange, void* data, uint64_t count) {
+  Way way = Way::stream;
+  or_fail_for_good([&] { way = sum(exchange, data, count, DType::i32).way; });
+  return way;
+}
+
+// Collective where these codecs are new, since on two levels not all ranks meet in one sum.
+void AgreedGroup::agree_on(Exchange& exchange, const std::string& codecs) {
+  if (codecs_.count(codecs)) return;
+  check_same_codecs(exchange.allgather(codecs));
+  codecs_.insert(codecs);
+}
+
+Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
+                              const Codec& codec) {
   if (!shared_ && !group_ && !levels_)
     shared_ = shared_sum_of(exchange, agreement_->settings, agreement_->hosts);
-  if (shared_) return {Way::shared, shared_->allreduce(data, data, count, dtype)};
+  if (shared_) return {Way::shared, shared_->allreduce(data, data, count, dtype, codec)};
   if (!group_ && !levels_) {
     const std::shared_ptr<Engine> engine = engine_of_all(exchange);
     if (wants_two_levels(*agreement_, exchange.rank()))
@@ -71,8 +107,8 @@ Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DT
     else
       group_ = engine->join(exchange, false, agreement_->settings.timeout_s);
   }
-  if (levels_) return {Way::stream, levels_->allreduce(data, count, dtype)};
-  return {Way::stream, group_->allreduce(data, data, count, dtype)};
+  if (levels_) return {Way::stream, levels_->allreduce(data, count, dtype, codec)};
+  return {Way::stream, group_->allreduce(data, data, count, dtype, codec)};
 }
 
 }  // namespace omnihvd

@@ -4,10 +4,12 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "session/session.h"
 #include "shims/agreement.h"
+#include "shims/coded_buffer.h"
 #include "shims/one_host.h"
 #include "shims/two_levels.h"
 #include "ways/ways.h"
@@ -22,18 +24,31 @@ class AgreedGroup {
 
   // Why a tensor of so many bytes is left to the original library ("disabled", "small"), or null:
   // it is taken. The same on all ranks, since rank 0's settings hold: the first call is collective,
-  // to learn them. Throws Error.
-  const char* refusal(Exchange& exchange, uint64_t bytes);
+  // to learn them. of_any_size: "small" is none. Throws Error.
+  const char* refusal(Exchange& exchange, uint64_t bytes, bool of_any_size = false);
 
   // Collective; in place. The first call connects the ranks. Returns how the sum was made. Throws
   // Error, and then at each later call.
   Way allreduce(Exchange& exchange, Library& library, void* data, uint64_t count, DType dtype);
 
+  // The same of float32 by a codec, whose seed is the caller's affair; never by a library.
+  Way allreduce(Exchange& exchange, void* data, uint64_t count, const Codec& codec);
+
+  // The same of tensors under codecs, marking them.
+  Way allreduce(Exchange& exchange, CodedBuffer& tensors);
+
+  // After the first of those, int32 may be the zeros of a rank that has no more data (hvd.join())
+  // in such a sum. They must not go another way than the others': the engine sees the difference.
+  bool int32_may_be_coded() const { return !codecs_.empty(); }
+  Way allreduce_int32(Exchange& exchange, void* data, uint64_t count);
+
  private:
   template <typename Work>
   void or_fail_for_good(Work work);
 
-  Ways::OwnSum sum(Exchange& exchange, void* data, uint64_t count, DType dtype);
+  Ways::OwnSum sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
+                   const Codec& codec = {});
+  void agree_on(Exchange& exchange, const std::string& codecs);
 
   const double timeout_s_;
   std::string failure_;  // of an earlier call; empty: none
@@ -43,6 +58,8 @@ class AgreedGroup {
   std::shared_ptr<Group> group_;  // of all ranks
   std::optional<TwoLevels> levels_;
   std::optional<Ways> ways_;
+  std::set<std::string> codecs_;  // that all ranks have agreed upon
+  uint64_t coded_sums_ = 0;
 };
 
 }  // namespace omnihvd

@@ -15,8 +15,8 @@ namespace {
 // In place; notes the blocks of sums. has: [block]. all: look at each block, not only at those.
 class NotedTensor : public HostTensor {
  public:
-  NotedTensor(const Layout& layout, uint8_t* data, uint8_t* has, bool all)
-      : HostTensor(layout, data, data), has_(has), all_(all) {}
+  NotedTensor(const Layout& layout, uint8_t* data, int rank, uint8_t* has, bool all)
+      : HostTensor(layout, data, data, uint32_t(rank)), has_(has), all_(all) {}
   bool nonzero(uint64_t block) override {
     return (all_ || has_[block]) && HostTensor::nonzero(block);
   }
@@ -81,7 +81,7 @@ TwoLevels::Level TwoLevels::join(Engine& engine, Exchange& all, const std::vecto
   return level;
 }
 
-uint64_t TwoLevels::allreduce(void* data, uint64_t count, DType dtype) {
+uint64_t TwoLevels::allreduce(void* data, uint64_t count, DType dtype, const Codec& codec) {
   auto* const bytes = static_cast<uint8_t*>(data);
   const uint64_t blocks = (count + block_size_ - 1) / block_size_;
   const uint64_t first = blocks * local_index_ / local_size_;
@@ -89,35 +89,39 @@ uint64_t TwoLevels::allreduce(void* data, uint64_t count, DType dtype) {
   uint8_t* const has = (has_.assign(blocks, 0), has_.data());
 
   reduce(inside_, count, dtype, [&](const Layout& layout) {
-    return std::make_unique<NotedTensor>(layout, bytes, has, true);
+    return std::make_unique<NotedTensor>(layout, bytes, 0, has, true);
   });
   if (first < end) {
     const uint64_t begin = first * block_size_;
     uint8_t* const part = bytes + begin * size_of(dtype);
-    reduce(between_, std::min(end * block_size_, count) - begin, dtype, [&](const Layout& layout) {
-      return std::make_unique<NotedTensor>(layout, part, has + first, false);
-    });
+    const auto make = [&](const Layout& layout) {
+      return std::make_unique<NotedTensor>(layout, part, between_.group->rank(), has + first,
+                                           false);
+    };
+    reduce(between_, std::min(end * block_size_, count) - begin, dtype, make,
+           codec.of_part(uint32_t(local_index_)));
   }
   return reduce(inside_, count, dtype, [&](const Layout& layout) {
     return std::make_unique<PartTensor>(layout, bytes, has, first, end);
   });
 }
 
-uint64_t TwoLevels::reduce(Level& level, uint64_t count, DType dtype,
-                           const Group::MakeTensor& make) {
+uint64_t TwoLevels::reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make,
+                           const Codec& codec) {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
   uint64_t united_blocks = 0;
   std::optional<std::string> failure;
   Group& group = *level.group;
-  group.reduce(group.reserve(), count, dtype, make, [&](const std::string* why, uint64_t united) {
+  const auto end = [&](const std::string* why, uint64_t united) {
     united_blocks = united;
     const std::lock_guard<std::mutex> lock(mutex);
     if (why != nullptr) failure = *why;
     done = true;
     changed.notify_one();
-  });
+  };
+  group.reduce(group.reserve(), count, dtype, make, end, codec);
   std::unique_lock<std::mutex> lock(mutex);
   changed.wait(lock, [&] { return done; });
   if (failure) throw Error("among ranks " + level.ranks + ", counted from 0: " + *failure);

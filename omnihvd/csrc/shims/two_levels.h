@@ -29,7 +29,8 @@ class TwoLevels {
   // Collective; in place. Returns how many blocks were non-zero on any rank. Throws Error, and the
   // object must then be destroyed, as the ranks of other hosts may wait for this one. `stats()`
   // counts each step.
-  uint64_t allreduce(void* data, uint64_t count, DType dtype);
+  // codec: between the hosts.
+  uint64_t allreduce(void* data, uint64_t count, DType dtype, const Codec& codec = {});
 
  private:
   struct Level {
@@ -38,7 +39,8 @@ class TwoLevels {
   };
   static Level join(Engine& engine, Exchange& all, const std::vector<int>& ranks, bool colocated,
                     const Settings& agreed);
-  static uint64_t reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make);
+  static uint64_t reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make,
+                         const Codec& codec = {});
 
   uint64_t local_index_ = 0, local_size_ = 0, block_size_ = 0;
   Level inside_, between_;

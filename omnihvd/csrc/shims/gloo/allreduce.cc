@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "session/stats.h"
 #include "shims/agreed_group.h"
+#include "shims/coded_buffer.h"
 #include "shims/gloo/exchange.h"
 #include "shims/gloo/horovod.h"
 #include "shims/gloo/library.h"
@@ -91,13 +92,27 @@ const char* reduce(GlooAlgorithms& object, const GlooType& type, void* data, int
   const std::shared_ptr<ProcessSet> set = process_set(library, object.context);
   if (!set) return "layout";
   GlooExchange exchange(library, object.context);
-  if (exchange.size() < 2) return "one rank";
   const uint64_t bytes = static_cast<uint64_t>(count) * static_cast<uint64_t>(type.bytes);
-  if (const char* refusal = set->group.refusal(exchange, bytes)) return refusal;
+  const bool coded = *type.dtype == DType::i32 && CodedBuffer::begins(data, bytes);
+  if (exchange.size() < 2) {
+    if (!coded) return "one rank";
+    CodedBuffer(data, bytes).mark_summed();
+    return nullptr;
+  }
+  const bool may_be_coded = *type.dtype == DType::i32 && set->group.int32_may_be_coded();
+  if (const char* refusal = set->group.refusal(exchange, bytes, coded || may_be_coded))
+    return refusal;
   GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
   const auto begun = std::chrono::steady_clock::now();
-  const Way way =
-      set->group.allreduce(exchange, sums, data, static_cast<uint64_t>(count), *type.dtype);
+  Way way = Way::stream;
+  if (coded) {
+    CodedBuffer tensors(data, bytes);
+    way = set->group.allreduce(exchange, tensors);
+  } else if (may_be_coded) {
+    way = set->group.allreduce_int32(exchange, data, static_cast<uint64_t>(count));
+  } else {
+    way = set->group.allreduce(exchange, sums, data, static_cast<uint64_t>(count), *type.dtype);
+  }
   count_way(way, bytes, begun);
   return nullptr;
 }

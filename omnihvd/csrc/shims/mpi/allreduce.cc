@@ -12,12 +12,14 @@
 
 #include <chrono>
 #include <climits>
+#include <cstring>
 #include <string>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "session/stats.h"
+#include "shims/coded_buffer.h"
 #include "shims/mpi/device_memory.h"
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/group.h"
@@ -63,6 +65,24 @@ uint64_t bytes_of(int64_t count, MPI_Datatype type) {
   return static_cast<uint64_t>(count) * static_cast<uint64_t>(size);
 }
 
+// Of the tensors in a buffer of int32; empty: it holds none under a codec. Throws Error.
+std::string codecs_of(const MpiReduction& r, uint64_t bytes) {
+  const void* const in = r.in == MPI_IN_PLACE ? r.out : r.in;
+  if (r.dtype != DType::i32 || !CodedBuffer::begins(in, bytes)) return "";
+  return CodedBuffer(const_cast<void*>(in), bytes).codecs();
+}
+
+// Tensors under codecs learn that they are the sum.
+bool sum_of_one(const MpiReduction& r, uint64_t bytes) {
+  const void* const in = r.in == MPI_IN_PLACE ? r.out : r.in;
+  if (r.op != MPI_SUM || recognise_sum(r.type, r.op).dtype != DType::i32 ||
+      !CodedBuffer::begins(in, bytes))
+    return false;
+  if (in != r.out) std::memcpy(r.out, in, bytes);
+  CodedBuffer(r.out, bytes).mark_summed();
+  return true;
+}
+
 // Reduces and returns null, or returns why the call is left to MPI. Throws Error.
 const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller) {
   if (comm == MPI_COMM_NULL || r.count < 0) return "invalid";
@@ -72,7 +92,7 @@ const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller)
   check_mpi(PMPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
   if (is_inter) return "inter-communicator";
   check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
-  if (size < 2) return "one rank";
+  if (size < 2) return sum_of_one(r, bytes) ? nullptr : "one rank";
   if (const MpiGroup* group = MpiGroup::find(comm)) group->check();
   if ((r.in != MPI_IN_PLACE && in_device_memory(r.in)) || in_device_memory(r.out))
     return "device memory";
@@ -80,6 +100,7 @@ const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller)
   if (!sum.dtype) return sum.refusal;
   r.dtype = *sum.dtype;
   if (r.in == r.out) r.in = MPI_IN_PLACE;
+  r.codecs = codecs_of(r, bytes);
   MpiGroup& group = MpiGroup::of(comm, caller);
   if (const char* refusal = group.refusal(r, bytes)) return refusal;
   const auto begun = std::chrono::steady_clock::now();
@@ -109,19 +130,19 @@ int allreduce(const MpiReduction& r, MPI_Comm comm, Caller caller) noexcept {
 
 OMNIHVD_EXPORT int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
                                  MPI_Comm comm) {
-  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, omnihvd::Caller::program);
+  return omnihvd::allreduce({in, out, count, type, op, {}, {}}, comm, omnihvd::Caller::program);
 }
 
 OMNIHVD_EXPORT int omnihvd_MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type,
                                          MPI_Op op, MPI_Comm comm) {
-  return omnihvd::allreduce({in, out, count, type, op, {}}, comm, omnihvd::Caller::horovod);
+  return omnihvd::allreduce({in, out, count, type, op, {}, {}}, comm, omnihvd::Caller::horovod);
 }
 
 #if MPI_VERSION >= 4
 OMNIHVD_EXPORT int MPI_Allreduce_c(const void* in, void* out, MPI_Count count, MPI_Datatype type,
                                    MPI_Op op, MPI_Comm comm) {
   if (count <= INT_MAX)
-    return omnihvd::allreduce({in, out, static_cast<int>(count), type, op, {}}, comm,
+    return omnihvd::allreduce({in, out, static_cast<int>(count), type, op, {}, {}}, comm,
                               omnihvd::Caller::program);
   omnihvd::count_pass("large", omnihvd::bytes_of(count, type));
   return PMPI_Allreduce_c(in, out, count, type, op, comm);

@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "shims/coded_buffer.h"
 #include "shims/host_grid.h"
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/library.h"
@@ -38,10 +40,11 @@ std::string host_name(const Settings& settings) {
 
 // What a rank tells the others before all else: "ok" and its settings, as far as all must agree,
 // and its host; or, when its settings are wrong, what is wrong.
-constexpr char kGreeting[] = "omnihvd-mpi-2";
+constexpr char kGreeting[] = "omnihvd-mpi-3";
 
 std::string sum_text(const MpiReduction& r) {
-  return std::to_string(r.count) + " " + name_of(r.dtype);
+  return std::to_string(r.count) + " " +
+         (r.codecs.empty() ? name_of(r.dtype) : "int32:" + r.codecs);
 }
 
 std::string greet(const Settings& s, const MpiReduction& r) {
@@ -174,6 +177,7 @@ const char* MpiGroup::refusal(const MpiReduction& r, uint64_t bytes) {
   agreed_in_this_call_ = !settings_;
   if (!settings_) or_fail_for_good([&] { agree(r); });
   if (!settings_->enable) return "disabled";
+  if (!r.codecs.empty() || may_be_coded(r)) return nullptr;
   return bytes < settings_->min_bytes ? "small" : nullptr;
 }
 
@@ -251,6 +255,14 @@ Way MpiGroup::allreduce(const MpiReduction& r) {
       choose_levels();
       ways_.emplace(*settings_);
     }
+    if (!r.codecs.empty()) {
+      way = sum_coded(r);
+      return;
+    }
+    if (may_be_coded(r)) {
+      way = sum(r, r.in == MPI_IN_PLACE ? r.out : r.in, r.out).way;
+      return;
+    }
     MpiLibrary library(comm_, r);
     way = ways_->allreduce(r.in == MPI_IN_PLACE ? r.out : r.in, r.out, uint64_t(r.count), r.dtype,
                            library, [&](const void* in, void* out) { return sum(r, in, out); });
@@ -278,22 +290,40 @@ void MpiGroup::choose_levels() {
   }
 }
 
-Ways::OwnSum MpiGroup::sum(const MpiReduction& r, const void* in, void* out) {
+Way MpiGroup::sum_coded(const MpiReduction& r) {
+  // Where the hosts reduce first not all ranks meet in one sum.
+  if (codecs_.count(r.codecs) == 0) {
+    check_same_codecs(MpiExchange(comm_, patience(*settings_)).allgather(r.codecs));
+    codecs_.insert(r.codecs);
+  }
+  if (r.in != MPI_IN_PLACE) std::memcpy(r.out, r.in, size_t(r.count) * sizeof(float));
+  Way way = Way::stream;
+  CodedBuffer tensors(r.out, uint64_t(r.count) * sizeof(float));
+  tensors.sum(
+      coded_sums_++, settings_->deterministic, [&](void* data, uint64_t count, const Codec& codec) {
+        const MpiReduction floats{MPI_IN_PLACE, data, int(count), MPI_FLOAT, MPI_SUM, DType::f32};
+        way = sum(floats, data, data, codec).way;
+      });
+  return way;
+}
+
+Ways::OwnSum MpiGroup::sum(const MpiReduction& r, const void* in, void* out, const Codec& codec) {
   if (!shared_ && !group_) {
     MpiExchange all(comm_, patience(*settings_));
     shared_ = shared_sum_of(all, *settings_, hosts_);
     hosts_.clear();
   }
-  if (shared_) return {Way::shared, shared_->allreduce(in, out, uint64_t(r.count), r.dtype)};
+  if (shared_) return {Way::shared, shared_->allreduce(in, out, uint64_t(r.count), r.dtype, codec)};
   if (!group_) {
     MpiExchange exchange(grid_ ? grid_->across() : comm_, patience(*settings_));
     group_ = start_engine(exchange)->join(exchange);
   }
-  if (!grid_) return {Way::stream, group_->allreduce(in, out, uint64_t(r.count), r.dtype)};
-  return {Way::stream, grid_->allreduce(r, settings_->block_size,
-                                        [&](const void* part, void* sum, uint64_t count) {
-                                          return group_->allreduce(part, sum, count, r.dtype);
-                                        })};
+  if (!grid_) return {Way::stream, group_->allreduce(in, out, uint64_t(r.count), r.dtype, codec)};
+  return {
+      Way::stream,
+      grid_->allreduce(r, settings_->block_size, [&](const void* part, void* sum, uint64_t count) {
+        return group_->allreduce(part, sum, count, r.dtype, codec.of_part(grid_->index()));
+      })};
 }
 
 MpiGroup::Elsewhere::Elsewhere(MPI_Comm comm, uint64_t bytes, const char* reason) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ class MpiGroup {
   // Why a sum of so many bytes is left to MPI ("disabled", "small"), or null: it is taken. The same
   // on all ranks, since rank 0's settings hold: the first call is collective, to learn them. Throws
   // Error.
+  // Of int32 that are, or may be, tensors under codecs, "small" is none.
   const char* refusal(const MpiReduction& reduction, uint64_t bytes);
 
   // Collective; the first call connects the ranks. Returns how the sum was made. Throws Error, and
@@ -71,7 +73,13 @@ class MpiGroup {
   void check_same(const std::vector<std::string>& sums) const;  // of each rank
   void choose_levels();
   Patience patience(const Settings& settings) const;
-  Ways::OwnSum sum(const MpiReduction& reduction, const void* in, void* out);
+  Ways::OwnSum sum(const MpiReduction& reduction, const void* in, void* out,
+                   const Codec& codec = {});
+  Way sum_coded(const MpiReduction& reduction);
+  // As AgreedGroup::int32_may_be_coded().
+  bool may_be_coded(const MpiReduction& r) const {
+    return r.dtype == DType::i32 && !codecs_.empty();
+  }
 
   const MPI_Comm comm_;
   const Caller caller_;
@@ -79,6 +87,8 @@ class MpiGroup {
   std::optional<Settings> settings_;  // rank 0's where all must agree
   std::vector<std::string> hosts_;    // of each rank, until the first tensor
   std::optional<Ways> ways_;          // from then on
+  std::set<std::string> codecs_;      // that all ranks have agreed upon
+  uint64_t coded_sums_ = 0;
   bool agreed_in_this_call_ = false;  // so that all ranks are known to be in it
   std::optional<HostGrid> grid_;      // present: two levels
   // From the first tensor on, one of these.

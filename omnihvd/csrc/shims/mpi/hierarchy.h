@@ -26,6 +26,7 @@ struct MpiReduction {
   MPI_Datatype type;
   MPI_Op op;
   DType dtype;
+  std::string codecs = {};  // of the tensors that are its int32; empty: just int32
 };
 
 class HostGrid {
@@ -39,6 +40,7 @@ class HostGrid {
   void free();
 
   MPI_Comm across() const { return across_; }  // the ranks with this rank's local index
+  uint32_t index() const { return uint32_t(local_index_); }
 
   // Collective. stream(in, out, count) is step 2: it writes the sum over across() of the ranks'
   // `in`; in and out do not overlap, or are the same. It may throw Error: then all ranks of the

@@ -1,0 +1,147 @@
+"""The object given to Horovod's `compression=` argument."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from omnihvd import engine, horovod_library, in_use
+from omnihvd.log import warn_once_per_job
+
+MOST_FLOATS = 2**31 - 1  # of a tensor, with its header: MPI counts in ints
+
+
+@dataclass
+class Codec:
+    """Has tensors of float32 travel in a lossy form; other floating-point types are converted.
+
+    kind, bits: as the engine knows them. error_feedback: what a rank's own encoding changed is
+    added to the tensor of the same name of the next step; tensors without a name have none.
+
+    Reduction must be hvd.Average or hvd.Sum. Integers, sparse tensors and tensors of GPUs pass
+    unchanged, and all tensors where omnihvd is not in use, with a warning. All ranks must have the
+    same codec: it is an error on all of them if one has not.
+    """
+
+    kind: str
+    bits: int = 0
+    error_feedback: bool = False
+    # By process set and name: what has not been sent.
+    rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for framework in ("torch", "tensorflow"):
+            if f"horovod.{framework}" in sys.modules:
+                _face(framework)
+
+    @property
+    def name(self) -> str:
+        """As in messages: "natural", "qsgd4"."""
+        return f"{self.kind}{self.bits or ''}"
+
+    def with_error_feedback(self, enabled: bool = True) -> Codec:
+        """The same codec, with or without it. PyTorch only."""
+        return Codec(self.kind, self.bits, enabled)
+
+    def engine_codec(self, seed: int = 0) -> Any:
+        return engine.codec.Codec(self.kind, self.bits, seed)
+
+    def compress(self, tensor: Any) -> tuple[Any, Any]:
+        """Horovod's interface: the tensor in; out int32, which are a header and its elements as
+        float32, and what undoes it."""
+        problem = _problem()
+        if problem:
+            return tensor, None
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(tensor, torch.Tensor):
+            return _face("torch").compress(self, tensor)
+        return _face("tensorflow").compress(self, tensor)
+
+    def decompress(self, tensor: Any, ctx: Any) -> Any:
+        """Horovod's interface. RuntimeError if the sum was not made by omnihvd."""
+        return tensor if ctx is None else ctx.open(tensor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's rests of error feedback, by name; they differ from rank to rank."""
+        return {f"{number}:{name}": rest for (number, name), rest in self.rests.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replaces all rests by those of `state_dict()`."""
+        self.rests.clear()
+        for key, rest in state.items():
+            number, _, name = key.partition(":")
+            self.rests[int(number), name] = rest
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a tensor of so many elements lies in the int32 that are summed: a header of whole blocks,
+    then float32, up to a whole block again."""
+
+    codec: Codec
+    elements: int
+
+    @functools.cached_property
+    def block(self) -> int:
+        return int(engine.session.settings_from_environment().block_size)
+
+    @property
+    def header_floats(self) -> int:
+        return math.ceil(engine.codec.HEADER_BYTES / 4 / self.block) * self.block
+
+    @property
+    def floats(self) -> int:
+        return math.ceil(self.elements / self.block) * self.block
+
+    @property
+    def size(self) -> int:
+        """In int32."""
+        size = self.header_floats + self.floats
+        if size > MOST_FLOATS:
+            raise ValueError(f"a tensor of {self.elements} elements is too large for a codec")
+        return size
+
+    @property
+    def repeats(self) -> bool:
+        """The last block is filled by its own elements, of which its scale depends; else zeros."""
+        return self.codec.kind in ("sign", "one_bit", "terngrad")
+
+    def header(self, seed: int = 0, summed: bool = False) -> bytes:
+        codec = self.codec.engine_codec(seed)
+        return bytes(codec.header(4 * self.header_floats, self.floats, summed))
+
+
+def not_taken(codec: Codec) -> str:
+    return (
+        f"a tensor under the codec {codec.name} was not summed by omnihvd, but as int32 by Horovod:"
+        " is omnihvd imported on every rank before hvd.init(), with the same settings? Was it"
+        " reduced together with other tensors of int32, or by an operation of yours?"
+    )
+
+
+def _problem() -> str | None:
+    problem = in_use.horovod_problem()
+    if problem:
+        in_use.warn_if_unused()
+        return problem
+    for horovod in horovod_library.initialized():
+        if in_use.carrier_of(horovod) not in ("MPI", "Gloo"):
+            return warn("codecs are for sums in host memory, by MPI or Gloo: tensors travel whole")
+    return None
+
+
+@functools.cache
+def warn(problem: str) -> str:
+    """Once."""
+    warn_once_per_job(problem)
+    return problem
+
+
+def _face(framework: str) -> Any:
+    face = import_module(f"omnihvd.codecs.{framework}_horovod")
+    face.wrap_horovod()
+    return face

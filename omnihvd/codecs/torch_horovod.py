@@ -1,0 +1,160 @@
+"""Codecs in Horovod for PyTorch.
+
+All of Horovod's allreduces pass through two functions of horovod.torch.mpi_ops, which know a
+tensor's name and how it is to be reduced. They are wrapped, once per process: what a codec has made
+is summed, whatever the operation, as int32 that nobody may scale, and scaled when it is opened.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import zlib
+from collections import Counter
+from typing import Any
+
+import torch
+
+from omnihvd import engine, horovod_library
+from omnihvd.codecs.codec import Codec, Format, not_taken, warn
+
+_ENVELOPE = "_omnihvd_envelope"  # of a tensor that a codec has made
+_WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
+_steps: Counter[tuple[int, str | None]] = Counter()  # by process set and name
+
+
+class Envelope:
+    """A tensor on its way."""
+
+    def __init__(self, codec: Codec, source: torch.Tensor) -> None:
+        self.codec, self.source = codec, source
+        self.format = Format(codec, source.numel())
+        self.scale = 1.0
+        self.reduction: dict[str, Any] = {}
+        self.made = torch.empty(self.format.size, dtype=torch.int32)
+        elements = self._floats(self.made)
+        elements[: source.numel()].copy_(source.detach().reshape(-1))
+        rest = elements[source.numel() :]
+        if self.format.repeats and rest.numel():
+            tail = elements[source.numel() // self.format.block * self.format.block :]
+            tail = tail[: -rest.numel()]
+            times = -(-rest.numel() // tail.numel())
+            rest.copy_(tail.repeat(times)[: rest.numel()])
+        else:
+            rest.zero_()
+        self._write_header(0)
+        setattr(self.made, _ENVELOPE, self)
+
+    def begin(self, name: str | None, op: Any, scale: float, process_set: Any) -> None:
+        """The sum is about to begin."""
+        from horovod.torch.mpi_ops import Average, Sum
+
+        if op not in (Average, Sum):
+            raise ValueError(f"the codec {self.codec.name} needs op=hvd.Average or op=hvd.Sum")
+        self.scale = scale / process_set.size() if op == Average else scale
+        self.reduction = {"op": op, "process_set": process_set}
+        number = process_set.process_set_id
+        if self.codec.error_feedback and name is not None:
+            self._add_rest((number, name))
+        if engine.session.settings_from_environment().deterministic:
+            step = _steps[number, name]
+            _steps[number, name] += 1
+            self._write_header(zlib.crc32(f"{name}:{step}".encode()) or 1)
+
+    def open(self, summed: torch.Tensor) -> torch.Tensor:
+        header = self.format.header(self._seed, summed=True)
+        if summed[: len(header) // 4].numpy().tobytes() != header:
+            raise RuntimeError(not_taken(self.codec))
+        result = self._floats(summed)[: self.source.numel()].view(self.source.shape)
+        if self.scale != 1:
+            result.mul_(self.scale)
+        result = result.to(self.source.dtype)
+        return _Passed.apply(self.source, result, self) if self.source.requires_grad else result
+
+    def _write_header(self, seed: int) -> None:
+        self._seed = seed
+        header = self.format.header(seed)
+        self.made[: len(header) // 4] = torch.frombuffer(bytearray(header), dtype=torch.int32)
+
+    def _floats(self, data: torch.Tensor) -> torch.Tensor:
+        return data.view(torch.float32)[self.format.header_floats :]
+
+    def _add_rest(self, key: tuple[int, str]) -> None:
+        elements = self._floats(self.made)
+        own = elements[: self.source.numel()]
+        rest = self.codec.rests.get(key)
+        if rest is not None and rest.numel() == own.numel():
+            own += rest.view(-1)
+        wanted = own.clone()
+        codec = self.codec.engine_codec(zlib.crc32(repr(key).encode()))
+        codec.round_trip(elements.data_ptr(), elements.numel(), self.format.block, 0)
+        unsent = wanted.sub_(own)
+        unsent[~torch.isfinite(unsent)] = 0
+        self.codec.rests[key] = unsent.view(self.source.shape)
+
+
+class _Passed(torch.autograd.Function):
+    """As in Horovod's own allreduce, gradients are reduced as the tensor was."""
+
+    @staticmethod
+    def forward(ctx: Any, _: torch.Tensor, result: torch.Tensor, envelope: Envelope) -> Any:
+        ctx.envelope = envelope
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        from horovod.torch.mpi_ops import allreduce
+
+        return allreduce(gradient, **ctx.envelope.reduction), None, None
+
+
+def compress(codec: Codec, tensor: torch.Tensor) -> tuple[torch.Tensor, Envelope | None]:
+    if not tensor.is_floating_point() or tensor.numel() == 0 or tensor.layout != torch.strided:
+        return tensor, None
+    if tensor.device.type != "cpu":
+        warn("codecs are for sums in host memory: tensors of GPUs travel whole")
+        return tensor, None
+    envelope = Envelope(codec, tensor)
+    return envelope.made, envelope
+
+
+def wrap_horovod() -> None:
+    ops: Any = sys.modules.get("horovod.torch.mpi_ops")
+    if ops is None or hasattr(ops, _WRAPPED):
+        return
+    one, group = ops._allreduce_async, ops._grouped_allreduce_async
+
+    @functools.wraps(one)
+    def allreduce_async(
+        tensor: Any, output: Any, name: Any, op: Any, prescale: float, postscale: float, among: Any
+    ) -> Any:
+        envelope = getattr(tensor, _ENVELOPE, None)
+        if envelope is None:
+            return one(tensor, output, name, op, prescale, postscale, among)
+        envelope.begin(name, op, prescale * postscale, among)
+        return one(tensor, tensor, name, ops.Sum, 1.0, 1.0, among)
+
+    @functools.wraps(group)
+    def grouped_allreduce_async(
+        tensors: Any,
+        outputs: Any,
+        name: Any,
+        op: Any,
+        prescale: float,
+        postscale: float,
+        among: Any,
+    ) -> Any:
+        envelopes = [getattr(tensor, _ENVELOPE, None) for tensor in tensors]
+        if not any(envelopes):
+            return group(tensors, outputs, name, op, prescale, postscale, among)
+        if not all(envelopes):
+            raise ValueError("a group of tensors of which only some can travel under a codec")
+        for i, envelope in enumerate(filter(None, envelopes)):
+            one_name = None if name is None else f"{name}.{i}"
+            envelope.begin(one_name, op, prescale * postscale, among)
+        return group(tensors, tensors, name, ops.Sum, 1.0, 1.0, among)
+
+    ops._allreduce_async = allreduce_async
+    ops._grouped_allreduce_async = grouped_allreduce_async
+    setattr(ops, _WRAPPED, True)
+    horovod_library.on_init(lambda _: _steps.clear())  # ranks that come later begin anew, too

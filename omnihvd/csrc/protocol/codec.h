@@ -1,0 +1,98 @@
+// Block codecs: lossy forms in which blocks of float32 travel.
+//
+// A worker encodes each block that it sends; the aggregator decodes, adds in float32, and encodes
+// the sum once; all workers decode the same bits. What a codec cannot hold, as NaN and infinity,
+// travels plain, and a block that is smaller packed travels packed: both exactly.
+//
+//   codec     contributions                       sums
+//   natural   powers of two, at random, 8 bits    the same
+//   qsgd      levels, at random, 2, 4 or 8 bits   the same
+//   terngrad  -s, 0 or s, at random, 2 bits       levels, at random, 4 bits
+//   sign      -s or s, 1 bit                      levels, at random, 4 bits
+//   one_bit   the mean of its sign, 1 bit         levels, at random, 4 bits
+//   integer   the nearest level, 4 or 8 bits      levels, at random, as many bits
+//
+// "At random" is without bias: the expectation is what was encoded. Sums always are, since nobody
+// keeps their error for the next time.
+//
+// A coded block of n elements, little endian:
+//   powers  the exponent field of the largest power (u8); a byte an element: its sign, and 7 bits
+//           c, of which 0 is zero and 127 the largest power, c the power smaller by 2^(127-c)
+//   levels  a step (f32, finite); an integer of `bits` bits an element, two's complement
+//   two     two values (f32, finite); a bit an element, which of them it is
+// Elements begin at a byte's lowest bit.
+//
+// Pure functions: no state, any thread. Pointers need no alignment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "protocol/dtype.h"
+
+namespace omnihvd {
+
+// The values travel on the wire: never renumber.
+enum class CodecKind : uint8_t {
+  none = 0,
+  natural = 1,
+  qsgd = 2,
+  terngrad = 3,
+  sign = 4,
+  one_bit = 5,
+  integer = 6
+};
+
+// What the ranks of a sum agree upon.
+struct Codec {
+  CodecKind kind = CodecKind::none;
+  uint8_t bits = 0;  // of an element; where the kind leaves a choice, else 0
+  uint32_t seed =
+      0;  // of random numbers, which also depend on the rank and the place in the tensor
+
+  // The same, with other random numbers: for part `index` of a tensor, whose places begin anew.
+  Codec of_part(uint32_t index) const { return {kind, bits, seed + index * 0x9E3779B9u}; }
+
+  explicit operator bool() const { return kind != CodecKind::none; }
+  bool operator==(const Codec& o) const {
+    return kind == o.kind && bits == o.bits && seed == o.seed;
+  }
+  bool operator!=(const Codec& o) const { return !(*this == o); }
+};
+
+bool is_valid(const Codec& codec);
+std::string name_of(const Codec& codec);  // "natural", "qsgd4"
+// For messages to people: "100 float32", "100 float32 by natural".
+std::string sum_text(uint64_t count, DType dtype, const Codec& codec);
+// To be said behind two such texts, where they do not show the difference; else "".
+const char* disagreement(const Codec& one, const Codec& other);
+
+// How blocks are coded in one direction.
+enum class Rule : uint8_t { powers, random_levels, nearest_level, ternary, sign, two_means };
+struct Coding {
+  Rule rule;
+  uint8_t bits;  // of an element
+};
+Coding contribution_coding(const Codec& codec);
+Coding sum_coding(const Codec& codec);
+
+size_t coded_bytes(Coding coding, size_t n);
+// Whether decode() knows what a peer sent: coded_bytes() of it.
+bool is_coded(Coding coding, const uint8_t* bytes);
+
+// The key of a block's random numbers. `who`: the rank, or kSums.
+constexpr uint32_t kSums = UINT32_MAX;
+uint64_t block_key(uint32_t seed, uint32_t who, uint64_t block);
+
+struct CodecOps {
+  // Writes coded_bytes(). False: the block cannot be coded, and what `out` holds is undefined.
+  // Coded again, what was decoded stays as it is, but for an error of rounding in the last bit.
+  bool (*encode)(Coding coding, uint64_t key, const void* block, size_t n, uint8_t* out);
+  void (*decode)(Coding coding, const uint8_t* coded, size_t n, void* block);
+};
+const CodecOps& codec_ops();  // the best for this CPU
+// For tests and benchmarks: "portable", "avx2" or "avx512"; null when this CPU lacks it.
+const CodecOps* codec_ops_named(const std::string& implementation);
+
+}  // namespace omnihvd

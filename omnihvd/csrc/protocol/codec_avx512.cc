@@ -1,0 +1,7 @@
+#include "protocol/codec_loops.h"
+
+#if defined(__x86_64__)
+namespace omnihvd {
+const CodecOps avx512_codec_ops = {encode, decode};
+}  // namespace omnihvd
+#endif

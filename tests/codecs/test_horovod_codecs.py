@@ -1,0 +1,39 @@
+"""Codecs under real launchers: see on_ranks/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launch import Job, launch
+
+HERE = Path(__file__).parent
+
+
+def run(what: str, *options: str, ranks: int, launcher: str = "horovodrun", **env: str) -> Job:
+    pytest.importorskip("horovod.torch", exc_type=ImportError)
+    env["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    file = HERE / "on_ranks" / "torch_ranks.py"
+    job = launch([file, what, *options], ranks, launcher=launcher, env=env, timeout=120)
+    for output in job.ranks:
+        for task in what.split():
+            assert f"{task} passed" in output, job.output
+    return job
+
+
+def test_over_mpi() -> None:
+    job = run("bare fused optimizer misuse mixed", ranks=3)
+    for output in job.ranks:
+        assert "was fused with tensors under a codec" in output
+
+
+@pytest.mark.parametrize(
+    ("launcher", "what"),
+    [("horovodrun", "fused another"), ("horovodrun --gloo", "bare reproducible fused another")],
+)
+def test_hosts_of_several_ranks(launcher: str, what: str) -> None:
+    """They sum exactly inside, and by the codec between."""
+    env = {"OMNIHVD_DETERMINISTIC": "1"} if "reproducible" in what else {}
+    job = run(what, "hosts", ranks=4, launcher=launcher, **env)
+    for output in job.ranks:
+        assert "rank 1 has qsgd8, rank 0 has qsgd4" in output
