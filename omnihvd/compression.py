@@ -21,6 +21,16 @@ class OmniReduce(Lossless):
     block_random = staticmethod(compressors.block_random)
     block_threshold = staticmethod(compressors.block_threshold)
     topk_threshold = staticmethod(compressors.topk_threshold)
+    topk = staticmethod(compressors.topk)
+    randomk = staticmethod(compressors.randomk)
+    dgc = staticmethod(compressors.dgc)
+    sidco = staticmethod(compressors.sidco)
+    adaptive = staticmethod(compressors.adaptive)
+    eight_bit = staticmethod(compressors.eight_bit)
+    inceptionn = staticmethod(compressors.inceptionn)
+    sketch = staticmethod(compressors.sketch)
+    ef_sign = staticmethod(compressors.ef_sign)
+    signum = staticmethod(compressors.signum)
 
     # Lossy forms in which tensors travel (docs/codecs.md).
     natural = staticmethod(codecs.natural)

@@ -16,20 +16,34 @@ from __future__ import annotations
 from omnihvd.compressors import checks
 from omnihvd.compressors.compressor import Compressor, Config, default_block_size
 from omnihvd.compressors.counters import stats
-from omnihvd.compressors.rules import (
-    ElementThreshold,
-    RandomBlocks,
-    Rule,
-    ThresholdBlocks,
-    TopBlocks,
-)
+from omnihvd.compressors.methods.adaptive import Adaptive
+from omnihvd.compressors.methods.dgc import Dgc
+from omnihvd.compressors.methods.eight_bit import EightBit
+from omnihvd.compressors.methods.inceptionn import Inceptionn
+from omnihvd.compressors.methods.random_elements import RandomElements
+from omnihvd.compressors.methods.sidco import DISTRIBUTIONS, Sidco
+from omnihvd.compressors.methods.signs import EfSign, Signum
+from omnihvd.compressors.methods.sketch import Sketch
+from omnihvd.compressors.methods.threshold import ElementThreshold
+from omnihvd.compressors.methods.top_elements import TopElements
+from omnihvd.compressors.rules import RandomBlocks, Rule, ThresholdBlocks, TopBlocks
 
 __all__ = [
     "Compressor",
+    "adaptive",
     "block_random",
     "block_threshold",
     "block_topk",
+    "dgc",
+    "ef_sign",
+    "eight_bit",
+    "inceptionn",
+    "randomk",
+    "sidco",
+    "signum",
+    "sketch",
     "stats",
+    "topk",
     "topk_threshold",
 ]
 
@@ -66,9 +80,84 @@ def topk_threshold(threshold: float) -> Compressor:
     for a budget of elements over the whole training, one constant threshold has the least total
     error. Blocks are then partly zero, and travel packed.
     """
-    return _compressor(ElementThreshold(checks.threshold(threshold)), None)
+    return _compressor(ElementThreshold(checks.threshold(threshold)))
 
 
-def _compressor(rule: Rule, block_size: int | None) -> Compressor:
+def topk(ratio: float) -> Compressor:
+    """Sends the elements with the largest absolute values.
+
+    ratio: of each parameter's elements, 0 < ratio <= 1; at least one is sent, and all that equal
+    the least of them.
+    """
+    return _compressor(TopElements(checks.ratio(ratio)))
+
+
+def randomk(ratio: float, seed: int = 0) -> Compressor:
+    """Sends randomly drawn elements, the same on all ranks: the ranks' sum has no more of them.
+
+    The draw depends on `seed`, the parameter's name and its step; `ratio` of a parameter's elements
+    are expected.
+    """
+    return _compressor(RandomElements(checks.ratio(ratio), checks.count("seed", seed, 0)))
+
+
+def dgc(ratio: float) -> Compressor:
+    """Sends the largest elements, by the threshold of a sample, with momentum correction.
+
+    Lin et al., "Deep Gradient Compression" (ICLR 2018). The momentum is 0.9 unless
+    with_momentum_correction() sets another; the optimizer's own must be 0. Within 30% of `ratio`.
+    """
+    return _compressor(Dgc(checks.ratio(ratio)))
+
+
+def sidco(ratio: float, distribution: str = "exponential") -> Compressor:
+    """Sends the largest elements, by a threshold that a distribution of them says.
+
+    Abdelmoniem et al., SIDCo (MLSys 2021). distribution: "exponential", "gamma" or "pareto". The
+    ratio is met within 20% once a parameter has been seen some steps.
+    """
+    if distribution not in DISTRIBUTIONS:
+        raise ValueError(f"distribution is {distribution!r}: it must be one of {DISTRIBUTIONS}")
+    return _compressor(Sidco(checks.ratio(ratio), distribution))
+
+
+def adaptive(ratio: float) -> Compressor:
+    """Sends the largest `ratio` of the positive elements as their mean, and of negative ones."""
+    return _compressor(Adaptive(checks.ratio(ratio)))
+
+
+def eight_bit() -> Compressor:
+    """Sends each element as one of 255 values, closer together where they are small."""
+    return _compressor(EightBit())
+
+
+def inceptionn(bits: int = 10) -> Compressor:
+    """Sends elements cut to multiples of 2**-bits, 0 <= bits <= 24, in units of the gradient."""
+    if checks.count("bits", bits, 0) > 24:
+        raise ValueError(f"bits is {bits}: it must be 24 at most")
+    return _compressor(Inceptionn(int(bits)))
+
+
+def sketch(quantiles: int = 64) -> Compressor:
+    """Sends each element as the mean of its bucket, of as many equally full ones; at least 2."""
+    return _compressor(Sketch(checks.count("quantiles", quantiles, 2)))
+
+
+def ef_sign() -> Compressor:
+    """Sends each element's sign, times the mean of their absolute values."""
+    return _compressor(EfSign())
+
+
+def signum(beta: float = 0.9) -> Compressor:
+    """Sends the sign of each element's momentum; the result is the majority's: -1, 0 or 1.
+
+    0 <= beta < 1. Nothing is kept for later. The optimizer's own momentum must be 0.
+    """
+    if not 0 <= checks.number("beta", beta) < 1:
+        raise ValueError(f"beta is {beta}: it must be at least 0 and less than 1")
+    return _compressor(Signum(float(beta)))
+
+
+def _compressor(rule: Rule, block_size: int | None = None) -> Compressor:
     size = default_block_size() if block_size is None else checks.count("block_size", block_size, 1)
-    return Compressor(Config(rule, size))
+    return Compressor(Config.of(rule, size))

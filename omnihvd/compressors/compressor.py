@@ -11,21 +11,7 @@ from typing import Any
 
 from omnihvd import engine, in_use
 from omnihvd.compressors import checks
-from omnihvd.compressors.rules import (
-    ElementThreshold,
-    RandomBlocks,
-    Rule,
-    ThresholdBlocks,
-    TopBlocks,
-    WarmUp,
-)
-
-FACTORIES: dict[type, str] = {
-    TopBlocks: "block_topk",
-    RandomBlocks: "block_random",
-    ThresholdBlocks: "block_threshold",
-    ElementThreshold: "topk_threshold",
-}
+from omnihvd.compressors.rules import BlockRule, Rule, WarmUp
 
 
 @dataclass(frozen=True)
@@ -35,6 +21,11 @@ class Config:
     error_feedback: bool = True
     momentum: float = 0.0
     warm_up: WarmUp | None = None
+
+    @classmethod
+    def of(cls, rule: Rule, block_size: int) -> Config:
+        """With the rule's own defaults."""
+        return cls(rule, block_size, bool(rule.error_feedback), rule.momentum)
 
 
 class Compressor:
@@ -62,11 +53,11 @@ class Compressor:
 
     def __repr__(self) -> str:
         """As it is made, with what differs from the defaults."""
-        config, plain = self.config, Config(self.config.rule, self.config.block_size)
-        given = list(dataclasses.asdict(config.rule).items())
-        if not isinstance(config.rule, ElementThreshold):
+        config, plain = self.config, Config.of(self.config.rule, self.config.block_size)
+        given = list(vars(config.rule).items())
+        if isinstance(config.rule, BlockRule):
             given.append(("block_size", config.block_size))
-        text = f"{FACTORIES[type(config.rule)]}({_arguments(given)})"
+        text = f"{config.rule.factory}({_arguments(given)})"
         if config.error_feedback != plain.error_feedback:
             text += f".with_error_feedback({config.error_feedback})"
         if config.momentum != plain.momentum:
@@ -78,9 +69,11 @@ class Compressor:
     def with_error_feedback(self, enabled: bool = True) -> Compressor:
         """Whether what is not sent is kept for the next step (the default) or forgotten.
 
-        Without it, `block_random` scales what it sends so that its expectation is the gradient;
-        the other rules are then biased.
+        Without it, `block_random` and `randomk` scale what they send so that its expectation is the
+        gradient; the other rules are then biased.
         """
+        if enabled and self.config.rule.error_feedback is None:
+            raise ValueError(f"{self.config.rule.factory} has no rest that could be sent later")
         return self._with(error_feedback=enabled)
 
     def with_momentum_correction(self, momentum: float) -> Compressor:
@@ -101,13 +94,16 @@ class Compressor:
         The epoch is what `set_epoch()` last said or, if it was never called, the number of
         optimizer steps over `steps_per_epoch`. Only for rules that have a ratio.
         """
-        if not isinstance(self.config.rule, (TopBlocks, RandomBlocks)):
-            raise ValueError("warm-up lowers a ratio: block_topk and block_random have one")
+        ratio = getattr(self.config.rule, "ratio", None)
+        if ratio is None:
+            raise ValueError(
+                f"warm-up lowers a ratio, which {self.config.rule.factory} does not have"
+            )
         epochs, start = checks.number("epochs", epochs), checks.number("start", start)
-        if not epochs > 0 or not self.config.rule.ratio <= start <= 1:
+        if not epochs > 0 or not ratio <= start <= 1:
             raise ValueError(
                 f"warm-up over {epochs} epochs from {start}: epochs must be positive, and start "
-                f"between the final ratio ({self.config.rule.ratio}) and 1"
+                f"between the final ratio ({ratio}) and 1"
             )
         if steps_per_epoch is not None:
             steps_per_epoch = checks.count("steps_per_epoch", steps_per_epoch, 1)
@@ -120,20 +116,19 @@ class Compressor:
             backend.set_epoch(self.epoch)
 
     def ratio(self, step: int) -> float:
-        """The ratio in force at the `step`-th compression of a parameter; 1 for thresholds."""
-        rule, warm_up = self.config.rule, self.config.warm_up
-        if not isinstance(rule, (TopBlocks, RandomBlocks)):
-            return 1.0
+        """The ratio in force at the `step`-th compression of a parameter; 1 for rules without."""
+        warm_up = self.config.warm_up
+        ratio: float = getattr(self.config.rule, "ratio", 1.0)
         if warm_up is None:
-            return rule.ratio
+            return ratio
         if self.epoch is not None:
-            return warm_up.ratio(rule.ratio, self.epoch)
+            return warm_up.ratio(ratio, self.epoch)
         if warm_up.steps_per_epoch is None:
             raise RuntimeError(
                 "with_warmup() cannot know the epoch: give it steps_per_epoch, or call "
                 "set_epoch(epoch) on the compressor at the start of every epoch"
             )
-        return warm_up.ratio(rule.ratio, step / warm_up.steps_per_epoch)
+        return warm_up.ratio(ratio, step / warm_up.steps_per_epoch)
 
     def compress(self, tensor: Any) -> tuple[Any, None]:
         """Horovod's interface: the gradient in, its part to send out (dense, same dtype)."""
@@ -144,7 +139,10 @@ class Compressor:
         raise no_owner()
 
     def decompress(self, tensor: Any, ctx: None) -> Any:
-        """Horovod's interface: the reduced gradient needs no work."""
+        """Horovod's interface: what the optimizer gets of a reduced gradient."""
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(tensor, torch.Tensor) and not tensor.is_sparse:
+            return self._backend("torch").received(tensor)
         return tensor
 
     def state_dict(self) -> dict[str, Any]:
@@ -196,7 +194,7 @@ def default_block_size() -> int:
 
 def no_owner() -> RuntimeError:
     return RuntimeError(
-        "a block compressor does not know which parameter this gradient belongs to. Use it in "
+        "a compressor does not know which parameter this gradient belongs to. Use it in "
         "hvd.DistributedOptimizer (or TensorFlow's DistributedGradientTape) with op=hvd.Average or "
         "hvd.Sum, and import horovod.torch or horovod.tensorflow before you make the compressor"
     )

@@ -1,51 +1,131 @@
-"""Which part of a gradient is sent: the rules, independent of any framework.
+"""Which part of a gradient is sent: what all rules have in common, and the rules for whole blocks.
 
 Block rules follow the block gradient sparsifiers of OmniReduce (SIGCOMM 2021): the unit is the one
-that the transport skips when it is zero. `ElementThreshold` is the hard-threshold sparsifier of
-Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021).
+that the transport skips when it is zero. Rules for elements, in methods/, are a page each.
 """
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Union
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
 
 
 @dataclass(frozen=True)
-class TopBlocks:
+class Rule:
+    """A dataclass's fields are the arguments of `factory`, in omnihvd.compressors.
+
+    A rule that has a `ratio` can be warmed up.
+    """
+
+    factory: ClassVar[str]
+    selects: ClassVar[bool] = False  # sends a `ratio` of the gradient's own values
+    momentum: ClassVar[float] = 0.0  # by default
+    error_feedback: ClassVar[bool | None] = True  # by default; None: it keeps nothing to send later
+
+    def memory(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """What is kept of a parameter besides the rest, as it is at first."""
+        return {}
+
+    def received(self, ops: ModuleType, gradient: Any) -> Any:
+        """The gradient for the optimizer, of what the ranks' sum or average is."""
+        return gradient
+
+
+@dataclass(frozen=True)
+class BlockRule(Rule):
+    """Sends whole blocks."""
+
+
+@dataclass(frozen=True)
+class TopBlocks(BlockRule):
     """The `ratio` of a parameter's blocks with the largest L2 norm."""
 
+    factory = "block_topk"
+    selects = True
     ratio: float
 
 
 @dataclass(frozen=True)
-class RandomBlocks:
+class RandomBlocks(BlockRule):
     """A random `ratio` of a parameter's blocks, the same on all ranks.
 
     Blocks take turns: each is drawn with the same chance, but none waits long for the next time,
     which is what hurts under error feedback.
     """
 
+    factory = "block_random"
+    selects = True
     ratio: float
     seed: int
 
 
 @dataclass(frozen=True)
-class ThresholdBlocks:
+class ThresholdBlocks(BlockRule):
     """The blocks whose L2 norm is at least `threshold`."""
 
+    factory = "block_threshold"
     threshold: float
 
 
-@dataclass(frozen=True)
-class ElementThreshold:
-    """The elements whose absolute value exceeds `threshold`."""
+@dataclass
+class Call:
+    """One gradient of one parameter, of `elements` elements.
 
-    threshold: float
+    ops: torch_ops or tensorflow_ops, whose functions are alike. Numbers are float in the one and
+    float64 scalars in the other, the ratio among them.
+    seed: of the parameter's name, the same on all ranks. step: of the parameter, from 0.
+    memory: what the rule keeps, by name; assignment replaces it.
+    """
+
+    ops: Any
+    elements: int
+    ratio: Any
+    seed: int
+    step: Any
+    memory: Any
+
+    @property
+    def count(self) -> Any:
+        """How many elements the ratio keeps, a number: the nearest, but at least one."""
+        ops = self.ops
+        return ops.minimum(
+            self.elements, ops.maximum(1.0, ops.floor(self.ratio * self.elements + 0.5))
+        )
 
 
-Rule = Union[TopBlocks, RandomBlocks, ThresholdBlocks, ElementThreshold]
+class ElementRule(Rule):
+    """Sends single elements, or others in their place.
+
+    A gradient with a NaN or an infinity, of which no statistics can be made, is sent whole.
+    """
+
+    learns: ClassVar[bool] = False  # from what was sent: learn() is to be called
+
+    def sent(self, total: Any, call: Call) -> Any:
+        """What is sent of `total`, flat and float32 or float64: a new tensor like it."""
+        raise NotImplementedError
+
+    def scale(self, call: Call) -> Any:
+        """What is sent times this is right on average, where no rest is kept."""
+        return 1.0
+
+    def learn(self, kept: Any, call: Call) -> None:
+        """`kept`: how many elements of what was sent are not zero, a number."""
+
+
+class ThresholdRule(ElementRule):
+    """Sends the elements whose absolute value exceeds limit()."""
+
+    def limit(self, total: Any, call: Call) -> Any:
+        """A number; if it is not finite, all is sent."""
+        raise NotImplementedError
+
+    def sent(self, total: Any, call: Call) -> Any:
+        return call.ops.above(total, self.limit(total, call))
 
 
 @dataclass(frozen=True)

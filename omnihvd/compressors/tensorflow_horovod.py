@@ -1,8 +1,8 @@
-"""Block compression in Horovod's TensorFlow and Keras optimizers and gradient tape.
+"""Compression in Horovod's TensorFlow and Keras optimizers and gradient tape.
 
 All of them reduce through one function, made by `horovod.tensorflow._make_allreduce_grads_fn` and
-called with the gradients and their variables. That maker is wrapped, once per process: for a block
-compressor, its function first compresses each gradient, then reduces without loss.
+called with the gradients and their variables. That maker is wrapped, once per process: for a
+compressor of ours, its function first compresses each gradient, then reduces without loss.
 State is held in variables beside the model's, so it works eagerly and inside `tf.function`.
 
 The arithmetic is that of torch_split.py; here it is part of the graph, and not in place.
@@ -11,18 +11,20 @@ The arithmetic is that of torch_split.py; here it is part of the graph, and not 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from omnihvd.compressors import agreement, tensorflow_ops
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.rules import (
-    ElementThreshold,
+    Call,
+    ElementRule,
     RandomBlocks,
     ThresholdBlocks,
-    TopBlocks,
     kept_count,
     name_seed,
 )
@@ -35,7 +37,7 @@ class VariableState:
     """What one rank remembers of one variable, in variables made outside of any graph."""
 
     def __init__(self, name: str, variable: tf.Variable, config: Config) -> None:
-        self.name = name
+        self.name, self._config, self._shape = name, config, variable.shape
         half = variable.dtype in (tf.float16, tf.bfloat16)
         self.dtype = tf.float32 if half else variable.dtype
         with tf.init_scope(), tf.device(variable.device):
@@ -43,11 +45,16 @@ class VariableState:
             zeros = tf.zeros(variable.shape, self.dtype)
             self.rest: Any = tf.Variable(zeros, trainable=False) if config.error_feedback else None
             self.velocity: Any = tf.Variable(zeros, trainable=False) if config.momentum else None
+            first = config.rule.memory(tuple(variable.shape))
+            self.memory = Memory(
+                {kind: tf.Variable(array, trainable=False) for kind, array in first.items()}
+            )
 
     def save(self) -> dict[str, Any]:
         tensors = {"rest": self.rest, "velocity": self.velocity}
         arrays = {kind: None if t is None else t.numpy() for kind, t in tensors.items()}
-        return {"step": int(self.step.numpy()), **arrays}
+        memory = {kind: variable.numpy() for kind, variable in self.memory.variables.items()}
+        return {"step": int(self.step.numpy()), **arrays, "memory": memory}
 
     def load(self, saved: dict[str, Any]) -> None:
         """`saved`: as of save(). What it lacks is zero."""
@@ -63,7 +70,23 @@ class VariableState:
                     f"the variable {tuple(variable.shape)}"
                 )
             variable.assign(array)
+        first = self._config.rule.memory(tuple(self._shape))
+        for kind, array in {**first, **saved.get("memory", {})}.items():
+            self.memory[kind] = array
         self.step.assign(saved.get("step", 0))
+
+
+class Memory:
+    """What a rule keeps, by name: reads variables, and assigns to them."""
+
+    def __init__(self, variables: dict[str, tf.Variable]) -> None:
+        self.variables = variables
+
+    def __getitem__(self, name: str) -> tf.Tensor:
+        return self.variables[name].read_value()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.variables[name].assign(value)
 
 
 class Backend:
@@ -72,6 +95,7 @@ class Backend:
         self._states: dict[Any, VariableState] = {}  # by the variable's ref()
         self._names: set[str] = set()
         self._saved: dict[str, Any] = {}  # loaded before their variables were seen
+        self._agreed: set[Any] = set()  # process sets
         with tf.init_scope():
             epoch = -1.0 if compressor.epoch is None else compressor.epoch
             self._epoch = tf.Variable(epoch, dtype=tf.float32, trainable=False)  # -1: never set
@@ -79,6 +103,21 @@ class Backend:
 
     def set_epoch(self, epoch: float) -> None:
         self._epoch.assign(epoch)
+
+    def agree(self, process_set: Any) -> None:
+        """Raises, on all ranks, if they do not compress alike; once."""
+        from horovod.tensorflow import allgather
+
+        eager = tf.compat.v1.executing_eagerly_outside_functions()
+        if process_set in self._agreed or not eager or not agreement.wanted(process_set.size()):
+            return
+        with tf.init_scope():
+            mine = np.frombuffer(agreement.encode(self._compressor), np.uint8)
+            # The name is what Horovod reports if a rank does not come.
+            name = "compression, the same on all ranks"
+            everyone = allgather(tf.constant(mine[None]), name=name, process_set=process_set)
+            agreement.check(theirs.tobytes() for theirs in everyone.numpy())
+        self._agreed.add(process_set)
 
     def compress(self, gradient: Any, variable: tf.Variable) -> Any:
         """Returns what to send of `gradient`, dense, zero elsewhere."""
@@ -93,8 +132,12 @@ class Backend:
             total = velocity
         if config.error_feedback:
             total += state.rest
-        mask, scale = self._mask(total, state)
-        sent = tf.where(mask, total, tf.zeros_like(total))
+        if isinstance(config.rule, ElementRule):
+            sent, scale = self._elements(config.rule, total, state)
+            mask = sent != 0
+        else:
+            mask, scale = self._mask(total, state)
+            sent = tf.where(mask, total, tf.zeros_like(total))
         if not config.error_feedback:
             sent *= tf.cast(scale, sent.dtype)
         sent = tf.cast(sent, gradient.dtype)
@@ -121,7 +164,7 @@ class Backend:
     def _state(self, variable: tf.Variable) -> VariableState:
         if not tf.compat.v1.executing_eagerly_outside_functions():
             raise RuntimeError(
-                "block compression needs TensorFlow 2: it keeps state, which graph sessions of "
+                "compression needs TensorFlow 2: it keeps state, which graph sessions of "
                 "tf.compat.v1 would have to initialize"
             )
         state = self._states.get(variable.ref())
@@ -137,14 +180,36 @@ class Backend:
             self._states[variable.ref()] = state
         return state
 
+    def received(self, gradient: Any) -> Any:
+        """What the optimizer gets of a reduced gradient."""
+        if gradient is None or isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        return self._compressor.config.rule.received(tensorflow_ops, gradient)
+
+    def _elements(
+        self, rule: ElementRule, total: tf.Tensor, state: VariableState
+    ) -> tuple[tf.Tensor, Any]:
+        """What to send, and what it is to be multiplied with to be right on average."""
+        flat, step = tf.reshape(total, [-1]), state.step.read_value()
+        elements, seed = int(total.shape.num_elements()), name_seed(state.name)
+        ratio = self._ratio(state)
+        if rule.selects and isinstance(ratio, float) and kept_count(ratio, elements) == elements:
+            return total, 1.0
+        ratio = tensorflow_ops.number(ratio)
+        call = Call(tensorflow_ops, elements, ratio, seed, step, state.memory)
+        finite = tf.math.is_finite(tf.reduce_sum(flat))
+        sent = tf.where(finite, rule.sent(flat, call), flat)
+        if rule.learns:
+            rule.learn(tensorflow_ops.count(sent), call)
+        scale = tf.where(finite, tensorflow_ops.number(rule.scale(call)), 1.0)
+        return tf.reshape(sent, total.shape), scale
+
     def _mask(self, total: tf.Tensor, state: VariableState) -> tuple[tf.Tensor, Any]:
         """Which elements to send, and what they are to be multiplied with to be right on average.
 
         NaN and infinities, and the whole blocks that have one, are always sent.
         """
         rule, size = self._compressor.config.rule, self._compressor.config.block_size
-        if isinstance(rule, ElementThreshold):
-            return ~(tf.abs(total) <= rule.threshold), 1.0
         elements = int(total.shape.num_elements())
         blocks = -(-elements // size)
         flat = tf.pad(tf.reshape(total, [-1]), [[0, blocks * size - elements]])
@@ -167,18 +232,23 @@ class Backend:
 
     def _count(self, blocks: int, state: VariableState) -> Any:
         """How many blocks to keep: a number, or during warm-up a tensor."""
-        rule, warm_up = self._compressor.config.rule, self._compressor.config.warm_up
-        assert isinstance(rule, (TopBlocks, RandomBlocks))
-        self._compressor.ratio(0)  # raises if the epoch cannot be known
+        ratio = self._ratio(state)
+        if isinstance(ratio, float):
+            return kept_count(ratio, blocks)
+        return tf.clip_by_value(tf.cast(ratio * blocks + 0.5, tf.int32), 1, blocks)
+
+    def _ratio(self, state: VariableState) -> Any:
+        """A number, or during warm-up a tensor."""
+        final, warm_up = self._compressor.ratio(0), self._compressor.config.warm_up
         if warm_up is None:
-            return kept_count(rule.ratio, blocks)
+            return final
         epoch = self._epoch.read_value()
         if warm_up.steps_per_epoch is not None:
             counted = tf.cast(state.step, tf.float32) / warm_up.steps_per_epoch
             epoch = tf.where(epoch < 0, counted, epoch)
         progress = tf.clip_by_value(epoch / warm_up.epochs, 0.0, 1.0)
-        ratio = warm_up.start * (rule.ratio / warm_up.start) ** progress
-        return tf.clip_by_value(tf.cast(ratio * blocks + 0.5, tf.int32), 1, blocks)
+        final = getattr(self._compressor.config.rule, "ratio", 1.0)
+        return warm_up.start * (final / warm_up.start) ** progress
 
 
 def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) -> tf.Tensor:
@@ -213,18 +283,22 @@ def _wrap_horovod() -> None:
         if not isinstance(compression, Compressor):
             return make(*before, compression, sparse_as_dense, op, *args, **kwargs)
         if op not in (module.Average, module.Sum):
-            raise ValueError("a block compressor needs op=hvd.Average or op=hvd.Sum")
+            raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
         reduce = make(*before, Lossless, sparse_as_dense, op, *args, **kwargs)
         backend = compression._backend("tensorflow")
+        process_set = inspect.signature(make).bind(*before, Lossless, False, op, *args, **kwargs)
+        process_set = process_set.arguments["process_set"]
 
         def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:
             if sparse_as_dense:
                 grads = [
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]
+            backend.agree(process_set)
             sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
-            return reduce(sent, vars, use_generic_names)
+            reduced = reduce(sent, vars, use_generic_names)
+            return [backend.received(gradient) for gradient in reduced]
 
         return allreduce_grads
 

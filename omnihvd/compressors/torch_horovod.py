@@ -8,7 +8,7 @@ methods of its optimizer, which get the parameters:
     _grouped_allreduce_grad_async(parameters) compresses one gradient each, in order
 
 So the constructor of Horovod's optimizer class is wrapped, once per process; an optimizer that is
-constructed with a block compressor gets these two methods wrapped, to announce the parameters to
+constructed with a compressor of ours gets these two methods wrapped, to announce the parameters to
 `compress` in a context variable (hooks run on autograd's threads). Optimizers without one are left
 alone. At construction, too, the optimizer's state_dict is extended by the unsent rests.
 """
@@ -22,9 +22,10 @@ from contextvars import ContextVar
 from typing import Any, Callable
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 
-from omnihvd.compressors import torch_elastic
+from omnihvd.compressors import agreement, torch_elastic, torch_ops
 from omnihvd.compressors.compressor import Compressor, no_owner
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
@@ -49,16 +50,26 @@ class Backend:
         from horovod.torch.mpi_ops import Average, Sum
 
         if optimizer.op not in (Average, Sum):
-            raise ValueError("a block compressor needs op=hvd.Average or op=hvd.Sum")
+            raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         states = {p: ParameterState(name) for p, name in optimizer._parameter_names.items()}
         self._optimizers[optimizer] = states
-        optimizer._allreduce_grad_async = _announcing(
-            optimizer._allreduce_grad_async, lambda parameter: [states[parameter]]
+        agree = functools.cache(
+            functools.partial(self._agree, next(iter(states.values())).name, optimizer.process_set)
         )
-        optimizer._grouped_allreduce_grad_async = _announcing(
-            optimizer._grouped_allreduce_grad_async,
-            lambda parameters: [states[parameter] for parameter in parameters],
-        )
+
+        def one(parameter: Tensor) -> list[ParameterState]:
+            agree()
+            return [states[parameter]]
+
+        def several(parameters: Iterable[Tensor]) -> list[ParameterState]:
+            agree()
+            return [states[parameter] for parameter in parameters]
+
+        for name, states_of in (
+            ("_allreduce_grad_async", one),
+            ("_grouped_allreduce_grad_async", several),
+        ):
+            setattr(optimizer, name, _announcing(getattr(optimizer, name), states_of))
 
         def save(_: Any, state_dict: dict[str, Any]) -> None:
             state_dict[_KEY] = _to_dict(states)
@@ -69,6 +80,18 @@ class Backend:
         optimizer.register_state_dict_post_hook(save)
         optimizer.register_load_state_dict_pre_hook(load)
 
+    def _agree(self, name: str, process_set: Any) -> None:
+        from horovod.torch.mpi_ops import allgather
+
+        if agreement.wanted(process_set.size()):
+            mine = torch.frombuffer(
+                bytearray(agreement.encode(self._compressor)), dtype=torch.uint8
+            )
+            # The name is what Horovod reports if a rank does not come.
+            name = f"compression of the optimizer of {name}, the same on all ranks"
+            everyone = allgather(mine.unsqueeze(0), name=name, process_set=process_set)
+            agreement.check(theirs.numpy().tobytes() for theirs in everyone)
+
     def compress(self, gradient: Tensor) -> Tensor:
         state = next(_owners.get() or iter(()), None)
         if state is None:
@@ -76,6 +99,9 @@ class Backend:
         if not gradient.is_floating_point() or gradient.numel() == 0:
             return gradient
         return split_by(self._compressor, gradient, state)
+
+    def received(self, gradient: Tensor) -> Tensor:
+        return self._compressor.config.rule.received(torch_ops, gradient)
 
     def state_dict(self) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -133,7 +159,12 @@ def _announcing(method: Callable, states_of: Callable[[Any], Iterable[ParameterS
 
 def _to_dict(states: States) -> dict[str, Any]:
     return {
-        state.name: {"step": state.step, "rest": state.rest, "velocity": state.velocity}
+        state.name: {
+            "step": state.step,
+            "rest": state.rest,
+            "velocity": state.velocity,
+            "memory": dict(state.memory),
+        }
         for state in states.values()
         if state.step
     }
@@ -152,6 +183,8 @@ def _from_dict(states: States, saved: dict[str, Any]) -> None:
                     )
                 tensor = tensor.to(parameter.device, copy=True)
             setattr(state, kind, tensor)
+        memory = entry.get("memory", {}).items()
+        state.memory = {kind: tensor.to(parameter.device, copy=True) for kind, tensor in memory}
         state.step = entry["step"]
 
 

@@ -15,18 +15,22 @@ its loss scaler) at once, and must not stay in the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from omnihvd.compressors import counters
+from omnihvd.compressors import counters, torch_ops
 from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.rules import (
-    ElementThreshold,
+    Call,
+    ElementRule,
     RandomBlocks,
     Rule,
+    ThresholdBlocks,
+    ThresholdRule,
     TopBlocks,
     kept_count,
     name_seed,
@@ -38,12 +42,13 @@ _HALF = (torch.float16, torch.bfloat16)
 
 @dataclass
 class ParameterState:
-    """What one rank remembers of one parameter. Tensors have the parameter's shape."""
+    """What one rank remembers of one parameter. Rest and velocity have the parameter's shape."""
 
     name: str
     step: int = 0
     rest: Tensor | None = None
     velocity: Tensor | None = None
+    memory: dict[str, Tensor] = field(default_factory=dict)  # the rule's own
 
     def accumulate(self, gradient: Tensor, momentum: float) -> Tensor:
         """Adds `gradient` to the rest and returns it."""
@@ -95,8 +100,11 @@ def split(
         total = state.accumulate(gradient, momentum) if error_feedback else gradient.contiguous()
         tensors = [total, out] + ([state.velocity] if state.velocity is not None else [])
         flat = [tensor.view(-1) for tensor in tensors]
-        if isinstance(rule, ElementThreshold):
-            _split_elements(*flat, threshold=rule.threshold, keep_rest=error_feedback)
+        if isinstance(rule, ElementRule):
+            if total.dtype in _HALF:
+                flat[0] = flat[0].float()
+            call = _call(rule, gradient, state, ratio)
+            _split_elements(rule, call, *flat, keep_rest=error_feedback)
         else:
             parts = [_rows(tensor, block_size) for tensor in flat]
             norms = torch.cat([_norms(rows) for rows in parts[0]])
@@ -117,10 +125,20 @@ def _sends_all(
     gradient: Tensor, state: ParameterState, rule: Rule, ratio: float, block_size: int
 ) -> bool:
     """Whether there is nothing to choose, as for most biases: then there is never a rest."""
-    if state.rest is not None or not isinstance(rule, (TopBlocks, RandomBlocks)):
+    if state.rest is not None or not rule.selects:
         return False
-    blocks = -(-gradient.numel() // block_size)
-    return kept_count(ratio, blocks) == blocks
+    parts = gradient.numel()
+    if not isinstance(rule, ElementRule):
+        parts = -(-parts // block_size)
+    return kept_count(ratio, parts) == parts
+
+
+def _call(rule: ElementRule, gradient: Tensor, state: ParameterState, ratio: float) -> Call:
+    if not state.memory:
+        for name, array in rule.memory(tuple(gradient.shape)).items():
+            state.memory[name] = torch.from_numpy(array).to(gradient.device)
+    seed = name_seed(state.name)
+    return Call(torch_ops, gradient.numel(), ratio, seed, state.step, state.memory)
 
 
 def _zeros_like(gradient: Tensor) -> Tensor:
@@ -155,6 +173,7 @@ def _keep(rule: Rule, ratio: float, norms: Tensor, state: ParameterState) -> Ten
             if norms.is_cuda:  # from pinned memory, so that the host does not wait
                 chosen = chosen.pin_memory().to(norms.device, non_blocking=True)
         return torch.isfinite(norms).logical_not_().index_fill_(0, chosen, True)
+    assert isinstance(rule, ThresholdBlocks)
     return ~(norms < rule.threshold)  # so written, a NaN is kept
 
 
@@ -212,23 +231,38 @@ def _split_masked(
 
 
 def _split_elements(
+    rule: ElementRule,
+    call: Call,
     total: Tensor,
     out: Tensor,
     velocity: Tensor | None = None,
     *,
-    threshold: float,
     keep_rest: bool,
 ) -> None:
-    """out = the elements of total above `threshold` in absolute value, which total loses."""
-    if total.dtype == out.dtype:
-        torch.ops.aten.hardshrink.out(total, threshold, out=out)
+    """out = what the rule sends of total; with `keep_rest`, total loses it."""
+    if isinstance(rule, ThresholdRule):
+        _copy_above(rule.limit(total, call), total, out)
+    elif math.isfinite(float(total.sum())):
+        sent = rule.sent(total, call)
+        out.copy_(sent if keep_rest else sent.mul_(rule.scale(call)))
     else:
-        out.copy_(torch.nn.functional.hardshrink(total, threshold))
+        out.copy_(total)
     if keep_rest:
         _subtract(total, out)
     if velocity is not None:
         velocity.masked_fill_(out != 0, 0)
-    counters.add_kept(total.device, out.count_nonzero())
+    kept = out.count_nonzero()
+    if rule.learns:
+        rule.learn(float(kept), call)
+    counters.add_kept(total.device, kept)
+
+
+def _copy_above(limit: float, total: Tensor, out: Tensor) -> None:
+    """As torch_ops.above, without a copy between where there need be none."""
+    if math.isfinite(limit) and total.dtype == out.dtype:
+        torch.ops.aten.hardshrink.out(total, limit, out=out)
+    else:
+        out.copy_(torch_ops.above(total, limit))
 
 
 def _subtract(total: Tensor, sent: Tensor) -> Tensor:

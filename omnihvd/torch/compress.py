@@ -1,16 +1,18 @@
-"""Block compressors (omnihvd.compressors) under DDP."""
+"""Compressors (omnihvd.compressors) under DDP."""
 # DDP compares a hook's annotations, which must not be texts.
 
 from collections.abc import Iterable
 from typing import Any, Callable
 
 import torch
+import torch.distributed as dist
 from torch.distributed import GradBucket
 from torch.futures import Future
 
+from omnihvd.compressors import agreement
 from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.torch_split import ParameterState, split_by
-from omnihvd.torch.hook import HookState, allreduce_hook
+from omnihvd.torch.hook import HookState, allreduce_hook, group_of
 
 Hook = Callable[[Any, GradBucket], Future[torch.Tensor]]
 NamedParameters = Iterable[tuple[str, torch.Tensor]]
@@ -30,6 +32,7 @@ class CompressionState(HookState):
         super().__init__(process_group)
         self.compressor = compressor
         self.kept: dict[str, ParameterState] = {}  # by name
+        self._agreed = False
         self.attach(named_parameters)
 
     def attach(self, named_parameters: NamedParameters) -> None:
@@ -43,16 +46,26 @@ class CompressionState(HookState):
                     f"{tuple(parameter.shape)}"
                 )
 
+    def agree(self) -> None:
+        """RuntimeError, on all ranks, if they do not compress alike. Collective, the first time."""
+        ranks = group_of(self)
+        if self._agreed or not agreement.wanted(ranks.size()):
+            return
+        described: list[Any] = [None] * ranks.size()
+        dist.all_gather_object(described, agreement.encode(self.compressor), ranks)
+        agreement.check(described)
+        self._agreed = True
+
     def of(self, parameter: torch.Tensor) -> ParameterState:
         if parameter not in self._names:
             raise RuntimeError(
-                "a block compressor does not know a parameter of this bucket: give "
+                "a compressor does not know a parameter of this bucket: give "
                 "CompressionState the model's named_parameters(), or attach() them after unpickling"
             )
         return self.kept[self._names[parameter]]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_names": {}}
+        return {**super().__getstate__(), "_names": {}, "_agreed": False}
 
 
 def compress_wrapper(hook: Hook) -> Hook:
@@ -60,6 +73,7 @@ def compress_wrapper(hook: Hook) -> Hook:
     CompressionState, and gives `hook` the part of each gradient that is to be sent."""
 
     def compressed(state: CompressionState, bucket: GradBucket) -> Future[torch.Tensor]:
+        state.agree()
         if not bucket.buffer().is_sparse:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 _compress(state, parameter, gradient)

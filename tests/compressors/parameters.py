@@ -6,8 +6,10 @@ Values are float64 whatever the dtype under test: all dtypes fit in it.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 
 import numpy as np
+import pytest
 
 from omnihvd.compressors import Compressor
 
@@ -31,19 +33,11 @@ class TorchParameter:
     def send(self, gradient: np.ndarray) -> np.ndarray:
         import torch
 
-        from omnihvd.compressors.torch_split import split
+        from omnihvd.compressors.torch_split import split_by
 
-        config, self._shape = self._compressor.config, gradient.shape
+        self._shape = gradient.shape
         tensor = torch.tensor(gradient).to(self._device, self._dtype)
-        sent = split(
-            tensor,
-            self._state,
-            config.rule,
-            self._compressor.ratio(self._state.step),
-            config.block_size,
-            config.error_feedback,
-            config.momentum,
-        )
+        sent = split_by(self._compressor, tensor, self._state)
         assert sent.dtype == self._dtype and sent.shape == tensor.shape
         return sent.double().cpu().numpy()
 
@@ -53,6 +47,9 @@ class TorchParameter:
         if tensor is None and self._compressor.config.error_feedback:
             return np.zeros(self._shape)  # nothing has ever stayed
         return None if tensor is None else tensor.double().cpu().numpy()
+
+    def memory(self) -> dict[str, np.ndarray]:
+        return {name: tensor.cpu().numpy() for name, tensor in self._state.memory.items()}
 
 
 class TensorFlowParameter:
@@ -85,6 +82,10 @@ class TensorFlowParameter:
         (state,) = self._backend.state_dict().values()
         return None if state[kind] is None else state[kind].astype(np.float64)
 
+    def memory(self) -> dict[str, np.ndarray]:
+        (state,) = self._backend.state_dict().values()
+        return state["memory"]
+
 
 def make(framework: str, compressor: Compressor, name: str = "p", dtype: str = "float32"):
     """framework: "torch", "torch on cuda" or "tensorflow"."""
@@ -99,3 +100,27 @@ def has_cuda() -> bool:
     except ImportError:
         return False
     return torch.cuda.is_available()
+
+
+FRAMEWORKS = [
+    pytest.param(
+        framework,
+        marks=[
+            pytest.mark.skipif(
+                importlib.util.find_spec(framework.split()[0]) is None, reason="not installed"
+            ),
+            *marks,
+        ],
+    )
+    for framework, marks in (
+        ("torch", []),
+        ("tensorflow", []),
+        (
+            "torch on cuda",
+            [
+                pytest.mark.gpu,
+                pytest.mark.skipif(not has_cuda(), reason="no CUDA device"),
+            ],
+        ),
+    )
+]

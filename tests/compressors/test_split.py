@@ -1,7 +1,6 @@
 """Properties of splitting one gradient into what is sent and what stays, in each framework."""
 
 import dataclasses
-import importlib.util
 
 import numpy as np
 import parameters
@@ -14,29 +13,7 @@ from omnihvd.compressors.rules import kept_count
 
 SIZE = 8  # elements of a block: small, so that few elements make many blocks
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-FRAMEWORKS = [
-    pytest.param(
-        framework,
-        marks=[
-            pytest.mark.skipif(
-                importlib.util.find_spec(framework.split()[0]) is None, reason="not installed"
-            ),
-            *marks,
-        ],
-    )
-    for framework, marks in (
-        ("torch", []),
-        ("tensorflow", []),
-        (
-            "torch on cuda",
-            [
-                pytest.mark.gpu,
-                pytest.mark.skipif(not parameters.has_cuda(), reason="no CUDA device"),
-            ],
-        ),
-    )
-]
-each_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+each_framework = pytest.mark.parametrize("framework", parameters.FRAMEWORKS)
 unhurried = settings(deadline=None)  # TensorFlow takes seconds to start
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 

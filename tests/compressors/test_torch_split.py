@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from omnihvd.compressors import counters  # noqa: E402
-from omnihvd.compressors.rules import ElementThreshold, TopBlocks  # noqa: E402
+from omnihvd.compressors.methods.threshold import ElementThreshold  # noqa: E402
+from omnihvd.compressors.rules import TopBlocks  # noqa: E402
 from omnihvd.compressors.torch_split import (  # noqa: E402
     ParameterState,
     _split_listed,

@@ -21,6 +21,10 @@ COMPRESSORS = {
     "random": compressors.block_random(0.1, 3, BLOCK),
     "threshold": compressors.block_threshold(0.02, BLOCK),
     "elements": compressors.topk_threshold(0.005),
+    "sidco": compressors.sidco(0.1, "pareto"),
+    "dgc": compressors.dgc(0.1),
+    "randomk": compressors.randomk(0.1),
+    "sketch": compressors.sketch(8),
     "momentum": compressors.block_topk(0.1, BLOCK).with_momentum_correction(0.9),
     "warm-up": compressors.block_topk(0.1, BLOCK).with_warmup(3, 0.9, steps_per_epoch=2),
 }
@@ -202,3 +206,11 @@ def test_what_cannot_work_is_refused():
         compressor._backend("tensorflow").compress(tf.ones(5), variable)
     with pytest.raises(NotImplementedError, match="PyTorch"):
         compressor.average_rest()
+
+
+def test_ranks_must_compress_alike():
+    compressor = compressors.topk(0.1 if RANK else 0.2)
+    with pytest.raises(
+        RuntimeError, match=r"rank 1 compresses with topk\(ratio=0.1\), rank 0 with"
+    ):
+        gradients_of(make_model(), compressor, *batch(0))

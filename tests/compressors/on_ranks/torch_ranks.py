@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from omnihvd import compressors
-from omnihvd.compressors.torch_split import ParameterState, split
+from omnihvd.compressors.torch_split import ParameterState, split_by
 
 hvd.init(process_sets="dynamic")
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -24,6 +24,10 @@ COMPRESSORS = {
     "random without feedback": compressors.block_random(0.1, 3, BLOCK).with_error_feedback(False),
     "threshold": compressors.block_threshold(0.02, BLOCK),
     "elements": compressors.topk_threshold(0.005),
+    "sidco": compressors.sidco(0.1, "pareto"),
+    "dgc": compressors.dgc(0.1),
+    "randomk": compressors.randomk(0.1),
+    "sketch": compressors.sketch(8),
     "momentum": compressors.block_topk(0.1, BLOCK).with_momentum_correction(0.9),
     "warm-up": compressors.block_topk(0.1, BLOCK).with_warmup(3, 0.9, steps_per_epoch=2),
 }
@@ -105,7 +109,7 @@ def test_gradients_are_the_mean_of_what_the_ranks_sent(kind, groups, set_to_none
     compressor = fresh(COMPRESSORS[kind])
     model = Model(agree=groups is not None)
     model, optimizer = make(compressor, model, groups=groups, backward_passes_per_step=passes)
-    config, states = compressor.config, {}
+    states = {}
     parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
     for step in range(4):
         aside = copy.deepcopy(model)
@@ -123,15 +127,7 @@ def test_gradients_are_the_mean_of_what_the_ranks_sent(kind, groups, set_to_none
                 continue
             state = states.setdefault(name, ParameterState(name))
             gradient = torch.zeros_like(p) if p.grad is None else p.grad
-            sent = split(
-                gradient,
-                state,
-                config.rule,
-                compressor.ratio(state.step),
-                config.block_size,
-                config.error_feedback,
-                config.momentum,
-            )
+            sent = split_by(compressor, gradient, state)
             mean = hvd.allreduce(sent, op=hvd.Average, name=f"expected.{name}")
             torch.testing.assert_close(parameters[name].grad, mean, rtol=1e-6, atol=1e-8)
             ours = compressor.state_dict()[name]
@@ -364,3 +360,11 @@ def test_other_optimizers_are_untouched():
     assert "_allreduce_grad_async" not in vars(optimizer)
     train(model, optimizer, range(2))
     assert set(optimizer.state_dict()) == {"state", "param_groups"}
+
+
+def test_ranks_must_compress_alike():
+    model, _optimizer = make(compressors.topk(0.1 if RANK else 0.2))
+    with pytest.raises(
+        RuntimeError, match=r"rank 1 compresses with topk\(ratio=0.1\), rank 0 with"
+    ):
+        loss_of(model, 0).backward()

@@ -1,0 +1,29 @@
+"""That all ranks compress alike: asked before the first sum, since a sum would not show it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+BYTES = 512  # of a description
+
+
+def wanted(ranks: int) -> bool:
+    """Not in elastic jobs, which later ranks join, when the others are past their first sum."""
+    return ranks > 1 and os.environ.get("HOROVOD_ELASTIC") != "1"
+
+
+def encode(compressor: object) -> bytes:
+    """A compressor as it describes itself, in BYTES bytes."""
+    return repr(compressor).encode()[:BYTES].ljust(BYTES)
+
+
+def check(described: Iterable[bytes]) -> None:
+    """described: encode() of all ranks. RuntimeError, the same on all, if one is not rank 0's."""
+    first, *others = (text.decode(errors="replace").strip() for text in described)
+    for rank, other in enumerate(others, start=1):
+        if other != first:
+            raise RuntimeError(
+                f"rank {rank} compresses with {other}, rank 0 with {first}: all ranks must be "
+                "given the same compression"
+            )

@@ -1,0 +1,112 @@
+"""SIDCo: Abdelmoniem et al., "An efficient statistical-based gradient compression technique for
+distributed training systems" (MLSys 2021).
+
+The threshold follows from the moments of the absolute values, of which a sparsity-inducing
+distribution is assumed: O(n), without a sort or a sample. A tail is not quite the distribution's,
+so the fit goes in stages: the first leaves FIRST of the elements, the next ones fit what those
+exceed the threshold so far by. After each WINDOW of steps there is one stage less, if too many
+elements were sent, or one more.
+
+What differs from the paper: elements that are zero are not fitted (an embedding's are nearly all);
+stages are adapted for each parameter, not for all together; and the share that a fit with so many
+stages is asked for is corrected by what it achieved (`gains`), as whole stages are too coarse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from omnihvd.compressors.methods.top_elements import BELOW
+from omnihvd.compressors.rules import Call, ThresholdRule
+
+DISTRIBUTIONS = ("exponential", "gamma", "pareto")
+FIRST = 0.25  # the share that the first of several stages leaves
+WINDOW = 5  # steps after which the number of stages is adapted
+TOLERANCE = 0.2
+MOST_STAGES = 16
+DAMPING = 0.3  # of the gains, which what is achieved may follow more than in proportion
+SMALL = 4096  # elements: of fewer the threshold is found exactly, which is as fast
+
+
+@dataclass(frozen=True)
+class Sidco(ThresholdRule):
+    """The `ratio` of elements with the largest absolute values, nearly."""
+
+    factory = "sidco"
+    selects = True
+    learns = True
+    ratio: float
+    distribution: str
+
+    def memory(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        # stages; over the window: steps, achieved / wanted
+        return {"fit": np.array([1.0, 0.0, 0.0]), "gains": np.ones(MOST_STAGES)}
+
+    def limit(self, total: Any, call: Call) -> Any:
+        ops = call.ops
+        if call.elements <= SMALL:
+            return BELOW * ops.kth_largest(ops.abs(total), call.count)
+        stages, _, _ = ops.numbers(call.memory["fit"], 3)
+        gain = ops.element(call.memory["gains"], stages - 1)
+        moments = ops.exceedance(total, ops.number(0))
+        share = gain * call.count / ops.maximum(moments[0], 1.0)
+        several = ops.both(stages > 1, share < FIRST)
+        first = ops.where(several, FIRST, share)
+        rest = ops.exp(ops.log(share / first) / ops.maximum(stages - 1, 1.0))
+
+        def more(stage: Any, _: Any) -> Any:
+            return ops.both(stage < stages, several)
+
+        def next_stage(stage: Any, limit: Any) -> tuple[Any, Any]:
+            return stage + 1, limit + self._exceeded_by(ops, rest, ops.exceedance(total, limit))
+
+        start = (ops.number(1), self._exceeded_by(ops, first, moments, total))
+        limit = ops.loop(more, next_stage, start)[1]
+        return ops.where(share < 1, limit, 0.0)
+
+    def learn(self, kept: Any, call: Call) -> None:
+        ops = call.ops
+        if call.elements <= SMALL:
+            return
+        stages, steps, total = ops.numbers(call.memory["fit"], 3)
+        achieved = kept / call.count
+        gains, error = call.memory["gains"], ops.log(ops.clip(achieved, 1 / 8, 8.0))
+        better = ops.element(gains, stages - 1) * ops.exp(-DAMPING * error)
+        call.memory["gains"] = ops.with_element(gains, stages - 1, ops.clip(better, 1e-3, 1e3))
+
+        steps, total = steps + 1, total + achieved
+        full, mean = steps >= WINDOW, total / steps
+        over = ops.both(mean > 1 + TOLERANCE, achieved > 1 + TOLERANCE)
+        under = ops.both(mean < 1 - TOLERANCE, achieved < 1 - TOLERANCE)
+        most = ops.clip(ops.ceil(ops.log(1 / call.ratio) / np.log(2.0)), 1.0, MOST_STAGES)
+        fewer = ops.where(stages > 1, stages - 1, 2.0)  # at a bound, the other direction
+        more = ops.where(stages < most, stages + 1, most - 1)
+        adapted = ops.where(over, fewer, ops.where(under, more, stages))
+        adapted = ops.where(full, ops.clip(adapted, 1.0, most), stages)
+        window = ops.where(full, 0.0, steps), ops.where(full, 0.0, total)
+        call.memory["fit"] = ops.pack(adapted, *window)
+
+    def _exceeded_by(self, ops: Any, share: Any, moments: Any, total: Any = None) -> Any:
+        """What `share` of the elements exceed, by their number, sum and sum of squares; 0 if there
+        are too few of them, or they are all alike. `total`: the elements, in the first stage."""
+        count, sums, squares = moments
+        count = ops.maximum(count, 1.0)
+        mean = ops.maximum(sums / count, 1e-100)
+        wanted = -ops.log(ops.minimum(share, 1.0))
+        if self.distribution == "exponential":
+            return mean * wanted * ops.where(sums > 0, 1.0, 0.0)
+        if self.distribution == "gamma" and total is not None:
+            s = ops.maximum(ops.log(mean) - ops.mean_log(total), 1e-6)
+            shape = (3 - s + ops.sqrt((s - 3) * (s - 3) + 24 * s)) / (12 * s)
+            limit = mean / shape * (wanted - ops.lgamma(shape))
+            return ops.where(sums > 0, ops.maximum(limit, 0.0), 0.0)
+        spread = ops.maximum(squares / count - mean * mean, 1e-12 * mean * mean)
+        over = ops.minimum(mean * mean / spread, 1e6)
+        shape, scale = (over - 1) / 2, mean * (over + 1) / 2
+        near_zero = ops.magnitude(shape) < 1e-4
+        safe = ops.where(near_zero, 1.0, shape)
+        limit = ops.where(near_zero, mean * wanted, scale * (1 - ops.exp(-safe * wanted)) / safe)
+        return ops.where(sums > 0, limit, 0.0)

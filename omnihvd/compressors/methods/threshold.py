@@ -1,0 +1,20 @@
+"""One constant threshold: Sahu et al., "Rethinking gradient sparsification as total error
+minimization" (NeurIPS 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from omnihvd.compressors.rules import Call, ThresholdRule
+
+
+@dataclass(frozen=True)
+class ElementThreshold(ThresholdRule):
+    """The elements whose absolute value exceeds a constant."""
+
+    factory = "topk_threshold"
+    threshold: float
+
+    def limit(self, total: Any, call: Call) -> Any:
+        return call.ops.number(self.threshold)

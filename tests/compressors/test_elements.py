@@ -1,0 +1,226 @@
+"""What each rule for elements sends, in each framework."""
+
+import numpy as np
+import parameters
+import pytest
+
+from omnihvd import compressors
+from omnihvd.compressors.methods.eight_bit import dynamic_tree
+
+each_framework = pytest.mark.parametrize("framework", parameters.FRAMEWORKS)
+SIZE = 20_000  # more than are selected exactly, or sampled whole
+
+SELECTING = {
+    "topk": compressors.topk(0.01),
+    "randomk": compressors.randomk(0.01),
+    "dgc": compressors.dgc(0.01),
+    "exponential": compressors.sidco(0.01),
+    "gamma": compressors.sidco(0.01, "gamma"),
+    "pareto": compressors.sidco(0.01, "pareto"),
+}
+DECODED = {
+    "adaptive": compressors.adaptive(0.01),
+    "eight_bit": compressors.eight_bit(),
+    "inceptionn": compressors.inceptionn(),
+    "sketch": compressors.sketch(16),
+    "ef_sign": compressors.ef_sign(),
+}
+ALL = {**SELECTING, **DECODED, "signum": compressors.signum()}
+each_rule = pytest.mark.parametrize("kind", ALL)
+
+
+def normal(seed=0, size=SIZE):
+    return np.random.default_rng(seed).standard_normal(size)
+
+
+def heavy(seed=0, size=SIZE):
+    """A tail as gradients have it, some of it zeros."""
+    random = np.random.default_rng(seed)
+    return random.standard_t(4, size) * random.exponential(1, size) * (random.random(size) < 0.8)
+
+
+@each_framework
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "signum"])
+def test_what_is_not_sent_stays(framework, dtype, kind):
+    compressor = ALL[kind].with_momentum_correction(0)
+    parameter = parameters.make(framework, compressor, dtype=dtype)
+    rest = np.zeros(SIZE)
+    for step in range(3):
+        gradient = parameter.round(heavy(step))
+        sent, total = parameter.send(gradient), rest + gradient
+        rest = parameter.kept("rest")
+        np.testing.assert_allclose(sent + rest, total, rtol=1e-6, atol=1e-5)
+        if kind in SELECTING and dtype == "float32":  # each element is on one side only
+            assert not np.any((sent != 0) & (rest != 0))
+
+
+@each_framework
+@pytest.mark.parametrize("size", [1, 2, 7, 300])
+@each_rule
+def test_small_parameters(framework, size, kind):
+    parameter = parameters.make(framework, ALL[kind])
+    for step in range(2):
+        sent = parameter.send(normal(step, size))
+        assert sent.shape == (size,) and sent.any()
+
+
+@each_framework
+@each_rule
+def test_zeros_send_zeros(framework, kind):
+    parameter = parameters.make(framework, ALL[kind])
+    for _ in range(2):
+        assert not parameter.send(np.zeros(SIZE)).any()
+
+
+@each_framework
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@each_rule
+def test_nan_and_infinity_are_sent_at_once_and_leave_nothing(framework, bad, kind):
+    parameter = parameters.make(framework, ALL[kind])
+    for size in (7, SIZE)[-1:]:
+        gradient = normal(size=size)
+        gradient[[1, 6]] = bad
+        sent = parameter.send(gradient)
+        assert not np.isfinite(sent[[1, 6]]).any()
+        if kind != "signum":
+            assert np.isfinite(parameter.kept("rest")).all()
+        assert all(np.isfinite(memory).all() for memory in parameter.memory().values())
+        assert np.isfinite(parameter.send(normal(size=size))).all()
+
+
+@each_framework
+@pytest.mark.parametrize("ratio", [0.001, 0.01, 0.5, 1.0])
+def test_topk_sends_the_largest(framework, ratio):
+    gradient = np.random.default_rng(0).permutation(np.arange(1.0, 1001))
+    sent = parameters.make(framework, compressors.topk(ratio)).send(gradient)
+    np.testing.assert_array_equal(sent, np.where(gradient > 1000 - 1000 * ratio, gradient, 0))
+
+
+@each_framework
+def test_topk_sends_all_that_are_equal(framework):
+    gradient = np.where(np.arange(100) % 2, 3.0, -3.0)
+    np.testing.assert_array_equal(
+        parameters.make(framework, compressors.topk(0.1)).send(gradient), gradient
+    )
+
+
+@each_framework
+def test_random_elements_are_those_of_all_ranks_and_change(framework):
+    ranks = [parameters.make(framework, compressors.randomk(0.05, 7)) for _ in range(2)]
+    others = [parameters.make(framework, compressors.randomk(0.05, 8)) for _ in range(1)]
+    masks = [
+        [rank.send(1 + np.abs(normal(i))) != 0 for _ in range(2)]
+        for i, rank in enumerate(ranks + others)
+    ]
+    for step in range(2):
+        assert np.array_equal(masks[0][step], masks[1][step])
+        assert not np.array_equal(masks[0][step], masks[2][step])
+        assert abs(masks[0][step].mean() - 0.05) < 0.01
+    assert not np.array_equal(*masks[0])
+
+
+@each_framework
+@pytest.mark.parametrize("ratio", [0.02, 0.5, 1.0])
+def test_random_elements_without_error_feedback_are_unbiased(framework, ratio):
+    """The mean over all elements and seeds lies within five standard errors."""
+    seeds, size = 50, 500
+    mean = 0.0
+    for seed in range(seeds):
+        compressor = compressors.randomk(ratio, seed).with_error_feedback(False)
+        mean += parameters.make(framework, compressor).send(np.ones(size)).mean() / seeds
+    assert abs(mean - 1) <= 5 * np.sqrt((1 / ratio - 1) / (seeds * size)) + 1e-6
+
+
+@each_framework
+@pytest.mark.parametrize("ratio", [0.1, 0.001])
+def test_dgc_is_near_its_ratio(framework, ratio):
+    compressor = compressors.dgc(ratio).with_error_feedback(True)
+    sent = parameters.make(framework, compressor).send(heavy(size=100_000))
+    assert 0.7 <= np.count_nonzero(sent) / (ratio * sent.size) <= 1.3
+    left = np.where(sent == 0, heavy(size=100_000), 0)
+    assert np.abs(left).max() <= np.abs(sent[sent != 0]).min() * 1.0001
+
+
+def test_dgc_corrects_momentum():
+    assert compressors.dgc(0.01).config.momentum == 0.9
+    assert compressors.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.01, 0.001])
+@pytest.mark.parametrize("distribution", ["exponential", "gamma", "pareto"])
+def test_sidco_meets_its_ratio_after_20_steps(distribution, ratio):
+    pytest.importorskip("torch")
+    parameter = parameters.make("torch", compressors.sidco(ratio, distribution))
+    size, achieved = 20_000, []
+    for step in range(32):
+        sent = parameter.send(heavy(step, size))
+        achieved.append(np.count_nonzero(sent) / (ratio * size))
+    assert 0.8 <= np.mean(achieved[20:]) <= 1.2
+
+
+@each_framework
+def test_adaptive_sends_two_values(framework):
+    gradient = normal()
+    sent = parameters.make(framework, compressors.adaptive(0.01)).send(gradient)
+    up, down = np.sort(gradient)[::-1], np.sort(gradient)
+    counts = [max(1, int(0.01 * (side > 0).sum() + 0.5)) for side in (gradient, -gradient)]
+    means = [up[: counts[0]].mean(), down[: counts[1]].mean()]
+    np.testing.assert_allclose(np.unique(sent), [means[1], 0, means[0]], rtol=1e-5)
+    assert [(sent > 0).sum(), (sent < 0).sum()] == counts
+
+
+@each_framework
+def test_eight_bits_err_by_less_than_a_gap_of_the_tree(framework):
+    tree = dynamic_tree()
+    assert len(tree) == 128 and tree[0] == 0 and tree[-1] == 1 and (np.diff(tree) > 0).all()
+    gradient = heavy()
+    sent = parameters.make(framework, compressors.eight_bit()).send(gradient)
+    largest = np.abs(gradient).max()
+    gaps = np.diff(tree)[np.clip(np.searchsorted(tree, np.abs(gradient) / largest) - 1, 0, None)]
+    assert np.all(np.abs(sent - gradient) <= (0.5001 * gaps + 1e-6) * largest)
+    assert len(np.unique(sent)) <= 255 and np.abs(sent).max() == pytest.approx(largest)
+
+
+@each_framework
+def test_inceptionn_errs_by_less_than_its_bound(framework):
+    gradient = heavy()
+    sent = parameters.make(framework, compressors.inceptionn(6)).send(gradient)
+    small = np.abs(gradient) < 1
+    np.testing.assert_allclose(sent[~small], gradient[~small], rtol=1e-6)
+    np.testing.assert_allclose(sent[small], np.trunc(gradient[small] * 64) / 64, atol=1e-6)
+
+
+@each_framework
+def test_sketch_sends_means_of_equally_full_buckets(framework):
+    gradient = normal(size=6400)
+    sent = parameters.make(framework, compressors.sketch(64)).send(gradient)
+    values, counts = np.unique(sent, return_counts=True)
+    assert len(values) == 64 and counts.min() >= 99 and counts.max() <= 101
+    for value in values[::9]:
+        assert gradient[sent == value].mean() == pytest.approx(value, rel=1e-3, abs=1e-5)
+
+
+@each_framework
+def test_signs(framework):
+    gradient = normal()
+    sent = parameters.make(framework, compressors.ef_sign()).send(gradient)
+    np.testing.assert_allclose(sent, np.sign(gradient) * np.abs(gradient).mean(), rtol=1e-5)
+    parameter = parameters.make(framework, compressors.signum(0.5))
+    for step, momentum in ((0, 0.5 * gradient), (1, 0.25 * gradient + 0.5 * normal(1))):
+        np.testing.assert_array_equal(parameter.send(normal(step)), np.sign(momentum))
+    with pytest.raises(ValueError, match="no rest"):
+        compressors.signum().with_error_feedback()
+
+
+def test_frameworks_send_alike():
+    """Random draws aside, which each framework makes in its own way."""
+    pytest.importorskip("torch")
+    pytest.importorskip("tensorflow")
+    for kind in ("topk", "exponential", "gamma", "pareto", *DECODED, "signum"):
+        sent = []
+        for framework in ("torch", "tensorflow"):
+            parameter = parameters.make(framework, ALL[kind])
+            sent.append([parameter.send(heavy(step)) for step in range(7)])
+        different = ~np.isclose(*sent, rtol=1e-4, atol=1e-5)
+        assert different.mean() < 2e-4, kind
