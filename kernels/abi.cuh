@@ -4,6 +4,11 @@
 //            (address, elements, segments, n_segments, flags, totals, bitmap, records, data)
 //   scatter  <<<scatter_grid(most, width, block_size), kScatterThreads>>>
 //            (address, elements, segments, n_segments, records, count, data)
+//   scale    <<<stride_grid(elements, width), kStrideThreads>>>
+//            (in, out, elements, factor, format): out = in x factor; in modules of floats only
+//
+// Any grid that is smaller does, too. Where records and data lie in the host's memory, PCIe is what
+// is waited for: kPcieCtas fill it, and leave the other multiprocessors to others.
 //
 // How many records there are, scatter reads from *count: who launches it need not know yet, only
 // the most that there can be. If it is kNoResult, every bit of the tensor is set, which makes
@@ -13,7 +18,8 @@
 //
 // The tensor is `elements` elements at `address`; or, when n_segments is not 0, the concatenation
 // of the segments, and address is not looked at. Addresses are multiples of the element's width.
-// totals, bitmap, records, count, segments: aligned to their type; compact's data: to 16 bytes.
+// totals, bitmap, records, count, segments: aligned to their type; compact's data: to 16 bytes, and
+// best to 128, the unit of memory and of PCIe: what a tile leaves begins at a multiple of 128.
 // totals and bitmap lie in device memory, as atomic operations need it; segments, records, count
 // and data may as well lie in pinned memory of the host.
 #pragma once
@@ -42,7 +48,8 @@ struct Record {
   uint64_t place;  // byte offset << 16 | bytes
 };
 
-// Of compact. All zero before a launch; afterwards the used part of `records` and `data`.
+// Of compact. All zero before a launch; afterwards the used part of `records` and `data`. `data`
+// has room for the tensor's bytes, rounded up to kTileUnit.
 struct Totals {
   uint64_t records;
   uint64_t bytes;
@@ -60,22 +67,35 @@ constexpr uint64_t kNoResult = ~uint64_t(0);
 // What one warp holds in registers. As long as a stripe (see omnihvd/csrc/protocol/layout.h), so
 // that blocks that are sent together lie together.
 constexpr uint32_t kTileBytes = 8192;
+constexpr uint32_t kTileUnit = 128;
 constexpr uint32_t kCompactThreads = 128;
 constexpr uint32_t kScatterThreads = 256;
+constexpr uint32_t kStrideThreads = 256;
 constexpr uint64_t kScatterCtas = 1024;  // at most: fill any GPU, and go over the records in turns
+constexpr uint64_t kPcieCtas = 32;
+
+// Of scale: elements of two bytes are either.
+enum Format : uint32_t { kIeee = 0, kBfloat16 = 1 };
 
 #ifndef __CUDACC_RTC__  // the host's side
+constexpr uint64_t at_most(uint64_t limit, uint64_t n) { return n < limit ? n : limit; }
+
 constexpr uint64_t compact_grid(uint64_t elements, uint32_t width) {
   const uint64_t per_cta = kTileBytes / width * (kCompactThreads / 32);
   return (elements + per_cta - 1) / per_cta;
+}
+
+// A vector of 16 bytes for each thread and turn.
+constexpr uint64_t stride_grid(uint64_t elements, uint32_t width) {
+  const uint64_t per_cta = uint64_t(kStrideThreads) * (16 / width);
+  return at_most(kScatterCtas, (elements + per_cta - 1) / per_cta);
 }
 
 // A block of up to 512 bytes is the work of some lanes of a warp, a longer one that of a warp.
 constexpr uint64_t scatter_grid(uint64_t most, uint32_t width, uint32_t block_size) {
   const uint32_t lanes = block_size * width < 512 ? block_size * width / 16 : 32;
   const uint32_t per_cta = kScatterThreads / lanes;
-  const uint64_t needed = (most + per_cta - 1) / per_cta;
-  return needed < kScatterCtas ? needed : kScatterCtas;
+  return at_most(kScatterCtas, (most + per_cta - 1) / per_cta);
 }
 #endif
 

@@ -14,6 +14,7 @@ from .build import DTYPES, check, cupy, module
 # As in abi.cuh.
 _PACK = 1
 _TILE_BYTES = 8192
+_TILE_UNIT = 128
 _COMPACT_THREADS = 128
 _SCATTER_THREADS = 256
 _SCATTER_CTAS = 1024
@@ -80,7 +81,8 @@ class Blocks:
     count x 2) has a row for each such block, in no particular order: its number, and its byte
     offset in `data` << 16 | its bytes. Offsets are multiples of 16. A block of fewer bytes than its
     elements take is packed: a bit for each element (bit i % 8 of byte i // 8), then the elements
-    that are not zero. The non-zero blocks of each 8 KiB of the tensor lie together in `data`.
+    that are not zero. The non-zero blocks of each 8 KiB of the tensor lie together in `data`, from
+    a multiple of 128 bytes on.
     """
 
     def __init__(
@@ -174,7 +176,7 @@ def compact(
             "totals": counters[:16],
             "bitmap": counters[16:],
             "records": staging.device("records", blocks * 16),
-            "data": staging.device("data", -(-elements * width // 16) * 16),
+            "data": staging.device("data", -(-elements * width // _TILE_UNIT) * _TILE_UNIT),
         }
         counters.data.memset_async(0, counters.nbytes, queue)
         per_cta = _TILE_BYTES // width * (_COMPACT_THREADS // 32)

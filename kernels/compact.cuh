@@ -4,7 +4,8 @@
 // tile is all zero, it is done. Else the tile goes to shared memory, where its blocks move together
 // in place, packed or plain: a block never grows, and the blocks before it have shrunk or gone, so
 // that what is written always lies in what has been read already. The result leaves in whole
-// 16-byte vectors, which suits device memory as well as pinned host memory behind PCIe.
+// 16-byte vectors from a multiple of 128 bytes on, which suits device memory as well as pinned host
+// memory behind PCIe.
 //
 // Order. The blocks of a tile stay in ascending order and contiguous, the tiles come in the order
 // in which their warps draw a ticket: one atomic addition to each total. Nobody needs more: a
@@ -71,19 +72,15 @@ __device__ void pack(const Vector<kWidth>* rows, uint32_t n, uint8_t* out, uint3
 }
 
 template <int kWidth, bool kFloat, int kBlock>
-__device__ void compact_tile(const Tensor<kWidth>& tensor, uint32_t flags, Totals* totals,
+__device__ void compact_tile(const Tensor<kWidth>& tensor, uint64_t tile_index,
+                             Tile<kWidth, kBlock>& tile, uint32_t flags, Totals* totals,
                              uint32_t* bitmap, Record* records, uint4* data) {
   using S = Shape<kWidth, kBlock>;
   using T = Tile<kWidth, kBlock>;
   constexpr uint32_t kTileRows = T::kVectors / 32;
   constexpr uint32_t kTileElements = kTileBytes / kWidth;
-  __shared__ T tiles[kCompactThreads / 32];
-
   const uint32_t lane = threadIdx.x % 32;
-  const uint64_t tile_index = uint64_t(blockIdx.x) * (kCompactThreads / 32) + threadIdx.x / 32;
   const uint64_t first = tile_index * kTileElements;
-  if (first >= tensor.elements()) return;
-  T& tile = tiles[threadIdx.x / 32];
 
   Vector<kWidth> held[kTileRows];
   uint64_t run;
@@ -162,13 +159,14 @@ __device__ void compact_tile(const Tensor<kWidth>& tensor, uint32_t flags, Total
   }
   if (!used) return;  // negative zeros
 
-  // The ticket: lane 0 draws room for the records, lane 1 for the data.
+  // The ticket: lane 0 draws room for the records, lane 1 for the data, in whole lines of memory.
   const uint32_t n_records = used >> 16, n_vectors = used & 0xffff;
   unsigned long long ticket = 0;
   if (lane < 2) {
-    ticket =
-        atomicAdd(reinterpret_cast<unsigned long long*>(lane ? &totals->bytes : &totals->records),
-                  (unsigned long long)(lane ? n_vectors * 16 : n_records));
+    ticket = atomicAdd(
+        reinterpret_cast<unsigned long long*>(lane ? &totals->bytes : &totals->records),
+        (unsigned long long)(lane ? (n_vectors * 16 + kTileUnit - 1) / kTileUnit * kTileUnit
+                                  : n_records));
   }
   const uint64_t first_record = __shfl_sync(kWarp, ticket, 0);
   const uint64_t first_byte = __shfl_sync(kWarp, ticket, 1);
@@ -178,6 +176,21 @@ __device__ void compact_tile(const Tensor<kWidth>& tensor, uint32_t flags, Total
     const typename T::Found found = tile.found[i];
     records[first_record + i] = {tile_index * T::kBlocks + found.block,
                                  (first_byte + found.vector * 16) << 16 | found.bytes};
+  }
+}
+
+// The tiles in turns, as there may be fewer warps.
+template <int kWidth, bool kFloat, int kBlock>
+__device__ void compact_tiles(const Tensor<kWidth>& tensor, uint32_t flags, Totals* totals,
+                              uint32_t* bitmap, Record* records, uint4* data) {
+  __shared__ Tile<kWidth, kBlock> tiles[kCompactThreads / 32];
+  constexpr uint32_t kWarps = kCompactThreads / 32, kTileElements = kTileBytes / kWidth;
+  uint64_t tile = uint64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
+#pragma unroll 1
+  for (; tile * kTileElements < tensor.elements(); tile += uint64_t(gridDim.x) * kWarps) {
+    compact_tile<kWidth, kFloat, kBlock>(tensor, tile, tiles[threadIdx.x / 32], flags, totals,
+                                         bitmap, records, data);
+    __syncwarp();  // all lanes have done with the tile's memory
   }
 }
 

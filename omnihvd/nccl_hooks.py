@@ -7,9 +7,12 @@ cannot be hooked: problem() says so.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +22,12 @@ from omnihvd.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
 LIBRARY = "NCCL"
+WAYS = ("stream", "original")  # as in csrc/session/settings.h
 FUNCTIONS = (
     "ncclAllReduce",
     "ncclGroupStart",
     "ncclGroupEnd",
+    "ncclGroupSimulateEnd",
     "ncclCommDestroy",
     "ncclCommFinalize",
     "ncclCommAbort",
@@ -36,9 +41,31 @@ DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # dxg: Windows' subsystem for Lin
 def install() -> None:
     """Hooks PyTorch and Horovod: now, if they are loaded, else once they are."""
     if engine.NCCL_SHIM.exists():
+        # Streams that wait hold up others of their hardware queue; CUDA, which reads this when it
+        # is initialized, makes 8.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         after_import("torch", _hook_torch)
         horovod_library.on_load(_hook_horovod)
         horovod_library.on_init(_warn_if_horovod_keeps_its_own)
+
+
+@contextlib.contextmanager
+def way(name: str) -> Iterator[None]:
+    """How sums are made on NCCL communicators whose first sum this thread makes inside: a value of
+    OMNIHVD_GPU ("stream", "original"), whatever that says for others.
+
+        with omnihvd.nccl_hooks.way("original"):      # on all ranks of the group alike
+            dist.all_reduce(torch.zeros(1, device="cuda"), group=tensor_parallel)
+
+    ValueError: there is no such way. A sum fails where its communicator's ranks differ."""
+    if name not in WAYS:
+        raise ValueError(f"{name!r} is no way to sum on GPUs; {', '.join(WAYS)} are")
+    choose = ctypes.CDLL(str(engine.NCCL_SHIM)).omnihvd_nccl_choose
+    choose(WAYS.index(name))
+    try:
+        yield
+    finally:
+        choose(-1)
 
 
 def is_hooked(library: str) -> bool:

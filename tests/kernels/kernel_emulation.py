@@ -89,9 +89,15 @@ class Kernels:
         self._lib = ctypes.CDLL(str(library))
         u64, u32, pointer = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
         tensor = [u64, u64, pointer, u32]
-        self._lib.run_compact.argtypes = [*tensor, u32, pointer, pointer, pointer, pointer, u32]
-        self._lib.run_scatter.argtypes = [*tensor, pointer, pointer, pointer, u64, u32]
-        self._lib.run_compact.restype = self._lib.run_scatter.restype = ctypes.c_char_p
+        f64 = ctypes.c_double
+        for name, arguments in {
+            "compact": [*tensor, u32, pointer, pointer, pointer, pointer, u64, u32],
+            "scatter": [*tensor, pointer, pointer, pointer, u64, u32],
+            "scale": [u64, u64, u64, f64, u32, u64, u32],
+        }.items():
+            if name != "scale" or is_float:
+                function = getattr(self._lib, f"run_{name}")
+                function.argtypes, function.restype = arguments, ctypes.c_char_p
         self._lib.same_packing.restype = ctypes.c_bool
         self._lib.grid_of_compact.restype = self._lib.grid_of_scatter.restype = u64
         self._lib.grid_of_compact.argtypes = self._lib.grid_of_scatter.argtypes = [u64]
@@ -99,15 +105,16 @@ class Kernels:
         self.grid_of_compact = self._lib.grid_of_compact
         self.grid_of_scatter = self._lib.grid_of_scatter
 
-    def compact(self, tensor: Scattered, flags: int, seed: int) -> Compacted:
+    def compact(self, tensor: Scattered, flags: int, seed: int, ctas: int = 1024) -> Compacted:
+        """On at most `ctas` CTAs, which take turns over the tiles."""
         blocks = -(-tensor.size // self.block_size)
-        data_bytes = -(-tensor.size * self.width // 16) * 16
+        data_bytes = -(-tensor.size * self.width // 128) * 128
         totals, bitmap = Memory(16), Memory(-(-blocks // 32) * 4)
         records, data = Memory(blocks * 16), Memory(data_bytes)
         totals.bytes[:] = bitmap.bytes[:] = 0
         failure = self._lib.run_compact(
             *tensor.arguments, flags, totals.address, bitmap.address, records.address,
-            data.address, seed,
+            data.address, min(self.grid_of_compact(tensor.size), ctas), seed,
         )  # fmt: skip
         assert failure is None, failure
         for memory in (totals, bitmap, records, data):
@@ -128,11 +135,19 @@ class Kernels:
         )  # fmt: skip
         assert failure is None, failure
 
+    def scale(
+        self, source: Scattered, target: Scattered, factor: float, bfloat16: bool = False
+    ) -> None:
+        failure = self._lib.run_scale(
+            source.arguments[0], target.arguments[0], source.size, factor, bfloat16, 2, 0
+        )
+        assert failure is None, failure
+
     def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple) -> None:
         """As the driver would, with the arguments in the kernel's order."""
         if name == "compact":
             assert (*grid, *block) == (self.grid_of_compact(int(args[1])), 128)
-            failure = self._lib.run_compact(*map(int, args), 0)
+            failure = self._lib.run_compact(*map(int, args), grid[0], 0)
         else:
             count = ctypes.c_uint64.from_address(int(args[5])).value
             assert block == (256,)

@@ -195,6 +195,51 @@ def test_scatter_takes_turns_where_there_are_more_records_than_lanes(
         assert np.array_equal(target.values(), np.where(chosen, expected, before))
 
 
+@pytest.mark.parametrize("ctas", [1, 3])
+@pytest.mark.parametrize("dtype, block_size", [("int8", 32), ("float32", 256)])
+def test_compact_takes_turns_where_there_are_more_tiles_than_warps(
+    kernels, dtype, block_size, ctas
+):
+    case = Case(dtype, block_size, elements_of(dtype, 300) + 5, 0.7, 0.5, ctas)
+    values, module = case.tensor(), kernels(dtype, block_size)
+    assert module.grid_of_compact(len(values)) > ctas
+    out = module.compact(Scattered(values), PACK, ctas, ctas=ctas)
+    check_compacted(values, case, True, out.totals, out.bitmap, out.records, out.data)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("factor", [1 / 8, 1 / 3, 1.0])
+def test_every_value_of_16_bits_is_scaled(kernels, dtype, factor):
+    """In float32, and rounded to the nearest as NumPy does; infinities and NaN stay."""
+    bits = np.arange(65536, dtype=np.uint16)
+    source, target = Scattered(bits, misaligned=1), Scattered(np.zeros_like(bits))
+    kernels(dtype, 256).scale(source, target, factor, dtype == "bfloat16")
+    with np.errstate(all="ignore"):
+        if dtype == "float16":
+            wide = bits.view(np.float16).astype(np.float32)
+            expected = (wide * np.float32(factor)).astype(np.float16).view(np.uint16)
+        else:
+            wide = (bits.astype(np.uint32) << 16).view(np.float32)
+            product = (wide * np.float32(factor)).view(np.uint32)
+            expected = ((product + 0x7FFF + (product >> 16 & 1)) >> 16).astype(np.uint16)
+    nan = np.isnan(wide)
+    got = target.values()
+    assert np.array_equal(got[~nan], expected[~nan])
+    infinity = 0x7C00 if dtype == "float16" else 0x7F80
+    assert ((got[nan] & 0x7FFF) > infinity).all()
+    assert np.array_equal(source.values(), bits)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1, 5, 9_001])
+def test_scaled(kernels, dtype, size):
+    values = np.linspace(-3, 7, size).astype(dtype)
+    for misaligned in (0, 1):
+        target = Scattered(np.full_like(values, 9), misaligned)
+        kernels(dtype, 64).scale(Scattered(values), target, 1 / 3)
+        assert np.array_equal(target.values(), values * values.dtype.type(1 / 3))
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 def test_packs_what_the_engine_packs(kernels, dtype):
     module = kernels(dtype, 1024)

@@ -156,15 +156,20 @@ class Communicator:
         driver("ncclCommAbort", self.handle)
 
 
-def first_sum() -> tuple[Stream, Communicator, Array]:
-    """On a new communicator of all ranks, which have done with it; ones in a new array."""
+def first_sum(count: int = 10_000) -> tuple[Stream, Communicator, Array]:
+    """On a new communicator of all ranks, which have done with it; ones in a new array. Later sums
+    that are no larger need not wait for memory on all ranks."""
     stream, comm = Stream(), Communicator("all")
-    x = Array(np.ones(10_000, np.float32))
+    x = Array(np.ones(count, np.float32))
     assert comm.allreduce(stream, x, x, "float32") == SUCCESS
     stream.wait()
     assert (x.host == SIZE).all()
     barrier("begun")
     return stream, comm, x
+
+
+def group_start() -> None:
+    assert LIBRARY.ncclGroupStart() == SUCCESS
 
 
 def in_nccl(name: str = "ncclAllReduce") -> int:

@@ -74,8 +74,8 @@ def run(
     check: bool = True,
 ) -> list[Ended]:
     """Runs on_ranks/<script> and returns what became of each rank. Hosts have as many ranks as
-    said, or are not told apart. Raises AssertionError with all output when a rank fails (unless
-    check is false), and after timeout seconds, with the stacks of all ranks."""
+    said; 0: each is on one of its own. Raises AssertionError with all output when a rank fails
+    (unless check is false), and after timeout seconds, with the stacks of all ranks."""
     shim = [str(engine.NCCL_SHIM)] if preload else []
     sanitizer = os.environ.get("LD_PRELOAD", "").split()
     with tempfile.TemporaryDirectory() as folder:
@@ -85,16 +85,15 @@ def run(
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
             "PYTHONFAULTHANDLER": "1",
             "OMNIHVD_KERNEL_CACHE": str(doubles.folder / "cache"),
-            "OMNIHVD_MIN_BYTES": "0",
+            "OMNIHVD_GPU": "stream",
+            "OMNIHVD_GPU_MIN_BYTES": "0",
             "NCCL_DOUBLE_FOLDER": folder,
             "SIZE": str(ranks),
             **(env or {}),
         }
         environments = []
         for rank in range(ranks):
-            mine = {**environment, "RANK": str(rank)}
-            if ranks_per_host:
-                mine["OMNIHVD_HOST_ID"] = f"host{rank // ranks_per_host}"
-            environments.append(mine)
+            host = f"host{rank // max(ranks_per_host, 1)}"
+            environments.append({**environment, "RANK": str(rank), "OMNIHVD_HOST_ID": host})
         command = [sys.executable, HERE / "on_ranks" / script, *words]
         return run_beside([command] * ranks, environments, timeout=timeout, check=check)

@@ -11,7 +11,7 @@ from torch_job import PLAIN, run, why_not
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=why_not() or "GPU")]
 
-ALWAYS = {"OMNIHVD_MIN_BYTES": "0"}
+ALWAYS = {"OMNIHVD_GPU": "stream", "OMNIHVD_GPU_MIN_BYTES": "0"}
 WAYS = {"omnihvd": ALWAYS, "plain": PLAIN}
 
 

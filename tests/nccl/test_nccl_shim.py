@@ -54,7 +54,7 @@ def test_calls_that_are_not_ours_by_their_arguments(doubles):
 
 
 def test_small_tensors_are_left(doubles):
-    run_well(doubles, "passes.py", 2, "by_size", env={"OMNIHVD_MIN_BYTES": "10000"})
+    run_well(doubles, "passes.py", 2, "by_size", env={"OMNIHVD_GPU_MIN_BYTES": "10000"})
 
 
 def test_disabled(doubles):
@@ -66,6 +66,39 @@ def test_no_kernels_for_the_gpu(doubles, tmp_path):
     ranks = run(doubles, "passes.py", 2, "always", "kernels", env=env)
     assert all("all well" in rank.output for rank in ranks)
     assert "`omnihvd kernels` on this host makes it" in ranks[0].output
+
+
+def test_ranks_of_one_host_are_left(doubles):
+    run_well(doubles, "passes.py", 2, "always", "one host", ranks_per_host=2)
+
+
+def test_a_way_for_one_communicator(doubles):
+    run_well(doubles, "passes.py", 2, "chosen")
+
+
+def test_ranks_that_choose_different_ways(doubles):
+    for rank in run(doubles, "passes.py", 2, "chosen_by_one"):
+        assert "all well" in rank.output
+        assert "rank 1 has chosen another way for this communicator than rank 0" in rank.output
+
+
+def test_a_rank_without_memory_leaves_large_tensors(doubles):
+    ranks = run(doubles, "passes.py", 3, "without_memory")
+    assert all("all well" in rank.output for rank in ranks)
+    assert "bytes or more are left to NCCL; rank 1: cuMemHostAlloc failed" in ranks[0].output
+
+
+def test_groups_that_are_only_simulated(doubles):
+    run_well(doubles, "passes.py", 2, "simulated")
+
+
+def test_a_communicator_is_not_split_while_it_is_busy(doubles):
+    run_well(doubles, "levels.py", 4, "busy", ranks_per_host=2)
+
+
+def test_averages_that_fit_the_type_though_sums_do_not(doubles):
+    run_well(doubles, "averages.py", 4)
+    run_well(doubles, "averages.py", 4, ranks_per_host=2)
 
 
 def test_a_communicator_of_one(doubles):

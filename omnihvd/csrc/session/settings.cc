@@ -143,6 +143,14 @@ const std::vector<Entry>& entries() {
                                      {"original", WaySetting::original}},
                                     v);
        }},
+      {{"OMNIHVD_GPU", "stream", "stream or original",
+        "how sums on GPUs are made: through aggregators, or by NCCL"},
+       [](Settings& s, const std::string& v) {
+         s.gpu = choice<GpuWay>({{"stream", GpuWay::stream}, {"original", GpuWay::original}}, v);
+       }},
+      {{"OMNIHVD_GPU_MIN_BYTES", "1048576", "0 .. 2^60",
+        "on GPUs, smaller tensors go to NCCL, which is as fast for them"},
+       number(&Settings::gpu_min_bytes, 0, 1ull << 60)},
       {{"OMNIHVD_POLITE", "1", "0 or 1",
         "1: threads of Horovod and Open MPI that wait for a sum sleep instead of polling"},
        [](Settings& s, const std::string& v) { s.polite = boolean(v); }},

@@ -187,6 +187,17 @@ T __shfl_xor_sync(unsigned mask, T value, unsigned with) {
 
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 inline uint4 __ldcs(const uint4* from) { return *from; }
+template <class To, class From>
+To same_bits(From from) {
+  To to;
+  static_assert(sizeof to == sizeof from);
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline float __uint_as_float(unsigned bits) { return same_bits<float>(bits); }
+inline unsigned __float_as_uint(float value) { return same_bits<unsigned>(value); }
+inline double __longlong_as_double(long long bits) { return same_bits<double>(bits); }
+inline long long __double_as_longlong(double value) { return same_bits<long long>(value); }
 template <class T>
 T atomicAdd(T* at, T value) {
   return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);

@@ -24,8 +24,8 @@ extern "C" {
 
 const char* run_compact(uint64_t address, uint64_t elements, const Segment* segments,
                         uint32_t n_segments, uint32_t flags, Totals* totals, uint32_t* bitmap,
-                        Record* records, uint4* data, unsigned seed) {
-  return emulate(compact_grid(elements, OMNIHVD_WIDTH), kCompactThreads, seed, [&] {
+                        Record* records, uint4* data, uint64_t grid, unsigned seed) {
+  return emulate(grid, kCompactThreads, seed, [&] {
     compact(address, elements, segments, n_segments, flags, totals, bitmap, records, data);
   });
 }
@@ -36,6 +36,13 @@ const char* run_scatter(uint64_t address, uint64_t elements, const Segment* segm
   return emulate(grid, kScatterThreads, seed,
                  [&] { scatter(address, elements, segments, n_segments, records, count, data); });
 }
+
+#if OMNIHVD_FLOAT
+const char* run_scale(uint64_t in, uint64_t out, uint64_t elements, double factor, uint32_t format,
+                      uint64_t grid, unsigned seed) {
+  return emulate(grid, kStrideThreads, seed, [&] { scale(in, out, elements, factor, format); });
+}
+#endif
 
 // The kernels and the engine must pack the same blocks; true where they agree.
 bool same_packing(uint32_t n, uint32_t nonzero) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -32,7 +33,7 @@ struct CUmod_st {
   void* library;
 };
 struct CUfunc_st {
-  bool is_compact;
+  std::string name;
   void* entry;
 };
 
@@ -82,12 +83,21 @@ T argument(void** arguments, int i) {
   return value;
 }
 
+// An allocation of more fails.
+size_t most(const char* variable) {
+  const char* const setting = std::getenv(variable);
+  return setting ? size_t(std::atoll(setting)) : ~size_t(0);
+}
+
 std::mutex kernel_mutex;  // the emulation runs one kernel at a time
 
 void run_kernel(const std::function<const char*()>& kernel) {
   const std::lock_guard<std::mutex> lock(kernel_mutex);
   if (const char* const failure = kernel()) die(failure);
 }
+
+// A grid as large as a GPU's takes the emulation long; kernels must do with a smaller one as well.
+uint64_t few(uint64_t grid) { return grid < 3 ? grid : 3; }
 
 unsigned seed() {
   static std::atomic<unsigned> next{0};
@@ -119,6 +129,7 @@ int cuCtxSetCurrent(CUctx_st* context) { return current = context, success; }
 
 int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   if (const Result bad = permitted()) return bad;
+  if (bytes > most("CUDA_DOUBLE_MOST_DEVICE_BYTES")) return out_of_memory;
   *address = reinterpret_cast<uint64_t>(doubles::allocate(bytes, Kind::device));
   return *address ? success : out_of_memory;
 }
@@ -129,6 +140,7 @@ int cuMemFree_v2(uint64_t address) {
 }
 int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   if (const Result bad = permitted()) return bad;
+  if (bytes > most("CUDA_DOUBLE_MOST_PINNED_BYTES")) return out_of_memory;
   *address = doubles::allocate(bytes, Kind::pinned);
   return *address ? success : out_of_memory;
 }
@@ -175,7 +187,7 @@ int cuModuleLoadData(CUmod_st** module, const void* image) {
 int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name) {
   void* const entry = dlsym(module->library, ("run_" + std::string(name)).c_str());
   if (entry == nullptr) return not_found;
-  *function = new CUfunc_st{std::strcmp(name, "compact") == 0, entry};
+  *function = new CUfunc_st{name, entry};
   return success;
 }
 
@@ -183,11 +195,25 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsig
                    unsigned, unsigned, unsigned, CUstream_st* stream, void** a, void**) {
   if (const Result bad = permitted()) return bad;
   const auto address = argument<uint64_t>(a, 0), elements = argument<uint64_t>(a, 1);
+  if (function->name == "scale") {
+    const auto n = argument<uint64_t>(a, 2);
+    uint8_t* const in = translated(address, n, "input");
+    uint8_t* const out = translated(elements, n, "output");
+    const auto factor = argument<double>(a, 3);
+    const auto format = argument<uint32_t>(a, 4);
+    if (threads != 256 || grid == 0) die("scale was launched with a wrong number of threads");
+    using Entry =
+        const char* (*)(uint8_t*, uint8_t*, uint64_t, double, uint32_t, uint64_t, unsigned);
+    const auto run = reinterpret_cast<Entry>(function->entry);
+    of(stream).queue(
+        [=] { run_kernel([=] { return run(in, out, n, factor, format, few(grid), seed()); }); });
+    return success;
+  }
   if (argument<uint64_t>(a, 2) != 0 || argument<uint32_t>(a, 3) != 0 || grid == 0)
     die("a kernel was launched on segments, or on nothing");
   // Of what size the pieces must at least be, the kernel knows; here their beginnings are checked.
   uint8_t* const tensor = translated(address, elements, "tensor");
-  if (function->is_compact) {
+  if (function->name == "compact") {
     if (threads != 128) die("compact was launched with a wrong number of threads");
     const auto flags = argument<uint32_t>(a, 4);
     uint8_t* const totals = translated(argument<uint64_t>(a, 5), 16, "totals");
@@ -195,11 +221,12 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsig
     uint8_t* const records = translated(argument<uint64_t>(a, 7), 16, "records");
     uint8_t* const data = translated(argument<uint64_t>(a, 8), 1, "data");
     using Entry = const char* (*)(uint8_t*, uint64_t, void*, uint32_t, uint32_t, uint8_t*, uint8_t*,
-                                  uint8_t*, uint8_t*, unsigned);
+                                  uint8_t*, uint8_t*, uint64_t, unsigned);
     const auto run = reinterpret_cast<Entry>(function->entry);
     of(stream).queue([=] {
       run_kernel([=] {
-        return run(tensor, elements, nullptr, 0, flags, totals, bitmap, records, data, seed());
+        return run(tensor, elements, nullptr, 0, flags, totals, bitmap, records, data, few(grid),
+                   seed());
       });
     });
   } else {
@@ -211,10 +238,9 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsig
                                   uint64_t, unsigned);
     const auto run = reinterpret_cast<Entry>(function->entry);
     of(stream).queue([=] {
-      // A grid as large as a GPU's takes the emulation long; it must do with a smaller one as well.
-      const uint64_t ctas = grid < 3 ? grid : 3;
-      run_kernel(
-          [=] { return run(tensor, elements, nullptr, 0, records, count, data, ctas, seed()); });
+      run_kernel([=] {
+        return run(tensor, elements, nullptr, 0, records, count, data, few(grid), seed());
+      });
     });
   }
   return success;

@@ -321,12 +321,21 @@ NCCL_DOUBLE(ncclGroupEnd, (), ()) {
   return carry_out(std::exchange(group, {}));
 }
 
+// Nothing of the group happens.
+NCCL_DOUBLE(ncclGroupSimulateEnd, (void*), (nullptr)) {
+  if (--depth == 0) group.clear();
+  return success;
+}
+
+// As NCCL's documentation has it: not while anything is under way on the communicator.
 NCCL_DOUBLE(ncclCommSplit, (ncclComm * parent, int color, int key, ncclComm** child, void*),
             (parent, color, key, child, nullptr)) {
   count("ncclCommSplit");
   uint64_t turn;
   {
     const std::lock_guard<std::mutex> lock(parent->mutex);
+    if (parent->done != parent->calls || parent->pending > 0)
+      double_die("ncclCommSplit while an operation is under way on the communicator");
     turn = parent->calls++;
   }
   struct Place {

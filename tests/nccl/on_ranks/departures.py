@@ -48,7 +48,7 @@ def learns(comm: Communicator, stream: Stream, x: Array) -> None:
 
 def abort_with_more_queued() -> None:
     """What rank 0 has queued behind the first sum must not be sent as that."""
-    stream, comm = first_sum()[:2]
+    stream, comm = first_sum(200_000)[:2]
     x = Array(np.ones(200_000, np.float32))
     if RANK == 0:
         more = Array(np.full(200_000, 1000, np.float32))
@@ -67,7 +67,7 @@ def abort_with_more_queued() -> None:
 
 def abort_in_the_middle() -> None:
     """Rank 0, which has only zeros, has got some of the results, and gives out no more."""
-    stream, comm = first_sum()[:2]
+    stream, comm = first_sum(200_000)[:2]
     x = Array(np.full(200_000, 0 if RANK == 0 else 1, np.float32))
     before = omnihvd.stats()["messages_sent"]
     assert comm.allreduce(stream, x, x, F32) == SUCCESS
@@ -96,7 +96,7 @@ def a_part_of_the_engine_fails() -> None:
 
 def one_group_fails() -> None:
     """Rank 1 runs out of time between the hosts; those on its own host learn of it."""
-    stream, comm = first_sum()[:2]
+    stream, comm = first_sum(50_000)[:2]
     tensors = [Array(np.ones(50_000, np.float32)) for _ in range(2)]
     if RANK == 3:
         time.sleep(2)

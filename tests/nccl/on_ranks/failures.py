@@ -85,7 +85,7 @@ def abort_lets_streams_go_on() -> None:
 
 def abort_during_a_result() -> None:
     """While a result is being written, with another sum queued behind it."""
-    stream, comm = first_sum()[:2]
+    stream, comm = first_sum(60_000)[:2]
     x, behind = (Array(np.ones(60_000, np.float32)) for _ in range(2))
     assert comm.allreduce(stream, x, x, "float32") == SUCCESS
     if RANK == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
 
@@ -13,17 +15,20 @@ from gpu_rank import (
     MIN,
     PROD,
     RANK,
+    REMOTE_ERROR,
     SIZE,
     SUCCESS,
     SUM,
     Array,
     Communicator,
     Stream,
+    group_start,
     in_nccl,
     use_device,
 )  # fmt: skip
 
 import omnihvd
+from omnihvd import nccl_hooks
 
 COUNT = 5_000
 MINE = np.arange(COUNT) % 50 + RANK
@@ -76,7 +81,7 @@ def by_arguments() -> None:
 
 
 def by_size() -> None:
-    """OMNIHVD_MIN_BYTES is between the sizes."""
+    """OMNIHVD_GPU_MIN_BYTES is between the sizes."""
     stream, comm = Stream(), Communicator("all")
     check(comm, stream, sum(ALL), "int8", SUM, "small")
     check(comm, stream, sum(ALL), "float32", SUM, None)
@@ -89,6 +94,75 @@ def always(reason: str) -> None:
     for _ in range(2):
         check(comm, stream, sum(ALL), "float32", SUM, reason)
     assert comm.async_error() == SUCCESS
+    comm.destroy()
+
+
+def chosen() -> None:
+    """Whatever OMNIHVD_GPU says for others."""
+    stream, first, second = Stream(), Communicator("one"), Communicator("two")
+    with nccl_hooks.way("original"):
+        check(first, stream, sum(ALL), "float32", SUM, "original")
+    for _ in range(2):
+        check(first, stream, sum(ALL), "float32", SUM, "original")
+        check(second, stream, sum(ALL), "float32", SUM, None)
+    for comm in (first, second):
+        comm.destroy()
+
+
+def chosen_by_one() -> None:
+    stream, comm = Stream(), Communicator("all")
+    x = Array(MINE.astype(np.float32))
+    with nccl_hooks.way("original") if RANK == 1 else contextlib.nullcontext():
+        assert comm.allreduce(stream, x, x, "float32") == REMOTE_ERROR
+    comm.destroy()
+
+
+def without_memory() -> None:
+    """Rank 1 has none for larger tensors; small ones are taken before and after."""
+    stream, comm = Stream(), Communicator("all")
+    check(comm, stream, sum(ALL), "float32", SUM, None)
+    if RANK == 1:
+        os.environ["CUDA_DOUBLE_MOST_PINNED_BYTES"] = "500000"
+    x = Array(np.ones(200_000, np.float32))
+    before = in_nccl()
+    for number in (1, 2):
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        stream.wait()
+        assert (x.host == SIZE**number).all()
+        assert in_nccl() == before + number
+        assert omnihvd.stats()["passed"]["memory"]["calls"] == number
+        check(comm, stream, sum(ALL), "float32", SUM, None)
+    # Nor for more sets of the size that it has: streams take turns.
+    if RANK == 1:
+        os.environ["CUDA_DOUBLE_MOST_PINNED_BYTES"] = "1"
+    streams = [Stream() for _ in range(3)]
+    arrays = [Array(MINE.astype(np.float32)) for _ in streams]
+    for other, y in zip(streams, arrays):
+        assert comm.allreduce(other, y, y, "float32") == SUCCESS
+    for other, y in zip(streams, arrays):
+        other.wait()
+        np.testing.assert_array_equal(y.host, sum(ALL))
+    assert comm.async_error() == SUCCESS
+    comm.destroy()
+
+
+def simulated() -> None:
+    """Nothing happens; what comes after it does."""
+    stream, comm = Stream(), Communicator("all")
+    check(comm, stream, sum(ALL), "float32", SUM, None)
+    for nested in (False, True):
+        x = Array(MINE.astype(np.float32))
+        group_start()
+        if nested:
+            group_start()
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        if nested:
+            assert LIBRARY.ncclGroupEnd() == SUCCESS
+        assert LIBRARY.ncclGroupSimulateEnd(None) == SUCCESS
+        stream.wait()
+        np.testing.assert_array_equal(x.host, MINE)
+        check(comm, stream, sum(ALL), "float32", SUM, None)
+    assert omnihvd.stats()["passed"]["simulated"]["calls"] == 2
     comm.destroy()
 
 

@@ -6,13 +6,16 @@
 // wants equal on all ranks, on what the ranks told each other at a communicator's first call, and
 // on rank 0's settings: all ranks decide alike. (That a stream is being captured has to be so on
 // all ranks, or on none.) The reasons to leave a call to NCCL, as they are counted: invalid, empty,
-// op, dtype, captured, one rank, several ranks in a process, driver, kernels, disabled, small.
+// op, dtype, captured, one rank, several ranks in a process, one host, original (OMNIHVD_GPU),
+// driver, kernels, disabled, small, memory, simulated.
 //
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
-// follow what NCCL has queued then.
+// follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what
+// was kept is NCCL's, too.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -145,6 +148,7 @@ NcclResult leave_to_nccl(const NcclReduction& r, const char* reason) {
 NcclResult run(NcclGroup& group, const NcclReduction& r) {
   if (!group.failure().empty()) return NcclResult::remote_error;
   try {
+    if (!group.make_room(r, *dtype_of(r.type))) return leave_to_nccl(r, "memory");
     group.allreduce(r, *dtype_of(r.type));
     return NcclResult::success;
   } catch (const std::exception&) {  // logged, and kept
@@ -336,6 +340,29 @@ NcclResult group_end() noexcept {
   });
 }
 
+NcclResult group_simulate_end(void* info) noexcept {
+  return guarded([info] {
+    if (nccl().group_simulate_end == nullptr) throw Error("this NCCL has no ncclGroupSimulateEnd");
+    if (group_depth == 1) {
+      const auto calls = std::exchange(queued, {});
+      for (const Item& call : calls) leave_to_nccl(call.r, "simulated");
+      left_in_group.clear();
+    }
+    const NcclResult result = nccl().group_simulate_end(info);
+    if (group_depth > 0) --group_depth;
+    if (group_depth == 0) reclaim_aborted();
+    return result;
+  });
+}
+
+// Of programs into which the shim is preloaded: before CUDA reads it. (Python's hook does the
+// same.)
+__attribute__((constructor)) void ask_for_hardware_queues() {
+  const char* const preloaded = std::getenv("LD_PRELOAD");
+  if (preloaded != nullptr && std::strstr(preloaded, "omnihvd_nccl") != nullptr)
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 }  // namespace
 }  // namespace omnihvd
 
@@ -356,6 +383,7 @@ OMNIHVD_STANDS_IN(ncclAllReduce,
                   omnihvd::allreduce({in, out, count, type, op, stream, comm}))
 OMNIHVD_STANDS_IN(ncclGroupStart, (), omnihvd::group_start())
 OMNIHVD_STANDS_IN(ncclGroupEnd, (), omnihvd::group_end())
+OMNIHVD_STANDS_IN(ncclGroupSimulateEnd, (void* info), omnihvd::group_simulate_end(info))
 OMNIHVD_STANDS_IN(ncclCommDestroy, (omnihvd::NcclComm comm), omnihvd::comm_destroy(comm))
 OMNIHVD_STANDS_IN(ncclCommFinalize, (omnihvd::NcclComm comm), omnihvd::comm_finalize(comm))
 OMNIHVD_STANDS_IN(ncclCommAbort, (omnihvd::NcclComm comm), omnihvd::comm_abort(comm))
@@ -365,3 +393,9 @@ OMNIHVD_STANDS_IN(ncclCommShrink,
                   omnihvd::comm_shrink(parent, excluded, n_excluded, child, config, flags))
 OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
                   omnihvd::comm_get_async_error(comm, error))
+
+// For nccl_hooks.way(): a GpuWay, or -1 for OMNIHVD_GPU's again.
+extern "C" __attribute__((visibility("default"))) void omnihvd_nccl_choose(int way) {
+  omnihvd::choose_gpu_way(way < 0 ? std::nullopt
+                                  : std::make_optional(static_cast<omnihvd::GpuWay>(way)));
+}

@@ -30,6 +30,7 @@ NcclApi load() {
   find(&api.all_gather, "pncclAllGather", true);
   find(&api.group_start, "pncclGroupStart", true);
   find(&api.group_end, "pncclGroupEnd", true);
+  find(&api.group_simulate_end, "pncclGroupSimulateEnd", false);
   find(&api.comm_count, "pncclCommCount", true);
   find(&api.comm_user_rank, "pncclCommUserRank", true);
   find(&api.comm_device, "pncclCommCuDevice", true);

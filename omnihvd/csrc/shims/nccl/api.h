@@ -50,6 +50,7 @@ struct NcclApi {
                            CuStream);
   NcclResult (*group_start)();
   NcclResult (*group_end)();
+  NcclResult (*group_simulate_end)(void* info);  // null before NCCL 2.22
   NcclResult (*comm_count)(NcclComm, int* count);
   NcclResult (*comm_user_rank)(NcclComm, int* rank);
   NcclResult (*comm_device)(NcclComm, int* device);

@@ -55,16 +55,18 @@ class BlockTensor : public Tensor {
   std::vector<uint8_t> packed_;  // scratch
 };
 
-// Where blocks lie in a piece of memory, each in whole 16 bytes, in the order of their arrival.
+// Where blocks lie in a piece of memory, each in whole units, in the order of their arrival.
 // Several threads may take places at once.
 class BlockPlaces {
  public:
+  explicit BlockPlaces(uint64_t unit = 16) : unit_(unit) {}
   uint64_t take(uint32_t bytes) {
-    return used_.fetch_add((uint64_t(bytes) + 15) / 16 * 16, std::memory_order_relaxed);
+    return used_.fetch_add((bytes + unit_ - 1) / unit_ * unit_, std::memory_order_relaxed);
   }
   void clear() { used_ = 0; }
 
  private:
+  const uint64_t unit_;
   std::atomic<uint64_t> used_{0};
 };
 

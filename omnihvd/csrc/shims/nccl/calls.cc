@@ -1,6 +1,7 @@
 // What an ncclAllReduce that is taken puts on the caller's stream:
 //
 //   wait        until the staging set is free
+//   scale       of an average: in place from here on, as its parts, and not their sum, fit the type
 //   clear       the counters; out of place, the output
 //   compact     a kernel that writes the non-zero blocks straight into pinned memory, and a copy of
 //               what it has counted
@@ -9,7 +10,10 @@
 //   scatter     a kernel that writes the result's blocks from there to the output
 //
 // The calling thread waits for none of it. Host functions and engine threads make no CUDA calls.
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/log.h"
 #include "shims/nccl/group.h"
 
 namespace omnihvd {
@@ -50,25 +54,75 @@ void NcclGroup::Call::begin(void* argument) {
 void NcclGroup::allreduce(const NcclReduction& r, DType dtype) {
   or_fail_for_good([&] {
     const CudaScope scope(exchange_.context());
-    if (grid_ && !settings_.compress_first) return two_levels(r, dtype);
+    if (parts()) return two_levels(r, dtype);
     const auto set = stream(reinterpret_cast<CuAddress>(r.in), reinterpret_cast<CuAddress>(r.out),
-                            r.count, dtype, r);
+                            r.count, dtype, r.op == NcclOp::avg ? size() : 1, r);
     check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");
   });
 }
 
-// Returns the set that is in use until its event has been recorded.
+StagingLayout NcclGroup::layout_of(const NcclReduction& r, DType dtype) const {
+  return StagingLayout(part_of(r.count, size_of(dtype)), dtype, settings_.block_size,
+                       grid_ ? grid_->local_size() : 1);
+}
+
+// Tensors that are larger than all before need more memory: either all ranks have it, or NCCL gets
+// this one, and all as large.
+bool NcclGroup::make_room(const NcclReduction& r, DType dtype) {
+  bool enough = true;
+  or_fail_for_good([&] {
+    StagingLayout needed = layout_of(r, dtype);
+    enough = needed.host_bytes < lacking_bytes_;
+    if (!enough || needed.blocks == 0 ||
+        (needed.host_bytes <= agreed_host_bytes_ && needed.device_bytes <= agreed_device_bytes_))
+      return;
+    // Twice of what was too small: what is outgrown is then no more than what is in use.
+    const uint64_t asked = needed.host_bytes;
+    needed.host_bytes = std::max(needed.host_bytes, 2 * agreed_host_bytes_);
+    needed.device_bytes = std::max(needed.device_bytes, 2 * agreed_device_bytes_);
+    std::string why;
+    {
+      const CudaScope scope(exchange_.context());
+      try {
+        staging_.make_room(needed);
+      } catch (const Error& error) {
+        why = error.what();
+      }
+    }
+    const std::vector<std::string> answers = exchange_.allgather(why);
+    for (size_t other = 0; other < answers.size(); ++other) {
+      if (answers[other].empty()) continue;
+      if (enough && rank() == 0)
+        log(LogLevel::warning, "tensors of ", r.count * size_of(dtype),
+            " bytes or more are left to NCCL; rank ", other, ": ", answers[other]);
+      enough = false;
+    }
+    if (enough) {
+      agreed_host_bytes_ = needed.host_bytes;
+      agreed_device_bytes_ = needed.device_bytes;
+    } else {
+      lacking_bytes_ = asked;
+    }
+  });
+  return enough;
+}
+
+// out = the sum of in / divisor. Returns the set that is in use until its event has been recorded.
 std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint64_t count,
-                                              DType dtype, const NcclReduction& r) {
+                                              DType dtype, int divisor, const NcclReduction& r) {
   const CudaDriver& driver = cuda();
   const auto levels = std::atomic_load(&levels_);
   if (!levels) throw Error("a sum on this communicator has failed");
-  const StagingLayout where(count, dtype, settings_.block_size, grid_ ? grid_->local_size() : 1);
+  const StagingLayout where = layout_of(r, dtype);
   const Staging::Use use = staging_.acquire(where, r.stream);
   const std::shared_ptr<StagingSet> set = use.set;
   const CuAddress host = set->host.address();
   const CuAddress counters = set->device.address() + where.device_counters;
   const GpuKernels& kernels = kernels_->of(dtype);
+  if (divisor != 1) {
+    kernels.scale(in, out, count, 1.0 / divisor, r.stream);
+    in = out;
+  }
   const bool in_place = in == out;
 
   check_cuda(driver.memset_d8_async(counters, 0, where.counters_bytes, r.stream),
@@ -82,7 +136,7 @@ std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint6
   if (!in_place)
     check_cuda(driver.memset_d8_async(out, 0, count * size_of(dtype), r.stream), "cuMemsetD8Async");
 
-  auto staged = std::make_shared<StagedCollective>(use, where, r.op == NcclOp::avg ? size() : 1);
+  auto staged = std::make_shared<StagedCollective>(use, where);
   auto call = std::make_unique<Call>(
       Call{shared_from_this(), levels->collective(staged), staged, r.count * size_of(dtype)});
   check_cuda(driver.launch_host_func(r.stream, &Call::begin, call.get()), "cuLaunchHostFunc");
@@ -95,10 +149,21 @@ std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint6
   return set;
 }
 
+// Whether the ranks of a host have a part of each tensor.
+bool NcclGroup::parts() const { return grid_ && !settings_.compress_first; }
+
+// How many elements a rank streams. Parts are equal, and begin where kernels are fastest; if there
+// are none with nothing behind them, NCCL sums what is.
+uint64_t NcclGroup::part_of(uint64_t count, size_t width) const {
+  if (!parts()) return count;
+  const uint64_t local_size = grid_->local_size(), unit = settings_.block_size;
+  const uint64_t part = count / local_size;
+  return part * local_size == count && part * width % 16 == 0 ? part : part / unit * unit;
+}
+
 void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
   const size_t width = size_of(dtype);
-  const uint64_t local_size = grid_->local_size(), unit = settings_.block_size;
-  const uint64_t part = r.count / local_size / unit * unit;
+  const uint64_t part = part_of(r.count, width);
   const auto check = [this] {  // NCCL's communicators go with an abort, which waits only so long
     if (aborted_) throw Error("the communicator was aborted");
   };
@@ -109,10 +174,11 @@ void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
     return;
   }
   char* const mine = static_cast<char*>(r.out) + grid_->local_index() * part * width;
-  settle(nccl().reduce_scatter(r.in, mine, part, r.type, NcclOp::sum, grid_->host(), r.stream),
+  settle(nccl().reduce_scatter(r.in, mine, part, r.type, r.op, grid_->host(), r.stream),
          grid_->host(), aborted_, "ncclReduceScatter inside the host");
   const CuAddress address = reinterpret_cast<CuAddress>(mine);
-  const auto set = stream(address, address, part, dtype, r);
+  const int hosts = static_cast<int>(grid_->across().size());
+  const auto set = stream(address, address, part, dtype, r.op == NcclOp::avg ? hosts : 1, r);
   check();
   gather_parts(r, part, width, *set);
   check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");

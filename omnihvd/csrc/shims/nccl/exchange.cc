@@ -17,6 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kFirstWarning_s = 10;
+
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -145,7 +147,7 @@ void NcclExchange::begin(const std::string& mine) {
 void NcclExchange::wait_for_stream() const {
   const CudaScope scope(context_);
   const auto begin = Clock::now();
-  double next_warning_s = stall_warning_s_;
+  double next_warning_s = std::min(stall_warning_s_, kFirstWarning_s);
   while (true) {
     const CuResult state = cuda().stream_query(stream_);
     if (state == CuResult::success) return;
@@ -154,8 +156,11 @@ void NcclExchange::wait_for_stream() const {
     const auto message = [&] {
       return "waited " + std::to_string(static_cast<long>(waited_s)) + " s for the " +
              std::to_string(size_) +
-             " ranks of a communicator to begin their first ncclAllReduce. Did one fail, or does "
-             "one not use omnihvd? (Import omnihvd on every rank before the communicator is used.)";
+             " ranks of a communicator to begin their first ncclAllReduce, or the first that needs "
+             "more memory. Did one fail, or does one not use omnihvd? (Import omnihvd on every "
+             "rank "
+             "before the communicator is used.) Does one wait for what this rank does after its "
+             "call? (These calls return when all ranks have made them; later ones at once.)";
     };
     if (aborted_) throw Error("the communicator was aborted");
     NcclResult failure = NcclResult::success;
@@ -164,7 +169,7 @@ void NcclExchange::wait_for_stream() const {
     if (timeout_s_ > 0 && waited_s >= timeout_s_) throw Error(message());
     if (stall_warning_s_ > 0 && waited_s >= next_warning_s) {
       log(LogLevel::warning, message());
-      next_warning_s += stall_warning_s_;
+      next_warning_s = waited_s + stall_warning_s_;
     }
     pause_after(waited_s);
   }

@@ -29,7 +29,8 @@ class NcclExchange : public Exchange {
   CuContext context() const { return context_; }
   CuStream stream() const { return stream_; }  // of its own
 
-  // Warns each stall_warning_s that the other ranks have not come, and fails after timeout_s.
+  // Warns after 10 s, and then each stall_warning_s, that the other ranks have not come, and fails
+  // after timeout_s.
   void set_patience(const Settings& settings);
 
   std::vector<std::string> allgather(const std::string& mine) override;

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <climits>
+#include <cstdlib>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -48,10 +50,21 @@ const std::shared_ptr<Engine>& engine() {
   return kept;
 }
 
+thread_local std::optional<GpuWay> chosen_way;
+
+// How many hardware queues the streams share, as far as somebody has said so; 0: nobody has.
+int hardware_queues() {
+  const char* const setting = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return setting == nullptr ? 0 : std::atoi(setting);
+}
+constexpr int kFewQueues = 8;  // CUDA's default
+
 // Memory that may still be written to is never freed.
 void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(sets); }
 
 }  // namespace
+
+void choose_gpu_way(std::optional<GpuWay> way) { chosen_way = way; }
 
 NcclGroup::NcclGroup(NcclComm comm) : comm_(comm), exchange_(comm, aborted_) {}
 
@@ -136,6 +149,14 @@ std::string NcclGroup::greet() {
     problem = error.what();
   }
   exchange_.set_patience(settings_);
+  static std::once_flag warned;
+  if (const int queues = hardware_queues(); queues > 0 && queues < kFewQueues && settings_.enable)
+    std::call_once(warned, [queues] {
+      log(LogLevel::warning, "CUDA_DEVICE_MAX_CONNECTIONS=", queues,
+          ": a stream that waits for a sum holds up all others of its hardware queue. Set it to "
+          "32, "
+          "if nothing else needs it so low");
+    });
   BytesWriter out;
   out.text(kGreeting);
   out.text(problem);
@@ -143,6 +164,9 @@ std::string NcclGroup::greet() {
   out.text(process_token());
   out.text(random_bytes(8));
   out.u64(settings_.enable);
+  out.u64(settings_.gpu_min_bytes);
+  out.u64(chosen_way ? 1 + uint64_t(*chosen_way) : 0);
+  out.u64(uint64_t(settings_.gpu));
   out.u64(settings_.aggregators.empty());
   out.text(pack_agreed(settings_));
   return out.bytes();
@@ -150,6 +174,7 @@ std::string NcclGroup::greet() {
 
 void NcclGroup::read_greetings(const std::vector<std::string>& greetings) {
   std::set<std::string> processes;
+  uint64_t chosen = 0;
   for (size_t rank = 0; rank < greetings.size(); ++rank) {
     const std::string who = "rank " + std::to_string(rank);
     BytesReader in(greetings[rank]);
@@ -158,12 +183,26 @@ void NcclGroup::read_greetings(const std::vector<std::string>& greetings) {
     if (const std::string problem = in.text(); !problem.empty()) throw Error(who + ": " + problem);
     hosts_.push_back(in.text());
     if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
-    if (rank > 0) continue;
-    order_ = in.text();
-    settings_.enable = in.u64() != 0;
+    const std::string order = in.text();
+    const bool enable = in.u64() != 0;
+    const uint64_t min_bytes = in.u64(), choice = in.u64(), way = in.u64();
+    if (rank > 0) {
+      if (choice != chosen)
+        throw Error(who + " has chosen another way for this communicator than rank 0");
+      continue;
+    }
+    order_ = order;
+    settings_.enable = enable;
+    settings_.gpu_min_bytes = min_bytes;
+    chosen = choice;
+    settings_.gpu = static_cast<GpuWay>(choice != 0 ? choice - 1 : way);
     colocated_ = in.u64() != 0;
     unpack_agreed(in.text(), &settings_);
   }
+  if (!refusal_.empty()) return;
+  if (settings_.gpu == GpuWay::original) refusal_ = "original";
+  // NVLink is ten times as fast as the host's memory.
+  if (std::set<std::string>(hosts_.begin(), hosts_.end()).size() == 1) refusal_ = "one host";
 }
 
 // What stands in this rank's way: a word and a sentence (empty: nothing).
@@ -212,7 +251,7 @@ void NcclGroup::read_obstacles(const std::vector<std::string>& obstacles) {
 const char* NcclGroup::refusal(uint64_t bytes) const {
   if (!settings_.enable) return "disabled";
   if (!refusal_.empty()) return refusal_.c_str();
-  return bytes < settings_.min_bytes ? "small" : nullptr;
+  return bytes < settings_.gpu_min_bytes ? "small" : nullptr;
 }
 
 // --- connecting
@@ -242,7 +281,12 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   std::shared_ptr<Group> group;
   std::string failure;
   try {
-    if (!settings_.compress_first) grid_->split(comm_, aborted_);
+    if (!settings_.compress_first) {
+      // NCCL forbids to split a communicator that has something under way. When its ranks have
+      // exchanged this, whatever was called before has been done.
+      exchange_.allgather("");
+      grid_->split(comm_, aborted_);
+    }
     group = engine()->join(part);
     // A part uses the settings of its own first rank; the kernels are for rank 0's blocks.
     if (group->settings().block_size != settings_.block_size)

@@ -33,6 +33,10 @@ struct NcclReduction {
   NcclComm comm;
 };
 
+// For communicators whose first sum this thread makes: the way, instead of OMNIHVD_GPU's; none:
+// that. The same on all ranks of the communicator.
+void choose_gpu_way(std::optional<GpuWay> way);
+
 class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
  public:
   explicit NcclGroup(NcclComm comm);  // local; throws Error
@@ -59,8 +63,11 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void connect();
   bool connected() const { return connected_; }
 
-  // Collective. Returns when all is queued on the stream. Throws Error, and then at each later
-  // call.
+  // Collective: whether there is memory on all ranks; else the call is NCCL's. Throws Error.
+  bool make_room(const NcclReduction& reduction, DType dtype);
+
+  // Collective; after make_room(). Returns when all is queued on the stream. Throws Error, and then
+  // at each later call.
   void allreduce(const NcclReduction& reduction, DType dtype);
 
   // What went wrong, also in a collective that was queued before; empty: nothing. Any thread.
@@ -90,9 +97,12 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void choose_levels();
   std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
   void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
+  bool parts() const;
+  uint64_t part_of(uint64_t count, size_t width) const;
+  StagingLayout layout_of(const NcclReduction& r, DType dtype) const;
   void two_levels(const NcclReduction& r, DType dtype);
   std::shared_ptr<StagingSet> stream(CuAddress in, CuAddress out, uint64_t count, DType dtype,
-                                     const NcclReduction& r);
+                                     int divisor, const NcclReduction& r);
   void gather_parts(const NcclReduction& r, uint64_t part, size_t width, const StagingSet& set);
   bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets);
   bool free_memory();
@@ -113,6 +123,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::optional<KernelTable> kernels_;
   std::shared_ptr<NcclGrid> grid_;  // present: two levels; replaced atomically
   Staging staging_;
+  // Of staging: what all ranks have, and what some rank has not.
+  uint64_t agreed_host_bytes_ = 0, agreed_device_bytes_ = 0, lacking_bytes_ = ~uint64_t(0);
   std::shared_ptr<Levels> levels_;  // replaced atomically
 
   std::thread host_abort_;  // from abort_host() to leave() or reclaim()

@@ -69,11 +69,11 @@ bool is_float(DType dtype) {
 }
 
 struct Functions {
-  CuFunction compact = nullptr, scatter = nullptr;
+  CuFunction compact = nullptr, scatter = nullptr, scale = nullptr;
 };
 
 // Modules stay loaded: another communicator of the device will want them.
-Functions load(CuDevice device, const std::string& path) {
+Functions load(CuDevice device, const std::string& path, bool of_floats) {
   static std::mutex mutex;
   static auto& loaded = *new std::map<std::pair<CuDevice, std::string>, Functions>;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -85,8 +85,12 @@ Functions load(CuDevice device, const std::string& path) {
                 " is missing. `omnihvd kernels` on this host makes it (or `import omnihvd`)");
   CuModule module = nullptr;
   check_cuda(cuda().module_load_data(&module, image.c_str()), ("loading " + path).c_str());
-  check_cuda(cuda().module_get_function(&f.compact, module, "compact"), "cuModuleGetFunction");
-  check_cuda(cuda().module_get_function(&f.scatter, module, "scatter"), "cuModuleGetFunction");
+  const auto find = [module](CuFunction* function, const char* name) {
+    check_cuda(cuda().module_get_function(function, module, name), "cuModuleGetFunction");
+  };
+  find(&f.compact, "compact");
+  if (of_floats) find(&f.scale, "scale");
+  find(&f.scatter, "scatter");
   return f;
 }
 
@@ -100,16 +104,30 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
   for (int i = 0; i < kDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     GpuKernels& k = kernels_[i];
+    k.dtype_ = dtype;
     k.width_ = static_cast<uint32_t>(size_of(dtype));
     k.block_size_ = block_size;
     const std::string name = (is_float(dtype) ? "float" : "int") + std::to_string(8 * k.width_) +
                              "_" + std::to_string(block_size) + ".cubin";
-    const Functions functions = load(device, (folder / name).string());
+    const Functions functions = load(device, (folder / name).string(), is_float(dtype));
     k.compact_ = functions.compact;
     k.scatter_ = functions.scatter;
+    k.scale_ = functions.scale;
   }
 }
 
+namespace {
+
+void launch(CuFunction function, uint64_t grid, unsigned threads, CuStream stream,
+            void** arguments) {
+  check_cuda(cuda().launch_kernel(function, static_cast<unsigned>(grid), 1, 1, threads, 1, 1, 0,
+                                  stream, arguments, nullptr),
+             "launching a kernel");
+}
+
+}  // namespace
+
+// Compact and scatter reach into the host's memory: more CTAs would only wait.
 void GpuKernels::compact(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress totals,
                          CuAddress bitmap, CuAddress records, CuAddress data,
                          CuStream stream) const {
@@ -117,10 +135,8 @@ void GpuKernels::compact(CuAddress tensor, uint64_t elements, uint32_t flags, Cu
   uint32_t n_segments = 0;
   void* arguments[] = {&tensor, &elements, &segments, &n_segments, &flags,
                        &totals, &bitmap,   &records,  &data};
-  check_cuda(
-      cuda().launch_kernel(compact_, static_cast<unsigned>(kernels::compact_grid(elements, width_)),
-                           1, 1, kernels::kCompactThreads, 1, 1, 0, stream, arguments, nullptr),
-      "launching a kernel");
+  launch(compact_, kernels::at_most(kernels::kPcieCtas, kernels::compact_grid(elements, width_)),
+         kernels::kCompactThreads, stream, arguments);
 }
 
 void GpuKernels::scatter(CuAddress tensor, uint64_t elements, CuAddress records, CuAddress count,
@@ -129,11 +145,17 @@ void GpuKernels::scatter(CuAddress tensor, uint64_t elements, CuAddress records,
   uint32_t n_segments = 0;
   const uint64_t blocks = (elements + block_size_ - 1) / block_size_;
   void* arguments[] = {&tensor, &elements, &segments, &n_segments, &records, &count, &data};
-  check_cuda(
-      cuda().launch_kernel(
-          scatter_, static_cast<unsigned>(kernels::scatter_grid(blocks, width_, block_size_)), 1, 1,
-          kernels::kScatterThreads, 1, 1, 0, stream, arguments, nullptr),
-      "launching a kernel");
+  const uint64_t grid = kernels::scatter_grid(blocks, width_, block_size_);
+  launch(scatter_, kernels::at_most(kernels::kPcieCtas, grid), kernels::kScatterThreads, stream,
+         arguments);
+}
+
+void GpuKernels::scale(CuAddress in, CuAddress out, uint64_t elements, double factor,
+                       CuStream stream) const {
+  uint32_t format = dtype_ == DType::bf16 ? kernels::kBfloat16 : kernels::kIeee;
+  void* arguments[] = {&in, &out, &elements, &factor, &format};
+  launch(scale_, kernels::stride_grid(elements, width_), kernels::kStrideThreads, stream,
+         arguments);
 }
 
 }  // namespace omnihvd

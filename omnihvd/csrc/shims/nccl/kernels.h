@@ -17,10 +17,13 @@ class GpuKernels {
                CuAddress bitmap, CuAddress records, CuAddress data, CuStream stream) const;
   void scatter(CuAddress tensor, uint64_t elements, CuAddress records, CuAddress count,
                CuAddress data, CuStream stream) const;
+  // Of floating-point numbers.
+  void scale(CuAddress in, CuAddress out, uint64_t elements, double factor, CuStream stream) const;
 
  private:
   friend class KernelTable;
-  CuFunction compact_ = nullptr, scatter_ = nullptr;
+  CuFunction compact_ = nullptr, scatter_ = nullptr, scale_ = nullptr;
+  DType dtype_ = DType::f32;
   uint32_t width_ = 0, block_size_ = 0;
 };
 

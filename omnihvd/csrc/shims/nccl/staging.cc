@@ -9,32 +9,10 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t round_up(uint64_t bytes, uint64_t to = 16) { return (bytes + to - 1) / to * to; }
+constexpr uint64_t kBase = 256;  // what begins here begins a line of memory and of PCIe
 
-// out = in / divisor, n elements anywhere in memory.
-template <typename T>
-void divide(const uint8_t* in, uint8_t* out, size_t n, double divisor) {
-  const T by = static_cast<T>(divisor);
-  for (size_t i = 0; i < n; ++i) {
-    T value;
-    std::memcpy(&value, in + i * sizeof(T), sizeof(T));
-    value /= by;
-    std::memcpy(out + i * sizeof(T), &value, sizeof(T));
-  }
-}
-
-void divide(DType dtype, const uint8_t* in, uint8_t* out, size_t n, double divisor) {
-  if (dtype == DType::f32) return divide<float>(in, out, n, divisor);
-  if (dtype == DType::f64) return divide<double>(in, out, n, divisor);
-  const BlockOps& ops = block_ops(dtype);  // half precision
-  constexpr size_t kPiece = 256;
-  float wide[kPiece];
-  for (size_t done = 0; done < n; done += kPiece) {
-    const size_t piece = std::min(kPiece, n - done);
-    ops.store(wide, in + 2 * done, piece);
-    for (size_t i = 0; i < piece; ++i) wide[i] /= static_cast<float>(divisor);
-    ops.finish(out + 2 * done, wide, piece);
-  }
+constexpr uint64_t round_up(uint64_t bytes, uint64_t to = kBase) {
+  return (bytes + to - 1) / to * to;
 }
 
 }  // namespace
@@ -47,11 +25,10 @@ StagingLayout::StagingLayout(uint64_t n, DType type, uint32_t elements_of_block,
       block_size(elements_of_block),
       local_ranks(ranks_of_host) {
   const uint64_t status_bytes = local_ranks * sizeof(int32_t);
-  const uint64_t record_bytes = blocks * sizeof(kernels::Record);
-  // Each block takes whole 16 bytes, as all but the last do anyway.
+  const uint64_t record_bytes = round_up(blocks * sizeof(kernels::Record));
   const uint64_t data_bytes = round_up(elements * size_of(dtype));
   bitmap = sizeof(kernels::Totals);
-  counters_bytes = bitmap + round_up(blocks, 32) / 8;
+  counters_bytes = bitmap + round_up(blocks, 64) / 8;
   device_counters = round_up(status_bytes);
   device_bytes = device_counters + counters_bytes;
   counters = round_up(sizeof(StagingHead) + status_bytes);
@@ -85,25 +62,37 @@ void StagingSet::release_until(uint32_t collective) {
   if (!released(collective)) __atomic_store_n(&head().flag, collective, __ATOMIC_RELEASE);
 }
 
-Staging::Use Staging::acquire(const StagingLayout& needed, CuStream stream) {
+void Staging::make_room(const StagingLayout& room) {
+  if (room.device_bytes <= device_bytes_ && room.host_bytes <= host_bytes_) return;
+  auto set = std::make_shared<StagingSet>(room);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& old : std::exchange(sets_, {})) outgrown_.push_back(std::move(old));
+  sets_.push_back(std::move(set));
+  device_bytes_ = room.device_bytes;
+  host_bytes_ = room.host_bytes;
+}
+
+Staging::Use Staging::acquire(const StagingLayout& layout, CuStream stream) {
+  OMNIHVD_INVARIANT(layout.device_bytes <= device_bytes_ && layout.host_bytes <= host_bytes_);
   const size_t chosen = choose(stream);
-  std::shared_ptr<StagingSet> set, outgrown;
-  if (chosen < sets_.size()) set = sets_[chosen];
-  if (!set) {
-    set = std::make_shared<StagingSet>(needed);
-  } else if (set->device_bytes < needed.device_bytes || set->host_bytes < needed.host_bytes) {
-    // Twice of what was too small: what is outgrown is then no more than what is in use.
-    StagingLayout room = needed;
-    room.device_bytes = std::max(room.device_bytes, 2 * set->device_bytes);
-    room.host_bytes = std::max(room.host_bytes, 2 * set->host_bytes);
-    outgrown = std::exchange(set, std::make_shared<StagingSet>(room));
+  std::shared_ptr<StagingSet> set;
+  if (chosen < sets_.size()) {
+    set = sets_[chosen];
+  } else {
+    StagingLayout room = layout;
+    room.device_bytes = device_bytes_;
+    room.host_bytes = host_bytes_;
+    try {
+      set = std::make_shared<StagingSet>(room);
+    } catch (const Error&) {  // one set is enough: then the streams take turns
+      set = sets_.front();
+    }
   }
   check_cuda(cuda().stream_wait_event(stream, set->free, 0), "cuStreamWaitEvent");
   set->stream = stream;
 
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (outgrown) outgrown_.push_back(std::move(outgrown));
-  if (chosen < sets_.size()) sets_.erase(sets_.begin() + static_cast<ptrdiff_t>(chosen));
+  sets_.erase(std::remove(sets_.begin(), sets_.end(), set), sets_.end());
   sets_.push_back(set);  // in the order of their last uses
   ++set->number;
   if (released_) {
@@ -158,14 +147,15 @@ std::vector<std::shared_ptr<StagingSet>> Staging::take_all() {
   return all;
 }
 
-StagedCollective::StagedCollective(Staging::Use use, const StagingLayout& where, double divisor)
+StagedCollective::StagedCollective(Staging::Use use, const StagingLayout& where)
     : set_(std::move(use.set)),
       number_(use.number),
       where_(where),
-      divisor_(divisor),
+      bitmap_(set_->at<uint8_t>(where.counters + where.bitmap)),
       data_(set_->at<uint8_t>(where.in_data)),
       out_records_(set_->at<kernels::Record>(where.out_records)),
-      out_data_(set_->at<uint8_t>(where.out_data)) {}
+      out_data_(set_->at<uint8_t>(where.out_data)),
+      places_(std::min<uint64_t>(kernels::kTileUnit, where.block_size * size_of(where.dtype))) {}
 
 // Every scatter comes after its collective's begin(): whenever and by whomever its stream is
 // released, it finds the whole result, or that there is none.
@@ -183,7 +173,7 @@ void StagedCollective::index() {
     const auto* const records = set_->at<const kernels::Record>(where_.in_records);
     const uint64_t room = where_.out_records - where_.in_data;
     std::vector<uint64_t>& place_of = set_->place_of;
-    place_of.assign(where_.blocks, 0);
+    if (place_of.size() < where_.blocks) place_of.resize(where_.blocks);
     OMNIHVD_INVARIANT(totals->records <= where_.blocks);
     for (uint64_t i = 0; i < totals->records; ++i) {
       const kernels::Record record = records[i];
@@ -198,17 +188,7 @@ void StagedCollective::put(uint64_t block, const BlockRef& sum) {
   const uint64_t at = places_.take(sum.bytes);
   const uint64_t index = out_count_.fetch_add(1, std::memory_order_relaxed);
   out_records_[index] = {block, at << 16 | sum.bytes};
-  uint8_t* const out = out_data_ + at;
-  if (divisor_ == 1) {
-    std::memcpy(out, sum.data, sum.bytes);
-    return;
-  }
-  const uint64_t first = block * where_.block_size;
-  const uint64_t n = std::min<uint64_t>(where_.elements - first, where_.block_size);
-  const size_t skip = sum.packed ? bitmap_bytes(n) : 0;
-  std::memcpy(out, sum.data, skip);
-  divide(where_.dtype, sum.data + skip, out + skip, (sum.bytes - skip) / size_of(where_.dtype),
-         divisor_);
+  std::memcpy(out_data_ + at, sum.data, sum.bytes);
 }
 
 void StagedCollective::end(bool failed) {

@@ -61,7 +61,7 @@ struct StagingSet {
   CuStream stream = nullptr;       // of the last use
   uint32_t number = 0;             // of the last collective that used it
   std::mutex mutex;                // guards the head; held for a moment only
-  std::vector<uint64_t> place_of;  // [block]: see Record; 0: all zero. Of the one that uses the set
+  std::vector<uint64_t> place_of;  // [non-zero block]: see Record. Of the one that uses the set
 };
 
 // A few sets, used in turn: one for each stream on which there are collectives under way, and no
@@ -75,10 +75,13 @@ class Staging {
     std::shared_ptr<StagingSet> set;
     uint32_t number;  // in the set
   };
-  // A set for the next collective on the stream, which will wait until the set is free. Allocates
-  // only when there is none of the size yet. What is too small is kept until the end, for freeing
-  // it would wait for the device. In a CudaScope. Throws Error.
-  Use acquire(const StagingLayout& needed, CuStream stream);
+  // Allocates a set of so many bytes, unless there is one. What is too small is kept until the end,
+  // for freeing it would wait for the device. In a CudaScope. Throws Error, and has done nothing
+  // then.
+  void make_room(const StagingLayout& room);
+  // A set for the next collective on the stream, which will wait until the set is free. There must
+  // be room for it. In a CudaScope. Throws Error, but not for lack of memory.
+  Use acquire(const StagingLayout& layout, CuStream stream);
 
   // Lets all streams that wait for a result go on, now and later, with none. Any thread.
   void release_waiters();
@@ -97,14 +100,14 @@ class Staging {
   mutable std::mutex mutex_;  // guards what follows; only acquire() and take_all() change the lists
   std::vector<std::shared_ptr<StagingSet>> sets_, outgrown_;
   bool released_ = false;
+  uint64_t device_bytes_ = 0, host_bytes_ = 0;  // of each of sets_
 };
 
 // One collective's tensor in a set, for the engine's threads: its non-zero blocks, and where their
 // sums go (see block_tensor.h).
 class StagedCollective {
  public:
-  // The sums are divided by `divisor`, unless it is 1.
-  StagedCollective(Staging::Use use, const StagingLayout& where, double divisor);
+  StagedCollective(Staging::Use use, const StagingLayout& where);
 
   const StagingLayout& where() const { return where_; }
 
@@ -114,7 +117,7 @@ class StagedCollective {
 
   // Between them, index() before all else. Any thread.
   void index();
-  bool has(uint64_t block) const { return set_->place_of[block] != 0; }
+  bool has(uint64_t block) const { return bitmap_[block / 8] >> (block % 8) & 1; }
   BlockBytes at(uint64_t block) const {
     const uint64_t place = set_->place_of[block];
     return {data_ + (place >> 16), static_cast<uint32_t>(place & 0xffff)};
@@ -125,7 +128,7 @@ class StagedCollective {
   const std::shared_ptr<StagingSet> set_;
   const uint32_t number_;
   const StagingLayout where_;
-  const double divisor_;
+  const uint8_t* const bitmap_;
   const uint8_t* const data_;
   kernels::Record* const out_records_;
   uint8_t* const out_data_;
