@@ -50,6 +50,11 @@ class Codec:
     def engine_codec(self, seed: int = 0) -> Any:
         return engine.codec.Codec(self.kind, self.bits, seed)
 
+    def round_trip(self, data: int, count: int, seed: int = 1) -> None:
+        """In place: what a rank sends of `count` float32 at the address `data`."""
+        block = int(engine.session.settings_from_environment().block_size)
+        self.engine_codec(seed).round_trip(data, count, block, 0)
+
     def compress(self, tensor: Any) -> tuple[Any, Any]:
         """Horovod's interface: the tensor in; out int32, which are a header and its elements as
         float32, and what undoes it."""

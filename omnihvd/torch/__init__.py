@@ -14,14 +14,17 @@ All settings: `omnihvd check --settings`. On GPUs: `import omnihvd` before
 from __future__ import annotations
 
 from omnihvd import torch_distributed
+from omnihvd.torch.codec import CodecState, codec_hook
 from omnihvd.torch.compress import CompressionState, compress_wrapper, compressed_allreduce_hook
 from omnihvd.torch.hook import HookState, allreduce_hook
 from omnihvd.torch.process_group import register
 
 __all__ = [
+    "CodecState",
     "CompressionState",
     "HookState",
     "allreduce_hook",
+    "codec_hook",
     "compress_wrapper",
     "compressed_allreduce_hook",
 ]

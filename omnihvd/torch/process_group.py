@@ -27,6 +27,7 @@ from torch.distributed import (
 from torch.distributed.distributed_c10d import AllreduceOptions
 
 from omnihvd import engine
+from omnihvd.codecs.codec import Codec
 from omnihvd.log import warn_once_per_job
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
@@ -106,7 +107,9 @@ def give_sums(group: Any, timeout: timedelta) -> None:
     _sums[group] = Sums(store, group.rank(), group.size(), timeout)
 
 
-def take(group: Any, tensors: Any, op: Any = ReduceOp.SUM) -> SumWork | None:
+def take(
+    group: Any, tensors: Any, op: Any = ReduceOp.SUM, codec: Codec | None = None
+) -> SumWork | None:
     """Begins the allreduce of a tensor, or of a list of one, in place; None, and counted, if it is
     to be left to the group's backend, on all ranks alike."""
     sums = sums_of(group)
@@ -117,11 +120,11 @@ def take(group: Any, tensors: Any, op: Any = ReduceOp.SUM) -> SumWork | None:
     if one is not tensors and len(tensors) > 1:
         reason: str | None = "several tensors"
     elif average or op == ReduceOp.SUM:
-        reason = sums.refusal(one)
+        reason = sums.refusal(one, codec)
     else:
         reason = "op"
     if reason is None:
-        return sums.allreduce(one, average)
+        return sums.allreduce(one, average, codec)
     engine.session.count_pass(reason, one.numel() * one.element_size())
     return None
 

@@ -15,6 +15,7 @@ import torch
 from torch.distributed import DistBackendError, PrefixStore
 
 from omnihvd import engine
+from omnihvd.codecs.codec import Codec
 from omnihvd.log import process_rank
 from omnihvd.torch import rows
 from omnihvd.torch.gloo import Gloo, gather_over
@@ -51,10 +52,12 @@ class Sums:
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._codecs: set[str] = set()
+        self._coded = 0
         _open.add(self)
         _close_at_exit()
 
-    def refusal(self, tensor: torch.Tensor) -> str | None:
+    def refusal(self, tensor: torch.Tensor, codec: Codec | None = None) -> str | None:
         """Why a sum of such a tensor is not made here, on all ranks alike; None: it is. A sparse
         tensor counts with all its rows: ranks have different ones."""
         if tensor.dtype not in DTYPES:
@@ -66,14 +69,17 @@ class Sums:
         if self.size < 2:
             return "one rank"
         reason: str | None = self._agreed.refusal(tensor.numel() * tensor.element_size())
-        return reason
+        return None if codec and reason == "small" else reason
 
-    def allreduce(self, tensor: torch.Tensor, average: bool = False) -> SumWork:
-        """In place, once all that was asked for before has been done; at once returning."""
+    def allreduce(
+        self, tensor: torch.Tensor, average: bool = False, codec: Codec | None = None
+    ) -> SumWork:
+        """In place, once all that was asked for before has been done; at once returning. codec: of
+        dense floating-point numbers, and of any size."""
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
         work = SumWork(tensor)
-        self._asked.put(functools.partial(self._make, work, tensor, average))
+        self._asked.put(functools.partial(self._make, work, tensor, average, codec))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
             self._thread.start()
@@ -112,10 +118,14 @@ class Sums:
         return Gloo(self._store, self._rank, self.size, self._timeout)
 
     @torch.no_grad()
-    def _make(self, work: SumWork, tensor: torch.Tensor, average: bool) -> None:
+    def _make(
+        self, work: SumWork, tensor: torch.Tensor, average: bool, codec: Codec | None
+    ) -> None:
         try:
             if tensor.layout == torch.sparse_coo:
                 tensor.copy_(rows.sum_of_union(tensor, self._gloo, self._sum))
+            elif codec and tensor.is_floating_point():
+                self._sum_by(codec, tensor)
             else:
                 self._sum(tensor)
             if average:
@@ -125,6 +135,32 @@ class Sums:
             work.end(f"omnihvd: an allreduce has failed on {who}: {why}")
         else:
             work.end()
+
+    def _sum_by(self, codec: Codec, tensor: torch.Tensor) -> None:
+        self._agree_on(codec.name)
+        floats = tensor.to(torch.float32).contiguous()  # itself, if it is that
+        self._coded += 1
+        made = codec.engine_codec(seed=self._coded)
+        self._agreed.allreduce(floats.data_ptr(), floats.numel(), "float32", self._gloo, made)
+        if floats is not tensor:
+            tensor.copy_(floats)
+
+    def _agree_on(self, name: str) -> None:
+        """Collective, once for each codec. RuntimeError if another rank has another one."""
+        if name in self._codecs:
+            return
+        come = gather_over(
+            PrefixStore(f"codec {len(self._codecs)}", self._store),
+            self._rank,
+            self.size,
+            _patience_s(),
+            "the first allreduce under a codec",
+            "it is late, has no codec there, or died",
+        )
+        for rank, other in enumerate(come(name.encode())):
+            if other != name.encode():
+                raise RuntimeError(f"rank {rank} has the codec {other.decode()}, this one {name}")
+        self._codecs.add(name)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         if self.refusal(tensor):  # of the union of rows, which may be small

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,4 +37,4 @@ def test_hosts_of_several_ranks(launcher: str, what: str) -> None:
     env = {"OMNIHVD_DETERMINISTIC": "1"} if "reproducible" in what else {}
     job = run(what, "hosts", ranks=4, launcher=launcher, **env)
     for output in job.ranks:
-        assert "rank 1 has qsgd8, rank 0 has qsgd4" in output
+        assert re.search("disagree about .* by qsgd", output)
