@@ -15,7 +15,7 @@ from omnihvd.log import warn_once_per_job
 MOST_FLOATS = 2**31 - 1  # of a tensor, with its header: MPI counts in ints
 
 
-@dataclass
+@dataclass(eq=False)  # Horovod keeps functions by their compression
 class Codec:
     """Has tensors of float32 travel in a lossy form; other floating-point types are converted.
 
@@ -31,7 +31,7 @@ class Codec:
     bits: int = 0
     error_feedback: bool = False
     # By process set and name: what has not been sent.
-    rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False, compare=False)
+    rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for framework in ("torch", "tensorflow"):

@@ -28,6 +28,12 @@ def test_over_mpi() -> None:
         assert "was fused with tensors under a codec" in output
 
 
+def test_tensorflow() -> None:
+    pytest.importorskip("horovod.tensorflow", exc_type=ImportError)
+    job = launch([HERE / "on_ranks" / "tensorflow_ranks.py"], 2, launcher="horovodrun", timeout=120)
+    assert all("all well" in output for output in job.ranks), job.output
+
+
 @pytest.mark.parametrize(
     ("launcher", "what"),
     [("horovodrun", "fused another"), ("horovodrun --gloo", "bare reproducible fused another")],
