@@ -23,7 +23,7 @@ from omnihvd.bench import report
 from omnihvd.bench.backends import BenchError, Hosts, Job, ThisMachine
 from omnihvd.bench.lab import RATE, SHARE_CORES, LabError
 from omnihvd.bench.patterns import PATTERNS, Point
-from omnihvd.bench.worker import BACKENDS
+from omnihvd.bench.worker import BACKENDS, LOSSLESS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
     p.add_argument("--dtypes", nargs="+", default=["float32"], choices=words.DTYPES)
-    p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=list(BACKENDS))
+    p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=LOSSLESS)
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
     p.add_argument("--timeout", type=float, default=900, help="seconds for each backend")

@@ -25,6 +25,8 @@ STYLES = {
     "omnihvd": Style("omnihvd", "#0072B2", "o"),
     "omnihvd-dedicated": Style("omnihvd, dedicated aggregators", "#E69F00", "s"),
     "omnihvd-torch": Style("omnihvd (torch.distributed)", "#56B4E9", "D"),
+    "omnihvd-natural": Style("omnihvd, natural compression", "#332288", "P"),
+    "omnihvd-torch-natural": Style("the same (torch.distributed)", "#882255", "X"),
     "gloo": Style("Gloo", "#999999", "", "-", 4.5),
     "horovod": Style("Horovod (Open MPI)", "#D55E00", "", (0, (6, 2)), 1.8),
     "horovod-ring": Style("Horovod (Open MPI, ring)", "#000000", "", (0, (1.5, 2.5)), 1.8),

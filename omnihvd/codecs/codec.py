@@ -15,7 +15,7 @@ from omnihvd.log import warn_once_per_job
 MOST_FLOATS = 2**31 - 1  # of a tensor, with its header: MPI counts in ints
 
 
-@dataclass
+@dataclass(eq=False)  # Horovod keeps functions by their compression
 class Codec:
     """Has tensors of float32 travel in a lossy form; other floating-point types are converted.
 
@@ -31,7 +31,7 @@ class Codec:
     bits: int = 0
     error_feedback: bool = False
     # By process set and name: what has not been sent.
-    rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False, compare=False)
+    rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for framework in ("torch", "tensorflow"):
@@ -49,6 +49,11 @@ class Codec:
 
     def engine_codec(self, seed: int = 0) -> Any:
         return engine.codec.Codec(self.kind, self.bits, seed)
+
+    def round_trip(self, data: int, count: int, seed: int = 1) -> None:
+        """In place: what a rank sends of `count` float32 at the address `data`."""
+        block = int(engine.session.settings_from_environment().block_size)
+        self.engine_codec(seed).round_trip(data, count, block, 0)
 
     def compress(self, tensor: Any) -> tuple[Any, Any]:
         """Horovod's interface: the tensor in; out int32, which are a header and its elements as

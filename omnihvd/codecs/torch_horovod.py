@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from omnihvd import engine, horovod_library
+from omnihvd.codecs import torch_memory
 from omnihvd.codecs.codec import Codec, Format, not_taken, warn
 
 _ENVELOPE = "_omnihvd_envelope"  # of a tensor that a codec has made
@@ -31,7 +32,7 @@ class Envelope:
         self.format = Format(codec, source.numel())
         self.scale = 1.0
         self.reduction: dict[str, Any] = {}
-        self.made = torch.empty(self.format.size, dtype=torch.int32)
+        self.made = torch_memory.int32(self.format.size)
         elements = self._floats(self.made)
         elements[: source.numel()].copy_(source.detach().reshape(-1))
         rest = elements[source.numel() :]
@@ -86,8 +87,8 @@ class Envelope:
         if rest is not None and rest.numel() == own.numel():
             own += rest.view(-1)
         wanted = own.clone()
-        codec = self.codec.engine_codec(zlib.crc32(repr(key).encode()))
-        codec.round_trip(elements.data_ptr(), elements.numel(), self.format.block, 0)
+        seed = zlib.crc32(repr(key).encode())
+        self.codec.round_trip(elements.data_ptr(), elements.numel(), seed)
         unsent = wanted.sub_(own)
         unsent[~torch.isfinite(unsent)] = 0
         self.codec.rests[key] = unsent.view(self.source.shape)

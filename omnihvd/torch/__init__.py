@@ -14,16 +14,19 @@ All settings: `omnihvd check --settings`. On GPUs: `import omnihvd` before
 from __future__ import annotations
 
 from omnihvd import torch_distributed
+from omnihvd.torch.codec import CodecState, codec_hook
 from omnihvd.torch.compress import CompressionState, compress_wrapper, compressed_allreduce_hook
 from omnihvd.torch.hook import HookState, allreduce_hook
 from omnihvd.torch.process_group import register
 from omnihvd.torch.stats_writer import StatsWriter
 
 __all__ = [
+    "CodecState",
     "CompressionState",
     "HookState",
     "StatsWriter",
     "allreduce_hook",
+    "codec_hook",
     "compress_wrapper",
     "compressed_allreduce_hook",
 ]

@@ -1,12 +1,13 @@
 """DDP's communication hook: the average of a bucket over the ranks, by omnihvd."""
 # DDP compares a hook's annotations, which must not be texts.
 
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch.distributed import GradBucket, group
 from torch.futures import Future
 
+from omnihvd.codecs.codec import Codec
 from omnihvd.torch.process_group import OmnihvdProcessGroup, give_sums, sums_of, take
 
 
@@ -39,8 +40,11 @@ def group_of(state: Any) -> Any:
     return group.WORLD if own is None else own
 
 
-def average(ranks: Any, tensor: torch.Tensor) -> Future[torch.Tensor]:
-    """Over the ranks of a process group; in place, if dense."""
+def average(
+    ranks: Any, tensor: torch.Tensor, codec: Optional[Codec] = None
+) -> Future[torch.Tensor]:
+    """Over the ranks of a process group; in place, if dense. codec: of floating-point numbers, and
+    where this is not left to the backend."""
     if tensor.device.type != "cpu":
         raise ValueError(
             f"omnihvd's hook averages on the CPU, not on {tensor.device}: on GPUs `import omnihvd` "
@@ -50,10 +54,11 @@ def average(ranks: Any, tensor: torch.Tensor) -> Future[torch.Tensor]:
     # memory.
     tensor = tensor / ranks.size() if tensor.is_sparse else tensor.div_(ranks.size())
     work: Any = None
-    if not isinstance(ranks, OmnihvdProcessGroup):
-        if sums_of(ranks) is None:
-            options = ranks._get_backend(tensor.device).options
-            give_sums(ranks, options._timeout)
-        work = take(ranks, tensor)
+    ours = isinstance(ranks, OmnihvdProcessGroup)
+    if not ours and sums_of(ranks) is None:
+        options = ranks._get_backend(tensor.device).options
+        give_sums(ranks, options._timeout)
+    if codec is not None or not ours:
+        work = take(ranks, tensor, codec=codec)
     work = work or ranks.allreduce([tensor])
     return work.get_future().then(lambda future: future.value()[0])

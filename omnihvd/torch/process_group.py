@@ -27,6 +27,7 @@ from torch.distributed import (
 from torch.distributed.distributed_c10d import AllreduceCoalescedOptions, AllreduceOptions
 
 from omnihvd import engine
+from omnihvd.codecs.codec import Codec
 from omnihvd.log import warn_once_per_job
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
@@ -110,7 +111,9 @@ def give_sums(group: Any, timeout: timedelta) -> None:
     _sums[group] = Sums(store, group.rank(), group.size(), timeout)
 
 
-def take(group: Any, tensors: Any, op: Any = ReduceOp.SUM) -> SumWork | None:
+def take(
+    group: Any, tensors: Any, op: Any = ReduceOp.SUM, codec: Codec | None = None
+) -> SumWork | None:
     """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
     to be left to the group's backend, on all ranks alike."""
     sums = sums_of(group)
@@ -118,9 +121,10 @@ def take(group: Any, tensors: Any, op: Any = ReduceOp.SUM) -> SumWork | None:
     if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
         return None
     average = op == ReduceOp.AVG and all(tensor.is_floating_point() for tensor in all_tensors)
-    reason = sums.refusal(*all_tensors) if average or op == ReduceOp.SUM else "op"
+    summing = average or op == ReduceOp.SUM
+    reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if reason is None:
-        return sums.allreduce(all_tensors, average)
+        return sums.allreduce(all_tensors, average, codec)
     for tensor in all_tensors:
         engine.session.count_pass(reason, tensor.numel() * tensor.element_size())
     return None

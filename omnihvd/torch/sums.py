@@ -15,6 +15,7 @@ import torch
 from torch.distributed import DistBackendError, PrefixStore
 
 from omnihvd import engine
+from omnihvd.codecs.codec import Codec
 from omnihvd.log import process_rank
 from omnihvd.torch import rows
 from omnihvd.torch.gloo import Gloo, gather_over
@@ -51,10 +52,12 @@ class Sums:
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._codecs: set[str] = set()
+        self._coded = 0
         _open.add(self)
         _close_at_exit()
 
-    def refusal(self, *tensors: torch.Tensor) -> str | None:
+    def refusal(self, *tensors: torch.Tensor, codec: Codec | None = None) -> str | None:
         """Why the sum of such tensors is not made here, on all ranks alike; None: it is. A sparse
         tensor counts with all its rows: ranks have different ones."""
         if not tensors:
@@ -70,14 +73,17 @@ class Sums:
         if self.size < 2:
             return "one rank"
         reason: str | None = self._agreed.refusal(size)
-        return reason
+        return None if codec and reason == "small" else reason
 
-    def allreduce(self, tensors: list[torch.Tensor], average: bool = False) -> SumWork:
-        """In place, once all that was asked for before has been done; at once returning."""
+    def allreduce(
+        self, tensors: list[torch.Tensor], average: bool = False, codec: Codec | None = None
+    ) -> SumWork:
+        """In place, once all that was asked for before has been done; at once returning. codec: of
+        dense floating-point numbers, and of any size."""
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
         work = SumWork(tensors)
-        self._asked.put(functools.partial(self._make, work, tensors, average))
+        self._asked.put(functools.partial(self._make, work, tensors, average, codec))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
             self._thread.start()
@@ -116,17 +122,17 @@ class Sums:
         return Gloo(self._store, self._rank, self.size, self._timeout)
 
     @torch.no_grad()
-    def _make(self, work: SumWork, tensors: list[torch.Tensor], average: bool) -> None:
+    def _make(
+        self, work: SumWork, tensors: list[torch.Tensor], average: bool, codec: Codec | None
+    ) -> None:
         try:
             if len(tensors) > 1:
                 flat = torch.cat([tensor.flatten() for tensor in tensors])
-                self._sum(flat)
+                self._sum_one(flat, codec)
                 for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
                     tensor.copy_(part.view(tensor.shape))
-            elif tensors[0].layout == torch.sparse_coo:
-                tensors[0].copy_(rows.sum_of_union(tensors[0], self._gloo, self._sum))
             else:
-                self._sum(tensors[0])
+                self._sum_one(tensors[0], codec)
             if average:
                 for tensor in tensors:
                     tensor.div_(self.size)
@@ -135,6 +141,40 @@ class Sums:
             work.end(f"omnihvd: an allreduce has failed on {who}: {why}")
         else:
             work.end()
+
+    def _sum_by(self, codec: Codec, tensor: torch.Tensor) -> None:
+        self._agree_on(codec.name)
+        floats = tensor.to(torch.float32).contiguous()  # itself, if it is that
+        self._coded += 1
+        made = codec.engine_codec(seed=self._coded)
+        self._agreed.allreduce(floats.data_ptr(), floats.numel(), "float32", self._gloo, made)
+        if floats is not tensor:
+            tensor.copy_(floats)
+
+    def _agree_on(self, name: str) -> None:
+        """Collective, once for each codec. RuntimeError if another rank has another one."""
+        if name in self._codecs:
+            return
+        come = gather_over(
+            PrefixStore(f"codec {len(self._codecs)}", self._store),
+            self._rank,
+            self.size,
+            _patience_s(),
+            "the first allreduce under a codec",
+            "it is late, has no codec there, or died",
+        )
+        for rank, other in enumerate(come(name.encode())):
+            if other != name.encode():
+                raise RuntimeError(f"rank {rank} has the codec {other.decode()}, this one {name}")
+        self._codecs.add(name)
+
+    def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
+        if tensor.layout == torch.sparse_coo:
+            tensor.copy_(rows.sum_of_union(tensor, self._gloo, self._sum))
+        elif codec and tensor.is_floating_point():
+            self._sum_by(codec, tensor)
+        else:
+            self._sum(tensor)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         if self.refusal(tensor):  # of the union of rows, which may be small

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def test_over_mpi() -> None:
         assert "was fused with tensors under a codec" in output
 
 
+def test_tensorflow() -> None:
+    pytest.importorskip("horovod.tensorflow", exc_type=ImportError)
+    job = launch([HERE / "on_ranks" / "tensorflow_ranks.py"], 2, launcher="horovodrun", timeout=120)
+    assert all("all well" in output for output in job.ranks), job.output
+
+
 @pytest.mark.parametrize(
     ("launcher", "what"),
     [("horovodrun", "fused another"), ("horovodrun --gloo", "bare reproducible fused another")],
@@ -36,4 +43,4 @@ def test_hosts_of_several_ranks(launcher: str, what: str) -> None:
     env = {"OMNIHVD_DETERMINISTIC": "1"} if "reproducible" in what else {}
     job = run(what, "hosts", ranks=4, launcher=launcher, **env)
     for output in job.ranks:
-        assert "rank 1 has qsgd8, rank 0 has qsgd4" in output
+        assert re.search("disagree about .* by qsgd", output)

@@ -40,7 +40,8 @@ std::string name_of(const Codec& codec) {
 }
 
 std::string sum_text(uint64_t count, DType dtype, const Codec& codec) {
-  return std::to_string(count) + ' ' + name_of(dtype) + (codec ? " by " + name_of(codec) : "");
+  return std::to_string(count) + ' ' + name_of(dtype) +
+         (codec.kind != CodecKind::none ? " by " + name_of(codec) : "");
 }
 
 const char* disagreement(const Codec& one, const Codec& other) {

@@ -32,8 +32,7 @@ static_assert(sizeof(WireHeader) == kHeaderBytes && offsetof(WireHeader, tag) ==
 struct WireShape {
   uint64_t count;
   uint32_t dtype, block_size, aggregators, slots, window, stripe;
-  uint8_t codec, codec_bits;
-  uint16_t unused;
+  uint8_t codec, codec_bits, codec_exact, unused;
   uint32_t seed;
 };
 static_assert(sizeof(WireShape) == kShapeBytes);
@@ -76,11 +75,17 @@ void Message::begin(const Header& header, const Shape* shape) {
   own(&wire, sizeof wire);
   has_shape_ = shape != nullptr;
   if (!shape) return;
-  const WireShape s{shape->count,      uint32_t(shape->dtype),
-                    shape->block_size, shape->aggregators,
-                    shape->slots,      shape->window,
-                    shape->stripe,     uint8_t(shape->codec.kind),
-                    shape->codec.bits, 0,
+  const WireShape s{shape->count,
+                    uint32_t(shape->dtype),
+                    shape->block_size,
+                    shape->aggregators,
+                    shape->slots,
+                    shape->window,
+                    shape->stripe,
+                    uint8_t(shape->codec.kind),
+                    shape->codec.bits,
+                    shape->codec.exact,
+                    0,
                     shape->codec.seed};
   own(&s, sizeof s);
 }
@@ -183,8 +188,9 @@ Shape MessageReader::shape() {
       uint64_t(wire.window) * wire.block_size > 1u << 28 || wire.count > 1ull << 56)
     malformed("impossible shape");
   Shape shape;
-  shape.codec = {CodecKind(wire.codec), wire.codec_bits, wire.seed};
-  if (!is_valid(shape.codec) || (shape.codec && DType(wire.dtype) != DType::f32))
+  shape.codec = {CodecKind(wire.codec), wire.codec_bits, wire.codec_exact != 0, wire.seed};
+  if (!is_valid(shape.codec) ||
+      (shape.codec.kind != CodecKind::none && DType(wire.dtype) != DType::f32))
     malformed("impossible codec");
   shape.count = wire.count;
   shape.dtype = DType(wire.dtype);

@@ -19,8 +19,8 @@ using Block = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 Codec codec_named(const std::string& name, uint8_t bits, uint32_t seed) {
   for (int kind = 0; kind <= int(CodecKind::integer); ++kind) {
-    const Codec codec{CodecKind(kind), bits, seed};
-    if (name == name_of({CodecKind(kind), 0, 0}) && is_valid(codec)) return codec;
+    const Codec codec{CodecKind(kind), bits, false, seed};
+    if (name == name_of({CodecKind(kind), 0, false, 0}) && is_valid(codec)) return codec;
   }
   throw py::value_error("no such codec: " + name + " of " + std::to_string(bits) + " bits");
 }

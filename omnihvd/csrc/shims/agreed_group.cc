@@ -63,7 +63,6 @@ Way AgreedGroup::allreduce(Exchange& exchange, Library& library, void* data, uin
 Way AgreedGroup::allreduce(Exchange& exchange, void* data, uint64_t count, const Codec& codec) {
   Way way = Way::stream;
   or_fail_for_good([&] {
-    agree_on(exchange, name_of(codec));
     ++coded_sums_;
     way = sum(exchange, data, count, DType::f32, codec).way;
   });
@@ -73,7 +72,6 @@ Way AgreedGroup::allreduce(Exchange& exchange, void* data, uint64_t count, const
 Way AgreedGroup::allreduce(Exchange& exchange, CodedBuffer& tensors) {
   Way way = Way::stream;
   or_fail_for_good([&] {
-    agree_on(exchange, tensors.codecs());
     const bool each_by_itself = agreement_->settings.deterministic;
     tensors.sum(coded_sums_++, each_by_itself, [&](void* data, uint64_t count, const Codec& codec) {
       way = sum(exchange, data, count, DType::f32, codec).way;
@@ -86,13 +84,6 @@ Way AgreedGroup::allreduce_int32(Exchange& exchange, void* data, uint64_t count)
   Way way = Way::stream;
   or_fail_for_good([&] { way = sum(exchange, data, count, DType::i32).way; });
   return way;
-}
-
-// Collective where these codecs are new, since on two levels not all ranks meet in one sum.
-void AgreedGroup::agree_on(Exchange& exchange, const std::string& codecs) {
-  if (codecs_.count(codecs)) return;
-  check_same_codecs(exchange.allgather(codecs));
-  codecs_.insert(codecs);
 }
 
 Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DType dtype,

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "session/session.h"
@@ -39,7 +38,7 @@ class AgreedGroup {
 
   // After the first of those, int32 may be the zeros of a rank that has no more data (hvd.join())
   // in such a sum. They must not go another way than the others': the engine sees the difference.
-  bool int32_may_be_coded() const { return !codecs_.empty(); }
+  bool int32_may_be_coded() const { return coded_sums_ > 0; }
   Way allreduce_int32(Exchange& exchange, void* data, uint64_t count);
 
  private:
@@ -48,7 +47,6 @@ class AgreedGroup {
 
   Ways::OwnSum sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
                    const Codec& codec = {});
-  void agree_on(Exchange& exchange, const std::string& codecs);
 
   const double timeout_s_;
   std::string failure_;  // of an earlier call; empty: none
@@ -58,7 +56,6 @@ class AgreedGroup {
   std::shared_ptr<Group> group_;  // of all ranks
   std::optional<TwoLevels> levels_;
   std::optional<Ways> ways_;
-  std::set<std::string> codecs_;  // that all ranks have agreed upon
   uint64_t coded_sums_ = 0;
 };
 

@@ -27,13 +27,6 @@ uint32_t folded(uint64_t x) { return uint32_t(x ^ x >> 32); }
 
 }  // namespace
 
-void check_same_codecs(const std::vector<std::string>& codecs) {
-  for (size_t rank = 1; rank < codecs.size(); ++rank)
-    if (codecs[rank] != codecs[0])
-      throw Error("the ranks disagree about a codec: rank " + std::to_string(rank) + " has " +
-                  codecs[rank] + ", rank 0 has " + codecs[0]);
-}
-
 CodedHeader coded_header(const Codec& codec, uint32_t header_bytes, uint64_t count, bool summed) {
   CodedHeader header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);

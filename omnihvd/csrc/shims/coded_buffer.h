@@ -29,9 +29,6 @@ struct CodedHeader {
 };
 static_assert(sizeof(CodedHeader) == 48);
 
-// Of each rank. Throws Error unless they are all the same.
-void check_same_codecs(const std::vector<std::string>& codecs);
-
 CodedHeader coded_header(const Codec& codec, uint32_t header_bytes, uint64_t count, bool summed);
 
 class CodedBuffer {
@@ -56,7 +53,7 @@ class CodedBuffer {
     uint8_t* begin;
     CodedHeader header;
     uint64_t bytes() const { return header.header_bytes + header.count * sizeof(float); }
-    Codec codec() const { return {CodecKind(header.kind), header.bits, header.seed}; }
+    Codec codec() const { return {CodecKind(header.kind), header.bits, false, header.seed}; }
   };
   void sum_run(size_t first, size_t end, const Codec& codec, const Sum& sum);
   std::vector<Part> parts_;

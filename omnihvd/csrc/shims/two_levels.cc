@@ -88,9 +88,12 @@ uint64_t TwoLevels::allreduce(void* data, uint64_t count, DType dtype, const Cod
   const uint64_t end = blocks * (local_index_ + 1) / local_size_;
   uint8_t* const has = (has_.assign(blocks, 0), has_.data());
 
-  reduce(inside_, count, dtype, [&](const Layout& layout) {
-    return std::make_unique<NotedTensor>(layout, bytes, 0, has, true);
-  });
+  reduce(
+      inside_, count, dtype,
+      [&](const Layout& layout) {
+        return std::make_unique<NotedTensor>(layout, bytes, 0, has, true);
+      },
+      codec.exactly());
   if (first < end) {
     const uint64_t begin = first * block_size_;
     uint8_t* const part = bytes + begin * size_of(dtype);
@@ -101,9 +104,12 @@ uint64_t TwoLevels::allreduce(void* data, uint64_t count, DType dtype, const Cod
     reduce(between_, std::min(end * block_size_, count) - begin, dtype, make,
            codec.of_part(uint32_t(local_index_)));
   }
-  return reduce(inside_, count, dtype, [&](const Layout& layout) {
-    return std::make_unique<PartTensor>(layout, bytes, has, first, end);
-  });
+  return reduce(
+      inside_, count, dtype,
+      [&](const Layout& layout) {
+        return std::make_unique<PartTensor>(layout, bytes, has, first, end);
+      },
+      codec.exactly());
 }
 
 uint64_t TwoLevels::reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make,

@@ -29,7 +29,7 @@ class TwoLevels {
   // Collective; in place. Returns how many blocks were non-zero on any rank. Throws Error, and the
   // object must then be destroyed, as the ranks of other hosts may wait for this one. `stats()`
   // counts each step.
-  // codec: between the hosts.
+  // codec: applied between the hosts.
   uint64_t allreduce(void* data, uint64_t count, DType dtype, const Codec& codec = {});
 
  private:

@@ -291,11 +291,6 @@ void MpiGroup::choose_levels() {
 }
 
 Way MpiGroup::sum_coded(const MpiReduction& r) {
-  // Where the hosts reduce first not all ranks meet in one sum.
-  if (codecs_.count(r.codecs) == 0) {
-    check_same_codecs(MpiExchange(comm_, patience(*settings_)).allgather(r.codecs));
-    codecs_.insert(r.codecs);
-  }
   if (r.in != MPI_IN_PLACE) std::memcpy(r.out, r.in, size_t(r.count) * sizeof(float));
   Way way = Way::stream;
   CodedBuffer tensors(r.out, uint64_t(r.count) * sizeof(float));
@@ -318,6 +313,7 @@ Ways::OwnSum MpiGroup::sum(const MpiReduction& r, const void* in, void* out, con
     MpiExchange exchange(grid_ ? grid_->across() : comm_, patience(*settings_));
     group_ = start_engine(exchange)->join(exchange);
   }
+  if (grid_ && codec) grid_->check_same(codec);
   if (!grid_) return {Way::stream, group_->allreduce(in, out, uint64_t(r.count), r.dtype, codec)};
   return {
       Way::stream,

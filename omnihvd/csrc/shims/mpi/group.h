@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -78,7 +77,7 @@ class MpiGroup {
   Way sum_coded(const MpiReduction& reduction);
   // As AgreedGroup::int32_may_be_coded().
   bool may_be_coded(const MpiReduction& r) const {
-    return r.dtype == DType::i32 && !codecs_.empty();
+    return r.dtype == DType::i32 && coded_sums_ > 0;
   }
 
   const MPI_Comm comm_;
@@ -87,7 +86,6 @@ class MpiGroup {
   std::optional<Settings> settings_;  // rank 0's where all must agree
   std::vector<std::string> hosts_;    // of each rank, until the first tensor
   std::optional<Ways> ways_;          // from then on
-  std::set<std::string> codecs_;      // that all ranks have agreed upon
   uint64_t coded_sums_ = 0;
   bool agreed_in_this_call_ = false;  // so that all ranks are known to be in it
   std::optional<HostGrid> grid_;      // present: two levels

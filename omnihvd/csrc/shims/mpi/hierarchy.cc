@@ -23,6 +23,16 @@ void HostGrid::free() {
   PMPI_Comm_free(&across_);
 }
 
+void HostGrid::check_same(const Codec& codec) const {
+  const uint64_t mine = uint64_t(codec.kind) << 40 | uint64_t(codec.bits) << 32 | codec.seed;
+  uint64_t largest[2] = {mine, ~mine};  // and, inverted, the smallest
+  check_mpi(PMPI_Allreduce(MPI_IN_PLACE, largest, 2, MPI_UINT64_T, MPI_MAX, host_),
+            "MPI_Allreduce");
+  if (largest[0] == mine && largest[1] == ~mine) return;
+  throw Error("the ranks of this host disagree about an allreduce: this one sums by " +
+              name_of(codec) + ", another by another codec, or other tensors, or of another step");
+}
+
 uint64_t HostGrid::allreduce(const MpiReduction& r, uint32_t block_size,
                              const Stream& stream) const {
   // Parts never grow with the index, so that part i > 0 lies behind the first counts[i] elements,

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/codec.h"
 #include "protocol/dtype.h"
 
 namespace omnihvd {
@@ -41,6 +42,9 @@ class HostGrid {
 
   MPI_Comm across() const { return across_; }  // the ranks with this rank's local index
   uint32_t index() const { return uint32_t(local_index_); }
+
+  // Collective among the ranks of the host. Throws Error on all of them unless all have the same.
+  void check_same(const Codec& codec) const;
 
   // Collective. stream(in, out, count) is step 2: it writes the sum over across() of the ranks'
   // `in`; in and out do not overlap, or are the same. It may throw Error: then all ranks of the

@@ -1,0 +1,37 @@
+"""Memory of large tensors, used again: fresh pages cost more than all that is done with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# Below it, what is freed is given out again by the C library.
+LARGE = 32 << 20  # bytes
+_kept: dict[int, list[torch.Tensor]] = {}  # by size; at most as many as were in use at a time
+
+
+def int32(size: int) -> torch.Tensor:
+    """Uninitialised. The memory is used again when no tensor is left that refers to it."""
+    count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
+    if 4 * size < LARGE or count_users is None:
+        return torch.empty(size, dtype=torch.int32)
+    kept = _kept.setdefault(size, [])
+    for tensor in kept:
+        storage = tensor.untyped_storage()
+        if count_users(storage._cdata) <= _USERS:
+            return tensor.view(-1)
+    kept.append(torch.empty(size, dtype=torch.int32))
+    return kept[-1].view(-1)
+
+
+def _users_of_one() -> int:
+    """Of a tensor that nobody else refers to, while it is asked."""
+    count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
+    storage = torch.empty(1).untyped_storage()
+    alone = torch.empty(0)
+    alone.set_(storage)
+    return int(count_users(storage._cdata)) if count_users else 0
+
+
+_USERS = _users_of_one()
