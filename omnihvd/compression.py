@@ -30,6 +30,8 @@ class OmniReduce(Lossless):
     inceptionn = staticmethod(compressors.inceptionn)
     sketch = staticmethod(compressors.sketch)
     ef_sign = staticmethod(compressors.ef_sign)
+    power_sgd = staticmethod(compressors.power_sgd)
+    grace = staticmethod(compressors.grace)
     signum = staticmethod(compressors.signum)
 
     # Lossy forms in which tensors travel (docs/codecs.md).

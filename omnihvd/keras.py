@@ -32,6 +32,7 @@ LOGS = (
     "passed_share",
     "reduce_share",
 )
+COMPRESSION_LOGS = ("compression_ratio", "compression_bandwidth", "compression_delay")
 
 
 def is_keras_3() -> bool:
@@ -50,6 +51,12 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     passed_share      share of gradient_bytes that was left to Horovod: omnihvd.stats()["passed"]
                       says why, and the log at OMNIHVD_LOG=info
     reduce_share      share of the epoch's time in which a reduction was under way
+
+    With a compressor under delay control:
+
+    compression_ratio      mean over the epoch's steps
+    compression_bandwidth  bytes/s that its sums sent
+    compression_delay      seconds that its sums took; a graph cannot tell how many were exposed
 
     As those of omnihvd.stats(); shares are NaN where there was nothing to share. Means over all
     ranks, the same on each (as of Horovod's MetricAverageCallback; the order of the two does not
@@ -89,10 +96,17 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
             "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
             "reduce_share": min(1.0, figures["seconds"] / seconds),
         }
-        mine = [math.nan if logged[name] is None else logged[name] for name in LOGS]
+        names = list(LOGS)
+        compression = figures["compression"]
+        if compression["controlled_steps"]:
+            names += COMPRESSION_LOGS
+            logged["compression_ratio"] = compression["ratio"]
+            logged["compression_bandwidth"] = compression["bandwidth"]
+            logged["compression_delay"] = compression["delay_seconds"]
+        mine = [math.nan if logged[name] is None else logged[name] for name in names]
         means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
         if logs is not None:
-            logs.update(zip(LOGS, means.numpy().tolist()))
+            logs.update(zip(names, means.numpy().tolist()))
 
 
 def _why_nothing(passed: dict[str, Any]) -> str:

@@ -131,6 +131,17 @@ def _with_shares(figures: Figures) -> Figures:
         "passed_share": _share(passed, taken + passed),
         **figures,
         "ring_bytes": round(ring),
+        "compression": _with_means(figures["compression"]),
+    }
+
+
+def _with_means(compression: Figures) -> Figures:
+    """Of steps under delay control."""
+    part = compression.get
+    return {
+        **compression,
+        "ratio": _share(part("ratios", 0), part("controlled_steps", 0)),
+        "bandwidth": _share(part("delay_bytes", 0), part("delay_seconds", 0)),
     }
 
 

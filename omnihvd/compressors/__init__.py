@@ -13,13 +13,17 @@ Accelerate Distributed Deep Learning" (OmniReduce, SIGCOMM 2021), block gradient
 
 from __future__ import annotations
 
+from typing import Any
+
 from omnihvd.compressors import checks
 from omnihvd.compressors.compressor import Compressor, Config, default_block_size
 from omnihvd.compressors.counters import stats
 from omnihvd.compressors.methods.adaptive import Adaptive
 from omnihvd.compressors.methods.dgc import Dgc
 from omnihvd.compressors.methods.eight_bit import EightBit
+from omnihvd.compressors.methods.grace import GraceObjects
 from omnihvd.compressors.methods.inceptionn import Inceptionn
+from omnihvd.compressors.methods.low_rank import LowRank
 from omnihvd.compressors.methods.random_elements import RandomElements
 from omnihvd.compressors.methods.sidco import DISTRIBUTIONS, Sidco
 from omnihvd.compressors.methods.signs import EfSign, Signum
@@ -37,7 +41,9 @@ __all__ = [
     "dgc",
     "ef_sign",
     "eight_bit",
+    "grace",
     "inceptionn",
+    "power_sgd",
     "randomk",
     "sidco",
     "signum",
@@ -156,6 +162,30 @@ def signum(beta: float = 0.9) -> Compressor:
     if not 0 <= checks.number("beta", beta) < 1:
         raise ValueError(f"beta is {beta}: it must be at least 0 and less than 1")
     return _compressor(Signum(float(beta)))
+
+
+def power_sgd(rank: int = 1) -> Compressor:
+    """Sends a parameter's gradient as a matrix of `rank`, at least 1, in two small sums.
+
+    Vogels et al., PowerSGD (NeurIPS 2019). Its rows are the first dimension; parameters with fewer
+    than two dimensions are sent whole, and those that have no more elements than the factors.
+    """
+    return _compressor(LowRank(checks.count("rank", rank, 1)))
+
+
+def grace(compressor: Any, memory: Any = None) -> Compressor:
+    """Objects with GRACE's interface (methods/grace.py), of the framework that is used.
+
+    memory: None for none. Each rank's own objects; reduction must be hvd.Average. PyTorch: what
+    they keep in dictionaries by the parameters' names is saved with the optimizer.
+    """
+    needed = [(compressor, "compress"), (compressor, "decompress")]
+    if memory is not None:
+        needed += [(memory, "compensate"), (memory, "update")]
+    for held, method in needed:
+        if not callable(getattr(held, method, None)):
+            raise TypeError(f"{held!r} has no {method}(), which GRACE's interface has")
+    return _compressor(GraceObjects(compressor, memory))
 
 
 def _compressor(rule: Rule, block_size: int | None = None) -> Compressor:

@@ -19,10 +19,10 @@ def count(name: str, value: object, least: int) -> int:
     return int(value)
 
 
-def ratio(value: object) -> float:
-    share = number("ratio", value)
+def ratio(value: object, name: str = "ratio") -> float:
+    share = number(name, value)
     if not 0 < share <= 1:
-        raise ValueError(f"ratio is {share}: it must be above 0, and 1 at most")
+        raise ValueError(f"{name} is {share}: it must be above 0, and 1 at most")
     return share
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from omnihvd import engine, in_use
 from omnihvd.compressors import checks
+from omnihvd.compressors.delay import DelayControl, Monitor, start_of
 from omnihvd.compressors.rules import BlockRule, Rule, WarmUp
 
 
@@ -21,6 +22,7 @@ class Config:
     error_feedback: bool = True
     momentum: float = 0.0
     warm_up: WarmUp | None = None
+    delay: DelayControl | None = None
 
     @classmethod
     def of(cls, rule: Rule, block_size: int) -> Config:
@@ -43,27 +45,32 @@ class Compressor:
         self.config = config
         self.epoch: float | None = None
         self._backends: dict[str, Any] = {}
+        self._monitor: Monitor | None = None
         for framework in ("torch", "tensorflow"):
             if f"horovod.{framework}" in sys.modules:
                 self._backend(framework)
 
     def __getstate__(self) -> dict[str, Any]:
         """It pickles without what it keeps for Horovod's optimizers."""
-        return {**self.__dict__, "_backends": {}}
+        return {**self.__dict__, "_backends": {}, "_monitor": None}
 
     def __repr__(self) -> str:
         """As it is made, with what differs from the defaults."""
         config, plain = self.config, Config.of(self.config.rule, self.config.block_size)
-        given = list(vars(config.rule).items())
+        given = config.rule.arguments()
         if isinstance(config.rule, BlockRule):
-            given.append(("block_size", config.block_size))
+            given.append(("block_size", str(config.block_size)))
         text = f"{config.rule.factory}({_arguments(given)})"
         if config.error_feedback != plain.error_feedback:
             text += f".with_error_feedback({config.error_feedback})"
         if config.momentum != plain.momentum:
             text += f".with_momentum_correction({config.momentum})"
         if config.warm_up:
-            text += f".with_warmup({_arguments(dataclasses.asdict(config.warm_up).items())})"
+            given = [(name, repr(value)) for name, value in vars(config.warm_up).items()]
+            text += f".with_warmup({_arguments(given)})"
+        if config.delay:
+            given = [(name, repr(value)) for name, value in vars(config.delay).items()]
+            text += f".with_delay_control({_arguments(given)})"
         return text
 
     def with_error_feedback(self, enabled: bool = True) -> Compressor:
@@ -109,6 +116,21 @@ class Compressor:
             steps_per_epoch = checks.count("steps_per_epoch", steps_per_epoch, 1)
         return self._with(warm_up=WarmUp(epochs, start, steps_per_epoch))
 
+    def with_delay_control(self, budget_ms: float, min_ratio: float = 0.001) -> Compressor:
+        """Lets the ratio follow the network: a step's sums are to take `budget_ms` on this rank.
+
+        It begins with the rule's own ratio, does not fall below `min_ratio`, and rises to 1 where
+        the network is idle; delay.py states the law. A threshold, which has no ratio, is multiplied
+        by 1/ratio - 1, beginning at 0.5. Not for rules that must send as much on all ranks.
+        """
+        rule = self.config.rule
+        if not rule.adjustable:
+            raise ValueError(f"{rule.factory} cannot send more or less from step to step")
+        if not 0 < checks.number("budget_ms", budget_ms) < float("inf"):
+            raise ValueError(f"budget_ms is {budget_ms}: it must be above 0, and finite")
+        checks.ratio(min_ratio, "min_ratio")
+        return self._with(delay=DelayControl(float(budget_ms), float(min_ratio)))
+
     def set_epoch(self, epoch: float) -> None:
         """Tells the warm-up the epoch, from 0; call it where a DistributedSampler's is called."""
         self.epoch = checks.number("epoch", epoch)
@@ -117,6 +139,10 @@ class Compressor:
 
     def ratio(self, step: int) -> float:
         """The ratio in force at the `step`-th compression of a parameter; 1 for rules without."""
+        if self.config.delay is not None:
+            if self._monitor is None:
+                self._monitor = Monitor(self.config.delay, start_of(self.config.rule))
+            return self._monitor.ratio(step)
         warm_up = self.config.warm_up
         ratio: float = getattr(self.config.rule, "ratio", 1.0)
         if warm_up is None:
@@ -130,20 +156,18 @@ class Compressor:
             )
         return warm_up.ratio(ratio, step / warm_up.steps_per_epoch)
 
-    def compress(self, tensor: Any) -> tuple[Any, None]:
-        """Horovod's interface: the gradient in, its part to send out (dense, same dtype)."""
+    def compress(self, tensor: Any) -> tuple[Any, Any]:
+        """Horovod's interface: the gradient in, its part to send out (dense, same dtype), and the
+        number of ranks."""
         in_use.warn_if_unused()
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(tensor, torch.Tensor):
-            return self._backend("torch").compress(tensor), None
+            return self._backend("torch").compress(tensor)
         raise no_owner()
 
-    def decompress(self, tensor: Any, ctx: None) -> Any:
+    def decompress(self, tensor: Any, ctx: Any) -> Any:
         """Horovod's interface: what the optimizer gets of a reduced gradient."""
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(tensor, torch.Tensor) and not tensor.is_sparse:
-            return self._backend("torch").received(tensor)
-        return tensor
+        return tensor if ctx is None else self._backend("torch").received(tensor, ctx)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's unsent rests, by parameter name.
@@ -174,6 +198,8 @@ class Compressor:
         config = dataclasses.replace(self.config, **changes)
         if config.momentum and not config.error_feedback:
             raise ValueError("momentum correction accumulates the unsent: it needs error feedback")
+        if config.delay and config.warm_up:
+            raise ValueError("warm-up and delay control would both set the ratio")
         return Compressor(config)
 
     def _backend(self, framework: str) -> Any:
@@ -183,8 +209,8 @@ class Compressor:
         return self._backends[framework]
 
 
-def _arguments(given: Iterable[tuple[str, Any]]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in given)
+def _arguments(given: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in given)
 
 
 def default_block_size() -> int:

@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from typing import Any
 
 _lock = threading.Lock()
-_totals = {"calls": 0, "seconds": 0.0, "elements": 0}
+_ZEROS = {
+    "calls": 0,
+    "seconds": 0.0,
+    "elements": 0,
+    "exposed_seconds": 0.0,
+    "controlled_steps": 0,
+    "delay_seconds": 0.0,
+    "delay_bytes": 0,
+    "ratios": 0.0,
+}
+_totals: dict[str, float] = dict(_ZEROS)
 _kept: dict[Any, Any] = {}  # by device: its running count, which stays there until it is asked for
 
 
@@ -28,6 +38,21 @@ def timed(elements: int) -> Iterator[None]:
         _totals["elements"] += elements
 
 
+def add_controlled(ratio: float, sent_bytes: float, seconds: float) -> None:
+    """A step under delay control: its ratio, and what its sums sent, in which time."""
+    with _lock:
+        _totals["controlled_steps"] += 1
+        _totals["ratios"] += ratio
+        _totals["delay_bytes"] += sent_bytes
+        _totals["delay_seconds"] += seconds
+
+
+def add_exposed(seconds: float) -> None:
+    """For which training waited for sums."""
+    with _lock:
+        _totals["exposed_seconds"] += seconds
+
+
 def add_kept(device: Any, count: Any) -> None:
     """`count`: elements kept; an int, or a tensor of one integer on `device`."""
     with _lock:
@@ -39,7 +64,11 @@ def stats() -> dict[str, float]:
 
     calls: gradients compressed. seconds: host time to select, add and split; a CUDA device may
     still be at work when the host is done. elements: of the gradients seen. kept_elements: of the
-    blocks (or single elements) that were sent.
+    blocks (or single elements) that were sent. exposed_seconds: for which the optimizer waited for
+    sums.
+
+    Under delay control: controlled_steps; of those delay_seconds and delay_bytes of sums, and
+    ratios, the sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
     """
     with _lock:
         return {**_totals, "kept_elements": sum(int(count) for count in _kept.values())}
@@ -47,5 +76,5 @@ def stats() -> dict[str, float]:
 
 def reset() -> None:
     with _lock:
-        _totals.update(calls=0, seconds=0.0, elements=0)
+        _totals.update(_ZEROS)
         _kept.clear()

@@ -23,16 +23,21 @@ class Rule:
 
     factory: ClassVar[str]
     selects: ClassVar[bool] = False  # sends a `ratio` of the gradient's own values
+    adjustable: ClassVar[bool] = False  # ranks may send different shares of their gradients
     momentum: ClassVar[float] = 0.0  # by default
     error_feedback: ClassVar[bool | None] = True  # by default; None: it keeps nothing to send later
 
-    def memory(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         """What is kept of a parameter besides the rest, as it is at first."""
         return {}
 
-    def received(self, ops: ModuleType, gradient: Any) -> Any:
+    def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
         """The gradient for the optimizer, of what the ranks' sum or average is."""
         return gradient
+
+    def arguments(self) -> list[tuple[str, str]]:
+        """Of the factory, as texts."""
+        return [(name, repr(value)) for name, value in vars(self).items()]
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class TopBlocks(BlockRule):
     """The `ratio` of a parameter's blocks with the largest L2 norm."""
 
     factory = "block_topk"
+    adjustable = True
     selects = True
     ratio: float
 
@@ -68,6 +74,7 @@ class ThresholdBlocks(BlockRule):
     """The blocks whose L2 norm is at least `threshold`."""
 
     factory = "block_threshold"
+    adjustable = True
     threshold: float
 
 

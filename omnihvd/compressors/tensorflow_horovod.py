@@ -18,8 +18,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.compressors import agreement, tensorflow_ops
+from omnihvd.compressors import agreement, tensorflow_low_rank, tensorflow_ops
 from omnihvd.compressors.compressor import Compressor, Config
+from omnihvd.compressors.delay import at
+from omnihvd.compressors.methods.grace import GraceObjects
+from omnihvd.compressors.methods.low_rank import LowRank
 from omnihvd.compressors.rules import (
     Call,
     ElementRule,
@@ -45,7 +48,7 @@ class VariableState:
             zeros = tf.zeros(variable.shape, self.dtype)
             self.rest: Any = tf.Variable(zeros, trainable=False) if config.error_feedback else None
             self.velocity: Any = tf.Variable(zeros, trainable=False) if config.momentum else None
-            first = config.rule.memory(tuple(variable.shape))
+            first = config.rule.memory(name, tuple(variable.shape))
             self.memory = Memory(
                 {kind: tf.Variable(array, trainable=False) for kind, array in first.items()}
             )
@@ -70,7 +73,7 @@ class VariableState:
                     f"the variable {tuple(variable.shape)}"
                 )
             variable.assign(array)
-        first = self._config.rule.memory(tuple(self._shape))
+        first = self._config.rule.memory(self.name, tuple(self._shape))
         for kind, array in {**first, **saved.get("memory", {})}.items():
             self.memory[kind] = array
         self.step.assign(saved.get("step", 0))
@@ -126,6 +129,9 @@ class Backend:
         if not gradient.dtype.is_floating or variable.shape.num_elements() == 0:
             return gradient
         config, state = self._compressor.config, self._state(variable)
+        if isinstance(config.rule, GraceObjects):
+            state.step.assign_add(1)
+            return config.rule.decoded(gradient, state.name)
         total = tf.cast(gradient, state.dtype)
         if config.momentum:
             velocity = config.momentum * state.velocity + total
@@ -133,7 +139,7 @@ class Backend:
         if config.error_feedback:
             total += state.rest
         if isinstance(config.rule, ElementRule):
-            sent, scale = self._elements(config.rule, total, state)
+            sent, scale = self._elements(self._rule(state), total, state)
             mask = sent != 0
         else:
             mask, scale = self._mask(total, state)
@@ -148,6 +154,13 @@ class Backend:
             state.velocity.assign(tf.where(mask, tf.zeros_like(velocity), velocity))
         state.step.assign_add(1)
         return sent
+
+    def low_rank(self, rule: LowRank, gradient: Any, variable: tf.Variable) -> Any:
+        """The variable's state, if its gradient is to be approximated."""
+        if gradient is None or isinstance(gradient, tf.IndexedSlices):
+            return None
+        matrix = gradient.dtype.is_floating and rule.matrix(tuple(variable.shape))
+        return self._state(variable) if matrix else None
 
     def state_dict(self) -> dict[str, Any]:
         return {state.name: state.save() for state in self._states.values()}
@@ -180,11 +193,11 @@ class Backend:
             self._states[variable.ref()] = state
         return state
 
-    def received(self, gradient: Any) -> Any:
+    def received(self, gradient: Any, ranks: int) -> Any:
         """What the optimizer gets of a reduced gradient."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return gradient
-        return self._compressor.config.rule.received(tensorflow_ops, gradient)
+        return self._compressor.config.rule.received(tensorflow_ops, gradient, ranks)
 
     def _elements(
         self, rule: ElementRule, total: tf.Tensor, state: VariableState
@@ -209,7 +222,7 @@ class Backend:
 
         NaN and infinities, and the whole blocks that have one, are always sent.
         """
-        rule, size = self._compressor.config.rule, self._compressor.config.block_size
+        rule, size = self._rule(state), self._compressor.config.block_size
         elements = int(total.shape.num_elements())
         blocks = -(-elements // size)
         flat = tf.pad(tf.reshape(total, [-1]), [[0, blocks * size - elements]])
@@ -217,7 +230,7 @@ class Backend:
         norms = tf.sqrt(tf.reduce_sum(rows * rows, axis=1))
         scale: Any = 1.0
         if isinstance(rule, ThresholdBlocks):
-            keep = ~(norms < rule.threshold)
+            keep = ~(norms < tf.cast(rule.threshold, norms.dtype))
         else:
             count = self._count(blocks, state)
             if isinstance(rule, RandomBlocks):
@@ -237,8 +250,20 @@ class Backend:
             return kept_count(ratio, blocks)
         return tf.clip_by_value(tf.cast(ratio * blocks + 0.5, tf.int32), 1, blocks)
 
+    def _ratio_at(self, step: Any) -> np.float64:
+        return np.float64(self._compressor.ratio(int(step)))
+
+    def _rule(self, state: VariableState) -> Any:
+        """As it is in this step."""
+        config = self._compressor.config
+        return at(config.rule, self._ratio(state)) if config.delay else config.rule
+
     def _ratio(self, state: VariableState) -> Any:
         """A number, or during warm-up a tensor."""
+        if self._compressor.config.delay:
+            step = state.step.read_value()
+            ratio = tf.numpy_function(self._ratio_at, [step], tf.float64)
+            return tf.ensure_shape(ratio, [])
         final, warm_up = self._compressor.ratio(0), self._compressor.config.warm_up
         if warm_up is None:
             return final
@@ -286,7 +311,9 @@ def _wrap_horovod() -> None:
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
         reduce = make(*before, Lossless, sparse_as_dense, op, *args, **kwargs)
-        backend = compression._backend("tensorflow")
+        backend, rule = compression._backend("tensorflow"), compression.config.rule
+        if isinstance(rule, GraceObjects) and op != module.Average:
+            raise ValueError("objects of GRACE's interface say what is averaged: op=hvd.Average")
         process_set = inspect.signature(make).bind(*before, Lossless, False, op, *args, **kwargs)
         process_set = process_set.arguments["process_set"]
 
@@ -296,9 +323,31 @@ def _wrap_horovod() -> None:
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]
             backend.agree(process_set)
+            if isinstance(rule, LowRank):
+                return in_two(
+                    backend, rule, grads, vars, lambda g: reduce(g, vars, use_generic_names)
+                )
             sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
             reduced = reduce(sent, vars, use_generic_names)
-            return [backend.received(gradient) for gradient in reduced]
+            return [backend.received(gradient, process_set.size()) for gradient in reduced]
+
+        def in_two(backend: Backend, rule: LowRank, grads: Any, vars: Any, whole: Any) -> Any:
+            states = [backend.low_rank(rule, *pair) for pair in zip(grads, vars)]
+            rest = whole([g if state is None else None for g, state in zip(grads, states)])
+            grads = [part if state is None else g for g, part, state in zip(grads, rest, states)]
+            factor = process_set.size() if op == module.Sum else 1
+
+            def average(tensor: Any, name: str) -> Any:
+                return module.allreduce(
+                    tensor, op=module.Average, name=name, process_set=process_set
+                )
+
+            return [
+                g if state is None else g * factor
+                for g, state in zip(
+                    tensorflow_low_rank.reduce(rule, grads, states, average), states
+                )
+            ]
 
         return allreduce_grads
 

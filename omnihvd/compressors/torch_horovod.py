@@ -25,13 +25,18 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from omnihvd.compressors import agreement, torch_elastic, torch_ops
+from omnihvd import in_use
+from omnihvd.compressors import agreement, counters, delay, torch_elastic, torch_ops
 from omnihvd.compressors.compressor import Compressor, no_owner
+from omnihvd.compressors.methods.grace import GraceObjects
+from omnihvd.compressors.methods.low_rank import LowRank
+from omnihvd.compressors.torch_low_rank import LowRankSums
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
 _KEY = "omnihvd_compression"  # in the optimizer's state_dict
+Owner = tuple[ParameterState, int]  # and the number of ranks
 _WRAPPED = "_omnihvd_wrapped"  # marks Horovod's class
-_owners: ContextVar[Iterator[ParameterState] | None] = ContextVar("owners", default=None)
+_owners: ContextVar[Iterator[Owner] | None] = ContextVar("owners", default=None)
 
 States = dict[Tensor, ParameterState]  # by parameter
 
@@ -51,25 +56,30 @@ class Backend:
 
         if optimizer.op not in (Average, Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
+        rule = self._compressor.config.rule
+        if isinstance(rule, LowRank) and optimizer._groups is not None:
+            raise ValueError("power_sgd sums each parameter in two steps: it needs groups=None")
+        if isinstance(rule, GraceObjects) and optimizer.op != Average:
+            raise ValueError("objects of GRACE's interface say what is averaged: op=hvd.Average")
         states = {p: ParameterState(name) for p, name in optimizer._parameter_names.items()}
         self._optimizers[optimizer] = states
         agree = functools.cache(
             functools.partial(self._agree, next(iter(states.values())).name, optimizer.process_set)
         )
 
-        def one(parameter: Tensor) -> list[ParameterState]:
+        def several(parameters: Iterable[Tensor]) -> list[Owner]:
             agree()
-            return [states[parameter]]
+            return [(states[parameter], optimizer.process_set.size()) for parameter in parameters]
 
-        def several(parameters: Iterable[Tensor]) -> list[ParameterState]:
-            agree()
-            return [states[parameter] for parameter in parameters]
-
-        for name, states_of in (
-            ("_allreduce_grad_async", one),
+        optimizer.synchronize = _timed(optimizer.synchronize)
+        if isinstance(rule, LowRank):
+            sums = LowRankSums(rule, self._compressor.config.error_feedback, optimizer)
+            _sum_in_two(optimizer, sums, states)
+        for name, owners_of in (
+            ("_allreduce_grad_async", lambda parameter: several([parameter])),
             ("_grouped_allreduce_grad_async", several),
         ):
-            setattr(optimizer, name, _announcing(getattr(optimizer, name), states_of))
+            setattr(optimizer, name, _announcing(getattr(optimizer, name), owners_of))
 
         def save(_: Any, state_dict: dict[str, Any]) -> None:
             state_dict[_KEY] = _to_dict(states)
@@ -92,16 +102,26 @@ class Backend:
             everyone = allgather(mine.unsqueeze(0), name=name, process_set=process_set)
             agreement.check(theirs.numpy().tobytes() for theirs in everyone)
 
-    def compress(self, gradient: Tensor) -> Tensor:
-        state = next(_owners.get() or iter(()), None)
-        if state is None:
+    def compress(self, gradient: Tensor) -> tuple[Tensor, int | None]:
+        """And the number of ranks, if the sum is to be given to received()."""
+        owner = next(_owners.get() or iter(()), None)
+        if owner is None:
             raise no_owner()
-        if not gradient.is_floating_point() or gradient.numel() == 0:
-            return gradient
-        return split_by(self._compressor, gradient, state)
+        state, ranks = owner
+        rule = self._compressor.config.rule
+        if not gradient.is_floating_point() or gradient.numel() == 0 or isinstance(rule, LowRank):
+            return gradient, None
+        if isinstance(rule, GraceObjects):
+            rule.restore(state.name, state.memory)
+            with counters.timed(gradient.numel()):
+                sent = rule.decoded(gradient, state.name).contiguous()
+                counters.add_kept(gradient.device, sent.count_nonzero())
+            state.memory, state.step = rule.kept(state.name), state.step + 1
+            return sent, ranks
+        return split_by(self._compressor, gradient, state), ranks
 
-    def received(self, gradient: Tensor) -> Tensor:
-        return self._compressor.config.rule.received(torch_ops, gradient)
+    def received(self, gradient: Tensor, ranks: int) -> Tensor:
+        return self._compressor.config.rule.received(torch_ops, gradient, ranks)
 
     def state_dict(self) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -145,16 +165,42 @@ class Backend:
             synchronize(handle)
 
 
-def _announcing(method: Callable, states_of: Callable[[Any], Iterable[ParameterState]]) -> Callable:
+def _announcing(method: Callable, owners_of: Callable[[Any], Iterable[Owner]]) -> Callable:
     @functools.wraps(method)
     def call(parameters: Any) -> Any:
-        token = _owners.set(iter(states_of(parameters)))
+        token = _owners.set(iter(owners_of(parameters)))
         try:
             return method(parameters)
         finally:
             _owners.reset(token)
 
     return call
+
+
+def _timed(wait: Callable) -> Callable:
+    @functools.wraps(wait)
+    def call() -> Any:
+        with delay.exposed():
+            return wait()
+
+    return call
+
+
+def _sum_in_two(optimizer: Any, sums: LowRankSums, states: States) -> None:
+    whole = optimizer._allreduce_grad_async
+
+    def allreduce(parameter: Any) -> Any:
+        in_use.warn_if_unused()
+        if parameter.grad is None:  # which it is on another rank, perhaps
+            parameter.grad = torch.zeros_like(parameter)
+        gradient = parameter.grad
+        if gradient.is_sparse and not optimizer.sparse_as_dense:
+            return whole(parameter)
+        gradient = gradient.to_dense() if gradient.is_sparse else gradient
+        wait = sums.start(gradient, states[parameter])
+        return whole(parameter) if wait is None else (wait, None)
+
+    optimizer._allreduce_grad_async = allreduce
 
 
 def _to_dict(states: States) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from omnihvd.compressors import counters, torch_ops
 from omnihvd.compressors.compressor import Compressor
+from omnihvd.compressors.delay import at
 from omnihvd.compressors.rules import (
     Call,
     ElementRule,
@@ -63,12 +64,12 @@ class ParameterState:
 
 def split_by(compressor: Compressor, gradient: Tensor, state: ParameterState) -> Tensor:
     """split() as the compressor is configured, in the parameter's present step."""
-    config = compressor.config
+    config, ratio = compressor.config, compressor.ratio(state.step)
     return split(
         gradient,
         state,
-        rule=config.rule,
-        ratio=compressor.ratio(state.step),
+        rule=at(config.rule, ratio) if config.delay else config.rule,
+        ratio=ratio,
         block_size=config.block_size,
         error_feedback=config.error_feedback,
         momentum=config.momentum,
@@ -133,10 +134,14 @@ def _sends_all(
     return kept_count(ratio, parts) == parts
 
 
+def first_memory(rule: Rule, gradient: Tensor, name: str) -> dict[str, Tensor]:
+    arrays = rule.memory(name, tuple(gradient.shape)).items()
+    return {kind: torch.from_numpy(array).to(gradient.device) for kind, array in arrays}
+
+
 def _call(rule: ElementRule, gradient: Tensor, state: ParameterState, ratio: float) -> Call:
     if not state.memory:
-        for name, array in rule.memory(tuple(gradient.shape)).items():
-            state.memory[name] = torch.from_numpy(array).to(gradient.device)
+        state.memory = first_memory(rule, gradient, state.name)
     seed = name_seed(state.name)
     return Call(torch_ops, gradient.numel(), ratio, seed, state.step, state.memory)
 

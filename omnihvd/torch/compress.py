@@ -11,6 +11,8 @@ from torch.futures import Future
 
 from omnihvd.compressors import agreement
 from omnihvd.compressors.compressor import Compressor
+from omnihvd.compressors.methods.low_rank import LowRank
+from omnihvd.compressors.rules import Rule
 from omnihvd.compressors.torch_split import ParameterState, split_by
 from omnihvd.torch.hook import HookState, allreduce_hook, group_of
 
@@ -30,6 +32,11 @@ class CompressionState(HookState):
         self, compressor: Compressor, named_parameters: NamedParameters, process_group: Any = None
     ) -> None:
         super().__init__(process_group)
+        rule = compressor.config.rule
+        if isinstance(rule, LowRank) or type(rule).received is not Rule.received:
+            raise ValueError(
+                f"{rule.factory} is for Horovod: DDP's hook does not do its second step"
+            )
         self.compressor = compressor
         self.kept: dict[str, ParameterState] = {}  # by name
         self._agreed = False

@@ -16,6 +16,7 @@ class Adaptive(ElementRule):
     negative ones likewise."""
 
     factory = "adaptive"
+    adjustable = True
     ratio: float
 
     def sent(self, total: Any, call: Call) -> Any:

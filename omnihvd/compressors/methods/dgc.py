@@ -23,6 +23,7 @@ class Dgc(ThresholdRule):
     """
 
     factory = "dgc"
+    adjustable = True
     selects = True
     momentum = 0.9
     ratio: float

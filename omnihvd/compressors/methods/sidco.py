@@ -36,12 +36,13 @@ class Sidco(ThresholdRule):
     """The `ratio` of elements with the largest absolute values, nearly."""
 
     factory = "sidco"
+    adjustable = True
     selects = True
     learns = True
     ratio: float
     distribution: str
 
-    def memory(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         # stages; over the window: steps, achieved / wanted
         return {"fit": np.array([1.0, 0.0, 0.0]), "gains": np.ones(MOST_STAGES)}
 
@@ -53,6 +54,7 @@ class Sidco(ThresholdRule):
         gain = ops.element(call.memory["gains"], stages - 1)
         moments = ops.exceedance(total, ops.number(0))
         share = gain * call.count / ops.maximum(moments[0], 1.0)
+        share = ops.where(call.count < call.elements, share, 1.0)
         several = ops.both(stages > 1, share < FIRST)
         first = ops.where(several, FIRST, share)
         rest = ops.exp(ops.log(share / first) / ops.maximum(stages - 1, 1.0))

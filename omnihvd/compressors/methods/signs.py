@@ -32,7 +32,7 @@ class Signum(ElementRule):
     error_feedback = None
     beta: float
 
-    def memory(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         return {"momentum": np.zeros(int(np.prod(shape)), np.float32)}
 
     def sent(self, total: Any, call: Call) -> Any:
@@ -42,5 +42,5 @@ class Signum(ElementRule):
         call.memory["momentum"] = ops.finite(momentum)
         return ops.sign(momentum)
 
-    def received(self, ops: ModuleType, gradient: Any) -> Any:
+    def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
         return ops.sign(gradient)

@@ -14,6 +14,7 @@ class ElementThreshold(ThresholdRule):
     """The elements whose absolute value exceeds a constant."""
 
     factory = "topk_threshold"
+    adjustable = True
     threshold: float
 
     def limit(self, total: Any, call: Call) -> Any:

@@ -15,6 +15,7 @@ class TopElements(ThresholdRule):
     """The `ratio` of a parameter's elements with the largest absolute values; ties are all sent."""
 
     factory = "topk"
+    adjustable = True
     selects = True
     ratio: float
 

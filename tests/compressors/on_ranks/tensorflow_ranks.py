@@ -7,6 +7,7 @@ import horovod.tensorflow.keras as hvd_keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from grace_objects import Halves, Residual, Signs
 
 from omnihvd import compressors
 from omnihvd.compressors import Compressor
@@ -214,3 +215,57 @@ def test_ranks_must_compress_alike():
         RuntimeError, match=r"rank 1 compresses with topk\(ratio=0.1\), rank 0 with"
     ):
         gradients_of(make_model(), compressor, *batch(0))
+
+
+def of_rank(rank, step):
+    random = np.random.default_rng(100 * step + rank)
+    return [random.standard_normal(shape).astype(np.float32) for shape in ((20, 30), (7,))]
+
+
+def reducer(compressor, graph):
+    """A function of gradients, as they are."""
+    variables = [tf.Variable(tf.zeros(g.shape), name=f"v{i}") for i, g in enumerate(of_rank(0, 0))]
+
+    def reduce(*gradients):
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(v * g) for v, g in zip(variables, gradients)])
+        return hvd.DistributedGradientTape(tape, compression=compressor).gradient(loss, variables)
+
+    return tf.function(reduce) if graph else reduce
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_power_sgd_is_that_of_the_paper(graph):
+    compressor = compressors.power_sgd(2)
+    reduce, rule = reducer(compressor, graph), compressor.config.rule
+    right = rule.memory("v0:0", (20, 30))["right"]
+    rests = [0] * SIZE
+    for step in range(3):
+        everyone = [of_rank(rank, step) for rank in range(SIZE)]
+        got = reduce(*map(tf.constant, of_rank(RANK, step)))
+        totals = [own[0] + rest for own, rest in zip(everyone, rests)]
+        left = np.linalg.qr(sum(totals) @ right / SIZE)[0]
+        right = sum(totals).T @ left / SIZE
+        rests = [total - left @ right.T for total in totals]
+        np.testing.assert_allclose(got[0], left @ right.T, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(got[1], np.mean([own[1] for own in everyone], 0), rtol=1e-5)
+        rest = compressor.state_dict()["v0:0"]["rest"]
+        np.testing.assert_allclose(rest, rests[RANK], rtol=1e-3, atol=1e-4)
+
+
+def test_objects_of_grace_and_signum():
+    expected = np.sign(sum(np.sign(of_rank(rank, 0)[0]) for rank in range(SIZE)))
+    for compressor in (compressors.grace(Signs(tf.sign)), compressors.signum(0.0)):
+        got = reducer(compressor, graph=True)(*map(tf.constant, of_rank(RANK, 0)))
+        np.testing.assert_array_equal(got[0], expected)
+    reduce = reducer(compressors.grace(Halves(), Residual()), graph=False)
+    means = [sum(of_rank(rank, step)[0] for rank in range(SIZE)) / SIZE for step in range(2)]
+    for step, expected in enumerate((means[0] / 2, means[0] / 4 + means[1] / 2)):
+        got = reduce(*map(tf.constant, of_rank(RANK, step)))
+        np.testing.assert_allclose(got[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_delay_control_follows_the_sums():
+    compressor = compressors.block_topk(0.5, BLOCK).with_delay_control(1e-6, min_ratio=0.05)
+    train(make_model(), compressor, range(12), graph=True)
+    assert compressor.ratio(12) == 0.05

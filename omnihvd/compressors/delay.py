@@ -1,0 +1,107 @@
+"""Compression that follows the network: Abdelmoniem and Canini, "DC2: delay-aware compression
+control for distributed machine learning" (INFOCOM 2021), whose law is not published; this one is.
+
+After every step, with v the running mean of the ratio over the time of the step's sums:
+
+    fit = v * budget                            the ratio whose sums would take the budget
+    ratio = max(fit, CUT * ratio, min_ratio)    if fit is below the ratio by more than BAND of it
+    ratio = min(fit, ratio + RISE, 1)           if fit is above it by more than BAND of it, or 1
+
+and unchanged in between. If there were no sums the network is idle: fit = 1. (What is sent is taken
+to be in proportion to the ratio; where it is not, v follows.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from omnihvd import engine
+from omnihvd.compressors import counters
+from omnihvd.compressors.rules import Rule
+
+WEIGHT = 0.2  # of the last step in the running mean
+BAND, CUT, RISE = 0.2, 0.7, 0.02
+
+
+@dataclass(frozen=True)
+class DelayControl:
+    budget_ms: float
+    min_ratio: float
+
+
+class Controller:
+    """The law: no clock, no network."""
+
+    def __init__(self, control: DelayControl, ratio: float) -> None:
+        self.ratio = ratio
+        self._control = control
+        self._speed: float | None = None  # ratio over seconds
+
+    def step(self, seconds: float) -> float:
+        """seconds: of the last step's sums, at the present ratio. Returns the next ratio."""
+        fit = 1.0
+        if seconds > 0:
+            speed = self.ratio / seconds
+            before = speed if self._speed is None else self._speed
+            self._speed = (1 - WEIGHT) * before + WEIGHT * speed
+            fit = self._speed * self._control.budget_ms / 1e3
+        if fit < (1 - BAND) * self.ratio:
+            self.ratio = max(fit, CUT * self.ratio, self._control.min_ratio)
+        elif fit > (1 + BAND) * self.ratio or fit >= 1:
+            self.ratio = max(self.ratio, min(fit, self.ratio + RISE, 1.0))
+        return self.ratio
+
+
+class Monitor:
+    """Measures the steps of this process by the engine's own figures. Any thread may ask."""
+
+    def __init__(self, control: DelayControl, ratio: float) -> None:
+        self._controller = Controller(control, ratio)
+        self._lock = threading.Lock()
+        self._step: int | None = None
+        self._before = (0.0, 0.0)
+
+    def ratio(self, step: int) -> float:
+        """For a parameter's `step`-th compression; the first to ask for a step ends the last."""
+        with self._lock:
+            if self._step is None or step > self._step:
+                sent, seconds = now = _sent()
+                if self._step is not None:
+                    sent, seconds = sent - self._before[0], seconds - self._before[1]
+                    counters.add_controlled(self._controller.ratio, sent, seconds)
+                    self._controller.step(seconds)
+                self._before, self._step = now, step
+            return self._controller.ratio
+
+
+def start_of(rule: Rule) -> float:
+    """The ratio to begin with: the rule's own; of thresholds that at which they are as given."""
+    return getattr(rule, "ratio", 0.5)
+
+
+def at(rule: Any, ratio: Any) -> Any:
+    """The rule at a ratio. A threshold, which has none, is multiplied by 1/ratio - 1."""
+    if not hasattr(rule, "threshold"):
+        return rule
+    return dataclasses.replace(rule, threshold=rule.threshold * (1 / ratio - 1))
+
+
+@contextmanager
+def exposed() -> Iterator[None]:
+    """Around what waits for sums."""
+    start = time.perf_counter()
+    yield
+    counters.add_exposed(time.perf_counter() - start)
+
+
+def _sent() -> tuple[float, float]:
+    """Bytes to other processes, and seconds of sums, since the process began."""
+    figures = engine.session.stats()
+    seconds = sum(way["seconds"] for way in figures["ways"].values())
+    return figures["bytes_sent"] + figures["library_bytes"], seconds

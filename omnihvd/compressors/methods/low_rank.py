@@ -1,0 +1,39 @@
+"""PowerSGD: Vogels et al., "PowerSGD: practical low-rank gradient compression for distributed
+optimization" (NeurIPS 2019), with warm start.
+
+    P = M Q, summed over the ranks and made orthonormal;  Q = M' P, summed;  M becomes P Q'
+
+The two small sums are Horovod's; so this is not a part of a gradient, and each framework has its
+page: torch_low_rank.py, tensorflow_low_rank.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from omnihvd.compressors.rules import Rule, name_seed
+
+
+@dataclass(frozen=True)
+class LowRank(Rule):
+    """A gradient as a matrix, of its first dimension by the others, of a low rank."""
+
+    factory = "power_sgd"
+    rank: int
+
+    def matrix(self, shape: tuple[int, ...]) -> tuple[int, int] | None:
+        """Rows and columns; None: it is sent whole, as no matrix or no larger than the factors."""
+        if len(shape) < 2:
+            return None
+        rows, columns = shape[0], int(np.prod(shape[1:]))
+        small = self.rank * (rows + columns) < rows * columns
+        return (rows, columns) if small else None
+
+    def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        matrix = self.matrix(shape)
+        if matrix is None:
+            return {}
+        random = np.random.default_rng(name_seed(name))  # the same on all ranks
+        return {"right": random.standard_normal((matrix[1], self.rank)).astype(np.float32)}

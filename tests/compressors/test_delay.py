@@ -1,0 +1,115 @@
+"""Delay control: the law, on modelled networks, and the compressors it is for."""
+
+import random
+
+import numpy as np
+import parameters
+import pytest
+
+from omnihvd import compressors
+from omnihvd.compressors.delay import Controller, DelayControl
+
+DENSE = 10e6  # bytes of a step without compression
+BUDGET = 20  # ms
+
+
+def run(controller, steps, bandwidth, noise=0.0, seed=0):
+    """The ratios of so many steps over a link of `bandwidth` bytes/s."""
+    draw, ratios = random.Random(seed), []
+    for _ in range(steps):
+        seconds = controller.ratio * DENSE / bandwidth
+        controller.step(seconds * draw.lognormvariate(0, noise))
+        ratios.append(controller.ratio)
+    return ratios
+
+
+def controller(ratio=0.5, min_ratio=0.01):
+    return Controller(DelayControl(BUDGET, min_ratio), ratio)
+
+
+@pytest.mark.parametrize("start", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("fits", [0.05, 0.2, 0.6])
+def test_the_sums_come_to_take_the_budget(start, fits):
+    ratios = run(controller(start), 100, fits * DENSE / (BUDGET / 1e3))
+    assert 0.79 * fits <= ratios[-1] <= 1.21 * fits
+    assert ratios[-1] == ratios[-20], "it does not come to rest"
+
+
+def test_it_follows_a_link_that_gets_slower_and_faster():
+    control = controller(0.5)
+    assert run(control, 60, 125e6)[-1] == pytest.approx(0.25, rel=0.21)
+    slow = run(control, 30, 12.5e6)
+    assert slow[-1] == pytest.approx(0.025, rel=0.25)
+    assert min(slow) >= 0.01
+    assert run(control, 60, 125e6)[-1] == pytest.approx(0.25, rel=0.21)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_is_stable_under_noise(seed):
+    control = controller(0.2)
+    ratios = run(control, 300, 125e6, noise=0.3, seed=seed)[100:]
+    assert 0.15 < np.mean(ratios) < 0.35
+    assert np.std(ratios) < 0.15 * np.mean(ratios)
+
+
+def test_one_slow_step_changes_little():
+    control = controller(0.25)
+    run(control, 50, 125e6)
+    before = control.ratio
+    control.step(2.0)
+    assert control.ratio >= 0.7 * before
+    assert run(control, 30, 125e6)[-1] == pytest.approx(0.25, rel=0.21)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-5])
+def test_an_idle_network_brings_it_back_to_dense(seconds):
+    control = controller(0.01)
+    for _ in range(60):
+        control.step(seconds)
+    assert control.ratio == 1.0
+
+
+def test_it_never_falls_below_its_least():
+    assert run(controller(0.5, min_ratio=0.1), 50, 1e3)[-1] == 0.1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: compressors.block_random(0.1).with_delay_control(10),
+        lambda: compressors.randomk(0.1).with_delay_control(10),
+        lambda: compressors.power_sgd().with_delay_control(10),
+        lambda: compressors.topk(0.1).with_delay_control(0),
+        lambda: compressors.topk(0.1).with_delay_control(10, min_ratio=0),
+        lambda: compressors.topk(0.1).with_delay_control(10).with_warmup(1),
+    ],
+)
+def test_nonsense_is_refused(make):
+    with pytest.raises(ValueError):
+        make()
+
+
+def test_representation():
+    text = "topk(ratio=0.1).with_delay_control(budget_ms=5.0, min_ratio=0.01)"
+    assert repr(compressors.topk(0.1).with_delay_control(5, 0.01)) == text
+
+
+@pytest.mark.parametrize("framework", parameters.FRAMEWORKS)
+@pytest.mark.parametrize(
+    "compressor",
+    [
+        compressors.block_topk(0.05, 8),
+        compressors.topk(0.05),
+        compressors.sidco(0.05),
+        compressors.topk_threshold(1.0),
+        compressors.block_threshold(4.0, 8),
+    ],
+    ids=lambda compressor: compressor.config.rule.factory,
+)
+def test_without_a_network_all_is_sent_in_the_end(framework, compressor):
+    """No sum is made here, so the network is idle: more is sent from step to step."""
+    parameter = parameters.make(framework, compressor.with_delay_control(10))
+    gradient, counts = np.random.default_rng(0).standard_normal(6000), []
+    for _ in range(60):
+        counts.append(np.count_nonzero(parameter.send(gradient)))
+    assert counts[0] < 0.4 * 6000 and counts[-1] == 6000
