@@ -7,6 +7,23 @@
 //   scale    <<<stride_grid(elements, width), kStrideThreads>>>
 //            (in, out, elements, factor, format): out = in x factor; in modules of floats only
 //
+// For sums by NCCL on the union of the ranks' non-zero blocks:
+//
+//   mark     <<<word_grid(words), kWordThreads>>>
+//            (address, elements, flags, note, record)
+//   unite    <<<at_most(kUniteCtas, chunks), kUniteThreads>>>
+//            (records, stride, ranks, rank, words, words_per_chunk, united, prefix, counts)
+//   gather   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer)
+//   spread   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer, fill)
+//   poison   <<<kPcieCtas, kStrideThreads>>> (address, elements, status)
+//
+// A rank's record: the note, 16 bytes in all, and a bit for each block, in words of 32. unite: the
+// words of all ranks, `stride` bytes apart, become the union's; prefix is, for each word, how many
+// blocks of its chunk of the tensor are in the words before it; counts is of each chunk. gather
+// copies the union's blocks into a dense buffer, whole also where the tensor's last one is short;
+// spread puts them back, and, if fill, zeros between them. poison sets every bit of the tensor if
+// *status is not 0.
+//
 // Any grid that is smaller does, too. Where records and data lie in the host's memory, PCIe is what
 // is waited for: kPcieCtas fill it, and leave the other multiprocessors to others.
 //
@@ -62,6 +79,22 @@ enum CompactFlags : uint32_t {
   kClearNegativeZeros = 2,
 };
 
+// Of unite, for a chunk: blocks of the union, of this rank, and summed over the ranks.
+struct ChunkCounts {
+  uint32_t united, own, all, unused;
+};
+
+constexpr uint32_t kRecordHead = 16;  // bytes
+
+// Words first_word to end_word of a union. Block i of the union that lies in a chunk c comes
+// starts[c] - base + (blocks before it in the chunk) -th in the buffer.
+struct Union {
+  const uint32_t* united;
+  const uint32_t* prefix;
+  const uint64_t* starts;
+  uint64_t base, first_word, end_word, words_per_chunk;
+};
+
 constexpr uint64_t kNoResult = ~uint64_t(0);
 
 // What one warp holds in registers. As long as a stripe (see omnihvd/csrc/protocol/layout.h), so
@@ -71,6 +104,10 @@ constexpr uint32_t kTileUnit = 128;
 constexpr uint32_t kCompactThreads = 128;
 constexpr uint32_t kScatterThreads = 256;
 constexpr uint32_t kStrideThreads = 256;
+constexpr uint32_t kWordThreads = 128;
+constexpr uint64_t kWordCtas = 2048;
+constexpr uint32_t kUniteThreads = 128;
+constexpr uint64_t kUniteCtas = 1024;
 constexpr uint64_t kScatterCtas = 1024;  // at most: fill any GPU, and go over the records in turns
 constexpr uint64_t kPcieCtas = 32;
 
@@ -83,6 +120,11 @@ constexpr uint64_t at_most(uint64_t limit, uint64_t n) { return n < limit ? n : 
 constexpr uint64_t compact_grid(uint64_t elements, uint32_t width) {
   const uint64_t per_cta = kTileBytes / width * (kCompactThreads / 32);
   return (elements + per_cta - 1) / per_cta;
+}
+
+constexpr uint64_t word_grid(uint64_t words) {
+  const uint64_t per_cta = kWordThreads / 32;
+  return at_most(kWordCtas, (words + per_cta - 1) / per_cta);
 }
 
 // A vector of 16 bytes for each thread and turn.

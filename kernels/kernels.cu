@@ -4,6 +4,7 @@
 #include "compact.cuh"
 #include "scale.cuh"
 #include "scatter.cuh"
+#include "union.cuh"
 
 using namespace omnihvd::kernels;
 
@@ -34,3 +35,38 @@ extern "C" __global__ void __launch_bounds__(kStrideThreads)
   scale_elements<OMNIHVD_WIDTH>(from, to, factor, format);
 }
 #endif
+
+extern "C" __global__ void __launch_bounds__(kWordThreads)
+    mark(uint64_t address, uint64_t elements, uint32_t flags, uint64_t note, uint8_t* record) {
+  const Tensor<OMNIHVD_WIDTH> tensor(address, elements, nullptr, 0);
+  mark_blocks<OMNIHVD_WIDTH, OMNIHVD_FLOAT, OMNIHVD_BLOCK>(tensor, flags, note, record);
+}
+
+extern "C" __global__ void __launch_bounds__(kUniteThreads)
+    unite(const uint8_t* records, uint64_t stride, uint32_t ranks, uint32_t rank, uint64_t words,
+          uint64_t words_per_chunk, uint32_t* united, uint32_t* prefix, ChunkCounts* counts) {
+  const uint64_t chunks = (words + words_per_chunk - 1) / words_per_chunk;
+#pragma unroll 1
+  for (uint64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    const uint64_t begin = chunk * words_per_chunk, end = begin + words_per_chunk;
+    unite_chunk(records, stride, ranks, rank, begin, end < words ? end : words, united, prefix,
+                counts + chunk);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kWordThreads)
+    gather(uint64_t address, uint64_t elements, Union u, uint4* buffer) {
+  const Tensor<OMNIHVD_WIDTH> tensor(address, elements, nullptr, 0);
+  move_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK, false>(tensor, u, buffer, false);
+}
+
+extern "C" __global__ void __launch_bounds__(kWordThreads)
+    spread(uint64_t address, uint64_t elements, Union u, uint4* buffer, uint32_t fill) {
+  const Tensor<OMNIHVD_WIDTH> tensor(address, elements, nullptr, 0);
+  move_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK, true>(tensor, u, buffer, fill != 0);
+}
+
+extern "C" __global__ void __launch_bounds__(kStrideThreads)
+    poison(uint64_t address, uint64_t elements, const uint32_t* status) {
+  if (*status != 0) set_all_bits(Tensor<OMNIHVD_WIDTH>(address, elements, nullptr, 0));
+}

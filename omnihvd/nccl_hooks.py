@@ -22,7 +22,7 @@ from omnihvd.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
 LIBRARY = "NCCL"
-WAYS = ("stream", "original")  # as in csrc/session/settings.h
+WAYS = ("auto", "union", "stream", "original")  # as in csrc/session/settings.h
 FUNCTIONS = (
     "ncclAllReduce",
     "ncclGroupStart",
@@ -52,7 +52,7 @@ def install() -> None:
 @contextlib.contextmanager
 def way(name: str) -> Iterator[None]:
     """How sums are made on NCCL communicators whose first sum this thread makes inside: a value of
-    OMNIHVD_GPU ("stream", "original"), whatever that says for others.
+    OMNIHVD_GPU ("auto", "union", "stream", "original"), whatever that says for others.
 
         with omnihvd.nccl_hooks.way("original"):      # on all ranks of the group alike
             dist.all_reduce(torch.zeros(1, device="cuda"), group=tensor_parallel)

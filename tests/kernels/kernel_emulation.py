@@ -94,6 +94,11 @@ class Kernels:
             "compact": [*tensor, u32, pointer, pointer, pointer, pointer, u64, u32],
             "scatter": [*tensor, pointer, pointer, pointer, u64, u32],
             "scale": [u64, u64, u64, f64, u32, u64, u32],
+            "mark": [u64, u64, u32, u64, pointer, u64, u32],
+            "unite": [pointer, u64, u32, u32, u64, u64, pointer, pointer, pointer, u64, u32],
+            "gather": [u64, u64, pointer, pointer, u64, u32],
+            "spread": [u64, u64, pointer, pointer, u32, u64, u32],
+            "poison": [u64, u64, pointer, u64, u32],
         }.items():
             if name != "scale" or is_float:
                 function = getattr(self._lib, f"run_{name}")
@@ -138,9 +143,12 @@ class Kernels:
     def scale(
         self, source: Scattered, target: Scattered, factor: float, bfloat16: bool = False
     ) -> None:
-        failure = self._lib.run_scale(
-            source.arguments[0], target.arguments[0], source.size, factor, bfloat16, 2, 0
+        self.run(
+            "scale", source.arguments[0], target.arguments[0], source.size, factor, bfloat16, 2, 0
         )
+
+    def run(self, name: str, *arguments: object) -> None:
+        failure = getattr(self._lib, f"run_{name}")(*arguments)
         assert failure is None, failure
 
     def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple) -> None:

@@ -26,7 +26,8 @@ SHARED_BYTES = 48 << 10  # what every architecture gives without asking
 def check(dtype: str, block_size: int, arch: str) -> None:
     binary, log = compile_cubin(dtype, block_size, arch)
     assert "warning" not in log, log
-    for function in ("compact", "scatter"):
+    names = ["compact", "scatter", "mark", "unite", "gather", "spread", "poison"]
+    for function in names + ["scale"] * dtype.startswith("float"):
         found = re.search(
             rf"Compiling entry function '{function}'(.*?)Compile time", log, re.DOTALL
         )
@@ -36,7 +37,7 @@ def check(dtype: str, block_size: int, arch: str) -> None:
         stack = int(re.search(r"(\d+) bytes stack frame", usage).group(1))
         assert max(spilled, stack) <= SPILLED_BYTES, usage
         shared = re.search(r"(\d+) bytes smem", usage)
-        assert function == "scatter" or int(shared.group(1)) <= SHARED_BYTES
+        assert not shared or int(shared.group(1)) <= SHARED_BYTES
     # A whole ELF file, up to its last program header.
     assert binary[:4] == b"\x7fELF"
     (offset,) = struct.unpack_from("<Q", binary, 32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_emulation import Kernels, Scattered
+from kernel_emulation import Kernels, Memory, Scattered
 from kernel_reference import (
     BLOCK_SIZES,
     DTYPES,
@@ -240,6 +241,101 @@ def test_scaled(kernels, dtype, size):
         assert np.array_equal(target.values(), values * values.dtype.type(1 / 3))
 
 
+class Union(ctypes.Structure):
+    """As in abi.cuh."""
+
+    _fields_ = [("addresses", ctypes.c_uint64 * 3), ("numbers", ctypes.c_uint64 * 4)]
+
+
+@pytest.mark.parametrize("ctas", [1, 4])
+@pytest.mark.parametrize(
+    "dtype, block_size, words_per_chunk, misaligned",
+    [("float32", 256, 2, 0), ("bfloat16", 32, 150, 1), ("float64", 1024, 1, 0), ("int8", 64, 5, 3),
+     ("float32", 32, 200, 0)],
+)  # fmt: skip
+def test_union(kernels, dtype, block_size, words_per_chunk, misaligned, ctas):
+    """The ranks' blocks are marked, united, gathered in two batches, and spread over a tensor."""
+    module, ranks = kernels(dtype, block_size), 3
+    words = 2 * words_per_chunk + 1 if words_per_chunk > 9 else 11
+    size = 32 * block_size * words - block_size - 3
+    blocks, stride = -(-size // block_size), 16 + -(-4 * words // 16) * 16
+    cases = [Case(dtype, block_size, size, 0.2, 0.4, seed) for seed in range(ranks)]
+    values = [case.tensor() for case in cases]
+    records = Memory(ranks * stride)
+    for rank, mine in enumerate(values):
+        tensor = Scattered(mine, misaligned)
+        clear = CLEAR_NEGATIVE_ZEROS * (rank == 1)
+        record = records.address + rank * stride
+        module.run("mark", tensor.arguments[0], size, clear, 77 + rank, record, ctas, rank)
+        zero = ~np.isin(
+            np.arange(size) // block_size, list(payloads(mine, dtype, block_size, False))
+        )
+        assert np.array_equal(tensor.values(), np.where(zero & bool(clear), 0, mine))
+    present = [
+        np.isin(np.arange(blocks), list(payloads(mine, dtype, block_size, False)))
+        for mine in values
+    ]
+    for rank in range(ranks):
+        record = records.bytes[rank * stride : (rank + 1) * stride]
+        assert record[:8].view(np.uint64)[0] == 77 + rank
+        bits = np.unpackbits(record[16 : 16 + 4 * words], bitorder="little")
+        assert np.array_equal(bits[:blocks], present[rank]) and not bits[blocks:].any()
+
+    united, prefix = Memory(4 * words), Memory(4 * words)
+    chunks = -(-words // words_per_chunk)
+    counts = Memory(16 * chunks)
+    module.run(
+        "unite", records.address, stride, ranks, 1, words, words_per_chunk, united.address,
+        prefix.address, counts.address, ctas, 5,
+    )  # fmt: skip
+    together = np.any(present, axis=0)
+    bits = np.unpackbits(united.bytes, bitorder="little")
+    assert np.array_equal(bits[:blocks], together) and not bits[blocks:].any()
+    table = counts.bytes.view(np.uint32).reshape(-1, 4)
+    of_chunk = np.arange(blocks) // (32 * words_per_chunk)
+    per_chunk = np.bincount(of_chunk, together, chunks).astype(int)
+    assert table[:, 0].tolist() == per_chunk.tolist()
+    assert table[:, 1].tolist() == np.bincount(of_chunk, present[1], chunks).tolist()
+    assert table[:, 2].tolist() == np.bincount(of_chunk, np.sum(present, 0), chunks).tolist()
+    starts = np.append(0, np.cumsum(per_chunk)).astype(np.uint64)
+
+    padded = np.zeros(blocks * block_size, values[0].dtype)
+    padded[:size] = values[2]
+    dense = padded.reshape(blocks, block_size)[together]
+    source, before = Scattered(values[2], misaligned), np.full_like(values[0], 9)
+    middle = max(chunks // 2, 1)
+    for fill in (False, True):
+        target = Scattered(before, misaligned)
+        for first, end in ((0, middle), (middle, chunks)):
+            part = dense[int(starts[first]) : int(starts[end])]
+            buffer = Memory(part.nbytes)
+            view = Union()
+            view.addresses[:] = united.address, prefix.address, starts.ctypes.data
+            view.numbers[:] = (
+                int(starts[first]), first * words_per_chunk, min(end * words_per_chunk, words),
+                words_per_chunk,
+            )  # fmt: skip
+            at = ctypes.addressof(view)
+            module.run("gather", source.arguments[0], size, at, buffer.address, ctas, 1)
+            buffer.check()
+            assert np.array_equal(buffer.bytes, part.reshape(-1).view(np.uint8))
+            module.run("spread", target.arguments[0], size, at, buffer.address, fill, ctas, 2)
+        in_union = np.repeat(together, block_size)[:size]
+        expected = np.where(in_union, values[2], 0 if fill else before)
+        assert np.array_equal(target.values(), expected)
+    for memory in (records, united, prefix, counts):
+        memory.check()
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_poison(kernels, status):
+    values = Case("float32", 64, 9_001, 0.5, 0.5).tensor()
+    target, word = Scattered(values, misaligned=1), np.array([status], np.uint32)
+    kernels("float32", 64).run("poison", target.arguments[0], 9_001, word.ctypes.data, 3, 0)
+    expected = np.full_like(values, 0xFFFFFFFF) if status else values
+    assert np.array_equal(target.values(), expected)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 def test_packs_what_the_engine_packs(kernels, dtype):
     module = kernels(dtype, 1024)
@@ -259,7 +355,7 @@ def test_sanitized(sanitizer, library):
         pytest.skip(f"the compiler has no {sanitizer} sanitizer")
     tests = (
         "tails and 256-float32 or unaligned and 32-bfloat16 or segments and 100-32-float64"
-        " or schedules and 1 or zeros and 1024-float64 or any_address and 16"
+        " or schedules and 1 or union and 1-float32 or zeros and 1024-float64 or any_address and 16"
     )
     command = [sys.executable, "-m", "pytest", "-qxs", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(

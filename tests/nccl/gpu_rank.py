@@ -15,6 +15,8 @@ RANK, SIZE = int(os.environ["RANK"]), int(os.environ["SIZE"])
 FOLDER = Path(os.environ["NCCL_DOUBLE_FOLDER"])
 PATIENCE_S = 30.0
 
+STREAMED = os.environ["OMNIHVD_GPU"] == "stream"
+
 LIBRARY = ctypes.CDLL(None)  # what is preloaded, the shim before NCCL
 SUCCESS, REMOTE_ERROR, IN_PROGRESS = 0, 6, 7
 SUM, PROD, MAX, MIN, AVG = range(5)
@@ -48,11 +50,12 @@ for name, arguments in {
     "double_host_of": [_u64, _size],
     "double_set_capturing": [_pointer, _int],
     "double_nccl_calls": [ctypes.c_char_p],
+    "double_nccl_bytes": [ctypes.c_char_p],
 }.items():
     getattr(LIBRARY, name).argtypes = arguments
 LIBRARY.double_host_of.restype = _pointer
 LIBRARY.double_live_pieces.restype = _size
-LIBRARY.double_nccl_calls.restype = ctypes.c_long
+LIBRARY.double_nccl_calls.restype = LIBRARY.double_nccl_bytes.restype = ctypes.c_long
 
 
 def driver(name: str, *arguments: Any) -> None:

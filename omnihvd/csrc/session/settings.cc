@@ -143,11 +143,19 @@ const std::vector<Entry>& entries() {
                                      {"original", WaySetting::original}},
                                     v);
        }},
-      {{"OMNIHVD_GPU", "stream", "stream or original",
-        "how sums on GPUs are made: through aggregators, or by NCCL"},
+      {{"OMNIHVD_GPU", "auto", "auto, union, stream or original",
+        "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
+        "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest"},
        [](Settings& s, const std::string& v) {
-         s.gpu = choice<GpuWay>({{"stream", GpuWay::stream}, {"original", GpuWay::original}}, v);
+         s.gpu = choice<GpuWay>({{"auto", GpuWay::automatic},
+                                 {"union", GpuWay::unite},
+                                 {"stream", GpuWay::stream},
+                                 {"original", GpuWay::original}},
+                                v);
        }},
+      {{"OMNIHVD_GPU_CHUNK_BYTES", "8388608", "65536 .. 2^30",
+        "bytes of a union that NCCL sums together; the next ones are gathered meanwhile"},
+       number(&Settings::gpu_chunk_bytes, 65536, 1ull << 30)},
       {{"OMNIHVD_GPU_MIN_BYTES", "1048576", "0 .. 2^60",
         "on GPUs, smaller tensors go to NCCL, which is as fast for them"},
        number(&Settings::gpu_min_bytes, 0, 1ull << 60)},

@@ -14,7 +14,7 @@ namespace omnihvd {
 enum class Hierarchy { automatic, on, off };
 enum class Authenticate { off, header, content, all };
 enum class WaySetting { automatic, stream, shared, unite, original };  // see ways/
-enum class GpuWay { stream, original };                                // see shims/nccl/
+enum class GpuWay { automatic, unite, stream, original };              // see shims/nccl/
 
 struct Settings {
   bool enable = true;                      // false: every call goes to the original library
@@ -26,7 +26,8 @@ struct Settings {
   uint32_t scan_ahead = 2048;              // blocks inspected ahead
   uint32_t spin_us = 20;                   // polling before an engine thread sleeps
   WaySetting way = WaySetting::automatic;  // in which sums are made
-  GpuWay gpu = GpuWay::stream;             // the same, of GPUs' sums
+  GpuWay gpu = GpuWay::automatic;          // the same, of GPUs' sums
+  uint64_t gpu_chunk_bytes = 8388608;      // of a union, that are summed together
   uint64_t gpu_min_bytes = 1 << 20;        // of them, smaller ones go to NCCL
   bool polite = true;                      // who waits for a sum sleeps instead of polling
   bool deterministic = false;              // add in rank order

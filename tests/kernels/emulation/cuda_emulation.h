@@ -69,6 +69,9 @@ class Cta {
         --live;
       else
         proceed(thread_ / 32);
+      if (std::all_of(threads_.begin(), threads_.end(),
+                      [](const Thread& t) { return t.state == State::at_barrier; }))
+        for (Thread& thread : threads_) thread.state = State::ready;
     }
   }
 
@@ -86,6 +89,14 @@ class Cta {
     return values;
   }
 
+  // Waits for all threads of the CTA.
+  void meet_all() {
+    Unchecked unchecked;
+    const unsigned self = thread_;
+    threads_[self].state = State::at_barrier;
+    fibres_[self].switch_to(scheduler_, false);
+  }
+
   unsigned thread() const {
     Unchecked unchecked;
     return thread_;
@@ -94,7 +105,7 @@ class Cta {
   static inline Cta* current = nullptr;
 
  private:
-  enum class State { ready, waiting, ended };
+  enum class State { ready, waiting, at_barrier, ended };
   struct Thread {
     State state = State::ready;
     const char* operation = nullptr;
@@ -166,6 +177,18 @@ inline void __syncwarp(unsigned mask = 0xffffffffu) {
   emulation::release(barrier);
   emulation::meet("__syncwarp", mask, 0);
   emulation::acquire(barrier);
+}
+inline void __syncthreads() {
+  void* barrier = emulation::Cta::current;
+  emulation::release(barrier);
+  emulation::Cta::current->meet_all();
+  emulation::acquire(barrier);
+}
+inline unsigned __ballot_sync(unsigned mask, bool value) {
+  const emulation::Values values = emulation::meet("__ballot_sync", mask, value);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) bits |= unsigned(values[lane] != 0) << lane;
+  return bits;
 }
 inline bool __any_sync(unsigned mask, bool value) {
   const emulation::Values values = emulation::meet("__any_sync", mask, value);

@@ -37,6 +37,34 @@ const char* run_scatter(uint64_t address, uint64_t elements, const Segment* segm
                  [&] { scatter(address, elements, segments, n_segments, records, count, data); });
 }
 
+const char* run_mark(uint64_t address, uint64_t elements, uint32_t flags, uint64_t note,
+                     uint8_t* record, uint64_t grid, unsigned seed) {
+  return emulate(grid, kWordThreads, seed, [&] { mark(address, elements, flags, note, record); });
+}
+
+const char* run_unite(const uint8_t* records, uint64_t stride, uint32_t ranks, uint32_t rank,
+                      uint64_t words, uint64_t words_per_chunk, uint32_t* united, uint32_t* prefix,
+                      ChunkCounts* counts, uint64_t grid, unsigned seed) {
+  return emulate(grid, kUniteThreads, seed, [&] {
+    unite(records, stride, ranks, rank, words, words_per_chunk, united, prefix, counts);
+  });
+}
+
+const char* run_gather(uint64_t address, uint64_t elements, const Union* u, uint4* buffer,
+                       uint64_t grid, unsigned seed) {
+  return emulate(grid, kWordThreads, seed, [&] { gather(address, elements, *u, buffer); });
+}
+
+const char* run_spread(uint64_t address, uint64_t elements, const Union* u, uint4* buffer,
+                       uint32_t fill, uint64_t grid, unsigned seed) {
+  return emulate(grid, kWordThreads, seed, [&] { spread(address, elements, *u, buffer, fill); });
+}
+
+const char* run_poison(uint64_t address, uint64_t elements, const uint32_t* status, uint64_t grid,
+                       unsigned seed) {
+  return emulate(grid, kStrideThreads, seed, [&] { poison(address, elements, status); });
+}
+
 #if OMNIHVD_FLOAT
 const char* run_scale(uint64_t in, uint64_t out, uint64_t elements, double factor, uint32_t format,
                       uint64_t grid, unsigned seed) {

@@ -104,6 +104,77 @@ unsigned seed() {
   return next++;
 }
 
+// The kernels of union.cuh. What Union points to is the device's, too.
+struct Union {
+  uint64_t united, prefix, starts, numbers[4];
+};
+
+bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream_st* stream,
+                  void** a) {
+  const std::string& name = function->name;
+  void* const entry = function->entry;
+  const uint64_t ctas = few(grid);
+  const auto queue = [&](unsigned expected, const std::function<const char*()>& run) {
+    if (threads != expected || grid == 0) die("a kernel was launched with a wrong grid");
+    of(stream).queue([=] { run_kernel(run); });
+    return true;
+  };
+  if (name == "unite") {
+    const auto stride = argument<uint64_t>(a, 1), words = argument<uint64_t>(a, 4),
+               per_chunk = argument<uint64_t>(a, 5);
+    const auto ranks = argument<uint32_t>(a, 2), rank = argument<uint32_t>(a, 3);
+    const uint64_t chunks = (words + per_chunk - 1) / per_chunk;
+    uint8_t* const records = translated(argument<uint64_t>(a, 0), stride * ranks, "records");
+    uint8_t* const united = translated(argument<uint64_t>(a, 6), words * 4, "union");
+    uint8_t* const prefix = translated(argument<uint64_t>(a, 7), words * 4, "prefix sums");
+    uint8_t* const counts = translated(argument<uint64_t>(a, 8), chunks * 16, "counts");
+    using Entry = const char* (*)(uint8_t*, uint64_t, uint32_t, uint32_t, uint64_t, uint64_t,
+                                  uint8_t*, uint8_t*, uint8_t*, uint64_t, unsigned);
+    return queue(128, [=] {
+      return reinterpret_cast<Entry>(entry)(records, stride, ranks, rank, words, per_chunk, united,
+                                            prefix, counts, ctas, seed());
+    });
+  }
+  if (name != "mark" && name != "gather" && name != "spread" && name != "poison") return false;
+  const auto elements = argument<uint64_t>(a, 1);
+  uint8_t* const tensor = translated(argument<uint64_t>(a, 0), elements, "tensor");
+  if (name == "mark") {
+    const auto flags = argument<uint32_t>(a, 2);
+    const auto note = argument<uint64_t>(a, 3);
+    uint8_t* const record = translated(argument<uint64_t>(a, 4), 20, "record");
+    using Entry =
+        const char* (*)(uint8_t*, uint64_t, uint32_t, uint64_t, uint8_t*, uint64_t, unsigned);
+    return queue(128, [=] {
+      return reinterpret_cast<Entry>(entry)(tensor, elements, flags, note, record, ctas, seed());
+    });
+  }
+  if (name == "poison") {
+    uint8_t* const status = translated(argument<uint64_t>(a, 2), 4, "status");
+    using Entry = const char* (*)(uint8_t*, uint64_t, uint8_t*, uint64_t, unsigned);
+    return queue(256, [=] {
+      return reinterpret_cast<Entry>(entry)(tensor, elements, status, ctas, seed());
+    });
+  }
+  auto u = argument<Union>(a, 2);
+  const auto host = [](uint64_t address) {
+    return reinterpret_cast<uint64_t>(translated(address, 4, "union"));
+  };
+  u.united = host(u.united), u.prefix = host(u.prefix), u.starts = host(u.starts);
+  uint8_t* const buffer = translated(argument<uint64_t>(a, 3), 1, "buffer");
+  if (name == "gather") {
+    using Entry = const char* (*)(uint8_t*, uint64_t, const Union*, uint8_t*, uint64_t, unsigned);
+    return queue(128, [=] {
+      return reinterpret_cast<Entry>(entry)(tensor, elements, &u, buffer, ctas, seed());
+    });
+  }
+  const auto fill = argument<uint32_t>(a, 4);
+  using Entry =
+      const char* (*)(uint8_t*, uint64_t, const Union*, uint8_t*, uint32_t, uint64_t, unsigned);
+  return queue(128, [=] {
+    return reinterpret_cast<Entry>(entry)(tensor, elements, &u, buffer, fill, ctas, seed());
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -209,6 +280,7 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsig
         [=] { run_kernel([=] { return run(in, out, n, factor, format, few(grid), seed()); }); });
     return success;
   }
+  if (launch_union(function, grid, threads, stream, a)) return success;
   if (argument<uint64_t>(a, 2) != 0 || argument<uint32_t>(a, 3) != 0 || grid == 0)
     die("a kernel was launched on segments, or on nothing");
   // Of what size the pieces must at least be, the kernel knows; here their beginnings are checked.
@@ -263,6 +335,12 @@ int cuStreamCreate(CUstream_st** stream, unsigned) {
   *stream = new CUstream_st;
   ++streams;
   return success;
+}
+int cuStreamCreateWithPriority(CUstream_st** stream, unsigned flags, int) {
+  return cuStreamCreate(stream, flags);
+}
+int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, success;
 }
 int cuStreamDestroy_v2(CUstream_st* stream) {
   if (const Result bad = permitted()) return bad;

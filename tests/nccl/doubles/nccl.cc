@@ -131,9 +131,10 @@ std::map<std::string, long>& counts() {
   static auto& map = *new std::map<std::string, long>;
   return map;
 }
-void count(const char* name) {
+void count(const char* name, size_t bytes = 0) {
   const std::lock_guard<std::mutex> lock(counts_mutex);
   ++counts()[name];
+  counts()[std::string(name) + " bytes"] += long(bytes);
 }
 
 bool nonblocking() {
@@ -278,8 +279,8 @@ NCCL_DOUBLE(ncclAllReduce,
             (const void* in, void* out, size_t n, int type, int op, ncclComm* comm,
              CUstream_st* stream),
             (in, out, n, type, op, comm, stream)) {
-  count("ncclAllReduce");
   const size_t bytes = n * doubles::width_of(type);
+  count("ncclAllReduce", bytes);
   if (in == nullptr || out == nullptr || bytes == 0) return n == 0 ? success : invalid_argument;
   return collective(comm, stream, "allreduce of " + std::to_string(bytes), in, bytes, out, bytes,
                     [=](const std::vector<Bytes>& all) {
@@ -306,8 +307,8 @@ NCCL_DOUBLE(ncclReduceScatter,
 NCCL_DOUBLE(ncclAllGather,
             (const void* in, void* out, size_t n, int type, ncclComm* comm, CUstream_st* stream),
             (in, out, n, type, comm, stream)) {
-  count("ncclAllGather");
   const size_t bytes = n * doubles::width_of(type);
+  count("ncclAllGather", bytes);
   return collective(comm, stream, "allgather of " + std::to_string(bytes), in, bytes, out,
                     bytes * size_t(comm->size), [](const std::vector<Bytes>& all) {
                       return std::vector<Bytes>(all.size(), joined(all));
@@ -406,6 +407,10 @@ NCCL_DOUBLE(ncclCommShrink,
 extern "C" long double_nccl_calls(const char* name) {
   const std::lock_guard<std::mutex> lock(counts_mutex);
   return counts()[name];
+}
+// That this rank has given such calls.
+extern "C" long double_nccl_bytes(const char* name) {
+  return double_nccl_calls((std::string(name) + " bytes").c_str());
 }
 extern "C" long double_live_comms() {
   const std::lock_guard<std::mutex> lock(comms_mutex);

@@ -10,6 +10,7 @@ from gpu_rank import (
     AVG,
     RANK,
     SIZE,
+    STREAMED,
     SUCCESS,
     SUM,
     TYPES,
@@ -32,8 +33,9 @@ def main() -> None:
     use_device()
     stream, comm = Stream(), Communicator("all")
     taken = 0
+    few = "few" in sys.argv
     for i, dtype in enumerate(TYPES):
-        for j, count in enumerate(COUNTS):
+        for j, count in enumerate(COUNTS[i % 3 :: 3] if few else COUNTS):
             density = DENSITIES[(i + j) % 4]
             for in_place in (True, False):
                 average = "float" in dtype and SIZE in (2, 4) and (i + j) % 3 == 0
@@ -58,7 +60,8 @@ def main() -> None:
     if "left" in sys.argv:
         assert stats["calls"] == 0 and in_nccl() == taken, stats
     elif "levels" not in sys.argv:
-        assert stats["calls"] == taken and in_nccl() == 0, (stats, taken, in_nccl())
+        assert stats["calls"] == taken, (stats, taken)
+        assert (in_nccl() == 0) == STREAMED, in_nccl()
     comm.destroy()
     print("all well")
 

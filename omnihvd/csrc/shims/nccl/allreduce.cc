@@ -7,13 +7,14 @@
 // on rank 0's settings: all ranks decide alike. (That a stream is being captured has to be so on
 // all ranks, or on none.) The reasons to leave a call to NCCL, as they are counted: invalid, empty,
 // op, dtype, captured, one rank, several ranks in a process, one host, original (OMNIHVD_GPU),
-// driver, kernels, disabled, small, memory, simulated.
+// driver, queues, kernels, disabled, small, memory, simulated.
 //
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
 // follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what
 // was kept is NCCL's, too.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -144,13 +145,52 @@ NcclResult leave_to_nccl(const NcclReduction& r, const char* reason) {
   return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
 }
 
+// By NCCL, though it could be taken: it is faster.
+NcclResult call_original(const NcclReduction& r, int ranks) {
+  const uint64_t sent = ring_bytes(static_cast<uint64_t>(ranks), bytes_of(r));
+  stats().calls += 1;
+  stats().bytes_in += bytes_of(r);
+  stats().ring_bytes += sent;
+  stats().library_bytes += sent;
+  count_way(Way::original, bytes_of(r), std::chrono::steady_clock::now());
+  return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
+}
+
+NcclResult run_part(NcclGroup& group, const NcclReduction& r) {
+  const DType dtype = *dtype_of(r.type);
+  switch (group.next_way(r, dtype)) {
+    case GpuWay::original: return call_original(r, group.size());
+    case GpuWay::stream:
+      if (!group.make_room(r, dtype)) return leave_to_nccl(r, "memory");
+      group.stream(r, dtype);
+      return NcclResult::success;
+    default: group.unite(r, dtype); return NcclResult::success;
+  }
+}
+
+// Tensors that are too large for the marks' memory: one part after the other.
+NcclResult run_parts(NcclGroup& group, const NcclReduction& r) {
+  const uint64_t most = group.most_elements(), width = width_of(r.type);
+  NcclResult result = NcclResult::success;
+  for (uint64_t done = 0; done < r.count;) {
+    NcclReduction part = r;
+    part.in = static_cast<const char*>(r.in) + done * width;
+    part.out = static_cast<char*>(r.out) + done * width;
+    part.count = std::min(most, r.count - done);
+    done += part.count;
+    const NcclResult of_part = run_part(group, part);
+    if (of_part != NcclResult::success) result = of_part;
+    if (of_part != NcclResult::success && of_part != NcclResult::in_progress) break;
+  }
+  return result;
+}
+
 // Of a call that is taken, on a communicator that is connected.
 NcclResult run(NcclGroup& group, const NcclReduction& r) {
   if (!group.failure().empty()) return NcclResult::remote_error;
   try {
-    if (!group.make_room(r, *dtype_of(r.type))) return leave_to_nccl(r, "memory");
-    group.allreduce(r, *dtype_of(r.type));
-    return NcclResult::success;
+    if (const char* const reason = group.refusal(bytes_of(r))) return leave_to_nccl(r, reason);
+    return run_parts(group, r);
   } catch (const std::exception&) {  // logged, and kept
     return NcclResult::remote_error;
   }

@@ -1,4 +1,4 @@
-// What an ncclAllReduce that is taken puts on the caller's stream:
+// What an ncclAllReduce that is streamed puts on the caller's stream:
 //
 //   wait        until the staging set is free
 //   scale       of an average: in place from here on, as its parts, and not their sum, fit the type
@@ -51,12 +51,32 @@ void NcclGroup::Call::begin(void* argument) {
   }
 }
 
-void NcclGroup::allreduce(const NcclReduction& r, DType dtype) {
+uint64_t NcclGroup::most_elements() const {
+  return union_ ? union_->most_elements() : ~uint64_t(0);
+}
+
+GpuWay NcclGroup::next_way(const NcclReduction& r, DType dtype) {
+  GpuWay way = GpuWay::stream;
+  or_fail_for_good([&] {
+    if (union_) way = union_->next(r.count, dtype);
+  });
+  return way;
+}
+
+void NcclGroup::unite(const NcclReduction& r, DType dtype) {
+  or_fail_for_good([&] {
+    const CudaScope scope(exchange_.context());
+    union_->sum(r, dtype);
+  });
+}
+
+void NcclGroup::stream(const NcclReduction& r, DType dtype) {
   or_fail_for_good([&] {
     const CudaScope scope(exchange_.context());
     if (parts()) return two_levels(r, dtype);
-    const auto set = stream(reinterpret_cast<CuAddress>(r.in), reinterpret_cast<CuAddress>(r.out),
-                            r.count, dtype, r.op == NcclOp::avg ? size() : 1, r);
+    const auto set =
+        stream_part(reinterpret_cast<CuAddress>(r.in), reinterpret_cast<CuAddress>(r.out), r.count,
+                    dtype, r.op == NcclOp::avg ? size() : 1, r);
     check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");
   });
 }
@@ -71,6 +91,7 @@ StagingLayout NcclGroup::layout_of(const NcclReduction& r, DType dtype) const {
 bool NcclGroup::make_room(const NcclReduction& r, DType dtype) {
   bool enough = true;
   or_fail_for_good([&] {
+    if (!std::atomic_load(&levels_)) connect_streams();
     StagingLayout needed = layout_of(r, dtype);
     enough = needed.host_bytes < lacking_bytes_;
     if (!enough || needed.blocks == 0 ||
@@ -108,8 +129,9 @@ bool NcclGroup::make_room(const NcclReduction& r, DType dtype) {
 }
 
 // out = the sum of in / divisor. Returns the set that is in use until its event has been recorded.
-std::shared_ptr<StagingSet> NcclGroup::stream(CuAddress in, CuAddress out, uint64_t count,
-                                              DType dtype, int divisor, const NcclReduction& r) {
+std::shared_ptr<StagingSet> NcclGroup::stream_part(CuAddress in, CuAddress out, uint64_t count,
+                                                   DType dtype, int divisor,
+                                                   const NcclReduction& r) {
   const CudaDriver& driver = cuda();
   const auto levels = std::atomic_load(&levels_);
   if (!levels) throw Error("a sum on this communicator has failed");
@@ -178,7 +200,7 @@ void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
          grid_->host(), aborted_, "ncclReduceScatter inside the host");
   const CuAddress address = reinterpret_cast<CuAddress>(mine);
   const int hosts = static_cast<int>(grid_->across().size());
-  const auto set = stream(address, address, part, dtype, r.op == NcclOp::avg ? hosts : 1, r);
+  const auto set = stream_part(address, address, part, dtype, r.op == NcclOp::avg ? hosts : 1, r);
   check();
   gather_parts(r, part, width, *set);
   check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");

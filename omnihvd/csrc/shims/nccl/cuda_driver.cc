@@ -38,6 +38,8 @@ CudaDriver load() {
   find(&driver.launch_kernel, "cuLaunchKernel");
   find(&driver.launch_host_func, "cuLaunchHostFunc");
   find(&driver.stream_create, "cuStreamCreate");
+  find(&driver.stream_create_with_priority, "cuStreamCreateWithPriority");
+  find(&driver.ctx_get_stream_priority_range, "cuCtxGetStreamPriorityRange");
   find(&driver.stream_destroy, "cuStreamDestroy_v2");
   find(&driver.stream_query, "cuStreamQuery");
   find(&driver.stream_is_capturing, "cuStreamIsCapturing");

@@ -52,6 +52,8 @@ struct CudaDriver {
                             unsigned shared_bytes, CuStream, void** arguments, void** extra);
   CuResult (*launch_host_func)(CuStream, void (*)(void*), void*);
   CuResult (*stream_create)(CuStream*, unsigned flags);
+  CuResult (*stream_create_with_priority)(CuStream*, unsigned flags, int priority);
+  CuResult (*ctx_get_stream_priority_range)(int* least, int* greatest);
   CuResult (*stream_destroy)(CuStream);
   CuResult (*stream_query)(CuStream);
   CuResult (*stream_is_capturing)(CuStream, int* status);

@@ -70,6 +70,7 @@ NcclGroup::NcclGroup(NcclComm comm) : comm_(comm), exchange_(comm, aborted_) {}
 
 NcclGroup::~NcclGroup() {
   if (host_abort_.joinable()) host_abort_.detach();
+  if (union_) new auto(union_);
   give_up(staging_.take_all());
   new PinnedMemory(std::move(probe_));
   exchange_.give_up();
@@ -90,6 +91,11 @@ std::string NcclGroup::failure() {
     if (error != NcclResult::success && error != NcclResult::in_progress)
       fail(std::string("NCCL inside this host: ") + nccl().error_string(error));
   }
+  if (const auto way = std::atomic_load(&union_)) {
+    const NcclResult error = way->async_error();
+    if (error != NcclResult::success && error != NcclResult::in_progress)
+      fail(std::string("NCCL, on the union of the blocks: ") + nccl().error_string(error));
+  }
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   return failure_;
 }
@@ -101,9 +107,7 @@ void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
     if (aborted_) throw Error("the communicator was aborted");
     work();
   } catch (const std::exception& error) {
-    fail(error.what());
-    leave_levels(true);
-    staging_.release_waiters();
+    interrupt(error.what());
     throw;
   }
 }
@@ -165,6 +169,7 @@ std::string NcclGroup::greet() {
   out.text(random_bytes(8));
   out.u64(settings_.enable);
   out.u64(settings_.gpu_min_bytes);
+  out.u64(settings_.gpu_chunk_bytes);
   out.u64(chosen_way ? 1 + uint64_t(*chosen_way) : 0);
   out.u64(uint64_t(settings_.gpu));
   out.u64(settings_.aggregators.empty());
@@ -185,7 +190,8 @@ void NcclGroup::read_greetings(const std::vector<std::string>& greetings) {
     if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
     const std::string order = in.text();
     const bool enable = in.u64() != 0;
-    const uint64_t min_bytes = in.u64(), choice = in.u64(), way = in.u64();
+    const uint64_t min_bytes = in.u64(), chunk_bytes = in.u64();
+    const uint64_t choice = in.u64(), way = in.u64();
     if (rank > 0) {
       if (choice != chosen)
         throw Error(who + " has chosen another way for this communicator than rank 0");
@@ -194,6 +200,7 @@ void NcclGroup::read_greetings(const std::vector<std::string>& greetings) {
     order_ = order;
     settings_.enable = enable;
     settings_.gpu_min_bytes = min_bytes;
+    settings_.gpu_chunk_bytes = chunk_bytes;
     chosen = choice;
     settings_.gpu = static_cast<GpuWay>(choice != 0 ? choice - 1 : way);
     colocated_ = in.u64() != 0;
@@ -220,6 +227,12 @@ std::string NcclGroup::prepare() {
       check_cuda(cuda().stream_wait_value32(exchange_.stream(), probe_.address(), 0,
                                             kCuWaitGreaterOrEqual),
                  "cuStreamWaitValue32");
+      if (settings_.gpu != GpuWay::stream && hardware_queues() == 1) {
+        word = "queues";
+        throw Error(
+            "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits "
+            "for");
+      }
       word = "kernels";
       kernels_.emplace(exchange_.device(), settings_.block_size, settings_.kernel_cache);
       word = "";
@@ -246,6 +259,10 @@ void NcclGroup::read_obstacles(const std::vector<std::string>& obstacles) {
       log(LogLevel::warning, "a communicator of ", size(), " ranks is left to NCCL; rank ", r, ": ",
           why);
   }
+  if (can_split_ || settings_.gpu == GpuWay::stream) return;
+  settings_.gpu = GpuWay::stream;
+  if (rank() == 0)
+    log(LogLevel::warning, "sums on GPUs are streamed: NCCL has no ncclCommSplit (2.18 has)");
 }
 
 const char* NcclGroup::refusal(uint64_t bytes) const {
@@ -258,21 +275,52 @@ const char* NcclGroup::refusal(uint64_t bytes) const {
 
 void NcclGroup::connect() {
   try {
-    or_fail_for_good([this] {
-      choose_levels();
-      std::shared_ptr<Levels> levels;
-      if (!grid_) {
-        levels = one_level(engine()->join(exchange_));
-      } else {
-        const auto between = join_part(grid_->across());
-        levels = settings_.compress_first ? compress_first(join_part(grid_->inside()), between)
-                                          : one_level(between);
-      }
-      std::atomic_store(&levels_, levels);
-    });
+    or_fail_for_good(
+        [this] { settings_.gpu == GpuWay::stream ? connect_streams() : connect_union(); });
   } catch (const std::exception&) {  // kept
   }
   connected_ = true;
+}
+
+// NCCL forbids to split a communicator that has something under way. When its ranks have exchanged
+// something over it, whatever was called before has been done.
+void NcclGroup::connect_union() {
+  const bool one_each = std::set<std::string>(hosts_.begin(), hosts_.end()).size() == hosts_.size();
+  const CudaScope scope(exchange_.context());
+  std::shared_ptr<UnionWay> way;
+  std::string why;
+  try {
+    const auto failed = [group = weak_from_this()](const std::string& reason) {
+      if (const auto self = group.lock()) self->fail(reason);
+    };
+    way = std::make_shared<UnionWay>(settings_, Network{size(), one_each, 0}, rank(),
+                                     exchange_.context(), *kernels_, failed);
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  const std::vector<std::string> answers = exchange_.allgather(why);
+  for (size_t other = 0; other < answers.size(); ++other) {
+    if (answers[other].empty()) continue;
+    refusal_ = "memory";
+    if (rank() == 0)
+      log(LogLevel::warning, "a communicator is left to NCCL; rank ", other, ": ", answers[other]);
+    return;
+  }
+  way->connect(comm_, aborted_);
+  std::atomic_store(&union_, way);
+}
+
+void NcclGroup::connect_streams() {
+  choose_levels();
+  std::shared_ptr<Levels> levels;
+  if (!grid_) {
+    levels = one_level(engine()->join(exchange_));
+  } else {
+    const auto between = join_part(grid_->across());
+    levels = settings_.compress_first ? compress_first(join_part(grid_->inside()), between)
+                                      : one_level(between);
+  }
+  std::atomic_store(&levels_, levels);
 }
 
 // Throws Error on all ranks if one fails.
@@ -282,8 +330,6 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   std::string failure;
   try {
     if (!settings_.compress_first) {
-      // NCCL forbids to split a communicator that has something under way. When its ranks have
-      // exchanged this, whatever was called before has been done.
       exchange_.allgather("");
       grid_->split(comm_, aborted_);
     }
@@ -356,7 +402,13 @@ void NcclGroup::leave() {
 
 // False: it is given up, as it may still be used.
 bool NcclGroup::free_memory() {
-  const bool free = wait_until_free(staging_.sets());
+  bool free = wait_until_free(staging_.sets());
+  if (const auto way = std::atomic_load(&union_)) {
+    const bool ended = way->finish();
+    if (!ended) new auto(way);
+    std::atomic_store(&union_, std::shared_ptr<UnionWay>());
+    free = free && ended;
+  }
   leave_levels(!free);
   const auto sets = staging_.take_all();
   if (!free) {
@@ -373,6 +425,7 @@ void NcclGroup::interrupt(const std::string& why) {
   fail(why);
   leave_levels(true);
   staging_.release_waiters();
+  if (const auto way = std::atomic_load(&union_)) way->interrupt();
 }
 
 void NcclGroup::abort_host() {

@@ -18,20 +18,11 @@
 #include "shims/nccl/hierarchy.h"
 #include "shims/nccl/kernels.h"
 #include "shims/nccl/levels.h"
+#include "shims/nccl/reduction.h"
 #include "shims/nccl/staging.h"
+#include "shims/nccl/union_way.h"
 
 namespace omnihvd {
-
-// The arguments of an ncclAllReduce.
-struct NcclReduction {
-  const void* in;
-  void* out;
-  size_t count;
-  NcclType type;
-  NcclOp op;
-  CuStream stream;
-  NcclComm comm;
-};
 
 // For communicators whose first sum this thread makes: the way, instead of OMNIHVD_GPU's; none:
 // that. The same on all ranks of the communicator.
@@ -63,12 +54,18 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void connect();
   bool connected() const { return connected_; }
 
-  // Collective: whether there is memory on all ranks; else the call is NCCL's. Throws Error.
+  // Once connected. Of how many elements a sum may be at most.
+  uint64_t most_elements() const;
+  // Which way the next sum goes, of at most that many elements. The same on all ranks. These throw
+  // Error, and then at each later call.
+  GpuWay next_way(const NcclReduction& reduction, DType dtype);
+  // Collective; the sum, if that was unite. Returns when it is handed on.
+  void unite(const NcclReduction& reduction, DType dtype);
+  // Collective; if it was stream. Connects at the first. Whether there is memory on all ranks; else
+  // the call is NCCL's.
   bool make_room(const NcclReduction& reduction, DType dtype);
-
-  // Collective; after make_room(). Returns when all is queued on the stream. Throws Error, and then
-  // at each later call.
-  void allreduce(const NcclReduction& reduction, DType dtype);
+  // Collective; after make_room(). Returns when all is queued on the stream.
+  void stream(const NcclReduction& reduction, DType dtype);
 
   // What went wrong, also in a collective that was queued before; empty: nothing. Any thread.
   std::string failure();
@@ -94,6 +91,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void read_greetings(const std::vector<std::string>& greetings);
   std::string prepare();
   void read_obstacles(const std::vector<std::string>& obstacles);
+  void connect_union();
+  void connect_streams();
   void choose_levels();
   std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
   void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
@@ -101,8 +100,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   uint64_t part_of(uint64_t count, size_t width) const;
   StagingLayout layout_of(const NcclReduction& r, DType dtype) const;
   void two_levels(const NcclReduction& r, DType dtype);
-  std::shared_ptr<StagingSet> stream(CuAddress in, CuAddress out, uint64_t count, DType dtype,
-                                     int divisor, const NcclReduction& r);
+  std::shared_ptr<StagingSet> stream_part(CuAddress in, CuAddress out, uint64_t count, DType dtype,
+                                          int divisor, const NcclReduction& r);
   void gather_parts(const NcclReduction& r, uint64_t part, size_t width, const StagingSet& set);
   bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets);
   bool free_memory();
@@ -121,7 +120,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::string refusal_;             // of all calls, for good
   PinnedMemory probe_;
   std::optional<KernelTable> kernels_;
-  std::shared_ptr<NcclGrid> grid_;  // present: two levels; replaced atomically
+  std::shared_ptr<UnionWay> union_;  // replaced atomically
+  std::shared_ptr<NcclGrid> grid_;   // present: two levels; replaced atomically
   Staging staging_;
   // Of staging: what all ranks have, and what some rank has not.
   uint64_t agreed_host_bytes_ = 0, agreed_device_bytes_ = 0, lacking_bytes_ = ~uint64_t(0);

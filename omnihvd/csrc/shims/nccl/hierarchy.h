@@ -9,11 +9,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "shims/nccl/api.h"
+#include "shims/nccl/part_comm.h"
 
 namespace omnihvd {
 
@@ -22,28 +21,24 @@ class NcclGrid {
   // Local; hosts[rank] form a grid (see host_grid.h).
   NcclGrid(int rank, const std::vector<std::string>& hosts);
 
-  // Collective: makes the host's communicator. Throws Error.
-  void split(NcclComm comm, const std::atomic<bool>& aborted);
+  // Collective: makes the host's communicator; see PartComm::split(). Throws Error.
+  void split(NcclComm comm, const std::atomic<bool>& aborted) {
+    host_.split(comm, host_index_, local_index_, aborted);
+  }
 
   int local_index() const { return local_index_; }
   int local_size() const { return local_size_; }
   const std::vector<int>& across() const { return across_; }  // the ranks with this local index
   const std::vector<int>& inside() const { return inside_; }  // the ranks of this host
-  NcclComm host();                                            // throws Error once it has ended
-
-  // What NCCL says of the host's communicator, or success. Any thread, at any time.
-  NcclResult async_error();
-
-  void destroy();
-  void abort();
+  NcclComm host() { return host_.get(); }                     // throws Error once it has ended
+  NcclResult async_error() { return host_.async_error(); }
+  void destroy() { host_.destroy(); }
+  void abort() { host_.abort(); }
 
  private:
   int host_index_ = 0, local_index_ = 0, local_size_ = 0;
   std::vector<int> across_, inside_;
-  NcclComm take_host();
-
-  std::mutex mutex_;  // guards host_ against its end; not held while it is ended
-  NcclComm host_ = nullptr;
+  PartComm host_;
 };
 
 }  // namespace omnihvd

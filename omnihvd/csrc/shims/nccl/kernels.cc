@@ -69,7 +69,8 @@ bool is_float(DType dtype) {
 }
 
 struct Functions {
-  CuFunction compact = nullptr, scatter = nullptr, scale = nullptr;
+  CuFunction compact = nullptr, scatter = nullptr, scale = nullptr, mark = nullptr, unite = nullptr,
+             gather = nullptr, spread = nullptr, poison = nullptr;
 };
 
 // Modules stay loaded: another communicator of the device will want them.
@@ -90,7 +91,12 @@ Functions load(CuDevice device, const std::string& path, bool of_floats) {
   };
   find(&f.compact, "compact");
   if (of_floats) find(&f.scale, "scale");
-  find(&f.scatter, "scatter");
+  find(&f.mark, "mark");
+  find(&f.unite, "unite");
+  find(&f.gather, "gather");
+  find(&f.spread, "spread");
+  find(&f.poison, "poison");
+  find(&f.scatter, "scatter");  // the last: it says that all are there
   return f;
 }
 
@@ -113,6 +119,11 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
     k.compact_ = functions.compact;
     k.scatter_ = functions.scatter;
     k.scale_ = functions.scale;
+    k.mark_ = functions.mark;
+    k.unite_ = functions.unite;
+    k.gather_ = functions.gather;
+    k.spread_ = functions.spread;
+    k.poison_ = functions.poison;
   }
 }
 
@@ -155,6 +166,48 @@ void GpuKernels::scale(CuAddress in, CuAddress out, uint64_t elements, double fa
   uint32_t format = dtype_ == DType::bf16 ? kernels::kBfloat16 : kernels::kIeee;
   void* arguments[] = {&in, &out, &elements, &factor, &format};
   launch(scale_, kernels::stride_grid(elements, width_), kernels::kStrideThreads, stream,
+         arguments);
+}
+
+void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint32_t flags, uint64_t note,
+                      CuAddress record, CuStream stream) const {
+  const uint64_t blocks = (elements + block_size_ - 1) / block_size_;
+  void* arguments[] = {&tensor, &elements, &flags, &note, &record};
+  launch(mark_, kernels::word_grid((blocks + 31) / 32), kernels::kWordThreads, stream, arguments);
+}
+
+void GpuKernels::unite(CuAddress records, uint64_t stride, uint32_t ranks, uint32_t rank,
+                       uint64_t words, uint64_t words_per_chunk, CuAddress united, CuAddress prefix,
+                       CuAddress counts, CuStream stream) const {
+  void* arguments[] = {&records,         &stride, &ranks,  &rank,  &words,
+                       &words_per_chunk, &united, &prefix, &counts};
+  const uint64_t chunks = (words + words_per_chunk - 1) / words_per_chunk;
+  launch(unite_, kernels::at_most(kernels::kUniteCtas, chunks), kernels::kUniteThreads, stream,
+         arguments);
+}
+
+void GpuKernels::gather(CuAddress tensor, uint64_t elements, const kernels::Union& part,
+                        CuAddress buffer, CuStream stream) const {
+  kernels::Union u = part;
+  void* arguments[] = {&tensor, &elements, &u, &buffer};
+  launch(gather_, kernels::word_grid(u.end_word - u.first_word), kernels::kWordThreads, stream,
+         arguments);
+}
+
+void GpuKernels::spread(CuAddress tensor, uint64_t elements, const kernels::Union& part,
+                        CuAddress buffer, bool fill, CuStream stream) const {
+  kernels::Union u = part;
+  uint32_t zeros = fill;
+  void* arguments[] = {&tensor, &elements, &u, &buffer, &zeros};
+  launch(spread_, kernels::word_grid(u.end_word - u.first_word), kernels::kWordThreads, stream,
+         arguments);
+}
+
+void GpuKernels::poison(CuAddress tensor, uint64_t elements, CuAddress status,
+                        CuStream stream) const {
+  void* arguments[] = {&tensor, &elements, &status};
+  const uint64_t grid = kernels::stride_grid(elements, width_);
+  launch(poison_, kernels::at_most(kernels::kPcieCtas, grid), kernels::kStrideThreads, stream,
          arguments);
 }
 

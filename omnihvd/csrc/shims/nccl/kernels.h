@@ -19,10 +19,21 @@ class GpuKernels {
                CuAddress data, CuStream stream) const;
   // Of floating-point numbers.
   void scale(CuAddress in, CuAddress out, uint64_t elements, double factor, CuStream stream) const;
+  void mark(CuAddress tensor, uint64_t elements, uint32_t flags, uint64_t note, CuAddress record,
+            CuStream stream) const;
+  void unite(CuAddress records, uint64_t stride, uint32_t ranks, uint32_t rank, uint64_t words,
+             uint64_t words_per_chunk, CuAddress united, CuAddress prefix, CuAddress counts,
+             CuStream stream) const;
+  void gather(CuAddress tensor, uint64_t elements, const kernels::Union& part, CuAddress buffer,
+              CuStream stream) const;
+  void spread(CuAddress tensor, uint64_t elements, const kernels::Union& part, CuAddress buffer,
+              bool fill, CuStream stream) const;
+  void poison(CuAddress tensor, uint64_t elements, CuAddress status, CuStream stream) const;
 
  private:
   friend class KernelTable;
-  CuFunction compact_ = nullptr, scatter_ = nullptr, scale_ = nullptr;
+  CuFunction compact_ = nullptr, scatter_ = nullptr, scale_ = nullptr, mark_ = nullptr,
+             unite_ = nullptr, gather_ = nullptr, spread_ = nullptr, poison_ = nullptr;
   DType dtype_ = DType::f32;
   uint32_t width_ = 0, block_size_ = 0;
 };
