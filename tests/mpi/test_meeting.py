@@ -108,8 +108,8 @@ def test_one_disabled_rank_follows_rank_0(programs: Path, disabled: int) -> None
 def test_another_version_is_named(programs: Path, tmp_path: Path) -> None:
     other = tmp_path / "libomnihvd_mpi.so"
     content = engine.MPI_SHIM.read_bytes()
-    assert content.count(b"omnihvd-mpi-2") == 1
-    other.write_bytes(content.replace(b"omnihvd-mpi-2", b"omnihvd-mpi-7"))
+    assert content.count(b"omnihvd-mpi-3") == 1
+    other.write_bytes(content.replace(b"omnihvd-mpi-3", b"omnihvd-mpi-7"))
     shutil.copymode(engine.MPI_SHIM, other)
     env = {"LD_PRELOAD": str(other), "LD_LIBRARY_PATH": str(engine.MPI_SHIM.parent)}
     job = run([programs / "meeting", "nothing", "1"], 3, env_of_rank={1: env}, check=False)
