@@ -113,10 +113,11 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", default=list(RATES))
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--timeout", type=float, default=300, help="seconds, of each run")
+    parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
     results: list[dict[str, Any]] = []
-    if RESULT.exists():
-        results = json.loads(RESULT.read_text())["results"]
+    if args.output.exists():
+        results = json.loads(args.output.read_text())["results"]
     for model in args.models:
         predicted = predict(model, args.rates, args.timeout)
         for rate in args.rates:
@@ -133,7 +134,7 @@ def main() -> None:
                     flush=True,
                 )
                 content = {"hosts": HOSTS, "machine": about_machine(), "results": results}
-                RESULT.write_text(json.dumps(content, indent=1) + "\n")
+                args.output.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
