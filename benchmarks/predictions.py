@@ -3,8 +3,10 @@
     sudo python benchmarks/predictions.py [--models words recommender cnn] [--rates 200mbit ...]
 
 Each of examples/pytorch_models.py's models is trained by DDP on HOSTS hosts of one rank: once on
-links that nothing slows, under --report, whose predictions are kept; then for each rate on Gloo's
-ring, and with omnihvd (streaming, which is what is predicted). A step is the median of rank 0's.
+links that nothing slows, under --report, from which steps are predicted; then for each rate on
+Gloo's ring, and with omnihvd (streaming, which is what is predicted). A step is the median of rank
+0's. The report is about hosts that share nothing, and these share two cores: so what a sum takes
+here that moves (next to) nothing is measured first, and given to the cost model as its latency.
 Writes results/predictions.json; --models and --rates redo some of it, and keep the rest.
 """
 
@@ -22,9 +24,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
+from omnihvd.bench.command import machine as about_machine  # noqa: E402
 from omnihvd.bench.lab import Lab  # noqa: E402
-from omnihvd.report import command, samples  # noqa: E402
+from omnihvd.report import figures, samples  # noqa: E402
+from omnihvd.report.costs import Machine  # noqa: E402
+from omnihvd.report.predictions import Model  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "pytorch_models.py"
 RESULT = Path(__file__).parent / "results" / "predictions.json"
@@ -37,30 +41,68 @@ WARM_UP = 3  # steps not counted
 RANK = 'RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
 
 
+# Prints the median seconds of a sum of 1 MB of zeros (omnihvd), or of 4 bytes.
+LATENCY = """
+import statistics, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+tensor, seconds = torch.zeros(int(sys.argv[1])), []
+for _ in range(60):
+    dist.barrier()
+    start = time.perf_counter()
+    dist.all_reduce(tensor)
+    seconds.append(time.perf_counter() - start)
+if dist.get_rank() == 0:
+    print(statistics.median(seconds[10:]), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def run(lab: Lab, words: list[str], timeout: float) -> str:
+    """What rank 0 printed."""
+    done = lab.mpirun(
+        ["sh", "-c", RANK, "sh", sys.executable, *words],
+        env={
+            **{"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]},
+            **{"MASTER_ADDR": lab.hosts[0].address, "MASTER_PORT": "29500"},
+            **{"GLOO_SOCKET_IFNAME": "eth0", "OMNIHVD_WAY": "stream", "OMNIHVD_LOG": "error"},
+        },
+        timeout=timeout,
+        stdout=subprocess.PIPE,
+    )
+    return str(done.stdout)
+
+
 def train(lab: Lab, model: str, under: list[str], steps: int, timeout: float) -> float:
     """Seconds of a step: the median of rank 0's."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "seconds.json"
         program = [str(EXAMPLE), "--model", model, "--steps", str(steps), "--json", str(output)]
-        lab.mpirun(
-            ["sh", "-c", RANK, "sh", sys.executable, *under, *program],
-            env={
-                **{"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]},
-                **{"MASTER_ADDR": lab.hosts[0].address, "MASTER_PORT": "29500"},
-                **{"GLOO_SOCKET_IFNAME": "eth0", "OMNIHVD_WAY": "stream", "OMNIHVD_LOG": "error"},
-            },
-            timeout=timeout,
-            stdout=subprocess.DEVNULL,
-        )
+        run(lab, [*under, *program], timeout)
         return statistics.median(json.loads(output.read_text())[WARM_UP:])
+
+
+def latency(lab: Lab, scheme: str, folder: Path, timeout: float) -> float:
+    script = folder / "latency.py"
+    script.write_text(LATENCY)
+    elements = "1" if scheme == "ring" else "250000"
+    return float(run(lab, [*SCHEMES[scheme], str(script), elements], timeout).split()[0])
 
 
 def predict(model: str, rates: list[str], timeout: float) -> dict[tuple[str, str], float]:
     """Steps in seconds, by rate and scheme."""
-    with tempfile.TemporaryDirectory() as folder, Lab(HOSTS, rate=None) as lab:
-        train(lab, model, ["-m", "omnihvd", "--report", folder], 40, timeout)
-        content = command.content_of(samples.load_all([Path(folder)]), rates, [HOSTS])
-        return {(p["rate"], p["scheme"]): p["step_s"] for p in content["predictions"]}
+    predicted = {}
+    with tempfile.TemporaryDirectory() as name, Lab(HOSTS, rate=None, share_cores=True) as lab:
+        folder = Path(name)
+        train(lab, model, ["-m", "omnihvd", "--report", name], 40, timeout)
+        seen = samples.load_all([folder])
+        buffers = figures.job_buffers(seen, figures.measured(seen))
+        for scheme in SCHEMES:
+            machine = Machine(0, sum_latency=latency(lab, scheme, folder, timeout))
+            m = Model(buffers, figures.timing(seen), HOSTS, machine=machine)
+            print(f"{model}, {scheme}: {machine}, computing {m.computing_s:.4f} s", flush=True)
+            for rate in rates:
+                predicted[rate, scheme] = m.predict(scheme, rate).step_s
+    return predicted
 
 
 def main() -> None:
@@ -71,15 +113,16 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", default=list(RATES))
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--timeout", type=float, default=300, help="seconds, of each run")
+    parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
     results: list[dict[str, Any]] = []
-    if RESULT.exists():
-        results = json.loads(RESULT.read_text())["results"]
+    if args.output.exists():
+        results = json.loads(args.output.read_text())["results"]
     for model in args.models:
         predicted = predict(model, args.rates, args.timeout)
         for rate in args.rates:
             for scheme, under in SCHEMES.items():
-                with Lab(HOSTS, rate=rate) as lab:
+                with Lab(HOSTS, rate=rate, share_cores=True) as lab:
                     measured = train(lab, model, under, args.steps, args.timeout)
                 place = {"model": model, "rate": rate, "scheme": scheme}
                 row = {**place, "measured_s": measured, "predicted_s": predicted[rate, scheme]}
@@ -90,9 +133,8 @@ def main() -> None:
                     f"{1e3 * row['predicted_s']:7.1f} ms: {row['off']:+.1%}",
                     flush=True,
                 )
-    RESULT.write_text(
-        json.dumps({"hosts": HOSTS, "machine": machine(), "results": results}, indent=1)
-    )
+                content = {"hosts": HOSTS, "machine": about_machine(), "results": results}
+                args.output.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -162,6 +162,12 @@ def training(rows: Rows) -> None:
     at_most(rows, "engine threads' share of a core while a job computes", share, 0.01)
 
 
+def predictions(rows: Rows) -> None:
+    for r in json.loads((RESULTS / "predictions.json").read_text())["results"]:
+        figure = f"{r['model']}, {r['rate']}, {r['scheme']}: a step predicted, off by"
+        at_most(rows, figure, abs(r["off"]), 0.15)
+
+
 def measure(name: str, share_cores: bool) -> None:
     RESULTS.mkdir(exist_ok=True)
     scheduling = ["--share-cores"] if share_cores else []
@@ -172,6 +178,9 @@ def measure(name: str, share_cores: bool) -> None:
         program = str(ROOT / "benchmarks" / "training.py")
         command = [*python, program, *scheduling, "--output", str(output)]
         subprocess.run(command, check=True, env=env)
+    elif name == "predictions":
+        program = str(ROOT / "benchmarks" / "predictions.py")
+        subprocess.run([*python, program, "--output", str(output)], check=True, env=env)
     elif name == "idle":
         program = str(ROOT / "benchmarks" / "idle.py")
         job = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", *python, program]
@@ -189,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*BENCH, "training", "idle"]
+    names = [*BENCH, "training", "idle", "predictions"]
     parser.add_argument("--only", nargs="*", choices=names, default=names)
     parser.add_argument("--share-cores", action="store_true")
     args = parser.parse_args()
@@ -202,7 +211,7 @@ def main() -> None:
         print(f"== {name}", flush=True)
         measure(name, args.share_cores)
     rows: Rows = []
-    for part in (four_hosts, more_hosts, patterns, one_host, training):
+    for part in (four_hosts, more_hosts, patterns, one_host, training, predictions):
         part(rows)
     table = [[figure, t, f"{m:.3g}", "yes" if met else "no"] for figure, t, m, met in rows]
     text = markdown(["figure", "target", "measured", "met"], table) + "\n"

@@ -46,16 +46,6 @@ x = hvd.allreduce(torch.ones(100_000), op=hvd.Sum, name="x")
 assert x.eq(hvd.size()).all() and hvd.size() == 2
 assert omnihvd.stats()["calls"] == 1
 """
-# One with an optimizer, for reports.
-STEPS = """
-import torch
-w = torch.nn.Embedding(1000, 64)
-o = torch.optim.SGD(w.parameters(), lr=0.1)
-for _ in range(9):
-    o.zero_grad()
-    w(torch.arange(9)).sum().backward()
-    o.step()
-"""
 UNDER_TORCHRUN = "import os, sys; assert 'omnihvd' in sys.modules; print(os.environ['RANK'])"
 
 
@@ -150,8 +140,18 @@ def small_job(m: re.Match[str]) -> str:
     return re.sub(r"OMNIHVD_AGGREGATORS=\S+", "OMNIHVD_AGGREGATORS=$address", command)
 
 
-def report_job(m: re.Match[str]) -> str:
-    return f"echo '{STEPS}' >train.py\n{m.string}\ntest -s out/report.html"
+def tour(m: re.Match[str]) -> str:
+    """A few steps instead of 60; of the model with a large text, the options alone."""
+    if m["model"] == "words":
+        return with_options(m, f"cat {ROOT}/examples/pytorch_models.py {ROOT}/omnihvd/report/*.py")
+    return m.string.replace("examples/", f"{ROOT}/examples/") + " --steps 6"
+
+
+def tour_again(m: re.Match[str]) -> str:
+    if "out/words" in m.string:
+        return "omnihvd report --help"
+    words = re.sub(r"--plot \S+", "--plot picture.png", m.string)
+    return f"{words}\ntest -s picture.png"
 
 
 # The first that fits; a string instead of a function says why the command is not run.
@@ -177,7 +177,8 @@ RULES: list[tuple[str, Cheap | str]] = [
             "address=$(sed 's/.* at //' aggregator.txt)"
         ),
     ),
-    (r"python -m omnihvd --report out/ train\.py$", report_job),
+    (r"python -m omnihvd --report out/(?P<model>\w+) examples/pytorch_models\.py", tour),
+    (r"omnihvd report out/\w+ .*--plot", tour_again),
     (
         r"(.*--report) .* train\.py$",
         lambda m: with_options(m, f"cat {ROOT}/omnihvd/report/options.py"),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from omnihvd.report import figures, page, predictions, samples, tables
+from omnihvd.report import figures, page, plots, predictions, samples, tables
 from omnihvd.report.predictions import Model
 
 RATES = ["1gbit", "10gbit", "100gbit"]
@@ -25,10 +25,13 @@ def parser(prog: str) -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     p = parser("omnihvd report")
     p.add_argument("folders", nargs="+", type=Path, help="with the files rank-*.npz of a job")
+    p.add_argument("--plot", type=Path, metavar="FILE", help="a picture, too: PNG, SVG or PDF")
     args = p.parse_args(arguments)
     try:
         make(args.folders, args.folders[0], sys.stdout, args.rate, args.ranks)
-    except (samples.Unusable, ValueError, OSError) as why:
+        if args.plot:
+            plots.picture(json.loads((args.folders[0] / "report.json").read_text()), args.plot)
+    except (samples.Unusable, ValueError, OSError, ImportError) as why:
         print(f"omnihvd report: {why}", file=sys.stderr)
         return 1
     return 0

@@ -24,7 +24,7 @@ from omnihvd.report.density import (
     union_share,
     united_groups,
 )
-from omnihvd.report.samples import Seen
+from omnihvd.report.samples import Sample, Seen
 
 DEFAULT_BLOCK = 256
 PARTS = 16  # a tensor in so many equal parts, to tell how evenly it is filled
@@ -38,7 +38,8 @@ class Measured:
 
     name: str
     shape: list[int]
-    sparse: bool  # its gradients are sparse tensors
+    embedding: bool  # whose gradients could be sparse tensors
+    sparse: bool  # its gradients are
     element_bytes: int
     groups: Any
     rows: Any
@@ -65,8 +66,8 @@ class Measured:
 
     @property
     def is_table(self) -> bool:
-        """Whether it looks like an embedding: a matrix most of whose rows are zero."""
-        return self.n_rows > 1 and len(self.shape) == 2 and self.zero_rows > 0.5
+        """Whether it is an embedding, most of whose rows are zero."""
+        return self.embedding and self.n_rows > 1 and self.zero_rows > 0.5
 
     @functools.cached_property
     def samples(self) -> int:
@@ -191,6 +192,7 @@ def measured(seen: list[Seen]) -> list[Measured]:
             Measured(
                 name,
                 job.shapes.get(name) or [elements],
+                name in job.tables,
                 any(name in one.job.sparse for one in seen),
                 job.element_bytes,
                 np.stack([groups_of(g.counts) for _, _, g in samples]),
@@ -242,21 +244,26 @@ class Timing:
 
 
 def timing(seen: list[Seen]) -> Timing:
-    """Medians over samples, then over ranks."""
-
-    def median(values: list[float]) -> float:
-        return statistics.median(values) if values else 0.0
-
-    step = median([one.job.step_s for one in seen])
-    samples = [sample for one in seen for sample in one.samples]
-    waits = [s.wait_s for s in samples if s.wait_s is not None]
-    if not waits:  # TensorFlow, where the waiting is not seen
+    """Medians over steps. A sum begins when the last rank has its gradient: what the others wait
+    for that one is computing, not summing."""
+    step = statistics.median([one.job.step_s for one in seen])
+    by_step: dict[int, list[Sample]] = {}
+    for one in seen:
+        for sample in one.samples:
+            by_step.setdefault(sample.step, []).append(sample)
+    complete = [samples for samples in by_step.values() if len(samples) == len(seen)]
+    shares: list[tuple[float, float]] = []  # of a step: until the last gradient, the optimizer's
+    for samples in complete or by_step.values():
+        known = [(s, s.backward_s + s.wait_s + s.rest_s) for s in samples if s.wait_s is not None]
+        if known:
+            slowest = max(s.backward_s / all_ for s, all_ in known)
+            rest = statistics.mean(s.rest_s / all_ for s, all_ in known)
+            shares.append((slowest, min(rest, 1 - slowest)))
+    if not shares:  # TensorFlow, where the waiting is not seen
         return Timing(step, step, None, 0.0)
-    rest, wait = median([s.rest_s for s in samples]), median(waits)
-    backward = median([s.backward_s for s in samples])
-    # Of steps that nobody disturbed; those that were looked at say how they are divided.
-    scale = step / ((backward + wait + rest) or 1.0)
-    backward, wait, rest = backward * scale, wait * scale, rest * scale
+    backward = step * statistics.median(share for share, _ in shares)
+    rest = step * statistics.median(share for _, share in shares)
+    wait = max(step - backward - rest, 0.0)
     if seen[0].job.ranks == 1:  # nothing was waited for: it was something else's time
         return Timing(step, backward, 0.0, rest + wait)
     return Timing(step, backward, wait, rest)

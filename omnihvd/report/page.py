@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import html as _html
-import io
 from typing import Any
 
+from omnihvd.report import plots
 from omnihvd.report.predictions import SCHEMES, bytes_text, rate_text, time_text
 from omnihvd.report.tables import percent
 
-BLUE, RED, GREY = "#0072B2", "#D55E00", "#999999"
-COLORS = {
-    "ring": RED,
-    "fp16": "#E69F00",
-    "omnireduce": BLUE,
-    "dedicated": "#56B4E9",
-    "union": "#009E73",
-    "rows": "#CC79A7",
-    "allgather": GREY,
-}
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em;
        color: #222 }
@@ -47,16 +37,16 @@ def html(content: dict[str, Any]) -> str:
         f"cost {percent(content['cost_share'])} of the time. What ranks have in common is "
         f"{_text(content['overlap'])}.</p>",
         "<h2>How much of it is zero</h2>",
-        _plot(_densities, content),
+        _plot(plots.densities, content),
         _parameters(content),
         _buffers(content),
         "<h2>What a step would take</h2>",
-        _plot(_steps, content),
+        _plot(plots.steps, content),
         *_predictions(content),
         "<h2>Block size</h2>",
         _blocks(content),
         "<h2>How it develops</h2>",
-        _plot(_development, content),
+        _plot(plots.development, content),
         "<p>The formulas: <code>omnihvd/report/costs.py</code>. One rank a host; links have the "
         "same rate in both directions. Compressors: what they do to convergence is not told "
         "here.</p>",
@@ -150,57 +140,6 @@ def _blocks(content: dict[str, Any]) -> str:
 
 def _plot(draw: Any, content: dict[str, Any]) -> str:
     try:
-        import matplotlib
-        from matplotlib.figure import Figure
+        return plots.svg(draw, content)
     except ImportError:
         return "<p>(plots need matplotlib: <code>pip install matplotlib</code>)</p>"
-    with matplotlib.rc_context({"svg.hashsalt": "omnihvd", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9, 3.6), layout="constrained")
-        draw(figure, content)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
-
-
-def _densities(figure: Any, content: dict[str, Any]) -> None:
-    axes = figure.subplots()
-    sizes = list(content["total"]["density"])
-    largest = sorted(content["parameters"], key=lambda p: -p["bytes"])[:4]
-    for p in largest:
-        axes.plot(sizes, [100 * p["density"][b] for b in sizes], "-", alpha=0.6, label=p["name"])
-    total = content["total"]
-    for share, style, color, label in (
-        ("density", "o-", BLUE, "all, a rank"),
-        ("union", "s--", RED, f"all, any of {content['of_ranks']} ranks"),
-    ):
-        axes.plot(sizes, [100 * total[share][b] for b in sizes], style, color=color, label=label)
-    axes.set(xlabel="elements of a block", ylabel="% of the blocks not zero", ylim=(0, None))
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
-
-
-def _steps(figure: Any, content: dict[str, Any]) -> None:
-    all_ranks = list(dict.fromkeys(p["ranks"] for p in content["predictions"]))
-    for axes, ranks in zip(figure.subplots(1, len(all_ranks), squeeze=False)[0], all_ranks):
-        mine = [p for p in content["predictions"] if p["ranks"] == ranks]
-        rates = list(dict.fromkeys(p["rate"] for p in mine))
-        shown = [s for s in COLORS if any(p["scheme"] == s for p in mine)]
-        width = 0.8 / len(shown)
-        for i, scheme in enumerate(shown):
-            steps = {p["rate"]: p["step_s"] for p in mine if p["scheme"] == scheme}
-            at = [x - 0.4 + (i + 0.5) * width for x in range(len(rates))]
-            axes.bar(at, [steps[r] for r in rates], width, color=COLORS[scheme], label=scheme)
-        axes.axhline(content["timing"]["alone"], color="black", linestyle=":", linewidth=1)
-        axes.set_xticks(range(len(rates)), [rate_text(r) for r in rates], fontsize=8)
-        axes.set(title=f"{ranks} hosts", yscale="log")
-    figure.axes[0].set_ylabel("s a step (dotted: computing)")
-    figure.axes[0].legend(fontsize=7)
-
-
-def _development(figure: Any, content: dict[str, Any]) -> None:
-    axes = figure.subplots()
-    steps = content["development"]
-    axes.plot([s["step"] for s in steps], [100 * s["density"] for s in steps], "o-", color=BLUE)
-    axes.set(xlabel="step", ylabel="% of the blocks not zero, a rank", ylim=(0, None))
-    axes.grid(alpha=0.3)

@@ -54,9 +54,16 @@ class Model:
     """Predicts for one number of ranks; remembers what is costly to work out."""
 
     def __init__(
-        self, buffers: list[list[Measured]], timing: Timing, ranks: int, block: int = DEFAULT_BLOCK
+        self,
+        buffers: list[list[Measured]],
+        timing: Timing,
+        ranks: int,
+        block: int = DEFAULT_BLOCK,
+        machine: Machine | None = None,
     ) -> None:
+        """machine: all but its link's rate; None: costs.Machine's own figures."""
         self._buffers, self._timing, self.ranks = buffers, timing, ranks
+        self._machine = machine or Machine(0)
         self._sizes = {p.name: p.sizes(block, ranks) for b in buffers for p in b}
 
     @property
@@ -84,17 +91,10 @@ class Model:
         tables = [p for b in self._buffers for p in b if by_rows and p.is_table and not p.sparse]
         return self._add_up(rate, scheme, sums, tables)
 
-    def with_rows_of(self, table: Measured, rate: str) -> Prediction:
-        """OmniReduce, with sparse=True for one table alone."""
-        sums = [
-            [self.cost(p, "rows" if p is table else "omnireduce") for p in b] for b in self._buffers
-        ]
-        return self._add_up(rate, "rows", sums, [table])
-
     def _add_up(
         self, rate: str, scheme: str, sums: list[list[Cost]], made_sparse: list[Measured]
     ) -> Prediction:
-        machine = Machine(rate_bytes(rate))
+        machine = self._machine._replace(link=rate_bytes(rate))
         nothing = Cost(0, 0, 0)
         whole = [sum(costs_, nothing) for costs_ in sums]
         takes = [costs.seconds(cost, machine) for cost in whole]
@@ -149,15 +149,14 @@ def advice(model: Model, parameters: list[Measured], rate: str) -> str:
         words = [f"{time_text(now.step_s)}, and OmniReduce alone would gain {_gain(own, now)}"]
     best = min(own, now, key=lambda p: p.step_s)
     tables = [p for p in parameters if p.is_table and not p.sparse]
-    better = [p for p in tables if _worth(model.with_rows_of(p, rate), own)]
+    better = bool(tables) and _is_better(of["rows"], own)
     if better:
-        names = " and ".join(f"`{p.name}`" for p in better)
-        rows = of["rows"]
+        large = [p for p in tables if p.bytes >= 0.1 * sum(t.bytes for t in tables)]
+        names = " and ".join(f"`{p.name}`" for p in large)
         words.append(
-            f"`sparse=True` for {names} would be better still: {time_text(rows.step_s)}, and "
-            f"{bytes_text(rows.sent)} instead of {bytes_text(own.sent)}"
+            f"`sparse=True` for {names} would be better still: {time_text(of['rows'].step_s)}"
         )
-        best = min(best, rows, key=lambda p: p.step_s)
+        best = min(best, of["rows"], key=lambda p: p.step_s)
     if _is_better(of["dedicated"], best):
         took = time_text(of["dedicated"].step_s)
         words.append(f"as many dedicated aggregators would make it {took}")
@@ -167,11 +166,6 @@ def advice(model: Model, parameters: list[Measured], rate: str) -> str:
     if pays:
         words.append(f"block size {best_block_size(parameters, model.ranks)[0]}")
     return f"{where} {'; '.join(words)}."
-
-
-def _worth(this: Prediction, that: Prediction) -> bool:
-    """Fewer bytes, by a tenth of all; time follows where the link is slow enough."""
-    return this.sent < 0.9 * that.sent and this.step_s <= that.step_s
 
 
 def _is_better(this: Prediction, that: Prediction) -> bool:

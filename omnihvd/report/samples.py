@@ -60,6 +60,7 @@ class Job:
     step_s: float = 0.0  # median of the steps in which nothing was looked at
     cost_share: float = 0.0  # of all time that went into looking
     shapes: dict[str, list[int]] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)  # parameters of embeddings
     sparse: list[str] = field(default_factory=list)  # parameters whose gradients are sparse tensors
 
 

@@ -133,6 +133,8 @@ class TorchGradients:
         modules = [o for o in gc.get_objects() if issubclass(type(o), module)]
         inner = {id(child) for m in modules for child in m.children()}
         names: dict[int, str] = {}
+        embeddings = (self._torch.nn.Embedding, self._torch.nn.EmbeddingBag)
+        tables = {id(m.weight) for m in modules if isinstance(m, embeddings)}
         parallel = self._torch.nn.parallel.DistributedDataParallel
         for root in (m for m in modules if id(m) not in inner):
             if isinstance(root, parallel):
@@ -147,5 +149,6 @@ class TorchGradients:
                 name += "'"
             taken.add(name)
             names[id(parameter)] = name
+        self._sampler.job.tables = [names[id(p)] for p in parameters if id(p) in tables]
         shapes_and_names(self._sampler.job, {names[id(p)]: p for p in parameters})
         return names

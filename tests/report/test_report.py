@@ -14,6 +14,7 @@ from launch import ENVIRONMENT, launch
 from processes import run_beside
 
 from omnihvd import cli
+from omnihvd import report as report_
 
 HERE = Path(__file__).parent / "on_ranks"
 ROOT = Path(__file__).parents[2]
@@ -123,12 +124,6 @@ def test_tensorflow(tmp_path: Path) -> None:
 
 BAD = {
     "no sums": ("print('done')", [], "made no optimizer step"),
-    "no gradients": (
-        "import torch; w = torch.zeros(3, requires_grad=True); o = torch.optim.SGD([w])\n"
-        "for _ in range(9): o.step()\nprint('done')",
-        [],
-        "in 9 steps no parameter had a gradient (all were None)",
-    ),
     "unwritable": ("print('done')", ["file/out"], "cannot be written to"),
 }
 
@@ -143,13 +138,48 @@ def test_bad_input_is_one_message_and_does_no_harm(tmp_path: Path, case: str) ->
     assert message in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_failure_inside_ends_the_report_alone(tmp_path: Path) -> None:
-    script = (HERE / "torch_rows.py").read_text()
-    broken = "import omnihvd.report.torch_gradients as t\nt.count = None\n"
-    (tmp_path / "train.py").write_text(script.replace("import sys", broken + "import sys", 1))
-    done = python("--report", "out", "train.py", "alone", cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.startswith("trained")
-    assert done.stderr.count("\n") == 1 and "the report ends here" in done.stderr
+def train(tmp_path: Path, steps: int, with_gradient: bool) -> None:
+    import torch
+
+    weight = torch.zeros(300, requires_grad=True)
+    optimizer = torch.optim.SGD([weight])
+    report_.start(tmp_path / "out", every=1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        if with_gradient:
+            weight.sum().backward()
+        optimizer.step()
+    report_.stop()
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(report_.logger, "handle", lambda record: found.append(record.getMessage()))
+    return found
+
+
+def test_gradients_that_are_all_none(tmp_path: Path, said: list[str]) -> None:
+    train(tmp_path, 9, with_gradient=False)
+    assert said == ["no report: in 9 steps no parameter had a gradient (all were None)"]
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_failure_inside_ends_the_report_alone(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnihvd.report.torch_gradients.count", None)
+    train(tmp_path, 9, with_gradient=True)
+    (line,) = said
+    assert line.startswith("the report ends here, since looking at gradients failed: TypeError")
+
+
+def test_one_report_at_a_time(tmp_path: Path) -> None:
+    report_.start(tmp_path / "a")
+    with pytest.raises(RuntimeError, match="a report is under way"):
+        report_.start(tmp_path / "b")
+    report_.stop()
+    assert report_.stop() is None
 
 
 @pytest.mark.parametrize(
