@@ -101,7 +101,12 @@ MANIFESTS = [block for block in BLOCKS if block.text.startswith("apiVersion: ")]
 PYTHON = [block for block in BLOCKS if not commands_of(block) and python_of(block) is not None]
 INLINE = [code for document in DOCUMENTS for code in inline_code(document) if is_command(code)]
 # Pictures and output, by what they begin with.
-TEXTS = ["rank 0            rank 1", "kernel compact -> host function", "sums taken: "]
+TEXTS = [
+    "rank 0            rank 1",
+    "kernel compact -> host function",
+    "front     mark -> ncclAllGather",
+    "sums taken: ",
+]
 
 
 # --- what becomes of a command ------------------------------------------------------------------
