@@ -9,8 +9,9 @@ and NCCL's wait there for other ranks, where omnihvd's streams wait without a ke
 the ratio for that of ranks with a GPU each. Under torchrun, ranks and links are the real ones.
 
 NCCL, omnihvd's union of blocks and its streaming run in processes of their own, by turns, --rounds
-times each. Each point is verified before and after it is timed. A sample is the slowest rank's time for one allreduce in place, by
-CUDA events; a figure is the median of all rounds' samples, with the smallest and the largest.
+times each. Each point is verified before and after it is timed. A sample is the slowest rank's time
+for one allreduce in place, by CUDA events; a figure is the median of all rounds' samples, with the
+smallest and the largest.
 NCCL's time does not depend on where the zeros are: it is measured at the first density. `compact`
 is the kernel of streaming that finds the non-zero blocks and writes them to the host, alone, on one
 rank. --rate names links that you have shaped, each way of each host (the loopback device is one for
