@@ -8,13 +8,14 @@ omnihvd then both go through TCP on the loopback device. The ranks' kernels take
 and NCCL's wait there for other ranks, where omnihvd's streams wait without a kernel: do not take
 the ratio for that of ranks with a GPU each. Under torchrun, ranks and links are the real ones.
 
-The two ways run in processes of their own, by turns, --rounds times each. Each point is verified
-before and after it is timed. A sample is the slowest rank's time for one allreduce in place, by
-CUDA events; a figure is the median of all rounds' samples, with the smallest and the largest.
+NCCL, omnihvd's union of blocks and its streaming run in processes of their own, by turns, --rounds
+times each. Each point is verified before and after it is timed. A sample is the slowest rank's time
+for one allreduce in place, by CUDA events; a figure is the median of all rounds' samples, with the
+smallest and the largest.
 NCCL's time does not depend on where the zeros are: it is measured at the first density. `compact`
-is the kernel that finds the non-zero blocks and writes them to the host, alone, on one rank. --rate
-names links that you have shaped, each way of each host (the loopback device is one for all ranks),
-and adds the wire bound (omnihvd/bench/report.py).
+is the kernel of streaming that finds the non-zero blocks and writes them to the host, alone, on one
+rank. --rate names links that you have shaped, each way of each host (the loopback device is one for
+all ranks), and adds the wire bound (omnihvd/bench/report.py).
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ from omnihvd.bench.patterns import PATTERNS, Point  # noqa: E402
 from omnihvd.bench.report import limit_seconds, markdown  # noqa: E402
 
 RANK_SCRIPT = Path(__file__).with_name("nccl_gpu_rank.py")
-WAYS = {"omnihvd": "1", "nccl": "0"}  # OMNIHVD_ENABLE
+WAYS = {
+    "union": {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_MIN_BYTES": "0"},
+    "stream": {"OMNIHVD_GPU": "stream", "OMNIHVD_GPU_MIN_BYTES": "0"},
+    "nccl": {"OMNIHVD_ENABLE": "0"},
+}
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -57,7 +62,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="default: 2 4")
-    parser.add_argument("--bytes", type=float, default=100e6, help="of the tensor")
+    parser.add_argument("--bytes", type=float, nargs="+", default=[100e6], help="of the tensors")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
     parser.add_argument("--pattern", choices=PATTERNS, default="random")
@@ -86,7 +91,7 @@ def environments(way: str, ranks: int, run: int) -> list[dict[str, str]]:
         **{k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC_")},
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "OMP_NUM_THREADS": "1",
-        "OMNIHVD_ENABLE": WAYS[way],
+        **WAYS[way],
         "OMNIHVD_BLOCK_SIZE": "256",
     }
     if under_torchrun():  # the agent has the port itself
@@ -166,16 +171,21 @@ def wait(processes: list[subprocess.Popen[bytes]], timeout: float) -> str:
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """A result for each number of ranks, way and point; empty except where rank 0 is."""
-    count = int(args.bytes // np.dtype(args.dtype).itemsize)
-    points = [Point(count, density, args.pattern, args.dtype) for density in args.densities]
+    counts = [int(size // np.dtype(args.dtype).itemsize) for size in args.bytes]
+    points = [
+        Point(count, density, args.pattern, args.dtype)
+        for count in counts
+        for density in args.densities
+    ]
+    once = points[:: len(args.densities)]
     rank, sizes = rank_and_ranks(args)
     results: dict[tuple[Any, ...], dict[str, Any]] = {}
     run = 0
     for ranks in sizes:
         for round_ in range(args.rounds):
             for way in list(WAYS)[:: 1 if round_ % 2 == 0 else -1]:
-                mine = points if way == "omnihvd" else points[:1]
-                compact = way == "omnihvd" and round_ == 0
+                mine = once if way == "nccl" else points
+                compact = way == "stream" and round_ == 0
                 for answer in run_way(way, ranks, run, mine, args, compact):
                     add(results, ranks, way, answer)
                 run += 1
@@ -187,7 +197,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 def add(results: dict[Any, Any], ranks: int, way: str, answer: dict[str, Any]) -> None:
     """Joins the samples of a point's rounds."""
     taken = [counters["calls"] for counters in answer["counters"]]
-    if any(calls != (way == "omnihvd") for calls in taken):
+    if any(calls != (way != "nccl") for calls in taken):
         raise BenchError(f"{way}, {ranks} ranks: omnihvd took {taken} calls for each sum")
     key = (ranks, way, *answer["point"].values())
     first = results.setdefault(key, {"ranks": ranks, "backend": way, "rounds": [], **answer})
@@ -198,10 +208,11 @@ def add(results: dict[Any, Any], ranks: int, way: str, answer: dict[str, Any]) -
 def figures(result: dict[str, Any], link_rate: float | None) -> dict[str, Any]:
     samples = sorted(sample for round_ in result["rounds"] for sample in round_)
     result |= {"median_s": statistics.median(samples), "min_s": samples[0], "max_s": samples[-1]}
-    if link_rate:
+    if link_rate and result["backend"] != "union":
         share = link_rate if under_torchrun() else link_rate / result["ranks"]
         point = Point(**result["point"])
-        limit = limit_seconds(result["backend"], point, result["ranks"], share, 0.0)
+        backend = "omnihvd" if result["backend"] == "stream" else result["backend"]
+        limit = limit_seconds(backend, point, result["ranks"], share, 0.0)
         result["wire_bound_s"] = limit
     return result
 
@@ -212,19 +223,24 @@ def table(results: list[dict[str, Any]]) -> str:
             **{name: 1e3 * result[name] for name in ("median_s", "min_s", "max_s")}
         )
 
-    header = ["ranks", "MB", "density", "omnihvd ms", "NCCL ms", "NCCL / omnihvd", "compact ms"]
-    header += ["omnihvd / wire bound"] if "wire_bound_s" in results[0] else []
-    dense = {r["ranks"]: r for r in results if r["backend"] == "nccl"}
+    header = ["ranks", "MB", "density", "way", "ms", "NCCL ms", "NCCL / way", "compact ms"]
+    bounds = any("wire_bound_s" in result for result in results)
+    header += ["way / wire bound"] if bounds else []
+    dense = {(r["ranks"], r["point"]["count"]): r for r in results if r["backend"] == "nccl"}
     rows = []
     for result in results:
         if result["backend"] == "nccl":
             continue
-        point, nccl = Point(**result["point"]), dense[result["ranks"]]
+        point = Point(**result["point"])
+        nccl = dense[result["ranks"], point.count]
         row = [str(result["ranks"]), f"{point.bytes / 1e6:.4g}", f"{point.density:g}"]
+        row += [result["backend"]]
         row += [ms(result), ms(nccl), f"{nccl['median_s'] / result['median_s']:.2f}"]
-        row += [f"{1e3 * statistics.median(result['compact_samples']):.2f}"]
-        if "wire_bound_s" in result:
-            row += [f"{result['median_s'] / result['wire_bound_s']:.2f}"]
+        compact = result.get("compact_samples")
+        row += [f"{1e3 * statistics.median(compact):.2f}" if compact else ""]
+        if bounds:
+            bound = result.get("wire_bound_s")
+            row += [f"{result['median_s'] / bound:.2f}" if bound else ""]
         rows.append(row)
     return markdown(header, rows)
 

@@ -99,10 +99,10 @@ def compact_samples(rank: Rank, point: Point, samples: int) -> list[float]:
         totals = torch.zeros(2, dtype=torch.int64, device=rank.device)
         bitmap = torch.zeros(-(-blocks // 32), dtype=torch.int32, device=rank.device)
         records = torch.empty(2 * blocks, dtype=torch.int64, pin_memory=True)
-        data = torch.empty(BLOCK * blocks, dtype=tensor.dtype, pin_memory=True)
+        data = torch.empty(BLOCK * blocks + 256, dtype=tensor.dtype, pin_memory=True)
         function = kernels.module(point.dtype, BLOCK).get_function("compact")
         per_cta = 4 * 8192 // tensor.element_size()  # as in kernels/abi.cuh
-        grid = (-(-point.count // per_cta),)
+        grid = (min(-(-point.count // per_cta), 32),)  # as in the shim
         addresses = [np.uint64(a.data_ptr()) for a in (totals, bitmap, records, data)]
         head = [np.uint64(tensor.data_ptr()), np.uint64(point.count), np.uint64(0), np.uint32(0)]
         packed = np.uint32(1)

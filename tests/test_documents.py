@@ -105,6 +105,7 @@ TEXTS = [
     '{"step": 7',
     "rank 0            rank 1",
     "kernel compact -> host function",
+    "front     mark -> ncclAllGather",
     "sums taken: ",
 ]
 

@@ -31,19 +31,19 @@ def answer(samples: list[float], calls: float) -> dict[str, Any]:
 def test_the_figures_are_those_of_all_rounds():
     results: dict[Any, Any] = {}
     for samples in ([0.003, 0.001], [0.002, 0.009, 0.002]):
-        nccl_gpu.add(results, 2, "omnihvd", answer(samples, 1))
+        nccl_gpu.add(results, 2, "stream", answer(samples, 1))
     nccl_gpu.add(results, 2, "nccl", answer([0.004], 0))
     ours, nccls = (nccl_gpu.figures(result, None) for result in results.values())
     assert (ours["median_s"], ours["min_s"], ours["max_s"]) == (0.002, 0.001, 0.009)
     row = nccl_gpu.table([ours, nccls]).splitlines()[-1]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells == [
-        "2", "1.024", "0.25", "2.0 (1.0 to 9.0)", "4.0 (4.0 to 4.0)", "2.00", "0.50",
+        "2", "1.024", "0.25", "stream", "2.0 (1.0 to 9.0)", "4.0 (4.0 to 4.0)", "2.00", "0.50",
     ]  # fmt: skip
 
 
 def test_what_was_not_summed_as_meant_is_no_result():
-    for way, calls in (("omnihvd", 0.5), ("omnihvd", 0), ("nccl", 1)):
+    for way, calls in (("stream", 0.5), ("stream", 0), ("nccl", 1)):
         with pytest.raises(nccl_gpu.BenchError, match="calls for each sum"):
             nccl_gpu.add({}, 2, way, answer([0.1], calls))
 
@@ -52,7 +52,7 @@ def test_the_wire_bound_of_the_loopback_device_which_all_ranks_share(monkeypatch
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     rate = nccl_gpu.rate("1gbit")
     results: dict[Any, Any] = {}
-    nccl_gpu.add(results, 2, "omnihvd", answer([0.001], 1))
+    nccl_gpu.add(results, 2, "stream", answer([0.001], 1))
     nccl_gpu.add(results, 2, "nccl", answer([0.001], 0))
     filled, all_ = 250 * BLOCK * 4, 1000 * BLOCK * 4
     bounds = [nccl_gpu.figures(r, rate)["wire_bound_s"] for r in results.values()]

@@ -12,7 +12,7 @@ from torch_job import PLAIN, run, why_not
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=why_not() or "GPU")]
 
 ALWAYS = {"OMNIHVD_GPU": "stream", "OMNIHVD_GPU_MIN_BYTES": "0"}
-WAYS = {"omnihvd": ALWAYS, "plain": PLAIN}
+WAYS = {"stream": ALWAYS, "union": {**ALWAYS, "OMNIHVD_GPU": "union"}, "plain": PLAIN}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,5 +1,5 @@
-// ncclAllReduce, taken over: sums and averages that the engine knows go to it, all else to NCCL
-// untouched.
+// ncclAllReduce, taken over: sums and averages that we know are united or streamed, all else goes
+// to NCCL untouched.
 //
 // The functions with NCCL's names are for any program (LD_PRELOAD), those with omnihvd_ before them
 // for PyTorch and Horovod, by the GOT hook. Every decision depends on arguments alone that NCCL

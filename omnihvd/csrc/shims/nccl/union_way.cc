@@ -454,7 +454,7 @@ void UnionWay::stop() {
 
 void UnionWay::interrupt() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!thread_.joinable() || quit_) return;
+  if (quit_ || !thread_.joinable()) return;
   stop();
   changed_.wait_for(lock, std::chrono::duration<double>(kPatience_s), [&] { return released_; });
   lock.unlock();
