@@ -4,16 +4,19 @@ deep learning" (ICLR 2016)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from omnihvd.compressors.rules import Call, ElementRule
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def dynamic_tree() -> np.ndarray:
     """The 128 absolute values of a code's 7 bits, of the largest one: `zeros` zero bits, of a tenth
     each, a one, and the other bits as a fraction from 0.1 to 1, in the middle of their interval."""
+    import numpy as np
+
     values = [0.0]
     for zeros in range(7):
         steps = 2 ** (6 - zeros)

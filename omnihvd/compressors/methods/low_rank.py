@@ -9,11 +9,14 @@ page: torch_low_rank.py, tensorflow_low_rank.py.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from omnihvd.compressors.rules import Rule, name_seed
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,13 @@ class LowRank(Rule):
         """Rows and columns; None: it is sent whole, as no matrix or no larger than the factors."""
         if len(shape) < 2:
             return None
-        rows, columns = shape[0], int(np.prod(shape[1:]))
+        rows, columns = shape[0], math.prod(shape[1:])
         small = self.rank * (rows + columns) < rows * columns
         return (rows, columns) if small else None
 
     def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        import numpy as np
+
         matrix = self.matrix(shape)
         if matrix is None:
             return {}

@@ -14,13 +14,15 @@ stages is asked for is corrected by what it achieved (`gains`), as whole stages 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from omnihvd.compressors.methods.top_elements import BELOW
 from omnihvd.compressors.rules import Call, ThresholdRule
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DISTRIBUTIONS = ("exponential", "gamma", "pareto")
 FIRST = 0.25  # the share that the first of several stages leaves
@@ -43,6 +45,8 @@ class Sidco(ThresholdRule):
     distribution: str
 
     def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        import numpy as np
+
         # stages; over the window: steps, achieved / wanted
         return {"fit": np.array([1.0, 0.0, 0.0]), "gains": np.ones(MOST_STAGES)}
 
@@ -83,7 +87,7 @@ class Sidco(ThresholdRule):
         full, mean = steps >= WINDOW, total / steps
         over = ops.both(mean > 1 + TOLERANCE, achieved > 1 + TOLERANCE)
         under = ops.both(mean < 1 - TOLERANCE, achieved < 1 - TOLERANCE)
-        most = ops.clip(ops.ceil(ops.log(1 / call.ratio) / np.log(2.0)), 1.0, MOST_STAGES)
+        most = ops.clip(ops.ceil(ops.log(1 / call.ratio) / math.log(2.0)), 1.0, MOST_STAGES)
         fewer = ops.where(stages > 1, stages - 1, 2.0)  # at a bound, the other direction
         more = ops.where(stages < most, stages + 1, most - 1)
         adapted = ops.where(over, fewer, ops.where(under, more, stages))

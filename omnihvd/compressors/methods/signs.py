@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from omnihvd.compressors.rules import Call, ElementRule
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Signum(ElementRule):
     beta: float
 
     def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        import numpy as np
+
         return {"momentum": np.zeros(int(np.prod(shape)), np.float32)}
 
     def sent(self, total: Any, call: Call) -> Any:
