@@ -29,8 +29,12 @@ class Envelope:
         self.elements = int(source.shape.num_elements())
         self.format = Format(codec, self.elements)
         self.scale: Any = None
-        self.made = tf.concat([self._header(False), self._padded(source)], 0)
-        setattr(self.made, _ENVELOPE, self)
+
+    def made(self, source: tf.Tensor) -> tf.Tensor:
+        """What travels; it refers to this, and must not be referred to, or both would stay."""
+        made = tf.concat([self._header(False), self._padded(source)], 0)
+        setattr(made, _ENVELOPE, self)
+        return made
 
     def _header(self, summed: bool) -> tf.Tensor:
         header = np.zeros(self.format.header_floats, np.int32)
@@ -75,7 +79,7 @@ def compress(codec: Codec, tensor: Any) -> tuple[Any, Envelope | None]:
     if not tensor.dtype.is_floating or not elements:
         return tensor, None
     envelope = Envelope(codec, tensor)
-    return envelope.made, envelope
+    return envelope.made(tensor), envelope
 
 
 def wrap_horovod() -> None:

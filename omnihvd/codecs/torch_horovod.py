@@ -66,6 +66,7 @@ class Envelope:
         header = self.format.header(self._seed, summed=True)
         if summed[: len(header) // 4].numpy().tobytes() != header:
             raise RuntimeError(not_taken(self.codec))
+        del self.made  # which refers to this: its memory is to be free when the result is
         result = self._floats(summed)[: self.source.numel()].view(self.source.shape)
         if self.scale != 1:
             result.mul_(self.scale)

@@ -23,7 +23,7 @@ def run(what: str, *options: str, ranks: int, launcher: str = "horovodrun", **en
 
 
 def test_over_mpi() -> None:
-    job = run("bare fused optimizer misuse mixed", ranks=3)
+    job = run("freed bare fused optimizer misuse mixed", ranks=3)
     for output in job.ranks:
         assert "was fused with tensors under a codec" in output
 

@@ -5,6 +5,7 @@ argv: what to do; and "hosts", if there are to be two ranks on each.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -15,7 +16,7 @@ from horovod.common.exceptions import HorovodInternalError
 
 import omnihvd
 from omnihvd import OmniReduce
-from omnihvd.codecs import torch_horovod
+from omnihvd.codecs import torch_horovod, torch_memory
 from omnihvd.log import process_rank
 
 CODECS = {  # with the error of a mean of normal tensors, relative to its size
@@ -190,6 +191,19 @@ def mixed() -> None:
     plain = torch.empty_like(sent).copy_(sent)  # which nobody knows to be a codec's
     with pytest.raises(HorovodInternalError):
         hvd.grouped_allreduce([plain, group[1]], op=hvd.Sum)
+
+
+@task
+def freed() -> None:
+    """What is compressed is freed with the result, though nobody collects garbage."""
+    gc.collect()
+    gc.disable()
+    codec, count = OmniReduce.natural(), torch_memory.LARGE // 4
+    for _ in range(5):
+        summed = hvd.allreduce(torch.ones(count), compression=codec, name="large")
+    gc.enable()
+    (kept,) = torch_memory._kept.values()
+    assert (summed > 0.6).all() and len(kept) <= 2, len(kept)
 
 
 @task
