@@ -57,6 +57,26 @@ def test_small_tensors_are_left(doubles):
     run_well(doubles, "passes.py", 2, "by_size", env={"OMNIHVD_GPU_MIN_BYTES": "10000"})
 
 
+NVTX = r"""
+#include <cstdio>
+#include <cstdlib>
+extern "C" int nvtxRangePushA(const char* text) { return std::fprintf(stderr, "<%s>\n", text); }
+extern "C" int nvtxRangePop() { return std::fputs("<end>\n", stderr); }
+"""
+
+
+@pytest.mark.parametrize("way", ["stream", "union"])
+def test_a_profiler_sees_ranges(doubles, tmp_path, way):
+    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o"]
+    command.append(str(tmp_path / "libnvtx3interop.so.1"))
+    subprocess.run(command, input=NVTX, text=True, check=True, timeout=60)
+    where = {"LD_LIBRARY_PATH": str(tmp_path), "OMNIHVD_GPU": way}
+    for profiler in ({}, {"NVTX_INJECTION64_PATH": "its own"}):
+        for rank in run(doubles, "streams.py", 2, "back_to_back", env={**where, **profiler}):
+            begun, ended = rank.output.count(f"<omnihvd {way}, "), rank.output.count("<end>")
+            assert begun == ended and (begun > 0) == bool(profiler), rank.output
+
+
 def test_disabled(doubles):
     run_well(doubles, "passes.py", 2, "always", "disabled", env={"OMNIHVD_ENABLE": "0"})
 

@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "session/stats.h"
 #include "shims/nccl/group.h"
+#include "shims/nccl/nvtx.h"
 
 namespace omnihvd {
 namespace {
@@ -159,12 +160,21 @@ NcclResult call_original(const NcclReduction& r, int ranks) {
 NcclResult run_part(NcclGroup& group, const NcclReduction& r) {
   const DType dtype = *dtype_of(r.type);
   switch (group.next_way(r, dtype)) {
-    case GpuWay::original: return call_original(r, group.size());
-    case GpuWay::stream:
+    case GpuWay::original: {
+      const NvtxRange range("original", bytes_of(r));
+      return call_original(r, group.size());
+    }
+    case GpuWay::stream: {
+      const NvtxRange range("stream", bytes_of(r));
       if (!group.make_room(r, dtype)) return leave_to_nccl(r, "memory");
       group.stream(r, dtype);
       return NcclResult::success;
-    default: group.unite(r, dtype); return NcclResult::success;
+    }
+    default: {
+      const NvtxRange range("union", bytes_of(r));
+      group.unite(r, dtype);
+      return NcclResult::success;
+    }
   }
 }
 
