@@ -28,16 +28,20 @@ def run(
 ) -> list[Ended]:
     """on_ranks/<script> on this many ranks. under: by `python -m omnihvd`. own: by rank. Raises
     AssertionError with all output when a rank fails, unless check is false, and after timeout."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    shared = {**_environment(env), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared = {**_environment(env), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     environments = [
         {**shared, "RANK": str(rank), "WORLD_SIZE": str(ranks), **(own or {}).get(rank, {})}
         for rank in range(ranks)
     ]
     command = [sys.executable, *(["-m", "omnihvd"] if under else []), SCRIPTS / script, *words]
     return run_beside([command] * ranks, environments, timeout=timeout, check=check)
+
+
+def free_port() -> int:
+    """Of no other job: whoever asks for any port gets another one, for a while."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def torchrun(*words: object, env: Mapping[str, str] | None = None, timeout: float = 90) -> str:

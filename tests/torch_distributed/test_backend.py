@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from jobs import run
+from jobs import free_port, run
 
 
 @pytest.mark.parametrize(
@@ -14,5 +14,6 @@ from jobs import run
     ],
 )
 def test_all_that_a_group_does(backend: str, ranks: int, way: str) -> None:
-    for ended in run("sums.py", ranks, backend, env={"OMNIHVD_WAY": way}):
+    env = {"OMNIHVD_WAY": way, "LATER_PORT": str(free_port())}
+    for ended in run("sums.py", ranks, backend, env=env):
         assert "all well" in ended.output

@@ -8,5 +8,5 @@ from jobs import run
 
 @pytest.mark.parametrize(("backend", "ranks"), [("omnihvd", 3), ("gloo", 2)])
 def test_codecs(backend: str, ranks: int) -> None:
-    for ended in run("codecs.py", ranks, backend):
+    for ended in run("ddp_codecs.py", ranks, backend):
         assert "all well" in ended.output

@@ -1,6 +1,7 @@
 // Engine, Group and AggregatorHost: the engine threads of a process, and what is dealt to them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <condition_variable>
@@ -38,6 +39,10 @@ class Threads {
     return all;
   }
   const std::string& description() const { return streams_[0]->description(); }
+  bool have_lost_a_peer() const {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [](const auto& stream) { return stream->has_lost_a_peer(); });
+  }
 
   // Makes this process's parts of a group. Throws Error, and leaves nothing behind then.
   std::vector<std::shared_ptr<GroupStream>> add(std::shared_ptr<const GroupInfo> info,
@@ -151,12 +156,15 @@ class GroupImpl : public Group {
 class EngineImpl : public Engine {
  public:
   EngineImpl(const Settings& settings, const TransportFactory& factory)
-      : settings_(settings), threads_(std::make_shared<Threads>(settings, factory)) {
+      : settings_(settings),
+        factory_(factory),
+        threads_(std::make_shared<Threads>(settings, factory)) {
     set_log_level(settings.log);
   }
 
   std::shared_ptr<Group> join(Exchange& exchange, bool colocated, double timeout_s) override {
-    const Node self{host_name(settings_), threads_->addresses()};
+    const std::shared_ptr<Threads> threads = sound_threads();
+    const Node self{host_name(settings_), threads->addresses()};
     Settings settings = settings_;
     if (colocated) settings.aggregators.clear();
     if (settings.timeout_s <= 0) settings.timeout_s = timeout_s;
@@ -164,7 +172,7 @@ class EngineImpl : public Engine {
     std::shared_ptr<Group> group;
     std::string failure;
     try {
-      group = std::make_shared<GroupImpl>(threads_, info, exchange.rank());
+      group = std::make_shared<GroupImpl>(threads, info, exchange.rank());
     } catch (const std::exception& why) {
       failure = why.what();
     }
@@ -175,11 +183,26 @@ class EngineImpl : public Engine {
     return group;
   }
 
-  std::string describe_transport() const override { return threads_->description(); }
+  std::string describe_transport() const override { return threads()->description(); }
 
  private:
+  std::shared_ptr<Threads> threads() const {
+    const std::lock_guard lock(mutex_);
+    return threads_;
+  }
+
+  // A transport that has lost a peer is not used for new groups (transport.h): the peer may have
+  // died while it wrote into our memory, where what others write then waits behind it for ever.
+  std::shared_ptr<Threads> sound_threads() {
+    const std::lock_guard lock(mutex_);
+    if (threads_->have_lost_a_peer()) threads_ = std::make_shared<Threads>(settings_, factory_);
+    return threads_;
+  }
+
   const Settings settings_;
-  const std::shared_ptr<Threads> threads_;  // groups share it, and may outlive the engine
+  const TransportFactory factory_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Threads> threads_;  // groups share them, and may outlive the engine
 };
 
 class AggregatorHostImpl : public AggregatorHost {

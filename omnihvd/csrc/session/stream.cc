@@ -131,6 +131,7 @@ void Stream::refuse(const std::string& why) {
 }
 
 void Stream::on_peer_failed(PeerId peer, const std::string& reason) {
+  has_lost_a_peer_ = true;
   for (const auto& group : groups_) group->on_peer_failed(peer, reason);  // they share it
 }
 

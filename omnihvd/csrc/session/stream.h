@@ -23,7 +23,8 @@ class Stream : private Transport::Handler {
 
   const std::string& address() const { return address_; }
   const std::string& description() const { return description_; }
-  Transport& transport() { return *transport_; }  // engine thread only
+  bool has_lost_a_peer() const { return has_lost_a_peer_; }  // any thread
+  Transport& transport() { return *transport_; }             // engine thread only
 
   // Any thread: the command runs on the engine thread, soon and in order. The second form waits for
   // it, and throws what it throws.
@@ -54,7 +55,7 @@ class Stream : private Transport::Handler {
 
   std::mutex mutex_;
   std::vector<std::function<void()>> commands_;
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, has_lost_a_peer_{false};
   std::thread thread_;
 };
 

@@ -137,7 +137,7 @@ if rank in (0, size - 1):
 
 # A new beginning.
 dist.destroy_process_group()
-os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
+os.environ["MASTER_PORT"] = os.environ["LATER_PORT"]
 dist.init_process_group(backend, **options)
 tensor = part(rank, 100_000)
 dist.all_reduce(tensor)
