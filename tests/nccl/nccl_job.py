@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernel_emulation import Kernels
 from processes import Ended, run_beside
@@ -97,3 +98,9 @@ def run(
             environments.append({**environment, "RANK": str(rank), "OMNIHVD_HOST_ID": host})
         command = [sys.executable, HERE / "on_ranks" / script, *words]
         return run_beside([command] * ranks, environments, timeout=timeout, check=check)
+
+
+def run_well(*args: Any, **options: Any) -> None:
+    """run(), in which each rank says that all is well."""
+    for rank in run(*args, **options):
+        assert "all well" in rank.output, rank.output

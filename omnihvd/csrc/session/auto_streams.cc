@@ -67,12 +67,21 @@ double fastest_link(const std::string& sysfs) {
   return bits / 8;
 }
 
-uint32_t automatic_streams() {
+namespace {
+
+uint32_t find_streams() {
   cpu_set_t mine;
   const long online = std::max(1l, ::sysconf(_SC_NPROCESSORS_ONLN));
   const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
   const uint32_t allowed = known ? uint32_t(CPU_COUNT(&mine)) : uint32_t(online);
   return streams_for(fastest_link(), std::min(allowed, uint32_t(online) / ranks_of_host()));
+}
+
+}  // namespace
+
+uint32_t automatic_streams() {
+  static const uint32_t found = find_streams();  // settings are read in each call of some
+  return found;
 }
 
 }  // namespace omnihvd

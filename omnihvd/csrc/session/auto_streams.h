@@ -13,7 +13,8 @@ uint32_t streams_for(double link_bytes_per_s, uint32_t cores);
 // Of the fastest network device that is up, in bytes/s; 0: none tells. sysfs: where that is.
 double fastest_link(const std::string& sysfs = "/sys");
 
-// For this process: its share of the host's cores, by its affinity and its launcher's variables.
+// For this process: its share of the host's cores, by its affinity and its launcher's variables, as
+// they were at the first call. Any thread.
 uint32_t automatic_streams();
 
 }  // namespace omnihvd
