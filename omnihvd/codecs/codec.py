@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from omnihvd import engine, horovod_library, in_use
+from omnihvd.compressors.compressor import default_block_size
 from omnihvd.log import warn_once_per_job
 
 MOST_FLOATS = 2**31 - 1  # of a tensor, with its header: MPI counts in ints
@@ -52,8 +53,7 @@ class Codec:
 
     def round_trip(self, data: int, count: int, seed: int = 1) -> None:
         """In place: what a rank sends of `count` float32 at the address `data`."""
-        block = int(engine.session.settings_from_environment().block_size)
-        self.engine_codec(seed).round_trip(data, count, block, 0)
+        self.engine_codec(seed).round_trip(data, count, default_block_size(), 0)
 
     def compress(self, tensor: Any) -> tuple[Any, Any]:
         """Horovod's interface: the tensor in; out int32, which are a header and its elements as
@@ -92,7 +92,7 @@ class Format:
 
     @functools.cached_property
     def block(self) -> int:
-        return int(engine.session.settings_from_environment().block_size)
+        return default_block_size()
 
     @property
     def header_floats(self) -> int:
