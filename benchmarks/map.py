@@ -4,7 +4,8 @@
 
 A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x2: 4 hosts with 2 ranks on each, links of
 10 Gbit/s. In a part each backend is launched once for all its points, with few samples of each, in
-bounded time; all parts take about an hour on 2 cores. After each part, results/map.json has its
+bounded time, and twice more for tensors of 1 MB or less, whose times vary from launch to launch more
+than within one; all parts take about two hours on 2 cores. After each part, results/map.json has its
 raw samples, map.md the ratios to what omnihvd replaces and to the best of all (over 1: omnihvd is
 faster) and the processor time of each backend, and map.png draws the first. --only redoes parts, by
 name or pattern ('10gbit-*'), --backends some backends of them, and keeps the others' results;
@@ -38,6 +39,7 @@ RATES = ("1gbit", "5gbit", "10gbit", "none")
 LAYOUTS = ((2, 1), (4, 1), (8, 1), (2, 2), (4, 2))  # hosts, ranks on each
 SIZES = (262_144, 1_000_000, 10_000_000, 100_000_000)  # bytes
 DENSITIES = (1.0, 0.4, 0.1, 0.01, 0.001)
+DENSITIES_OF_MANY = (1.0, 0.1, 0.01)  # where 8 ranks take turns on the cores
 OURS = ("omnihvd", "omnihvd-torch")
 BACKENDS = (*OURS, *DENSE)
 TARGET = 0.97  # of the speed of what is replaced, everywhere
@@ -62,8 +64,9 @@ COMPARISONS = (
     Comparison("Under Horovod, against the best of all", "omnihvd", DENSE),
 )
 
-# Of each point: samples for a median where they are short, at least one where they are not.
+# Of each point and launch: samples for a median where they are short, at least one where not.
 SAMPLES, MAX_SECONDS = 8, 1.5
+SMALL, LAUNCHES_OF_SMALL = 1_000_000, 3  # bytes
 LAUNCH_TIMEOUT_S = 240.0
 
 
@@ -90,9 +93,9 @@ PARTS = [
 ]
 
 
-def points_of(backend: str) -> list[Point]:
+def points_of(backend: str, ranks: int) -> list[Point]:
     """Large ones last. Dense schemes take the same time at all densities."""
-    densities = (1.0,) if backend in DENSE else DENSITIES
+    densities = (1.0,) if backend in DENSE else DENSITIES if ranks < 8 else DENSITIES_OF_MANY
     return [Point(size // 4, density) for size in SIZES for density in densities]
 
 
@@ -100,7 +103,7 @@ def points_of(backend: str) -> list[Point]:
 
 
 def measure(part: Part, backends: Sequence[str], share_cores: bool) -> list[dict[str, Any]]:
-    """Results of all backends; of those that fail, what they measured before is lost."""
+    """Results of all backends; of those that fail, what that launch measured is lost."""
     ranks = part.hosts * part.per_host
     rate = None if part.rate == "none" else part.rate
     network = Hosts(ranks, rate, per_host=part.per_host, share_cores=share_cores)
@@ -109,18 +112,33 @@ def measure(part: Part, backends: Sequence[str], share_cores: bool) -> list[dict
         link = network.link_rate(seconds=1)
         for backend in backends:
             start = time.monotonic()
-            points = points_of(backend)
-            job = Job(backend, points, 0, SAMPLES, LAUNCH_TIMEOUT_S, MAX_SECONDS)
+            points = points_of(backend, ranks)
+            small = [point for point in points if point.bytes <= SMALL]
+            answers: list[dict[str, Any]] = []
             try:
-                answers = network.launch(job)
+                for some in [points] + [small] * (LAUNCHES_OF_SMALL - 1):
+                    job = Job(backend, some, 0, SAMPLES, LAUNCH_TIMEOUT_S, MAX_SECONDS)
+                    answers = pooled(answers + network.launch(job))
             except subprocess.SubprocessError as why:
                 print(f"  {backend}: {why}", file=sys.stderr, flush=True)
-                continue
             results += [summarize(backend, a, ranks, link, part.per_host) for a in answers]
             print(f"  {backend}: {time.monotonic() - start:.0f} s", flush=True)
     finally:
         network.close()
     return results
+
+
+def pooled(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the answers about one point, one: with the samples of all, and the mean of their times."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for answer in answers:
+        found.setdefault(json.dumps(answer["point"]), []).append(answer)
+    together = []
+    for those in found.values():
+        samples = [sample for answer in those for sample in answer["samples"]]
+        cpu = sum(answer["cpu_s"] * len(answer["samples"]) for answer in those) / len(samples)
+        together.append({**those[0], "samples": samples, "cpu_s": cpu})
+    return together
 
 
 # --- what comes of it -------------------------------------------------------------------------

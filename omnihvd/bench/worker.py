@@ -225,13 +225,14 @@ def read_seconds(meeting: Meeting, x: np.ndarray) -> float:
 
 
 def warm_up(backend: Any, meeting: Meeting) -> None:
-    """Until omnihvd has tried its ways; others fill caches and connections."""
-    most, seconds = (40, 30) if backend.stats() else (16, 8)
+    """Until omnihvd has tried its ways, in 16 sums or more; others fill caches and connections."""
+    least, most = (16, 40) if backend.stats() else (1, 16)
     begin = time.perf_counter()
-    for _ in range(most):
+    for done in range(1, most + 1):
         backend.restore()
         backend.reduce()
-        if meeting.gather(time.perf_counter() - begin > seconds)[0]:
+        spent = time.perf_counter() - begin
+        if meeting.gather(spent > 5 and done >= least)[0]:
             break
 
 
