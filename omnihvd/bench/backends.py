@@ -11,8 +11,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Job:
     min_runs: int
     timeout: float
     max_seconds: float | None = None  # of samples at a point, however few these are
+    env: Mapping[str, str] = field(default_factory=dict)  # beside what each backend gets
 
 
 class Hosts:
@@ -64,7 +65,8 @@ class Hosts:
         return self.lab.raw_rate(seconds=seconds) if len(self.lab.hosts) > 1 else None
 
     def launch(self, job: Job) -> list[dict[str, Any]]:
-        env = _meeting_place(self.lab.hosts[0].name)
+        env = _environment(job.backend) | _meeting_place(self.lab.hosts[0].name)
+        env |= {"GLOO_SOCKET_IFNAME": "eth0", **job.env}
         mca = RING if job.backend == "horovod-ring" else None
         with contextlib.ExitStack() as stack:
             if job.backend == "omnihvd-dedicated":
@@ -76,7 +78,7 @@ class Hosts:
                     hosts=self.lab.hosts[: self.count],
                     ranks_per_host=self.per_host,
                     mca=mca,
-                    env={**_environment(job.backend), **env, "GLOO_SOCKET_IFNAME": "eth0"},
+                    env=env,
                     timeout=job.timeout,
                     stdout=subprocess.DEVNULL,
                 ),
@@ -125,7 +127,7 @@ class ThisMachine:
 
     def launch(self, job: Job) -> list[dict[str, Any]]:
         env = {**os.environ, **mpirun_env(self.ranks), **_environment(job.backend)}
-        env |= _meeting_place("127.0.0.1")
+        env |= {**_meeting_place("127.0.0.1"), **job.env}
         mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.ranks)]
         mca = RING if job.backend == "horovod-ring" else {}
         if self.share_cores:  # each of Horovod's ranks has two polling threads

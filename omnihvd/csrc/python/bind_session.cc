@@ -222,10 +222,13 @@ void bind_session(py::module_ m) {
            py::arg("settings"), py::arg("transport") = "ucx",
            py::call_guard<py::gil_scoped_release>())
       .def("addresses",
-           [](const AggregatorHost& host) {
-             std::vector<py::bytes> all;
-             for (const std::string& address : host.addresses()) all.emplace_back(address);
-             return all;
+           [](AggregatorHost& host) {
+             std::vector<std::string> addresses;
+             {
+               py::gil_scoped_release release;
+               addresses = host.addresses();
+             }
+             return std::vector<py::bytes>(addresses.begin(), addresses.end());
            })
       .def(
           "admit",

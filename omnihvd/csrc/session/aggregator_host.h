@@ -15,8 +15,8 @@ class AggregatorHost {
                                                 Engine::TransportFactory factory);
   virtual ~AggregatorHost() = default;
 
-  // One for each engine thread.
-  virtual std::vector<std::string> addresses() const = 0;
+  // One for each engine thread, for the next group: after a peer was lost, those of new threads.
+  virtual std::vector<std::string> addresses() = 0;
   // Begins to sum for a group; `description` is the u64 number of our node in it, then
   // GroupInfo::pack(). Whoever calls has made sure that it comes from a holder of the secret. The
   // group goes by itself when its workers have. Throws Error.

@@ -44,6 +44,12 @@ class Threads {
                        [](const auto& stream) { return stream->has_lost_a_peer(); });
   }
 
+  bool have_groups() {
+    bool any = false;
+    for (const auto& stream : streams_) stream->run([&] { any = any || stream->has_groups(); });
+    return any;
+  }
+
   // Makes this process's parts of a group. Throws Error, and leaves nothing behind then.
   std::vector<std::shared_ptr<GroupStream>> add(std::shared_ptr<const GroupInfo> info,
                                                 uint32_t self, GroupStream::Failed failed) {
@@ -208,11 +214,23 @@ class EngineImpl : public Engine {
 class AggregatorHostImpl : public AggregatorHost {
  public:
   AggregatorHostImpl(const Settings& settings, const Engine::TransportFactory& factory)
-      : threads_(settings, factory) {
+      : settings_(settings), factory_(factory) {
     set_log_level(settings.log);
+    threads_.push_back(std::make_shared<Threads>(settings_, factory_));
   }
 
-  std::vector<std::string> addresses() const override { return threads_.addresses(); }
+  std::vector<std::string> addresses() override {
+    const std::lock_guard lock(mutex_);
+    if (threads_.back()->have_lost_a_peer()) {
+      // As an engine's. The last ones stay, since a group may be about to use them.
+      const auto unused = [](const auto& threads) { return !threads->have_groups(); };
+      threads_.erase(std::remove_if(threads_.begin(), threads_.end() - 1, unused),
+                     threads_.end() - 1);
+      threads_.push_back(std::make_shared<Threads>(settings_, factory_));
+      log(LogLevel::info, "a worker was lost: new groups get new threads");
+    }
+    return threads_.back()->addresses();
+  }
 
   void admit(const std::string& description, const std::string& secret) override {
     BytesReader in(description);
@@ -221,14 +239,24 @@ class AggregatorHostImpl : public AggregatorHost {
     if (self < info->workers || self >= info->nodes.size())
       throw Error("malformed description of a group: no such aggregator");
     info->key = group_key(secret, info->id);
-    threads_.add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
+    threads_of(info->nodes[self])->add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
       log(LogLevel::warning, "a group of ", workers, " workers has failed: ", reason);
     });
     log(LogLevel::info, "sums for a group of ", info->workers, " workers");
   }
 
  private:
-  Threads threads_;
+  std::shared_ptr<Threads> threads_of(const Node& self) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& threads : threads_)
+      if (threads->addresses() == self.addresses) return threads;
+    throw Error("the addresses that this group was given are no longer used: try again");
+  }
+
+  const Settings settings_;
+  const Engine::TransportFactory factory_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Threads>> threads_;  // the last are for new groups
 };
 
 std::mutex process_mutex;

@@ -34,6 +34,7 @@ class Stream : private Transport::Handler {
   // Engine thread only.
   void add(std::shared_ptr<GroupStream> group);
   void remove(const std::shared_ptr<GroupStream>& group);  // leaves
+  bool has_groups() const { return !groups_.empty(); }
 
  private:
   void loop();
