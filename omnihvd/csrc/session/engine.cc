@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "session/aggregator_host.h"
 #include "session/join.h"
+#include "session/on_all_ranks.h"
 #include "session/stream.h"
 
 namespace omnihvd {
@@ -283,6 +284,13 @@ std::shared_ptr<Engine> process_engine() {
     process_slot() = Engine::create(settings_from_environment(), make_ucx_transport);
   }
   return process_slot();
+}
+
+std::shared_ptr<Engine> process_engine(Exchange& exchange) {
+  std::shared_ptr<Engine> engine;
+  const std::string problem = on_all_ranks(exchange, [&] { engine = process_engine(); });
+  if (!problem.empty()) throw Error("omnihvd cannot start on " + problem);
+  return engine;
 }
 
 void stop_process_engine() {

@@ -94,6 +94,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 // The engine of this process: settings from the environment, UCX; made at the first call. Stopped
 // by stop_process_engine(), or never: its threads sleep when idle.
 std::shared_ptr<Engine> process_engine();
+// Collective. The same; if a rank cannot make it, all throw an Error that names the rank.
+std::shared_ptr<Engine> process_engine(Exchange& exchange);
 void stop_process_engine();
 
 }  // namespace omnihvd

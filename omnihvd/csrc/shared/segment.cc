@@ -11,6 +11,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "session/on_all_ranks.h"
 
 namespace omnihvd {
 namespace {
@@ -24,21 +25,6 @@ std::string random_digits() {
   char digits[25];
   std::snprintf(digits, sizeof digits, "%08x%08x%08x", random(), random(), random());
   return digits;
-}
-
-// Runs `step`; then all ranks know of the first that failed. Empty: none did.
-template <typename Step>
-std::string on_all(Exchange& exchange, Step step) {
-  std::string problem;
-  try {
-    step();
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  const std::vector<std::string> problems = exchange.allgather(problem);
-  for (size_t rank = 0; rank < problems.size(); ++rank)
-    if (!problems[rank].empty()) return "rank " + std::to_string(rank) + ": " + problems[rank];
-  return "";
 }
 
 // A file's name, until its ranks have opened it.
@@ -67,7 +53,7 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
   const size_t all = bytes + size_t(ranks) * bytes_each;
   Name name;  // rank 0's
   std::optional<FileDescriptor> file;
-  *obstacle = on_all(exchange, [&] {
+  *obstacle = on_all_ranks(exchange, [&] {
     if (rank != 0) return;
     name.text = "/omnihvd-" + random_digits();
     file.emplace(shm_open(name.text.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600),
@@ -80,7 +66,7 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
     const std::string shared_name = exchange.allgather(name.text)[0];
     std::vector<bool> ours;  // [rank] it is a thread of this process
     for (const std::string& theirs : exchange.allgather(process)) ours.push_back(theirs == process);
-    *obstacle = on_all(exchange, [&] {
+    *obstacle = on_all_ranks(exchange, [&] {
       if (rank != 0) file.emplace(shm_open(shared_name.c_str(), O_RDWR | O_CLOEXEC, 0), "shm_open");
       // Where a rank runs, its own part is near.
       check(posix_fallocate(*file, off_t(bytes + size_t(rank) * bytes_each), off_t(bytes_each)),

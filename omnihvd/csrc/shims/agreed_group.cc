@@ -3,25 +3,6 @@
 #include "base/error.h"
 
 namespace omnihvd {
-namespace {
-
-// Collective. An engine that one rank cannot make fails all of them.
-std::shared_ptr<Engine> engine_of_all(Exchange& exchange) {
-  std::shared_ptr<Engine> engine;
-  std::string problem;
-  try {
-    engine = process_engine();
-  } catch (const std::exception& error) {
-    problem = error.what();
-  }
-  const std::vector<std::string> problems = exchange.allgather(problem);
-  for (size_t rank = 0; rank < problems.size(); ++rank)
-    if (!problems[rank].empty())
-      throw Error("rank " + std::to_string(rank) + ": " + problems[rank]);
-  return engine;
-}
-
-}  // namespace
 
 template <typename Work>
 void AgreedGroup::or_fail_for_good(Work work) {
@@ -92,7 +73,7 @@ Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DT
     shared_ = shared_sum_of(exchange, agreement_->settings, agreement_->hosts);
   if (shared_) return {Way::shared, shared_->allreduce(data, data, count, dtype, codec)};
   if (!group_ && !levels_) {
-    const std::shared_ptr<Engine> engine = engine_of_all(exchange);
+    const std::shared_ptr<Engine> engine = process_engine(exchange);
     if (wants_two_levels(*agreement_, exchange.rank()))
       levels_.emplace(*engine, exchange, *agreement_);
     else

@@ -90,21 +90,6 @@ void check_versions(const std::vector<std::string>& greetings) {
                   version(0) + "): install the same one on all hosts");
 }
 
-// Collective, so that nobody waits for a rank that has no engine. Throws Error.
-std::shared_ptr<Engine> start_engine(Exchange& exchange) {
-  std::shared_ptr<Engine> engine;
-  std::string failure;
-  try {
-    engine = process_engine();
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-  const std::vector<std::string> failures = exchange.allgather(failure);
-  for (size_t rank = 0; rank < failures.size(); ++rank)
-    if (!failures[rank].empty())
-      throw Error("omnihvd cannot start on rank " + std::to_string(rank) + ": " + failures[rank]);
-  return engine;
-}
 
 }  // namespace
 
@@ -311,7 +296,7 @@ Ways::OwnSum MpiGroup::sum(const MpiReduction& r, const void* in, void* out, con
   if (shared_) return {Way::shared, shared_->allreduce(in, out, uint64_t(r.count), r.dtype, codec)};
   if (!group_) {
     MpiExchange exchange(grid_ ? grid_->across() : comm_, patience(*settings_));
-    group_ = start_engine(exchange)->join(exchange);
+    group_ = process_engine(exchange)->join(exchange);
   }
   if (grid_ && codec) grid_->check_same(codec);
   if (!grid_) return {Way::stream, group_->allreduce(in, out, uint64_t(r.count), r.dtype, codec)};
