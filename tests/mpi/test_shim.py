@@ -158,13 +158,25 @@ def failed_ranks(job: Job) -> list[int]:
     return sorted(int(rank) for rank in re.findall(r"rank (\d+) got the failure", job.output))
 
 
-def test_a_dead_rank_fails_the_others(programs: Path) -> None:
+@pytest.mark.parametrize("hosts", ["abc", "aabb"])
+def test_a_dead_rank_fails_the_others(programs: Path, hosts: str) -> None:
+    last = len(hosts) - 1
     job = run(
-        [programs / "failure", "die"], 3, options=["--enable-recovery"], check=False, timeout=40
+        [programs / "failure", "die"],
+        len(hosts),
+        env_of_rank=on_hosts(hosts),
+        options=["--enable-recovery"],
+        check=False,
+        timeout=40,
     )
-    assert failed_ranks(job) == [0, 1]
-    for rank in (0, 1):
-        assert re.search("omnihvd error .*MPI_Allreduce failed: .*rank 2", job.ranks[rank])
+    assert failed_ranks(job) == list(range(last))
+    for output in job.ranks[:last]:
+        assert "MPI_Allreduce failed: " in output
+    # Who shared something with it: in two levels its host, and those with its place on theirs.
+    shared = (1, 2) if hosts == "aabb" else (0, 1)
+    for rank in shared:
+        name = f"rank {last}" if hosts == "abc" or rank == 2 else "among ranks 1, 3"
+        assert re.search(f"omnihvd error .*MPI_Allreduce failed: .*{name}", job.ranks[rank])
 
 
 def test_a_bad_setting_on_one_rank_fails_all_with_its_name(programs: Path) -> None:

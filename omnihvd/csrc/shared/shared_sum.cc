@@ -34,15 +34,29 @@ void pause() {
 }  // namespace
 
 struct SharedSum::Sum {
+  Sum(const void* from, void* to, uint64_t elements, DType type, const Codec& by)
+      : in(static_cast<const uint8_t*>(from)),
+        out(static_cast<uint8_t*>(to)),
+        count(elements),
+        dtype(type),
+        codec(by),
+        element(size_of(type)),
+        ops(block_ops(type)) {}
   const uint8_t* in;
   uint8_t* out;
   uint64_t count;
   DType dtype;
   Codec codec;
-  size_t element, block_bytes;
+  size_t element;
   const BlockOps& ops;
 
   uint64_t bytes() const { return count * element; }
+  bool in_place() const { return in == out; }
+
+  Blocks given, taken;     // of this rank's tensor
+  uint8_t* has = nullptr;  // [block]
+  bool notes = false;      // in `has`; else it tells what may be given
+  bool fill = false;       // writes zeros where nobody has anything, as not in place
 };
 
 struct SharedSum::Chunk {
@@ -50,6 +64,7 @@ struct SharedSum::Chunk {
   uint64_t begin, bytes;  // in the tensor
   size_t block_bytes;
 
+  uint64_t first() const { return begin / block_bytes; }
   uint32_t blocks() const { return uint32_t((bytes + block_bytes - 1) / block_bytes); }
   size_t bytes_of(uint32_t block) const {
     return std::min<size_t>(block_bytes, bytes - block * block_bytes);
@@ -57,7 +72,8 @@ struct SharedSum::Chunk {
 };
 
 std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings& agreed,
-                                             const std::string& host, std::string* obstacle) {
+                                             const std::string& host, std::string* obstacle,
+                                             std::vector<int> numbers) {
   if (exchange.size() >= kNobody) {
     *obstacle = "too many ranks";
     return nullptr;
@@ -70,12 +86,13 @@ std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings&
   }
   auto segment = Segment::create(exchange, pages(layout.common), pages(layout.each), obstacle);
   if (!segment) return nullptr;
-  return std::unique_ptr<SharedSum>(
-      new SharedSum(std::move(segment), exchange.rank(), exchange.size(), agreed, host));
+  return std::unique_ptr<SharedSum>(new SharedSum(
+      std::move(segment), exchange.rank(), exchange.size(), agreed, host, std::move(numbers)));
 }
 
 SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
-                     const Settings& settings, const std::string& host)
+                     const Settings& settings, const std::string& host,
+                     std::vector<int> numbers)
     : segment_(std::move(segment)),
       layout_(settings.block_size, ranks),
       control_(*reinterpret_cast<SharedControl*>(segment_->common())),
@@ -83,6 +100,7 @@ SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
       ranks_(ranks),
       settings_(settings),
       host_(host),
+      numbers_(std::move(numbers)),
       spin_(has_core_each(ranks) ? settings.spin_us : 0),
       accumulator_(settings.block_size * kAccumulatorElement) {}
 
@@ -109,31 +127,46 @@ uint8_t* SharedSum::data(int rank, uint64_t chunk) const {
 }
 
 std::string SharedSum::name_of(int rank) const {
-  return "rank " + std::to_string(rank) + " (" + host_ + ")";
+  const int number = numbers_.empty() ? rank : numbers_[size_t(rank)];
+  return "rank " + std::to_string(number) + " (" + host_ + ")";
 }
 
 // Chunk k is given before the sums of k - 1 are taken, so that a rank that is ahead finds work. It
 // goes where k - 3 was, whose sums all had taken before they added k - 2.
 uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
                               const Codec& codec) {
+  Sum sum(in, out, count, dtype, codec);
+  sum.fill = !sum.in_place();
+  return run(sum, true);
+}
+
+uint64_t SharedSum::reduce_scatter(const void* in, void* out, uint64_t count, DType dtype,
+                                   const Codec& codec, Blocks part, uint8_t* has) {
+  Sum sum(in, out, count, dtype, codec);
+  sum.fill = !sum.in_place();
+  sum.taken = part;
+  sum.has = has;
+  sum.notes = true;
+  return run(sum, true);
+}
+
+uint64_t SharedSum::allgather(void* out, uint64_t count, DType dtype, Blocks part, uint8_t* has,
+                              bool fill) {
+  Sum sum(out, out, count, dtype, {});
+  sum.given = part;
+  sum.has = has;
+  sum.fill = fill;
+  return run(sum, false);
+}
+
+uint64_t SharedSum::run(const Sum& sum, bool count) {
   throw_if_failed();
-  const size_t element = size_of(dtype), block_bytes = settings_.block_size * element;
-  const Sum sum{static_cast<const uint8_t*>(in),
-                static_cast<uint8_t*>(out),
-                count,
-                dtype,
-                codec,
-                element,
-                block_bytes,
-                block_ops(dtype)};
+  const size_t block_bytes = settings_.block_size * sum.element;
   const auto begun = Clock::now();
-  stats().calls += 1;
-  stats().bytes_in += sum.bytes();
-  stats().ring_bytes += ring_bytes(uint64_t(ranks_), sum.bytes());
   SharedRank& mine = of(rank_);
-  mine.count = count;
-  mine.dtype = uint32_t(dtype);
-  mine.codec = codec;
+  mine.count = sum.count;
+  mine.dtype = uint32_t(sum.dtype);
+  mine.codec = sum.codec;
 
   const size_t step = layout_.chunk / block_bytes * block_bytes;
   const auto chunk_at = [&](uint64_t at, uint64_t number) {
@@ -160,9 +193,14 @@ uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType d
     wait(added, last.number, sum);
     united += take(sum, last);
   }
-  stats().blocks += blocks;
-  stats().nonzero_blocks += nonzero;
-  stats().result_blocks += united;
+  if (count) {
+    stats().calls += 1;
+    stats().bytes_in += sum.bytes();
+    stats().ring_bytes += ring_bytes(uint64_t(ranks_), sum.bytes());
+    stats().blocks += blocks;
+    stats().nonzero_blocks += nonzero;
+    stats().result_blocks += united;
+  }
   stats().nanoseconds +=
       uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
   return united;
@@ -178,12 +216,17 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   uint64_t nonzero = 0;
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
+    const uint64_t number = chunk.first() + block;
+    if (!sum.given.has(number) || (sum.has && !sum.notes && !sum.has[number])) {
+      has[block] = 0;
+      continue;
+    }
     const BlockOps::Content content = sum.ops.inspect(from + at, bytes / sum.element);
     has[block] = content.nonzero;
     nonzero += content.nonzero;
     if (content.nonzero) {
       if (block < begin || block >= end) std::memcpy(to + at, from + at, bytes);
-    } else if (content.negative_zero && sum.in == sum.out) {
+    } else if (content.negative_zero && sum.in_place()) {
       std::memset(sum.out + chunk.begin + at, 0, bytes);
     }
   }
@@ -224,15 +267,14 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
       sum.ops.finish(out + at, accumulator_.data(), n);
       holder[block] = uint16_t(rank_);
     } else if (first < ranks_) {
-      if (sum.in != sum.out || first != rank_) std::memcpy(out + at, parts[first] + at, bytes);
-    } else if (sum.in != sum.out) {
-      std::memset(out + at, 0, bytes);
+      if (!sum.in_place() || first != rank_) std::memcpy(out + at, parts[first] + at, bytes);
     }
     if (holder[block] == rank_) std::memcpy(others + at, out + at, bytes);
   }
 }
 
-// Copies the sums of the others' shares to the tensor; returns how many blocks of all have one.
+// Copies the sums of the others' shares to the tensor, and zeros where there is none; returns how
+// many blocks of all have one.
 uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
   const uint16_t* const holder = holders(chunk.number);
   uint8_t* const to = sum.out + chunk.begin;
@@ -240,12 +282,17 @@ uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
   uint64_t united = 0;
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
-    united += holder[block] != kNobody;
-    if (block >= begin && block < end) continue;
-    if (holder[block] != kNobody) {
-      if (holder[block] != rank_ || sum.in != sum.out)  // else nobody else has anything there
+    const uint64_t number = chunk.first() + block;
+    const bool any = holder[block] != kNobody;
+    united += any;
+    if (sum.notes && any) sum.has[number] = 1;
+    if (!sum.taken.has(number)) continue;
+    if (any) {
+      const bool added_here = block >= begin && block < end;
+      // Of what this rank holds nobody else has anything.
+      if (!added_here && (holder[block] != rank_ || !sum.in_place()))
         std::memcpy(to + at, data(holder[block], chunk.number) + at, bytes);
-    } else if (sum.in != sum.out) {
+    } else if (sum.fill || (sum.has && !sum.notes && sum.has[number])) {
       std::memset(to + at, 0, bytes);
     }
   }
@@ -311,13 +358,17 @@ void SharedSum::check_same(const Sum& sum) {
   }
 }
 
-void SharedSum::fail(const std::string& why) {
+void SharedSum::abort(const std::string& why) noexcept {
   uint32_t expected = 0;
   if (control_.failed.compare_exchange_strong(expected, 1)) {
     std::strncpy(control_.why, why.c_str(), sizeof control_.why - 1);
     control_.failed = 2;
   }
   for (Gate& gate : control_.gates) gate.wake();
+}
+
+void SharedSum::fail(const std::string& why) {
+  abort(why);
   stats().failures += 1;
   throw Error(why);
 }

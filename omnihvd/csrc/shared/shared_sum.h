@@ -27,11 +27,17 @@ namespace omnihvd {
 // One thread at a time, the calls in the same order on all ranks.
 class SharedSum {
  public:
+  struct Blocks {  // of a tensor: from, up to
+    uint64_t first = 0, end = UINT64_MAX;
+    bool has(uint64_t block) const { return block >= first && block < end; }
+  };
+
   // Collective over ranks that are all on `host`. Null, on all ranks alike, when they have no
   // memory in common, or blocks are too large; `*obstacle` then says why. Throws Error when the
-  // exchange fails.
+  // exchange fails. numbers: what messages call the ranks; empty: as the exchange numbers them.
   static std::unique_ptr<SharedSum> create(Exchange& exchange, const Settings& agreed,
-                                           const std::string& host, std::string* obstacle);
+                                           const std::string& host, std::string* obstacle,
+                                           std::vector<int> numbers = {});
   // The others see that this rank has left, if they wait for it.
   ~SharedSum();
 
@@ -42,14 +48,27 @@ class SharedSum {
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                      const Codec& codec = {});
 
+  // The same in two calls, between which a rank changes its part, of blocks; the parts make up the
+  // tensor. reduce_scatter: out has the sums of this rank's part, and elsewhere nothing of use;
+  // has[block], of all blocks, is set to whether any rank has something there, and else left alone.
+  uint64_t reduce_scatter(const void* in, void* out, uint64_t count, DType dtype,
+                          const Codec& codec, Blocks part, uint8_t* has);
+  // Hands round what the parts have become. Only where `has` is set may there be something in this
+  // rank's part, or be something to overwrite in the others'; fill: there is everywhere.
+  uint64_t allgather(void* out, uint64_t count, DType dtype, Blocks part, uint8_t* has, bool fill);
+
+  // This rank cannot go on: the others' calls throw Error(why). Its own next call, too.
+  void abort(const std::string& why) noexcept;
+
  private:
   using Clock = std::chrono::steady_clock;
   struct Sum;
   struct Chunk;
 
   SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks, const Settings& settings,
-            const std::string& host);
+            const std::string& host, std::vector<int> numbers);
 
+  uint64_t run(const Sum& sum, bool count);
   uint64_t give(const Sum& sum, const Chunk& chunk);
   std::pair<uint32_t, uint32_t> share(const Chunk& chunk) const;
   void add(const Sum& sum, const Chunk& chunk);
@@ -77,6 +96,7 @@ class SharedSum {
   const int rank_, ranks_;
   const Settings settings_;
   const std::string host_;
+  const std::vector<int> numbers_;
   const std::chrono::microseconds spin_;
   uint64_t next_chunk_ = 0;  // of all sums
   std::vector<uint8_t> accumulator_;

@@ -11,9 +11,7 @@ void AgreedGroup::or_fail_for_good(Work work) {
     work();
   } catch (const std::exception& error) {
     failure_ = error.what();
-    shared_.reset();  // the other ranks need not wait for this one
-    group_.reset();
-    levels_.reset();
+    own_.reset();  // the other ranks need not wait for this one
     throw;
   }
 }
@@ -69,18 +67,8 @@ Way AgreedGroup::allreduce_int32(Exchange& exchange, void* data, uint64_t count)
 
 Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
                               const Codec& codec) {
-  if (!shared_ && !group_ && !levels_)
-    shared_ = shared_sum_of(exchange, agreement_->settings, agreement_->hosts);
-  if (shared_) return {Way::shared, shared_->allreduce(data, data, count, dtype, codec)};
-  if (!group_ && !levels_) {
-    const std::shared_ptr<Engine> engine = process_engine(exchange);
-    if (wants_two_levels(*agreement_, exchange.rank()))
-      levels_.emplace(*engine, exchange, *agreement_);
-    else
-      group_ = engine->join(exchange, false, agreement_->settings.timeout_s);
-  }
-  if (levels_) return {Way::stream, levels_->allreduce(data, count, dtype, codec)};
-  return {Way::stream, group_->allreduce(data, data, count, dtype, codec)};
+  if (!own_) own_.emplace(exchange, agreement_->settings, agreement_->hosts);
+  return own_->allreduce(data, data, count, dtype, codec);
 }
 
 }  // namespace omnihvd

@@ -9,8 +9,7 @@
 #include "session/session.h"
 #include "shims/agreement.h"
 #include "shims/coded_buffer.h"
-#include "shims/one_host.h"
-#include "shims/two_levels.h"
+#include "shims/own_sum.h"
 #include "ways/ways.h"
 
 namespace omnihvd {
@@ -51,10 +50,8 @@ class AgreedGroup {
   const double timeout_s_;
   std::string failure_;  // of an earlier call; empty: none
   std::optional<Agreement> agreement_;
-  // From the first tensor on, one of these.
-  std::unique_ptr<SharedSum> shared_;
-  std::shared_ptr<Group> group_;  // of all ranks
-  std::optional<TwoLevels> levels_;
+  // From the first tensor on.
+  std::optional<OwnSum> own_;
   std::optional<Ways> ways_;
   uint64_t coded_sums_ = 0;
 };

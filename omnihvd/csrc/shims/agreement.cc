@@ -3,13 +3,10 @@
 #include <unistd.h>
 
 #include <climits>
-#include <mutex>
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "session/group_info.h"
-#include "shims/host_grid.h"
 
 namespace omnihvd {
 namespace {
@@ -53,21 +50,6 @@ Agreement agree(Exchange& exchange) {
     unpack_agreed(in.text(), &settings);
   }
   return agreed;
-}
-
-bool wants_two_levels(const Agreement& agreement, int rank) {
-  const Hierarchy wanted = agreement.settings.hierarchy;
-  if (wanted == Hierarchy::off) return false;
-  const char* const obstacle = grid_obstacle(agreement.hosts);
-  if (obstacle == nullptr) return true;
-  static std::once_flag once;
-  if (rank == 0)
-    std::call_once(once, [&] {
-      log(wanted == Hierarchy::on ? LogLevel::warning : LogLevel::info, "the ",
-          agreement.hosts.size(),
-          " ranks of a communicator stream without reducing inside the hosts first: ", obstacle);
-    });
-  return false;
 }
 
 }  // namespace omnihvd

@@ -16,7 +16,4 @@ struct Agreement {
 // Collective. Throws Error on all ranks if the settings of one are wrong, with the rank.
 Agreement agree(Exchange& exchange);
 
-// Whether they reduce inside their hosts first. Rank 0 says, once in a process, if not and why.
-bool wants_two_levels(const Agreement& agreement, int rank);
-
 }  // namespace omnihvd

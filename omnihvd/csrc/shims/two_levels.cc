@@ -6,132 +6,114 @@
 #include <optional>
 
 #include "base/error.h"
+#include "session/on_all_ranks.h"
 #include "shims/host_grid.h"
 #include "shims/part_exchange.h"
 
 namespace omnihvd {
 namespace {
 
-// In place; notes the blocks of sums. has: [block]. all: look at each block, not only at those.
+// In place; knows where there is something, and notes where sums are.
 class NotedTensor : public HostTensor {
  public:
-  NotedTensor(const Layout& layout, uint8_t* data, int rank, uint8_t* has, bool all)
-      : HostTensor(layout, data, data, uint32_t(rank)), has_(has), all_(all) {}
-  bool nonzero(uint64_t block) override {
-    return (all_ || has_[block]) && HostTensor::nonzero(block);
-  }
+  NotedTensor(const Layout& layout, uint8_t* data, int rank, uint8_t* has)
+      : HostTensor(layout, data, data, uint32_t(rank)), has_(has) {}
+  bool nonzero(uint64_t block) override { return has_[block] && HostTensor::nonzero(block); }
   void write(uint64_t block, const BlockRef& sum) override {
     has_[block] = 1;
     HostTensor::write(block, sum);
   }
 
  private:
-  uint8_t* const has_;
-  const bool all_;
+  uint8_t* const has_;  // [block]
 };
 
-// Of the blocks from `first` to `end` what is there, elsewhere nothing, though there may be: a sum
-// of the host, for which the hosts' sum comes.
-class PartTensor : public HostTensor {
- public:
-  PartTensor(const Layout& layout, uint8_t* data, const uint8_t* has, uint64_t first, uint64_t end)
-      : HostTensor(layout, data, data), has_(has), first_(first), end_(end) {}
-  bool nonzero(uint64_t block) override {
-    return mine(block) && has_[block] && HostTensor::nonzero(block);
-  }
-  bool wants_zeros() const override { return true; }
-  void write_zero(uint64_t block) override {
-    if (!mine(block) && has_[block]) HostTensor::write_zero(block);
-  }
-
- private:
-  bool mine(uint64_t block) const { return block >= first_ && block < end_; }
-
-  const uint8_t* const has_;
-  const uint64_t first_, end_;
-};
-
-}  // namespace
-
-TwoLevels::TwoLevels(Engine& engine, Exchange& all, const Agreement& agreement)
-    : block_size_(agreement.settings.block_size) {
-  const GridPlace place = place_in_grid(all.rank(), agreement.hosts);
-  local_index_ = static_cast<uint64_t>(place.local_index);
-  local_size_ = place.inside.size();
-  inside_ = join(engine, all, place.inside, true, agreement.settings);
-  between_ = join(engine, all, place.across, false, agreement.settings);
-}
-
-TwoLevels::Level TwoLevels::join(Engine& engine, Exchange& all, const std::vector<int>& ranks,
-                                 bool colocated, const Settings& agreed) {
-  Level level;
-  for (const int rank : ranks)
-    level.ranks += (level.ranks.empty() ? "" : ", ") + std::to_string(rank);
+// Makes something among some of the ranks; throws Error on all if it fails among any.
+template <typename Make>
+void among(Exchange& all, const std::vector<int>& ranks, Make make) {
   PartExchange part(all, ranks);
   std::string failure;
   try {
-    level.group = engine.join(part, colocated, agreed.timeout_s);
-    // A part uses the settings of its own first rank.
-    if (level.group->settings().block_size != agreed.block_size)
-      throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
+    make(part);
   } catch (const std::exception& error) {
     failure = error.what();
   }
   part.finish(failure);
-  return level;
 }
 
-uint64_t TwoLevels::allreduce(void* data, uint64_t count, DType dtype, const Codec& codec) {
-  auto* const bytes = static_cast<uint8_t*>(data);
+}  // namespace
+
+std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agreed,
+                                             const std::vector<std::string>& hosts,
+                                             std::string* obstacle) {
+  const GridPlace place = place_in_grid(all.rank(), hosts);
+  std::unique_ptr<TwoLevels> levels(new TwoLevels);
+  levels->local_index_ = uint64_t(place.local_index);
+  levels->local_size_ = place.inside.size();
+  levels->block_size_ = agreed.block_size;
+  const std::string& host = hosts[size_t(all.rank())];
+  std::string here;
+  among(all, place.inside, [&](Exchange& inside) {
+    levels->inside_ = SharedSum::create(inside, agreed, host, &here, place.inside);
+  });
+  *obstacle = on_all_ranks(all, [&] {
+    if (!levels->inside_) throw Error("on " + host + ": " + here);
+  });
+  if (!obstacle->empty()) return nullptr;
+
+  const std::shared_ptr<Engine> engine = process_engine(all);
+  for (const int rank : place.across)
+    levels->ranks_between_ += (levels->ranks_between_.empty() ? "" : ", ") + std::to_string(rank);
+  among(all, place.across, [&](Exchange& across) {
+    levels->between_ = engine->join(across, false, agreed.timeout_s);
+    // A part uses the settings of its own first rank.
+    if (levels->between_->settings().block_size != agreed.block_size)
+      throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
+  });
+  return levels;
+}
+
+uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType dtype,
+                              const Codec& codec) {
   const uint64_t blocks = (count + block_size_ - 1) / block_size_;
-  const uint64_t first = blocks * local_index_ / local_size_;
-  const uint64_t end = blocks * (local_index_ + 1) / local_size_;
+  const SharedSum::Blocks part{blocks * local_index_ / local_size_,
+                               blocks * (local_index_ + 1) / local_size_};
   uint8_t* const has = (has_.assign(blocks, 0), has_.data());
 
-  reduce(
-      inside_, count, dtype,
-      [&](const Layout& layout) {
-        return std::make_unique<NotedTensor>(layout, bytes, 0, has, true);
-      },
-      codec.exactly());
-  if (first < end) {
-    const uint64_t begin = first * block_size_;
-    uint8_t* const part = bytes + begin * size_of(dtype);
-    const auto make = [&](const Layout& layout) {
-      return std::make_unique<NotedTensor>(layout, part, between_.group->rank(), has + first,
-                                           false);
-    };
-    reduce(between_, std::min(end * block_size_, count) - begin, dtype, make,
-           codec.of_part(uint32_t(local_index_)));
+  inside_->reduce_scatter(in, out, count, dtype, codec, part, has);
+  if (part.first < part.end) {
+    const uint64_t begin = part.first * block_size_;
+    const uint64_t elements = std::min(part.end * block_size_, count) - begin;
+    try {
+      sum_between(static_cast<uint8_t*>(out) + begin * size_of(dtype), elements, dtype,
+                  has + part.first, codec.of_part(uint32_t(local_index_)));
+    } catch (const Error& error) {
+      inside_->abort(error.what());
+      throw;
+    }
   }
-  return reduce(
-      inside_, count, dtype,
-      [&](const Layout& layout) {
-        return std::make_unique<PartTensor>(layout, bytes, has, first, end);
-      },
-      codec.exactly());
+  return inside_->allgather(out, count, dtype, part, has, in != out);
 }
 
-uint64_t TwoLevels::reduce(Level& level, uint64_t count, DType dtype, const Group::MakeTensor& make,
-                           const Codec& codec) {
+void TwoLevels::sum_between(uint8_t* part, uint64_t count, DType dtype, uint8_t* has,
+                            const Codec& codec) {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  uint64_t united_blocks = 0;
   std::optional<std::string> failure;
-  Group& group = *level.group;
-  const auto end = [&](const std::string* why, uint64_t united) {
-    united_blocks = united;
+  const auto make = [&](const Layout& layout) {
+    return std::make_unique<NotedTensor>(layout, part, between_->rank(), has);
+  };
+  const auto end = [&](const std::string* why, uint64_t) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (why != nullptr) failure = *why;
     done = true;
     changed.notify_one();
   };
-  group.reduce(group.reserve(), count, dtype, make, end, codec);
+  between_->reduce(between_->reserve(), count, dtype, make, end, codec);
   std::unique_lock<std::mutex> lock(mutex);
   changed.wait(lock, [&] { return done; });
-  if (failure) throw Error("among ranks " + level.ranks + ", counted from 0: " + *failure);
-  return united_blocks;
+  if (failure) throw Error("among ranks " + ranks_between_ + ", counted from 0: " + *failure);
 }
 
 }  // namespace omnihvd

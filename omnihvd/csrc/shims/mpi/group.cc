@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "shims/coded_buffer.h"
-#include "shims/host_grid.h"
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/library.h"
 #include "shims/mpi/roll_call.h"
@@ -125,7 +124,6 @@ int MpiGroup::on_comm_free(MPI_Comm, int, void* attribute, void*) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (live().erase(group) == 0) return MPI_SUCCESS;  // left already: MPI is being finalized
   }
-  if (group->grid_) group->grid_->free();
   delete group;
   return MPI_SUCCESS;
 }
@@ -152,8 +150,7 @@ void MpiGroup::or_fail_for_good(Work work) {
     work();
   } catch (const Error& error) {
     failure_ = error.what();
-    shared_.reset();  // the other ranks need not wait for this one
-    group_.reset();
+    own_.reset();  // the other ranks need not wait for this one
     throw;
   }
 }
@@ -237,7 +234,6 @@ Way MpiGroup::allreduce(const MpiReduction& r) {
     if (!ways_) {
       if (!agreed_in_this_call_)
         check_same(MpiExchange(comm_, patience(*settings_)).allgather(sum_text(r)));
-      choose_levels();
       ways_.emplace(*settings_);
     }
     if (!r.codecs.empty()) {
@@ -255,26 +251,6 @@ Way MpiGroup::allreduce(const MpiReduction& r) {
   return way;
 }
 
-void MpiGroup::choose_levels() {
-  const Hierarchy wanted = settings_->hierarchy;
-  if (wanted != Hierarchy::off) {
-    const char* const obstacle = grid_obstacle(hosts_);
-    if (obstacle == nullptr) {
-      grid_.emplace(comm_, hosts_);
-    } else {
-      int rank = 0;
-      check_mpi(PMPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
-      static std::once_flag once;
-      if (rank == 0)
-        std::call_once(once, [&] {
-          log(wanted == Hierarchy::on ? LogLevel::warning : LogLevel::info, "the ", hosts_.size(),
-              " ranks of a communicator stream without reducing inside the hosts first: ",
-              obstacle);
-        });
-    }
-  }
-}
-
 Way MpiGroup::sum_coded(const MpiReduction& r) {
   if (r.in != MPI_IN_PLACE) std::memcpy(r.out, r.in, size_t(r.count) * sizeof(float));
   Way way = Way::stream;
@@ -288,29 +264,18 @@ Way MpiGroup::sum_coded(const MpiReduction& r) {
 }
 
 Ways::OwnSum MpiGroup::sum(const MpiReduction& r, const void* in, void* out, const Codec& codec) {
-  if (!shared_ && !group_) {
-    MpiExchange all(comm_, patience(*settings_));
-    shared_ = shared_sum_of(all, *settings_, hosts_);
-    hosts_.clear();
+  if (!own_) {
+    MpiExchange exchange(comm_, patience(*settings_));
+    own_.emplace(exchange, *settings_, std::exchange(hosts_, {}));
   }
-  if (shared_) return {Way::shared, shared_->allreduce(in, out, uint64_t(r.count), r.dtype, codec)};
-  if (!group_) {
-    MpiExchange exchange(grid_ ? grid_->across() : comm_, patience(*settings_));
-    group_ = process_engine(exchange)->join(exchange);
-  }
-  if (grid_ && codec) grid_->check_same(codec);
-  if (!grid_) return {Way::stream, group_->allreduce(in, out, uint64_t(r.count), r.dtype, codec)};
-  return {
-      Way::stream,
-      grid_->allreduce(r, settings_->block_size, [&](const void* part, void* sum, uint64_t count) {
-        return group_->allreduce(part, sum, count, r.dtype, codec.of_part(grid_->index()));
-      })};
+  return own_->allreduce(in, out, uint64_t(r.count), r.dtype, codec);
 }
 
 MpiGroup::Elsewhere::Elsewhere(MPI_Comm comm, uint64_t bytes, const char* reason) {
   const MpiGroup* const group = comm == MPI_COMM_NULL ? nullptr : find(comm);
-  if (!group || !group->group_) return;
-  group_ = group->group_;
+  if (!group || !group->own_) return;
+  group_ = group->own_->group();
+  if (!group_) return;
   group_->set_elsewhere("which is in an MPI_Allreduce of " + std::to_string(bytes) +
                         " bytes, left to MPI (" + reason + ")");
 }

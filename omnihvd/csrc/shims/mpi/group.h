@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "session/session.h"
-#include "shims/mpi/hierarchy.h"
+#include "shims/mpi/reduction.h"
 #include "shims/mpi/waiting.h"
-#include "shims/one_host.h"
+#include "shims/own_sum.h"
 #include "ways/ways.h"
 
 namespace omnihvd {
@@ -70,7 +70,6 @@ class MpiGroup {
   void call_the_roll(const Settings& settings) const;
   void agree(const MpiReduction& reduction);
   void check_same(const std::vector<std::string>& sums) const;  // of each rank
-  void choose_levels();
   Patience patience(const Settings& settings) const;
   Ways::OwnSum sum(const MpiReduction& reduction, const void* in, void* out,
                    const Codec& codec = {});
@@ -88,10 +87,7 @@ class MpiGroup {
   std::optional<Ways> ways_;          // from then on
   uint64_t coded_sums_ = 0;
   bool agreed_in_this_call_ = false;  // so that all ranks are known to be in it
-  std::optional<HostGrid> grid_;      // present: two levels
-  // From the first tensor on, one of these.
-  std::unique_ptr<SharedSum> shared_;
-  std::shared_ptr<Group> group_;  // of all ranks, or of grid_->across()
+  std::optional<OwnSum> own_;         // from the first tensor on
 };
 
 }  // namespace omnihvd

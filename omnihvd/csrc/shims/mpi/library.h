@@ -3,7 +3,7 @@
 
 #include <mpi.h>
 
-#include "shims/mpi/hierarchy.h"
+#include "shims/mpi/reduction.h"
 #include "ways/library.h"
 
 namespace omnihvd {
