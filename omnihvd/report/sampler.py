@@ -12,6 +12,7 @@ from omnihvd.report import samples
 from omnihvd.report.samples import Job, Sample, Seen
 
 BUDGET = 0.015  # of the time, for looking
+MOST_TIMINGS = 2048  # steps; then the older half is dropped
 MOST_BYTES = 128 << 20  # of samples in memory; then every second one is dropped
 WARM_UP = 1  # steps not looked at
 FEW = 3  # samples that are taken in the beginning, whatever they cost
@@ -37,6 +38,7 @@ class Sampler:
         self._costs_s: list[float] = []  # of looking, by sample
         self._quiet_s: list[float] = []  # steps in which nothing was looked at
         self._looking: Sample | None = None
+        self.timing = Sample(1)  # of the step under way; where it is looked at, that sample
         self._spent_before = 0.0
 
     def wants(self) -> Sample | None:
@@ -52,6 +54,8 @@ class Sampler:
         if os.getpid() != self._pid:  # a fork
             self._looking = None
             return
+        if self._looking is None and self.timing.wait_s is not None:
+            self._keep_timing(self.timing)
         if self._begun is None:
             self._begun = now
         elif self._looking is None:
@@ -61,7 +65,14 @@ class Sampler:
             self._costs_s.append(self.spent_s - self._spent_before)
             self._keep(self._looking)
         self._step_begun, self._spent_before = now, self.spent_s
-        self._looking = Sample(self._step + 1) if self._is_due(self._step + 1) else None
+        self.timing = Sample(self._step + 1)
+        self._looking = self.timing if self._is_due(self._step + 1) else None
+
+    def _keep_timing(self, of: Sample) -> None:
+        rows = self.job.timings
+        rows.append([of.step, of.backward_s, of.wait_s or 0.0, of.rest_s])
+        if len(rows) > MOST_TIMINGS:
+            del rows[: MOST_TIMINGS // 2]
 
     def _keep(self, sample: Sample) -> None:
         if not self.samples:  # at the end Horovod is gone
