@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from launch import ENVIRONMENT, launch
+from processes import free_port
 
 from omnihvd.bench.lab import Lab
 from omnihvd.observe import metrics, steps, top, traces, watchable
@@ -26,9 +27,7 @@ Found = dict[str, Any]
 def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Found]]:
     """Its folder, and what each rank found."""
     folder = tmp_path_factory.mktemp("watched")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = min(free.getsockname()[1], 65000)
+    port = min(free_port(), 65000)
     env = {
         "OMNIHVD_TRACE": str(folder / "trace.json"),
         "OMNIHVD_STATS": str(folder / "steps.jsonl"),
@@ -167,7 +166,7 @@ def test_top_sees_the_ranks_of_other_hosts() -> None:
     alone, all_ = said.split("all:")
     assert "0 of 2" in alone and "1 of 2" not in alone
     assert "ranks on other hosts, too: omnihvd top --all, or h1" in alone
-    rows = [line.split()[:5] for line in all_.splitlines() if line.startswith("on_hosts.py")]
+    rows = [line.split()[:5] for line in all_.splitlines() if "on_hosts.py" in line]
     assert [row[1:] for row in rows] == [[r, "of", "2", f"h{r}"] for r in "01"]
     assert "gone: no host gone" in all_ and "other hosts, too" not in all_
 
@@ -182,11 +181,10 @@ echo Welcome to $1; shift; exec sh -c "$*"
 def test_other_hosts_are_asked_while_somebody_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By an ssh that stays on this host, where this process is to be seen."""
+    """By an ssh that stays on this host, where this process, which has omnihvd, is to be seen."""
     (tmp_path / "ssh").write_text(SSH)
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    watchable.serve()
     here, mute = OtherHost("here"), OtherHost("mute")
     for _ in range(2):
         here.ask()
