@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Callable
 
@@ -35,8 +36,10 @@ class Sampler:
         self._begun: float | None = None
         self._step = 0  # ended
         self._step_begun = 0.0
-        self._costs_s: list[float] = []  # of looking, by sample
-        self._quiet_s: list[float] = []  # steps in which nothing was looked at
+        self._costs_s: deque[float] = deque(maxlen=MOST_TIMINGS)  # of looking, by sample
+        self._quiet_s: deque[float] = deque(maxlen=MOST_TIMINGS)  # steps without looking
+        self._bytes = 0  # of samples
+        self._stride = 2  # steps between samples, as far as was known at the last one
         self._looking: Sample | None = None
         self.timing = Sample(1)  # of the step under way; where it is looked at, that sample
         self._spent_before = 0.0
@@ -78,18 +81,20 @@ class Sampler:
         if not self.samples:  # at the end Horovod is gone
             samples.job_of_process(self.job)
         self.samples.append(sample)
-        while len(self.samples) > FEW and sum(s.bytes() for s in self.samples) > MOST_BYTES:
+        self._bytes += sample.bytes()
+        while len(self.samples) > FEW and self._bytes > MOST_BYTES:
             del self.samples[::2]
+            self._bytes = sum(s.bytes() for s in self.samples)
+        self._stride = self._next_stride()
 
     def _is_due(self, step: int) -> bool:
         if self._every:
             return step % self._every == 0 and step > WARM_UP
         if step <= WARM_UP:
             return False
-        return step % self.stride() == 0
+        return step % self._stride == 0
 
-    def stride(self) -> int:
-        """Steps between samples, as far as is known now."""
+    def _next_stride(self) -> int:
         if len(self.samples) < FEW or not self._quiet_s:
             return 2  # of the others it is learnt how long a step takes
         cost = statistics.median(self._costs_s)

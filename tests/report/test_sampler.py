@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from omnihvd.report import density, figures, samples
+from omnihvd.report import sampler as sampler_module
 from omnihvd.report.figures import Timing
 from omnihvd.report.sampler import Sampler
 from omnihvd.report.samples import Gradient
@@ -43,6 +45,21 @@ def test_it_costs_less_than_two_percent_and_ranks_meet() -> None:
         assert sampler.seen().job.step_s == pytest.approx(0.01)
         assert len(looked[-1]) >= 20
     assert looked[0] >= looked[1] - {6} >= looked[2] - {4, 6}
+
+
+def test_a_step_in_which_nothing_is_looked_at_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many there were before: medians are made at samples, and of the newest steps."""
+    asked: list[int] = []
+    median = statistics.median
+    count = lambda values: asked.append(len(values)) or median(values)  # noqa: E731
+    monkeypatch.setattr(sampler_module.statistics, "median", count)
+    monkeypatch.setattr(sampler_module, "MOST_TIMINGS", 100)
+    now = [0.0]
+    sampler = Sampler(clock=lambda: now[0])
+    looked = train(sampler, now, 3000, 0.02)
+    assert max(asked) <= 100 and len(asked) <= 2 * len(looked) < 200
 
 
 def test_every_step_if_asked() -> None:
