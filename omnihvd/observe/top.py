@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,8 @@ def by_process(answers: list[Figures]) -> Processes:
 
 def here() -> list[Figures]:
     """Of this host's processes."""
-    answers = [ask(name) for name in names()]
-    return [a for a in answers if a is not None]
+    with ThreadPoolExecutor(64) as pool:  # one that hangs must not keep the others waiting
+        return [a for a in pool.map(ask, names()) if a is not None]
 
 
 def rows(now: Processes, before: Processes) -> list[list[str]]:
@@ -192,7 +193,7 @@ def main(arguments: list[str]) -> int:
             while True:
                 live.update(_table(rows(now, before), notes(now, look.others)))
                 time.sleep(max(args.interval, 0.1))
-                before, now = now, look(1)
+                before, now = now, look(2)
     finally:
         look.close()
     return 0
