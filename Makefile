@@ -38,7 +38,7 @@ $(VENV)/.horovod: omnihvd/tools/build_horovod.py $(VENV)/.packages
 	@touch $@
 
 $(VENV)/.optional: .ci/optional.txt | $(VENV)/.packages
-	@echo "== Ray, Spark, Lightning and Accelerate, for tests (0.5 GB)"
+	@echo "== Ray, Spark, Lightning, Accelerate and TensorBoard, for tests (0.5 GB)"
 	@$(PIP) install --no-deps --no-build-isolation -r $<
 	@touch $@
 

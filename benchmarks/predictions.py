@@ -5,8 +5,9 @@
 Each of examples/pytorch_models.py's models is trained by DDP on HOSTS hosts of one rank: once on
 links that nothing slows, under --report, from which steps are predicted; then for each rate on
 Gloo's ring, and with omnihvd (streaming, which is what is predicted). A step is the median of rank
-0's. The report is about hosts that share nothing, and these share two cores: so what a sum takes
-here that moves (next to) nothing is measured first, and given to the cost model as its latency.
+0's. The report is about hosts that share nothing, and these share two cores: so what they can do,
+all at once, is measured first, by sums of nothing, of zeros and of a dense tensor on links that
+nothing slows, and given to the cost model: latency, looking, moving, copying. No core is spare.
 Writes results/predictions.json; --models and --rates redo some of it, and keep the rest.
 """
 
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from omnihvd.bench.command import machine as about_machine  # noqa: E402
 from omnihvd.bench.lab import Lab  # noqa: E402
-from omnihvd.report import figures, samples  # noqa: E402
+from omnihvd.report import costs, figures, samples  # noqa: E402
 from omnihvd.report.costs import Machine  # noqa: E402
 from omnihvd.report.predictions import Model  # noqa: E402
 
@@ -36,25 +37,38 @@ HOSTS = 4
 MODELS = ("words", "recommender", "cnn")
 RATES = ("200mbit", "500mbit", "1gbit")
 SCHEMES = {"ring": [], "omnireduce": ["-m", "omnihvd"]}
-WARM_UP = 3  # steps not counted
+STEPS = {"ring": 10, "omnireduce": 30}  # a ring's are long and alike
+WARM_UP = 5  # steps not counted
+REPORTED = 50  # steps, of which the report sees some
 # The launcher's names of rank and size, as torch.distributed's.
 RANK = 'RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
 
 
-# Prints the median seconds of a sum of 1 MB of zeros (omnihvd), or of 4 bytes.
-LATENCY = """
-import statistics, sys, time, torch, torch.distributed as dist
+# Prints the median seconds of sums of each of so many floats, zeros and ones, and of a copy of as
+# many, which all ranks make at once.
+CALIBRATE = """
+import json, statistics, sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
-tensor, seconds = torch.zeros(int(sys.argv[1])), []
-for _ in range(60):
-    dist.barrier()
-    start = time.perf_counter()
-    dist.all_reduce(tensor)
-    seconds.append(time.perf_counter() - start)
+
+def median(work):
+    seconds = []
+    for _ in range(25):
+        dist.barrier()
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[5:])
+
+found = []
+for count in map(int, sys.argv[1:]):
+    zeros, ones, other = torch.zeros(count), torch.ones(count), torch.ones(count)
+    sums = [median(lambda: dist.all_reduce(zeros)), median(lambda: dist.all_reduce(ones))]
+    found.append([*sums, median(lambda: other.copy_(ones))])
 if dist.get_rank() == 0:
-    print(statistics.median(seconds[10:]), flush=True)
+    print(json.dumps(found), flush=True)
 dist.destroy_process_group()
 """
+SMALL, LARGE = 250_000, 6_250_000  # floats
 
 
 def run(lab: Lab, words: list[str], timeout: float) -> str:
@@ -81,11 +95,19 @@ def train(lab: Lab, model: str, under: list[str], steps: int, timeout: float) ->
         return statistics.median(json.loads(output.read_text())[WARM_UP:])
 
 
-def latency(lab: Lab, scheme: str, folder: Path, timeout: float) -> float:
-    script = folder / "latency.py"
-    script.write_text(LATENCY)
-    elements = "1" if scheme == "ring" else "250000"
-    return float(run(lab, [*SCHEMES[scheme], str(script), elements], timeout).split()[0])
+def calibrate(lab: Lab, scheme: str, folder: Path, timeout: float) -> Machine:
+    """What hosts can do that share this machine's cores, all at once."""
+    script = folder / "calibrate.py"
+    script.write_text(CALIBRATE)
+    counts = [1 if scheme == "ring" else SMALL, LARGE]
+    said = run(lab, [*SCHEMES[scheme], str(script), *map(str, counts)], timeout)
+    (latency, _, _), (zeros, ones, copied) = json.loads(said.splitlines()[-1])
+    size = 4.0 * LARGE
+    looked = size if scheme == "omnireduce" else 0.0
+    scan = looked / max(zeros - latency, 1e-6) or Machine(0).scan
+    moved = 2 * costs.ring(size, HOSTS)  # sent and received, of a dense tensor in both schemes
+    move = moved / max(ones - latency - looked / scan, 1e-6)
+    return Machine(0, scan, move, latency, copy=size / copied, spare_cores=False)
 
 
 def predict(model: str, rates: list[str], timeout: float) -> dict[tuple[str, str], float]:
@@ -93,13 +115,15 @@ def predict(model: str, rates: list[str], timeout: float) -> dict[tuple[str, str
     predicted = {}
     with tempfile.TemporaryDirectory() as name, Lab(HOSTS, rate=None, share_cores=True) as lab:
         folder = Path(name)
-        train(lab, model, ["-m", "omnihvd", "--report", name], 40, timeout)
+        train(lab, model, ["-m", "omnihvd", "--report", name], REPORTED, timeout)
         seen = samples.load_all([folder])
         buffers = figures.job_buffers(seen, figures.measured(seen))
+        timing, copied = figures.timing(seen), figures.copied_bytes(seen, buffers)
+        print(f"{model}: {timing}", flush=True)
         for scheme in SCHEMES:
-            machine = Machine(0, sum_latency=latency(lab, scheme, folder, timeout))
-            m = Model(buffers, figures.timing(seen), HOSTS, machine=machine)
-            print(f"{model}, {scheme}: {machine}, computing {m.computing_s:.4f} s", flush=True)
+            machine = calibrate(lab, scheme, folder, timeout)
+            m = Model(buffers, timing, HOSTS, machine=machine, copied=copied)
+            print(f"{model}, {scheme}: {machine}", flush=True)
             for rate in rates:
                 predicted[rate, scheme] = m.predict(scheme, rate).step_s
     return predicted
@@ -111,7 +135,6 @@ def main() -> None:
     )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rates", nargs="+", default=list(RATES))
-    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--timeout", type=float, default=300, help="seconds, of each run")
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
@@ -123,7 +146,7 @@ def main() -> None:
         for rate in args.rates:
             for scheme, under in SCHEMES.items():
                 with Lab(HOSTS, rate=rate, share_cores=True) as lab:
-                    measured = train(lab, model, under, args.steps, args.timeout)
+                    measured = train(lab, model, under, STEPS[scheme], args.timeout)
                 place = {"model": model, "rate": rate, "scheme": scheme}
                 row = {**place, "measured_s": measured, "predicted_s": predicted[rate, scheme]}
                 row["off"] = row["predicted_s"] / measured - 1

@@ -10,7 +10,7 @@ omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
 omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
 omnihvd bench [--help]          measure it beside its peers
 omnihvd stats                   what the names in omnihvd.stats() mean
-omnihvd top                     what running jobs do, live
+omnihvd top [HOST ...]          what running jobs do, live
 omnihvd trace FILE ... -o FILE  one trace of those of several ranks (OMNIHVD_TRACE)
 omnihvd --version
 """

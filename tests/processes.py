@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +19,13 @@ from pathlib import Path
 class Ended:
     returncode: int
     output: str  # standard output and error
+
+
+def free_port() -> int:
+    """Of no other job: whoever asks for any port gets another one, for a while."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def end_with_parent() -> None:

@@ -1,8 +1,8 @@
-"""`omnihvd top`: what the ranks of this host do, live.
+"""`omnihvd top`: what the ranks of running jobs do, live, on this host and on those that are named.
 
 Shown since the last look: sums and bytes of gradients a second, bytes sent, as a share of a ring's,
 density, who is waited for (whose contributions came last, of the rounds that this rank's aggregator
-gathered). Jobs of the same user are seen; root sees all. Ranks on other hosts are seen there.
+gathered). Jobs of the same user are seen; root sees all. Other hosts are asked over ssh.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import os
 import socket
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from omnihvd.observe.other_hosts import OtherHost
 from omnihvd.observe.watchable import PREFIX
 from omnihvd.statistics import taken_bytes
 
 Figures = dict[str, Any]
-HEADER = ["job", "rank", "pid", "up", "sums/s", "MB/s summed", "MB/s sent", "of a ring"]
+Processes = dict[Any, Figures]  # by host and process
+HEADER = ["job", "rank", "host", "pid", "up", "sums/s", "MB/s summed", "MB/s sent", "of a ring"]
 HEADER += ["not zero", "left alone", "waits for"]
 
 
@@ -46,17 +49,43 @@ def ask(name: str) -> Figures | None:
     return None
 
 
-def look() -> dict[int, Figures]:
-    """By process."""
-    answers = [ask(name) for name in names()]
-    return {a["pid"]: a for a in answers if a is not None}
+class Look:
+    """At this host and others; an object is for as long as somebody looks."""
+
+    def __init__(self, hosts: list[str]) -> None:
+        self.others = [OtherHost(name) for name in hosts]
+
+    def __call__(self, patience: float) -> Processes:
+        """patience: seconds, for the answer of a host."""
+        end = time.monotonic() + patience
+        for other in self.others:
+            other.ask()
+        answers = here()
+        for other in self.others:
+            answers += other.answer(end - time.monotonic())
+        return by_process(answers)
+
+    def close(self) -> None:
+        for other in self.others:
+            other.close()
 
 
-def rows(now: dict[int, Figures], before: dict[int, Figures]) -> list[list[str]]:
+def by_process(answers: list[Figures]) -> Processes:
+    """A host may have been named twice."""
+    return {(a["host"], a["pid"]): a for a in answers}
+
+
+def here() -> list[Figures]:
+    """Of this host's processes."""
+    with ThreadPoolExecutor(64) as pool:  # one that hangs must not keep the others waiting
+        return [a for a in pool.map(ask, names()) if a is not None]
+
+
+def rows(now: Processes, before: Processes) -> list[list[str]]:
     """What happened since `before`; of processes that were not there: since they began."""
     found = []
-    for f in sorted(now.values(), key=lambda f: (f["script"], f["rank"])):
-        old = before.get(f["pid"])
+    for key, f in sorted(now.items(), key=lambda item: (item[1]["script"], item[1]["rank"])):
+        old = before.get(key)
         seconds = max(f["now"] - (old["now"] if old else f["begun"]), 1e-3)
         s, o = f["stats"], (old or {}).get("stats")
         sent = _since(s, o, "bytes_sent") + _since(s, o, "library_bytes")
@@ -68,6 +97,7 @@ def rows(now: dict[int, Figures], before: dict[int, Figures]) -> list[list[str]]
             [
                 f["script"],
                 f"{f['rank']} of {f['ranks']}",
+                f["host"],
                 str(f["pid"]),
                 _duration(f["now"] - f["begun"]),
                 f"{calls / seconds:.1f}",
@@ -111,37 +141,69 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
+def notes(now: Processes, others: list[OtherHost]) -> str:
+    """What the table does not show, and why."""
+    lines = [f"{other.name}: {other.problem}" for other in others if other.problem]
+    if not now and not lines:
+        lines.append("no process with omnihvd in it is seen, of this user")
+    asked = {other.name for other in others}
+    unseen = hosts_of(now) - asked
+    if unseen:
+        lines.append(f"ranks on other hosts, too: omnihvd top --all, or {' '.join(sorted(unseen))}")
+    return "\n".join(lines)
+
+
+def hosts_of(now: Processes) -> set[str]:
+    """Those of the jobs' hosts on which nothing was seen."""
+    return {h for f in now.values() for h in f.get("hosts", ())} - {f["host"] for f in now.values()}
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd top", description=__doc__)
+    parser.add_argument("hosts", nargs="*", help="others, that ssh reaches without a password")
+    parser.add_argument("--all", action="store_true", help="all hosts of the jobs that run here")
     parser.add_argument("--interval", type=float, default=2.0, help="seconds (default: 2)")
     parser.add_argument("--once", action="store_true", help="show it once, since each began")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
+    if args.answer:
+        for _ in sys.stdin:
+            print(json.dumps({"processes": here()}), flush=True)
+        return 0
     try:
         from rich.console import Console
         from rich.live import Live
     except ImportError:
         print("omnihvd top: it needs rich: pip install rich", file=sys.stderr)
         return 1
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    now = look()
-    if args.once:
-        console.print(_table(rows(now, {})))
-        return 0 if now else 1
-    with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=False) as live:
-        before: dict[int, Figures] = {}
-        while True:
-            live.update(_table(rows(now, before)))
-            time.sleep(max(args.interval, 0.1))
-            before, now = now, look()
+    hosts = [*args.hosts, *(sorted(hosts_of(by_process(here()))) if args.all else [])]
+    try:
+        look = Look(list(dict.fromkeys(hosts)))
+    except OSError as why:
+        print(f"omnihvd top: {why}", file=sys.stderr)
+        return 1
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        now = look(30 if args.once else 0)
+        if args.once:
+            console.print(_table(rows(now, {}), notes(now, look.others)))
+            return 0 if now else 1
+        with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=False) as live:
+            before: Processes = {}
+            while True:
+                live.update(_table(rows(now, before), notes(now, look.others)))
+                time.sleep(max(args.interval, 0.1))
+                before, now = now, look(2)
+    finally:
+        look.close()
     return 0
 
 
-def _table(lines: list[list[str]]) -> Any:
+def _table(lines: list[list[str]], caption: str) -> Any:
     from rich import box
     from rich.table import Table
 
-    caption = None if lines else "no process with omnihvd in it runs here, of this user"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption or None)
     for i, column in enumerate(HEADER):
         table.add_column(column, justify="left" if i == 0 else "right")
     for line in lines:

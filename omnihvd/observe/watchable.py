@@ -69,7 +69,8 @@ def figures(begun: float) -> dict[str, Any]:
         "pid": os.getpid(),
         "rank": rank,
         "ranks": ranks,
-        "host": socket.gethostname(),
+        "host": os.environ.get("OMNIHVD_HOST_ID") or socket.gethostname(),  # as groups have it
+        "hosts": sorted(engine.session.hosts_of_groups()),
         "begun": begun,
         "now": time.time(),
         "script": Path(sys.argv[0]).name if sys.argv else "",

@@ -65,7 +65,8 @@ def content_of(seen: list[samples.Seen], rates: list[str], ranks: list[int]) -> 
     buffers = figures.job_buffers(seen, parameters)
     timing = figures.timing(seen)
     world = job.ranks if job.ranks > 1 else ranks[0]
-    models = [Model(buffers, timing, n) for n in ranks]
+    copied = figures.copied_bytes(seen, buffers)
+    models = [Model(buffers, timing, n, copied=copied) for n in ranks]
     advised = min(models, key=lambda model: abs(model.ranks - world))
     best, by_size = predictions.best_block_size(parameters, world)
     predicted = [
@@ -75,7 +76,7 @@ def content_of(seen: list[samples.Seen], rates: list[str], ranks: list[int]) -> 
         for scheme in predictions.schemes_for(parameters)
     ]
     return {
-        "job": {k: v for k, v in vars(job).items() if k != "shapes"},
+        "job": {k: v for k, v in vars(job).items() if k not in ("shapes", "timings")},
         "ranks_seen": len(seen),
         "steps_seen": sorted({s.step for one in seen for s in one.samples}),
         "overlap": _overlap(seen, parameters),

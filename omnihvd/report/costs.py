@@ -17,6 +17,9 @@ are in non-zero blocks on the fullest rank (packed where that is smaller) and U 
 Time is the longer of the two directions over B, headers of the network included, but not less than
 what processors need: to look at S bytes once, and to move what is sent and received. These are the
 bounds that docs/architecture.md has for the ways; a real sum takes 1.0 to 1.5 times as long.
+
+Beside those that compute, a host has cores for its sums, or it has none: then looking and moving
+follow each other, and computing goes on later by what they took.
 """
 
 from __future__ import annotations
@@ -48,6 +51,8 @@ class Machine(NamedTuple):
     scan: float = 8e9  # reading memory for what is not zero
     move: float = 2.5e9  # between memory and network, sent and received together
     sum_latency: float = 50e-6  # s, of one sum
+    copy: float = 8e9  # from gradients to buffers, and back
+    spare_cores: bool = True  # beside those that compute
 
 
 class Cost(NamedTuple):
@@ -141,23 +146,34 @@ COMPRESSORS = {
 }
 
 
-def seconds(cost: Cost, machine: Machine) -> float:
-    """Of one sum. The search for zeros goes on while the first blocks travel."""
+class Takes(NamedTuple):
+    """Of one sum, in seconds."""
+
+    seconds: float
+    taken: float  # of them, from the processors that compute
+
+
+def takes(cost: Cost, machine: Machine) -> Takes:
+    """The search for zeros goes on while the first blocks travel."""
     if cost.sent == 0 and cost.received == 0:
-        return 0.0
+        return Takes(0.0, 0.0)
     link = max(cost.sent, cost.received) / (machine.link * ETHERNET)
-    processors = (cost.sent + cost.received) / machine.move
-    return max(link, processors, cost.looked_at / machine.scan) + machine.sum_latency
+    moving = (cost.sent + cost.received) / machine.move
+    looking = cost.looked_at / machine.scan
+    if machine.spare_cores:
+        return Takes(max(link, moving, looking) + machine.sum_latency, 0.0)
+    return Takes(max(link, moving + looking) + machine.sum_latency, moving + looking)
 
 
-def step_seconds(sums: list[tuple[float, float]], backward: float, rest: float) -> float:
-    """Of a step, in which each of `sums` (when it is ready, how long it takes: seconds, in order)
-    begins as soon as it is ready and the one before has ended. backward: when computing gradients
-    ends; rest: what follows all sums."""
-    end = 0.0
-    for ready, takes in sums:
-        end = max(end, ready) + takes
-    return max(end, backward) + rest
+def step_seconds(sums: list[tuple[float, Takes]], backward: float, rest: float) -> float:
+    """Of a step, in which each of `sums` (when it is ready, in seconds, and what it takes; in
+    order) begins as soon as it is ready and the one before has ended. backward: when computing
+    gradients ends; rest: what follows all sums."""
+    end = late = 0.0
+    for ready, sum_ in sums:
+        end = max(end, ready + late) + sum_.seconds
+        late += sum_.taken
+    return max(end, backward + late) + rest
 
 
 def packed_bytes(nonzero: float, block_size: int, element: int) -> float:

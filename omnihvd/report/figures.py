@@ -27,7 +27,9 @@ from omnihvd.report.density import (
 from omnihvd.report.samples import Sample, Seen
 
 DEFAULT_BLOCK = 256
+ENOUGH = 5  # steps, for a median
 PARTS = 16  # a tensor in so many equal parts, to tell how evenly it is filled
+DDP_BYTES, DDP_FIRST_BYTES = 25 << 20, 1 << 20  # of buckets
 MOST_BYTES = 256 << 20  # of counts of one parameter that are looked at together
 
 
@@ -206,6 +208,19 @@ def measured(seen: list[Seen]) -> list[Measured]:
     return sorted(found, key=lambda m: m.ready_s)
 
 
+def ddp_buckets(parameters: list[Measured], most_bytes: int) -> list[list[Measured]]:
+    """As DDP makes them after its first step: a bucket is full when it has reached so many bytes,
+    and where these are its default, the first one at 1 MB."""
+    buckets: list[list[Measured]] = [[]]
+    limit = DDP_FIRST_BYTES if most_bytes == DDP_BYTES else most_bytes
+    for parameter in parameters:
+        if sum(p.bytes for p in buckets[-1]) >= limit:
+            buckets.append([])
+            limit = most_bytes
+        buckets[-1].append(parameter)
+    return buckets
+
+
 def buffers(parameters: list[Measured], most_bytes: int, cycle_s: float) -> list[list[Measured]]:
     """What is summed together: gradients in the order in which they are ready, up to so many bytes
     (one larger than that has a buffer of its own), and those that come within a cycle."""
@@ -224,8 +239,16 @@ def job_buffers(seen: list[Seen], parameters: list[Measured]) -> list[list[Measu
     """As Horovod's defaults, or DDP, make them."""
     job = seen[0].job
     if job.library == "DDP":
-        return buffers(parameters, job.fusion_bytes or 25 << 20, float("inf"))
+        return ddp_buckets(parameters, job.fusion_bytes or DDP_BYTES)
     return buffers(parameters, job.fusion_bytes or 128 << 20, 1e-3)
+
+
+def copied_bytes(seen: list[Seen], buffers_: list[list[Measured]]) -> float:
+    """By DDP, when all gradients are ready: the last one to its bucket, and all buckets back. What
+    Horovod copies, gradients that it fuses, is small."""
+    if not seen[0].job.copies:
+        return 0.0
+    return buffers_[-1][-1].bytes + sum(p.bytes for b in buffers_ for p in b)
 
 
 @dataclass
@@ -244,9 +267,18 @@ class Timing:
 
 
 def timing(seen: list[Seen]) -> Timing:
-    """Medians over steps. A sum begins when the last rank has its gradient: what the others wait
-    for that one is computing, not summing."""
+    """Medians over steps, if may be of those in which nothing was looked at. A sum begins when the
+    last rank has its gradient: what the others wait for that one is computing, not summing."""
     step = statistics.median([one.job.step_s for one in seen])
+    rows: dict[int, list[list[float]]] = {}
+    for one in seen:
+        for number, *seconds in one.job.timings:
+            rows.setdefault(int(number), []).append(seconds)
+    quiet = [ranks for ranks in rows.values() if len(ranks) == len(seen)]
+    if len(quiet) >= ENOUGH:
+        backward = statistics.median(max(b for b, _, _ in ranks) for ranks in quiet)
+        rest = statistics.median(statistics.mean(r for _, _, r in ranks) for ranks in quiet)
+        return _timing(seen, step, backward, rest)
     by_step: dict[int, list[Sample]] = {}
     for one in seen:
         for sample in one.samples:
@@ -263,6 +295,10 @@ def timing(seen: list[Seen]) -> Timing:
         return Timing(step, step, None, 0.0)
     backward = step * statistics.median(share for share, _ in shares)
     rest = step * statistics.median(share for _, share in shares)
+    return _timing(seen, step, backward, rest)
+
+
+def _timing(seen: list[Seen], step: float, backward: float, rest: float) -> Timing:
     wait = max(step - backward - rest, 0.0)
     if seen[0].job.ranks == 1:  # nothing was waited for: it was something else's time
         return Timing(step, backward, 0.0, rest + wait)

@@ -60,16 +60,18 @@ class Model:
         ranks: int,
         block: int = DEFAULT_BLOCK,
         machine: Machine | None = None,
+        copied: float = 0.0,
     ) -> None:
-        """machine: all but its link's rate; None: costs.Machine's own figures."""
+        """machine: all but its link's rate; None: costs.Machine's own figures. copied: bytes that
+        the framework copies when all gradients are ready, whoever sums them."""
         self._buffers, self._timing, self.ranks = buffers, timing, ranks
-        self._machine = machine or Machine(0)
+        self._machine, self._copied = machine or Machine(0), copied
         self._sizes = {p.name: p.sizes(block, ranks) for b in buffers for p in b}
 
     @property
     def computing_s(self) -> float:
         """Of a step, in which sums cost nothing."""
-        return self._timing.alone
+        return self._timing.alone + self._copied / self._machine.copy
 
     def cost(self, p: Measured, scheme: str) -> Cost:
         """Of a parameter's sum. Tables with sparse gradients go by rows, or by allgather, where the
@@ -97,16 +99,18 @@ class Model:
         machine = self._machine._replace(link=rate_bytes(rate))
         nothing = Cost(0, 0, 0)
         whole = [sum(costs_, nothing) for costs_ in sums]
-        takes = [costs.seconds(cost, machine) for cost in whole]
+        takes = [costs.takes(cost, machine) for cost in whole]
         t = self._timing
         saved = DENSE_PASSES * sum(p.bytes * p.zero_rows for p in made_sparse) / machine.scan
         ready = [max(p.ready_s for p in buffer) for buffer in self._buffers]
         last = max(ready)  # steps that were looked at may have been slower; 0: it is not known
         ready = [moment / last * t.backward if last else t.backward for moment in ready]
-        step = costs.step_seconds(list(zip(ready, takes)), t.backward, t.rest)
+        rest = t.rest + self._copied / machine.copy
+        step = costs.step_seconds(list(zip(ready, takes)), t.backward, rest)
         step -= min(saved, t.alone / 2)
         sent = sum(cost.sent for cost in whole)
-        return Prediction(self.ranks, rate, scheme, sent, sum(takes), step)
+        sums_s = sum(t.seconds for t in takes)
+        return Prediction(self.ranks, rate, scheme, sent, sums_s, step)
 
 
 def schemes_for(parameters: list[Measured]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Callable
 
@@ -12,6 +13,7 @@ from omnihvd.report import samples
 from omnihvd.report.samples import Job, Sample, Seen
 
 BUDGET = 0.015  # of the time, for looking
+MOST_TIMINGS = 2048  # steps; then the older half is dropped
 MOST_BYTES = 128 << 20  # of samples in memory; then every second one is dropped
 WARM_UP = 1  # steps not looked at
 FEW = 3  # samples that are taken in the beginning, whatever they cost
@@ -34,9 +36,12 @@ class Sampler:
         self._begun: float | None = None
         self._step = 0  # ended
         self._step_begun = 0.0
-        self._costs_s: list[float] = []  # of looking, by sample
-        self._quiet_s: list[float] = []  # steps in which nothing was looked at
+        self._costs_s: deque[float] = deque(maxlen=MOST_TIMINGS)  # of looking, by sample
+        self._quiet_s: deque[float] = deque(maxlen=MOST_TIMINGS)  # steps without looking
+        self._bytes = 0  # of samples
+        self._stride = 2  # steps between samples, as far as was known at the last one
         self._looking: Sample | None = None
+        self.timing = Sample(1)  # of the step under way; where it is looked at, that sample
         self._spent_before = 0.0
 
     def wants(self) -> Sample | None:
@@ -52,6 +57,8 @@ class Sampler:
         if os.getpid() != self._pid:  # a fork
             self._looking = None
             return
+        if self._looking is None and self.timing.wait_s is not None:
+            self._keep_timing(self.timing)
         if self._begun is None:
             self._begun = now
         elif self._looking is None:
@@ -61,24 +68,33 @@ class Sampler:
             self._costs_s.append(self.spent_s - self._spent_before)
             self._keep(self._looking)
         self._step_begun, self._spent_before = now, self.spent_s
-        self._looking = Sample(self._step + 1) if self._is_due(self._step + 1) else None
+        self.timing = Sample(self._step + 1)
+        self._looking = self.timing if self._is_due(self._step + 1) else None
+
+    def _keep_timing(self, of: Sample) -> None:
+        rows = self.job.timings
+        rows.append([of.step, of.backward_s, of.wait_s or 0.0, of.rest_s])
+        if len(rows) > MOST_TIMINGS:
+            del rows[: MOST_TIMINGS // 2]
 
     def _keep(self, sample: Sample) -> None:
         if not self.samples:  # at the end Horovod is gone
             samples.job_of_process(self.job)
         self.samples.append(sample)
-        while len(self.samples) > FEW and sum(s.bytes() for s in self.samples) > MOST_BYTES:
+        self._bytes += sample.bytes()
+        while len(self.samples) > FEW and self._bytes > MOST_BYTES:
             del self.samples[::2]
+            self._bytes = sum(s.bytes() for s in self.samples)
+        self._stride = self._next_stride()
 
     def _is_due(self, step: int) -> bool:
         if self._every:
             return step % self._every == 0 and step > WARM_UP
         if step <= WARM_UP:
             return False
-        return step % self.stride() == 0
+        return step % self._stride == 0
 
-    def stride(self) -> int:
-        """Steps between samples, as far as is known now."""
+    def _next_stride(self) -> int:
         if len(self.samples) < FEW or not self._quiet_s:
             return 2  # of the others it is learnt how long a step takes
         cost = statistics.median(self._costs_s)

@@ -55,6 +55,7 @@ class Job:
     framework: str = ""  # torch or tensorflow
     library: str = "none"  # Horovod, DDP, or none
     fusion_bytes: int = 0  # of a fused buffer or bucket, at most
+    copies: bool = False  # between gradients and buckets, each of them
     element_bytes: int = 4
     steps: int = 0
     step_s: float = 0.0  # median of the steps in which nothing was looked at
@@ -62,6 +63,8 @@ class Job:
     shapes: dict[str, list[int]] = field(default_factory=dict)
     tables: list[str] = field(default_factory=list)  # parameters of embeddings
     sparse: list[str] = field(default_factory=list)  # parameters whose gradients are sparse tensors
+    # Of steps in which nothing was looked at: number, and backward_s, wait_s, rest_s as of a Sample
+    timings: list[list[float]] = field(default_factory=list)
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """PyTorch's gradients, looked at before anybody sums them.
 
-In steps that are looked
-at, and only in these, each parameter has a hook that runs when its gradient is there: before those
-of Horovod and DDP, which are on the node of the graph behind it.
+In steps that are looked at each parameter has a hook that runs when its gradient is there: before
+those of Horovod and DDP, which are on the node of the graph behind it. In all others only the one
+has whose gradient was the last: it tells when computing ends.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class TorchGradients:
         self._names: dict[int, str] = {}
         self._known = 0  # optimizers whose parameters have names
         self._hooks: list[Any] = []
+        self._last: Any = None  # parameter whose gradient was there last
         self._steps = OptimizerSteps(
             lambda: guard(self._on_before), lambda: guard(self._on_step_ended)
         )
@@ -40,15 +41,13 @@ class TorchGradients:
     # --- the optimizer's step ---------------------------------------------------------------------
 
     def _on_before(self) -> None:
-        sample = self._sampler.wants()
-        if sample and sample.gradients:  # the innermost call is the last, and has the sums
-            sample.wait_s = self._sampler.seconds() - sample.backward_s
+        timing = self._sampler.timing
+        if timing.backward_s:  # the innermost call is the last, and has the sums
+            timing.wait_s = self._sampler.seconds() - timing.backward_s
 
     def _on_step_ended(self) -> None:
-        sample = self._sampler.wants()
-        if sample:
-            rest = self._sampler.seconds() - sample.backward_s
-            sample.rest_s = rest - (sample.wait_s or 0)
+        timing = self._sampler.timing
+        timing.rest_s = self._sampler.seconds() - timing.backward_s - (timing.wait_s or 0)
         for handle in self._hooks:
             handle.remove()
         self._hooks = []
@@ -57,18 +56,27 @@ class TorchGradients:
             begin = time.perf_counter()
             self._look()
             self._sampler.spent_s += time.perf_counter() - begin
+        elif self._last is not None:
+            self._hook(self._last, self._computed, lambda grad: self._computed())
 
     # --- gradients --------------------------------------------------------------------------------
 
     def _look(self) -> None:
         for parameter in self._steps.parameters():
-            if not parameter.requires_grad:
-                continue
-            if hasattr(parameter, "register_post_accumulate_grad_hook"):
-                hook = parameter.register_post_accumulate_grad_hook(self._accumulated)
-            else:  # PyTorch before 2.1: the gradient of this backward pass alone
-                hook = parameter.register_hook(lambda grad, p=parameter: self._ready(p, grad))
-            self._hooks.append(hook)
+            if parameter.requires_grad:
+                self._hook(
+                    parameter, self._accumulated, lambda grad, p=parameter: self._ready(p, grad)
+                )
+
+    def _hook(self, parameter: Any, accumulated: Any, ready: Any) -> None:
+        """ready: for PyTorch before 2.1, which has the gradient of this backward pass alone."""
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(accumulated))
+        else:
+            self._hooks.append(parameter.register_hook(ready))
+
+    def _computed(self, *_: Any) -> None:
+        self._sampler.timing.backward_s = self._sampler.seconds()
 
     def _accumulated(self, parameter: Any) -> None:
         self._ready(parameter, parameter.grad)
@@ -88,7 +96,7 @@ class TorchGradients:
         # Accumulated over several backward passes, the last one counts, as it is summed.
         sample.gradients.pop(name, None)
         sample.gradients[name] = Gradient(counts, ready)
-        sample.backward_s = ready
+        sample.backward_s, self._last = ready, parameter
         job = self._sampler.job
         job.framework, job.element_bytes = "torch", gradient.element_size()
         if gradient.is_sparse and name not in job.sparse:
@@ -139,6 +147,7 @@ class TorchGradients:
         for root in (m for m in modules if id(m) not in inner):
             if isinstance(root, parallel):
                 self._sampler.job.fusion_bytes = int(getattr(root, "bucket_bytes_cap", 25 << 20))
+                self._sampler.job.copies = not root.gradient_as_bucket_view
                 root = root.module
             for name, parameter in root.named_parameters():
                 names.setdefault(id(parameter), name)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launch import launch
+from launch import ENVIRONMENT, launch
+from processes import free_port
 
+from omnihvd.bench.lab import Lab
 from omnihvd.observe import metrics, steps, top, traces, watchable
+from omnihvd.observe.other_hosts import OtherHost
 
 JOB = Path(__file__).parent / "on_ranks/observed.py"
 BYTES = 5000 * 64 * 4
@@ -22,14 +27,13 @@ Found = dict[str, Any]
 def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Found]]:
     """Its folder, and what each rank found."""
     folder = tmp_path_factory.mktemp("watched")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = min(free.getsockname()[1], 65000)
+    port = min(free_port(), 65000)
     env = {
         "OMNIHVD_TRACE": str(folder / "trace.json"),
         "OMNIHVD_STATS": str(folder / "steps.jsonl"),
         "OMNIHVD_METRICS": str(port),
         "HOROVOD_TIMELINE": str(folder / "timeline.json"),
+        "BOARD": str(folder / "board"),
     }
     ranks = launch([JOB], 3, env=env, timeout=90).ranks
     lines = [next(line for line in r.splitlines() if line.startswith("FOUND ")) for r in ranks]
@@ -89,11 +93,24 @@ def test_steps(job: tuple[Path, list[Found]]) -> None:
         assert all(0 <= line["overlap"] <= 1 for line in lines[1:])
 
 
-def test_scalars_for_tensorboard(job: tuple[Path, list[Found]]) -> None:
-    scalars = [tuple(s) for s in job[1][0]["scalars"]]
-    assert {step for _, _, step in scalars} == {5, 10}
-    assert ("omnihvd/density", 10 / 1250, 5) in scalars
-    assert ("omnihvd/gradient_bytes", BYTES, 10) in scalars
+def test_scalars_for_tensorboard(
+    job: tuple[Path, list[Found]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read as TensorBoard reads them."""
+    pytest.importorskip("tensorboard")
+    monkeypatch.syspath_prepend(JOB.parent)
+    from board import EventAccumulator
+
+    events = EventAccumulator(str(job[0] / "board"))
+    events.Reload()
+
+    def of(name: str) -> list[tuple[int, Any]]:
+        return [(e.step, e.value) for e in events.Scalars(f"omnihvd/{name}")]
+
+    density, written = of("density"), of("gradient_bytes")
+    assert density == [(step, pytest.approx(10 / 1250)) for step in (5, 10)]
+    assert written == [(5, BYTES), (10, BYTES)]
+    assert all(0 < value < 60 for _, value in of("sum_seconds"))
 
 
 def test_figures_for_prometheus(job: tuple[Path, list[Found]]) -> None:
@@ -120,15 +137,63 @@ def test_top_shows_what_happened_since_the_last_look() -> None:
         rows = {"dense_bytes": 0, "union_bytes": 0}
         names = ("bytes_sent", "library_bytes", "ring_bytes", "blocks", "nonzero_blocks")
         numbers = dict(zip(names, (calls, 0, 4 * calls, 10 * calls, calls)))
-        process = {"pid": 7, "rank": 0, "ranks": 2, "script": "train.py", "begun": 0.0, "now": now}
+        process = {
+            "host": "h0",
+            "pid": 7,
+            "rank": 0,
+            "ranks": 2,
+            "script": "train.py",
+            "begun": 0.0,
+            "now": now,
+        }
         return {**process, "stats": {**counts, "sparse": rows, **numbers}, "last_ranks": last}
 
     before, now = figures(10.0, 100, {"1": 90, "0": 10}), figures(12.0, 120, {"1": 91, "0": 19})
-    (row,) = top.rows({7: now}, {7: before})
+    (row,) = top.rows({("h0", 7): now}, {("h0", 7): before})
     shown = dict(zip(top.HEADER, row))
     assert (shown["sums/s"], shown["MB/s summed"], shown["of a ring"]) == ("10.0", "100.0", "25.0%")
     assert (shown["not zero"], shown["waits for"]) == ("10.0%", "rank 0 (90%)")
-    assert top.rows({7: before}, {7: before})[0][4:] == ["0.0", "0.0", "0.0"] + ["-"] * 4
+    assert top.rows({7: before}, {7: before})[0][5:] == ["0.0", "0.0", "0.0"] + ["-"] * 4
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_top_sees_the_ranks_of_other_hosts() -> None:
+    with Lab(2, rate=None) as lab:
+        words = [sys.executable, str(JOB.with_name("on_hosts.py"))]
+        env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
+        said = str(lab.mpirun(words, env=env, timeout=60, stdout=subprocess.PIPE).stdout)
+    alone, all_ = said.split("all:")
+    assert "0 of 2" in alone and "1 of 2" not in alone
+    assert "ranks on other hosts, too: omnihvd top --all, or h1" in alone
+    rows = [line.split()[:5] for line in all_.splitlines() if "on_hosts.py" in line]
+    assert [row[1:] for row in rows] == [[r, "of", "2", f"h{r}"] for r in "01"]
+    assert "gone: no host gone" in all_ and "other hosts, too" not in all_
+
+
+SSH = """#!/bin/sh
+while [ "$1" = -o ]; do shift 2; done
+case $1 in mute) exec sleep 60;; esac
+echo Welcome to $1; shift; exec sh -c "$*"
+"""
+
+
+def test_other_hosts_are_asked_while_somebody_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an ssh that stays on this host, where this process, which has omnihvd, is to be seen."""
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    here, mute = OtherHost("here"), OtherHost("mute")
+    for _ in range(2):
+        here.ask()
+        mute.ask()
+        assert os.getpid() in [f["pid"] for f in here.answer(30)] and here.problem == ""
+        assert mute.answer(0.1) == [] and mute.problem == "no answer yet"
+    for other in (here, mute):
+        other.close()
+        assert other.ended
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnihvd.report import costs
-from omnihvd.report.costs import Cost, Machine, Sizes
+from omnihvd.report.costs import Cost, Machine, Sizes, Takes
 from omnihvd.report.predictions import bytes_text, rate_bytes, time_text
 
 MB = 1e6
@@ -48,15 +48,24 @@ def test_compressors() -> None:
 def test_time_is_the_slowest_of_link_and_processors() -> None:
     slow = Machine(1e8, scan=8e9, move=2.5e9, sum_latency=0)
     cost = Cost(sent=30 * MB, received=20 * MB, looked_at=100 * MB)
-    assert costs.seconds(cost, slow) == pytest.approx(0.3 / costs.ETHERNET)
-    assert costs.seconds(cost, slow._replace(link=1e12)) == pytest.approx(0.02)
-    assert costs.seconds(cost, slow._replace(link=1e12, scan=1e9)) == pytest.approx(0.1)
-    assert costs.seconds(Cost(0, 0, 100 * MB), slow) == 0
+    assert costs.takes(cost, slow).seconds == pytest.approx(0.3 / costs.ETHERNET)
+    assert costs.takes(cost, slow._replace(link=1e12)).seconds == pytest.approx(0.02)
+    assert costs.takes(cost, slow._replace(link=1e12, scan=1e9)) == pytest.approx((0.1, 0))
+    assert costs.takes(Cost(0, 0, 100 * MB), slow) == (0, 0)
+    # Without cores of their own sums look and move in turn, and computing waits for that.
+    shared = slow._replace(link=1e12, scan=1e9, spare_cores=False)
+    assert costs.takes(cost, shared) == pytest.approx((0.12, 0.12))
+    assert costs.takes(cost, shared._replace(link=1e8)).taken == pytest.approx(0.12)
 
 
 def test_sums_go_on_while_gradients_are_computed() -> None:
-    assert costs.step_seconds([(0.1, 0.2), (0.4, 0.1)], backward=0.6, rest=0.05) == 0.65
-    assert costs.step_seconds([(0.1, 0.6), (0.4, 0.1)], 0.5, 0.05) == pytest.approx(0.85)
+    def step(*sums: tuple[float, float, float], backward: float) -> float:
+        return costs.step_seconds([(s[0], Takes(s[1], s[2])) for s in sums], backward, rest=0.05)
+
+    assert step((0.1, 0.2, 0), (0.4, 0.1, 0), backward=0.6) == 0.65
+    assert step((0.1, 0.6, 0), (0.4, 0.1, 0), backward=0.5) == pytest.approx(0.85)
+    assert step((0.1, 0.2, 0.1), (0.6, 0.2, 0.1), backward=0.6) == pytest.approx(0.95)
+    assert step((0.1, 0.2, 0.1), (0.2, 0.1, 0.1), backward=0.6) == pytest.approx(0.85)
 
 
 def test_packed_blocks() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from launch import ENVIRONMENT, launch
-from processes import run_beside
+from processes import free_port, run_beside
 
 from omnihvd import cli
 from omnihvd import report as report_
@@ -71,18 +71,11 @@ def test_under_plain_horovod(tmp_path: Path) -> None:
 def test_under_ddp_and_again_for_another_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [
-        *torchrun,
-        "-m",
-        "omnihvd",
-        "--report",
-        tmp_path / "out",
-        HERE / "torch_rows.py",
-        "ddp",
-    ]
-    env = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)}
-    run_beside([words], [env], timeout=90)
+    python = [sys.executable, "-m", "omnihvd", "--report", tmp_path / "out"]
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    env = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT), **job}
+    words = [*python, HERE / "torch_rows.py", "ddp"]
+    run_beside([words] * 2, [{**env, "RANK": rank} for rank in "01"], timeout=90)  # as torchrun
     content = report(tmp_path / "out")
     assert content["job"]["library"] == "DDP" and content["ranks_seen"] == 2
     assert table_of(content, "table.weight")["union"]["64"] == pytest.approx(30 / 1000)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from omnihvd.report import density, samples
+from omnihvd.report import density, figures, samples
+from omnihvd.report import sampler as sampler_module
+from omnihvd.report.figures import Timing
 from omnihvd.report.sampler import Sampler
 from omnihvd.report.samples import Gradient
 
@@ -42,10 +47,63 @@ def test_it_costs_less_than_two_percent_and_ranks_meet() -> None:
     assert looked[0] >= looked[1] - {6} >= looked[2] - {4, 6}
 
 
+def test_a_step_in_which_nothing_is_looked_at_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many there were before: medians are made at samples, and of the newest steps."""
+    asked: list[int] = []
+    median = statistics.median
+    count = lambda values: asked.append(len(values)) or median(values)  # noqa: E731
+    monkeypatch.setattr(sampler_module.statistics, "median", count)
+    monkeypatch.setattr(sampler_module, "MOST_TIMINGS", 100)
+    now = [0.0]
+    sampler = Sampler(clock=lambda: now[0])
+    looked = train(sampler, now, 3000, 0.02)
+    assert max(asked) <= 100 and len(asked) <= 2 * len(looked) < 200
+
+
 def test_every_step_if_asked() -> None:
     now = [0.0]
     sampler = Sampler(every=3, clock=lambda: now[0])
     assert train(sampler, now, 12, 1.0) == [3, 6, 9, 12]
+
+
+def test_seconds_of_steps_that_were_not_looked_at() -> None:
+    """On two ranks, the second of which is slower; looked at steps take longer, and count not."""
+    seen = []
+    for rank in (0, 1):
+        now = [0.0]
+        sampler = Sampler(every=4, clock=lambda now=now: now[0])
+        for _ in range(1, 33):
+            slow = 5.0 * (sampler.wants() is not None)
+            sampler.timing.backward_s = 0.02 + 0.01 * rank + slow
+            sampler.timing.wait_s, sampler.timing.rest_s = 0.02 - 0.01 * rank, 0.01
+            now[0] += 0.05 + slow
+            if sample := sampler.wants():
+                sample.gradients["w"] = Gradient(ONES, 0.01)
+            sampler.step_ended()
+        sampler.job.rank, sampler.job.ranks = rank, 2
+        seen.append(sampler.seen())
+        assert [row[0] for row in seen[-1].job.timings] == [s for s in range(1, 33) if s % 4]
+    timing = figures.timing(seen)
+    expected = Timing(step=0.05, backward=0.03, wait=0.01, rest=0.01)
+    assert vars(timing) == pytest.approx(vars(expected))
+
+
+@pytest.mark.parametrize(
+    ("sizes_mb", "cap_mb", "buckets"),
+    [
+        ([0.5, 0.6, 2, 30, 1], 25, [[0.5, 0.6], [2, 30], [1]]),
+        ([0.1, 28, 2, 28], 25, [[0.1, 28], [2, 28]]),
+        ([0.5, 0.6, 2, 30, 1], 2, [[0.5, 0.6, 2], [30], [1]]),
+    ],
+)
+def test_buckets_are_those_of_ddp(
+    sizes_mb: list[float], cap_mb: int, buckets: list[list[float]]
+) -> None:
+    parameters: list[Any] = [SimpleNamespace(bytes=int(mb * (1 << 20)), mb=mb) for mb in sizes_mb]
+    found: Any = figures.ddp_buckets(parameters, cap_mb << 20)
+    assert [[p.mb for p in bucket] for bucket in found] == buckets
 
 
 def test_why_there_is_nothing() -> None:

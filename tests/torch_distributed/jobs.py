@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from launch import ENVIRONMENT
-from processes import Ended, run_beside
+from processes import Ended, free_port, run_beside
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "on_ranks"
@@ -35,13 +34,6 @@ def run(
     ]
     command = [sys.executable, *(["-m", "omnihvd"] if under else []), SCRIPTS / script, *words]
     return run_beside([command] * ranks, environments, timeout=timeout, check=check)
-
-
-def free_port() -> int:
-    """Of no other job: whoever asks for any port gets another one, for a while."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def torchrun(*words: object, env: Mapping[str, str] | None = None, timeout: float = 90) -> str:

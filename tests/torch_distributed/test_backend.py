@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from jobs import free_port, run
+from jobs import run
+from processes import free_port
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@
 #include "python/sums.h"
 #include "session/aggregator_host.h"
 #include "session/auto_streams.h"
+#include "session/group_info.h"
 #include "session/session.h"
 #include "session/trace.h"
 #include "shims/polite_yield.h"
@@ -190,6 +191,8 @@ void bind_session(py::module_ m) {
   m.def("take_calls", &calls_list,
         "Those kept since the last time, as dicts; times are of CLOCK_MONOTONIC.");
   m.def("last_ranks", &last_ranks);
+  m.def("hosts_of_groups", &hosts_of_groups,
+        "Names of the hosts whose ranks have been in a group with this one.");
   m.def("write_trace", &write_trace);
   m.def("last_error", &last_error, "The last error that the engine logged; empty: none.");
   m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {

@@ -1,11 +1,31 @@
 #include "session/group_info.h"
 
 #include <cmath>
+#include <mutex>
 
 #include "base/bytes.h"
 #include "base/sha256.h"
 
 namespace omnihvd {
+namespace {
+
+std::mutex hosts_mutex;  // guards hosts()
+std::set<std::string>& hosts() {
+  static auto* hosts = new std::set<std::string>;
+  return *hosts;
+}
+
+}  // namespace
+
+void remember_hosts(const GroupInfo& info) {
+  const std::lock_guard lock(hosts_mutex);
+  for (uint32_t rank = 0; rank < info.workers; ++rank) hosts().insert(info.nodes[rank].host);
+}
+
+std::set<std::string> hosts_of_groups() {
+  const std::lock_guard lock(hosts_mutex);
+  return hosts();
+}
 
 std::string GroupInfo::name_of(uint32_t node) const {
   const std::string number = std::to_string(node < workers ? node : node - workers);

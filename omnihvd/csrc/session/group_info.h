@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,10 @@ struct GroupInfo {
 // The settings on which all members of a group must agree.
 std::string pack_agreed(const Settings& settings);
 void unpack_agreed(const std::string& bytes, Settings* settings);  // throws Error
+
+// The hosts of the workers of all groups that this process has been in. Any thread.
+void remember_hosts(const GroupInfo& info);
+std::set<std::string> hosts_of_groups();
 
 // The key of a group of a job with this secret.
 std::string group_key(const std::string& secret, uint64_t group);

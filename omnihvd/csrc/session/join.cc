@@ -112,6 +112,7 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
   info->key = in.text();
   if (all_have_secret) info->key = group_key(settings.secret, info->id);
   remember_aggregators(*info);
+  remember_hosts(*info);
   // What need not be the same on all ranks stays this process's own.
   Settings own = settings;
   unpack_agreed(pack_agreed(info->settings), &own);

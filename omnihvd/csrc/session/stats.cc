@@ -47,11 +47,10 @@ void keep_call(Way way, uint64_t bytes, std::chrono::steady_clock::time_point be
   calls().push_back(call);
 }
 
-std::mutex last_mutex;
-std::map<uint32_t, uint64_t>& lasts() {
-  static auto* lasts = new std::map<uint32_t, uint64_t>;
-  return *lasts;
-}
+// By rank. Pages of memory that nobody counted in are none.
+constexpr size_t kMostRanks = 1 << 16;
+std::atomic<uint64_t> lasts[kMostRanks];
+std::atomic<uint32_t> lasts_end{0};  // no rank from here on was counted
 
 }  // namespace
 
@@ -90,13 +89,19 @@ std::vector<Call> take_calls() {
 }
 
 void count_last(uint32_t rank) {
-  std::lock_guard lock(last_mutex);
-  ++lasts()[rank];
+  if (rank >= kMostRanks) return;
+  lasts[rank].fetch_add(1, std::memory_order_relaxed);
+  uint32_t end = lasts_end.load(std::memory_order_relaxed);
+  while (end <= rank &&
+         !lasts_end.compare_exchange_weak(end, rank + 1, std::memory_order_relaxed)) {
+  }
 }
 
 std::map<uint32_t, uint64_t> last_ranks() {
-  std::lock_guard lock(last_mutex);
-  return lasts();
+  std::map<uint32_t, uint64_t> found;
+  for (uint32_t rank = 0; rank < lasts_end; ++rank)
+    if (const uint64_t rounds = lasts[rank]) found[rank] = rounds;
+  return found;
 }
 
 void count_pass(const std::string& reason, uint64_t bytes) {

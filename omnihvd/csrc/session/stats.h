@@ -86,6 +86,7 @@ void keep_calls();
 std::vector<Call> take_calls();  // those that were kept since the last time
 
 // A streamed round of this process's aggregator, for which this rank's contribution came last.
+// Takes no lock: it is counted always, and read by `omnihvd top` alone. Of the first 65536 ranks.
 void count_last(uint32_t rank);
 std::map<uint32_t, uint64_t> last_ranks();
 
