@@ -11,14 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-import compression  # noqa: E402
+import delay_control  # noqa: E402
 import map as the_map  # noqa: E402
 import sparse  # noqa: E402
 import training  # noqa: E402
 
 from omnihvd.bench import plots  # noqa: E402
 
-PROGRAMS = {"training": training, "sparse": sparse, "compression": compression}
+PROGRAMS = {"training": training, "sparse": sparse, "delay_control": delay_control}
 
 
 def redraw(path: Path) -> list[Path]:

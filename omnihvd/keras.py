@@ -32,7 +32,12 @@ LOGS = (
     "passed_share",
     "reduce_share",
 )
-COMPRESSION_LOGS = ("compression_ratio", "compression_bandwidth", "compression_delay")
+COMPRESSION_LOGS = (
+    "compression_ratio",
+    "compression_bandwidth",
+    "compression_delay",
+    "compression_exposed",
+)
 
 
 def is_keras_3() -> bool:
@@ -56,7 +61,8 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
 
     compression_ratio      mean over the epoch's steps
     compression_bandwidth  bytes/s that its sums sent
-    compression_delay      seconds that its sums took; a graph cannot tell how many were exposed
+    compression_delay      seconds that its sums took
+    compression_exposed    seconds of sums after all gradients were there
 
     As those of omnihvd.stats(); shares are NaN where there was nothing to share. Means over all
     ranks, the same on each (as of Horovod's MetricAverageCallback; the order of the two does not
@@ -103,6 +109,7 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
             logged["compression_ratio"] = compression["ratio"]
             logged["compression_bandwidth"] = compression["bandwidth"]
             logged["compression_delay"] = compression["delay_seconds"]
+            logged["compression_exposed"] = compression["exposed_seconds"]
         mine = [math.nan if logged[name] is None else logged[name] for name in names]
         means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
         if logs is not None:

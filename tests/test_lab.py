@@ -76,8 +76,9 @@ class TestHosts:
         for command in (pair.command, *(host.command for host in pair.hosts)):
             assert " rate 1Gbit " in output(command(["tc", "qdisc", "show"]))
 
-    def test_rate_holds(self):
-        with Lab(2, rate="40mbit") as lab:
+    def test_rate_holds_and_can_be_changed(self):
+        with Lab(2, rate="400mbit") as lab:
+            lab.set_rate("40mbit")
             start, before = time.perf_counter(), lab.traffic()[0].sent
             payload_rate = lab.raw_rate(seconds=0.5)
             elapsed, sent = time.perf_counter() - start, lab.traffic()[0].sent - before
@@ -251,6 +252,8 @@ class TestErrors:
     def test_bad_rate(self):
         with pytest.raises(LabError, match="fast"):
             Lab(2, rate="fast")
+        with Lab(1, rate=None) as lab, pytest.raises(LabError, match="that have a rate"):
+            lab.set_rate("1gbit")
 
     @pytest.mark.root
     @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")

@@ -1,4 +1,4 @@
-"""On each rank of a job: trains the pieces it is given, and writes one file of JSON for each."""
+"""On each rank of a job: trains the pieces it is given, and writes each into a file of JSON."""
 
 from __future__ import annotations
 
@@ -15,26 +15,31 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import omnihvd
-from benchmarks.evaluation.methods import methods, rate
+from benchmarks.evaluation import methods, report
 from benchmarks.evaluation.tasks import TASKS, Task
 from omnihvd.compressors import counters
 
+LINK = Path("/sys/class/net/eth0/statistics/tx_bytes")
 
-def train(task: Task, method: str, seed: int, steps: int) -> dict[str, Any]:
+
+def train(
+    task: Task, method: str, make: Any, seed: int, steps: int, points: int, in_lab: bool
+) -> dict[str, Any]:
     """What run.py says of a piece."""
     torch.manual_seed(seed)
     model = task.model()
     hvd.broadcast_parameters(model.state_dict(), 0)
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), rate(method, task)),
+        torch.optim.SGD(model.parameters(), methods.rate(method, task)),
         model.named_parameters(),
-        methods()[method](),
+        make(),
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     counters.reset()
-    figures, seconds, curve = omnihvd.Statistics(), [], []
+    seconds, curve = [], []
     kept = [0.0, 0.0]
     hvd.barrier()
+    before = _sent(in_lab)
     for step in range(steps):
         start = time.perf_counter()
         inputs, targets = task.batch(seed, step)
@@ -45,20 +50,23 @@ def train(task: Task, method: str, seed: int, steps: int) -> dict[str, Any]:
         schedule.step()
         if step == 20:
             kept = [counters.stats()["kept_elements"], counters.stats()["elements"]]
-        if (step + 1) % max(1, steps // 10) == 0:
+        if (step + 1) % (steps // points) == 0 and hvd.rank() == 0:
             curve.append([step + 1, _quality(task, model)])
-    sums, cost = figures.read(), counters.stats()
+    sent, cost = _sent(in_lab) - before, counters.stats()
+    hvd.barrier()
     seen = cost["elements"] - kept[1]
     return {
-        "measure": task.measure,
         "curve": curve,
-        "quality": curve[-1][1],
-        "gradient_bytes": sum(4 * p.numel() for p in model.parameters()),
-        "bytes": sums["bytes_sent"] / steps,
+        "bytes": round(sent / steps),
         "step_seconds": statistics.median(seconds),
         "compress_seconds": cost["seconds"] / steps,
         "kept_after_20": (cost["kept_elements"] - kept[0]) / seen if seen else 1.0,
     }
+
+
+def _sent(in_lab: bool) -> float:
+    """Bytes by this host, or by this rank where there are no hosts."""
+    return float(LINK.read_text() if in_lab else omnihvd.stats()["bytes_sent"])
 
 
 def _quality(task: Task, model: Any) -> float:
@@ -71,24 +79,36 @@ def _quality(task: Task, model: Any) -> float:
 
 
 def main() -> None:
-    """argv: folder, task, steps (0: the task's), minutes, and pieces as method:seed."""
-    folder, name, steps, minutes, *pieces = sys.argv[1:]
+    """argv: a dictionary in JSON, of run.py's making."""
+    given = json.loads(sys.argv[1])
     start = time.monotonic()
     torch.set_num_threads(1)
     hvd.init()
-    task = TASKS[name](hvd.rank(), hvd.size())
-    for piece in pieces:
-        method, seed = piece.rsplit(":", 1)
+    task = TASKS[given["task"]](hvd.rank(), hvd.size())
+    makers = getattr(methods, given["makers"])(task)
+    steps = given["steps"] or task.steps
+    for method, seed in given["pieces"]:
         spent = hvd.broadcast_object(time.monotonic() - start)
-        if spent > 60 * float(minutes):
+        if spent > 60 * given["minutes"]:
             break
         load = os.getloadavg()[0]
-        measured = train(task, method, int(seed), int(steps) or task.steps)
+        measured = train(
+            task, method, makers[method], seed, steps, given["points"], given["in_lab"]
+        )
         if hvd.rank() == 0:
-            entry = {"task": name, "method": method, "seed": int(seed), "ranks": hvd.size()}
-            file = Path(folder) / f"{name}-{method.replace(' ', '_')}-{seed}.json"
-            file.write_text(json.dumps({**entry, "load": load, **measured}) + "\n")
-            print(f"{name:8s} {method:12s} {seed} {measured['quality']:.4f}", flush=True)
+            entry = {"method": method, "seed": seed, "ranks": hvd.size(), "load": load, **measured}
+            _add(Path(given["file"]), entry)
+            print(f"{given['task']:8s} {method:16s} {seed} {measured['curve'][-1][1]:.4f}")
+            sys.stdout.flush()
 
 
-main()
+def _add(file: Path, entry: dict[str, Any]) -> None:
+    """In place of an older one of the same method and seed."""
+    entries = json.loads(file.read_text()) if file.exists() else []
+    same = (entry["method"], entry["seed"])
+    entries = [other for other in entries if (other["method"], other["seed"]) != same] + [entry]
+    report.save(file, entries)
+
+
+if __name__ == "__main__":
+    main()

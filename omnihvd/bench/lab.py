@@ -150,6 +150,7 @@ class Lab:
             raise LabError(f"a lab has 1 to {MAX_HOSTS} hosts, not {hosts}")
         _check_machine()
         self.rate, self.share_cores = rate, share_cores
+        self._impaired = bool(delay or loss)
         self.hosts = [Host(self, i) for i in range(hosts)]
         self._keepers: list[subprocess.Popen[str]] = []
         init = INIT_SHARING_CORES if share_cores else INIT
@@ -265,9 +266,20 @@ class Lab:
             run(self.hosts[source].command([*python, name, str(seconds)]), timeout=seconds + 10)
             return float(_first_line(receiver, "the receiver"))
 
+    def set_rate(self, rate: str) -> None:
+        """Of all links, from now on; not where they have delay or loss, or no rate."""
+        if self.rate is None or self._impaired:
+            raise LabError("only links that have a rate, and no delay or loss, can change it")
+        lines = []
+        for host in self.hosts:
+            inside = f"nsenter -t {host.keeper} -n"
+            lines.append(f"tc qdisc change dev port-{host.name} root {_queue(rate)}")
+            lines.append(f"{inside} tc qdisc change dev eth0 root {_queue(rate)}")
+        subprocess.run(self.command(["sh", "-e"]), input="\n".join(lines), text=True, check=True)
+        self.rate = rate
+
     def _join(self, rate: str | None, delay: str | None, loss: str | None) -> None:
-        # A queue with counters is on every end; the bucket holds two of the largest (GSO) frames.
-        queue = f"tbf rate {rate} burst 128kb latency 30ms" if rate else "pfifo limit 10000"
+        queue = _queue(rate)
         impair = f"delay {delay}" * bool(delay) + f" loss {loss}" * bool(loss)
         lines = ["ip link add switch type bridge", "ip link set switch up"]
         for host in self.hosts:
@@ -312,6 +324,11 @@ class Lab:
         write = ["sh", "-c", f"mkdir {SSH}; cat >{AGENT}; chmod +x {AGENT}"]
         for host in self.hosts:  # any host may be the first of a job
             subprocess.run(host.command(write, cwd="/"), input=agent, text=True, check=True)
+
+
+def _queue(rate: str | None) -> str:
+    # With counters, at every end of a link; the bucket holds two of the largest (GSO) frames.
+    return f"tbf rate {rate} burst 128kb latency 30ms" if rate else "pfifo limit 10000"
 
 
 def yielding(ranks: int) -> dict[str, str]:

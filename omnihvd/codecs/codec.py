@@ -13,6 +13,7 @@ from omnihvd import engine, horovod_library, in_use
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.log import warn_once_per_job
 
+ENVELOPE = "_omnihvd_envelope"  # attribute of a tensor that a codec has made
 MOST_FLOATS = 2**31 - 1  # of a tensor, with its header: MPI counts in ints
 
 
@@ -118,6 +119,14 @@ class Format:
     def header(self, seed: int = 0, summed: bool = False) -> bytes:
         codec = self.codec.engine_codec(seed)
         return bytes(codec.header(4 * self.header_floats, self.floats, summed))
+
+
+def envelopes_of(tensors: list[Any]) -> list[Any]:
+    """Of tensors that a codec has made; none of others. ValueError if only some are."""
+    found = [getattr(tensor, ENVELOPE, None) for tensor in tensors]
+    if any(found) and not all(found):
+        raise ValueError("a group of tensors of which only some can travel under a codec")
+    return found if any(found) else []
 
 
 def not_taken(codec: Codec) -> str:

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.codecs.codec import Codec, Format, not_taken, warn
+from omnihvd.codecs.codec import ENVELOPE, Codec, Format, envelopes_of, not_taken, warn
 
-_ENVELOPE = "_omnihvd_envelope"  # of a tensor that a codec has made
 _WRAPPED = "_omnihvd_codecs"  # marks Horovod's module
 
 
@@ -33,7 +32,7 @@ class Envelope:
     def made(self, source: tf.Tensor) -> tf.Tensor:
         """What travels; it refers to this, and must not be referred to, or both would stay."""
         made = tf.concat([self._header(False), self._padded(source)], 0)
-        setattr(made, _ENVELOPE, self)
+        setattr(made, ENVELOPE, self)
         return made
 
     def _header(self, summed: bool) -> tf.Tensor:
@@ -86,34 +85,21 @@ def wrap_horovod() -> None:
     hvd: Any = sys.modules.get("horovod.tensorflow")
     if hvd is None or hasattr(hvd, _WRAPPED):
         return
-    one, group = hvd._allreduce, hvd._grouped_allreduce
 
-    @functools.wraps(one)
-    def allreduce(tensor: Any, **options: Any) -> Any:
-        envelope = getattr(tensor, _ENVELOPE, None)
-        if envelope is None:
-            return one(tensor, **options)
-        _begin([envelope], options, hvd)
-        return one(tensor, **options)
+    def wrapped(sum_of: Any, grouped: bool) -> Any:
+        @functools.wraps(sum_of)
+        def call(given: Any, **options: Any) -> Any:
+            envelopes = envelopes_of(given if grouped else [given])
+            if envelopes:
+                scale = options.pop("prescale_factor", 1.0) * options.pop("postscale_factor", 1.0)
+                process_set = options.get("process_set", hvd.global_process_set)
+                for envelope in envelopes:
+                    envelope.begin(options.get("op", hvd.Sum), scale, process_set, hvd)
+                options["op"] = hvd.Sum
+            return sum_of(given, **options)
 
-    @functools.wraps(group)
-    def grouped_allreduce(tensors: Any, **options: Any) -> Any:
-        envelopes = [getattr(tensor, _ENVELOPE, None) for tensor in tensors]
-        if not any(envelopes):
-            return group(tensors, **options)
-        if not all(envelopes):
-            raise ValueError("a group of tensors of which only some can travel under a codec")
-        _begin(envelopes, options, hvd)
-        return group(tensors, **options)
+        return call
 
-    hvd._allreduce = allreduce
-    hvd._grouped_allreduce = grouped_allreduce
+    hvd._allreduce = wrapped(hvd._allreduce, False)
+    hvd._grouped_allreduce = wrapped(hvd._grouped_allreduce, True)
     setattr(hvd, _WRAPPED, True)
-
-
-def _begin(envelopes: list[Any], options: dict[str, Any], hvd: Any) -> None:
-    scale = options.pop("prescale_factor", 1.0) * options.pop("postscale_factor", 1.0)
-    process_set = options.get("process_set", hvd.global_process_set)
-    for envelope in envelopes:
-        envelope.begin(options.get("op", hvd.Sum), scale, process_set, hvd)
-    options["op"] = hvd.Sum

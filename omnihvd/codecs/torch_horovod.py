@@ -17,9 +17,8 @@ import torch
 
 from omnihvd import engine, horovod_library
 from omnihvd.codecs import torch_memory
-from omnihvd.codecs.codec import Codec, Format, not_taken, warn
+from omnihvd.codecs.codec import ENVELOPE, Codec, Format, envelopes_of, not_taken, warn
 
-_ENVELOPE = "_omnihvd_envelope"  # of a tensor that a codec has made
 _WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
 _steps: Counter[tuple[int, str | None]] = Counter()  # by process set and name
 
@@ -44,7 +43,7 @@ class Envelope:
         else:
             rest.zero_()
         self._write_header(0)
-        setattr(self.made, _ENVELOPE, self)
+        setattr(self.made, ENVELOPE, self)
 
     def begin(self, name: str | None, op: Any, scale: float, process_set: Any) -> None:
         """The sum is about to begin."""
@@ -124,39 +123,23 @@ def wrap_horovod() -> None:
     ops: Any = sys.modules.get("horovod.torch.mpi_ops")
     if ops is None or hasattr(ops, _WRAPPED):
         return
-    one, group = ops._allreduce_async, ops._grouped_allreduce_async
 
-    @functools.wraps(one)
-    def allreduce_async(
-        tensor: Any, output: Any, name: Any, op: Any, prescale: float, postscale: float, among: Any
-    ) -> Any:
-        envelope = getattr(tensor, _ENVELOPE, None)
-        if envelope is None:
-            return one(tensor, output, name, op, prescale, postscale, among)
-        envelope.begin(name, op, prescale * postscale, among)
-        return one(tensor, tensor, name, ops.Sum, 1.0, 1.0, among)
+    def wrapped(sum_of: Any, grouped: bool) -> Any:
+        @functools.wraps(sum_of)
+        def call(
+            given: Any, out: Any, name: Any, op: Any, prescale: float, postscale: float, among: Any
+        ) -> Any:
+            envelopes = envelopes_of(given if grouped else [given])
+            if not envelopes:
+                return sum_of(given, out, name, op, prescale, postscale, among)
+            for i, envelope in enumerate(envelopes):
+                one_name = f"{name}.{i}" if grouped and name is not None else name
+                envelope.begin(one_name, op, prescale * postscale, among)
+            return sum_of(given, given, name, ops.Sum, 1.0, 1.0, among)
 
-    @functools.wraps(group)
-    def grouped_allreduce_async(
-        tensors: Any,
-        outputs: Any,
-        name: Any,
-        op: Any,
-        prescale: float,
-        postscale: float,
-        among: Any,
-    ) -> Any:
-        envelopes = [getattr(tensor, _ENVELOPE, None) for tensor in tensors]
-        if not any(envelopes):
-            return group(tensors, outputs, name, op, prescale, postscale, among)
-        if not all(envelopes):
-            raise ValueError("a group of tensors of which only some can travel under a codec")
-        for i, envelope in enumerate(filter(None, envelopes)):
-            one_name = None if name is None else f"{name}.{i}"
-            envelope.begin(one_name, op, prescale * postscale, among)
-        return group(tensors, tensors, name, ops.Sum, 1.0, 1.0, among)
+        return call
 
-    ops._allreduce_async = allreduce_async
-    ops._grouped_allreduce_async = grouped_allreduce_async
+    ops._allreduce_async = wrapped(ops._allreduce_async, False)
+    ops._grouped_allreduce_async = wrapped(ops._grouped_allreduce_async, True)
     setattr(ops, _WRAPPED, True)
     horovod_library.on_init(lambda _: _steps.clear())  # ranks that come later begin anew, too

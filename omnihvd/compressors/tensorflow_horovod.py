@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.compressors import agreement, tensorflow_low_rank, tensorflow_ops
+from omnihvd.compressors import agreement, counters, tensorflow_low_rank, tensorflow_ops
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.delay import at
 from omnihvd.compressors.methods.grace import GraceObjects
@@ -276,6 +276,24 @@ class Backend:
         return warm_up.start * (final / warm_up.start) ** progress
 
 
+def _timed(sent: list[Any], reduce: Callable[[], list[Any]]) -> list[Any]:
+    """Counts as exposed what sums take once all gradients are there: nothing else is left to do."""
+    with tf.control_dependencies(_tensors(sent)):
+        begun = tf.timestamp()
+    reduced = reduce()
+    with tf.control_dependencies(_tensors(reduced)):
+        counted = tf.numpy_function(counters.add_exposed, [tf.timestamp() - begun], [])
+    with tf.control_dependencies([counted]):
+        return [
+            None if g is None else tf.nest.map_structure(tf.identity, g, expand_composites=True)
+            for g in reduced
+        ]
+
+
+def _tensors(gradients: list[Any]) -> list[tf.Tensor]:
+    return [t for t in tf.nest.flatten(gradients, expand_composites=True) if t is not None]
+
+
 def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) -> tf.Tensor:
     """The blocks whose turn it is: see rules.random_turn."""
     step, count = state.step.read_value(), tf.cast(count, tf.int64)
@@ -328,7 +346,10 @@ def _wrap_horovod() -> None:
                     backend, rule, grads, vars, lambda g: reduce(g, vars, use_generic_names)
                 )
             sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
-            reduced = reduce(sent, vars, use_generic_names)
+            if compression.config.delay:
+                reduced = _timed(sent, lambda: reduce(sent, vars, use_generic_names))
+            else:
+                reduced = reduce(sent, vars, use_generic_names)
             return [backend.received(gradient, process_set.size()) for gradient in reduced]
 
         def in_two(backend: Backend, rule: LowRank, grads: Any, vars: Any, whole: Any) -> Any:

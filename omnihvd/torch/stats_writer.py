@@ -13,7 +13,9 @@ class StatsWriter:
     """Writes the figures of each `every` steps to a torch.utils.tensorboard.SummaryWriter, or what
     else has add_scalar(name, value, step). Under "omnihvd/": density, union_density, sent_of_ring
     and passed_share as in omnihvd.stats() (none where there was nothing to share), and, for one
-    step, gradient_bytes, bytes_sent and sum_seconds.
+    step, gradient_bytes, bytes_sent and sum_seconds. With a compressor under delay control also
+    compression_ratio and compression_bandwidth (bytes/s) and, for one step, compression_delay and
+    compression_exposed (seconds of sums, and for which training waited).
 
     optimizer: a torch.optim.Optimizer, Horovod's or any other, whose steps are counted; without
     one, call step() yourself, as Lightning's callbacks do."""
@@ -54,6 +56,14 @@ class StatsWriter:
             "bytes_sent": figures["bytes_sent"] + figures["library_bytes"],
             "sum_seconds": sum(way["seconds"] for way in figures["ways"].values()),
         }
+        compression = figures["compression"]
+        if compression["controlled_steps"]:
+            for name in ("ratio", "bandwidth"):
+                if compression[name] is not None:
+                    value = compression[name]
+                    self._writer.add_scalar(f"omnihvd/compression_{name}", value, self._step)
+            totals["compression_delay"] = compression["delay_seconds"]
+            totals["compression_exposed"] = compression["exposed_seconds"]
         for name, value in totals.items():
             self._writer.add_scalar(f"omnihvd/{name}", value / steps, self._step)
 

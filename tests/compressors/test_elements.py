@@ -159,6 +159,19 @@ def test_sidco_meets_its_ratio_after_20_steps(distribution, ratio):
     assert 0.8 <= np.mean(achieved[20:]) <= 1.2
 
 
+@pytest.mark.parametrize("ratio", [0.1, 0.001])
+@pytest.mark.parametrize("distribution", ["exponential", "gamma", "pareto"])
+def test_sidco_meets_its_ratio_where_rests_grow_together(distribution, ratio):
+    pytest.importorskip("torch")
+    parameter = parameters.make("torch", compressors.sidco(ratio, distribution))
+    random, size, achieved = np.random.default_rng(0), 20_000, []
+    for _ in range(32):
+        gradient = random.choice([-1, 1], size) * (1 + 0.1 * random.random(size))
+        sent = parameter.send(gradient.astype(np.float32))
+        achieved.append(np.count_nonzero(sent) / (ratio * size))
+    assert 0.8 <= np.mean(achieved[20:]) <= 1.2
+
+
 @each_framework
 def test_adaptive_sends_two_values(framework):
     gradient = normal()

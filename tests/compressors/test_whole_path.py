@@ -18,7 +18,11 @@ def test_on_ranks(framework, ranks):
         [sys.executable, "-m", "pytest", "-x", "-q", "--color=no", "-p", "no:cacheprovider", file],
         ranks,
         launcher="horovodrun",
-        env={"OMNIHVD_MIN_BYTES": "0", "OMPI_MCA_mpi_yield_when_idle": "1"},
+        env={
+            "OMNIHVD_MIN_BYTES": "0",
+            "OMNIHVD_DETERMINISTIC": "1",  # trainings are compared bit for bit
+            "OMPI_MCA_mpi_yield_when_idle": "1",
+        },
         timeout=280,
     )
     assert all(" passed" in output for output in job.ranks), job.output

@@ -8,8 +8,11 @@ exceed the threshold so far by. After each WINDOW of steps there is one stage le
 elements were sent, or one more.
 
 What differs from the paper: elements that are zero are not fitted (an embedding's are nearly all);
-stages are adapted for each parameter, not for all together; and the share that a fit with so many
-stages is asked for is corrected by what it achieved (`gains`), as whole stages are too coarse.
+stages are adapted for each parameter, not for all together; the share that a fit with so many
+stages is asked for is corrected by what it achieved (`gains`), as whole stages are too coarse; and
+a threshold that is off by more than TOLERANCE is corrected at once. Error feedback wants that: it
+lets rests grow together until they are no distribution's, and whole layers pass a threshold in
+one step and none in the next.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ DISTRIBUTIONS = ("exponential", "gamma", "pareto")
 FIRST = 0.25  # the share that the first of several stages leaves
 WINDOW = 5  # steps after which the number of stages is adapted
 TOLERANCE = 0.2
+ROUNDS = 8  # of correction, at most
 MOST_STAGES = 16
 DAMPING = 0.3  # of the gains, which what is achieved may follow more than in proportion
 SMALL = 4096  # elements: of fewer the threshold is found exactly, which is as fast
@@ -47,14 +51,14 @@ class Sidco(ThresholdRule):
     def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         import numpy as np
 
-        # stages; over the window: steps, achieved / wanted
-        return {"fit": np.array([1.0, 0.0, 0.0]), "gains": np.ones(MOST_STAGES)}
+        # stages; over the window: steps, achieved / wanted; in this step: how many the fit keeps
+        return {"fit": np.array([1.0, 0.0, 0.0, 0.0]), "gains": np.ones(MOST_STAGES)}
 
     def limit(self, total: Any, call: Call) -> Any:
         ops = call.ops
         if call.elements <= SMALL:
             return BELOW * ops.kth_largest(ops.abs(total), call.count)
-        stages, _, _ = ops.numbers(call.memory["fit"], 3)
+        stages, steps, achieved, _ = ops.numbers(call.memory["fit"], 4)
         gain = ops.element(call.memory["gains"], stages - 1)
         moments = ops.exceedance(total, ops.number(0))
         share = gain * call.count / ops.maximum(moments[0], 1.0)
@@ -70,15 +74,42 @@ class Sidco(ThresholdRule):
             return stage + 1, limit + self._exceeded_by(ops, rest, ops.exceedance(total, limit))
 
         start = (ops.number(1), self._exceeded_by(ops, first, moments, total))
-        limit = ops.loop(more, next_stage, start)[1]
-        return ops.where(share < 1, limit, 0.0)
+        limit = ops.where(share < 1, ops.loop(more, next_stage, start)[1], 0.0)
+        kept, sums, _ = ops.exceedance(total, limit)
+        call.memory["fit"] = ops.pack(stages, steps, achieved, kept)
+        return self._corrected(limit, kept, sums, total, call)
+
+    def _corrected(self, limit: Any, kept: Any, sums: Any, total: Any, call: Call) -> Any:
+        """Where too many exceed it, by another stage of the exponential fit; where too few do, or
+        that goes too far, by halving what is between the limits known to keep too many and too few.
+        kept, sums: how many exceed it, and what they exceed it by."""
+        ops, wanted = call.ops, call.count
+
+        def far(tries: Any, limit: Any, low: Any, high: Any, kept: Any, sums: Any) -> Any:
+            off = ops.magnitude(kept - wanted) > 0.9 * TOLERANCE * wanted
+            room = ops.where(kept > wanted, 1.0, limit - low)  # else there are no more elements
+            return ops.both(ops.both(off, room > 0), tries < ROUNDS)
+
+        def again(
+            tries: Any, limit: Any, low: Any, high: Any, kept: Any, sums: Any
+        ) -> tuple[Any, ...]:
+            over = kept > wanted
+            low, high = ops.where(over, limit, low), ops.where(over, high, limit)
+            count = ops.maximum(kept, 1.0)
+            stage = limit + sums / count * ops.log(count / wanted)
+            limit = ops.where(ops.both(over, stage < high), stage, (low + high) / 2)
+            kept, sums, _ = ops.exceedance(total, limit)
+            return tries + 1, limit, low, high, kept, sums
+
+        first = (ops.number(0), limit, ops.number(0), ops.number(math.inf), kept, sums)
+        return ops.loop(far, again, first)[1]
 
     def learn(self, kept: Any, call: Call) -> None:
         ops = call.ops
         if call.elements <= SMALL:
             return
-        stages, steps, total = ops.numbers(call.memory["fit"], 3)
-        achieved = kept / call.count
+        stages, steps, total, fitted = ops.numbers(call.memory["fit"], 4)
+        achieved = fitted / call.count
         gains, error = call.memory["gains"], ops.log(ops.clip(achieved, 1 / 8, 8.0))
         better = ops.element(gains, stages - 1) * ops.exp(-DAMPING * error)
         call.memory["gains"] = ops.with_element(gains, stages - 1, ops.clip(better, 1e-3, 1e3))
@@ -93,7 +124,7 @@ class Sidco(ThresholdRule):
         adapted = ops.where(over, fewer, ops.where(under, more, stages))
         adapted = ops.where(full, ops.clip(adapted, 1.0, most), stages)
         window = ops.where(full, 0.0, steps), ops.where(full, 0.0, total)
-        call.memory["fit"] = ops.pack(adapted, *window)
+        call.memory["fit"] = ops.pack(adapted, *window, fitted)
 
     def _exceeded_by(self, ops: Any, share: Any, moments: Any, total: Any = None) -> Any:
         """What `share` of the elements exceed, by their number, sum and sum of squares; 0 if there

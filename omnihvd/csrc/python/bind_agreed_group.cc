@@ -79,12 +79,6 @@ class PyAgreedGroup {
   }
 
  private:
-  static DType dtype_named(const std::string& name) {
-    for (int i = 0; i < kDTypes; ++i)
-      if (name == name_of(DType(i))) return DType(i);
-    throw py::type_error("no sum of dtype " + name);
-  }
-
   const int rank_, size_;
   bool agreed_ = false;
   AgreedGroup group_;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "protocol/block_ops.h"
+#include "python/dtypes.h"
 
 namespace omnihvd {
 namespace {
@@ -33,11 +34,7 @@ struct Output : Bytes<uint8_t> {
 
 class Ops {
  public:
-  Ops(const std::string& dtype, const std::string& implementation) {
-    int index = 0;
-    while (index < kDTypes && dtype != name_of(static_cast<DType>(index))) ++index;
-    if (index == kDTypes) throw py::value_error("no dtype " + dtype);
-    dtype_ = static_cast<DType>(index);
+  Ops(const std::string& dtype, const std::string& implementation) : dtype_(dtype_named(dtype)) {
     ops_ = implementation.empty() ? &block_ops(dtype_)
                                   : block_ops_named(dtype_, implementation.c_str());
     if (!ops_) throw py::value_error("this CPU has no " + implementation);

@@ -16,6 +16,7 @@
 #include "protocol/tensor.h"
 #include "protocol/wire.h"
 #include "protocol/worker.h"
+#include "python/dtypes.h"
 
 namespace py = pybind11;
 
@@ -25,12 +26,6 @@ void bind_block_ops(py::module_ m);
 void bind_number_set(py::module_ m);
 
 namespace {
-
-DType dtype_of(const std::string& name) {
-  for (int i = 0; i < kDTypes; ++i)
-    if (name == name_of(DType(i))) return DType(i);
-  throw py::value_error("no such dtype: " + name);
-}
 
 // An outgoing message that is not sent yet: bytes() reads the memory it refers to anew each time,
 // so that a test sees it when that changes too early.
@@ -304,7 +299,7 @@ void bind_shape(py::module_& m) {
                        const Codec& codec) {
              Shape shape;
              shape.count = count;
-             shape.dtype = dtype_of(dtype);
+             shape.dtype = dtype_named(dtype);
              shape.block_size = block_size;
              shape.aggregators = aggregators;
              shape.slots = slots;
@@ -320,7 +315,7 @@ void bind_shape(py::module_& m) {
           "fit",
           [](uint64_t count, const std::string& dtype, uint32_t block_size, uint32_t aggregators,
              uint32_t max_slots, uint32_t message_bytes, const Codec& codec) {
-            return Shape::fit(count, dtype_of(dtype), block_size, aggregators, max_slots,
+            return Shape::fit(count, dtype_named(dtype), block_size, aggregators, max_slots,
                               message_bytes, codec);
           },
           py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("block_size"),

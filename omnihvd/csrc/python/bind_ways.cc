@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "python/dtypes.h"
 #include "ways/ways.h"
 
 namespace py = pybind11;
@@ -62,8 +63,7 @@ class PyLibrary : public Library {
 
 std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array out,
                       const std::string& dtype, py::function stream) {
-  for (int i = 0; i < kDTypes; ++i)
-    if (dtype == name_of(DType(i))) library.dtype = DType(i);
+  library.dtype = dtype_named(dtype);
   const uint64_t count = uint64_t(in.size());
   const void* source = in.data();
   void* target = out.mutable_data();

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "protocol/codec.h"
-#include "protocol/dtype.h"
+#include "python/dtypes.h"
 #include "session/session.h"
 
 namespace omnihvd {
@@ -50,10 +50,10 @@ class PyExchange : public Exchange {
 
 inline DType dtype_of(const pybind11::array& array, const std::string& name) {
   const std::string wanted = name.empty() ? std::string(pybind11::str(array.dtype())) : name;
-  for (int i = 0; i < kDTypes; ++i)
-    if (wanted == name_of(DType(i)) && size_t(array.itemsize()) == size_of(DType(i)))
-      return DType(i);
-  throw pybind11::type_error("no sum of dtype " + wanted);
+  const DType dtype = dtype_named(wanted);
+  if (size_t(array.itemsize()) != size_of(dtype))
+    throw pybind11::type_error("this array has no elements of " + wanted);
+  return dtype;
 }
 
 // Of whatever has such an allreduce.

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from grace_objects import Halves, Residual, Signs
 
+import omnihvd
 from omnihvd import compressors
 from omnihvd.compressors import Compressor
 
@@ -140,8 +141,7 @@ def test_state_of_another_shape_is_refused():
         compressor.load_state_dict({name: {"step": 1, "rest": np.zeros(3), "velocity": None}})
 
 
-@pytest.mark.parametrize("optimizer", ["legacy", "current"])
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(("optimizer", "passes"), [("legacy", 2), ("current", 1)])
 def test_keras_fit(optimizer, passes):
     optimizers = tf.keras.optimizers.legacy if optimizer == "legacy" else tf.keras.optimizers
     compressor = compressors.block_topk(0.2, BLOCK)
@@ -267,5 +267,8 @@ def test_objects_of_grace_and_signum():
 
 def test_delay_control_follows_the_sums():
     compressor = compressors.block_topk(0.5, BLOCK).with_delay_control(1e-6, min_ratio=0.05)
+    before = omnihvd.Statistics()
     train(make_model(), compressor, range(12), graph=True)
     assert compressor.ratio(12) == 0.05
+    figures = before.read()["compression"]
+    assert 0 < figures["exposed_seconds"] < 60

@@ -2,22 +2,22 @@
 
 import copy
 import io
+from contextlib import closing
 from itertools import product
+from types import SimpleNamespace
 
 import horovod.torch as hvd
 import pytest
 import torch
 from grace_objects import Halves, Residual, Signs
 
-import omnihvd
+import omnihvd.torch
 from omnihvd import compressors
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
 hvd.init(process_sets="dynamic")
 RANK, SIZE = hvd.rank(), hvd.size()
 BLOCK = 16
-# A sum of two does not depend on its order; that of more depends on how Horovod fused them.
-exact = pytest.mark.skipif(SIZE != 2, reason="exact for two ranks")
 
 COMPRESSORS = {
     "topk": compressors.block_topk(0.1, BLOCK),
@@ -143,7 +143,6 @@ def test_gradients_are_the_mean_of_what_the_ranks_sent(kind, groups, set_to_none
     assert model.frozen.weight.grad is None
 
 
-@exact
 def test_sending_all_blocks_is_training_without_compression():
     trained = []
     for compressor in (compressors.block_topk(1.0, BLOCK), hvd.Compression.none):
@@ -172,9 +171,9 @@ def make_adam(compressor):
     return make(compressor, model, torch.optim.Adam(model.parameters(), lr=0.01))
 
 
-@exact
-@pytest.mark.parametrize("made", [make, make_adam])
-@pytest.mark.parametrize("kind", COMPRESSORS)
+@pytest.mark.parametrize(
+    ("kind", "made"), [*((kind, make) for kind in COMPRESSORS), ("momentum", make_adam)]
+)
 def test_training_goes_on_from_a_checkpoint_as_if_never_stopped(kind, made):
     """Saved on every rank with the optimizer, through torch.save."""
     model, optimizer = made(fresh(COMPRESSORS[kind]))
@@ -193,7 +192,6 @@ def test_training_goes_on_from_a_checkpoint_as_if_never_stopped(kind, made):
     assert torch.equal(weights(again), weights(model))
 
 
-@exact
 def test_state_of_the_compressor_alone_can_be_saved():
     compressor, other = compressors.block_topk(0.1, BLOCK), compressors.block_topk(0.1, BLOCK)
     model, optimizer = make(compressor)
@@ -243,7 +241,6 @@ def test_one_rank_can_save_for_all_after_averaging():
     torch.testing.assert_close(weights(again), weights(model))
 
 
-@exact
 def test_elastic_state_is_restored_and_synced():
     compressor = compressors.block_topk(0.1, BLOCK)
     model, optimizer = make(compressor)
@@ -479,7 +476,12 @@ def test_delay_control_follows_the_sums():
         compressor = compressors.topk(0.5).with_delay_control(budget, min_ratio=0.05)
         step = omnihvd.Statistics()
         model, optimizer = make(compressor)
-        train(model, optimizer, range(30))
+        scalars = set()
+        writer = SimpleNamespace(add_scalar=lambda name, *_, scalars=scalars: scalars.add(name))
+        with closing(omnihvd.torch.StatsWriter(writer, optimizer)):
+            train(model, optimizer, range(30))
+        written = {"ratio", "bandwidth", "delay", "exposed"}
+        assert {f"omnihvd/compression_{name}" for name in written} <= scalars
         assert compressor.ratio(30) == ratio
         figures = step.read()["compression"]
         assert figures["controlled_steps"] == 29 or figures["controlled_steps"] == 30

@@ -1,0 +1,177 @@
+"""results/evaluation.md and a plot for each task, of the pieces that there are."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from benchmarks.evaluation import methods
+from benchmarks.evaluation.tasks import TASKS
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+COSTS = RESULTS / "evaluation" / "cost.json"
+RATES = ("1gbit", "10gbit")
+CODECS = ("natural", "int8", "int4", "qsgd 4 bits", "terngrad", "sign", "one_bit")
+DRAWN = ("none", "fp16", "natural", "sign", "block_topk", "topk", "power_sgd", "dgc")  # as curves
+
+Piece = dict[str, Any]
+
+
+def file_of(task: str, part: str) -> Path:
+    return RESULTS / "evaluation" / f"{task}-{part}.json"
+
+
+def pieces(task: str, part: str) -> list[Piece]:
+    file = file_of(task, part)
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def save(file: Path, entries: list[Piece]) -> None:
+    """A line each."""
+    file.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n")
+
+
+def by_method(task: str, part: str) -> dict[str, list[Piece]]:
+    found: dict[str, list[Piece]] = {}
+    for piece in pieces(task, part):
+        found.setdefault(piece["method"], []).append(piece)
+    return found
+
+
+def write() -> None:
+    texts = [HEAD]
+    for task in TASKS:
+        if pieces(task, "quality"):
+            texts += [table(task), *payments(task), f"![{task}](evaluation-{task}.png)"]
+            plot(task)
+    texts += ["## What SIDCo keeps", SIDCO, sidco_table()]
+    if COSTS.exists():
+        texts += ["## What methods cost", COST, cost_table()]
+    (RESULTS / "evaluation.md").write_text("\n\n".join(texts) + "\n")
+
+
+HEAD = """# Compressors on real tasks
+
+Made by `benchmarks/evaluation/run.py`, which says how. Two ranks; 1% where a method has a ratio,
+10% where its places are random. Quality: held out, at the end, mean and standard deviation over
+seeds. kB: sent by a host in a step, all headers included, on links of 1 Gbit/s (where no times
+stand: payload). ms: the median step, computing included, on a machine whose two cores are both
+hosts. Compressing: ms of it, where methods select or round in Python."""
+
+SIDCO = (
+    """Share of the elements that are sent over the ratio asked for, steps 21 to 60, one seed:"""
+)
+
+
+COST = """Processor seconds of one core for 25 M elements of float32; of SIDCo's thresholds alone,
+also `torch.topk`'s at the same ratio:"""
+
+
+def table(task: str) -> str:
+    quality, links = by_method(task, "quality"), {rate: by_method(task, rate) for rate in RATES}
+    lines = [
+        f"## {task}: {TASKS[task].megabytes} MB of gradients, {TASKS[task].steps} steps\n",
+        f"| method | {TASKS[task].measure} | kB | ms at 1 Gbit/s | ms at 10 Gbit/s | compressing |",
+        "|---|---|---|---|---|---|",
+    ]
+    for method in methods.methods(TASKS[task]):
+        ours, fast = quality.get(method, []), links["1gbit"].get(method, [])
+        if ours or fast:
+            cells = [method, _quality(ours), _mean(fast or ours, "bytes", 1e-3)]
+            cells += [_mean(links[rate].get(method, []), "step_seconds", 1e3) for rate in RATES]
+            compressing = _mean(fast, "compress_seconds", 1e3)
+            cells.append("in the engine" if method in CODECS else compressing)
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _quality(found: list[Piece]) -> str:
+    ends = [piece["curve"][-1][1] for piece in found]
+    return f"{statistics.mean(ends):.4f} ± {statistics.pstdev(ends):.4f}" if ends else ""
+
+
+def _mean(found: list[Piece], name: str, scale: float) -> str:
+    values = [scale * piece[name] for piece in found]
+    return f"{statistics.mean(values):.1f}" if values else ""
+
+
+def payments(task: str) -> list[str]:
+    """Which methods make a step shorter."""
+    texts = []
+    for rate in RATES:
+        times = {
+            method: statistics.mean(piece["step_seconds"] for piece in found)
+            for method, found in by_method(task, rate).items()
+        }
+        if not {"none", "fp16"} <= times.keys():
+            continue
+        best = min(times["none"], times["fp16"])
+        others = sorted(times.keys() - {"none", "fp16", "horovod"}, key=times.__getitem__)
+        faster = [method for method in others if times[method] < 0.95 * best]
+        slower = [method for method in others if times[method] > 1.05 * best]
+        texts.append(
+            f"At {rate[:-4]} Gbit/s a step is at least 5% shorter than with none and with fp16: "
+            f"{', '.join(faster) or 'by no method'}. At least 5% longer than with the better of "
+            f"them: {', '.join(slower) or 'by no method'}."
+        )
+    return texts
+
+
+def sidco_table() -> str:
+    found = {task: by_method(task, "sidco") for task in TASKS}
+    lines = [f"| distribution, ratio | {' | '.join(TASKS)} |", "|---" * (1 + len(TASKS)) + "|"]
+    for name in methods.sidco(None):
+        cells = []
+        for task in TASKS:
+            ours, ratio = found[task].get(name, []), float(name.split()[1])
+            shares = [piece["kept_after_20"] / ratio for piece in ours]
+            cells.append(f"{shares[0]:.2f}" if shares else "")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cost_table() -> str:
+    lines = ["| method | seconds | torch.topk |", "|---|---|---|"]
+    for entry in json.loads(COSTS.read_text()):
+        topk = entry.get("torch_topk_seconds")
+        share = f"{topk:.3f} ({entry['seconds'] / topk:.0%} of it)" if topk else ""
+        lines.append(f"| {entry['method']} | {entry['seconds']:.3f} | {share} |")
+    return "\n".join(lines)
+
+
+def plot(task: str) -> None:
+    """Quality against time on links of 1 Gbit/s: at the end, and on the way."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    quality, fast = by_method(task, "quality"), by_method(task, "1gbit")
+    both = [method for method in quality if method in fast]
+    if not both:
+        return
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.4), layout="constrained")
+    for method in both:
+        step = statistics.mean(piece["step_seconds"] for piece in fast[method])
+        curves = [piece["curve"] for piece in quality[method]]
+        ends = [curve[-1][1] for curve in curves]
+        point = (step * curves[0][-1][0], statistics.mean(ends))
+        left.errorbar(*point, statistics.pstdev(ends), fmt="o", markersize=4, capsize=3)
+        left.annotate(method, point, (4, 3), textcoords="offset points", fontsize=7)
+        if method in DRAWN:
+            middle = [statistics.mean(values) for values in zip(*(_values(c) for c in curves))]
+            right.plot([step * n for n, _ in curves[0]], middle, label=method, linewidth=1.4)
+    for axes in (left, right):
+        axes.set(xscale="log", xlabel="seconds of training at 1 Gbit/s")
+        axes.grid(alpha=0.3)
+    left.set_ylabel(f"held-out {TASKS[task].measure}, mean over seeds")
+    right.legend(fontsize=8)
+    figure.suptitle(f"{task}: {TASKS[task].megabytes} MB of gradients, 2 hosts")
+    figure.savefig(RESULTS / f"evaluation-{task}.png", dpi=100)
+    pyplot.close(figure)
+
+
+def _values(curve: list[list[float]]) -> list[float]:
+    return [value for _, value in curve]

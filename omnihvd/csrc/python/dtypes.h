@@ -1,0 +1,18 @@
+// Element types by the names that NumPy and PyTorch have for them.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "protocol/dtype.h"
+
+namespace omnihvd {
+
+inline DType dtype_named(const std::string& name) {
+  for (int i = 0; i < kDTypes; ++i)
+    if (name == name_of(DType(i))) return DType(i);
+  throw pybind11::type_error("no sum of dtype " + name);
+}
+
+}  // namespace omnihvd
