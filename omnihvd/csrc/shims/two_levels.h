@@ -20,9 +20,9 @@ namespace omnihvd {
 
 class TwoLevels {
  public:
-  // Collective over `all`, whose hosts form a grid (see host_grid.h). Null, on all ranks alike, when
-  // the ranks of a host have no memory in common; `*obstacle` then says why. Throws Error, on all
-  // ranks.
+  // Collective over `all`, whose hosts form a grid (see host_grid.h). Null, on all ranks alike,
+  // when the ranks of a host have no memory in common; `*obstacle` then says why. Throws Error, on
+  // all ranks.
   static std::unique_ptr<TwoLevels> create(Exchange& all, const Settings& agreed,
                                            const std::vector<std::string>& hosts,
                                            std::string* obstacle);

@@ -89,7 +89,6 @@ void check_versions(const std::vector<std::string>& greetings) {
                   version(0) + "): install the same one on all hosts");
 }
 
-
 }  // namespace
 
 int MpiGroup::keyval() {
