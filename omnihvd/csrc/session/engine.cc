@@ -240,9 +240,10 @@ class AggregatorHostImpl : public AggregatorHost {
     if (self < info->workers || self >= info->nodes.size())
       throw Error("malformed description of a group: no such aggregator");
     info->key = group_key(secret, info->id);
-    threads_of(info->nodes[self])->add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
-      log(LogLevel::warning, "a group of ", workers, " workers has failed: ", reason);
-    });
+    threads_of(info->nodes[self])
+        ->add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
+          log(LogLevel::warning, "a group of ", workers, " workers has failed: ", reason);
+        });
     log(LogLevel::info, "sums for a group of ", info->workers, " workers");
   }
 
