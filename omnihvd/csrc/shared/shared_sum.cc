@@ -91,8 +91,7 @@ std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings&
 }
 
 SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
-                     const Settings& settings, const std::string& host,
-                     std::vector<int> numbers)
+                     const Settings& settings, const std::string& host, std::vector<int> numbers)
     : segment_(std::move(segment)),
       layout_(settings.block_size, ranks),
       control_(*reinterpret_cast<SharedControl*>(segment_->common())),
