@@ -91,6 +91,7 @@ map: build  ## where it is faster than its peers, and where not; root, an hour
 bench-gpu: build  ## measure on this machine's GPU
 	@python benchmarks/kernels_gpu.py
 	@python benchmarks/nccl_gpu.py
+	@python benchmarks/nccl_gpu.py --dtype bfloat16 --op avg --densities 1 0.1
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info omnihvd/lib omnihvd/_engine*.so

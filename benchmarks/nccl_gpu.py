@@ -16,6 +16,10 @@ NCCL's time does not depend on where the zeros are: it is measured at the first 
 is the kernel of streaming that finds the non-zero blocks and writes them to the host, alone, on one
 rank. --rate names links that you have shaped, each way of each host (the loopback device is one for
 all ranks), and adds the wire bound (omnihvd/bench/report.py).
+
+`lost overlap`: matrix products on another stream (--gemm, of bfloat16) take longer beside a sum
+than alone by this share of the sum's time: 0: the sum costs them nothing, 1: they might have waited
+for it. Below the table: how long a stream takes for a host function.
 """
 
 from __future__ import annotations
@@ -63,7 +67,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="default: 2 4")
     parser.add_argument("--bytes", type=float, nargs="+", default=[100e6], help="of the tensors")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", default="float32", help="bfloat16, float16, float32, float64")
+    parser.add_argument("--op", choices=["sum", "avg"], default="sum")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--gemm", type=int, default=4096, help="rows of the matrices; 0: none")
     parser.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
     parser.add_argument("--pattern", choices=PATTERNS, default="random")
     parser.add_argument("--samples", type=int, default=7, help="of a point, in each round")
@@ -119,6 +126,9 @@ def run_way(
         job = {
             "points": [asdict(point) for point in points],
             "samples": args.samples,
+            "dtype": args.dtype,
+            "op": args.op,
+            "gemm": args.gemm,
             "compact": compact,
             "timeout": args.timeout,
             "output": str(answers),
@@ -171,11 +181,10 @@ def wait(processes: list[subprocess.Popen[bytes]], timeout: float) -> str:
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """A result for each number of ranks, way and point; empty except where rank 0 is."""
-    counts = [int(size // np.dtype(args.dtype).itemsize) for size in args.bytes]
+    dtype = "float16" if args.dtype == "bfloat16" else args.dtype  # as large; see nccl_gpu_rank.py
+    counts = [int(size // np.dtype(dtype).itemsize) for size in args.bytes]
     points = [
-        Point(count, density, args.pattern, args.dtype)
-        for count in counts
-        for density in args.densities
+        Point(count, density, args.pattern, dtype) for count in counts for density in args.densities
     ]
     once = points[:: len(args.densities)]
     rank, sizes = rank_and_ranks(args)
@@ -183,7 +192,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     run = 0
     for ranks in sizes:
         for round_ in range(args.rounds):
-            for way in list(WAYS)[:: 1 if round_ % 2 == 0 else -1]:
+            for way in args.ways[:: 1 if round_ % 2 == 0 else -1]:
                 mine = once if way == "nccl" else points
                 compact = way == "stream" and round_ == 0
                 for answer in run_way(way, ranks, run, mine, args, compact):
@@ -203,11 +212,17 @@ def add(results: dict[Any, Any], ranks: int, way: str, answer: dict[str, Any]) -
     first = results.setdefault(key, {"ranks": ranks, "backend": way, "rounds": [], **answer})
     first["rounds"].append(answer.pop("samples"))
     first.pop("samples", None)
+    for name, samples in answer.get("gemm", {}).items():
+        if first["gemm"][name] is not samples:
+            first["gemm"][name] += samples
 
 
 def figures(result: dict[str, Any], link_rate: float | None) -> dict[str, Any]:
     samples = sorted(sample for round_ in result["rounds"] for sample in round_)
     result |= {"median_s": statistics.median(samples), "min_s": samples[0], "max_s": samples[-1]}
+    if gemm := result.get("gemm"):
+        alone, beside = statistics.median(gemm["alone"]), statistics.median(gemm["beside"])
+        result["lost_overlap"] = (beside - alone) / result["median_s"]
     if link_rate and result["backend"] != "union":
         share = link_rate if under_torchrun() else link_rate / result["ranks"]
         point = Point(**result["point"])
@@ -224,6 +239,7 @@ def table(results: list[dict[str, Any]]) -> str:
         )
 
     header = ["ranks", "MB", "density", "way", "ms", "NCCL ms", "NCCL / way", "compact ms"]
+    header += ["lost overlap", "NCCL's"]
     bounds = any("wire_bound_s" in result for result in results)
     header += ["way / wire bound"] if bounds else []
     dense = {(r["ranks"], r["point"]["count"]): r for r in results if r["backend"] == "nccl"}
@@ -238,6 +254,7 @@ def table(results: list[dict[str, Any]]) -> str:
         row += [ms(result), ms(nccl), f"{nccl['median_s'] / result['median_s']:.2f}"]
         compact = result.get("compact_samples")
         row += [f"{1e3 * statistics.median(compact):.2f}" if compact else ""]
+        row += [f"{r['lost_overlap']:.2f}" if "lost_overlap" in r else "" for r in (result, nccl)]
         if bounds:
             bound = result.get("wire_bound_s")
             row += [f"{result['median_s'] / bound:.2f}" if bound else ""]
@@ -285,7 +302,12 @@ def main() -> int:
     about = machine(results)
     where = "sharing one" if about["shared_gpu"] else "of"
     print(f"{where} {about['device']}, {about['date']}, {about['versions']}")
+    print(f"{args.op} of {args.dtype}")
     print(table(results))
+    for result in results:
+        if "host_function_s" in result:
+            print(f"a host function: {1e6 * result['host_function_s']:.1f} us")
+            break
     if args.json:
         options = {k: str(v) for k, v in vars(args).items()}
         args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """What each rank of benchmarks/nccl_gpu.py runs: verifies and times sums of one tensor on a GPU.
 
-    python benchmarks/nccl_gpu_rank.py JOB     (JSON: points, samples, output; ranks as torchrun's)
+    python benchmarks/nccl_gpu_rank.py JOB     (JSON, of nccl_gpu.py; ranks as torchrun's)
 
 With OMNIHVD_ENABLE=0 they are NCCL's own. Rank 0 writes a JSON object for each point to the output.
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import zlib
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from host_function import host_function_seconds
 
 import omnihvd
 from omnihvd.bench.patterns import BLOCK, Point, is_total, part
@@ -37,6 +40,16 @@ class Rank:
         dist.init_process_group("nccl", timeout=timeout)
         self.beside = dist.new_group(backend="gloo", timeout=timeout)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+
+    def all_reduce(self, tensor: torch.Tensor, op: str) -> None:
+        dist.all_reduce(tensor, op=dist.ReduceOp.AVG if op == "avg" else dist.ReduceOp.SUM)
+
+    def about(self) -> dict[str, str]:
+        return {
+            "device": torch.cuda.get_device_name(self.device),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        }
 
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.size
@@ -47,42 +60,91 @@ class Rank:
         torch.cuda.synchronize()
         dist.barrier(group=self.beside)
 
-    def seconds_on_device(self, work: Any) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3
+    def seconds_of(self, *works: Callable[[], object]) -> list[float]:
+        """On the device, of each; they are begun at once, on streams of their own."""
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in works]
+        for stream, work, (start, end) in reversed(list(zip(self.streams, works, events))):
+            with torch.cuda.stream(stream):
+                start.record()
+                work()
+                end.record()
+        torch.cuda.synchronize()
+        return [float(start.elapsed_time(end)) / 1e3 for start, end in events]
 
 
-def verify(rank: Rank, tensor: torch.Tensor, point: Point) -> None:
+def tensor_of(rank: Rank, point: Point, dtype: str) -> torch.Tensor:
+    """bfloat16: that of float16, whose small integers it has, too."""
+    mine = torch.from_numpy(part(point, rank.rank, rank.size))
+    return mine.to(rank.device, getattr(torch, dtype))
+
+
+def verify(rank: Rank, tensor: torch.Tensor, point: Point, op: str) -> None:
     """Raises AssertionError unless rank 0 has the expected sum and all others have its bits."""
-    got = tensor.cpu().numpy()
-    good = rank.rank != 0 or is_total(got, point, rank.size)
-    answers = rank.gather((good, zlib.crc32(got.tobytes())))
+    got = tensor.cpu()
+    if got.dtype == torch.bfloat16 or op == "avg":
+        got = got.double() * (rank.size if op == "avg" else 1)
+    result = got.numpy().astype(point.dtype)
+    exact = op == "sum" or rank.size & (rank.size - 1) == 0
+    good = rank.rank != 0 or is_total(result, point, rank.size, 0 if exact else 1e-2)
+    answers = rank.gather((good, zlib.crc32(result.tobytes())))
     if not all(good for good, _ in answers):
-        raise AssertionError(f"wrong sum of {point}")
+        raise AssertionError(f"wrong {op} of {point}")
     if len({checksum for _, checksum in answers}) > 1:
         raise AssertionError(f"the ranks' results differ for {point}")
 
 
-def measure(rank: Rank, point: Point, samples: int) -> dict[str, Any]:
-    original = torch.from_numpy(part(point, rank.rank, rank.size)).to(rank.device)
+def measure(rank: Rank, point: Point, job: dict[str, Any]) -> dict[str, Any]:
+    original, op = tensor_of(rank, point, job["dtype"]), job["op"]
     tensor = original.clone()
     seconds = []
-    for number in range(WARM_UP + samples):
+    for number in range(WARM_UP + job["samples"]):
         if number == WARM_UP:
             before = omnihvd.stats()
         tensor.copy_(original)
         rank.barrier()
-        took = rank.seconds_on_device(lambda: dist.all_reduce(tensor))
+        (took,) = rank.seconds_of(lambda: rank.all_reduce(tensor, op))
         seconds.append(max(rank.gather(took)))  # a sample is the slowest rank's
-        if number in (0, WARM_UP + samples - 1):
-            verify(rank, tensor, point)
+        if number in (0, WARM_UP + job["samples"] - 1):
+            verify(rank, tensor, point, op)
     after = omnihvd.stats()
-    counters = {name: (after[name] - before[name]) / samples for name in COUNTERS}
-    return {"samples": seconds[WARM_UP:], "counters": rank.gather(counters)}
+    counters = {name: (after[name] - before[name]) / job["samples"] for name in COUNTERS}
+    answer = {"samples": seconds[WARM_UP:], "counters": rank.gather(counters)}
+    if job["gemm"]:
+        took = statistics.median(seconds[WARM_UP:])
+        answer["gemm"] = beside_products(rank, original, op, took, job)
+    return answer
+
+
+def beside_products(
+    rank: Rank, original: torch.Tensor, op: str, sum_s: float, job: dict[str, Any]
+) -> dict[str, list[float]]:
+    """Seconds of matrix products that take longer than the sum: alone; of them and of the sum, at
+    once. Of the slowest rank."""
+    dtype = torch.float32 if rank.device.type == "cpu" else torch.bfloat16
+    a, b = (torch.randn(job["gemm"], job["gemm"], device=rank.device, dtype=dtype) for _ in "ab")
+    c, tensor = torch.empty_like(a), original.clone()
+
+    def products(number: int) -> Callable[[], None]:
+        def work() -> None:
+            for _ in range(number):
+                torch.mm(a, b, out=c)
+
+        return work
+
+    rank.seconds_of(products(3))
+    one = max(rank.gather(rank.seconds_of(products(10))[0])) / 10
+    enough = products(min(max(round(3 * sum_s / one), 4), 1000))
+    answer: dict[str, list[float]] = {"alone": [], "beside": [], "sum_beside": []}
+    for _ in range(job["samples"]):
+        tensor.copy_(original)
+        rank.barrier()
+        answer["alone"].append(max(rank.gather(rank.seconds_of(enough)[0])))
+        rank.barrier()
+        both = rank.seconds_of(lambda: rank.all_reduce(tensor, op), enough)
+        sums, beside = zip(*rank.gather(both))
+        answer["beside"].append(max(beside))
+        answer["sum_beside"].append(max(sums))
+    return answer
 
 
 def compact_samples(rank: Rank, point: Point, samples: int) -> list[float]:
@@ -113,7 +175,7 @@ def compact_samples(rank: Rank, point: Point, samples: int) -> list[float]:
             with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
                 function(grid, (128,), (*head, packed, *addresses))
 
-        seconds = [rank.seconds_on_device(compact) for _ in range(WARM_UP + samples)][WARM_UP:]
+        seconds = [rank.seconds_of(compact)[0] for _ in range(WARM_UP + samples)][WARM_UP:]
         found = int(totals[0])
         padded = np.pad(tensor.cpu().numpy(), (0, blocks * BLOCK - point.count))
         assert found == padded.reshape(-1, BLOCK).any(1).sum(), "compact found other blocks"
@@ -121,17 +183,18 @@ def compact_samples(rank: Rank, point: Point, samples: int) -> list[float]:
     return seconds
 
 
-def main() -> None:
+def main(rank_of: Callable[[float], Rank] = Rank) -> None:
     job = json.loads(sys.argv[1])
-    rank = Rank(job["timeout"])
+    rank = rank_of(job["timeout"])
     for fields in job["points"]:
         point = Point(**fields)
-        answer = measure(rank, point, job["samples"])
+        answer = measure(rank, point, job)
         if job["compact"]:
             answer["compact_samples"] = compact_samples(rank, point, job["samples"])
+            if rank.rank == 0:
+                answer["host_function_s"] = host_function_seconds(rank.streams[0].cuda_stream)
         if rank.rank == 0:
-            answer["device"] = torch.cuda.get_device_name(rank.device)
-            answer["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+            answer |= rank.about()
             with Path(job["output"]).open("a") as file:
                 file.write(json.dumps({"point": fields, **answer}) + "\n")
     dist.destroy_process_group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from nccl_job import run, run_well
@@ -246,3 +247,8 @@ def test_a_hooked_library(doubles, tmp_path):
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none"]
     subprocess.run([*command, str(doubles.nccl)], input=HOOKED, text=True, check=True, timeout=60)
     run_well(doubles, "hooked.py", 2, path, preload=False)
+
+
+def test_the_benchmark_of_host_functions(doubles):
+    benchmarks = Path(__file__).parents[2] / "benchmarks"
+    run_well(doubles, "host_function.py", 1, benchmarks, preload=False)

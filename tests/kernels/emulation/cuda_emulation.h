@@ -36,6 +36,34 @@ struct uint4 {
 namespace emulation {
 
 enum class Order { random, first, last };
+
+// Threads of a CTA, by number.
+class ThreadSet {
+ public:
+  void add(unsigned i) { words_[i / 64] |= uint64_t(1) << i % 64; }
+  void remove(unsigned i) { words_[i / 64] &= ~(uint64_t(1) << i % 64); }
+  unsigned size() const {
+    unsigned n = 0;
+    for (const uint64_t word : words_) n += unsigned(__builtin_popcountll(word));
+    return n;
+  }
+  unsigned nth(unsigned n) const {  // in ascending order
+    for (unsigned i = 0;; ++i) {
+      const auto here = unsigned(__builtin_popcountll(words_[i]));
+      if (n >= here) {
+        n -= here;
+        continue;
+      }
+      uint64_t word = words_[i];
+      for (; n > 0; --n) word &= word - 1;
+      return 64 * i + unsigned(__builtin_ctzll(word));
+    }
+  }
+
+ private:
+  uint64_t words_[16] = {};  // of 1024 threads, as many as a CTA may have
+};
+
 using Values = std::array<uint64_t, 32>;  // one of each lane
 
 class Cta {
@@ -56,22 +84,23 @@ class Cta {
   void run() {
     Unchecked unchecked;
     current = this;
+    for (unsigned i = 0; i < threads_.size(); ++i) ready_.add(i);
     for (size_t live = threads_.size(); live > 0;) {
-      std::vector<unsigned> ready;
-      for (unsigned i = 0; i < threads_.size(); ++i)
-        if (threads_[i].state == State::ready) ready.push_back(i);
-      if (ready.empty()) throw std::runtime_error("lanes wait for lanes that have ended");
-      thread_ = order_ == Order::first  ? ready.front()
-                : order_ == Order::last ? ready.back()
-                                        : ready[random_() % ready.size()];
+      const unsigned ready = ready_.size();
+      if (ready == 0) throw std::runtime_error("lanes wait for lanes that have ended");
+      thread_ = ready_.nth(order_ == Order::first  ? 0
+                           : order_ == Order::last ? ready - 1
+                                                   : unsigned(random_() % ready));
+      ready_.remove(thread_);
       scheduler_.switch_to(fibres_[thread_], false);
-      if (threads_[thread_].state == State::ended)
-        --live;
-      else
-        proceed(thread_ / 32);
-      if (std::all_of(threads_.begin(), threads_.end(),
-                      [](const Thread& t) { return t.state == State::at_barrier; }))
-        for (Thread& thread : threads_) thread.state = State::ready;
+      switch (threads_[thread_].state) {
+        case State::ended: --live; break;
+        case State::at_barrier: ++at_barrier_; break;
+        case State::waiting: proceed(thread_ / 32);
+      }
+      if (at_barrier_ < threads_.size()) continue;
+      at_barrier_ = 0;
+      for (unsigned i = 0; i < threads_.size(); ++i) ready_.add(i);
     }
   }
 
@@ -105,26 +134,29 @@ class Cta {
   static inline Cta* current = nullptr;
 
  private:
-  enum class State { ready, waiting, at_barrier, ended };
+  enum class State { waiting, at_barrier, ended };  // of those that are not ready
   struct Thread {
-    State state = State::ready;
+    State state = State::ended;
     const char* operation = nullptr;
     unsigned operations = 0;
   };
   struct Warp {
     Values values[2];
+    unsigned waiting = 0;
   };
 
   // Lets the lanes of a warp go on once all have come.
   void proceed(unsigned warp) {
-    Thread* lanes = &threads_[warp * 32];
+    if (++warps_[warp].waiting < 32) return;
+    warps_[warp].waiting = 0;
+    const Thread* const lanes = &threads_[warp * 32];
     for (unsigned i = 0; i < 32; ++i) {
-      if (lanes[i].state != State::waiting) return;
-      if (std::strcmp(lanes[i].operation, lanes[0].operation) != 0)
+      if (lanes[i].operation != lanes[0].operation &&
+          std::strcmp(lanes[i].operation, lanes[0].operation) != 0)
         throw std::runtime_error(std::string("lanes of a warp meet in ") + lanes[0].operation +
                                  " and " + lanes[i].operation);
+      ready_.add(warp * 32 + i);
     }
-    for (unsigned i = 0; i < 32; ++i) lanes[i].state = State::ready;
   }
 
   const Order order_;
@@ -133,7 +165,9 @@ class Cta {
   std::vector<Thread> threads_;
   std::deque<Fibre> fibres_;
   std::vector<Warp> warps_;
+  ThreadSet ready_;
   unsigned thread_ = 0;
+  size_t at_barrier_ = 0;
 };
 
 struct ThreadIndex {

@@ -24,7 +24,7 @@ struct CUctx_st {
   int device;
 };
 struct CUstream_st {
-  std::shared_ptr<Stream> stream = Stream::create();
+  std::shared_ptr<Stream> stream;
 };
 struct CUevent_st {
   Event event;
@@ -37,6 +37,8 @@ struct CUfunc_st {
   void* entry;
 };
 
+extern "C" bool double_fails(const char* call);
+
 namespace {
 
 enum Result : int {
@@ -47,6 +49,7 @@ enum Result : int {
   invalid_context = 201,
   not_found = 500,
   not_ready = 600,
+  launch_failed = 719,
   not_permitted = 800,
 };
 
@@ -57,15 +60,20 @@ thread_local bool in_host_function = false;
 std::atomic<long> events{0}, streams{0};
 
 std::shared_ptr<Stream> shared(CUstream_st* stream) {
-  static CUstream_st& legacy = *new CUstream_st;
+  static CUstream_st& legacy = *new CUstream_st{Stream::create(0)};
   return (stream ? stream : &legacy)->stream;
 }
 Stream& of(CUstream_st* stream) { return *shared(stream); }
 
-// Of functions that work in a context, or may wait for the device.
-Result permitted() {
+// Which call fails: the one that makes this 0.
+std::atomic<long> until_failure{0};
+std::atomic<const char*> failed_call{nullptr};
+
+// Of functions that work in a context, or may wait for the device; those that free always do.
+Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) {
   if (in_host_function) die("a CUDA function was called in a host function");
-  return current ? success : invalid_context;
+  if (!current) return invalid_context;
+  return may_fail && double_fails(call) ? launch_failed : success;
 }
 
 uint8_t* translated(uint64_t address, size_t bytes, const char* what) {
@@ -205,7 +213,7 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   return *address ? success : out_of_memory;
 }
 int cuMemFree_v2(uint64_t address) {
-  if (const Result bad = permitted()) return bad;
+  if (const Result bad = permitted(false)) return bad;
   doubles::wait_for_all_streams();
   return doubles::release(reinterpret_cast<void*>(address), Kind::device) ? success : invalid_value;
 }
@@ -216,7 +224,7 @@ int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   return *address ? success : out_of_memory;
 }
 int cuMemFreeHost(void* address) {
-  if (const Result bad = permitted()) return bad;
+  if (const Result bad = permitted(false)) return bad;
   doubles::wait_for_all_streams();
   return doubles::release(address, Kind::pinned) ? success : invalid_value;
 }
@@ -330,20 +338,20 @@ int cuLaunchHostFunc(CUstream_st* stream, void (*function)(void*), void* argumen
   return success;
 }
 
-int cuStreamCreate(CUstream_st** stream, unsigned) {
+int cuStreamCreateWithPriority(CUstream_st** stream, unsigned, int priority) {
   if (const Result bad = permitted()) return bad;
-  *stream = new CUstream_st;
+  *stream = new CUstream_st{Stream::create(priority)};
   ++streams;
   return success;
 }
-int cuStreamCreateWithPriority(CUstream_st** stream, unsigned flags, int) {
-  return cuStreamCreate(stream, flags);
+int cuStreamCreate(CUstream_st** stream, unsigned flags) {
+  return cuStreamCreateWithPriority(stream, flags, 0);
 }
 int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return *least = 0, *greatest = -5, success;
 }
 int cuStreamDestroy_v2(CUstream_st* stream) {
-  if (const Result bad = permitted()) return bad;
+  if (const Result bad = permitted(false)) return bad;
   stream->stream->close();
   delete stream;
   --streams;
@@ -355,6 +363,7 @@ int cuStreamSynchronize(CUstream_st* stream) {
   return success;
 }
 int cuStreamIsCapturing(CUstream_st* stream, int* status) {
+  if (const Result bad = permitted()) return bad;
   return *status = of(stream).capturing, success;
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, capture_mode), success; }
@@ -374,7 +383,7 @@ int cuEventRecord(CUevent_st* event, CUstream_st* stream) {
   if (const Result bad = permitted()) return bad;
   const std::lock_guard<std::mutex> lock(event->event.mutex);
   event->event.stream = shared(stream);
-  event->event.number = event->event.stream->queued();
+  event->event.number = event->event.stream->queue([] {});
   return success;
 }
 int cuEventQuery(CUevent_st* event) {
@@ -386,14 +395,15 @@ int cuStreamWaitEvent(CUstream_st* stream, CUevent_st* event, unsigned) {
   if (const Result bad = permitted()) return bad;
   const std::lock_guard<std::mutex> lock(event->event.mutex);
   if (const auto other = event->event.stream)
-    of(stream).queue([other, number = event->event.number] { other->wait_until_done(number); });
+    of(stream).queue_wait(
+        [other, number = event->event.number] { other->wait_until_done(number); });
   return success;
 }
 int cuStreamWaitValue32_v2(CUstream_st* stream, uint64_t address, uint32_t value, unsigned flags) {
   if (const Result bad = permitted()) return bad;
   const uint8_t* const at = host_of(address, 4);
   if (at == nullptr || address % 4 != 0 || flags != 0) return invalid_value;
-  of(stream).queue([=] {
+  of(stream).queue_wait([=] {
     const auto* const word = reinterpret_cast<const uint32_t*>(at);
     while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
   });
@@ -404,6 +414,7 @@ int cuGetErrorName(int result, const char** name) {
           : result == invalid_value ? "CUDA_ERROR_INVALID_VALUE"
           : result == invalid_image ? "CUDA_ERROR_INVALID_IMAGE"
           : result == out_of_memory ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : result == launch_failed ? "CUDA_ERROR_LAUNCH_FAILED"
                                     : "CUDA_ERROR_UNKNOWN";
   return success;
 }
@@ -426,4 +437,15 @@ size_t double_live_pieces() { return doubles::live_pieces(); }
 long double_live_events() { return events; }
 long double_live_streams() { return streams; }
 void double_die(const char* what) { die(what); }
+// The number-th of this process's calls from now on fails, be it CUDA's or NCCL's; 0: none does.
+void double_fail_call(long number) {
+  failed_call = nullptr;
+  until_failure = number;
+}
+const char* double_failed_call() { return failed_call; }  // null: none has
+bool double_fails(const char* call) {
+  if (until_failure <= 0 || --until_failure != 0) return false;
+  failed_call = call;
+  return true;
+}
 }

@@ -30,6 +30,7 @@ void* double_host_of(uint64_t device_address, size_t bytes);
 void double_queue(CUstream_st* stream, void (*work)(void*), void* argument);
 void double_die(const char* what);
 bool double_wait_for_device(int seconds);
+bool double_fails(const char* call);
 }
 
 using doubles::Bytes;
@@ -192,6 +193,7 @@ struct Collective {
 
 Result collective(ncclComm* handle, CUstream_st* stream, const std::string& what, const void* in,
                   size_t in_bytes, void* out, size_t out_bytes, Star::Combine combine) {
+  if (double_fails("an NCCL collective")) return internal_error;
   const Shared comm = shared(handle);
   if (!comm) return invalid_argument;
   if (comm->pending > 0) return invalid_usage;
@@ -315,9 +317,13 @@ NCCL_DOUBLE(ncclAllGather,
                     });
 }
 
-NCCL_DOUBLE(ncclGroupStart, (), ()) { return ++depth, success; }
+NCCL_DOUBLE(ncclGroupStart, (), ()) {
+  if (double_fails("ncclGroupStart")) return internal_error;
+  return ++depth, success;
+}
 NCCL_DOUBLE(ncclGroupEnd, (), ()) {
   if (--depth > 0) return success;
+  if (double_fails("ncclGroupEnd")) return group.clear(), internal_error;
   if (std::exchange(aborted_in_group, false)) wait_for_device();
   return carry_out(std::exchange(group, {}));
 }
@@ -332,6 +338,7 @@ NCCL_DOUBLE(ncclGroupSimulateEnd, (void*), (nullptr)) {
 NCCL_DOUBLE(ncclCommSplit, (ncclComm * parent, int color, int key, ncclComm** child, void*),
             (parent, color, key, child, nullptr)) {
   count("ncclCommSplit");
+  if (double_fails("ncclCommSplit")) return internal_error;
   uint64_t turn;
   {
     const std::lock_guard<std::mutex> lock(parent->mutex);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -23,20 +24,98 @@ void jitter() {
   if (most > 0) usleep(random() % most);
 }
 
+int setting(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+
 }  // namespace
 
-std::shared_ptr<Stream> Stream::create() {
+// What streams give it starts in that order: a piece when what its stream has before is done. So
+// a piece that has to wait holds up other streams', one that runs does not.
+class HardwareQueue {
+ public:
+  static std::shared_ptr<HardwareQueue> next(int priority) {
+    static const auto most = size_t(setting("CUDA_DEVICE_MAX_CONNECTIONS", 8));
+    static std::mutex mutex;
+    struct Queues {
+      size_t given = 0;
+      std::vector<std::shared_ptr<HardwareQueue>> all;
+    };
+    static auto& of_priority = *new std::map<int, Queues>;
+    const std::lock_guard<std::mutex> lock(mutex);
+    Queues& queues = of_priority[setting("CUDA_DOUBLE_PRIORITIES_SHARE", 0) ? 0 : priority];
+    if (queues.all.size() < most) queues.all.push_back(std::make_shared<HardwareQueue>());
+    return queues.all[queues.given++ % most];
+  }
+
+  HardwareQueue() {
+    std::thread([this] { run(); }).detach();
+  }  // lives as long as the process
+
+  void push(std::shared_ptr<Stream> stream, uint64_t number, std::function<void()> work,
+            bool wait) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pieces_.push_back({std::move(stream), number, std::move(work), wait});
+    changed_.notify_all();
+  }
+
+ private:
+  struct Piece {
+    std::shared_ptr<Stream> stream;
+    uint64_t number;
+    std::function<void()> work;
+    bool wait;
+  };
+
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return !pieces_.empty(); });
+      const Piece piece = std::move(pieces_.front());
+      pieces_.pop_front();
+      lock.unlock();
+      piece.stream->wait_until_done(piece.number - 1);
+      if (piece.wait) {
+        piece.work();
+        piece.stream->end_one();
+      } else {
+        piece.stream->start(piece.work);
+      }
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Piece> pieces_;
+};
+
+std::shared_ptr<Stream> Stream::create(int priority) {
   const std::shared_ptr<Stream> stream(new Stream);
+  stream->hardware_ = HardwareQueue::next(priority);
+  stream->self_ = stream;
   std::thread([stream] { stream->run(); }).detach();
   const std::lock_guard<std::mutex> lock(all_mutex);
   all().push_back(stream);
   return stream;
 }
 
-void Stream::queue(std::function<void()> work) {
+uint64_t Stream::queue(std::function<void()> work, bool is_wait) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  hardware_->push(self_.lock(), ++queued_, std::move(work), is_wait);
+  return queued_;
+}
+
+void Stream::start(std::function<void()> work) {
   const std::lock_guard<std::mutex> lock(mutex_);
   work_.push_back(std::move(work));
-  ++queued_;
+  changed_.notify_all();
+}
+
+void Stream::end_one() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++done_;
   changed_.notify_all();
 }
 
@@ -64,7 +143,7 @@ void Stream::wait_until_done(uint64_t number) {
 void Stream::run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return closed_ || !work_.empty(); });
+    changed_.wait(lock, [&] { return !work_.empty() || (closed_ && done_ == queued_); });
     if (work_.empty()) return;
     const std::function<void()> work = std::move(work_.front());
     work_.pop_front();

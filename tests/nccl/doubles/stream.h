@@ -1,4 +1,5 @@
-// Streams and events: each stream is a thread that does what is queued, one after another.
+// Streams and events. Each stream is a thread that does what is queued, one after another; streams
+// get their work through the queues of the hardware, of which there are few.
 #pragma once
 
 #include <condition_variable>
@@ -11,10 +12,17 @@
 
 namespace doubles {
 
+class HardwareQueue;
+
 class Stream {
  public:
-  static std::shared_ptr<Stream> create();
-  void queue(std::function<void()> work);
+  // Streams of one priority share CUDA_DEVICE_MAX_CONNECTIONS queues (8), those of all priorities
+  // if CUDA_DOUBLE_PRIORITIES_SHARE=1.
+  static std::shared_ptr<Stream> create(int priority);
+  // These return its number.
+  uint64_t queue(std::function<void()> work) { return queue(std::move(work), false); }
+  // What is only waited for. As long as it takes, nothing behind it in the hardware's queue begins.
+  uint64_t queue_wait(std::function<void()> wait) { return queue(std::move(wait), true); }
   void close();  // the thread ends once it has done all
 
   uint64_t queued();  // in all
@@ -25,9 +33,15 @@ class Stream {
   int capturing = 0;  // as cuStreamIsCapturing says
 
  private:
+  friend class HardwareQueue;
   Stream() = default;
+  uint64_t queue(std::function<void()> work, bool is_wait);
+  void start(std::function<void()> work);
   void run();
+  void end_one();
 
+  std::shared_ptr<HardwareQueue> hardware_;
+  std::weak_ptr<Stream> self_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "shims/nccl/group.h"
+#include "shims/nccl/hardware_queues.h"
 
 namespace omnihvd {
 
@@ -66,6 +67,7 @@ GpuWay NcclGroup::next_way(const NcclReduction& r, DType dtype) {
 void NcclGroup::unite(const NcclReduction& r, DType dtype) {
   or_fail_for_good([&] {
     const CudaScope scope(exchange_.context());
+    note_stream(r.stream, 0);
     union_->sum(r, dtype);
   });
 }
@@ -73,6 +75,7 @@ void NcclGroup::unite(const NcclReduction& r, DType dtype) {
 void NcclGroup::stream(const NcclReduction& r, DType dtype) {
   or_fail_for_good([&] {
     const CudaScope scope(exchange_.context());
+    note_stream(r.stream, 0);
     if (parts()) return two_levels(r, dtype);
     const auto set =
         stream_part(reinterpret_cast<CuAddress>(r.in), reinterpret_cast<CuAddress>(r.out), r.count,
@@ -82,7 +85,7 @@ void NcclGroup::stream(const NcclReduction& r, DType dtype) {
 }
 
 StagingLayout NcclGroup::layout_of(const NcclReduction& r, DType dtype) const {
-  return StagingLayout(part_of(r.count, size_of(dtype)), dtype, settings_.block_size,
+  return StagingLayout(part_of(r.count, size_of(dtype)), dtype, terms_.settings().block_size,
                        grid_ ? grid_->local_size() : 1);
 }
 
@@ -140,7 +143,7 @@ std::shared_ptr<StagingSet> NcclGroup::stream_part(CuAddress in, CuAddress out, 
   const std::shared_ptr<StagingSet> set = use.set;
   const CuAddress host = set->host.address();
   const CuAddress counters = set->device.address() + where.device_counters;
-  const GpuKernels& kernels = kernels_->of(dtype);
+  const GpuKernels& kernels = terms_.kernels().of(dtype);
   if (divisor != 1) {
     kernels.scale(in, out, count, 1.0 / divisor, r.stream);
     in = out;
@@ -172,13 +175,13 @@ std::shared_ptr<StagingSet> NcclGroup::stream_part(CuAddress in, CuAddress out, 
 }
 
 // Whether the ranks of a host have a part of each tensor.
-bool NcclGroup::parts() const { return grid_ && !settings_.compress_first; }
+bool NcclGroup::parts() const { return grid_ && !terms_.settings().compress_first; }
 
 // How many elements a rank streams. Parts are equal, and begin where kernels are fastest; if there
 // are none with nothing behind them, NCCL sums what is.
 uint64_t NcclGroup::part_of(uint64_t count, size_t width) const {
   if (!parts()) return count;
-  const uint64_t local_size = grid_->local_size(), unit = settings_.block_size;
+  const uint64_t local_size = grid_->local_size(), unit = terms_.settings().block_size;
   const uint64_t part = count / local_size;
   return part * local_size == count && part * width % 16 == 0 ? part : part / unit * unit;
 }

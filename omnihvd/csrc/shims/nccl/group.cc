@@ -1,40 +1,19 @@
 #include "shims/nccl/group.h"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <climits>
-#include <cstdlib>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <thread>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/sha256.h"
-#include "session/group_info.h"
 #include "shims/host_grid.h"
 #include "shims/part_exchange.h"
 
 namespace omnihvd {
 namespace {
 
-constexpr char kGreeting[] = "omnihvd-nccl-1";
 constexpr double kPatience_s = 5;  // with what has failed
-
-std::string host_name(const Settings& settings) {
-  if (!settings.host_id.empty()) return settings.host_id;
-  char name[HOST_NAME_MAX + 1] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-// Tells processes apart, also where containers number them alike.
-const std::string& process_token() {
-  static const std::string token = random_bytes(16);
-  return token;
-}
 
 // Not held, if whoever holds the mutex keeps it for a second.
 std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
@@ -50,21 +29,10 @@ const std::shared_ptr<Engine>& engine() {
   return kept;
 }
 
-thread_local std::optional<GpuWay> chosen_way;
-
-// How many hardware queues the streams share, as far as somebody has said so; 0: nobody has.
-int hardware_queues() {
-  const char* const setting = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  return setting == nullptr ? 0 : std::atoi(setting);
-}
-constexpr int kFewQueues = 8;  // CUDA's default
-
 // Memory that may still be written to is never freed.
 void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(sets); }
 
 }  // namespace
-
-void choose_gpu_way(std::optional<GpuWay> way) { chosen_way = way; }
 
 NcclGroup::NcclGroup(NcclComm comm) : comm_(comm), exchange_(comm, aborted_) {}
 
@@ -72,7 +40,7 @@ NcclGroup::~NcclGroup() {
   if (host_abort_.joinable()) host_abort_.detach();
   if (union_) new auto(union_);
   give_up(staging_.take_all());
-  new PinnedMemory(std::move(probe_));
+  terms_.give_up();
   exchange_.give_up();
 }
 
@@ -121,154 +89,30 @@ void NcclGroup::agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh) {
   for (const auto& group : fresh) {
     locks.emplace_back(group->calls_);
     exchanges.push_back(&group->exchange_);
-    words.push_back(group->greet());
+    words.push_back(group->terms_.greet(group->exchange_));
   }
   // Each rank takes all steps, whatever it learns on the way: the others count on it.
-  const auto step = [&](void (NcclGroup::*read)(const std::vector<std::string>&)) {
+  const auto step = [&](const auto& read) {
     const auto said = NcclExchange::allgather(exchanges, words);
     for (size_t i = 0; i < fresh.size(); ++i) {
       try {
-        (fresh[i].get()->*read)(said[i]);
+        read(*fresh[i], said[i]);
       } catch (const Error& error) {
         fresh[i]->fail(error.what());
       }
     }
   };
   try {
-    step(&NcclGroup::read_greetings);
-    for (size_t i = 0; i < fresh.size(); ++i) words[i] = fresh[i]->prepare();
-    step(&NcclGroup::read_obstacles);
+    step([](NcclGroup& group, const auto& said) { group.terms_.read_greetings(said); });
+    for (size_t i = 0; i < fresh.size(); ++i)
+      words[i] = fresh[i]->terms_.prepare(fresh[i]->exchange_, !fresh[i]->failure().empty());
+    step([](NcclGroup& group, const auto& said) {
+      group.terms_.read_obstacles(said, group.exchange_);
+    });
   } catch (const Error& error) {
     for (const auto& group : fresh) group->fail(error.what());
   }
   for (const auto& group : fresh) group->agreed_ = true;
-}
-
-// What is wrong with this rank's settings (empty: nothing), and those on which all must agree.
-std::string NcclGroup::greet() {
-  std::string problem;
-  try {
-    settings_ = settings_from_environment();
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  exchange_.set_patience(settings_);
-  static std::once_flag warned;
-  if (const int queues = hardware_queues(); queues > 0 && queues < kFewQueues && settings_.enable)
-    std::call_once(warned, [queues] {
-      log(LogLevel::warning, "CUDA_DEVICE_MAX_CONNECTIONS=", queues,
-          ": a stream that waits for a sum holds up all others of its hardware queue. Set it to "
-          "32, "
-          "if nothing else needs it so low");
-    });
-  BytesWriter out;
-  out.text(kGreeting);
-  out.text(problem);
-  out.text(host_name(settings_));
-  out.text(process_token());
-  out.text(random_bytes(8));
-  out.u64(settings_.enable);
-  out.u64(settings_.gpu_min_bytes);
-  out.u64(settings_.gpu_chunk_bytes);
-  out.u64(chosen_way ? 1 + uint64_t(*chosen_way) : 0);
-  out.u64(uint64_t(settings_.gpu));
-  out.u64(settings_.aggregators.empty());
-  out.text(pack_agreed(settings_));
-  return out.bytes();
-}
-
-void NcclGroup::read_greetings(const std::vector<std::string>& greetings) {
-  std::set<std::string> processes;
-  uint64_t chosen = 0;
-  for (size_t rank = 0; rank < greetings.size(); ++rank) {
-    const std::string who = "rank " + std::to_string(rank);
-    BytesReader in(greetings[rank]);
-    if (in.text() != kGreeting)
-      throw Error(who + " uses another version of omnihvd: install the same one on all hosts");
-    if (const std::string problem = in.text(); !problem.empty()) throw Error(who + ": " + problem);
-    hosts_.push_back(in.text());
-    if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
-    const std::string order = in.text();
-    const bool enable = in.u64() != 0;
-    const uint64_t min_bytes = in.u64(), chunk_bytes = in.u64();
-    const uint64_t choice = in.u64(), way = in.u64();
-    if (rank > 0) {
-      if (choice != chosen)
-        throw Error(who + " has chosen another way for this communicator than rank 0");
-      continue;
-    }
-    order_ = order;
-    settings_.enable = enable;
-    settings_.gpu_min_bytes = min_bytes;
-    settings_.gpu_chunk_bytes = chunk_bytes;
-    chosen = choice;
-    settings_.gpu = static_cast<GpuWay>(choice != 0 ? choice - 1 : way);
-    colocated_ = in.u64() != 0;
-    unpack_agreed(in.text(), &settings_);
-  }
-  if (!refusal_.empty()) return;
-  if (settings_.gpu == GpuWay::original) refusal_ = "original";
-  // NVLink is ten times as fast as the host's memory.
-  if (std::set<std::string>(hosts_.begin(), hosts_.end()).size() == 1) refusal_ = "one host";
-}
-
-// What stands in this rank's way: a word and a sentence (empty: nothing).
-std::string NcclGroup::prepare() {
-  std::string word, why;
-  if (failure().empty() && refusal_.empty() && settings_.enable) {
-    try {
-      const CudaScope scope(exchange_.context());
-      word = "driver";
-      // Works on all devices if the driver has it; still, this is not the time to find out late.
-      if (cuda().stream_wait_value32 == nullptr)
-        throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
-      probe_ = PinnedMemory(sizeof(uint32_t));
-      *reinterpret_cast<uint32_t*>(probe_.data()) = 0;
-      check_cuda(cuda().stream_wait_value32(exchange_.stream(), probe_.address(), 0,
-                                            kCuWaitGreaterOrEqual),
-                 "cuStreamWaitValue32");
-      if (settings_.gpu != GpuWay::stream && hardware_queues() == 1) {
-        word = "queues";
-        throw Error(
-            "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits "
-            "for");
-      }
-      word = "kernels";
-      kernels_.emplace(exchange_.device(), settings_.block_size, settings_.kernel_cache);
-      word = "";
-    } catch (const Error& error) {
-      why = error.what();
-    }
-  }
-  BytesWriter out;
-  out.text(word);
-  out.text(why);
-  out.u64(nccl().comm_split != nullptr);
-  return out.bytes();
-}
-
-void NcclGroup::read_obstacles(const std::vector<std::string>& obstacles) {
-  can_split_ = true;
-  for (size_t r = 0; r < obstacles.size(); ++r) {
-    BytesReader in(obstacles[r]);
-    const std::string word = in.text(), why = in.text();
-    can_split_ = can_split_ && in.u64() != 0;
-    if (word.empty() || !refusal_.empty()) continue;
-    refusal_ = word;
-    if (rank() == 0)
-      log(LogLevel::warning, "a communicator of ", size(), " ranks is left to NCCL; rank ", r, ": ",
-          why);
-  }
-  if (can_split_ || settings_.gpu == GpuWay::stream) return;
-  settings_.gpu = GpuWay::stream;
-  if (rank() == 0)
-    log(LogLevel::warning, "sums on GPUs are streamed: NCCL has no ncclCommSplit (2.18 has)");
-}
-
-const char* NcclGroup::refusal(uint64_t bytes) const {
-  if (!settings_.enable) return "disabled";
-  if (!refusal_.empty()) return refusal_.c_str();
-  return bytes < settings_.gpu_min_bytes ? "small" : nullptr;
 }
 
 // --- connecting
@@ -276,7 +120,7 @@ const char* NcclGroup::refusal(uint64_t bytes) const {
 void NcclGroup::connect() {
   try {
     or_fail_for_good(
-        [this] { settings_.gpu == GpuWay::stream ? connect_streams() : connect_union(); });
+        [this] { terms_.settings().gpu == GpuWay::stream ? connect_streams() : connect_union(); });
   } catch (const std::exception&) {  // kept
   }
   connected_ = true;
@@ -285,7 +129,6 @@ void NcclGroup::connect() {
 // NCCL forbids to split a communicator that has something under way. When its ranks have exchanged
 // something over it, whatever was called before has been done.
 void NcclGroup::connect_union() {
-  const bool one_each = std::set<std::string>(hosts_.begin(), hosts_.end()).size() == hosts_.size();
   const CudaScope scope(exchange_.context());
   std::shared_ptr<UnionWay> way;
   std::string why;
@@ -293,15 +136,15 @@ void NcclGroup::connect_union() {
     const auto failed = [group = weak_from_this()](const std::string& reason) {
       if (const auto self = group.lock()) self->fail(reason);
     };
-    way = std::make_shared<UnionWay>(settings_, Network{size(), one_each, 0}, rank(),
-                                     exchange_.context(), *kernels_, failed);
+    way = std::make_shared<UnionWay>(terms_.settings(), Network{size(), terms_.one_gpu_a_host(), 0},
+                                     rank(), exchange_.context(), terms_.kernels(), failed);
   } catch (const Error& error) {
     why = error.what();
   }
   const std::vector<std::string> answers = exchange_.allgather(why);
   for (size_t other = 0; other < answers.size(); ++other) {
     if (answers[other].empty()) continue;
-    refusal_ = "memory";
+    terms_.refuse("memory");
     if (rank() == 0)
       log(LogLevel::warning, "a communicator is left to NCCL; rank ", other, ": ", answers[other]);
     return;
@@ -317,8 +160,8 @@ void NcclGroup::connect_streams() {
     levels = one_level(engine()->join(exchange_));
   } else {
     const auto between = join_part(grid_->across());
-    levels = settings_.compress_first ? compress_first(join_part(grid_->inside()), between)
-                                      : one_level(between);
+    levels = terms_.settings().compress_first ? compress_first(join_part(grid_->inside()), between)
+                                              : one_level(between);
   }
   std::atomic_store(&levels_, levels);
 }
@@ -329,13 +172,13 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   std::shared_ptr<Group> group;
   std::string failure;
   try {
-    if (!settings_.compress_first) {
+    if (!terms_.settings().compress_first) {
       exchange_.allgather("");
       grid_->split(comm_, aborted_);
     }
     group = engine()->join(part);
     // A part uses the settings of its own first rank; the kernels are for rank 0's blocks.
-    if (group->settings().block_size != settings_.block_size)
+    if (group->settings().block_size != terms_.settings().block_size)
       throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
   } catch (const Error& error) {
     failure = error.what();
@@ -349,15 +192,15 @@ void NcclGroup::leave_levels(bool wait) {
 }
 
 void NcclGroup::choose_levels() {
-  const Hierarchy wanted = settings_.hierarchy;
+  const Hierarchy wanted = terms_.settings().hierarchy;
   if (wanted == Hierarchy::off) return;
-  const char* obstacle = grid_obstacle(hosts_);
-  if (settings_.compress_first && !colocated_)
+  const char* obstacle = grid_obstacle(terms_.hosts());
+  if (terms_.settings().compress_first && !terms_.colocated())
     obstacle = "OMNIHVD_COMPRESS_FIRST works without dedicated aggregators only";
-  if (!settings_.compress_first && !can_split_)
+  if (!terms_.settings().compress_first && !terms_.can_split())
     obstacle = "this NCCL has no ncclCommSplit (2.18 has)";
   if (obstacle == nullptr) {
-    std::atomic_store(&grid_, std::make_shared<NcclGrid>(rank(), hosts_));
+    std::atomic_store(&grid_, std::make_shared<NcclGrid>(rank(), terms_.hosts()));
   } else if (rank() == 0) {
     static std::once_flag once;
     std::call_once(once, [&] {
@@ -416,7 +259,7 @@ bool NcclGroup::free_memory() {
     give_up(sets);
   }
   exchange_.release();
-  probe_ = PinnedMemory();
+  terms_.free();
   return free;
 }
 

@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,17 +15,13 @@
 #include "session/session.h"
 #include "shims/nccl/exchange.h"
 #include "shims/nccl/hierarchy.h"
-#include "shims/nccl/kernels.h"
 #include "shims/nccl/levels.h"
 #include "shims/nccl/reduction.h"
 #include "shims/nccl/staging.h"
+#include "shims/nccl/terms.h"
 #include "shims/nccl/union_way.h"
 
 namespace omnihvd {
-
-// For communicators whose first sum this thread makes: the way, instead of OMNIHVD_GPU's; none:
-// that. The same on all ranks of the communicator.
-void choose_gpu_way(std::optional<GpuWay> way);
 
 class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
  public:
@@ -45,10 +40,10 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   static void agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh);
   bool agreed() const { return agreed_; }
   // The same on all ranks: in which order those who are in several communicators connect them.
-  const std::string& order() const { return order_; }
+  const std::string& order() const { return terms_.order(); }
 
   // Why a tensor of so many bytes is left to NCCL, or null: it is taken. The same on all ranks.
-  const char* refusal(uint64_t bytes) const;
+  const char* refusal(uint64_t bytes) const { return terms_.refusal(bytes); }
 
   // Collective; at the first tensor that is taken, and before it. A failure is kept.
   void connect();
@@ -87,10 +82,6 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   struct Call;
   void or_fail_for_good(const std::function<void()>& work);
   void fail(const std::string& why);
-  std::string greet();
-  void read_greetings(const std::vector<std::string>& greetings);
-  std::string prepare();
-  void read_obstacles(const std::vector<std::string>& obstacles);
   void connect_union();
   void connect_streams();
   void choose_levels();
@@ -112,14 +103,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::mutex calls_;  // held while a caller is at work: abort() waits for it, but not long
 
   bool agreed_ = false, connected_ = false;
-  Settings settings_;  // rank 0's where all must agree, once agreed_
-  std::string order_;
-  std::vector<std::string> hosts_;  // of each rank
-  bool can_split_ = false;          // NCCL is new enough on all ranks
-  bool colocated_ = true;           // aggregators, on rank 0
-  std::string refusal_;             // of all calls, for good
-  PinnedMemory probe_;
-  std::optional<KernelTable> kernels_;
+  NcclTerms terms_;
   std::shared_ptr<UnionWay> union_;  // replaced atomically
   std::shared_ptr<NcclGrid> grid_;   // present: two levels; replaced atomically
   Staging staging_;

@@ -1,18 +1,11 @@
 // Sums by NCCL on the union of the ranks' non-zero blocks.
 //
 // A call records on the caller's stream when its input is ready, lets the stream wait for a flag,
-// and hands the sum to a thread of the communicator's. That thread has a communicator and three
-// streams of its own:
+// and hands the sum to a thread of the communicator's, which puts its steps on streams and a
+// communicator of its own (union_pipeline.h). The last step sets the flag.
 //
-//   front     mark the non-zero blocks; ncclAllGather of the marks; unite; tell the host
-//             for each batch of the union: gather its blocks into a buffer
-//   summing   for each batch: ncclAllReduce of the buffer
-//   back      for each batch: spread the sums over the output; at the end, a host function that
-//             sets the flag
-//
-// Between telling and gathering the thread waits for the size of the union, since NCCL takes counts
-// from the host. It makes the sums in the order of the calls, and what it does depends on unions
-// only: so all ranks call NCCL in one order on that communicator. Communicators share no thread, no
+// The thread makes the sums in the order of the calls, and what it does depends on unions only: so
+// all ranks call NCCL in one order on that communicator. Communicators share no thread, no
 // stream and no lock: a sum waits for what its caller's stream waits for, and for the same sum on
 // the other ranks, as it would in NCCL alone. (What else streams may share: docs/gpu.md.)
 #pragma once
@@ -26,21 +19,21 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "session/stats.h"
 #include "shims/nccl/cuda_driver.h"
 #include "shims/nccl/gpu_choice.h"
 #include "shims/nccl/kernels.h"
-#include "shims/nccl/part_comm.h"
 #include "shims/nccl/reduction.h"
+#include "shims/nccl/union_pipeline.h"
+#include "shims/nccl/union_watch.h"
 
 namespace omnihvd {
 
 class UnionWay {
  public:
-  // `failed` is called once, on the thread, with the reason. In a CudaScope. Allocates all that it
-  // ever needs. Throws Error.
+  // `failed` is called once, on the thread, with the reason. In a CudaScope. Allocates all memory
+  // that it ever needs. Throws Error.
   using Failed = std::function<void(const std::string& why)>;
   UnionWay(const Settings& agreed, const Network& network, int rank, CuContext context,
            const KernelTable& kernels, Failed failed);
@@ -51,7 +44,7 @@ class UnionWay {
   // Collective; nothing may be under way on the caller's communicator. Throws Error.
   void connect(NcclComm callers, const std::atomic<bool>& aborted);
 
-  uint64_t most_elements() const { return most_blocks_ * settings_.block_size; }  // of a sum
+  uint64_t most_elements() const { return pipeline_.most_elements(); }  // of a sum
 
   // The way of the next sum, the same on all ranks. As many as kPlaces sums are under way at most:
   // then it waits for the oldest. Throws Error.
@@ -59,7 +52,7 @@ class UnionWay {
   // The sum, of at most that many elements, if next() has said unite. In a CudaScope. Throws Error.
   void sum(const NcclReduction& r, DType dtype);
 
-  NcclResult async_error() { return comm_.async_error(); }  // any thread
+  NcclResult async_error() { return pipeline_.comm().async_error(); }  // any thread
 
   // Ends what is under way, on all ranks, and lets the callers' streams go on, with every bit of
   // the output set, once nothing writes there any more; after 5 s in any case. Any thread; calls
@@ -72,28 +65,11 @@ class UnionWay {
 
  private:
   static constexpr uint64_t kPlaces = 64;  // sums that are under way at most
-  static constexpr uint64_t kSlots = 3;    // batches
 
   struct Place {      // in pinned memory
     uint32_t flag;    // 1 more than the sums that have used this place and ended
     uint32_t status;  // of the last one: 0, or 1 if it has failed or not ended yet
     uint32_t unused[30];
-  };
-  struct Job {
-    NcclReduction r;
-    DType dtype;
-    uint64_t turn;
-    std::chrono::steady_clock::time_point made;
-  };
-  struct Area {  // of every other sum
-    CuAddress records = 0, united = 0, prefix = 0, starts = 0;
-    uint64_t note = 0, counts = 0, host_starts = 0;  // offsets in pinned memory
-    CuEvent marked = nullptr, done = nullptr;
-    uint64_t known = 0;  // its last sum whose union has come, and 1
-  };
-  struct Slot {
-    CuAddress buffer = 0;
-    CuEvent gathered = nullptr, summed = nullptr, spread = nullptr;
   };
   struct Begun {  // until the host function that ends it
     UnionWay* owner;
@@ -103,60 +79,47 @@ class UnionWay {
   };
 
   void run();
-  void process(const Job& job);
-  void find_union(const Job& job, Area& area);
-  void wait_for_union(const Job& job, const Area& area);
-  bool nothing_before(const Job& job);
-  SumSeen read_union(const Job& job, const Area& area);
-  uint64_t sum_batches(const Job& job, const Area& area);
-  void sum_batch(const Job& job, const Area& area, uint64_t first, uint64_t end);
-  uint64_t sum_whole(const Job& job);
-  void end_of(const Area& area, const Begun& begun);
-  static void on_known(void* area_of);
+  void process(const UnionSum& sum);
+  void watch();
+  template <typename Condition>
+  void wait_watching(std::unique_lock<std::mutex>& lock, Condition condition);
+  static void on_known(void* call);
   static void on_end(void* begun);
   void stop();
   void drain();
   void release_all();
   void measured(const Begun& begun);
-  uint64_t words_per_chunk(DType dtype) const;
-  template <typename T>
-  T* at(uint64_t offset) const {
-    return reinterpret_cast<T*>(pinned_.data() + offset);
+  Place& place(uint64_t turn) const {
+    return reinterpret_cast<Place*>(places_.data())[turn % kPlaces];
   }
-  Place& place(uint64_t turn) const { return at<Place>(0)[turn % kPlaces]; }
 
   const Settings settings_;
-  const int rank_;
   const CuContext context_;
   const KernelTable& kernels_;
   const Failed failed_;
-  uint64_t slot_bytes_ = 0, most_blocks_ = 0, stride_ = 0;
-
-  PartComm comm_;
-  CuStream front_ = nullptr, summing_ = nullptr, back_ = nullptr;
-  PinnedMemory pinned_;
-  DeviceMemory device_;
-  Area areas_[2];
-  Slot slots_[kSlots];
-  std::vector<CuEvent> ready_;   // [place]
-  std::vector<CuEvent> events_;  // all
-  uint64_t batches_ = 0;
+  std::atomic<bool> stopping_{false};
+  UnionPipeline pipeline_;
+  PinnedMemory places_;
+  CuEvent ready_[kPlaces] = {};
 
   // The caller's.
   GpuChoices choices_;
   uint64_t calls_ = 0, made_ = 0;        // all sums, and those that are united
   std::deque<uint64_t> calls_of_turns_;  // of united sums that have not been learnt from
 
+  // The thread's.
+  std::deque<UnionSum> under_way_;
+  UnionWatch watch_{settings_};
+
   std::mutex mutex_;  // guards what follows; held for a moment only
   std::condition_variable changed_;
-  std::deque<Job> jobs_;
+  std::deque<UnionSum> queue_;
   std::deque<GpuWay> verdicts_;  // of united sums, in order
-  uint64_t queued_ = 0, ended_ = 0;
+  uint64_t queued_ = 0, known_ = 0, ended_ = 0;
   Network network_;  // rank 0's figure of it, as all have learnt it
   double my_seconds_per_byte_ = 0;
   uint64_t samples_ = 0;
   bool quit_ = false, released_ = false, drained_ = true;
-  std::atomic<bool> stopping_{false};
 
   std::thread thread_, aborter_;
 };

@@ -1,0 +1,168 @@
+#include "shims/nccl/terms.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <set>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "session/group_info.h"
+#include "shims/nccl/hardware_queues.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr char kGreeting[] = "omnihvd-nccl-1";
+
+std::string host_name(const Settings& settings) {
+  if (!settings.host_id.empty()) return settings.host_id;
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Tells processes apart, also where containers number them alike.
+const std::string& process_token() {
+  static const std::string token = random_bytes(16);
+  return token;
+}
+
+thread_local std::optional<GpuWay> chosen_way;
+
+}  // namespace
+
+void choose_gpu_way(std::optional<GpuWay> way) { chosen_way = way; }
+
+// What is wrong with this rank's settings (empty: nothing), and those on which all must agree.
+std::string NcclTerms::greet(NcclExchange& exchange) {
+  std::string problem;
+  try {
+    settings_ = settings_from_environment();
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  exchange.set_patience(settings_);
+  if (settings_.enable) warn_of_few_queues();
+  BytesWriter out;
+  out.text(kGreeting);
+  out.text(problem);
+  out.text(host_name(settings_));
+  out.text(process_token());
+  out.text(random_bytes(8));
+  out.u64(settings_.enable);
+  out.u64(settings_.gpu_min_bytes);
+  out.u64(settings_.gpu_chunk_bytes);
+  out.u64(chosen_way ? 1 + uint64_t(*chosen_way) : 0);
+  out.u64(uint64_t(settings_.gpu));
+  out.u64(settings_.aggregators.empty());
+  out.text(pack_agreed(settings_));
+  return out.bytes();
+}
+
+void NcclTerms::read_greetings(const std::vector<std::string>& greetings) {
+  std::set<std::string> processes;
+  uint64_t chosen = 0;
+  for (size_t rank = 0; rank < greetings.size(); ++rank) {
+    const std::string who = "rank " + std::to_string(rank);
+    BytesReader in(greetings[rank]);
+    if (in.text() != kGreeting)
+      throw Error(who + " uses another version of omnihvd: install the same one on all hosts");
+    if (const std::string problem = in.text(); !problem.empty()) throw Error(who + ": " + problem);
+    hosts_.push_back(in.text());
+    if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
+    const std::string order = in.text();
+    const bool enable = in.u64() != 0;
+    const uint64_t min_bytes = in.u64(), chunk_bytes = in.u64();
+    const uint64_t choice = in.u64(), way = in.u64();
+    if (rank > 0) {
+      if (choice != chosen)
+        throw Error(who + " has chosen another way for this communicator than rank 0");
+      continue;
+    }
+    order_ = order;
+    settings_.enable = enable;
+    settings_.gpu_min_bytes = min_bytes;
+    settings_.gpu_chunk_bytes = chunk_bytes;
+    chosen = choice;
+    settings_.gpu = static_cast<GpuWay>(choice != 0 ? choice - 1 : way);
+    colocated_ = in.u64() != 0;
+    unpack_agreed(in.text(), &settings_);
+  }
+  if (!refusal_.empty()) return;
+  if (settings_.gpu == GpuWay::original) refusal_ = "original";
+  // NVLink is ten times as fast as the host's memory.
+  if (std::set<std::string>(hosts_.begin(), hosts_.end()).size() == 1) refusal_ = "one host";
+}
+
+// A word, and a sentence; empty: nothing.
+std::string NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* why) {
+  std::string word;
+  try {
+    const CudaScope scope(exchange.context());
+    word = "driver";
+    // Works on all devices if the driver has it; still, this is not the time to find out late.
+    if (cuda().stream_wait_value32 == nullptr)
+      throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
+    probe_ = PinnedMemory(sizeof(uint32_t));
+    *reinterpret_cast<uint32_t*>(probe_.data()) = 0;
+    check_cuda(
+        cuda().stream_wait_value32(exchange.stream(), probe_.address(), 0, kCuWaitGreaterOrEqual),
+        "cuStreamWaitValue32");
+    if (settings_.gpu != GpuWay::stream && hardware_queues() == 1) {
+      word = "queues";
+      throw Error(
+          "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits "
+          "for");
+    }
+    word = "kernels";
+    kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
+    return "";
+  } catch (const Error& error) {
+    *why = error.what();
+    return word;
+  }
+}
+
+std::string NcclTerms::prepare(const NcclExchange& exchange, bool failed) {
+  std::string word, why;
+  if (!failed && refusal_.empty() && settings_.enable) word = find_obstacle(exchange, &why);
+  BytesWriter out;
+  out.text(word);
+  out.text(why);
+  out.u64(nccl().comm_split != nullptr);
+  return out.bytes();
+}
+
+void NcclTerms::read_obstacles(const std::vector<std::string>& obstacles,
+                               const NcclExchange& exchange) {
+  can_split_ = true;
+  for (size_t r = 0; r < obstacles.size(); ++r) {
+    BytesReader in(obstacles[r]);
+    const std::string word = in.text(), why = in.text();
+    can_split_ = can_split_ && in.u64() != 0;
+    if (word.empty() || !refusal_.empty()) continue;
+    refusal_ = word;
+    if (exchange.rank() == 0)
+      log(LogLevel::warning, "a communicator of ", exchange.size(), " ranks is left to NCCL; rank ",
+          r, ": ", why);
+  }
+  if (can_split_ || settings_.gpu == GpuWay::stream) return;
+  settings_.gpu = GpuWay::stream;
+  if (exchange.rank() == 0)
+    log(LogLevel::warning, "sums on GPUs are streamed: NCCL has no ncclCommSplit (2.18 has)");
+}
+
+bool NcclTerms::one_gpu_a_host() const {
+  return std::set<std::string>(hosts_.begin(), hosts_.end()).size() == hosts_.size();
+}
+
+const char* NcclTerms::refusal(uint64_t bytes) const {
+  if (!settings_.enable) return "disabled";
+  if (!refusal_.empty()) return refusal_.c_str();
+  return bytes < settings_.gpu_min_bytes ? "small" : nullptr;
+}
+
+}  // namespace omnihvd

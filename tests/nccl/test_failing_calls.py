@@ -1,0 +1,22 @@
+"""Each call of CUDA and NCCL that a sum on the union of the blocks consists of, fails once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from nccl_job import run
+
+UNION = {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_CHUNK_BYTES": "65536"}
+
+
+@pytest.mark.parametrize("who", ["one", "all"])
+def test_no_hang_and_no_wrong_sum(doubles, who):
+    ranks = run(doubles, "failing_calls.py", 2, who, env=UNION)
+    for rank in ranks:
+        assert "all well" in rank.output, rank.output
+    said = ranks[1].output
+    failed = re.findall(r"^\d+: (\w.*): an error$", said, re.MULTILINE)
+    assert len(failed) > 10, said
+    # What went wrong is said; at times a peer's failure, too.
+    assert said.count("ncclAllReduce failed: ") >= len(failed), said
