@@ -161,3 +161,20 @@ def test_a_link_that_changes_is_noticed() -> None:
 
     assert run({Arm.own: 1.0, Arm.original: 1.2, Arm.two_step: 1.4}, 500) == Arm.own
     assert run({Arm.own: 2.0, Arm.original: 1.2, Arm.two_step: 1.4}, 1000) == Arm.original
+
+
+def test_bad_luck_in_the_first_trials_is_corrected_soon() -> None:
+    policy = ways.Policy()
+    cell = ways.size_class(MILLION), ways.DENSE
+    bad_luck, sums = 2, 0
+    while sums < 60:
+        now, trial, after = policy.order(*cell, MILLION)
+        if now == Arm.original:
+            return
+        for arm in [now] * after + [trial]:
+            took = {Arm.own: 3.8, Arm.original: 2.9, Arm.two_step: 9.0}[arm]
+            if arm == Arm.original and bad_luck > 0:
+                bad_luck, took = bad_luck - 1, 4.5
+            policy.measured(*cell, arm, MILLION, MILLION, took)
+            sums += 1
+    pytest.fail(f"the fastest way was not found in {sums} sums")

@@ -13,6 +13,8 @@ constexpr double kStreamRate = 4;   // a library is at most so many times as fas
 constexpr double kFavour = 0.5;     // of what is only estimated
 constexpr uint32_t kAgain = 64;     // sums until a way that is as good as the best is tried again
 constexpr double kPerExcess = 100;  // and so many more for each time that it is slower
+constexpr uint32_t kSoon = 8;       // until one is that was tried a few times only, and was close
+constexpr double kClose = 0.3;      // excess over the best's time: first sums vary by as much
 constexpr double kLongest = 60'000;
 
 bool is_two_step(Arm arm) { return arm == Arm::unite_two_step || arm == Arm::two_step; }
@@ -112,7 +114,10 @@ Order Policy::order(Cell cell, uint64_t bytes) {
     if (trials.due[i] == 0) {
       const double expected = estimate(trials, cell, Arm(i), bytes);
       const double excess = fastest > 0 ? std::max(0.0, expected / fastest - 1) : 0;
-      trials.due[i] = trials.now + kAgain + uint64_t(std::min(kPerExcess * excess, kLongest));
+      const size_t tried = trials.arms[i].last.size();
+      const bool soon = tried > 0 && tried < kSamples && excess < kClose;
+      trials.due[i] =
+          trials.now + (soon ? kSoon : kAgain + uint64_t(std::min(kPerExcess * excess, kLongest)));
     }
     if (order.trial == trials.best || trials.due[i] < first) {
       first = trials.due[i];

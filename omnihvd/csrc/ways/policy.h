@@ -2,8 +2,9 @@
 //
 // Sums are told apart by cells: their size and the share of blocks that is non-zero on any rank
 // (densities.h). In a cell each way that may be worth it is tried twice; then the fastest is used,
-// and the others are tried again at intervals, which are the longer the slower they were: trials
-// cost a sum less than 2% of its time in the long run. The first way to be tried is omnihvd's
+// and the others are tried again: soon, until there are five samples, if they were close; then at
+// intervals, which are the longer the slower they were: trials cost a sum less than 2% of its time
+// in the long run. The first way to be tried is omnihvd's
 // own, which tells the density. What has not been tried is estimated, in its favour, from the
 // library's rate:
 //   original at S bytes        >= S x its rate at about this size / 2
