@@ -57,6 +57,7 @@ __device__ uint32_t mark_word(const Tensor<kWidth>& tensor, const uint4* from, u
         if (lanes & of_block) {
           bits |= 1u << block;
         } else if (clear && raw & of_block) {
+          __syncwarp();  // all have read: votes do not order memory
 #pragma unroll 1
           for (uint32_t v = lane; v < S::kBlockVectors; v += 32)
             tensor.store(first + block * kBlock + v * S::kVectorElements, Vector<kWidth>());
