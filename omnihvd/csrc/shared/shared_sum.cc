@@ -162,6 +162,11 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
   throw_if_failed();
   const size_t block_bytes = settings_.block_size * sum.element;
   const auto begun = Clock::now();
+  if (count) {
+    stats().calls += 1;
+    stats().bytes_in += sum.bytes();
+    stats().ring_bytes += ring_bytes(uint64_t(ranks_), sum.bytes());
+  }
   SharedRank& mine = of(rank_);
   mine.count = sum.count;
   mine.dtype = uint32_t(sum.dtype);
@@ -193,9 +198,6 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     united += take(sum, last);
   }
   if (count) {
-    stats().calls += 1;
-    stats().bytes_in += sum.bytes();
-    stats().ring_bytes += ring_bytes(uint64_t(ranks_), sum.bytes());
     stats().blocks += blocks;
     stats().nonzero_blocks += nonzero;
     stats().result_blocks += united;
