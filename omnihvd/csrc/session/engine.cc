@@ -1,10 +1,6 @@
 // Engine, Group and AggregatorHost: the engine threads of a process, and what is dealt to them.
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <climits>
-#include <condition_variable>
 #include <mutex>
 #include <utility>
 
@@ -15,16 +11,10 @@
 #include "session/join.h"
 #include "session/on_all_ranks.h"
 #include "session/stream.h"
+#include "session/until_done.h"
 
 namespace omnihvd {
 namespace {
-
-std::string host_name(const Settings& settings) {
-  if (!settings.host_id.empty()) return settings.host_id;
-  char name[HOST_NAME_MAX + 1] = "unknown";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // The engine threads of a process.
 class Threads {
@@ -102,23 +92,8 @@ class GroupImpl : public Group {
 
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                      const Codec& codec) override {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    uint64_t united_blocks = 0;
-    std::unique_ptr<std::string> failure;
-    const auto end = [&](const std::string* why, uint64_t united) {
-      std::lock_guard lock(mutex);
-      united_blocks = united;
-      if (why) failure = std::make_unique<std::string>(*why);
-      done = true;
-      changed.notify_one();
-    };
-    allreduce_async(in, out, count, dtype, end, codec);
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return done; });
-    if (failure) throw Error(*failure);
-    return united_blocks;
+    return until_done(
+        [&](Done done) { allreduce_async(in, out, count, dtype, std::move(done), codec); });
   }
 
   void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done,

@@ -1,7 +1,9 @@
 #include "session/settings.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -290,6 +292,13 @@ const std::vector<SettingDoc>& setting_docs() {
     return list;
   }();
   return docs;
+}
+
+std::string host_name(const Settings& settings) {
+  if (!settings.host_id.empty()) return settings.host_id;
+  char name[HOST_NAME_MAX + 1] = "unknown";
+  gethostname(name, sizeof name - 1);
+  return name;
 }
 
 }  // namespace omnihvd

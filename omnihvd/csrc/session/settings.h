@@ -53,6 +53,9 @@ struct Settings {
 // none of ours is an Error too: a misspelt setting must not be silent.
 Settings settings_from_environment();
 
+// What tells this host from others: host_id, or the host's name.
+std::string host_name(const Settings& settings);
+
 struct SettingDoc {
   std::string name, default_value, allowed, help;
 };

@@ -53,10 +53,10 @@ struct SharedSum::Sum {
   uint64_t bytes() const { return count * element; }
   bool in_place() const { return in == out; }
 
-  Blocks given, taken;     // of this rank's tensor
-  uint8_t* has = nullptr;  // [block]
-  bool notes = false;      // in `has`; else it tells what may be given
-  bool fill = false;       // writes zeros where nobody has anything, as not in place
+  Blocks given, taken;             // of this rank's tensor
+  uint8_t* noted = nullptr;        // [block] set where anybody has something
+  const uint8_t* known = nullptr;  // [block] where there may be something
+  bool fill = in != out;           // writes zeros where nobody has anything
 };
 
 struct SharedSum::Chunk {
@@ -134,26 +134,22 @@ std::string SharedSum::name_of(int rank) const {
 // goes where k - 3 was, whose sums all had taken before they added k - 2.
 uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
                               const Codec& codec) {
-  Sum sum(in, out, count, dtype, codec);
-  sum.fill = !sum.in_place();
-  return run(sum, true);
+  return run(Sum(in, out, count, dtype, codec), true);
 }
 
 uint64_t SharedSum::reduce_scatter(const void* in, void* out, uint64_t count, DType dtype,
                                    const Codec& codec, Blocks part, uint8_t* has) {
   Sum sum(in, out, count, dtype, codec);
-  sum.fill = !sum.in_place();
   sum.taken = part;
-  sum.has = has;
-  sum.notes = true;
+  sum.noted = has;
   return run(sum, true);
 }
 
-uint64_t SharedSum::allgather(void* out, uint64_t count, DType dtype, Blocks part, uint8_t* has,
-                              bool fill) {
+uint64_t SharedSum::allgather(void* out, uint64_t count, DType dtype, Blocks part,
+                              const uint8_t* has, bool fill) {
   Sum sum(out, out, count, dtype, {});
   sum.given = part;
-  sum.has = has;
+  sum.known = has;
   sum.fill = fill;
   return run(sum, false);
 }
@@ -218,7 +214,7 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
     const uint64_t number = chunk.first() + block;
-    if (!sum.given.has(number) || (sum.has && !sum.notes && !sum.has[number])) {
+    if (!sum.given.has(number) || (sum.known && !sum.known[number])) {
       has[block] = 0;
       continue;
     }
@@ -286,14 +282,14 @@ uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
     const uint64_t number = chunk.first() + block;
     const bool any = holder[block] != kNobody;
     united += any;
-    if (sum.notes && any) sum.has[number] = 1;
+    if (sum.noted && any) sum.noted[number] = 1;
     if (!sum.taken.has(number)) continue;
     if (any) {
       const bool added_here = block >= begin && block < end;
       // Of what this rank holds nobody else has anything.
       if (!added_here && (holder[block] != rank_ || !sum.in_place()))
         std::memcpy(to + at, data(holder[block], chunk.number) + at, bytes);
-    } else if (sum.fill || (sum.has && !sum.notes && sum.has[number])) {
+    } else if (sum.fill || (sum.known && sum.known[number])) {
       std::memset(to + at, 0, bytes);
     }
   }

@@ -55,7 +55,8 @@ class SharedSum {
                           const Codec& codec, Blocks part, uint8_t* has);
   // Hands round what the parts have become. Only where `has` is set may there be something in this
   // rank's part, or be something to overwrite in the others'; fill: there is everywhere.
-  uint64_t allgather(void* out, uint64_t count, DType dtype, Blocks part, uint8_t* has, bool fill);
+  uint64_t allgather(void* out, uint64_t count, DType dtype, Blocks part, const uint8_t* has,
+                     bool fill);
 
   // This rank cannot go on: the others' calls throw Error(why). Its own next call, too.
   void abort(const std::string& why) noexcept;

@@ -1,9 +1,5 @@
 #include "shims/agreement.h"
 
-#include <unistd.h>
-
-#include <climits>
-
 #include "base/bytes.h"
 #include "base/error.h"
 #include "session/group_info.h"
@@ -12,13 +8,6 @@ namespace omnihvd {
 namespace {
 
 constexpr char kGreeting[] = "omnihvd-ranks-1";
-
-std::string host_name(const Settings& settings) {
-  if (!settings.host_id.empty()) return settings.host_id;
-  char name[HOST_NAME_MAX + 1] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 }  // namespace
 

@@ -1,12 +1,11 @@
 #include "shims/two_levels.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
-#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "session/on_all_ranks.h"
+#include "session/until_done.h"
 #include "shims/host_grid.h"
 #include "shims/part_exchange.h"
 
@@ -97,23 +96,16 @@ uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType d
 
 void TwoLevels::sum_between(uint8_t* part, uint64_t count, DType dtype, uint8_t* has,
                             const Codec& codec) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::optional<std::string> failure;
   const auto make = [&](const Layout& layout) {
     return std::make_unique<NotedTensor>(layout, part, between_->rank(), has);
   };
-  const auto end = [&](const std::string* why, uint64_t) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (why != nullptr) failure = *why;
-    done = true;
-    changed.notify_one();
-  };
-  between_->reduce(between_->reserve(), count, dtype, make, end, codec);
-  std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [&] { return done; });
-  if (failure) throw Error("among ranks " + ranks_between_ + ", counted from 0: " + *failure);
+  try {
+    until_done([&](Group::Done done) {
+      between_->reduce(between_->reserve(), count, dtype, make, std::move(done), codec);
+    });
+  } catch (const Error& error) {
+    throw Error("among ranks " + ranks_between_ + ", counted from 0: " + error.what());
+  }
 }
 
 }  // namespace omnihvd

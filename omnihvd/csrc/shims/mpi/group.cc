@@ -1,8 +1,5 @@
 #include "shims/mpi/group.h"
 
-#include <unistd.h>
-
-#include <climits>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -28,13 +25,6 @@ std::set<MpiGroup*>& live() {
 std::string& those_left_behind() {
   static auto& what = *new std::string;
   return what;
-}
-
-std::string host_name(const Settings& settings) {
-  if (!settings.host_id.empty()) return settings.host_id;
-  char name[HOST_NAME_MAX + 1] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // What a rank tells the others before all else: "ok" and its settings, as far as all must agree,

@@ -1,8 +1,5 @@
 #include "shims/nccl/terms.h"
 
-#include <unistd.h>
-
-#include <climits>
 #include <set>
 
 #include "base/bytes.h"
@@ -16,13 +13,6 @@ namespace omnihvd {
 namespace {
 
 constexpr char kGreeting[] = "omnihvd-nccl-1";
-
-std::string host_name(const Settings& settings) {
-  if (!settings.host_id.empty()) return settings.host_id;
-  char name[HOST_NAME_MAX + 1] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // Tells processes apart, also where containers number them alike.
 const std::string& process_token() {
