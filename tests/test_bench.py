@@ -101,14 +101,16 @@ def test_ranks_meet() -> None:
     def run(rank: int) -> None:
         meeting = Meeting(rank, 3, address, b"a key")
         meeting.barrier()
-        said[rank] = [meeting.gather(factor * rank) for factor in (1, 10)]
+        begun = meeting.begin()
+        assert begun <= time.monotonic()
+        said[rank] = [begun, *(meeting.gather(factor * rank) for factor in (1, 10))]
 
     threads = [threading.Thread(target=run, args=[rank], daemon=True) for rank in (2, 0, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(20)
-    assert said == {rank: [[0, 1, 2], [0, 10, 20]] for rank in range(3)}
+    assert said == {rank: [said[0][0], [0, 1, 2], [0, 10, 20]] for rank in range(3)}
 
 
 # --- plots --------------------------------------------------------------------------------------

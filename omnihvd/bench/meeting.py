@@ -6,11 +6,14 @@ poll for each other in it, and where they are more than cores, between any two s
 
 from __future__ import annotations
 
+import random
 import time
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 PATIENCE_S = 60.0  # until rank 0 listens
+# A beginning: time in which all can hear of it, and how much later it is at most.
+SOON_S, SPREAD_S = 0.0005, 0.003
 
 
 class Meeting:
@@ -37,6 +40,16 @@ class Meeting:
 
     def barrier(self) -> None:
         self.gather(None)
+
+    def begin(self) -> float:
+        """Sleeps until a moment that is the same for all ranks, and returns it, of
+        time.monotonic(), a clock that they share on this machine. After a barrier they would go on
+        one after another. A random one, as a program's sums come at any phase of Horovod's cycle:
+        at a fixed time after the last, some backends would catch it always, and others never."""
+        said = self.gather((time.monotonic(), random.random()))
+        moment: float = max(now for now, _ in said) + SOON_S + SPREAD_S * said[0][1]
+        time.sleep(max(0.0, moment - time.monotonic()))
+        return moment
 
 
 def _connect(address: tuple[str, int], key: bytes) -> Connection:

@@ -211,14 +211,9 @@ LOSSLESS = [name for name, backend in BACKENDS.items() if not backend.most_error
 
 
 def read_seconds(meeting: Meeting, x: np.ndarray) -> float:
-    """Time in which all ranks, at once, read their tensors from memory.
-
-    They begin at one moment of the clock that they share on this machine: after a barrier they
-    would begin one after another, and read faster than they can together.
-    """
+    """Time in which all ranks, at once, read their tensors from memory."""
     words = x[: len(x) // 8 * 8].view(np.int64)
-    begin = max(meeting.gather(time.monotonic())) + 0.05
-    time.sleep(max(0.0, begin - time.monotonic()))
+    begin = meeting.begin()
     np.bitwise_or.reduce(words)
     end = time.monotonic()
     return float(max(meeting.gather(end)) - begin)
@@ -290,7 +285,7 @@ def measure(
     cpu = 0.0  # of this rank, while it reduces; not while it waits to begin or compares times
     while not is_enough(samples, job):
         backend.restore()
-        meeting.barrier()
+        meeting.begin()
         cpu -= cpu_seconds(others)
         start = time.perf_counter()
         backend.reduce()

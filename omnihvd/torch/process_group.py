@@ -53,11 +53,11 @@ class OmnihvdProcessGroup(ProcessGroup):
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
     ) -> Work:
-        work = take(self, tensors, _op(*args, **kwargs))
+        work = take(self, tensors, _op(*args, **kwargs), waits=_waits(*args, **kwargs))
         return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
 
     def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
-        work = take(self, tensors, _op(*args, **kwargs))
+        work = take(self, tensors, _op(*args, **kwargs), waits=_waits(*args, **kwargs))
         return work or self._omnihvd_plain.allreduce_coalesced(tensors, *args, **kwargs)
 
     def shutdown(self) -> None:
@@ -112,10 +112,14 @@ def give_sums(group: Any, timeout: timedelta) -> None:
 
 
 def take(
-    group: Any, tensors: Any, op: Any = ReduceOp.SUM, codec: Codec | None = None
+    group: Any,
+    tensors: Any,
+    op: Any = ReduceOp.SUM,
+    codec: Codec | None = None,
+    waits: bool = False,
 ) -> SumWork | None:
     """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
-    to be left to the group's backend, on all ranks alike."""
+    to be left to the group's backend, on all ranks alike. waits: the caller, at once, for it."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
@@ -124,7 +128,7 @@ def take(
     summing = average or op == ReduceOp.SUM
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if reason is None:
-        return sums.allreduce(all_tensors, average, codec)
+        return sums.allreduce(all_tensors, average, codec, waits)
     for tensor in all_tensors:
         engine.session.count_pass(reason, tensor.numel() * tensor.element_size())
     return None
@@ -135,6 +139,12 @@ def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
     if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions)):
         return opts.reduceOp
     return opts if op is None else op
+
+
+def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
+    """Whether the caller of ProcessGroup.allreduce is dist.all_reduce(async_op=False). False if it
+    is not known: not each PyTorch says."""
+    return not getattr(opts, "asyncOp", True)
 
 
 def _close(group: Any) -> None:

@@ -1,4 +1,5 @@
-"""The sums of one process group: made by a thread, in the order in which they are asked for."""
+"""The sums of one process group, in the order in which they are asked for: each made by the group's
+thread, or, if its caller waits for it anyway and nothing is before it, by that."""
 
 from __future__ import annotations
 
@@ -51,6 +52,9 @@ class Sums:
         self._agreed.agree(all_greetings)
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._order = threading.Lock()  # of the count of what is asked for and not yet done
+        self._unfinished = 0
+        self._turn = threading.Lock()  # of whom makes a sum
         self._closed = False
         self._codecs: set[str] = set()
         self._coded = 0
@@ -76,37 +80,66 @@ class Sums:
         return None if codec and reason == "small" else reason
 
     def allreduce(
-        self, tensors: list[torch.Tensor], average: bool = False, codec: Codec | None = None
+        self,
+        tensors: list[torch.Tensor],
+        average: bool = False,
+        codec: Codec | None = None,
+        waits: bool = False,
     ) -> SumWork:
-        """In place, once all that was asked for before has been done; at once returning. codec: of
-        dense floating-point numbers, and of any size."""
+        """In place, once all that was asked for before has been done; returns at once, unless the
+        caller waits for it: then perhaps when it is done, which saves two changes of threads.
+        codec: of dense floating-point numbers, and of any size."""
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
         work = SumWork(tensors)
-        self._asked.put(functools.partial(self._make, work, tensors, average, codec))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
-            self._thread.start()
+        make = functools.partial(self._make, work, tensors, average, codec)
+        with self._order:
+            here = waits and self._unfinished == 0
+            self._unfinished += 1
+            if here:
+                self._turn.acquire()
+            else:
+                self._asked.put(make)
+                self._start()
+        if here:
+            try:
+                make()
+            finally:
+                self._ended()
         return work
 
     def close(self) -> None:
-        """Ends the thread and leaves the group, when what was asked for is done."""
+        """Leaves the group, when what was asked for is done."""
         if not self._closed:
             self._closed = True
             self._asked.put(None)
+            if "_gloo" in self.__dict__:  # which takes time, and may take for ever
+                self._start()
             if self._thread and self._thread is not threading.current_thread():
                 self._thread.join(CLOSE_TIMEOUT_S)
 
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
+            self._thread.start()
+
     def _run(self) -> None:
         while True:
-            task = self._asked.get()
-            if task is None:
+            make = self._asked.get()
+            if make is None:
                 break
-            task()
-            del task  # and with it the tensors
+            self._turn.acquire()
+            make()
+            del make  # and with it the tensors
+            self._ended()
         if "_gloo" in self.__dict__:  # it was used
             self._gloo.close()
         del self._agreed
+
+    def _ended(self) -> None:
+        self._turn.release()
+        with self._order:
+            self._unfinished -= 1
 
     @functools.cached_property
     def _gloo(self) -> Gloo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from datetime import timedelta
 
 import torch
@@ -46,6 +47,15 @@ assert torch.equal(tensor, total(everyone, 900_000).view(300, 3000).t())
 tensor = part(rank, 200_001)
 dist.all_reduce(tensor[1:])
 assert torch.equal(tensor[1:], total(everyone, 200_001)[1:])
+
+# Who waits at once makes the sum in its own thread; but behind what was asked for before.
+threads = {thread.name for thread in threading.enumerate()}
+assert "omnihvd sums" not in threads, threads
+tensor = part(rank, 500_000, torch.int64)
+works = [dist.all_reduce(tensor, async_op=True) for _ in range(3)]
+dist.all_reduce(tensor)
+assert all(work.is_completed() for work in works)
+assert torch.equal(tensor, total(everyone, 500_000, torch.int64) * size**3)
 
 # Many at once, with others of the backend between them.
 works = []
