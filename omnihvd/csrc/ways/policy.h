@@ -11,8 +11,8 @@
 //   union of U bytes           >= U x its rate at about that size / 2
 // where the rate is what its sums of compacted blocks or whole tensors took; before there were any,
 // four times that of omnihvd's own. A way that is estimated at 1.3 times the best or more is not
-// tried. Of dense tensors, a library that sleeps while it waits is left its sums if it is at most 3%
-// slower: it takes less processor time.
+// tried. Of dense tensors, a library that sleeps while it waits is left its sums if it is at most
+// 3% slower: it takes less processor time.
 //
 // Pure: times are arguments. A sample is one sum's seconds per byte; the score of a way is the
 // lower median of its last five.
