@@ -4,7 +4,7 @@
 
 A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x2: 4 hosts with 2 ranks on each, links of
 10 Gbit/s. In a part each backend is launched once for all its points, with few samples of each, in
-bounded time, and twice more for tensors of 1 MB or less, whose times vary from launch to launch
+bounded time, and twice more for tensors of 10 MB or less, whose times vary from launch to launch
 more than within one; all parts take about two hours on 2 cores. After each part, results/map.json
 has its raw samples, map.md the ratios to what omnihvd replaces and to the best of all (over 1:
 omnihvd is faster) and the processor time of each backend, and map.png draws the first. --only
@@ -68,7 +68,7 @@ COMPARISONS = (
 
 # Of each point and launch: samples for a median where they are short, at least one where not.
 SAMPLES, MAX_SECONDS = 8, 1.5
-SMALL, LAUNCHES_OF_SMALL = 1_000_000, 3  # bytes
+SMALL, LAUNCHES_OF_SMALL = 10_000_000, 3  # bytes
 LAUNCH_TIMEOUT_S = 240.0
 
 

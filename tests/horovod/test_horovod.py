@@ -68,6 +68,15 @@ def test_two_levels(launcher: str) -> None:
     assert "joined a group of 2 ranks" in job.output and "group of 4 ranks" not in job.output
 
 
+@pytest.mark.parametrize(("setting", "sleeps"), [("1", True), ("0", False)])
+def test_who_waits_in_mpi_leaves_the_core_to_others(setting: str, sleeps: bool) -> None:
+    job = launch([HERE / "waits.py"], 2, env={"OMNIHVD_POLITE": setting}, timeout=60)
+    found = re.search(r"used (\S+) of (\S+) processor seconds; slept (\S+)", job.output)
+    assert found, job.output
+    used, of, slept = map(float, found.groups())
+    assert (slept > 0.5 * of and used < 0.5 * of) if sleeps else slept == 0
+
+
 @pytest.mark.parametrize("way", ["stream", "shared"])  # the others fail, or wait, as MPI or Gloo
 @pytest.mark.parametrize(("launcher", "options"), [("mpirun", ["--enable-recovery"]), (GLOO, [])])
 def test_a_killed_rank_fails_the_others_with_horovods_error(
