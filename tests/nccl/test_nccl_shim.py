@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,13 @@ def test_a_hooked_library(doubles, tmp_path):
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none"]
     subprocess.run([*command, str(doubles.nccl)], input=HOOKED, text=True, check=True, timeout=60)
     run_well(doubles, "hooked.py", 2, path, preload=False)
+
+
+def test_kernels_are_loaded_early():
+    """CUDA, which reads it later, would load them while its device waits for a sum."""
+    say = "import os, omnihvd; print(os.environ['CUDA_MODULE_LOADING'])"
+    done = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "EAGER\n", done.stderr
 
 
 def test_the_benchmark_of_host_functions(doubles):

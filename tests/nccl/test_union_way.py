@@ -83,6 +83,18 @@ def test_one_hardware_queue_is_too_few(doubles):
     run_well(doubles, "passes.py", 2, "always", "queues", env=env)
 
 
+def test_kernels_that_are_loaded_lazily(doubles):
+    env = {**UNION, "CUDA_MODULE_LOADING": "LAZY"}
+    run_well(doubles, "passes.py", 2, "always", "loading", env=env)
+
+
+def test_a_driver_that_waits_with_its_locks_held(doubles):
+    env = {**UNION, "CUDA_DOUBLE_LOCKS": "1", "OMNIHVD_TIMEOUT": "2"}
+    ranks = run(doubles, "union.py", 2, "held", env=env, timeout=40)
+    assert all("all well" in rank.output for rank in ranks)
+    assert "a call of CUDA or NCCL has not returned for 2 s" in ranks[0].output
+
+
 def test_a_rank_that_is_late_is_reported(doubles):
     env = {**UNION, "OMNIHVD_TIMEOUT": "2", "OMNIHVD_STALL_WARNING": "1"}
     ranks = run(doubles, "union.py", 2, "late", env=env)

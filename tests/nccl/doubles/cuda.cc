@@ -59,6 +59,19 @@ thread_local int capture_mode = 0;
 thread_local bool in_host_function = false;
 std::atomic<long> events{0}, streams{0};
 
+// As drivers may: while a call waits for the device no other thread's gets on.
+// CUDA_DOUBLE_LOCKS=1.
+std::mutex driver_mutex;
+std::unique_lock<std::mutex> driver_lock() {
+  static const char* const setting = std::getenv("CUDA_DOUBLE_LOCKS");
+  if (setting == nullptr || *setting != '1') return {};
+  return std::unique_lock<std::mutex>(driver_mutex);
+}
+void wait_for_device() {
+  const auto lock = driver_lock();
+  doubles::wait_for_all_streams();
+}
+
 std::shared_ptr<Stream> shared(CUstream_st* stream) {
   static CUstream_st& legacy = *new CUstream_st{Stream::create(0)};
   return (stream ? stream : &legacy)->stream;
@@ -73,6 +86,9 @@ std::atomic<const char*> failed_call{nullptr};
 Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) {
   if (in_host_function) die("a CUDA function was called in a host function");
   if (!current) return invalid_context;
+  {
+    const auto passed = driver_lock();
+  }
   return may_fail && double_fails(call) ? launch_failed : success;
 }
 
@@ -214,7 +230,7 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
 }
 int cuMemFree_v2(uint64_t address) {
   if (const Result bad = permitted(false)) return bad;
-  doubles::wait_for_all_streams();
+  wait_for_device();
   return doubles::release(reinterpret_cast<void*>(address), Kind::device) ? success : invalid_value;
 }
 int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
@@ -225,7 +241,7 @@ int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 }
 int cuMemFreeHost(void* address) {
   if (const Result bad = permitted(false)) return bad;
-  doubles::wait_for_all_streams();
+  wait_for_device();
   return doubles::release(address, Kind::pinned) ? success : invalid_value;
 }
 int cuMemHostGetDevicePointer_v2(uint64_t* device, void* host, unsigned) {
@@ -262,6 +278,10 @@ int cuModuleLoadData(CUmod_st** module, const void* image) {
   if (library == nullptr) return invalid_image;
   *module = new CUmod_st{library};
   return success;
+}
+int cuModuleGetLoadingMode(int* mode) {  // lazy, unless told otherwise
+  const char* const setting = std::getenv("CUDA_MODULE_LOADING");
+  return *mode = setting != nullptr && std::strcmp(setting, "EAGER") == 0 ? 1 : 2, success;
 }
 int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name) {
   void* const entry = dlsym(module->library, ("run_" + std::string(name)).c_str());

@@ -117,6 +117,27 @@ def without_memory() -> None:
     comm.destroy()
 
 
+def held() -> None:
+    """Rank 0 frees memory, and so waits for its device, which waits for a sum."""
+    stream, comm, x = first_sum()
+    spare = Array(np.ones(10, np.float32))
+    if RANK == 1:
+        time.sleep(0.5)
+    assert comm.allreduce(stream, x, x, F32) == SUCCESS
+    if RANK == 0:
+        spare.free()
+    end = time.monotonic() + PATIENCE_S
+    while comm.async_error() == SUCCESS:
+        assert time.monotonic() < end, "waits for ever"
+        time.sleep(0.01)
+    stream.wait()
+    assert np.isnan(x.host).all()
+    barrier("held")
+    comm.abort()
+    print("all well", flush=True)
+    os._exit(0)
+
+
 def late() -> None:
     """Rank 1 does not come to the second sum."""
     stream, comm, x = first_sum()

@@ -22,6 +22,13 @@ const std::string& process_token() {
 
 thread_local std::optional<GpuWay> chosen_way;
 
+bool modules_load_lazily() {
+  int mode = 0;
+  if (cuda().module_get_loading_mode != nullptr)
+    check_cuda(cuda().module_get_loading_mode(&mode), "cuModuleGetLoadingMode");
+  return mode == kCuLoadsLazily;
+}
+
 }  // namespace
 
 void choose_gpu_way(std::optional<GpuWay> way) { chosen_way = way; }
@@ -106,6 +113,13 @@ std::string NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* 
       throw Error(
           "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits "
           "for");
+    }
+    if (settings_.gpu != GpuWay::stream && modules_load_lazily()) {
+      word = "loading";
+      throw Error(
+          "CUDA loads each kernel when it is first launched, and waits for the device meanwhile, "
+          "which may be waiting for a sum. Import omnihvd before CUDA is initialized, or set "
+          "CUDA_MODULE_LOADING=EAGER, or OMNIHVD_GPU=stream");
     }
     word = "kernels";
     kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
