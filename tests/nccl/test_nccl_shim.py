@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from nccl_job import run, run_well
+
+from omnihvd import nccl_hooks
 
 JITTER = {"CUDA_DOUBLE_JITTER_US": "2000"}
 
@@ -250,11 +252,16 @@ def test_a_hooked_library(doubles, tmp_path):
     run_well(doubles, "hooked.py", 2, path, preload=False)
 
 
-def test_kernels_are_loaded_early():
+def test_kernels_are_loaded_early(monkeypatch):
     """CUDA, which reads it later, would load them while its device waits for a sum."""
-    say = "import os, omnihvd; print(os.environ['CUDA_MODULE_LOADING'])"
-    done = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "EAGER\n", done.stderr
+    of_cuda = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
+    inherited = {name: value for name, value in os.environ.items() if name not in of_cuda}
+    for way, mode in (("auto", "EAGER"), ("stream", None)):
+        environ = {**inherited, "OMNIHVD_GPU": way}
+        monkeypatch.setattr(os, "environ", environ)
+        nccl_hooks._prepare_cuda()
+        assert environ.get("CUDA_MODULE_LOADING") == mode
+        assert environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
 
 
 def test_the_benchmark_of_host_functions(doubles):

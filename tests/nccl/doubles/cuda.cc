@@ -120,6 +120,12 @@ void run_kernel(const std::function<const char*()>& kernel) {
   if (const char* const failure = kernel()) die(failure);
 }
 
+// Until it is at least that, in cyclic order.
+void wait_for_value(const uint8_t* at, uint32_t value) {
+  const auto* const word = reinterpret_cast<const uint32_t*>(at);
+  while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
+}
+
 // A grid as large as a GPU's takes the emulation long; kernels must do with a smaller one as well.
 uint64_t few(uint64_t grid) { return grid < 3 ? grid : 3; }
 
@@ -159,7 +165,7 @@ bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream
                                             prefix, counts, ctas, seed());
     });
   }
-  if (name != "mark" && name != "gather" && name != "spread" && name != "poison") return false;
+  if (name != "mark" && name != "gather" && name != "spread" && name != "await") return false;
   const auto elements = argument<uint64_t>(a, 1);
   uint8_t* const tensor = translated(argument<uint64_t>(a, 0), elements, "tensor");
   if (name == "mark") {
@@ -172,12 +178,20 @@ bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream
       return reinterpret_cast<Entry>(entry)(tensor, elements, flags, note, record, ctas, seed());
     });
   }
-  if (name == "poison") {
-    uint8_t* const status = translated(argument<uint64_t>(a, 2), 4, "status");
-    using Entry = const char* (*)(uint8_t*, uint64_t, uint8_t*, uint64_t, unsigned);
-    return queue(256, [=] {
-      return reinterpret_cast<Entry>(entry)(tensor, elements, status, ctas, seed());
+  if (name == "await") {
+    uint8_t* const flag = translated(argument<uint64_t>(a, 2), 4, "flag");
+    const auto number = argument<uint32_t>(a, 3);
+    uint8_t* const status = translated(argument<uint64_t>(a, 4), 4, "status");
+    if (threads != 256 || grid != 1) die("a kernel that waits was launched with a wrong grid");
+    using Entry =
+        const char* (*)(uint8_t*, uint64_t, uint8_t*, uint32_t, uint8_t*, uint64_t, unsigned);
+    of(stream).queue([=] {  // as a kernel that runs: its hardware queue goes on
+      wait_for_value(flag, number);
+      run_kernel([=] {
+        return reinterpret_cast<Entry>(entry)(tensor, elements, flag, number, status, 1, seed());
+      });
     });
+    return true;
   }
   auto u = argument<Union>(a, 2);
   const auto host = [](uint64_t address) {
@@ -423,10 +437,7 @@ int cuStreamWaitValue32_v2(CUstream_st* stream, uint64_t address, uint32_t value
   if (const Result bad = permitted()) return bad;
   const uint8_t* const at = host_of(address, 4);
   if (at == nullptr || address % 4 != 0 || flags != 0) return invalid_value;
-  of(stream).queue_wait([=] {
-    const auto* const word = reinterpret_cast<const uint32_t*>(at);
-    while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
-  });
+  of(stream).queue_wait([=] { wait_for_value(at, value); });
   return success;
 }
 int cuGetErrorName(int result, const char** name) {

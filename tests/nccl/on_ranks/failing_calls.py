@@ -12,19 +12,7 @@ import time
 
 import numpy as np
 from contributions import total, values
-from gpu_rank import (
-    FOLDER,
-    LIBRARY,
-    PATIENCE_S,
-    RANK,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 COUNT, DENSITY = 40_000, 0.05  # in two batches
 LIBRARY.double_fail_call.argtypes = [ctypes.c_long]

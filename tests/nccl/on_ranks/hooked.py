@@ -4,27 +4,14 @@ Its calls go through omnihvd, those of others do not."""
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 
 import numpy as np
-from gpu_rank import (
-    SIZE,
-    SUCCESS,
-    SUM,
-    TYPES,
-    Array,
-    Communicator,
-    Stream,
-    in_nccl,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 from omnihvd import nccl_hooks
 
-assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
-assert "CUDA_MODULE_LOADING" not in os.environ, "needed by sums on the union only"
 torch = ctypes.CDLL(sys.argv[1])
 torch.all_reduce.argtypes = [
     ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,

@@ -7,21 +7,7 @@ import sys
 import time
 
 import numpy as np
-from gpu_rank import (
-    LIBRARY,
-    PATIENCE_S,
-    RANK,
-    REMOTE_ERROR,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    first_sum,
-    in_nccl,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 

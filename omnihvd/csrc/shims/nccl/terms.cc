@@ -1,18 +1,16 @@
 #include "shims/nccl/terms.h"
 
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
-#include "session/group_info.h"
 #include "shims/nccl/hardware_queues.h"
 
 namespace omnihvd {
 namespace {
-
-constexpr char kGreeting[] = "omnihvd-nccl-1";
 
 // Tells processes apart, also where containers number them alike.
 const std::string& process_token() {
@@ -33,61 +31,50 @@ bool modules_load_lazily() {
 
 void choose_gpu_way(std::optional<GpuWay> way) { chosen_way = way; }
 
-// What is wrong with this rank's settings (empty: nothing), and those on which all must agree.
 std::string NcclTerms::greet(NcclExchange& exchange) {
-  std::string problem;
-  try {
-    settings_ = settings_from_environment();
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  exchange.set_patience(settings_);
-  if (settings_.enable) warn_of_few_queues();
+  const Settings& mine = greeting_.emplace().settings();
+  exchange.set_patience(mine);
+  if (mine.enable) warn_of_few_queues();
   BytesWriter out;
-  out.text(kGreeting);
-  out.text(problem);
-  out.text(host_name(settings_));
   out.text(process_token());
   out.text(random_bytes(8));
-  out.u64(settings_.enable);
-  out.u64(settings_.gpu_min_bytes);
-  out.u64(settings_.gpu_chunk_bytes);
+  out.u64(mine.gpu_min_bytes);
+  out.u64(mine.gpu_chunk_bytes);
   out.u64(chosen_way ? 1 + uint64_t(*chosen_way) : 0);
-  out.u64(uint64_t(settings_.gpu));
-  out.u64(settings_.aggregators.empty());
-  out.text(pack_agreed(settings_));
-  return out.bytes();
+  out.u64(uint64_t(mine.gpu));
+  out.u64(mine.aggregators.empty());
+  return greeting_->with(out.bytes());
 }
 
-void NcclTerms::read_greetings(const std::vector<std::string>& greetings) {
+void NcclTerms::read_words(const std::vector<std::string>& words) {
   std::set<std::string> processes;
   uint64_t chosen = 0;
-  for (size_t rank = 0; rank < greetings.size(); ++rank) {
-    const std::string who = "rank " + std::to_string(rank);
-    BytesReader in(greetings[rank]);
-    if (in.text() != kGreeting)
-      throw Error(who + " uses another version of omnihvd: install the same one on all hosts");
-    if (const std::string problem = in.text(); !problem.empty()) throw Error(who + ": " + problem);
-    hosts_.push_back(in.text());
+  for (size_t rank = 0; rank < words.size(); ++rank) {
+    BytesReader in(words[rank]);
     if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
     const std::string order = in.text();
-    const bool enable = in.u64() != 0;
     const uint64_t min_bytes = in.u64(), chunk_bytes = in.u64();
     const uint64_t choice = in.u64(), way = in.u64();
     if (rank > 0) {
       if (choice != chosen)
-        throw Error(who + " has chosen another way for this communicator than rank 0");
+        throw Error("rank " + std::to_string(rank) +
+                    " has chosen another way for this communicator than rank 0");
       continue;
     }
     order_ = order;
-    settings_.enable = enable;
     settings_.gpu_min_bytes = min_bytes;
     settings_.gpu_chunk_bytes = chunk_bytes;
     chosen = choice;
     settings_.gpu = static_cast<GpuWay>(choice != 0 ? choice - 1 : way);
     colocated_ = in.u64() != 0;
-    unpack_agreed(in.text(), &settings_);
   }
+}
+
+void NcclTerms::read_greetings(const std::vector<std::string>& greetings) {
+  Agreement agreed = greeting_->read(greetings);
+  settings_ = agreed.settings;
+  hosts_ = std::move(agreed.hosts);
+  read_words(agreed.words);
   if (!refusal_.empty()) return;
   if (settings_.gpu == GpuWay::original) refusal_ = "original";
   // NVLink is ten times as fast as the host's memory.

@@ -46,6 +46,7 @@ UnionWay::~UnionWay() {
 void UnionWay::connect(const NcclExchange& exchange) {
   try {
     pipeline_.connect(exchange);
+    const std::lock_guard<std::mutex> lock(mutex_);  // interrupt() looks for the thread
     thread_ = std::thread([this] { run(); });
     guard_ = std::thread([this] { guard(); });
   } catch (...) {
@@ -95,10 +96,8 @@ void UnionWay::sum(const NcclReduction& r, DType dtype) {
     if (released_) place(turn).flag = number;
     changed_.notify_all();
   }
-  check_cuda(cuda().stream_wait_value32(r.stream, at + offsetof(Place, flag), number,
-                                        kCuWaitGreaterOrEqual),
-             "cuStreamWaitValue32");
-  kernels_.of(dtype).poison(address_of(r.out), r.count, at + offsetof(Place, status), r.stream);
+  kernels_.of(dtype).await(address_of(r.out), r.count, at + offsetof(Place, flag), number,
+                           at + offsetof(Place, status), r.stream);
 }
 
 // --- on the thread

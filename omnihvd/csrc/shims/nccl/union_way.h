@@ -1,8 +1,8 @@
 // Sums by NCCL on the union of the ranks' non-zero blocks.
 //
-// A call records on the caller's stream when its input is ready, lets the stream wait for a flag,
-// and hands the sum to a thread of the communicator's, which puts its steps on streams and a
-// communicator of its own (union_pipeline.h). The last step sets the flag.
+// A call records on the caller's stream when its input is ready, puts a kernel there that waits for
+// a flag, and hands the sum to a thread of the communicator's, which puts its steps on streams and
+// a communicator of its own (union_pipeline.h). The last step sets the flag.
 //
 // The thread makes the sums in the order of the calls, and what it does depends on unions only: so
 // all ranks call NCCL in one order on that communicator. Communicators share no thread, no
