@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 from launch import Job
 from preloaded import NEEDS, run
-
-from omnihvd import engine
 
 pytestmark = NEEDS
 SOON = {"OMNIHVD_JOIN_TIMEOUT": "2"}
@@ -103,19 +100,6 @@ def test_a_rank_that_is_in_mpi_instead_is_named(programs: Path, before: str, tol
 @pytest.mark.parametrize("disabled", [1, 2])
 def test_one_disabled_rank_follows_rank_0(programs: Path, disabled: int) -> None:
     run([programs / "comms"], 3, env_of_rank={disabled: {"OMNIHVD_ENABLE": "0"}})
-
-
-def test_another_version_is_named(programs: Path, tmp_path: Path) -> None:
-    # It finds the engine beside itself.
-    for library in (engine.MPI_SHIM, engine.MPI_SHIM.with_name("libomnihvd.so")):
-        shutil.copy(library, tmp_path)
-    content = library.read_bytes()
-    assert content.count(b"omnihvd-ranks-2") == 1
-    (tmp_path / library.name).write_bytes(content.replace(b"omnihvd-ranks-2", b"omnihvd-ranks-7"))
-    env = {"LD_PRELOAD": str(tmp_path / engine.MPI_SHIM.name)}
-    job = run([programs / "meeting", "nothing", "1"], 3, env_of_rank={1: env}, check=False)
-    for told in failures(job, {0, 1, 2}):
-        assert told.startswith("rank 1 uses another version of omnihvd than rank 0 ")
 
 
 def test_a_rank_whose_engine_cannot_start_is_named(programs: Path) -> None:
