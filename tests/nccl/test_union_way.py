@@ -54,6 +54,11 @@ def test_abort(doubles, scenario):
     run_well(doubles, "failures.py", 3, scenario, env=UNION)
 
 
+def test_nobody_is_in_a_call_on_what_is_aborted(doubles):
+    env = {**UNION, "NCCL_DOUBLE_CALL_US": "20000"}
+    run_well(doubles, "failures.py", 2, "abort_in_calls", env=env)
+
+
 @pytest.mark.parametrize("scenario", ["a_rank_dies", "shrink_after_a_death"])
 def test_a_dead_rank(doubles, scenario):
     results = run(doubles, "failures.py", 3, scenario, env=UNION)
@@ -78,14 +83,17 @@ def test_a_rank_without_memory(doubles):
     assert "left to NCCL; rank 1: cuMemAlloc failed" in ranks[0].output
 
 
-def test_one_hardware_queue_is_too_few(doubles):
-    env = {**UNION, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-    run_well(doubles, "passes.py", 2, "always", "queues", env=env)
-
-
-def test_kernels_that_are_loaded_lazily(doubles):
-    env = {**UNION, "CUDA_MODULE_LOADING": "LAZY"}
-    run_well(doubles, "passes.py", 2, "always", "loading", env=env)
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [
+        ("queues", "CUDA_DEVICE_MAX_CONNECTIONS=1"),
+        ("blocking", "CUDA_LAUNCH_BLOCKING=1"),
+        ("loading", "CUDA_MODULE_LOADING=LAZY"),
+    ],
+)
+def test_where_streams_cannot_wait_sums_are_left(doubles, reason, setting):
+    name, value = setting.split("=")
+    run_well(doubles, "passes.py", 2, "always", reason, env={**UNION, name: value})
 
 
 def test_a_driver_that_waits_with_its_locks_held(doubles):

@@ -86,6 +86,21 @@ def abort_during_a_result() -> None:
     barrier("aborted")
 
 
+def abort_in_calls() -> None:
+    """Again and again, whatever the thread that calls NCCL is doing."""
+    stream = Stream()
+    for ms in (10, 50, 70):
+        comm = Communicator(f"after {ms}")
+        x = Array(np.ones(60_000, np.float32))
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        stream.wait()
+        barrier(f"begun {ms}")
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        time.sleep(ms / 1000)
+        comm.abort()
+        stream.wait()
+
+
 def abort_ends_destroy() -> None:
     """A communicator is destroyed where a sum will never be complete: another thread can abort."""
     stream, comm, x = first_sum()

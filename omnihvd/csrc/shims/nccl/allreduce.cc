@@ -7,7 +7,7 @@
 // on rank 0's settings: all ranks decide alike. (That a stream is being captured has to be so on
 // all ranks, or on none.) The reasons to leave a call to NCCL, as they are counted: invalid, empty,
 // op, dtype, captured, one rank, several ranks in a process, one host, original (OMNIHVD_GPU),
-// driver, queues, loading, kernels, disabled, small, memory, simulated.
+// driver, queues, blocking, loading, kernels, disabled, small, memory, simulated.
 //
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
 // follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what

@@ -1,5 +1,7 @@
 #include "shims/nccl/terms.h"
 
+#include <cstdlib>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -25,6 +27,28 @@ bool modules_load_lazily() {
   if (cuda().module_get_loading_mode != nullptr)
     check_cuda(cuda().module_get_loading_mode(&mode), "cuModuleGetLoadingMode");
   return mode == kCuLoadsLazily;
+}
+
+// What keeps this thread or CUDA from what a sum on the union of the blocks needs.
+std::string obstacle_of_union(std::string* why) {
+  if (hardware_queues() == 1) {
+    *why =
+        "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits for";
+    return "queues";
+  }
+  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking != nullptr && std::strcmp(blocking, "0") != 0) {
+    *why = "CUDA_LAUNCH_BLOCKING: who calls waits inside CUDA for a kernel that waits for the sum";
+    return "blocking";
+  }
+  if (modules_load_lazily()) {
+    *why =
+        "CUDA loads each kernel when it is first launched, and waits for the device meanwhile, "
+        "which may be waiting for a sum. Import omnihvd before CUDA is initialized, or set "
+        "CUDA_MODULE_LOADING=EAGER, or OMNIHVD_GPU=stream";
+    return "loading";
+  }
+  return "";
 }
 
 }  // namespace
@@ -95,19 +119,9 @@ std::string NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* 
     check_cuda(
         cuda().stream_wait_value32(exchange.stream(), probe_.address(), 0, kCuWaitGreaterOrEqual),
         "cuStreamWaitValue32");
-    if (settings_.gpu != GpuWay::stream && hardware_queues() == 1) {
-      word = "queues";
-      throw Error(
-          "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits "
-          "for");
-    }
-    if (settings_.gpu != GpuWay::stream && modules_load_lazily()) {
-      word = "loading";
-      throw Error(
-          "CUDA loads each kernel when it is first launched, and waits for the device meanwhile, "
-          "which may be waiting for a sum. Import omnihvd before CUDA is initialized, or set "
-          "CUDA_MODULE_LOADING=EAGER, or OMNIHVD_GPU=stream");
-    }
+    if (settings_.gpu != GpuWay::stream)
+      if (const std::string in_the_way = obstacle_of_union(why); !in_the_way.empty())
+        return in_the_way;
     word = "kernels";
     kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
     return "";

@@ -205,6 +205,7 @@ uint64_t UnionPipeline::sum_batches(const UnionSum& sum) {
   check_cuda(cuda().memcpy_htod_async(area.starts, starts, (chunks + 1) * 8, front_),
              "cuMemcpyHtoDAsync");
   for (uint64_t first = 0, end = 0; first < chunks; first = end) {
+    if (stopping_) throw Error("the communicator was aborted");
     const auto fits = [&](uint64_t e) {
       return (starts[e] - starts[first]) * block_bytes <= slot_bytes_;
     };

@@ -14,7 +14,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kPatience_s = 5;
-constexpr double kHeld_s = 60;  // inside CUDA or NCCL: pinning memory, say, takes others long
+constexpr double kHeld_s = 60;       // inside CUDA or NCCL: pinning memory, say, takes others long
+constexpr double kComingBack_s = 1;  // from a call of NCCL
 constexpr std::chrono::milliseconds kLook{200}, kGuardLook{500};
 constexpr uint64_t kSampleBytes = 1 << 20;  // less says little of a link
 
@@ -103,11 +104,15 @@ void UnionWay::sum(const NcclReduction& r, DType dtype) {
 // --- on the thread
 // --------------------------------------------------------------------------------
 
-// As long as the thread is inside CUDA or NCCL.
+// As long as the thread is inside CUDA or NCCL. Throws Error if the communicator is to be aborted:
+// who does that waits for the end of this, and not while there is none.
 class UnionWay::Inside {
  public:
   explicit Inside(UnionWay& way) : way_(way) {
     way_.inside_since_ = Clock::now().time_since_epoch().count();
+    if (!way_.stopping_) return;
+    way_.inside_since_ = 0;
+    throw Error("the communicator was aborted");
   }
   ~Inside() { way_.inside_since_ = 0; }
   Inside(const Inside&) = delete;
@@ -280,11 +285,13 @@ void UnionWay::measured(const Begun& begun) {
 
 // Until the streams have done with the callers' memory, which they soon have as NCCL is aborted.
 void UnionWay::drain() {
-  const Inside inside(*this);
+  draining_ = true;
+  inside_since_ = Clock::now().time_since_epoch().count();
   const auto begin = Clock::now();
   while (!pipeline_.idle() && seconds_since(begin) < kPatience_s)
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   const bool drained = pipeline_.idle();
+  inside_since_ = 0;
   const std::lock_guard<std::mutex> lock(mutex_);
   drained_ = drained;
 }
@@ -298,11 +305,17 @@ void UnionWay::release_all() {
   to_be_guarded_.notify_all();
 }
 
-// With the mutex. Aborting NCCL may wait for the callers' streams, and frees whoever is inside it.
+// With the mutex. Aborting NCCL may wait for the callers' streams. It frees the communicator, so
+// whoever is in a call on it is given time to come back; if he does not, it is what frees him.
 void UnionWay::stop() {
   if (!stopping_.exchange(true)) {
     drained_ = false;
-    aborter_ = std::thread([this] { pipeline_.comm().abort(); });
+    aborter_ = std::thread([this] {
+      const auto begin = Clock::now();
+      while (inside_since_ != 0 && !draining_ && seconds_since(begin) < kComingBack_s)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      pipeline_.comm().abort();
+    });
   }
   changed_.notify_all();
   to_be_guarded_.notify_all();

@@ -115,6 +115,7 @@ class UnionWay {
   // The thread's.
   std::deque<UnionSum> under_way_;
   UnionWatch watch_{settings_};
+  std::atomic<bool> draining_{false};     // it will not call NCCL any more
   std::atomic<int64_t> inside_since_{0};  // CUDA or NCCL, in ticks of the clock; 0: it is not
 
   std::mutex mutex_;  // guards what follows; held for a moment only
