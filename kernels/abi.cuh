@@ -15,14 +15,15 @@
 //            (records, stride, ranks, rank, words, words_per_chunk, united, prefix, counts)
 //   gather   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer)
 //   spread   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer, fill)
-//   poison   <<<kPcieCtas, kStrideThreads>>> (address, elements, status)
+//   await    <<<1, kStrideThreads>>> (address, elements, flag, number, status)
 //
 // A rank's record: the note, 16 bytes in all, and a bit for each block, in words of 32. unite: the
 // words of all ranks, `stride` bytes apart, become the union's; prefix is, for each word, how many
 // blocks of its chunk of the tensor are in the words before it; counts is of each chunk. gather
 // copies the union's blocks into a dense buffer, whole also where the tensor's last one is short;
-// spread puts them back, and, if fill, zeros between them. poison sets every bit of the tensor if
-// *status is not 0.
+// spread puts them back, and, if fill, zeros between them. await waits until somebody else has set
+// *flag to `number` or, in cyclic order, more, and then sets every bit of the tensor if *status is
+// not 0.
 //
 // Any grid that is smaller does, too. Where records and data lie in the host's memory, PCIe is what
 // is waited for: kPcieCtas fill it, and leave the other multiprocessors to others.

@@ -67,6 +67,12 @@ extern "C" __global__ void __launch_bounds__(kWordThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kStrideThreads)
-    poison(uint64_t address, uint64_t elements, const uint32_t* status) {
+    await(uint64_t address, uint64_t elements, const volatile uint32_t* flag, uint32_t number,
+          const volatile uint32_t* status) {
+  if (threadIdx.x == 0) {
+    while (int(*flag - number) < 0) __nanosleep(500);
+    __threadfence_system();  // the status is what was written before the flag
+  }
+  __syncthreads();
   if (*status != 0) set_all_bits(Tensor<OMNIHVD_WIDTH>(address, elements, nullptr, 0));
 }

@@ -41,14 +41,21 @@ DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # dxg: Windows' subsystem for Lin
 def install() -> None:
     """Hooks PyTorch and Horovod: now, if they are loaded, else once they are."""
     if engine.NCCL_SHIM.exists():
-        # Streams that wait hold up others of their hardware queue; CUDA, which reads this when it
-        # is initialized, makes 8.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        _prepare_cuda()
         if "NVTX_INJECTION64_PATH" in os.environ:
             _load_nvtx()
         after_import("torch", _hook_torch)
         horovod_library.on_load(_hook_horovod)
         horovod_library.on_init(_warn_if_horovod_keeps_its_own)
+
+
+def _prepare_cuda() -> None:
+    """What CUDA reads when it is initialized. As in csrc/shims/nccl/allreduce.cc."""
+    # Streams that wait hold up others of their hardware queue; CUDA makes 8.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    # To load a kernel later CUDA waits for the device, which may be waiting for a sum of ours.
+    if os.environ.get("OMNIHVD_GPU", "auto") in ("auto", "union"):
+        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 
 
 def _load_nvtx() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from kernel_reference import FLOATS, RECORD, bits_of
 
 ROOT = Path(__file__).resolve().parents[2]
+CCACHE = [found] if (found := shutil.which("ccache")) else []
 GUARD = 0xA5
 GUARD_BYTES = 64
 
@@ -77,15 +79,18 @@ class Kernels:
         is_float = int(dtype in FLOATS)
         self.library = library = folder / f"kernels_{self.width}_{is_float}_{block_size}.so"
         if not library.exists():
+            compiled = library.with_suffix(".o")
             command = [
-                "g++", "-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-fno-strict-aliasing",
+                *CCACHE, "g++", "-c", "-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing",
                 "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", *flags,
                 f"-I{ROOT / 'kernels'}", f"-I{ROOT / 'omnihvd' / 'csrc'}",
                 f"-DOMNIHVD_WIDTH={self.width}", f"-DOMNIHVD_FLOAT={is_float}",
                 f"-DOMNIHVD_BLOCK={block_size}",
-                str(Path(__file__).parent / "emulation" / "run.cc"), "-o", str(library),
+                str(Path(__file__).parent / "emulation" / "run.cc"), "-o", str(compiled),
             ]  # fmt: skip
             subprocess.run(command, check=True, timeout=100)
+            link = ["g++", "-shared", *flags, str(compiled), "-o", str(library)]
+            subprocess.run(link, check=True, timeout=100)
         self._lib = ctypes.CDLL(str(library))
         u64, u32, pointer = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
         tensor = [u64, u64, pointer, u32]
@@ -98,7 +103,7 @@ class Kernels:
             "unite": [pointer, u64, u32, u32, u64, u64, pointer, pointer, pointer, u64, u32],
             "gather": [u64, u64, pointer, pointer, u64, u32],
             "spread": [u64, u64, pointer, pointer, u32, u64, u32],
-            "poison": [u64, u64, pointer, u64, u32],
+            "await": [u64, u64, pointer, u32, pointer, u64, u32],
         }.items():
             if name != "scale" or is_float:
                 function = getattr(self._lib, f"run_{name}")

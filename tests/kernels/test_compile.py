@@ -26,7 +26,7 @@ SHARED_BYTES = 48 << 10  # what every architecture gives without asking
 def check(dtype: str, block_size: int, arch: str) -> None:
     binary, log = compile_cubin(dtype, block_size, arch)
     assert "warning" not in log, log
-    names = ["compact", "scatter", "mark", "unite", "gather", "spread", "poison"]
+    names = ["compact", "scatter", "mark", "unite", "gather", "spread", "await"]
     for function in names + ["scale"] * dtype.startswith("float"):
         found = re.search(
             rf"Compiling entry function '{function}'(.*?)Compile time", log, re.DOTALL

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -329,10 +330,18 @@ def test_union(kernels, dtype, block_size, words_per_chunk, misaligned, ctas):
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_poison(kernels, status):
+def test_await(kernels, status):
     values = Case("float32", 64, 9_001, 0.5, 0.5).tensor()
-    target, word = Scattered(values, misaligned=1), np.array([status], np.uint32)
-    kernels("float32", 64).run("poison", target.arguments[0], 9_001, word.ctypes.data, 3, 0)
+    target, words = Scattered(values, misaligned=1), np.array([2, status], np.uint32)
+    flag, at, module = words.ctypes.data, target.arguments[0], kernels("float32", 64)
+    for number in (2, 1, 2**32 - 5):
+        module.run("await", at, 9_001, flag, number, flag + 4, 1, 0)
+    before = target.values().copy()
+    words[0] = 1  # two less than what is waited for
+    later = threading.Timer(0.1, words.__setitem__, (0, 3))
+    later.start()
+    module.run("await", at, 9_001, flag, 3, flag + 4, 1, 0)
+    assert words[0] == 3 and np.array_equal(target.values(), before)
     expected = np.full_like(values, 0xFFFFFFFF) if status else values
     assert np.array_equal(target.values(), expected)
 

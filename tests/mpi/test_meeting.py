@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 from launch import Job
 from preloaded import NEEDS, run
-
-from omnihvd import engine
 
 pytestmark = NEEDS
 SOON = {"OMNIHVD_JOIN_TIMEOUT": "2"}
@@ -103,18 +100,6 @@ def test_a_rank_that_is_in_mpi_instead_is_named(programs: Path, before: str, tol
 @pytest.mark.parametrize("disabled", [1, 2])
 def test_one_disabled_rank_follows_rank_0(programs: Path, disabled: int) -> None:
     run([programs / "comms"], 3, env_of_rank={disabled: {"OMNIHVD_ENABLE": "0"}})
-
-
-def test_another_version_is_named(programs: Path, tmp_path: Path) -> None:
-    other = tmp_path / "libomnihvd_mpi.so"
-    content = engine.MPI_SHIM.read_bytes()
-    assert content.count(b"omnihvd-mpi-3") == 1
-    other.write_bytes(content.replace(b"omnihvd-mpi-3", b"omnihvd-mpi-7"))
-    shutil.copymode(engine.MPI_SHIM, other)
-    env = {"LD_PRELOAD": str(other), "LD_LIBRARY_PATH": str(engine.MPI_SHIM.parent)}
-    job = run([programs / "meeting", "nothing", "1"], 3, env_of_rank={1: env}, check=False)
-    for told in failures(job, {0, 1, 2}):
-        assert told.startswith("rank 1 uses another version of omnihvd than rank 0 ")
 
 
 def test_a_rank_whose_engine_cannot_start_is_named(programs: Path) -> None:

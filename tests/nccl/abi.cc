@@ -44,6 +44,7 @@ AGREES(memcpy_dtoh_async, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2")
 AGREES(memcpy_htod_async, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2")
 AGREES(memset_d8_async, cuMemsetD8Async, "cuMemsetD8Async")
 AGREES(module_load_data, cuModuleLoadData, "cuModuleLoadData")
+AGREES(module_get_loading_mode, cuModuleGetLoadingMode, "cuModuleGetLoadingMode")
 AGREES(module_get_function, cuModuleGetFunction, "cuModuleGetFunction")
 AGREES(launch_kernel, cuLaunchKernel, "cuLaunchKernel")
 AGREES(launch_host_func, cuLaunchHostFunc, "cuLaunchHostFunc")
@@ -70,6 +71,7 @@ static_assert(omnihvd::kCuEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(omnihvd::kCuHostPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(omnihvd::kCuHostDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
 static_assert(omnihvd::kCuWaitGreaterOrEqual == CU_STREAM_WAIT_VALUE_GEQ);
+static_assert(omnihvd::kCuLoadsLazily == CU_MODULE_LAZY_LOADING);
 static_assert(int(omnihvd::CuResult::not_ready) == CUDA_ERROR_NOT_READY);
 static_assert(int(omnihvd::CuResult::stream_capture_implicit) ==
               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);

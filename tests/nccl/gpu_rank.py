@@ -43,6 +43,7 @@ for name, arguments in {
     "ncclCommGetAsyncError": [_pointer, _pointer],
     "cuMemAlloc_v2": [_pointer, _size],
     "cuMemFree_v2": [_u64],
+    "cuMemsetD8Async": [_u64, ctypes.c_uint8, _size, _pointer],
     "cuStreamCreate": [_pointer, ctypes.c_uint],
     "cuStreamDestroy_v2": [_pointer],
     "cuStreamSynchronize": [_pointer],

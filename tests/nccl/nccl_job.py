@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ HERE = Path(__file__).parent
 CUDA_SOURCES, NCCL_SOURCES = ("cuda", "memory", "stream"), ("nccl", "star", "reduce")
 BLOCK_SIZES = (256, 32)
 ARCH = "sm_90"  # what the double of CUDA says it is
+# What `import omnihvd` sets, here as well.
+OF_CUDA = {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING"}
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,19 @@ def build(folder: Path) -> Doubles:
     _library(doubles.cuda, CUDA_SOURCES)
     _library(doubles.nccl, NCCL_SOURCES, f"-L{folder}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN")
     os.environ["OMNIHVD_KERNEL_CACHE"] = str(folder / "cache")
+    modules = [(dtype, size, folder) for size in BLOCK_SIZES for dtype in kernel_cache.DTYPES]
     try:
-        for block_size in BLOCK_SIZES:
-            for dtype in kernel_cache.DTYPES:
-                emulated = Kernels(dtype, block_size, folder).library
-                cubin = kernel_cache.path_of(dtype, block_size, ARCH)
-                cubin.parent.mkdir(parents=True, exist_ok=True)
-                cubin.write_text(str(emulated))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(_emulate, *zip(*modules)))
     finally:
         del os.environ["OMNIHVD_KERNEL_CACHE"]
     return doubles
+
+
+def _emulate(dtype: str, block_size: int, folder: Path) -> None:
+    cubin = kernel_cache.path_of(dtype, block_size, ARCH)
+    cubin.parent.mkdir(parents=True, exist_ok=True)
+    cubin.write_text(str(Kernels(dtype, block_size, folder).library))
 
 
 def _library(path: Path, sources: tuple[str, ...], *options: str) -> None:
@@ -81,7 +87,7 @@ def run(
     sanitizer = os.environ.get("LD_PRELOAD", "").split()
     with tempfile.TemporaryDirectory() as folder:
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in OF_CUDA},
             "LD_PRELOAD": ":".join([*sanitizer, *shim, str(doubles.nccl), str(doubles.cuda)]),
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
             "PYTHONFAULTHANDLER": "1",

@@ -10,9 +10,9 @@ from nccl_job import run
 UNION = {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_CHUNK_BYTES": "65536"}
 
 
-@pytest.mark.parametrize("who", ["one", "all"])
-def test_no_hang_and_no_wrong_sum(doubles, who):
-    ranks = run(doubles, "failing_calls.py", 2, who, env=UNION)
+@pytest.mark.parametrize(("who", "which"), [("one", "first"), ("all", "first"), ("one", "later")])
+def test_no_hang_and_no_wrong_sum(doubles, who, which):
+    ranks = run(doubles, "failing_calls.py", 2, who, which, env=UNION)
     for rank in ranks:
         assert "all well" in rank.output, rank.output
     said = ranks[1].output

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from nccl_job import run, run_well
+
+from omnihvd import nccl_hooks
 
 JITTER = {"CUDA_DOUBLE_JITTER_US": "2000"}
 
@@ -247,6 +250,18 @@ def test_a_hooked_library(doubles, tmp_path):
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none"]
     subprocess.run([*command, str(doubles.nccl)], input=HOOKED, text=True, check=True, timeout=60)
     run_well(doubles, "hooked.py", 2, path, preload=False)
+
+
+def test_kernels_are_loaded_early(monkeypatch):
+    """CUDA, which reads it later, would load them while its device waits for a sum."""
+    of_cuda = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
+    inherited = {name: value for name, value in os.environ.items() if name not in of_cuda}
+    for way, mode in (("auto", "EAGER"), ("stream", None)):
+        environ = {**inherited, "OMNIHVD_GPU": way}
+        monkeypatch.setattr(os, "environ", environ)
+        nccl_hooks._prepare_cuda()
+        assert environ.get("CUDA_MODULE_LOADING") == mode
+        assert environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
 
 
 def test_the_benchmark_of_host_functions(doubles):

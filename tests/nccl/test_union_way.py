@@ -54,6 +54,11 @@ def test_abort(doubles, scenario):
     run_well(doubles, "failures.py", 3, scenario, env=UNION)
 
 
+def test_nobody_is_in_a_call_on_what_is_aborted(doubles):
+    env = {**UNION, "NCCL_DOUBLE_CALL_US": "20000"}
+    run_well(doubles, "failures.py", 2, "abort_in_calls", env=env)
+
+
 @pytest.mark.parametrize("scenario", ["a_rank_dies", "shrink_after_a_death"])
 def test_a_dead_rank(doubles, scenario):
     results = run(doubles, "failures.py", 3, scenario, env=UNION)
@@ -78,9 +83,24 @@ def test_a_rank_without_memory(doubles):
     assert "left to NCCL; rank 1: cuMemAlloc failed" in ranks[0].output
 
 
-def test_one_hardware_queue_is_too_few(doubles):
-    env = {**UNION, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-    run_well(doubles, "passes.py", 2, "always", "queues", env=env)
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [
+        ("queues", "CUDA_DEVICE_MAX_CONNECTIONS=1"),
+        ("blocking", "CUDA_LAUNCH_BLOCKING=1"),
+        ("loading", "CUDA_MODULE_LOADING=LAZY"),
+    ],
+)
+def test_where_streams_cannot_wait_sums_are_left(doubles, reason, setting):
+    name, value = setting.split("=")
+    run_well(doubles, "passes.py", 2, "always", reason, env={**UNION, name: value})
+
+
+def test_a_driver_that_waits_with_its_locks_held(doubles):
+    env = {**UNION, "CUDA_DOUBLE_LOCKS": "1", "OMNIHVD_TIMEOUT": "2"}
+    ranks = run(doubles, "union.py", 2, "held", env=env, timeout=40)
+    assert all("all well" in rank.output for rank in ranks)
+    assert "a call of CUDA or NCCL has not returned for 2 s" in ranks[0].output
 
 
 def test_a_rank_that_is_late_is_reported(doubles):

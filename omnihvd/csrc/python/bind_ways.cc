@@ -69,9 +69,9 @@ std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array ou
   void* target = out.mutable_data();
   const auto through_engine = [&](const void* from, void* to) {
     py::gil_scoped_acquire gil;
-    return Ways::OwnSum{Way::stream,
-                        stream(memory(from, count, library.dtype), memory(to, count, library.dtype))
-                            .cast<uint64_t>()};
+    return Ways::SumMade{
+        Way::stream, stream(memory(from, count, library.dtype), memory(to, count, library.dtype))
+                         .cast<uint64_t>()};
   };
   py::gil_scoped_release release;
   return name_of(ways.allreduce(source, target, count, library.dtype, library, through_engine));

@@ -65,8 +65,8 @@ Way AgreedGroup::allreduce_int32(Exchange& exchange, void* data, uint64_t count)
   return way;
 }
 
-Ways::OwnSum AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
-                              const Codec& codec) {
+Ways::SumMade AgreedGroup::sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
+                               const Codec& codec) {
   if (!own_) own_.emplace(exchange, agreement_->settings, agreement_->hosts);
   return own_->allreduce(data, data, count, dtype, codec);
 }

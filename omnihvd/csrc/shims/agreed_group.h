@@ -44,8 +44,8 @@ class AgreedGroup {
   template <typename Work>
   void or_fail_for_good(Work work);
 
-  Ways::OwnSum sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
-                   const Codec& codec = {});
+  Ways::SumMade sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
+                    const Codec& codec = {});
 
   const double timeout_s_;
   std::string failure_;  // of an earlier call; empty: none

@@ -52,8 +52,8 @@ OwnSum::OwnSum(Exchange& exchange, const Settings& settings,
     group_ = process_engine(exchange)->join(exchange, false, settings.timeout_s);
 }
 
-Ways::OwnSum OwnSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
-                               const Codec& codec) {
+Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
+                                const Codec& codec) {
   if (shared_) return {Way::shared, shared_->allreduce(in, out, count, dtype, codec)};
   if (levels_) return {Way::stream, levels_->allreduce(in, out, count, dtype, codec)};
   return {Way::stream, group_->allreduce(in, out, count, dtype, codec)};

@@ -22,8 +22,8 @@ class OwnSum {
 
   // Collective; in == out: in place. Throws Error, and the object must then be destroyed, as others
   // may wait for this rank.
-  Ways::OwnSum allreduce(const void* in, void* out, uint64_t count, DType dtype,
-                         const Codec& codec = {});
+  Ways::SumMade allreduce(const void* in, void* out, uint64_t count, DType dtype,
+                          const Codec& codec = {});
 
   // Of the engine; null: none.
   std::shared_ptr<Group> group() const { return levels_ ? levels_->between() : group_; }

@@ -25,11 +25,11 @@ class Ways {
   explicit Ways(const Settings& agreed) : settings_(agreed) {}
 
   // Sums `in` into `out` without the library: streamed, or over shared memory.
-  struct OwnSum {
+  struct SumMade {
     Way way;
     uint64_t united_blocks;  // non-zero on any rank; the same on all ranks
   };
-  using Own = std::function<OwnSum(const void* in, void* out)>;
+  using Own = std::function<SumMade(const void* in, void* out)>;
 
   // out = the sum over the ranks of `in` (in == out: in place); returns how it was made. Throws
   // Error; `out` is then undefined.

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -20,6 +22,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fibre.h"
@@ -241,6 +244,9 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, unsigned with) {
   return T(emulation::meet("__shfl_xor_sync", mask, value)[emulation::lane() ^ with]);
 }
+
+inline void __nanosleep(unsigned ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
+inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 inline uint4 __ldcs(const uint4* from) { return *from; }

@@ -60,9 +60,10 @@ const char* run_spread(uint64_t address, uint64_t elements, const Union* u, uint
   return emulate(grid, kWordThreads, seed, [&] { spread(address, elements, *u, buffer, fill); });
 }
 
-const char* run_poison(uint64_t address, uint64_t elements, const uint32_t* status, uint64_t grid,
-                       unsigned seed) {
-  return emulate(grid, kStrideThreads, seed, [&] { poison(address, elements, status); });
+const char* run_await(uint64_t address, uint64_t elements, const uint32_t* flag, uint32_t number,
+                      const uint32_t* status, uint64_t grid, unsigned seed) {
+  return emulate(grid, kStrideThreads, seed,
+                 [&] { await(address, elements, flag, number, status); });
 }
 
 #if OMNIHVD_FLOAT

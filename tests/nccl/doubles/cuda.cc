@@ -59,6 +59,19 @@ thread_local int capture_mode = 0;
 thread_local bool in_host_function = false;
 std::atomic<long> events{0}, streams{0};
 
+// As drivers may: while a call waits for the device no other thread's gets on.
+// CUDA_DOUBLE_LOCKS=1.
+std::mutex driver_mutex;
+std::unique_lock<std::mutex> driver_lock() {
+  static const char* const setting = std::getenv("CUDA_DOUBLE_LOCKS");
+  if (setting == nullptr || *setting != '1') return {};
+  return std::unique_lock<std::mutex>(driver_mutex);
+}
+void wait_for_device() {
+  const auto lock = driver_lock();
+  doubles::wait_for_all_streams();
+}
+
 std::shared_ptr<Stream> shared(CUstream_st* stream) {
   static CUstream_st& legacy = *new CUstream_st{Stream::create(0)};
   return (stream ? stream : &legacy)->stream;
@@ -73,6 +86,9 @@ std::atomic<const char*> failed_call{nullptr};
 Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) {
   if (in_host_function) die("a CUDA function was called in a host function");
   if (!current) return invalid_context;
+  {
+    const auto passed = driver_lock();
+  }
   return may_fail && double_fails(call) ? launch_failed : success;
 }
 
@@ -102,6 +118,12 @@ std::mutex kernel_mutex;  // the emulation runs one kernel at a time
 void run_kernel(const std::function<const char*()>& kernel) {
   const std::lock_guard<std::mutex> lock(kernel_mutex);
   if (const char* const failure = kernel()) die(failure);
+}
+
+// Until it is at least that, in cyclic order.
+void wait_for_value(const uint8_t* at, uint32_t value) {
+  const auto* const word = reinterpret_cast<const uint32_t*>(at);
+  while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
 }
 
 // A grid as large as a GPU's takes the emulation long; kernels must do with a smaller one as well.
@@ -143,7 +165,7 @@ bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream
                                             prefix, counts, ctas, seed());
     });
   }
-  if (name != "mark" && name != "gather" && name != "spread" && name != "poison") return false;
+  if (name != "mark" && name != "gather" && name != "spread" && name != "await") return false;
   const auto elements = argument<uint64_t>(a, 1);
   uint8_t* const tensor = translated(argument<uint64_t>(a, 0), elements, "tensor");
   if (name == "mark") {
@@ -156,12 +178,20 @@ bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream
       return reinterpret_cast<Entry>(entry)(tensor, elements, flags, note, record, ctas, seed());
     });
   }
-  if (name == "poison") {
-    uint8_t* const status = translated(argument<uint64_t>(a, 2), 4, "status");
-    using Entry = const char* (*)(uint8_t*, uint64_t, uint8_t*, uint64_t, unsigned);
-    return queue(256, [=] {
-      return reinterpret_cast<Entry>(entry)(tensor, elements, status, ctas, seed());
+  if (name == "await") {
+    uint8_t* const flag = translated(argument<uint64_t>(a, 2), 4, "flag");
+    const auto number = argument<uint32_t>(a, 3);
+    uint8_t* const status = translated(argument<uint64_t>(a, 4), 4, "status");
+    if (threads != 256 || grid != 1) die("a kernel that waits was launched with a wrong grid");
+    using Entry =
+        const char* (*)(uint8_t*, uint64_t, uint8_t*, uint32_t, uint8_t*, uint64_t, unsigned);
+    of(stream).queue([=] {  // as a kernel that runs: its hardware queue goes on
+      wait_for_value(flag, number);
+      run_kernel([=] {
+        return reinterpret_cast<Entry>(entry)(tensor, elements, flag, number, status, 1, seed());
+      });
     });
+    return true;
   }
   auto u = argument<Union>(a, 2);
   const auto host = [](uint64_t address) {
@@ -214,7 +244,7 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
 }
 int cuMemFree_v2(uint64_t address) {
   if (const Result bad = permitted(false)) return bad;
-  doubles::wait_for_all_streams();
+  wait_for_device();
   return doubles::release(reinterpret_cast<void*>(address), Kind::device) ? success : invalid_value;
 }
 int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
@@ -225,7 +255,7 @@ int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 }
 int cuMemFreeHost(void* address) {
   if (const Result bad = permitted(false)) return bad;
-  doubles::wait_for_all_streams();
+  wait_for_device();
   return doubles::release(address, Kind::pinned) ? success : invalid_value;
 }
 int cuMemHostGetDevicePointer_v2(uint64_t* device, void* host, unsigned) {
@@ -262,6 +292,10 @@ int cuModuleLoadData(CUmod_st** module, const void* image) {
   if (library == nullptr) return invalid_image;
   *module = new CUmod_st{library};
   return success;
+}
+int cuModuleGetLoadingMode(int* mode) {  // lazy, unless told otherwise
+  const char* const setting = std::getenv("CUDA_MODULE_LOADING");
+  return *mode = setting != nullptr && std::strcmp(setting, "EAGER") == 0 ? 1 : 2, success;
 }
 int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name) {
   void* const entry = dlsym(module->library, ("run_" + std::string(name)).c_str());
@@ -403,10 +437,7 @@ int cuStreamWaitValue32_v2(CUstream_st* stream, uint64_t address, uint32_t value
   if (const Result bad = permitted()) return bad;
   const uint8_t* const at = host_of(address, 4);
   if (at == nullptr || address % 4 != 0 || flags != 0) return invalid_value;
-  of(stream).queue_wait([=] {
-    const auto* const word = reinterpret_cast<const uint32_t*>(at);
-    while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
-  });
+  of(stream).queue_wait([=] { wait_for_value(at, value); });
   return success;
 }
 int cuGetErrorName(int result, const char** name) {

@@ -3,7 +3,8 @@
 // As NCCL: a communicator's collectives happen in the order of the calls, each when its stream gets
 // there; a rank that is gone is an asynchronous error, and streams wait until the communicator is
 // aborted. NCCL_DOUBLE_NONBLOCKING=1: calls return ncclInProgress, and happen a little later
-// (NCCL_DOUBLE_DELAY_US).
+// (NCCL_DOUBLE_DELAY_US). NCCL_DOUBLE_CALL_US: how long a thread is inside a call; to abort the
+// communicator meanwhile is an error, as it is freed.
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,6 +80,7 @@ struct ncclComm {
   std::atomic<int> async_error{success};
   std::atomic<bool> aborted{false};
   std::atomic<int> pending{0};  // non-blocking calls that have not happened yet
+  std::atomic<int> inside{0};   // threads in a call
 
   void abort() {
     {
@@ -196,6 +198,10 @@ Result collective(ncclComm* handle, CUstream_st* stream, const std::string& what
   if (double_fails("an NCCL collective")) return internal_error;
   const Shared comm = shared(handle);
   if (!comm) return invalid_argument;
+  static const char* const stay = std::getenv("NCCL_DOUBLE_CALL_US");
+  ++comm->inside;
+  if (stay != nullptr) usleep(unsigned(std::atoi(stay)));
+  --comm->inside;
   if (comm->pending > 0) return invalid_usage;
   if (comm->async_error != success) return Result(comm->async_error.load());
   const auto* from = static_cast<char*>(double_host_of(reinterpret_cast<uint64_t>(in), in_bytes));
@@ -384,6 +390,7 @@ NCCL_DOUBLE(ncclCommDestroy, (ncclComm * comm), (comm)) { return forget(comm), s
 NCCL_DOUBLE(ncclCommAbort, (ncclComm * comm), (comm)) {
   const Shared alive = shared(comm);
   if (!alive) return invalid_argument;
+  if (alive->inside > 0) double_die("ncclCommAbort while another thread is in a call");
   alive->abort();
   forget(comm);
   if (depth > 0)

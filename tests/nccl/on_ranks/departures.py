@@ -14,18 +14,7 @@ if SCENARIO == "one_group_fails" and RANK == 1:
     os.environ["OMNIHVD_TIMEOUT"] = "1"
 
 import numpy as np  # noqa: E402
-from gpu_rank import (  # noqa: E402
-    LIBRARY,
-    PATIENCE_S,
-    REMOTE_ERROR,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    first_sum,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *  # noqa: E402
 
 import omnihvd  # noqa: E402
 

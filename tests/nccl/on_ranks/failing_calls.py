@@ -1,5 +1,5 @@
 """On each rank: the k-th call of CUDA or NCCL in a sum fails on rank 1, or on all ranks; for each k
-in turn. The word: one, or all.
+in turn. The words: one, or all; the communicator's first sum, or a later one.
 
 Nobody hangs, and what is taken for a sum is one: else the call says so, or the communicator does.
 As programs do then, they abort it."""
@@ -12,24 +12,12 @@ import time
 
 import numpy as np
 from contributions import total, values
-from gpu_rank import (
-    FOLDER,
-    LIBRARY,
-    PATIENCE_S,
-    RANK,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 COUNT, DENSITY = 40_000, 0.05  # in two batches
 LIBRARY.double_fail_call.argtypes = [ctypes.c_long]
 LIBRARY.double_failed_call.restype = ctypes.c_char_p
-(who,) = sys.argv[1:]
+who, which = sys.argv[1:]
 
 
 def is_sum_or_error(comm: Communicator, stream: Stream, result: int) -> bool:
@@ -49,8 +37,9 @@ def sum_with_failing_call(number: int) -> bytes | None:
     stream, comm = Stream(), Communicator(f"comm {number}")
     mine = values(COUNT, DENSITY, RANK).astype(np.float32)
     x, y = Array(mine), Array(np.full_like(mine, 7))
-    assert comm.allreduce(stream, x, y, "float32") == SUCCESS
-    stream.wait()
+    if which == "later":
+        assert comm.allreduce(stream, x, y, "float32") == SUCCESS
+        stream.wait()
     barrier(f"begin {number}")
     if RANK == 1 or who == "all":
         LIBRARY.double_fail_call(number)

@@ -8,20 +8,7 @@ import threading
 import time
 
 import numpy as np
-from gpu_rank import (
-    LIBRARY,
-    PATIENCE_S,
-    RANK,
-    REMOTE_ERROR,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    first_sum,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 
@@ -97,6 +84,21 @@ def abort_during_a_result() -> None:
     stream.wait()
     assert (x.host == SIZE).all() or np.isnan(x.host).all(), "a mixture"
     barrier("aborted")
+
+
+def abort_in_calls() -> None:
+    """Again and again, whatever the thread that calls NCCL is doing."""
+    stream = Stream()
+    for ms in (10, 50, 70):
+        comm = Communicator(f"after {ms}")
+        x = Array(np.ones(60_000, np.float32))
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        stream.wait()
+        barrier(f"begun {ms}")
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        time.sleep(ms / 1000)
+        comm.abort()
+        stream.wait()
 
 
 def abort_ends_destroy() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gpu_rank import Stream, use_device
+from gpu_rank import *
 
 sys.path.insert(0, sys.argv[1])
 from host_function import host_function_seconds

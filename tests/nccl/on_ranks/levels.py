@@ -8,23 +8,7 @@ import time
 
 import numpy as np
 from contributions import total, values
-from gpu_rank import (
-    AVG,
-    MAX,
-    PATIENCE_S,
-    RANK,
-    REMOTE_ERROR,
-    SIZE,
-    SUCCESS,
-    SUM,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    in_nccl,
-    to_dtype,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from gpu_rank import LIBRARY, SIZE, SUCCESS, Array, Communicator, Stream, driver, use_device
+from gpu_rank import *
 
 
 def live() -> tuple[int, int, int, int]:

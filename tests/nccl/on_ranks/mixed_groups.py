@@ -10,18 +10,7 @@ RANK = int(os.environ["RANK"])
 os.environ["NCCL_DOUBLE_DELAY_US"] = str(3000 * RANK)
 
 import numpy as np  # noqa: E402
-from gpu_rank import (  # noqa: E402
-    IN_PROGRESS,
-    LIBRARY,
-    MAX,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *  # noqa: E402
 
 
 def main() -> int:

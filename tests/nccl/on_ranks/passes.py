@@ -8,24 +8,7 @@ import sys
 import threading
 
 import numpy as np
-from gpu_rank import (
-    AVG,
-    LIBRARY,
-    MAX,
-    MIN,
-    PROD,
-    RANK,
-    REMOTE_ERROR,
-    SIZE,
-    SUCCESS,
-    SUM,
-    Array,
-    Communicator,
-    Stream,
-    group_start,
-    in_nccl,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 from omnihvd import nccl_hooks

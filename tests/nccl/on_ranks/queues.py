@@ -7,19 +7,7 @@ import sys
 import time
 
 import numpy as np
-from gpu_rank import (
-    FOLDER,
-    PATIENCE_S,
-    RANK,
-    REMOTE_ERROR,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 COUNT, FILLED = 5_000, 300
 
@@ -62,11 +50,11 @@ def in_different_orders() -> None:
 
 
 def fails(sums_before: int) -> None:
-    """Rank 0 puts sums on streams in all queues, in which then nothing else gets on. It has begun
-    so many of them before."""
+    """Rank 0 puts sums, and something behind each, on streams in all queues, in which then nothing
+    else gets on. It has begun so many of them before."""
     # Streams of the shim's come after them, and have other queues than the first of them.
     comm, streams = Communicator("all"), [Stream() for _ in range(11)]
-    x, tensors = tensor(), [tensor() for _ in streams]
+    behind, x, tensors = tensor(), tensor(), [tensor() for _ in streams]
     assert comm.allreduce(streams[0], x, x, "float32") == SUCCESS
     streams[0].wait()
     assert is_all(x, SIZE)
@@ -77,6 +65,7 @@ def fails(sums_before: int) -> None:
             time.sleep(1e-3)
     for i, (stream, x) in enumerate(zip(streams, tensors)):
         assert comm.allreduce(stream, x, x, "float32") in (SUCCESS, REMOTE_ERROR)
+        driver("cuMemsetD8Async", behind.address, 0, 1, stream.handle)
         if RANK == 0 and i < sums_before:
             time.sleep(0.5)
     if RANK == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from gpu_rank import RANK, SIZE, SUCCESS, Array, Communicator, Stream, use_device
+from gpu_rank import *
 
 import omnihvd
 

@@ -8,22 +8,7 @@ import time
 
 import numpy as np
 from contributions import total, values
-from gpu_rank import (
-    FOLDER,
-    LIBRARY,
-    PATIENCE_S,
-    RANK,
-    SIZE,
-    STREAMED,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    in_nccl,
-    to_dtype,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 

@@ -6,22 +6,7 @@ import sys
 
 import numpy as np
 from contributions import total, values
-from gpu_rank import (
-    AVG,
-    RANK,
-    SIZE,
-    STREAMED,
-    SUCCESS,
-    SUM,
-    TYPES,
-    Array,
-    Communicator,
-    Stream,
-    in_nccl,
-    numpy_type,
-    to_dtype,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 

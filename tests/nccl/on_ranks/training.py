@@ -12,16 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.nn
-from gpu_rank import (
-    FOLDER,
-    RANK,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

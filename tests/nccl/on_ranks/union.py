@@ -7,21 +7,7 @@ import sys
 import time
 
 import numpy as np
-from gpu_rank import (
-    LIBRARY,
-    PATIENCE_S,
-    RANK,
-    REMOTE_ERROR,
-    SIZE,
-    SUCCESS,
-    Array,
-    Communicator,
-    Stream,
-    barrier,
-    first_sum,
-    in_nccl,
-    use_device,
-)  # fmt: skip
+from gpu_rank import *
 
 import omnihvd
 
@@ -115,6 +101,27 @@ def without_memory() -> None:
         assert omnihvd.stats()["passed"]["memory"]["calls"] == number
     assert comm.async_error() == SUCCESS
     comm.destroy()
+
+
+def held() -> None:
+    """Rank 0 frees memory, and so waits for its device, which waits for a sum."""
+    stream, comm, x = first_sum()
+    spare = Array(np.ones(10, np.float32))
+    if RANK == 1:
+        time.sleep(0.5)
+    assert comm.allreduce(stream, x, x, F32) == SUCCESS
+    if RANK == 0:
+        spare.free()
+    end = time.monotonic() + PATIENCE_S
+    while comm.async_error() == SUCCESS:
+        assert time.monotonic() < end, "waits for ever"
+        time.sleep(0.01)
+    stream.wait()
+    assert np.isnan(x.host).all()
+    barrier("held")
+    comm.abort()
+    print("all well", flush=True)
+    os._exit(0)
 
 
 def late() -> None:

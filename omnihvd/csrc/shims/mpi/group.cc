@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "shims/agreement.h"
 #include "shims/coded_buffer.h"
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/library.h"
@@ -27,56 +28,9 @@ std::string& those_left_behind() {
   return what;
 }
 
-// What a rank tells the others before all else: "ok" and its settings, as far as all must agree,
-// and its host; or, when its settings are wrong, what is wrong.
-constexpr char kGreeting[] = "omnihvd-mpi-3";
-
 std::string sum_text(const MpiReduction& r) {
   return std::to_string(r.count) + " " +
          (r.codecs.empty() ? name_of(r.dtype) : "int32:" + r.codecs);
-}
-
-std::string greet(const Settings& s, const MpiReduction& r) {
-  std::ostringstream text;
-  text << kGreeting << " ok " << s.enable << ' ' << s.min_bytes << ' ' << s.block_size << ' '
-       << static_cast<int>(s.hierarchy) << ' ' << static_cast<int>(s.way) << ' ' << s.deterministic
-       << ' ' << sum_text(r) << ' ' << host_name(s);
-  return text.str();
-}
-
-struct Greeting {
-  std::string host, sum;
-};
-
-Greeting read_greeting(const std::string& greeting, int rank, Settings* s) {
-  std::istringstream text(greeting);
-  std::string version, state, rest, count, dtype;
-  int hierarchy = 0, way = 0;
-  text >> version >> state;
-  if (state == "error") {
-    std::getline(text >> std::ws, rest);
-    throw Error("rank " + std::to_string(rank) + ": " + rest);
-  }
-  text >> s->enable >> s->min_bytes >> s->block_size >> hierarchy >> way >> s->deterministic >>
-      count >> dtype >> std::ws;
-  s->hierarchy = static_cast<Hierarchy>(hierarchy);
-  s->way = static_cast<WaySetting>(way);
-  std::getline(text, rest);
-  if (text.fail())
-    throw Error("rank " + std::to_string(rank) + " greets with what cannot be read: " + greeting);
-  return {rest, count + " " + dtype};
-}
-
-// A greeting begins with its version, whatever comes behind.
-void check_versions(const std::vector<std::string>& greetings) {
-  const auto version = [&](int rank) {
-    return greetings[rank].substr(0, greetings[rank].find(' '));
-  };
-  for (int rank = 1; rank < static_cast<int>(greetings.size()); ++rank)
-    if (version(rank) != version(0))
-      throw Error("rank " + std::to_string(rank) +
-                  " uses another version of omnihvd than rank 0 (" + version(rank) + ", not " +
-                  version(0) + "): install the same one on all hosts");
 }
 
 }  // namespace
@@ -184,27 +138,13 @@ void MpiGroup::call_the_roll(const Settings& s) const {
 }
 
 void MpiGroup::agree(const MpiReduction& r) {
-  Settings mine;
-  std::string greeting;
-  try {
-    mine = settings_from_environment();
-    greeting = greet(mine, r);
-  } catch (const Error& error) {  // the others must learn it, or they would wait for this rank
-    greeting = std::string(kGreeting) + " error " + error.what();
-  }
-  call_the_roll(mine);
-  MpiExchange exchange(comm_, patience(mine));
-  const std::vector<std::string> greetings = exchange.allgather(greeting);
-  check_versions(greetings);
-  std::vector<std::string> sums;
-  Settings others;  // only checked to be readable
-  for (int rank = 0; rank < exchange.size(); ++rank) {
-    const Greeting read = read_greeting(greetings[rank], rank, rank == 0 ? &mine : &others);
-    hosts_.push_back(read.host);
-    sums.push_back(read.sum);
-  }
-  if (mine.enable) check_same(sums);
-  settings_ = mine;
+  const Greeting greeting;
+  call_the_roll(greeting.settings());
+  MpiExchange exchange(comm_, patience(greeting.settings()));
+  Agreement agreed = greeting.read(exchange.allgather(greeting.with(sum_text(r))));
+  hosts_ = std::move(agreed.hosts);
+  if (agreed.settings.enable) check_same(agreed.words);
+  settings_ = agreed.settings;
 }
 
 // All ranks must be in the same sum when they do what needs all of them. One that leaves it to MPI,
@@ -252,7 +192,7 @@ Way MpiGroup::sum_coded(const MpiReduction& r) {
   return way;
 }
 
-Ways::OwnSum MpiGroup::sum(const MpiReduction& r, const void* in, void* out, const Codec& codec) {
+Ways::SumMade MpiGroup::sum(const MpiReduction& r, const void* in, void* out, const Codec& codec) {
   if (!own_) {
     MpiExchange exchange(comm_, patience(*settings_));
     own_.emplace(exchange, *settings_, std::exchange(hosts_, {}));

@@ -71,8 +71,8 @@ class MpiGroup {
   void agree(const MpiReduction& reduction);
   void check_same(const std::vector<std::string>& sums) const;  // of each rank
   Patience patience(const Settings& settings) const;
-  Ways::OwnSum sum(const MpiReduction& reduction, const void* in, void* out,
-                   const Codec& codec = {});
+  Ways::SumMade sum(const MpiReduction& reduction, const void* in, void* out,
+                    const Codec& codec = {});
   Way sum_coded(const MpiReduction& reduction);
   // As AgreedGroup::int32_may_be_coded().
   bool may_be_coded(const MpiReduction& r) const {

@@ -7,7 +7,7 @@
 // on rank 0's settings: all ranks decide alike. (That a stream is being captured has to be so on
 // all ranks, or on none.) The reasons to leave a call to NCCL, as they are counted: invalid, empty,
 // op, dtype, captured, one rank, several ranks in a process, one host, original (OMNIHVD_GPU),
-// driver, queues, kernels, disabled, small, memory, simulated.
+// driver, queues, blocking, loading, kernels, disabled, small, memory, simulated.
 //
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
 // follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what
@@ -407,10 +407,13 @@ NcclResult group_simulate_end(void* info) noexcept {
 
 // Of programs into which the shim is preloaded: before CUDA reads it. (Python's hook does the
 // same.)
-__attribute__((constructor)) void ask_for_hardware_queues() {
+__attribute__((constructor)) void prepare_cuda() {
   const char* const preloaded = std::getenv("LD_PRELOAD");
-  if (preloaded != nullptr && std::strstr(preloaded, "omnihvd_nccl") != nullptr)
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  if (preloaded == nullptr || std::strstr(preloaded, "omnihvd_nccl") == nullptr) return;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const char* const way = std::getenv("OMNIHVD_GPU");
+  if (way == nullptr || std::strcmp(way, "auto") == 0 || std::strcmp(way, "union") == 0)
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
 }  // namespace

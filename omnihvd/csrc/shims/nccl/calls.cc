@@ -67,7 +67,6 @@ GpuWay NcclGroup::next_way(const NcclReduction& r, DType dtype) {
 void NcclGroup::unite(const NcclReduction& r, DType dtype) {
   or_fail_for_good([&] {
     const CudaScope scope(exchange_.context());
-    note_stream(r.stream, 0);
     union_->sum(r, dtype);
   });
 }

@@ -34,6 +34,7 @@ CudaDriver load() {
   find(&driver.memcpy_htod_async, "cuMemcpyHtoDAsync_v2");
   find(&driver.memset_d8_async, "cuMemsetD8Async");
   find(&driver.module_load_data, "cuModuleLoadData");
+  find(&driver.module_get_loading_mode, "cuModuleGetLoadingMode", false);  // from CUDA 11.7 on
   find(&driver.module_get_function, "cuModuleGetFunction");
   find(&driver.launch_kernel, "cuLaunchKernel");
   find(&driver.launch_host_func, "cuLaunchHostFunc");

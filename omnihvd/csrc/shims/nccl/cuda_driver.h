@@ -29,6 +29,7 @@ constexpr int kCuComputeMajor = 75, kCuComputeMinor = 76;  // device attributes
 constexpr unsigned kCuStreamNonBlocking = 1, kCuEventDisableTiming = 2;
 constexpr unsigned kCuHostPortable = 1, kCuHostDeviceMap = 2;
 constexpr unsigned kCuWaitGreaterOrEqual = 0;  // in cyclic order
+constexpr int kCuLoadsLazily = 2;              // modules
 
 struct CudaDriver {
   CuResult (*init)(unsigned flags);
@@ -46,6 +47,7 @@ struct CudaDriver {
   CuResult (*memcpy_htod_async)(CuAddress, const void*, size_t, CuStream);
   CuResult (*memset_d8_async)(CuAddress, unsigned char, size_t, CuStream);
   CuResult (*module_load_data)(CuModule*, const void* image);
+  CuResult (*module_get_loading_mode)(int* mode);  // or null: eager
   CuResult (*module_get_function)(CuFunction*, CuModule, const char*);
   CuResult (*launch_kernel)(CuFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                             unsigned block_x, unsigned block_y, unsigned block_z,

@@ -116,8 +116,12 @@ std::vector<std::vector<std::string>> NcclExchange::gather_equal(
   }
   for (size_t i = 0; i < all.size(); ++i) {
     NcclExchange& e = *all[i];
-    e.wait_for_stream();
-    e.used_ = false;
+    const CudaScope scope(e.context_);
+    e.wait_until([&e] {
+      const CuResult state = cuda().stream_query(e.stream_);
+      if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
+      return state == CuResult::success;
+    });
     for (int rank = 0; rank < e.size_; ++rank)
       gathered[i].emplace_back(
           reinterpret_cast<const char*>(e.buffers_.host.data()) + rank * mine[i].size(),
@@ -138,20 +142,19 @@ void NcclExchange::begin(const std::string& mine) {
     room_ = room;
   }
   std::memcpy(buffers_.host.data(), mine.data(), mine.size());
-  used_ = true;
   check_cuda(cuda().memcpy_htod_async(buffers_.device.address(), buffers_.host.data(), mine.size(),
                                       stream_),
              "cuMemcpyHtoDAsync");
 }
 
-void NcclExchange::wait_for_stream() const {
-  const CudaScope scope(context_);
+bool NcclExchange::idle() const {
+  return stream_ == nullptr || cuda().stream_query(stream_) == CuResult::success;
+}
+
+void NcclExchange::wait_until(const std::function<bool()>& over) const {
   const auto begin = Clock::now();
   double next_warning_s = std::min(stall_warning_s_, kFirstWarning_s);
-  while (true) {
-    const CuResult state = cuda().stream_query(stream_);
-    if (state == CuResult::success) return;
-    if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
+  while (!over()) {
     const double waited_s = seconds_since(begin);
     const auto message = [&] {
       return "waited " + std::to_string(static_cast<long>(waited_s)) + " s for the " +
@@ -176,7 +179,6 @@ void NcclExchange::wait_for_stream() const {
 }
 
 void NcclExchange::release() {
-  if (used_) return give_up();
   if (stream_ != nullptr) cuda().stream_destroy(std::exchange(stream_, nullptr));
   buffers_ = Buffers();
   outgrown_.clear();

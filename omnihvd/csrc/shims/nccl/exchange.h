@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class NcclExchange : public Exchange {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  NcclComm comm() const { return comm_; }
+  const std::atomic<bool>& aborted() const { return aborted_; }
   CuDevice device() const { return device_; }
   CuContext context() const { return context_; }
   CuStream stream() const { return stream_; }  // of its own
@@ -40,7 +43,13 @@ class NcclExchange : public Exchange {
   static std::vector<std::vector<std::string>> allgather(const std::vector<NcclExchange*>& all,
                                                          const std::vector<std::string>& mine);
 
-  // Frees the stream and the buffers, in a CudaScope; gives them up if NCCL may still use them.
+  // Waits until over() is true for what the ranks do together. Throws Error, with the same patience
+  // as allgather(); or the communicator has failed, or was aborted.
+  void wait_until(const std::function<bool()>& over) const;
+
+  bool idle() const;  // NCCL has done with the stream and the buffers. In a CudaScope
+
+  // Frees the stream and the buffers, which must be idle, in a CudaScope.
   void release();
   void give_up();  // any thread
 
@@ -48,7 +57,6 @@ class NcclExchange : public Exchange {
   static std::vector<std::vector<std::string>> gather_equal(const std::vector<NcclExchange*>& all,
                                                             const std::vector<std::string>& mine);
   void begin(const std::string& mine);
-  void wait_for_stream() const;
 
   const NcclComm comm_;
   const std::atomic<bool>& aborted_;
@@ -63,8 +71,7 @@ class NcclExchange : public Exchange {
   };
   std::vector<Buffers> outgrown_;  // freeing them would wait for the device
   Buffers buffers_;
-  size_t room_ = 0;    // bytes in each
-  bool used_ = false;  // NCCL may be using the stream and the buffers
+  size_t room_ = 0;  // bytes in each
 };
 
 }  // namespace omnihvd

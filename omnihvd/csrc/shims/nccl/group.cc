@@ -141,6 +141,8 @@ void NcclGroup::connect_union() {
   } catch (const Error& error) {
     why = error.what();
   }
+  // Kept if the rest fails: freeing it would wait for the device, which then may wait for ever.
+  std::atomic_store(&union_, way);
   const std::vector<std::string> answers = exchange_.allgather(why);
   for (size_t other = 0; other < answers.size(); ++other) {
     if (answers[other].empty()) continue;
@@ -149,8 +151,7 @@ void NcclGroup::connect_union() {
       log(LogLevel::warning, "a communicator is left to NCCL; rank ", other, ": ", answers[other]);
     return;
   }
-  way->connect(comm_, aborted_);
-  std::atomic_store(&union_, way);
+  way->connect(exchange_);
 }
 
 void NcclGroup::connect_streams() {
@@ -174,7 +175,7 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   try {
     if (!terms_.settings().compress_first) {
       exchange_.allgather("");
-      grid_->split(comm_, aborted_);
+      grid_->split(exchange_);
     }
     group = engine()->join(part);
     // A part uses the settings of its own first rank; the kernels are for rank 0's blocks.
@@ -243,11 +244,12 @@ void NcclGroup::leave() {
   if (const auto grid = std::atomic_load(&grid_)) free ? grid->destroy() : grid->abort();
 }
 
-// False: it is given up, as it may still be used.
+// False: it is given up, as it may still be used, or as freeing it would wait for that.
 bool NcclGroup::free_memory() {
-  bool free = wait_until_free(staging_.sets());
+  const bool idle = exchange_.idle();
+  bool free = wait_until_free(staging_.sets()) && idle;
   if (const auto way = std::atomic_load(&union_)) {
-    const bool ended = way->finish();
+    const bool ended = way->finish() && idle;
     if (!ended) new auto(way);
     std::atomic_store(&union_, std::shared_ptr<UnionWay>());
     free = free && ended;
@@ -257,10 +259,13 @@ bool NcclGroup::free_memory() {
   if (!free) {
     log(LogLevel::warning, "a communicator that failed still uses its memory, which is given up");
     give_up(sets);
+    exchange_.give_up();
+    terms_.give_up();
+    return false;
   }
   exchange_.release();
   terms_.free();
-  return free;
+  return true;
 }
 
 // Left before released: what the engine sends must not be what the stream writes next.

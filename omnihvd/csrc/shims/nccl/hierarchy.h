@@ -7,7 +7,6 @@
 // The parts are equal, as NCCL wants them; the few elements behind them are NCCL's alone.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,9 +21,7 @@ class NcclGrid {
   NcclGrid(int rank, const std::vector<std::string>& hosts);
 
   // Collective: makes the host's communicator; see PartComm::split(). Throws Error.
-  void split(NcclComm comm, const std::atomic<bool>& aborted) {
-    host_.split(comm, host_index_, local_index_, aborted);
-  }
+  void split(const NcclExchange& exchange) { host_.split(exchange, host_index_, local_index_); }
 
   int local_index() const { return local_index_; }
   int local_size() const { return local_size_; }

@@ -70,7 +70,7 @@ bool is_float(DType dtype) {
 
 struct Functions {
   CuFunction compact = nullptr, scatter = nullptr, scale = nullptr, mark = nullptr, unite = nullptr,
-             gather = nullptr, spread = nullptr, poison = nullptr;
+             gather = nullptr, spread = nullptr, await = nullptr;
 };
 
 // Modules stay loaded: another communicator of the device will want them.
@@ -95,7 +95,7 @@ Functions load(CuDevice device, const std::string& path, bool of_floats) {
   find(&f.unite, "unite");
   find(&f.gather, "gather");
   find(&f.spread, "spread");
-  find(&f.poison, "poison");
+  find(&f.await, "await");
   find(&f.scatter, "scatter");  // the last: it says that all are there
   return f;
 }
@@ -123,7 +123,7 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
     k.unite_ = functions.unite;
     k.gather_ = functions.gather;
     k.spread_ = functions.spread;
-    k.poison_ = functions.poison;
+    k.await_ = functions.await;
   }
 }
 
@@ -203,12 +203,10 @@ void GpuKernels::spread(CuAddress tensor, uint64_t elements, const kernels::Unio
          arguments);
 }
 
-void GpuKernels::poison(CuAddress tensor, uint64_t elements, CuAddress status,
-                        CuStream stream) const {
-  void* arguments[] = {&tensor, &elements, &status};
-  const uint64_t grid = kernels::stride_grid(elements, width_);
-  launch(poison_, kernels::at_most(kernels::kPcieCtas, grid), kernels::kStrideThreads, stream,
-         arguments);
+void GpuKernels::await(CuAddress tensor, uint64_t elements, CuAddress flag, uint32_t number,
+                       CuAddress status, CuStream stream) const {
+  void* arguments[] = {&tensor, &elements, &flag, &number, &status};
+  launch(await_, 1, kernels::kStrideThreads, stream, arguments);
 }
 
 }  // namespace omnihvd

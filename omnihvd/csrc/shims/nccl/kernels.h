@@ -28,12 +28,13 @@ class GpuKernels {
               CuStream stream) const;
   void spread(CuAddress tensor, uint64_t elements, const kernels::Union& part, CuAddress buffer,
               bool fill, CuStream stream) const;
-  void poison(CuAddress tensor, uint64_t elements, CuAddress status, CuStream stream) const;
+  void await(CuAddress tensor, uint64_t elements, CuAddress flag, uint32_t number, CuAddress status,
+             CuStream stream) const;
 
  private:
   friend class KernelTable;
   CuFunction compact_ = nullptr, scatter_ = nullptr, scale_ = nullptr, mark_ = nullptr,
-             unite_ = nullptr, gather_ = nullptr, spread_ = nullptr, poison_ = nullptr;
+             unite_ = nullptr, gather_ = nullptr, spread_ = nullptr, await_ = nullptr;
   DType dtype_ = DType::f32;
   uint32_t width_ = 0, block_size_ = 0;
 };

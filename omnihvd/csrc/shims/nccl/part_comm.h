@@ -1,18 +1,18 @@
 // A communicator of the shim's own, split off the caller's.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 
 #include "shims/nccl/api.h"
+#include "shims/nccl/exchange.h"
 
 namespace omnihvd {
 
 class PartComm {
  public:
-  // Collective: of the ranks of `parent` with the same color, in the order of their keys. Nothing
-  // may be under way on `parent`, on any rank. Throws Error.
-  void split(NcclComm parent, int color, int key, const std::atomic<bool>& aborted);
+  // Collective: of the ranks of the exchange with the same color, in the order of their keys.
+  // Nothing may be under way on its communicator, on any rank. Throws Error.
+  void split(const NcclExchange& exchange, int color, int key);
 
   NcclComm get();  // throws Error once it has ended
 

@@ -1,18 +1,18 @@
 #include "shims/nccl/terms.h"
 
+#include <cstdlib>
+#include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
-#include "session/group_info.h"
 #include "shims/nccl/hardware_queues.h"
 
 namespace omnihvd {
 namespace {
-
-constexpr char kGreeting[] = "omnihvd-nccl-1";
 
 // Tells processes apart, also where containers number them alike.
 const std::string& process_token() {
@@ -22,65 +22,83 @@ const std::string& process_token() {
 
 thread_local std::optional<GpuWay> chosen_way;
 
+bool modules_load_lazily() {
+  int mode = 0;
+  if (cuda().module_get_loading_mode != nullptr)
+    check_cuda(cuda().module_get_loading_mode(&mode), "cuModuleGetLoadingMode");
+  return mode == kCuLoadsLazily;
+}
+
+// What keeps this thread or CUDA from what a sum on the union of the blocks needs.
+std::string obstacle_of_union(std::string* why) {
+  if (hardware_queues() == 1) {
+    *why =
+        "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits for";
+    return "queues";
+  }
+  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking != nullptr && std::strcmp(blocking, "0") != 0) {
+    *why = "CUDA_LAUNCH_BLOCKING: who calls waits inside CUDA for a kernel that waits for the sum";
+    return "blocking";
+  }
+  if (modules_load_lazily()) {
+    *why =
+        "CUDA loads each kernel when it is first launched, and waits for the device meanwhile, "
+        "which may be waiting for a sum. Import omnihvd before CUDA is initialized, or set "
+        "CUDA_MODULE_LOADING=EAGER, or OMNIHVD_GPU=stream";
+    return "loading";
+  }
+  return "";
+}
+
 }  // namespace
 
 void choose_gpu_way(std::optional<GpuWay> way) { chosen_way = way; }
 
-// What is wrong with this rank's settings (empty: nothing), and those on which all must agree.
 std::string NcclTerms::greet(NcclExchange& exchange) {
-  std::string problem;
-  try {
-    settings_ = settings_from_environment();
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  exchange.set_patience(settings_);
-  if (settings_.enable) warn_of_few_queues();
+  const Settings& mine = greeting_.emplace().settings();
+  exchange.set_patience(mine);
+  if (mine.enable) warn_of_few_queues();
   BytesWriter out;
-  out.text(kGreeting);
-  out.text(problem);
-  out.text(host_name(settings_));
   out.text(process_token());
   out.text(random_bytes(8));
-  out.u64(settings_.enable);
-  out.u64(settings_.gpu_min_bytes);
-  out.u64(settings_.gpu_chunk_bytes);
+  out.u64(mine.gpu_min_bytes);
+  out.u64(mine.gpu_chunk_bytes);
   out.u64(chosen_way ? 1 + uint64_t(*chosen_way) : 0);
-  out.u64(uint64_t(settings_.gpu));
-  out.u64(settings_.aggregators.empty());
-  out.text(pack_agreed(settings_));
-  return out.bytes();
+  out.u64(uint64_t(mine.gpu));
+  out.u64(mine.aggregators.empty());
+  return greeting_->with(out.bytes());
 }
 
-void NcclTerms::read_greetings(const std::vector<std::string>& greetings) {
+void NcclTerms::read_words(const std::vector<std::string>& words) {
   std::set<std::string> processes;
   uint64_t chosen = 0;
-  for (size_t rank = 0; rank < greetings.size(); ++rank) {
-    const std::string who = "rank " + std::to_string(rank);
-    BytesReader in(greetings[rank]);
-    if (in.text() != kGreeting)
-      throw Error(who + " uses another version of omnihvd: install the same one on all hosts");
-    if (const std::string problem = in.text(); !problem.empty()) throw Error(who + ": " + problem);
-    hosts_.push_back(in.text());
+  for (size_t rank = 0; rank < words.size(); ++rank) {
+    BytesReader in(words[rank]);
     if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
     const std::string order = in.text();
-    const bool enable = in.u64() != 0;
     const uint64_t min_bytes = in.u64(), chunk_bytes = in.u64();
     const uint64_t choice = in.u64(), way = in.u64();
     if (rank > 0) {
       if (choice != chosen)
-        throw Error(who + " has chosen another way for this communicator than rank 0");
+        throw Error("rank " + std::to_string(rank) +
+                    " has chosen another way for this communicator than rank 0");
       continue;
     }
     order_ = order;
-    settings_.enable = enable;
     settings_.gpu_min_bytes = min_bytes;
     settings_.gpu_chunk_bytes = chunk_bytes;
     chosen = choice;
     settings_.gpu = static_cast<GpuWay>(choice != 0 ? choice - 1 : way);
     colocated_ = in.u64() != 0;
-    unpack_agreed(in.text(), &settings_);
   }
+}
+
+void NcclTerms::read_greetings(const std::vector<std::string>& greetings) {
+  Agreement agreed = greeting_->read(greetings);
+  settings_ = agreed.settings;
+  hosts_ = std::move(agreed.hosts);
+  read_words(agreed.words);
   if (!refusal_.empty()) return;
   if (settings_.gpu == GpuWay::original) refusal_ = "original";
   // NVLink is ten times as fast as the host's memory.
@@ -101,12 +119,9 @@ std::string NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* 
     check_cuda(
         cuda().stream_wait_value32(exchange.stream(), probe_.address(), 0, kCuWaitGreaterOrEqual),
         "cuStreamWaitValue32");
-    if (settings_.gpu != GpuWay::stream && hardware_queues() == 1) {
-      word = "queues";
-      throw Error(
-          "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits "
-          "for");
-    }
+    if (settings_.gpu != GpuWay::stream)
+      if (const std::string in_the_way = obstacle_of_union(why); !in_the_way.empty())
+        return in_the_way;
     word = "kernels";
     kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
     return "";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "session/settings.h"
+#include "shims/agreement.h"
 #include "shims/nccl/exchange.h"
 #include "shims/nccl/kernels.h"
 
@@ -44,8 +45,10 @@ class NcclTerms {
   void give_up() { new PinnedMemory(std::move(probe_)); }
 
  private:
+  void read_words(const std::vector<std::string>& words);
   std::string find_obstacle(const NcclExchange& exchange, std::string* why);
 
+  std::optional<Greeting> greeting_;
   Settings settings_;
   std::string order_;
   std::vector<std::string> hosts_;

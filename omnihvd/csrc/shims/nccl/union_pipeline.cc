@@ -104,8 +104,22 @@ CuEvent UnionPipeline::make_event() {
   return event;
 }
 
-void UnionPipeline::connect(NcclComm callers, const std::atomic<bool>& aborted) {
-  comm_.split(callers, 0, rank_, aborted);
+void UnionPipeline::connect(const NcclExchange& exchange) {
+  comm_.split(exchange, 0, rank_);
+  // At its first calls NCCL makes connections, for which it allocates memory; that may wait for the
+  // device, and so for streams that wait for a sum. None does yet.
+  const NcclComm comm = comm_.get();
+  const auto made = [&](NcclResult r) { settle(r, comm, exchange.aborted(), "a first call"); };
+  const Area& area = areas_[0];
+  made(nccl().all_gather(pointer(area.records + uint64_t(rank_) * stride_), pointer(area.records),
+                         stride_, NcclType::uint8, comm, front_));
+  for (const uint64_t elements : {slot_bytes_ / 4, uint64_t(settings_.block_size)})
+    made(nccl().all_reduce(pointer(slots_[0].buffer), pointer(slots_[0].buffer), elements,
+                           NcclType::float32, NcclOp::sum, comm, front_));
+  exchange.wait_until([&] {
+    check_nccl(comm_.async_error(), "a first call");
+    return idle();
+  });
 }
 
 UnionPipeline::Shape UnionPipeline::shape_of(const UnionSum& sum) const {
@@ -191,6 +205,7 @@ uint64_t UnionPipeline::sum_batches(const UnionSum& sum) {
   check_cuda(cuda().memcpy_htod_async(area.starts, starts, (chunks + 1) * 8, front_),
              "cuMemcpyHtoDAsync");
   for (uint64_t first = 0, end = 0; first < chunks; first = end) {
+    if (stopping_) throw Error("the communicator was aborted");
     const auto fits = [&](uint64_t e) {
       return (starts[e] - starts[first]) * block_bytes <= slot_bytes_;
     };

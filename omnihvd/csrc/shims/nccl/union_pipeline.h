@@ -41,8 +41,9 @@ class UnionPipeline {
   // Once idle() has said true.
   ~UnionPipeline();
 
-  // Collective; nothing may be under way on the caller's communicator.
-  void connect(NcclComm callers, const std::atomic<bool>& aborted);
+  // Collective; of the exchange's ranks, which have nothing under way on its communicator. Where
+  // it throws, the communicator is to be aborted.
+  void connect(const NcclExchange& exchange);
   PartComm& comm() { return comm_; }
 
   uint64_t most_elements() const { return most_blocks_ * settings_.block_size; }  // of a sum

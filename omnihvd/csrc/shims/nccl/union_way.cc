@@ -14,7 +14,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kPatience_s = 5;
-constexpr std::chrono::milliseconds kLook{200};
+constexpr double kHeld_s = 60;       // inside CUDA or NCCL: pinning memory, say, takes others long
+constexpr double kComingBack_s = 1;  // from a call of NCCL
+constexpr std::chrono::milliseconds kLook{200}, kGuardLook{500};
 constexpr uint64_t kSampleBytes = 1 << 20;  // less says little of a link
 
 double seconds_since(Clock::time_point begin) {
@@ -42,9 +44,16 @@ UnionWay::~UnionWay() {
     if (e != nullptr) cuda().event_destroy(e);
 }
 
-void UnionWay::connect(NcclComm callers, const std::atomic<bool>& aborted) {
-  pipeline_.connect(callers, aborted);
-  thread_ = std::thread([this] { run(); });
+void UnionWay::connect(const NcclExchange& exchange) {
+  try {
+    pipeline_.connect(exchange);
+    const std::lock_guard<std::mutex> lock(mutex_);  // interrupt() looks for the thread
+    thread_ = std::thread([this] { run(); });
+    guard_ = std::thread([this] { guard(); });
+  } catch (...) {
+    pipeline_.comm().abort();  // the others learn of it
+    throw;
+  }
 }
 
 // --- on the calling thread
@@ -84,17 +93,33 @@ void UnionWay::sum(const NcclReduction& r, DType dtype) {
     const std::lock_guard<std::mutex> lock(mutex_);
     queue_.push_back({r, dtype, turn, ready, Clock::now()});
     queued_ = made_;
+    if (ended_ + 1 == queued_) to_be_guarded_.notify_one();
     if (released_) place(turn).flag = number;
     changed_.notify_all();
   }
-  check_cuda(cuda().stream_wait_value32(r.stream, at + offsetof(Place, flag), number,
-                                        kCuWaitGreaterOrEqual),
-             "cuStreamWaitValue32");
-  kernels_.of(dtype).poison(address_of(r.out), r.count, at + offsetof(Place, status), r.stream);
+  kernels_.of(dtype).await(address_of(r.out), r.count, at + offsetof(Place, flag), number,
+                           at + offsetof(Place, status), r.stream);
 }
 
 // --- on the thread
 // --------------------------------------------------------------------------------
+
+// As long as the thread is inside CUDA or NCCL. Throws Error if the communicator is to be aborted:
+// who does that waits for the end of this, and not while there is none.
+class UnionWay::Inside {
+ public:
+  explicit Inside(UnionWay& way) : way_(way) {
+    way_.inside_since_ = Clock::now().time_since_epoch().count();
+    if (!way_.stopping_) return;
+    way_.inside_since_ = 0;
+    throw Error("the communicator was aborted");
+  }
+  ~Inside() { way_.inside_since_ = 0; }
+  Inside(const Inside&) = delete;
+
+ private:
+  UnionWay& way_;
+};
 
 void UnionWay::run() {
   std::string why;
@@ -126,6 +151,9 @@ void UnionWay::run() {
     failed_(error.what());
     release_all();
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  over_ = true;
+  changed_.notify_all();
 }
 
 void UnionWay::process(const UnionSum& sum) {
@@ -134,7 +162,10 @@ void UnionWay::process(const UnionSum& sum) {
     const std::lock_guard<std::mutex> lock(mutex_);
     note = my_seconds_per_byte_;
   }
-  pipeline_.find_union(sum, note, &UnionWay::on_known, this);
+  {
+    const Inside inside(*this);
+    pipeline_.find_union(sum, note, &UnionWay::on_known, this);
+  }
   {
     std::unique_lock<std::mutex> lock(mutex_);
     wait_watching(lock, [&] { return known_ > sum.turn; });
@@ -152,6 +183,7 @@ void UnionWay::process(const UnionSum& sum) {
   auto begun = std::make_unique<Begun>(
       Begun{this, Way::union_of_blocks, sum.turn, seen.bytes, 0, sum.made, Clock::now()});
   if (better == GpuWay::original) begun->way = Way::original;
+  const Inside inside(*this);
   begun->summed_bytes =
       better == GpuWay::original ? pipeline_.sum_whole(sum) : pipeline_.sum_batches(sum);
   stats().library_bytes += ring_bytes(static_cast<uint64_t>(network_.ranks), begun->summed_bytes);
@@ -183,10 +215,39 @@ void UnionWay::watch() {
   }
   while (!under_way_.empty() && under_way_.front().turn < ended) under_way_.pop_front();
   if (under_way_.empty()) return;
+  const Inside inside(*this);
   const NcclResult error = async_error();
   if (error != NcclResult::in_progress) check_nccl(error, "NCCL, on the union of the blocks,");
   const UnionSum& oldest = under_way_.front();
   watch_.look(pipeline_.progress(oldest, known > oldest.turn), oldest.r.count);
+}
+
+// On a thread that calls neither CUDA nor NCCL. Who waits for the device with CUDA's locks held, to
+// free memory or to load a kernel, may keep the other thread from queueing what the device waits
+// for. Then only the end of what the callers' streams wait for helps.
+void UnionWay::guard() {
+  const double patience_s =
+      settings_.timeout_s > 0 ? std::min(kHeld_s, settings_.timeout_s) : kHeld_s;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!released_ && (stopping_ || !quit_)) {
+    if (ended_ == queued_ && !stopping_) {
+      to_be_guarded_.wait(lock);
+      continue;
+    }
+    to_be_guarded_.wait_for(lock, kGuardLook);
+    const int64_t since = inside_since_;
+    const Clock::time_point entered{Clock::duration(since)};
+    if (since == 0 || seconds_since(entered) < patience_s) continue;
+    lock.unlock();
+    failed_("a call of CUDA or NCCL has not returned for " + std::to_string(long(patience_s)) +
+            " s: another thread waits for the device, perhaps to free memory or to load a kernel, "
+            "and the device for a sum. Avoid that while sums are under way, or set "
+            "OMNIHVD_GPU=stream");
+    lock.lock();
+    stop();
+    lock.unlock();
+    return release_all();
+  }
 }
 
 // Sums become known, and end, in their order.
@@ -224,10 +285,13 @@ void UnionWay::measured(const Begun& begun) {
 
 // Until the streams have done with the callers' memory, which they soon have as NCCL is aborted.
 void UnionWay::drain() {
+  draining_ = true;
+  inside_since_ = Clock::now().time_since_epoch().count();
   const auto begin = Clock::now();
   while (!pipeline_.idle() && seconds_since(begin) < kPatience_s)
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   const bool drained = pipeline_.idle();
+  inside_since_ = 0;
   const std::lock_guard<std::mutex> lock(mutex_);
   drained_ = drained;
 }
@@ -238,15 +302,23 @@ void UnionWay::release_all() {
   for (uint64_t turn = queued_ < kPlaces ? 0 : queued_ - kPlaces; turn < queued_; ++turn)
     __atomic_store_n(&place(turn).flag, uint32_t(turn / kPlaces + 1), __ATOMIC_RELEASE);
   changed_.notify_all();
+  to_be_guarded_.notify_all();
 }
 
-// With the mutex. Aborting NCCL may wait for the callers' streams, and frees whoever is inside it.
+// With the mutex. Aborting NCCL may wait for the callers' streams. It frees the communicator, so
+// whoever is in a call on it is given time to come back; if he does not, it is what frees him.
 void UnionWay::stop() {
   if (!stopping_.exchange(true)) {
     drained_ = false;
-    aborter_ = std::thread([this] { pipeline_.comm().abort(); });
+    aborter_ = std::thread([this] {
+      const auto begin = Clock::now();
+      while (inside_since_ != 0 && !draining_ && seconds_since(begin) < kComingBack_s)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      pipeline_.comm().abort();
+    });
   }
   changed_.notify_all();
+  to_be_guarded_.notify_all();
 }
 
 void UnionWay::interrupt() {
@@ -264,12 +336,14 @@ bool UnionWay::finish() {
     changed_.wait(lock, [&] { return stopping_ || ended_ == queued_; });
     quit_ = true;
     changed_.notify_all();
+    to_be_guarded_.notify_all();
     // A thread that CUDA or NCCL holds is left alone, with all that it may use.
-    if (stopping_ && !changed_.wait_for(lock, std::chrono::duration<double>(kPatience_s),
-                                        [&] { return released_; }))
+    if (stopping_ &&
+        !changed_.wait_for(lock, std::chrono::duration<double>(kPatience_s), [&] { return over_; }))
       return false;
   }
   if (thread_.joinable()) thread_.join();
+  if (guard_.joinable()) guard_.join();
   if (aborter_.joinable()) aborter_.join();
   pipeline_.comm().destroy();
   return drained_;

@@ -1,8 +1,8 @@
 // Sums by NCCL on the union of the ranks' non-zero blocks.
 //
-// A call records on the caller's stream when its input is ready, lets the stream wait for a flag,
-// and hands the sum to a thread of the communicator's, which puts its steps on streams and a
-// communicator of its own (union_pipeline.h). The last step sets the flag.
+// A call records on the caller's stream when its input is ready, puts a kernel there that waits for
+// a flag, and hands the sum to a thread of the communicator's, which puts its steps on streams and
+// a communicator of its own (union_pipeline.h). The last step sets the flag.
 //
 // The thread makes the sums in the order of the calls, and what it does depends on unions only: so
 // all ranks call NCCL in one order on that communicator. Communicators share no thread, no
@@ -32,7 +32,8 @@ namespace omnihvd {
 
 class UnionWay {
  public:
-  // `failed` is called once, on the thread, with the reason. In a CudaScope. Allocates all memory
+  // `failed` is called with the reason, on a thread of its own; the first one counts. In a
+  // CudaScope. Allocates all memory
   // that it ever needs. Throws Error.
   using Failed = std::function<void(const std::string& why)>;
   UnionWay(const Settings& agreed, const Network& network, int rank, CuContext context,
@@ -41,8 +42,9 @@ class UnionWay {
   // In a CudaScope, after finish() has said true; else it must be kept for good.
   ~UnionWay();
 
-  // Collective; nothing may be under way on the caller's communicator. Throws Error.
-  void connect(NcclComm callers, const std::atomic<bool>& aborted);
+  // Collective; of the exchange's ranks, which have nothing under way on its communicator. Throws
+  // Error.
+  void connect(const NcclExchange& exchange);
 
   uint64_t most_elements() const { return pipeline_.most_elements(); }  // of a sum
 
@@ -78,7 +80,10 @@ class UnionWay {
     std::chrono::steady_clock::time_point made, known;
   };
 
+  class Inside;
+
   void run();
+  void guard();
   void process(const UnionSum& sum);
   void watch();
   template <typename Condition>
@@ -110,18 +115,20 @@ class UnionWay {
   // The thread's.
   std::deque<UnionSum> under_way_;
   UnionWatch watch_{settings_};
+  std::atomic<bool> draining_{false};     // it will not call NCCL any more
+  std::atomic<int64_t> inside_since_{0};  // CUDA or NCCL, in ticks of the clock; 0: it is not
 
   std::mutex mutex_;  // guards what follows; held for a moment only
-  std::condition_variable changed_;
+  std::condition_variable changed_, to_be_guarded_;
   std::deque<UnionSum> queue_;
   std::deque<GpuWay> verdicts_;  // of united sums, in order
   uint64_t queued_ = 0, known_ = 0, ended_ = 0;
   Network network_;  // rank 0's figure of it, as all have learnt it
   double my_seconds_per_byte_ = 0;
   uint64_t samples_ = 0;
-  bool quit_ = false, released_ = false, drained_ = true;
+  bool quit_ = false, released_ = false, drained_ = true, over_ = false;
 
-  std::thread thread_, aborter_;
+  std::thread thread_, guard_, aborter_;
 };
 
 }  // namespace omnihvd

@@ -1,0 +1,61 @@
+"""The table of docs/gpu.md: registers and shared memory of the kernels, as the compiler tells, and
+the share of a multiprocessor's warps that fit at once. Needs CuPy and NVRTC, and no GPU."""
+
+from __future__ import annotations
+
+import re
+
+from omnihvd.kernels.build import compile_cubin
+
+DTYPES = ("float32", "float16")
+# Of a multiprocessor: warps, CTAs, bytes of shared memory, and what each CTA takes of them besides.
+ARCHS = {
+    "sm_75": (32, 16, 64 << 10, 0),
+    "sm_80": (64, 32, 164 << 10, 1 << 10),
+    "sm_90": (64, 32, 228 << 10, 1 << 10),
+}
+REGISTERS, PARTITIONS, UNIT = 64 << 10, 4, 256  # of a multiprocessor; a warp's come in units
+THREADS = {
+    "compact": 128, "scatter": 256, "scale": 256, "mark": 128, "unite": 128, "gather": 128,
+    "spread": 128, "await": 256,
+}  # fmt: skip
+KERNEL = r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)Compile time"
+
+
+def usage(dtype: str, arch: str) -> dict[str, tuple[int, int]]:
+    """Of each kernel, for blocks of 256 elements: registers of a thread, shared bytes of a CTA."""
+    log = compile_cubin(dtype, 256, arch)[1]
+    found = {}
+    for name, registers, rest in re.findall(KERNEL, log, re.DOTALL):
+        shared = re.search(r"(\d+) bytes smem", rest)
+        found[name] = int(registers), int(shared[1]) if shared else 0
+    return found
+
+
+def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
+    """Percent of the warps."""
+    warps, ctas, shared_bytes, of_cta = ARCHS[arch]
+    of_warp = -(-registers * 32 // UNIT) * UNIT
+    fit = min(warps, REGISTERS // PARTITIONS // of_warp * PARTITIONS) // (threads // 32)
+    fit = min(fit, ctas, shared_bytes // (shared + of_cta) if shared + of_cta else ctas)
+    return 100 * fit * threads // 32 // warps
+
+
+def main() -> None:
+    from cupy.cuda import nvrtc
+
+    print("NVRTC", ".".join(map(str, nvrtc.getVersion())))
+    used = {(dtype, arch): usage(dtype, arch) for dtype in DTYPES for arch in ARCHS}
+    for kernel, threads in THREADS.items():
+        registers, shares, shared = [], [], 0
+        for arch in ARCHS:
+            both = [used[dtype, arch][kernel] for dtype in DTYPES]
+            shared = max(shared, *(each for _, each in both))
+            registers.append(" / ".join(str(each) for each, _ in both))
+            percents = sorted({occupancy(arch, threads, *each) for each in both})
+            shares.append(" to ".join(map(str, percents)) + "%")
+        print("|", " | ".join([kernel, str(threads), *registers, str(shared), *shares]), "|")
+
+
+if __name__ == "__main__":
+    main()
