@@ -39,11 +39,11 @@ __device__ inline bool has_two(Coding coding) {
 // As abi.cuh says.
 template <int kBlock>
 struct Parcels {
-  uint32_t blocks, tag, block_codes;  // of a parcel; its first word; bytes of a block
-  uint64_t codes, stride;             // where they begin in a parcel; bytes of a parcel
+  uint32_t tag, block_codes;  // a parcel's first word; bytes of a block
+  uint64_t codes, stride;     // where they begin in a parcel; bytes of a parcel
 
   __device__ Parcels(Coding coding, uint32_t seed, uint32_t n)
-      : blocks(n), block_codes(kBlock * coding.bits / 8) {
+      : block_codes(kBlock * coding.bits / 8) {
     tag = uint32_t(mixed(mixed(uint64_t(seed) << 32 | coding.rule << 8 | coding.bits) + n));
     const uint32_t head = coding.rule == kPowers ? 1 : has_two(coding) ? 8 : 4;
     codes = kTileUnit + whole_lines(uint64_t(n) * head);
@@ -294,15 +294,17 @@ struct Decoder {
   Two two;  // or the step
 
   __device__ Decoder(Coding c, uint32_t tag, const uint8_t* parcel, uint32_t index)
-      : coding(c), top(kNoPower), two{__uint_as_float(kNanBits), __uint_as_float(kNanBits)} {
+      : coding(c), top(0), two{0, 0} {
     const uint8_t* const heads = parcel + kTileUnit;
-    if (*reinterpret_cast<const uint32_t*>(parcel) != tag) return;
     if (c.rule == kPowers)
       top = heads[index];
     else if (has_two(c))
       two = reinterpret_cast<const Two*>(heads)[index];
     else
       two.clear = reinterpret_cast<const float*>(heads)[index];
+    if (*reinterpret_cast<const uint32_t*>(parcel) == tag) return;
+    top = kNoPower;
+    two.clear = two.set = __uint_as_float(kNanBits);
   }
 
   __device__ float value(uint32_t code) const {
