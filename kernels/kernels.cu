@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(kStrideThreads)
 }
 
 #if OMNIHVD_FLOAT && OMNIHVD_WIDTH == 4
-extern "C" __global__ void __launch_bounds__(kCodeThreads)
+extern "C" __global__ void __launch_bounds__(kCodeThreads, 4)  // as above
     encode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits, uint32_t seed,
            uint32_t who, uint64_t first_block, uint32_t parcel_blocks, uint8_t* parcels) {
   const Tensor<4> tensor(address, elements, nullptr, 0);
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kCodeThreads)
                                parcels);
 }
 
-extern "C" __global__ void __launch_bounds__(kCodeThreads)
+extern "C" __global__ void __launch_bounds__(kCodeThreads, 4)
     decode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits, uint32_t seed,
            uint32_t count, uint32_t parcel_blocks, const uint8_t* parcels) {
   const Tensor<4> tensor(address, elements, nullptr, 0);
