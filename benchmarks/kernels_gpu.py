@@ -10,6 +10,10 @@ does. The time is the median of the samples, which are in the JSON, with the dev
 
 `scatter` is the time to write all blocks back, `to host` that to copy them to pinned memory of the
 host, on the host's clock.
+
+A second table has the codecs, on dense float32: encode and decode, and `add`, which decodes and
+adds what 8 ranks have sent of an eighth of the tensor each. Bytes are those of the tensor, or of
+what is written of it, and of the codes.
 """
 
 from __future__ import annotations
@@ -26,9 +30,20 @@ from typing import Any
 
 import numpy as np
 
-from omnihvd import kernels
+from omnihvd import engine, kernels
 
 REPEATS, SAMPLES = 10, 15
+RANKS = 8  # of `add`
+CODECS = {
+    "natural": ("natural", 0),
+    "qsgd8": ("qsgd", 8),
+    "qsgd4": ("qsgd", 4),
+    "qsgd2": ("qsgd", 2),
+    "int8": ("int", 8),
+    "terngrad": ("terngrad", 0),
+    "sign": ("sign", 0),
+    "one_bit": ("one_bit", 0),
+}
 DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64")
 
 
@@ -89,6 +104,43 @@ def measure(cupy: Any, megabytes: int, density: float, dtype: str, block_size: i
         }
 
 
+def measure_codec(cupy: Any, megabytes: int, name: str, block_size: int) -> Any:
+    stream, coder = cupy.cuda.Stream(non_blocking=True), kernels.Coder(block_size)
+    coding = engine.codec.Codec(*CODECS[name]).coding()
+    with stream:
+        elements = megabytes * 10**6 // 4 // (RANKS * block_size) * (RANKS * block_size)
+        tensor = cupy.random.standard_normal(elements, dtype=np.float32)
+        out, own = cupy.empty_like(tensor), elements // RANKS
+        blocks = own // block_size
+        parcels = cupy.empty(RANKS * coder.parcel_bytes(coding, blocks), np.uint8)
+
+        def encode() -> None:
+            coder.encode(tensor, parcels, coding, blocks, seed=1, who=0)
+
+        def decode() -> None:
+            coder.decode(parcels, out, coding, blocks, seed=1)
+
+        def add() -> None:
+            coder.decode(parcels, out[:own], coding, blocks, seed=1, count=RANKS)
+
+        return {
+            "megabytes": megabytes,
+            "codec": name,
+            "bytes": {
+                "encode": tensor.nbytes + parcels.nbytes,
+                "decode": tensor.nbytes + parcels.nbytes,
+                "add": 4 * own + parcels.nbytes,
+            },
+            "seconds": {w.__name__: samples(cupy, stream, w) for w in (encode, decode, add)},
+        }
+
+
+def row(result: Any, names: tuple[str, ...]) -> str:
+    took = {name: statistics.median(result["seconds"][name]) for name in names}
+    speed = {name: result["bytes"][name] / took[name] / 1e9 for name in names}
+    return " ".join(f"{took[name] * 1e6:6.0f} us {speed[name]:4.0f} GB/s" for name in names)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--megabytes", type=int, nargs="+", default=[100, 1000])
@@ -118,11 +170,17 @@ def main() -> None:
             took = {key: statistics.median(value) for key, value in result["seconds"].items()}
             speed = {key: result["bytes"][key] / took[key] for key in ("copy", "compact")}
             print(
-                f"{megabytes:6} {density:8} "
-                + " ".join(f"{took[k] * 1e6:6.0f} us {speed[k] / 1e9:4.0f} GB/s" for k in speed)
+                f"{megabytes:6} {density:8} {row(result, ('copy', 'compact'))}"
                 + f" {speed['compact'] / speed['copy']:8.2f}"
                 + f" {took['scatter'] * 1e6:6.0f} us {took['to_host'] * 1e6:6.0f} us"
             )
+    print(f"{'MB':>6} {'codec':>8} {'encode':>19} {'decode':>19} {f'add {RANKS}':>19}")
+    codecs = []
+    for megabytes in args.megabytes:
+        for name in CODECS:
+            result = measure_codec(cupy, megabytes, name, args.block_size)
+            codecs.append(result)
+            print(f"{megabytes:6} {name:>8} {row(result, ('encode', 'decode', 'add'))}")
     if args.json:
         report = {
             "device": name,
@@ -132,6 +190,7 @@ def main() -> None:
             "block_size": args.block_size,
             "repeats_a_sample": REPEATS,
             "results": results,
+            "codecs": codecs,
         }
         args.json.write_text(json.dumps(report, indent=1) + "\n")
 

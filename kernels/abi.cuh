@@ -25,6 +25,22 @@
 // *flag to `number` or, in cyclic order, more, and then sets every bit of the tensor if *status is
 // not 0.
 //
+// For sums under a codec, in modules of float32 only:
+//
+//   encode   <<<any grid, kCodeThreads>>>
+//            (address, elements, rule, bits, seed, who, first_block, parcel_blocks, parcels)
+//   decode   <<<any grid, kCodeThreads>>>
+//            (address, elements, rule, bits, seed, count, parcel_blocks, parcels)
+//
+// A parcel has what was made of parcel_blocks blocks: a word that says of which coding and seed it
+// is; their heads (1 byte where the rule is kPowers, 8 where it is kSign or kTwoMeans, else 4);
+// their codes (`bits` bits an element, all of a block's); each up to a whole kTileUnit, where
+// parcels begin, too. A head and codes are what
+// omnihvd/csrc/protocol/codec.h has for a block. encode fills one parcel after another; the key of
+// the tensor's block b is that of first_block + b. decode begins for block b with the parcel
+// b / parcel_blocks, and adds to that, in their order, the others of `count`; what is of another
+// coding or seed, which a rank has sent that does something else, is NaN.
+//
 // Any grid that is smaller does, too. Where records and data lie in the host's memory, PCIe is what
 // is waited for: kPcieCtas fill it, and leave the other multiprocessors to others.
 //
@@ -96,6 +112,12 @@ struct Union {
   uint64_t base, first_word, end_word, words_per_chunk;
 };
 
+// As in omnihvd/csrc/protocol/codec.h.
+enum Rule : uint32_t { kPowers, kRandomLevels, kNearestLevel, kTernary, kSign, kTwoMeans };
+struct Coding {
+  uint32_t rule, bits;
+};
+
 constexpr uint64_t kNoResult = ~uint64_t(0);
 
 // What one warp holds in registers. As long as a stripe (see omnihvd/csrc/protocol/layout.h), so
@@ -111,6 +133,7 @@ constexpr uint32_t kUniteThreads = 128;
 constexpr uint64_t kUniteCtas = 1024;
 constexpr uint64_t kScatterCtas = 1024;  // at most: fill any GPU, and go over the records in turns
 constexpr uint64_t kPcieCtas = 32;
+constexpr uint32_t kCodeThreads = 128;
 
 // Of scale: elements of two bytes are either.
 enum Format : uint32_t { kIeee = 0, kBfloat16 = 1 };

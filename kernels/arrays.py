@@ -21,6 +21,16 @@ class View:
     owner: Any  # keeps the memory alive
 
 
+def queue_of(stream: Any) -> Any:
+    """The CuPy stream: CuPy's own, torch's, a cudaStream_t as int; None: CuPy's current one."""
+    cuda = cupy().cuda
+    if stream is None:
+        return cuda.get_current_stream()
+    if hasattr(stream, "ptr"):
+        return stream
+    return cuda.ExternalStream(int(getattr(stream, "cuda_stream", stream)))
+
+
 class _DLTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import View, view
+from .arrays import View, queue_of, view
 from .build import DTYPES, check, cupy, module
 
 # As in abi.cuh.
@@ -161,7 +161,7 @@ def compact(
     Raises TypeError (not a device array; dtype), ValueError (not contiguous; several dtypes or
     devices; block_size), ImportError (no CuPy).
     """
-    queue = _stream(stream)
+    queue = queue_of(stream)
     views = _views(tensor, queue)
     dtype = views[0].dtype
     check(dtype, block_size)
@@ -211,7 +211,7 @@ def scatter(
 
     Raises what compact raises, and ValueError if `out` does not fit the blocks.
     """
-    queue = _stream(stream)
+    queue = queue_of(stream)
     views = _views(out, queue)
     dtype, block_size = blocks.dtype, blocks.block_size
     check(dtype, block_size)
@@ -255,15 +255,6 @@ def scatter(
                 np.uint64(data.data.ptr),
             ),
         )
-
-
-def _stream(stream: Any) -> Any:
-    cuda = cupy().cuda
-    if stream is None:
-        return cuda.get_current_stream()
-    if hasattr(stream, "ptr"):
-        return stream
-    return cuda.ExternalStream(int(getattr(stream, "cuda_stream", stream)))
 
 
 def _views(tensor: Any, queue: Any) -> list[View]:

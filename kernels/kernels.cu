@@ -1,6 +1,7 @@
 // The functions of one module. Compiled with, for example, for float16 or bfloat16
 //   -DOMNIHVD_WIDTH=2 -DOMNIHVD_FLOAT=1 -DOMNIHVD_BLOCK=256
 // where only float's signs do not count in the test for zero.
+#include "codec.cuh"
 #include "compact.cuh"
 #include "scale.cuh"
 #include "scatter.cuh"
@@ -76,3 +77,20 @@ extern "C" __global__ void __launch_bounds__(kStrideThreads)
   __syncthreads();
   if (*status != 0) set_all_bits(Tensor<OMNIHVD_WIDTH>(address, elements, nullptr, 0));
 }
+
+#if OMNIHVD_FLOAT && OMNIHVD_WIDTH == 4
+extern "C" __global__ void __launch_bounds__(kCodeThreads, 4)  // as above
+    encode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits, uint32_t seed,
+           uint32_t who, uint64_t first_block, uint32_t parcel_blocks, uint8_t* parcels) {
+  const Tensor<4> tensor(address, elements, nullptr, 0);
+  encode_blocks<OMNIHVD_BLOCK>(tensor, Coding{rule, bits}, seed, who, first_block, parcel_blocks,
+                               parcels);
+}
+
+extern "C" __global__ void __launch_bounds__(kCodeThreads, 4)
+    decode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits, uint32_t seed,
+           uint32_t count, uint32_t parcel_blocks, const uint8_t* parcels) {
+  const Tensor<4> tensor(address, elements, nullptr, 0);
+  decode_blocks<OMNIHVD_BLOCK>(tensor, Coding{rule, bits}, seed, count, parcel_blocks, parcels);
+}
+#endif

@@ -16,6 +16,7 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from omnihvd import engine
@@ -53,16 +54,16 @@ def path_of(dtype: str, block_size: int, arch: str) -> Path:
     return folder(arch) / f"{dtype}_{block_size}.cubin"
 
 
-def complete(arch: str, block_size: int) -> bool:
-    return all(path_of(dtype, block_size, arch).exists() for dtype in DTYPES)
+def complete(arch: str, block_size: int, dtypes: Sequence[str] = DTYPES) -> bool:
+    return all(path_of(dtype, block_size, arch).exists() for dtype in dtypes)
 
 
-def compile_missing(arch: str, block_size: int) -> list[Path]:
+def compile_missing(arch: str, block_size: int, dtypes: Sequence[str] = DTYPES) -> list[Path]:
     """Compiles what is not there yet, one process at a time, and returns the new files.
 
     Raises ImportError without CuPy, RuntimeError when the compiler fails, OSError when the folder
     cannot be written."""
-    if complete(arch, block_size):
+    if complete(arch, block_size, dtypes):
         return []
     where = folder(arch)
     where.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def compile_missing(arch: str, block_size: int) -> list[Path]:
     made = []
     with (where / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for dtype in DTYPES:
+        for dtype in dtypes:
             path = path_of(dtype, block_size, arch)
             if path.exists():
                 continue

@@ -1,4 +1,4 @@
-"""Codecs (omnihvd.codecs) under torch.distributed, on CPUs."""
+"""Codecs (omnihvd.codecs) under torch.distributed."""
 # DDP compares a hook's annotations, which must not be texts.
 
 from typing import Any
@@ -8,6 +8,7 @@ from torch.distributed import GradBucket
 from torch.futures import Future
 
 from omnihvd.codecs.codec import Codec
+from omnihvd.torch.coded_sums import average_on_gpu
 from omnihvd.torch.hook import HookState, average, group_of
 
 
@@ -38,8 +39,11 @@ class CodecState(HookState):
 
 def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
     """`ddp.register_comm_hook(CodecState(OmniReduce.natural()), codec_hook)`: as allreduce_hook,
-    but dense buckets travel under the codec. On all ranks the same: RuntimeError else."""
+    but dense buckets travel under the codec, also on GPUs. On all ranks the same: RuntimeError
+    else. On GPUs ImportError without CuPy."""
     tensor = bucket.buffer()
+    if tensor.is_cuda and not tensor.is_sparse:
+        return average_on_gpu(group_of(state), tensor, state.codec, state.rests, bucket.index())
     if tensor.is_sparse:
         return average(group_of(state), tensor)
     if state.codec.error_feedback:

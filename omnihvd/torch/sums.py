@@ -19,10 +19,10 @@ from omnihvd import engine
 from omnihvd.codecs.codec import Codec
 from omnihvd.log import process_rank
 from omnihvd.torch import rows
+from omnihvd.torch.agreement import Agreement, patience_s
 from omnihvd.torch.gloo import Gloo, gather_over
 from omnihvd.torch.work import SumWork
 
-JOIN_TIMEOUT_S = 60.0  # ranks come together, but may have to import much
 CLOSE_TIMEOUT_S = 10.0
 DTYPES = {
     getattr(torch, name): name
@@ -45,7 +45,7 @@ class Sums:
             PrefixStore("made", store),
             rank,
             size,
-            _patience_s(),
+            patience_s(),
             "the making of a process group",
             "it runs without omnihvd (import it before init_process_group(), everywhere), or died",
         )
@@ -56,7 +56,7 @@ class Sums:
         self._unfinished = 0
         self._turn = threading.Lock()  # of whom makes a sum
         self._closed = False
-        self._codecs: set[str] = set()
+        self._agreement = Agreement(store, rank, size)
         self._coded = 0
         _open.add(self)
         _close_at_exit()
@@ -176,30 +176,13 @@ class Sums:
             work.end()
 
     def _sum_by(self, codec: Codec, tensor: torch.Tensor) -> None:
-        self._agree_on(codec.name)
+        self._agreement.agree_on(codec.name)
         floats = tensor.to(torch.float32).contiguous()  # itself, if it is that
         self._coded += 1
         made = codec.engine_codec(seed=self._coded)
         self._agreed.allreduce(floats.data_ptr(), floats.numel(), "float32", self._gloo, made)
         if floats is not tensor:
             tensor.copy_(floats)
-
-    def _agree_on(self, name: str) -> None:
-        """Collective, once for each codec. RuntimeError if another rank has another one."""
-        if name in self._codecs:
-            return
-        come = gather_over(
-            PrefixStore(f"codec {len(self._codecs)}", self._store),
-            self._rank,
-            self.size,
-            _patience_s(),
-            "the first allreduce under a codec",
-            "it is late, has no codec there, or died",
-        )
-        for rank, other in enumerate(come(name.encode())):
-            if other != name.encode():
-                raise RuntimeError(f"rank {rank} has the codec {other.decode()}, this one {name}")
-        self._codecs.add(name)
 
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
         if tensor.layout == torch.sparse_coo:
@@ -222,13 +205,6 @@ class Sums:
 
 
 _open: weakref.WeakSet[Sums] = weakref.WeakSet()
-
-
-def _patience_s() -> float:
-    wanted = None
-    with contextlib.suppress(engine.EngineError):  # which all ranks are told
-        wanted = engine.session.settings_from_environment().join_timeout_s
-    return JOIN_TIMEOUT_S if wanted is None else float(wanted)
 
 
 @functools.cache

@@ -6,6 +6,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).resolve().parents[2] / "kernels"
 
 spec = importlib.util.spec_from_file_location(
@@ -14,3 +16,13 @@ spec = importlib.util.spec_from_file_location(
 assert spec and spec.loader
 sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory):
+    """Of a dtype and a block size, emulated."""
+    from kernel_emulation import SANITIZER, Kernels
+
+    folder = tmp_path_factory.mktemp("kernels")
+    flags = (f"-fsanitize={SANITIZER}", "-fno-sanitize-recover=all") if SANITIZER else ()
+    return lambda dtype, block_size: Kernels(dtype, block_size, folder, flags)

@@ -5,6 +5,7 @@ Work on a stream is only done when somebody waits for the stream, so that a miss
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
 
@@ -78,6 +79,7 @@ class DeviceMemory:
 
 class Device:
     id = 0
+    compute_capability = "90"
 
     def __init__(self, index: int = 0) -> None:
         assert index == 0
@@ -134,6 +136,18 @@ def cupy_double(folder: Any) -> ModuleType:
                 lambda: self._kernels.launch(name, grid, block, args)
             )
 
+    class Module:
+        """Of the driver; for it a module is a text that says which: "float32 256"."""
+
+        def load(self, cubin: bytes) -> None:
+            dtype, block_size = cubin.decode().split()
+            self._kernels = Kernels(dtype, int(block_size), folder)
+
+        def load_file(self, path: str) -> None:
+            self.load(Path(path).read_bytes())
+
+        get_function = RawModule.get_function
+
     def empty(n: int, dtype: Any) -> ndarray:
         ALLOCATED.append(device_array(np.full(n, 0xEE, dtype)))
         return ALLOCATED[-1]
@@ -150,6 +164,7 @@ def cupy_double(folder: Any) -> ModuleType:
         ExternalStream=lambda ptr: stream_at(0 if ptr == 1 else ptr),
         get_current_stream=lambda: CURRENT[-1],
         alloc_pinned_memory=PinnedMemory,
+        function=SimpleNamespace(Module=Module),
         runtime=SimpleNamespace(
             memsetAsync=memset, pointerGetAttributes=lambda ptr: SimpleNamespace(device=0)
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from kernel_reference import FLOATS, RECORD, bits_of
 
+SANITIZER = os.environ.get("OMNIHVD_TEST_KERNEL_SANITIZER")
 ROOT = Path(__file__).resolve().parents[2]
 CCACHE = [found] if (found := shutil.which("ccache")) else []
 GUARD = 0xA5
@@ -104,8 +106,11 @@ class Kernels:
             "gather": [u64, u64, pointer, pointer, u64, u32],
             "spread": [u64, u64, pointer, pointer, u32, u64, u32],
             "await": [u64, u64, pointer, u32, pointer, u64, u32],
+            "encode": [u64, u64, u32, u32, u32, u32, u64, u32, pointer, u64, u32],
+            "decode": [u64, u64, u32, u32, u32, u32, u32, pointer, u64, u32],
         }.items():
-            if name != "scale" or is_float:
+            kinds = {"scale": FLOATS, "encode": ["float32"], "decode": ["float32"]}
+            if dtype in kinds.get(name, [dtype]):
                 function = getattr(self._lib, f"run_{name}")
                 function.argtypes, function.restype = arguments, ctypes.c_char_p
         self._lib.same_packing.restype = ctypes.c_bool
@@ -161,6 +166,9 @@ class Kernels:
         if name == "compact":
             assert (*grid, *block) == (self.grid_of_compact(int(args[1])), 128)
             failure = self._lib.run_compact(*map(int, args), grid[0], 0)
+        elif name in ("encode", "decode"):
+            assert block == (128,)
+            failure = getattr(self._lib, f"run_{name}")(*map(int, args), grid[0], 0)
         else:
             count = ctypes.c_uint64.from_address(int(args[5])).value
             assert block == (256,)

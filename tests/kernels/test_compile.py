@@ -27,7 +27,8 @@ def check(dtype: str, block_size: int, arch: str) -> None:
     binary, log = compile_cubin(dtype, block_size, arch)
     assert "warning" not in log, log
     names = ["compact", "scatter", "mark", "unite", "gather", "spread", "await"]
-    for function in names + ["scale"] * dtype.startswith("float"):
+    names += ["scale"] * dtype.startswith("float") + ["encode", "decode"] * (dtype == "float32")
+    for function in names:
         found = re.search(
             rf"Compiling entry function '{function}'(.*?)Compile time", log, re.DOTALL
         )

@@ -194,3 +194,25 @@ def test_more_than_4_gib():
     out = cupy.zeros(n, np.float32)
     kernels.scatter(kernels.compact(tensor), out)
     assert bool((out == 1).all())
+
+
+@pytest.mark.parametrize("block_size", [32, 256, 1024])
+@pytest.mark.parametrize("name", [("natural", 0), ("qsgd", 4), ("terngrad", 0), ("one_bit", 0)])
+def test_codes_are_the_engine_s(block_size, name):
+    import cupy
+
+    from omnihvd._engine import codec as engine
+
+    codec, who, blocks = engine.Codec(*name, seed=3), 2, 40
+    values = np.random.default_rng(1).standard_normal(blocks * block_size - 9).astype(np.float32)
+    values[:block_size] *= np.float32(1e-39)  # denormal numbers count
+    values[block_size : 2 * block_size] *= np.float32(1e37)
+    coder, tensor = kernels.Coder(block_size), cupy.asarray(values)
+    parcels = cupy.empty(coder.parcel_bytes(codec.coding(), blocks), cupy.uint8)
+    coder.encode(tensor, parcels, codec.coding(), blocks, seed=3, who=who)
+    coder.decode(parcels, tensor, codec.coding(), blocks, seed=3)
+    for number, first in enumerate(range(0, len(values), block_size)):
+        block = values[first : first + block_size]
+        coded = codec.encode(block, engine.block_key(3, who, number))
+        expected = codec.decode(coded, len(block))
+        assert np.array_equal(tensor[first : first + block_size].get(), expected), number

@@ -166,6 +166,46 @@ def test_refuses_blocks_that_do_not_fit():
             kernels.scatter(bad, device_array(np.ones(512, np.float32)))
 
 
+def codes(count: int, first: int = 0) -> np.ndarray:
+    """Device memory that begins `first` bytes behind a whole line."""
+    array = device_array(np.full(count + 256, 0xA5, np.uint8))
+    begin = -array.ctypes.data % 128 + first
+    return array[begin : begin + count]
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_codes(monkeypatch, tmp_path, from_file):
+    """Two ranks' tensors are encoded, and added up."""
+    module = "float32 64"
+    monkeypatch.setattr(kernels.codes, "cubin", lambda *_: module.encode())
+    file = tmp_path / "module"
+    file.write_text(module)
+    coder = kernels.Coder(64, file if from_file else None)
+    coding, blocks = (1, 8), 5  # random levels
+    values = [np.arange(-150, 150, dtype=np.float32), np.full(300, 127, np.float32)]
+    nbytes = coder.parcel_bytes(coding, blocks)
+    parcels, out = codes(2 * nbytes), device_array(np.zeros(300, np.float32))
+    tensors = [device_array(mine) for mine in values]
+    for rank, mine in enumerate(tensors):
+        coder.encode(mine, parcels[rank * nbytes :], coding, blocks, seed=3, who=rank)
+    assert (parcels == 0xA5).all(), "it waits for nobody"
+    coder.decode(parcels, out, coding, blocks, seed=3, count=2)
+    stream_at(0).synchronize()
+    np.testing.assert_allclose(out, sum(values), atol=150 / 127 + 1e-4)
+
+    for bad, message in [
+        (codes(nbytes - 1), "where 640 are needed"),
+        (codes(nbytes, first=64), "no multiple of 128"),
+        (tensors[1], "must be of float32 and of uint8"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            coder.encode(tensors[0], bad, coding, blocks, seed=0, who=0)
+    with pytest.raises(ValueError, match="count is 2"):
+        coder.decode(parcels, out, coding, 2, seed=3, count=2)
+    with pytest.raises(ValueError, match="block_size is 8"):
+        kernels.Coder(8)
+
+
 def test_import_needs_no_cupy():
     """In a fresh interpreter in which CuPy cannot be imported."""
     code = f"""

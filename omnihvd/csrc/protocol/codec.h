@@ -72,7 +72,7 @@ std::string sum_text(uint64_t count, DType dtype, const Codec& codec);
 // To be said behind two such texts, where they do not show the difference; else "".
 const char* disagreement(const Codec& one, const Codec& other);
 
-// How blocks are coded in one direction.
+// How blocks are coded in one direction. As in kernels/abi.cuh.
 enum class Rule : uint8_t { powers, random_levels, nearest_level, ternary, sign, two_means };
 struct Coding {
   Rule rule;

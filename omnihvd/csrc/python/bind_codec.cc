@@ -94,6 +94,13 @@ void bind_codec(py::module_ m) {
             return coded_bytes(coding_of(codec, sums), n);
           },
           py::arg("n"), py::arg("sums") = false)
+      .def(
+          "coding",  // (rule, bits of an element), as kernels have them
+          [](const Codec& codec, bool sums) {
+            const Coding coding = coding_of(codec, sums);
+            return py::make_tuple(int(coding.rule), int(coding.bits));
+          },
+          py::arg("sums") = false)
       .def("encode", &encode, py::arg("block"), py::arg("key") = 0, py::arg("sums") = false,
            py::arg("implementation") = "")
       .def("decode", &decode, py::arg("coded"), py::arg("n"), py::arg("sums") = false,

@@ -261,6 +261,10 @@ inline float __uint_as_float(unsigned bits) { return same_bits<float>(bits); }
 inline unsigned __float_as_uint(float value) { return same_bits<unsigned>(value); }
 inline double __longlong_as_double(long long bits) { return same_bits<double>(bits); }
 inline long long __double_as_longlong(double value) { return same_bits<long long>(value); }
+// Rounded, each by itself: without FMA, as this is compiled, there is nothing else.
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 template <class T>
 T atomicAdd(T* at, T value) {
   return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);

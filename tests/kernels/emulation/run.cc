@@ -3,6 +3,7 @@
 #include "cuda_emulation.h"
 //
 #include "kernels.cu"
+#include "protocol/codec.h"
 #include "protocol/tensor.h"
 
 namespace {
@@ -70,6 +71,31 @@ const char* run_await(uint64_t address, uint64_t elements, const uint32_t* flag,
 const char* run_scale(uint64_t in, uint64_t out, uint64_t elements, double factor, uint32_t format,
                       uint64_t grid, unsigned seed) {
   return emulate(grid, kStrideThreads, seed, [&] { scale(in, out, elements, factor, format); });
+}
+#endif
+
+#if OMNIHVD_FLOAT && OMNIHVD_WIDTH == 4
+static_assert(kPowers == Rule(omnihvd::Rule::powers) &&
+                  kRandomLevels == Rule(omnihvd::Rule::random_levels) &&
+                  kNearestLevel == Rule(omnihvd::Rule::nearest_level) &&
+                  kTernary == Rule(omnihvd::Rule::ternary) && kSign == Rule(omnihvd::Rule::sign) &&
+                  kTwoMeans == Rule(omnihvd::Rule::two_means),
+              "the engine's rules");
+
+const char* run_encode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits,
+                       uint32_t seed, uint32_t who, uint64_t first_block, uint32_t parcel_blocks,
+                       uint8_t* parcels, uint64_t grid, unsigned order) {
+  return emulate(grid, kCodeThreads, order, [&] {
+    encode(address, elements, rule, bits, seed, who, first_block, parcel_blocks, parcels);
+  });
+}
+
+const char* run_decode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits,
+                       uint32_t seed, uint32_t count, uint32_t parcel_blocks,
+                       const uint8_t* parcels, uint64_t grid, unsigned order) {
+  return emulate(grid, kCodeThreads, order, [&] {
+    decode(address, elements, rule, bits, seed, count, parcel_blocks, parcels);
+  });
 }
 #endif
 

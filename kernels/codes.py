@@ -1,0 +1,149 @@
+"""encode and decode: blocks of float32 in the lossy forms of omnihvd's codecs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .arrays import View, queue_of, view
+from .build import check, cubin, cupy
+
+Coding = tuple[int, int]  # the rule and the bits of an element, as in abi.cuh
+
+# As in abi.cuh.
+HEADS_AT = _TILE_UNIT = 128
+_THREADS = 128
+_POWERS, _SIGN, _TWO_MEANS = 0, 4, 5
+_CTAS = 4096  # at most: fill any GPU, and go over the blocks in turns
+
+
+def head_bytes(coding: Coding) -> int:
+    """Of a block."""
+    return {_POWERS: 1, _SIGN: 8, _TWO_MEANS: 8}.get(coding[0], 4)
+
+
+def codes_at(coding: Coding, blocks: int) -> int:
+    """Where codes begin in a parcel: behind its first line and the heads of its blocks."""
+    return HEADS_AT + _whole_lines(blocks * head_bytes(coding))
+
+
+def parcel_bytes(coding: Coding, blocks: int, block_size: int) -> int:
+    """Of a parcel of so many blocks. A multiple of 128."""
+    return codes_at(coding, blocks) + _whole_lines(blocks * block_size * coding[1] // 8)
+
+
+def _whole_lines(nbytes: int) -> int:
+    return -(-nbytes // _TILE_UNIT) * _TILE_UNIT
+
+
+class Coder:
+    """The two kernels on the current device, for blocks of one size.
+
+    cubin_file: the module for float32 as `omnihvd kernels` leaves it; by default it is compiled
+    now, which takes seconds. Not by CuPy, which has denormal numbers flushed to zero.
+
+    A coding is a rule and the bits of an element: engine.codec.Codec(...).coding(). Parcels are
+    uint8 arrays of parcel_bytes(...) for each parcel_blocks of blocks, aligned to 128 bytes. What
+    they hold, and what becomes of NaN: codec.cuh. All arrays are contiguous, on one device.
+    stream: as for compact. Methods return at once.
+
+    Raises what compact raises, and ValueError if parcels are too small.
+    """
+
+    def __init__(self, block_size: int = 256, cubin_file: Path | None = None) -> None:
+        check("float32", block_size)
+        self.block_size = block_size
+        module = cupy().cuda.function.Module()
+        if cubin_file is None:
+            arch = f"sm_{cupy().cuda.Device().compute_capability}"
+            module.load(cubin("float32", block_size, arch))
+        else:
+            module.load_file(str(cubin_file))
+        self._encode, self._decode = (module.get_function(name) for name in ("encode", "decode"))
+
+    def parcel_bytes(self, coding: Coding, blocks: int) -> int:
+        """Of a parcel of so many blocks."""
+        return parcel_bytes(coding, blocks, self.block_size)
+
+    def encode(
+        self,
+        tensor: Any,
+        parcels: Any,
+        coding: Coding,
+        parcel_blocks: int,
+        *,
+        seed: int,
+        who: int,
+        first_block: int = 0,
+        stream: Any = None,
+    ) -> None:
+        """Fills as many parcels as the tensor's blocks need.
+
+        tensor: float32, only read. seed, who (the rank; 2**32 - 1: sums), first_block (the number
+        of its first block): of random numbers, as the engine has them."""
+        queue = queue_of(stream)
+        values, to = self._views(tensor, parcels, queue)
+        self._check(to, coding, parcel_blocks, -(-self._blocks(values) // parcel_blocks))
+        self._launch(
+            self._encode, values, queue, *map(np.uint32, (*coding, seed, who)),
+            np.uint64(first_block), np.uint32(parcel_blocks), np.uint64(to.address),
+        )  # fmt: skip
+
+    def decode(
+        self,
+        parcels: Any,
+        out: Any,
+        coding: Coding,
+        parcel_blocks: int,
+        *,
+        seed: int,
+        count: int = 1,
+        stream: Any = None,
+    ) -> None:
+        """Overwrites `out`, float32, with what the parcels hold; with NaN, where they were encoded
+        by another coding or seed. count: for each block so many parcels are added, one behind the
+        other, in this order; where it is not 1, `out` has no more blocks than one parcel."""
+        queue = queue_of(stream)
+        values, source = self._views(out, parcels, queue)
+        of_out = -(-self._blocks(values) // parcel_blocks)
+        if count < 1 or (count > 1 and of_out > 1):
+            raise ValueError(f"count is {count}, and out has blocks of {of_out} parcels")
+        self._check(source, coding, parcel_blocks, of_out * count)
+        self._launch(
+            self._decode, values, queue, *map(np.uint32, (*coding, seed, count, parcel_blocks)),
+            np.uint64(source.address),
+        )  # fmt: skip
+
+    def _blocks(self, tensor: View) -> int:
+        return -(-tensor.elements // self.block_size)
+
+    def _views(self, tensor: Any, parcels: Any, queue: Any) -> tuple[View, View]:
+        values, codes = view(tensor, queue), view(parcels, queue)
+        if (values.dtype, codes.dtype) != ("float32", "uint8"):
+            raise TypeError(
+                f"a tensor of {values.dtype} and parcels of {codes.dtype}: they must be of float32 "
+                "and of uint8"
+            )
+        if values.device != codes.device:
+            raise ValueError(f"tensors of several devices: {values.device}, {codes.device}")
+        return values, codes
+
+    def _check(self, parcels: View, coding: Coding, parcel_blocks: int, count: int) -> None:
+        needed = count * parcel_bytes(coding, parcel_blocks, self.block_size)
+        if parcels.elements < needed:
+            raise ValueError(f"parcels of {parcels.elements} bytes, where {needed} are needed")
+        if parcels.address % _TILE_UNIT:
+            raise ValueError(f"parcels begin at an address that is no multiple of {_TILE_UNIT}")
+
+    def _launch(self, kernel: Any, tensor: View, queue: Any, *arguments: Any) -> None:
+        lanes = min(self.block_size // 4, 32)
+        ctas = -(-self._blocks(tensor) * lanes // _THREADS)
+        if ctas:
+            with cupy().cuda.Device(tensor.device), queue:
+                kernel(
+                    (min(ctas, _CTAS),),
+                    (_THREADS,),
+                    (np.uint64(tensor.address), np.uint64(tensor.elements), *arguments),
+                )
