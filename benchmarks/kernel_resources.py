@@ -7,7 +7,7 @@ import re
 
 from omnihvd.kernels.build import compile_cubin
 
-DTYPES = ("float32", "float16")
+DTYPES = ("float32", "float16")  # not all kernels are for both
 # Of a multiprocessor: warps, CTAs, bytes of shared memory, and what each CTA takes of them besides.
 ARCHS = {
     "sm_75": (32, 16, 64 << 10, 0),
@@ -17,7 +17,7 @@ ARCHS = {
 REGISTERS, PARTITIONS, UNIT = 64 << 10, 4, 256  # of a multiprocessor; a warp's come in units
 THREADS = {
     "compact": 128, "scatter": 256, "scale": 256, "mark": 128, "unite": 128, "gather": 128,
-    "spread": 128, "await": 256,
+    "spread": 128, "await": 256, "encode": 128, "decode": 128,
 }  # fmt: skip
 KERNEL = r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)Compile time"
 
@@ -49,7 +49,7 @@ def main() -> None:
     for kernel, threads in THREADS.items():
         registers, shares, shared = [], [], 0
         for arch in ARCHS:
-            both = [used[dtype, arch][kernel] for dtype in DTYPES]
+            both = [used[dtype, arch][kernel] for dtype in DTYPES if kernel in used[dtype, arch]]
             shared = max(shared, *(each for _, each in both))
             registers.append(" / ".join(str(each) for each, _ in both))
             percents = sorted({occupancy(arch, threads, *each) for each in both})
