@@ -163,31 +163,6 @@ def test_a_link_that_changes_is_noticed() -> None:
     assert run({Arm.own: 2.0, Arm.original: 1.2, Arm.two_step: 1.4}, 1000) == Arm.original
 
 
-@pytest.mark.parametrize(
-    ("sleeps", "density", "original", "chosen"),
-    [
-        (True, ways.DENSE, 1.02, Arm.original),
-        (True, ways.DENSE, 1.06, Arm.own),
-        (False, ways.DENSE, 0.98, Arm.own),
-        (True, ways.DENSE - 1, 0.98, Arm.own),
-    ],
-)
-def test_of_dense_sums_that_take_as_long_the_library_that_sleeps_is_chosen(
-    sleeps: bool, density: int, original: float, chosen: object
-) -> None:
-    policy = ways.Policy(two_step=False, sleeps=sleeps)
-    cell = ways.size_class(MILLION), density
-    noise = random.Random(7)
-    used: list[object] = []
-    while len(used) < 1000:
-        now, trial, after = policy.order(*cell, MILLION)
-        for arm in [now] * after + [trial]:
-            took = {Arm.own: 1.0, Arm.original: original, Arm.unite: 1.5}[arm]
-            policy.measured(*cell, arm, MILLION, MILLION, took * (1 + 0.005 * noise.random()))
-            used.append(arm)
-    assert used[100:].count(chosen) > 850
-
-
 def test_bad_luck_in_the_first_trials_is_corrected_soon() -> None:
     policy = ways.Policy()
     cell = ways.size_class(MILLION), ways.DENSE

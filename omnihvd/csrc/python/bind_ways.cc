@@ -105,7 +105,7 @@ void bind_ways(py::module_ m) {
            })
       .def("learn", &Densities::learn);
   py::class_<Policy>(m, "Policy")
-      .def(py::init<bool, bool>(), py::arg("two_step") = true, py::arg("sleeps") = false)
+      .def(py::init<>())
       .def("measured",
            [](Policy& p, int size, int density, Arm arm, uint64_t bytes, uint64_t united,
               double seconds) { p.measured({size, density}, arm, bytes, united, seconds); })

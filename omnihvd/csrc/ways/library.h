@@ -18,8 +18,6 @@ class Library {
   // The same by a reduce-scatter and an allgather, if the library has them.
   virtual bool has_two_step() const { return false; }
   virtual void sum_two_step(const void* in, void* out, uint64_t count) { sum(in, out, count); }
-  // Its threads sleep while they wait: a dense sum takes less processor time than omnihvd's.
-  virtual bool sleeps() const { return false; }
   // The bitwise or over the ranks, in place.
   virtual void unite(uint8_t* bits, size_t bytes) = 0;
   // Rank 0's bytes, to all.

@@ -9,7 +9,6 @@ namespace {
 constexpr size_t kSamples = 5;
 constexpr double kHopeless = 1.3;   // an estimate of so many times the best is not tried
 constexpr double kBetter = 0.93;    // of the best's time: takes its place
-constexpr double kAsGood = 1.03;    // of the best's time: takes its place if it is thrifty
 constexpr double kStreamRate = 4;   // a library is at most so many times as fast as streaming
 constexpr double kFavour = 0.5;     // of what is only estimated
 constexpr uint32_t kAgain = 64;     // sums until a way that is as good as the best is tried again
@@ -96,10 +95,6 @@ Order Policy::order(Cell cell, uint64_t bytes) {
       const double best = trials.arms[size_t(trials.best)].score();
       if (best == 0 || score < kBetter * best) trials.best = Arm(i);
     }
-  }
-  if (sleeps_ && cell.density == kDense && trials.best == Arm::own) {
-    const double own = score(cell, Arm::own), original = score(cell, Arm::original);
-    if (original > 0 && original <= kAsGood * own) trials.best = Arm::original;
   }
   Order order{trials.best, trials.best, 0};
   // What is tried for the first time, or the second.

@@ -11,8 +11,7 @@
 //   union of U bytes           >= U x its rate at about that size / 2
 // where the rate is what its sums of compacted blocks or whole tensors took; before there were any,
 // four times that of omnihvd's own. A way that is estimated at 1.3 times the best or more is not
-// tried. Of dense tensors, a library that sleeps while it waits is left its sums if it is at most
-// 3% slower: it takes less processor time.
+// tried.
 //
 // Pure: times are arguments. A sample is one sum's seconds per byte; the score of a way is the
 // lower median of its last five.
@@ -45,9 +44,8 @@ struct Order {
 
 class Policy {
  public:
-  // two_step: whether the library has two ways to sum; sleeps: whether it does so while it waits.
-  explicit Policy(bool two_step = true, bool sleeps = false)
-      : two_step_(two_step), sleeps_(sleeps) {}
+  // two_step: whether the library has two ways to sum.
+  explicit Policy(bool two_step = true) : two_step_(two_step) {}
   // A tensor of `bytes`, of which `united` were in the union of blocks, took `seconds`.
   void measured(Cell cell, Arm arm, uint64_t bytes, uint64_t united, double seconds);
   // The library alone took this for a sum of so many bytes, two-step or not.
@@ -76,7 +74,7 @@ class Policy {
   // Whether an arm may be used in a cell at all.
   bool allowed(Cell cell, Arm arm) const;
 
-  const bool two_step_, sleeps_;
+  const bool two_step_;
   std::map<Cell, Trials> cells_;
   std::array<std::map<int, Samples>, 2> library_;  // [two-step], by size class
 };

@@ -32,7 +32,7 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
   if (settings_.way != WaySetting::automatic || settings_.deterministic)
     return make(pinned(settings_.way), sum, library, own).way;
 
-  if (!policy_) policy_.emplace(library.has_two_step(), library.sleeps());
+  if (!policy_) policy_.emplace(library.has_two_step());
   const Densities::Guess guess = densities_.guess(count, dtype);
   const Cell cell{size_class(sum.bytes()), guess.density};
   State& state = cells_[cell];
