@@ -35,11 +35,11 @@
 // A parcel has what was made of parcel_blocks blocks: a word that says of which coding and seed it
 // is; their heads (1 byte where the rule is kPowers, 8 where it is kSign or kTwoMeans, else 4);
 // their codes (`bits` bits an element, all of a block's); each up to a whole kTileUnit, where
-// parcels begin, too. A head and codes are what
-// omnihvd/csrc/protocol/codec.h has for a block. encode fills one parcel after another; the key of
-// the tensor's block b is that of first_block + b. decode begins for block b with the parcel
-// b / parcel_blocks, and adds to that, in their order, the others of `count`; what is of another
-// coding or seed, which a rank has sent that does something else, is NaN.
+// parcels begin, too. A head and codes are what omnihvd/csrc/protocol/codec.h has for a block.
+// encode fills one parcel after another; the key of the tensor's block b is that of
+// first_block + b. decode begins for block b with the parcel b / parcel_blocks, and adds to that,
+// in their order, the others of `count`; what is of another coding or seed, which a rank has sent
+// that does something else, is NaN.
 //
 // Any grid that is smaller does, too. Where records and data lie in the host's memory, PCIe is what
 // is waited for: kPcieCtas fill it, and leave the other multiprocessors to others.
