@@ -4,8 +4,8 @@
 
 A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x2: 4 hosts with 2 ranks on each, links of
 10 Gbit/s. In a part each backend is launched once for all its points, with few samples of each, in
-bounded time, and twice more for tensors of 10 MB or less, whose times vary from launch to launch
-more than within one; all parts take about two hours on 2 cores. After each part, results/map.json
+bounded time, and three times more, in turns with the others, for tensors of 10 MB or less, whose
+times vary from launch to launch more than within one; all parts take about two hours on 2 cores. After each part, results/map.json
 has its raw samples, map.md the ratios to what omnihvd replaces and to the best of all (over 1:
 omnihvd is faster) and the processor time of each backend, and map.png draws the first. --only
 redoes parts, by name or pattern ('10gbit-*'), --backends some backends of them, and keeps the
@@ -68,7 +68,7 @@ COMPARISONS = (
 
 # Of each point and launch: samples for a median where they are short, at least one where not.
 SAMPLES, MAX_SECONDS = 8, 1.5
-SMALL, LAUNCHES_OF_SMALL = 10_000_000, 3  # bytes
+SMALL, LAUNCHES_OF_SMALL = 10_000_000, 4  # bytes
 LAUNCH_TIMEOUT_S = 240.0
 
 
@@ -110,25 +110,28 @@ def measure(part: Part, backends: Sequence[str], share_cores: bool) -> list[dict
     ranks = part.hosts * part.per_host
     rate = None if part.rate == "none" else part.rate
     network = Hosts(ranks, rate, per_host=part.per_host, share_cores=share_cores)
-    results = []
+    answers: dict[str, list[dict[str, Any]]] = {backend: [] for backend in backends}
     try:
         link = network.link_rate(seconds=1)
-        for backend in backends:
-            start = time.monotonic()
-            points = points_of(backend, ranks)
-            small = [point for point in points if point.bytes <= SMALL]
-            answers: list[dict[str, Any]] = []
-            try:
-                for some in [points] + [small] * (LAUNCHES_OF_SMALL - 1):
-                    job = Job(backend, some, 0, SAMPLES, LAUNCH_TIMEOUT_S, MAX_SECONDS)
-                    answers = pooled(answers + network.launch(job))
-            except subprocess.SubprocessError as why:
-                print(f"  {backend}: {why}", file=sys.stderr, flush=True)
-            results += [summarize(backend, a, ranks, link, part.per_host) for a in answers]
-            print(f"  {backend}: {time.monotonic() - start:.0f} s", flush=True)
+        for launch in range(LAUNCHES_OF_SMALL):
+            for backend in backends:
+                start = time.monotonic()
+                points = points_of(backend, ranks)
+                if launch > 0:
+                    points = [point for point in points if point.bytes <= SMALL]
+                job = Job(backend, points, 0, SAMPLES, LAUNCH_TIMEOUT_S, MAX_SECONDS)
+                try:
+                    answers[backend] = pooled(answers[backend] + network.launch(job))
+                except subprocess.SubprocessError as why:
+                    print(f"  {backend}: {why}", file=sys.stderr, flush=True)
+                print(f"  {backend}: {time.monotonic() - start:.0f} s", flush=True)
     finally:
         network.close()
-    return results
+    return [
+        summarize(backend, answer, ranks, link, part.per_host)
+        for backend in backends
+        for answer in answers[backend]
+    ]
 
 
 def pooled(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
