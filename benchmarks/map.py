@@ -6,10 +6,10 @@ A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x2: 4 hosts with 2 ranks 
 10 Gbit/s. In a part each backend is launched once for all its points, with few samples of each, in
 bounded time, and three times more, in turns with the others, for tensors of 10 MB or less, whose
 times vary from launch to launch more than within one; all parts take about two hours on 2 cores.
-After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces and to the best of all (over 1:
-omnihvd is faster) and the processor time of each backend, and map.png draws the first. --only
-redoes parts, by name or pattern ('10gbit-*'), --backends some backends of them, and keeps the
-others' results; --missing measures what is not there.
+After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
+and to the best of all (over 1: omnihvd is faster) and the processor time of each backend, and
+map.png draws the first. --only redoes parts, by name or pattern ('10gbit-*'), --backends some
+backends of them, and keeps the others' results; --missing measures what is not there.
 """
 
 from __future__ import annotations
