@@ -107,6 +107,7 @@ TEXTS = [
     "kernel compact -> host function",
     "front     mark -> ncclAllGather",
     "sums taken: ",
+    "encode | all_to_all of the codes",
 ]
 
 
