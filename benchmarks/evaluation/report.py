@@ -90,7 +90,9 @@ def table(task: str) -> str:
 
 def _quality(found: list[Piece]) -> str:
     ends = [piece["curve"][-1][1] for piece in found]
-    return f"{statistics.mean(ends):.4f} ± {statistics.pstdev(ends):.4f}" if ends else ""
+    if len(ends) < 2:
+        return "".join(f"{end:.4f} (one seed)" for end in ends)
+    return f"{statistics.mean(ends):.4f} ± {statistics.pstdev(ends):.4f}"
 
 
 def _mean(found: list[Piece], name: str, scale: float) -> str:
