@@ -8,7 +8,7 @@ from nccl_job import run, run_well
 EIGHT = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
 # As where the callers' streams have the highest priority, too.
 SHARED = {
-    **EIGHT, "CUDA_DOUBLE_PRIORITIES_SHARE": "1", "OMNIHVD_GPU": "union", "OMNIHVD_TIMEOUT": "2",
+    **EIGHT, "CUDA_DOUBLE_PRIORITIES_SHARE": "1", "OMNIHVD_GPU": "union", "OMNIHVD_TIMEOUT": "3",
 }  # fmt: skip
 MANY = "streams, which share 8 hardware queues"
 
