@@ -8,7 +8,7 @@ from torch.distributed import GradBucket
 from torch.futures import Future
 
 from omnihvd.codecs.codec import Codec
-from omnihvd.torch.coded_sums import average_on_gpu
+from omnihvd.torch.coded_sums import Rests, add_lost, average_on_gpu
 from omnihvd.torch.hook import HookState, average, group_of
 
 
@@ -21,15 +21,13 @@ class CodecState(HookState):
     def __init__(self, codec: Codec, process_group: Any = None) -> None:
         super().__init__(process_group)
         self.codec = codec
-        self.rests: dict[int, torch.Tensor] = {}  # by the bucket's number
+        self.rests: Rests = {}  # by the bucket's number
 
     def add_rest(self, number: int, tensor: torch.Tensor) -> None:
         """What was lost of this bucket before is added, and what is to be lost now is kept."""
         if tensor.dtype != torch.float32 or not tensor.is_contiguous():
             return
-        rest = self.rests.get(number)
-        if rest is not None and rest.shape == tensor.shape:  # DDP builds buckets anew, once
-            tensor += rest
+        add_lost(self.rests, number, tensor)
         unsent = tensor.clone()
         self.codec.round_trip(tensor.data_ptr(), tensor.numel())
         unsent -= tensor

@@ -31,6 +31,13 @@ Coding = tuple[int, int]
 Rests = dict[int, torch.Tensor]
 
 
+def add_lost(rests: Rests, number: int, tensor: torch.Tensor) -> None:
+    """What error feedback has kept of this tensor; where DDP has built buckets anew, nothing."""
+    rest = rests.get(number)
+    if rest is not None and rest.shape == tensor.shape:
+        tensor += rest.to(tensor.device)
+
+
 class Coder(Protocol):
     """omnihvd.kernels.Coder, or what stands in for it."""
 
@@ -69,9 +76,7 @@ class CodedSums:
         floats = tensor.to(torch.float32).contiguous().view(-1)  # itself, if it is that
         kept = None
         if codec.error_feedback:
-            rest = rests.get(number)
-            if rest is not None and rest.shape == floats.shape:  # DDP builds buckets anew, once
-                floats += rest.to(floats.device)
+            add_lost(rests, number, floats)
             kept = rests[number] = floats.clone()
         self._average(floats, codec, kept)
         if floats.data_ptr() != tensor.data_ptr():

@@ -137,6 +137,14 @@ class Communicator:
         driver("ncclCommGetAsyncError", self.handle, ctypes.byref(error))
         return error.value
 
+    def failure(self) -> int:
+        """What async_error() says once that is not success; in bounded time."""
+        end = time.monotonic() + PATIENCE_S
+        while (error := self.async_error()) == SUCCESS:
+            assert time.monotonic() < end, "waits for ever"
+            time.sleep(0.01)
+        return error
+
     def settled(self) -> int:
         """What async_error() says when what NCCL has begun is queued."""
         while (error := self.async_error()) == IN_PROGRESS:
