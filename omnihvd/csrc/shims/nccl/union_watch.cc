@@ -34,10 +34,8 @@ void UnionWatch::look(const UnionProgress& now, uint64_t elements) {
   const bool for_input = now.waits == UnionProgress::Waits::for_input;
   if (limited && waited_s > settings_.timeout_s && !for_input)
     throw Error("a sum of " + std::to_string(elements) +
-                " elements waited too long for the other ranks (OMNIHVD_TIMEOUT)" +
-                (streams_share_queues()
-                     ? ", or its stream shares a hardware queue with one that waits for it"
-                     : ""));
+                " elements waited too long for the other ranks (OMNIHVD_TIMEOUT), or its stream "
+                "shares a hardware queue with one that waits for it");
   if (settings_.stall_warning_s <= 0 || waited_s <= next_warning_s_) return;
   if (for_input && !streams_share_queues()) return;  // it may well be computed so long
   log(LogLevel::warning, "a sum of ", elements, " elements has waited ", long(waited_s),
