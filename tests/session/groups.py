@@ -143,10 +143,14 @@ class Processes:
         assert got == kind, f"rank {rank}: {got} {content}"
         return content
 
-    def end(self) -> None:
+    def go_on(self) -> None:
+        """What a rank's pipe.recv() waits for."""
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.send(None)
+
+    def end(self) -> None:
+        self.go_on()
         for process in self.processes:
             process.join(10)
             process.kill()
