@@ -4,8 +4,8 @@
 
 A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x2: 4 hosts with 2 ranks on each, links of
 10 Gbit/s. In a part each backend is launched once for all its points, with few samples of each, in
-bounded time, and three times more, in turns with the others, for tensors of 10 MB or less, whose
-times vary from launch to launch more than within one; all parts take about two hours on 2 cores.
+bounded time, and three times more, in turns with the others and with more samples, for tensors of
+10 MB or less, whose times vary the most; all parts take about two hours on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
 and to the best of all (over 1: omnihvd is faster) and the processor time of each backend, and
 map.png draws the first. --only redoes parts, by name or pattern ('10gbit-*'), --backends some
@@ -68,7 +68,7 @@ COMPARISONS = (
 
 # Of each point and launch: samples for a median where they are short, at least one where not.
 SAMPLES, MAX_SECONDS = 8, 1.5
-SMALL, LAUNCHES_OF_SMALL = 10_000_000, 4  # bytes
+SMALL, LAUNCHES_OF_SMALL, SAMPLES_OF_SMALL = 10_000_000, 4, 32  # bytes
 LAUNCH_TIMEOUT_S = 240.0
 
 
@@ -119,7 +119,8 @@ def measure(part: Part, backends: Sequence[str], share_cores: bool) -> list[dict
                 points = points_of(backend, ranks)
                 if launch > 0:
                     points = [point for point in points if point.bytes <= SMALL]
-                job = Job(backend, points, 0, SAMPLES, LAUNCH_TIMEOUT_S, MAX_SECONDS)
+                samples = SAMPLES_OF_SMALL if launch > 0 else SAMPLES
+                job = Job(backend, points, 0, samples, LAUNCH_TIMEOUT_S, MAX_SECONDS)
                 try:
                     answers[backend] = pooled(answers[backend] + network.launch(job))
                 except subprocess.SubprocessError as why:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from test_got_hook import build
@@ -37,19 +39,64 @@ def processor_seconds_of_a_wait(poller: ctypes.CDLL, seconds: float) -> float:
     return used[0]
 
 
-def test_a_polling_thread_sleeps(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def hooked(tmp_path: Path) -> Iterator[ctypes.CDLL]:
     path = build(tmp_path, "poller", POLLER)
     poller = ctypes.CDLL(path)
-    before = engine.session.stats()
+    before = engine.session.stats()["naps"]
     assert processor_seconds_of_a_wait(poller, 0.1) > 0
-    assert engine.session.stats()["naps"] == before["naps"]
+    assert engine.session.stats()["naps"] == before
     assert _engine.hook.install(path, FUNCTION, str(engine.LIBRARY), REPLACEMENT) == [path]
     try:
-        used = processor_seconds_of_a_wait(poller, 0.5)
+        yield poller
     finally:
         _engine.hook.remove(FUNCTION)
-    after = engine.session.stats()
+
+
+def test_a_polling_thread_sleeps(tmp_path: Path) -> None:
+    with hooked(tmp_path) as poller:
+        before = engine.session.stats()
+        used = processor_seconds_of_a_wait(poller, 0.5)
+        after = engine.session.stats()
     assert after["naps"] > before["naps"]
     slept = after["nap_seconds"] - before["nap_seconds"]
     assert slept > 0.3  # of the half second
     assert used < 0.2
+
+
+def test_while_another_thread_sums_it_hardly_wakes_up(tmp_path: Path) -> None:
+    with hooked(tmp_path) as poller, engine.session.AsThoughSumming():
+        before = engine.session.stats()["naps"]
+        processor_seconds_of_a_wait(poller, 0.5)
+        naps = engine.session.stats()["naps"] - before
+    assert 0 < naps < 150  # 100 of 5 ms, and the first, which are shorter; else they are 1000
+
+
+def test_the_end_of_a_sum_wakes_it(tmp_path: Path) -> None:
+    with hooked(tmp_path) as poller:
+        done = ctypes.c_int.in_dll(poller, "done")
+
+        def make_sums() -> None:
+            for _ in range(300):
+                with engine.session.AsThoughSumming():
+                    time.sleep(0.001)
+            done.value = 1
+
+        done.value = 0
+        thread = threading.Thread(target=make_sums)
+        before = engine.session.stats()["naps"]
+        thread.start()
+        poller.poll_until_done()
+        thread.join(10)
+    # Anew from each end; of 5 ms each, as in a wait that has been long, they were 60 to 100.
+    assert engine.session.stats()["naps"] - before > 200
+
+
+def test_who_makes_a_sum_does_not_wait_for_its_end(tmp_path: Path) -> None:
+    with hooked(tmp_path) as poller, engine.session.AsThoughSumming():
+        done = ctypes.c_int.in_dll(poller, "done")
+        done.value = 0
+        threading.Timer(0.2, lambda: setattr(done, "value", 1)).start()
+        before = engine.session.stats()["naps"]
+        poller.poll_until_done()
+        assert engine.session.stats()["naps"] - before > 150  # of a sixteenth, half a millisecond

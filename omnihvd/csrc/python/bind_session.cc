@@ -5,6 +5,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "base/error.h"
 #include "base/sha256.h"
 #include "python/sums.h"
@@ -103,6 +105,10 @@ py::dict stats_dict() {
   return d;
 }
 
+struct AsThoughSumming {
+  std::optional<SumUnderWay> sum;
+};
+
 double monotonic(std::chrono::steady_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
@@ -132,6 +138,11 @@ void bind_session(py::module_ m) {
       .value("header", Authenticate::header)
       .value("content", Authenticate::content)
       .value("all", Authenticate::all);
+  py::class_<AsThoughSumming>(m, "AsThoughSumming",
+                              "With this, as while this thread made a sum for Horovod: for tests.")
+      .def(py::init<>())
+      .def("__enter__", [](AsThoughSumming& self) { self.sum.emplace(); })
+      .def("__exit__", [](AsThoughSumming& self, py::args) { self.sum.reset(); });
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"));
   m.def("fastest_link", &fastest_link, py::arg("sysfs"));
   py::class_<Settings>(m, "Settings")

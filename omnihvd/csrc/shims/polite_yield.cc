@@ -6,15 +6,33 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kPollFor = 100'000;  // ns; a sleep and a wake-up cost some 10 us
-constexpr uint64_t kLongest = 500'000;  // ns
-constexpr uint64_t kWorking = 10'000;   // ns; who yields again after more than this did not wait
+constexpr uint64_t kPollFor = 100'000;         // ns; a sleep and a wake-up cost some 10 us
+constexpr uint64_t kLongest = 500'000;         // ns
+constexpr uint64_t kLongestOfAll = 5'000'000;  // ns
+constexpr uint64_t kWorking = 10'000;  // ns; who yields again after more than this did not wait
 
 std::atomic<uint64_t> nap_count{0}, nap_time{0};
+
+thread_local int sums_of_this_thread = 0;
+
+struct Sums {
+  std::mutex mutex;
+  std::condition_variable one_ended;
+  int under_way = 0;
+  uint64_t ended = 0;
+};
+
+Sums& sums() {
+  static Sums* const all = new Sums;  // threads may poll until the process has ended
+  return *all;
+}
 
 uint64_t now_ns() {
   timespec now;
@@ -31,10 +49,44 @@ void sleep_precisely(uint64_t ns) {
   if (slack > 0) prctl(PR_SET_TIMERSLACK, slack);
 }
 
+enum class Woken { not_slept, by_time, by_end };
+
+// Sleeps if another thread makes a sum.
+Woken sleep_until_a_sum_ends(uint64_t at_most_ns) {
+  if (sums_of_this_thread > 0) return Woken::not_slept;
+  Sums& all = sums();
+  std::unique_lock<std::mutex> lock(all.mutex);
+  if (all.under_way == 0) return Woken::not_slept;
+  const uint64_t before = all.ended;
+  const bool ended = all.one_ended.wait_for(lock, std::chrono::nanoseconds(at_most_ns),
+                                            [&] { return all.ended != before; });
+  return ended ? Woken::by_end : Woken::by_time;
+}
+
 }  // namespace
 
 uint64_t nap_ns(uint64_t waited_ns) {
   return waited_ns < kPollFor ? 0 : std::min(waited_ns / 16, kLongest);
+}
+
+uint64_t long_nap_ns(uint64_t waited_ns) {
+  return waited_ns < kPollFor ? 0 : std::min(waited_ns / 2, kLongestOfAll);
+}
+
+SumUnderWay::SumUnderWay() {
+  ++sums_of_this_thread;
+  const std::lock_guard<std::mutex> lock(sums().mutex);
+  ++sums().under_way;
+}
+
+SumUnderWay::~SumUnderWay() {
+  --sums_of_this_thread;
+  {
+    const std::lock_guard<std::mutex> lock(sums().mutex);
+    --sums().under_way;
+    ++sums().ended;
+  }
+  sums().one_ended.notify_all();
 }
 
 Naps naps() { return {nap_count, double(nap_time) / 1e9}; }
@@ -47,12 +99,14 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   const uint64_t before = now_ns();
   if (before - last_yield > kWorking) waiting_since = before;
   const uint64_t nap = nap_ns(before - waiting_since);
-  if (nap == 0) {
+  Woken woken = Woken::by_time;
+  if (nap == 0)
     sched_yield();
-  } else {
+  else if (woken = sleep_until_a_sum_ends(long_nap_ns(before - waiting_since));
+           woken == Woken::not_slept)
     sleep_precisely(nap);
-  }
   last_yield = now_ns();
+  if (woken == Woken::by_end) waiting_since = last_yield;  // what it gave is about to be seen
   if (nap > 0) {
     nap_count.fetch_add(1, std::memory_order_relaxed);
     nap_time.fetch_add(last_yield - before, std::memory_order_relaxed);

@@ -2,7 +2,8 @@
 //
 // They poll until their sum is there: two threads a rank, on cores that the sum itself needs. A
 // loop that has waited for some time t sleeps for t/16 at a time, so that it learns of the end at
-// most 6% later than by polling, and leaves the core to others meanwhile. Short waits poll.
+// most 6% later than by polling, and leaves the core to others meanwhile. Short waits poll. While
+// another thread of the process makes a sum that is all that most wait for, and its end wakes them.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,18 @@ namespace omnihvd {
 
 // How long a thread that has waited for so long may sleep, in ns. Pure.
 uint64_t nap_ns(uint64_t waited_ns);
+
+// Of who waits while a sum is under way that wakes it: what it waits for may be something else.
+uint64_t long_nap_ns(uint64_t waited_ns);
+
+// A sum that this thread makes as long as this exists.
+class SumUnderWay {
+ public:
+  SumUnderWay();
+  ~SumUnderWay();
+  SumUnderWay(const SumUnderWay&) = delete;
+  SumUnderWay& operator=(const SumUnderWay&) = delete;
+};
 
 struct Naps {
   uint64_t count = 0;

@@ -21,6 +21,7 @@
 #include "shims/gloo/exchange.h"
 #include "shims/gloo/horovod.h"
 #include "shims/gloo/library.h"
+#include "shims/polite_yield.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -104,6 +105,7 @@ const char* reduce(GlooAlgorithms& object, const GlooType& type, void* data, int
     return refusal;
   GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
   const auto begun = std::chrono::steady_clock::now();
+  const SumUnderWay under_way;
   Way way = Way::stream;
   if (coded) {
     CodedBuffer tensors(data, bytes);

@@ -25,6 +25,7 @@
 #include "shims/mpi/group.h"
 #include "shims/mpi/types.h"
 #include "shims/mpi/world.h"
+#include "shims/polite_yield.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -104,6 +105,7 @@ const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller)
   MpiGroup& group = MpiGroup::of(comm, caller);
   if (const char* refusal = group.refusal(r, bytes)) return refusal;
   const auto begun = std::chrono::steady_clock::now();
+  const SumUnderWay under_way;
   const Way way = group.allreduce(r);
   count_way(way, bytes, begun);
   return nullptr;
