@@ -30,6 +30,8 @@ def stats(reset: bool = False) -> Figures:
                       host has several ranks, between hosts only, as in the next two
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
     bytes_received    and from them, in messages_sent messages
+    bytes_copied      from memory to memory for them, into messages and out of them, and by sums
+                      over shared memory; not by the kernel
     library_bytes     what a ring sends for what the original library was given to sum: unions of
                       blocks, or whole tensors
     ways              whole calls, by the way in which each sum was made: {way: {"calls", "bytes",

@@ -116,6 +116,19 @@ def test_the_engine_counts_what_a_ring_would_send() -> None:
     assert 0 < read["sent_of_ring"] < 0.5
 
 
+def test_the_engine_counts_what_it_copies() -> None:
+    figures, count = omnihvd.Statistics(), 30_000
+
+    def work(rank: int, group: Any) -> None:
+        x = np.full(count, rank + 1, np.float32)
+        group.allreduce(x, x)
+
+    all_well(in_threads(3, work))
+    read = figures.read()
+    # What is sent, into messages; each sum, to the two ranks in whose tensors it was not made.
+    assert read["bytes_copied"] == read["bytes_sent"] + 2 * 4 * count
+
+
 def test_every_name_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["stats"]) == 0
     explained = capsys.readouterr().out

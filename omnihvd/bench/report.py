@@ -7,6 +7,7 @@ from typing import Any
 
 from omnihvd.bench.patterns import Point, volume
 
+COPIED = "bytes_copied"  # in a result's counters
 # Schemes whose time does not depend on where the zeros are.
 DENSE = ("gloo", "horovod", "horovod-ring")
 
@@ -79,7 +80,8 @@ def same_work(backend: str, measured: Point, point: Point) -> bool:
 
 def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """A table of medians: a row for each point, a column for each backend, and the ratios; behind
-    these, processor seconds for a GB of tensor, of all ranks together."""
+    these, processor seconds for a GB of tensor, of all ranks together, and how often each byte that
+    omnihvd sends is copied within its processes."""
     backends = list(dict.fromkeys(r["backend"] for r in results))
     header = ["ranks", "tensor", "pattern", "density"]
     header += [f"{b} ms" for b in backends]
@@ -89,6 +91,8 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     header += [f"{b} vs best peer" for b in ours] if peers else []
     has_cpu = any("cpu_s_per_gb" in r for r in results)
     header += [f"{b} CPU s/GB" for b in backends] if has_cpu else []
+    copying = [b for b in ours if any(r["backend"] == b and _counts_copies(r) for r in results)]
+    header += [f"{b} copies" for b in copying]
     rows = []
     keys = dict.fromkeys((r["ranks"], tuple(r["point"].values())) for r in results)
     for ranks, fields in keys:
@@ -108,8 +112,20 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             ]
         if has_cpu:
             row += [f"{found[b]['cpu_s_per_gb']:.1f}" if b in found else "" for b in backends]
+        row += [_copies(found[b]) if b in found else "" for b in copying]
         rows.append(row)
     return header, rows
+
+
+def _counts_copies(result: dict[str, Any]) -> bool:
+    return any(counters.get(COPIED) for counters in result.get("counters", []))
+
+
+def _copies(result: dict[str, Any]) -> str:
+    if not _counts_copies(result):
+        return ""
+    sent, copied = (sum(c[name] for c in result["counters"]) for name in ("bytes_sent", COPIED))
+    return f"{copied / sent:.2f}" if sent else ""
 
 
 def _size(point: Point) -> str:

@@ -20,6 +20,15 @@ import numpy as np
 from omnihvd.bench.meeting import Meeting
 from omnihvd.bench.patterns import BLOCK, Point, is_total, part
 
+COUNTERS = (
+    "calls",
+    "bytes_sent",
+    "bytes_received",
+    "bytes_copied",
+    "messages_sent",
+    "nonzero_blocks",
+)
+
 
 class Gloo:
     """torch.distributed over Gloo: the ring allreduce that PyTorch uses on CPUs."""
@@ -294,9 +303,7 @@ def measure(
         samples.append(max(meeting.gather(seconds)))
     after = backend.stats()
     counters = {
-        name: (after[name] - before[name]) / len(samples)
-        for name in ("calls", "bytes_sent", "bytes_received", "messages_sent", "nonzero_blocks")
-        if name in after
+        name: (after[name] - before[name]) / len(samples) for name in COUNTERS if name in after
     }
     return {
         "samples": samples,

@@ -80,6 +80,7 @@ py::dict stats_dict() {
   d["bytes_in"] = s.bytes_in.load();
   d["ring_bytes"] = s.ring_bytes.load();
   d["bytes_sent"] = s.bytes_sent.load();
+  d["bytes_copied"] = s.bytes_copied.load();
   d["library_bytes"] = s.library_bytes.load();
   d["bytes_received"] = s.bytes_received.load();
   d["messages_sent"] = s.messages_sent.load();

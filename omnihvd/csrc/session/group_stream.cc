@@ -16,6 +16,13 @@ constexpr auto kGapLimit = std::chrono::seconds(2);
 
 constexpr size_t kInspectAtOnce = 4 << 20;  // bytes of the tensor: 0.1 to 0.2 ms
 
+// Sums that do not lie in this process's tensor came or come there by a copy.
+void count_copied(const Frame& frame) {
+  uint64_t bytes = 0;
+  for (const BlockRef& block : frame.blocks) bytes += block.home ? 0 : block.bytes;
+  stats().bytes_copied += bytes;
+}
+
 }  // namespace
 
 GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
@@ -154,6 +161,7 @@ void GroupStream::take_result(uint64_t sequence, uint32_t aggregator, const Fram
   const std::shared_ptr<WorkerTask> task = found->second;
   task->touched = Clock::now();
   if (tracing()) trace_round(*task, aggregator, frame);
+  count_copied(frame);
   if (task->worker.on_result(aggregator, frame, &reply_))
     contribute(*task, aggregator, reply_, false);
   finish_if_done(*task);
@@ -245,6 +253,7 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   const std::shared_ptr<AggregatorTask> shared = aggregators_.at(task.sequence);
   count_last(task.speaking);
   if (tracing()) trace_gathering(task, frame);
+  count_copied(frame);  // when the first contribution came
   uint32_t& lent = task.lent[frame.slot][frame.round % 2];
   lent = 0;
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),

@@ -55,6 +55,9 @@ struct Stats {
   std::atomic<uint64_t> library_bytes{0};   // that a ring sends for what the original library sums
   std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
   std::atomic<uint64_t> messages_sent{0};
+  // From memory to memory by these sums, into messages and out of them, as they travelled; not by
+  // the kernel, and not what is added to sums.
+  std::atomic<uint64_t> bytes_copied{0};
   std::atomic<uint64_t> blocks{0};            // blocks of their tensors
   std::atomic<uint64_t> nonzero_blocks{0};    // of them, non-zero on this rank
   std::atomic<uint64_t> result_blocks{0};     // of them, non-zero on any rank

@@ -25,6 +25,11 @@ bool has_core_each(int ranks) {
   return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= ranks;
 }
 
+size_t copy(void* to, const void* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return bytes;
+}
+
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -210,7 +215,7 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   uint8_t* const to = data(rank_, chunk.number);
   uint8_t* const has = flags(rank_, chunk.number);
   const auto [begin, end] = share(chunk);
-  uint64_t nonzero = 0;
+  uint64_t nonzero = 0, copied = 0;
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
     const uint64_t number = chunk.first() + block;
@@ -222,11 +227,12 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
     has[block] = content.nonzero;
     nonzero += content.nonzero;
     if (content.nonzero) {
-      if (block < begin || block >= end) std::memcpy(to + at, from + at, bytes);
+      if (block < begin || block >= end) copied += copy(to + at, from + at, bytes);
     } else if (content.negative_zero && sum.in_place()) {
       std::memset(sum.out + chunk.begin + at, 0, bytes);
     }
   }
+  stats().bytes_copied += copied;
   return nonzero;
 }
 
@@ -247,6 +253,7 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
   uint8_t* const out = sum.out + chunk.begin;
   uint8_t* const others = data(rank_, chunk.number);
   const auto [begin, end] = share(chunk);
+  uint64_t copied = 0;
   for (uint32_t block = begin; block < end; ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
     const size_t n = bytes / sum.element;
@@ -262,12 +269,14 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
     }
     if (summed) {
       sum.ops.finish(out + at, accumulator_.data(), n);
+      copied += 2 * bytes;
       holder[block] = uint16_t(rank_);
     } else if (first < ranks_) {
-      if (!sum.in_place() || first != rank_) std::memcpy(out + at, parts[first] + at, bytes);
+      if (!sum.in_place() || first != rank_) copied += copy(out + at, parts[first] + at, bytes);
     }
-    if (holder[block] == rank_) std::memcpy(others + at, out + at, bytes);
+    if (holder[block] == rank_) copied += copy(others + at, out + at, bytes);
   }
+  stats().bytes_copied += copied;
 }
 
 // Copies the sums of the others' shares to the tensor, and zeros where there is none; returns how
@@ -276,7 +285,7 @@ uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
   const uint16_t* const holder = holders(chunk.number);
   uint8_t* const to = sum.out + chunk.begin;
   const auto [begin, end] = share(chunk);
-  uint64_t united = 0;
+  uint64_t united = 0, copied = 0;
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
     const uint64_t number = chunk.first() + block;
@@ -288,11 +297,12 @@ uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
       const bool added_here = block >= begin && block < end;
       // Of what this rank holds nobody else has anything.
       if (!added_here && (holder[block] != rank_ || !sum.in_place()))
-        std::memcpy(to + at, data(holder[block], chunk.number) + at, bytes);
+        copied += copy(to + at, data(holder[block], chunk.number) + at, bytes);
     } else if (sum.fill || (sum.known && sum.known[number])) {
       std::memset(to + at, 0, bytes);
     }
   }
+  stats().bytes_copied += copied;
   return united;
 }
 
