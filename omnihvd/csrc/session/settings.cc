@@ -130,7 +130,7 @@ const std::vector<Entry>& entries() {
       {{"OMNIHVD_SCAN_AHEAD", "2048", "1 .. 2^30",
         "blocks that are inspected ahead of what is being sent in a slot"},
        number(&Settings::scan_ahead, 1, 1u << 30)},
-      {{"OMNIHVD_SPIN_US", "20", "0 .. 1000000",
+      {{"OMNIHVD_SPIN_US", "5", "0 .. 1000000",
         "microseconds for which an engine thread polls before it sleeps"},
        number(&Settings::spin_us, 0, 1000000)},
       {{"OMNIHVD_WAY", "auto", "auto, stream, shared, union or original",

@@ -24,7 +24,7 @@ struct Settings {
   uint32_t slots = 8;                      // per aggregator and stream
   uint32_t streams = 1;                    // engine threads
   uint32_t scan_ahead = 2048;              // blocks inspected ahead
-  uint32_t spin_us = 20;                   // polling before an engine thread sleeps
+  uint32_t spin_us = 5;                    // polling before an engine thread sleeps
   WaySetting way = WaySetting::automatic;  // in which sums are made
   GpuWay gpu = GpuWay::automatic;          // the same, of GPUs' sums
   uint64_t gpu_chunk_bytes = 8388608;      // of a union, that are summed together
