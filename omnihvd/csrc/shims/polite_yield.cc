@@ -14,6 +14,7 @@ namespace omnihvd {
 namespace {
 
 constexpr uint64_t kPollFor = 100'000;         // ns; a sleep and a wake-up cost some 10 us
+constexpr uint64_t kPollForOwn = 1'000'000;    // ns; of who makes a sum: the others sleep meanwhile
 constexpr uint64_t kLongest = 500'000;         // ns
 constexpr uint64_t kLongestOfAll = 5'000'000;  // ns
 constexpr uint64_t kWorking = 10'000;  // ns; who yields again after more than this did not wait
@@ -65,8 +66,9 @@ Woken sleep_until_a_sum_ends(uint64_t at_most_ns) {
 
 }  // namespace
 
-uint64_t nap_ns(uint64_t waited_ns) {
-  return waited_ns < kPollFor ? 0 : std::min(waited_ns / 16, kLongest);
+uint64_t nap_ns(uint64_t waited_ns, bool for_own_sum) {
+  if (waited_ns < (for_own_sum ? kPollForOwn : kPollFor)) return 0;
+  return std::min(waited_ns / 16, kLongest);
 }
 
 uint64_t long_nap_ns(uint64_t waited_ns) {
@@ -98,7 +100,7 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   thread_local uint64_t waiting_since = 0, last_yield = 0;
   const uint64_t before = now_ns();
   if (before - last_yield > kWorking) waiting_since = before;
-  const uint64_t nap = nap_ns(before - waiting_since);
+  const uint64_t nap = nap_ns(before - waiting_since, sums_of_this_thread > 0);
   Woken woken = Woken::by_time;
   if (nap == 0)
     sched_yield();
