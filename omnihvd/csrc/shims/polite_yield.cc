@@ -52,13 +52,14 @@ void sleep_precisely(uint64_t ns) {
 
 enum class Woken { not_slept, by_time, by_end };
 
-// Sleeps if another thread makes a sum.
-Woken sleep_until_a_sum_ends(uint64_t at_most_ns) {
+// Sleeps if another thread makes a sum; not for ever, as what this one waits for may be another.
+Woken sleep_until_a_sum_ends(uint64_t waited_ns) {
   if (sums_of_this_thread > 0) return Woken::not_slept;
   Sums& all = sums();
   std::unique_lock<std::mutex> lock(all.mutex);
   if (all.under_way == 0) return Woken::not_slept;
   const uint64_t before = all.ended;
+  const uint64_t at_most_ns = std::min(waited_ns / 2, kLongestOfAll);
   const bool ended = all.one_ended.wait_for(lock, std::chrono::nanoseconds(at_most_ns),
                                             [&] { return all.ended != before; });
   return ended ? Woken::by_end : Woken::by_time;
@@ -69,10 +70,6 @@ Woken sleep_until_a_sum_ends(uint64_t at_most_ns) {
 uint64_t nap_ns(uint64_t waited_ns, bool for_own_sum) {
   if (waited_ns < (for_own_sum ? kPollForOwn : kPollFor)) return 0;
   return std::min(waited_ns / 16, kLongest);
-}
-
-uint64_t long_nap_ns(uint64_t waited_ns) {
-  return waited_ns < kPollFor ? 0 : std::min(waited_ns / 2, kLongestOfAll);
 }
 
 SumUnderWay::SumUnderWay() {
@@ -104,8 +101,7 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   Woken woken = Woken::by_time;
   if (nap == 0)
     sched_yield();
-  else if (woken = sleep_until_a_sum_ends(long_nap_ns(before - waiting_since));
-           woken == Woken::not_slept)
+  else if (woken = sleep_until_a_sum_ends(before - waiting_since); woken == Woken::not_slept)
     sleep_precisely(nap);
   last_yield = now_ns();
   if (woken == Woken::by_end) waiting_since = last_yield;  // what it gave is about to be seen

@@ -14,9 +14,6 @@ namespace omnihvd {
 // its own, as MPI does in one that it was given, polls for longer: the others leave it the cores.
 uint64_t nap_ns(uint64_t waited_ns, bool for_own_sum);
 
-// Of who waits while a sum is under way that wakes it: what it waits for may be something else.
-uint64_t long_nap_ns(uint64_t waited_ns);
-
 // A sum that this thread makes as long as this exists.
 class SumUnderWay {
  public:
