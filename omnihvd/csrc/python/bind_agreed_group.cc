@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "python/sums.h"
-#include "shims/agreed_group.h"
+#include "sums/agreed_group.h"
 
 namespace py = pybind11;
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "protocol/codec.h"
-#include "shims/coded_buffer.h"
+#include "sums/coded_buffer.h"
 
 namespace py = pybind11;
 

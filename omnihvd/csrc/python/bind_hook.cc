@@ -4,7 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "base/error.h"
-#include "shims/got_hook.h"
+#include "hook/got_hook.h"
 
 namespace py = pybind11;
 

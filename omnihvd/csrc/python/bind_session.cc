@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "hook/polite_yield.h"
 #include "python/sums.h"
 #include "session/aggregator_host.h"
 #include "session/auto_streams.h"
 #include "session/group_info.h"
 #include "session/session.h"
 #include "session/trace.h"
-#include "shims/polite_yield.h"
 
 namespace py = pybind11;
 

@@ -15,13 +15,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "hook/polite_yield.h"
 #include "session/stats.h"
-#include "shims/agreed_group.h"
-#include "shims/coded_buffer.h"
 #include "shims/gloo/exchange.h"
 #include "shims/gloo/horovod.h"
 #include "shims/gloo/library.h"
-#include "shims/polite_yield.h"
+#include "sums/agreed_group.h"
+#include "sums/coded_buffer.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 

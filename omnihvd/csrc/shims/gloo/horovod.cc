@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "shims/got_hook.h"
+#include "hook/got_hook.h"
 
 namespace omnihvd {
 namespace {

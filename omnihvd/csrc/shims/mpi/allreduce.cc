@@ -18,14 +18,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "hook/polite_yield.h"
 #include "session/stats.h"
-#include "shims/coded_buffer.h"
 #include "shims/mpi/device_memory.h"
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/group.h"
 #include "shims/mpi/types.h"
 #include "shims/mpi/world.h"
-#include "shims/polite_yield.h"
+#include "sums/coded_buffer.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 

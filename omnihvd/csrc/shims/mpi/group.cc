@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "shims/agreement.h"
-#include "shims/coded_buffer.h"
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/library.h"
 #include "shims/mpi/roll_call.h"
 #include "shims/mpi/world.h"
+#include "sums/agreement.h"
+#include "sums/coded_buffer.h"
 
 namespace omnihvd {
 namespace {

@@ -11,7 +11,7 @@
 #include "session/session.h"
 #include "shims/mpi/reduction.h"
 #include "shims/mpi/waiting.h"
-#include "shims/own_sum.h"
+#include "sums/own_sum.h"
 #include "ways/ways.h"
 
 namespace omnihvd {

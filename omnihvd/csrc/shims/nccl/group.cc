@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "shims/host_grid.h"
-#include "shims/part_exchange.h"
+#include "sums/host_grid.h"
+#include "sums/part_exchange.h"
 
 namespace omnihvd {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shims/host_grid.h"
+#include "sums/host_grid.h"
 
 namespace omnihvd {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "session/settings.h"
-#include "shims/agreement.h"
 #include "shims/nccl/exchange.h"
 #include "shims/nccl/kernels.h"
+#include "sums/agreement.h"
 
 namespace omnihvd {
 

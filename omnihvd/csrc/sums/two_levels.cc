@@ -1,4 +1,4 @@
-#include "shims/two_levels.h"
+#include "sums/two_levels.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "session/on_all_ranks.h"
 #include "session/until_done.h"
-#include "shims/host_grid.h"
-#include "shims/part_exchange.h"
+#include "sums/host_grid.h"
+#include "sums/part_exchange.h"
 
 namespace omnihvd {
 namespace {

@@ -1,4 +1,4 @@
-#include "shims/part_exchange.h"
+#include "sums/part_exchange.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "shims/agreement.h"
+#include "sums/agreement.h"
 
 #include "base/bytes.h"
 #include "base/error.h"

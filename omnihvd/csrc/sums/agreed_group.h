@@ -7,9 +7,9 @@
 #include <string>
 
 #include "session/session.h"
-#include "shims/agreement.h"
-#include "shims/coded_buffer.h"
-#include "shims/own_sum.h"
+#include "sums/agreement.h"
+#include "sums/coded_buffer.h"
+#include "sums/own_sum.h"
 #include "ways/ways.h"
 
 namespace omnihvd {

@@ -1,4 +1,4 @@
-#include "shims/polite_yield.h"
+#include "hook/polite_yield.h"
 
 #include <sched.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-#include "shims/agreed_group.h"
+#include "sums/agreed_group.h"
 
 #include "base/error.h"
 

@@ -1,10 +1,10 @@
-#include "shims/own_sum.h"
+#include "sums/own_sum.h"
 
 #include <algorithm>
 #include <mutex>
 
 #include "base/log.h"
-#include "shims/host_grid.h"
+#include "sums/host_grid.h"
 
 namespace omnihvd {
 namespace {

@@ -1,4 +1,4 @@
-#include "shims/got_hook.h"
+#include "hook/got_hook.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -1,4 +1,4 @@
-#include "shims/coded_buffer.h"
+#include "sums/coded_buffer.h"
 
 #include <cstddef>
 #include <cstring>

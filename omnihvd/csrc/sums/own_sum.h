@@ -8,7 +8,7 @@
 
 #include "session/session.h"
 #include "shared/shared_sum.h"
-#include "shims/two_levels.h"
+#include "sums/two_levels.h"
 #include "ways/ways.h"
 
 namespace omnihvd {
