@@ -93,7 +93,7 @@ class Statistics:
         now, before = _totals(), self._before
         if reset:
             self._before = now
-        return _with_shares(_difference(now, before))
+        return since(before, now)
 
 
 def taken_bytes(figures: Figures) -> int:
@@ -111,6 +111,11 @@ def passed_bytes(figures: Figures) -> int:
 
 def _totals() -> Figures:
     return {**engine.session.stats(), "compression": compressors.stats()}
+
+
+def since(before: Figures, now: Figures) -> Figures:
+    """What happened between two of the engine's totals."""
+    return _with_shares(_difference(now, before))
 
 
 def _difference(now: Any, before: Any) -> Any:
@@ -133,7 +138,7 @@ def _with_shares(figures: Figures) -> Figures:
         "passed_share": _share(passed, taken + passed),
         **figures,
         "ring_bytes": round(ring),
-        "compression": _with_means(figures["compression"]),
+        "compression": _with_means(figures.get("compression", {})),
     }
 
 

@@ -21,7 +21,6 @@ from typing import Any
 
 from omnihvd import engine, horovod_library, torch_distributed
 from omnihvd.log import process_rank
-from omnihvd.statistics import stats
 
 PREFIX = "omnihvd-"
 
@@ -52,10 +51,14 @@ def _answer(server: socket.socket, begun: float) -> None:
 
 def may_ask(connection: socket.socket) -> bool:
     """Whether the process at the other end is this user's, or root's."""
+    return user_of(connection) in (0, os.getuid())
+
+
+def user_of(connection: socket.socket) -> int:
+    """Of the process at the other end, as the kernel says."""
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, user, _ = struct.unpack("3i", credentials)
-    return user in (0, os.getuid())
+    return int(struct.unpack("3i", credentials)[1])
 
 
 def figures(begun: float) -> dict[str, Any]:
@@ -74,6 +77,6 @@ def figures(begun: float) -> dict[str, Any]:
         "begun": begun,
         "now": time.time(),
         "script": Path(sys.argv[0]).name if sys.argv else "",
-        "stats": {k: v for k, v in stats().items() if k != "compression"},
+        "stats": engine.session.stats(),
         "last_ranks": {str(k): v for k, v in engine.session.last_ranks().items()},
     }

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launch import ENVIRONMENT, launch
+from launch import launch
 from processes import free_port
 
-from omnihvd.bench.lab import Lab
-from omnihvd.observe import metrics, steps, top, traces, watchable
-from omnihvd.observe.other_hosts import OtherHost
+from omnihvd.observe import metrics, steps, top, traces
 
 JOB = Path(__file__).parent / "on_ranks/observed.py"
 BYTES = 5000 * 64 * 4
@@ -128,94 +123,6 @@ def test_top_sees_all_ranks_of_the_host(job: tuple[Path, list[Found]]) -> None:
         row = dict(zip(top.HEADER, found["top"][1]))
         assert (row["job"], row["rank"], row["not zero"]) == ("observed.py", "1 of 3", "0.8%")
         assert row["waits for"].startswith("rank ") and row["of a ring"].endswith("%")
-
-
-def test_top_shows_what_happened_since_the_last_look() -> None:
-    def figures(now: float, calls: int, last: dict[str, int]) -> dict[str, Any]:
-        way = {"calls": calls, "bytes": 10_000_000 * calls, "seconds": 0.0}
-        counts = {"ways": {"stream": way}, "passed": {}}
-        rows = {"dense_bytes": 0, "union_bytes": 0}
-        names = ("bytes_sent", "library_bytes", "ring_bytes", "blocks", "nonzero_blocks")
-        numbers = dict(zip(names, (calls, 0, 4 * calls, 10 * calls, calls)))
-        process = {
-            "host": "h0",
-            "pid": 7,
-            "rank": 0,
-            "ranks": 2,
-            "script": "train.py",
-            "begun": 0.0,
-            "now": now,
-        }
-        return {**process, "stats": {**counts, "sparse": rows, **numbers}, "last_ranks": last}
-
-    before, now = figures(10.0, 100, {"1": 90, "0": 10}), figures(12.0, 120, {"1": 91, "0": 19})
-    (row,) = top.rows({("h0", 7): now}, {("h0", 7): before})
-    shown = dict(zip(top.HEADER, row))
-    assert (shown["sums/s"], shown["MB/s summed"], shown["of a ring"]) == ("10.0", "100.0", "25.0%")
-    assert (shown["not zero"], shown["waits for"]) == ("10.0%", "rank 0 (90%)")
-    assert top.rows({7: before}, {7: before})[0][5:] == ["0.0", "0.0", "0.0"] + ["-"] * 4
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
-def test_top_sees_the_ranks_of_other_hosts() -> None:
-    with Lab(2, rate=None) as lab:
-        words = [sys.executable, str(JOB.with_name("on_hosts.py"))]
-        env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
-        said = str(lab.mpirun(words, env=env, timeout=60, stdout=subprocess.PIPE).stdout)
-    alone, all_ = said.split("all:")
-    assert "0 of 2" in alone and "1 of 2" not in alone
-    assert "ranks on other hosts, too: omnihvd top --all, or h1" in alone
-    rows = [line.split()[:5] for line in all_.splitlines() if "on_hosts.py" in line]
-    assert [row[1:] for row in rows] == [[r, "of", "2", f"h{r}"] for r in "01"]
-    assert "gone: no host gone" in all_ and "other hosts, too" not in all_
-
-
-SSH = """#!/bin/sh
-while [ "$1" = -o ]; do shift 2; done
-case $1 in mute) exec sleep 60;; esac
-echo Welcome to $1; shift; exec sh -c "$*"
-"""
-
-
-def test_other_hosts_are_asked_while_somebody_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By an ssh that stays on this host, where this process, which has omnihvd, is to be seen."""
-    (tmp_path / "ssh").write_text(SSH)
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    here, mute = OtherHost("here"), OtherHost("mute")
-    for _ in range(2):
-        here.ask()
-        mute.ask()
-        assert os.getpid() in [f["pid"] for f in here.answer(30)] and here.problem == ""
-        assert mute.answer(0.1) == [] and mute.problem == "no answer yet"
-    for other in (here, mute):
-        other.close()
-        assert other.ended
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
-def test_other_users_get_no_answer() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX)
-    with ours, theirs:
-        assert watchable.may_ask(ours)
-    with socket.socket(socket.AF_UNIX) as server:
-        name = f"\0omnihvd-test-{os.getpid()}"
-        server.bind(name)
-        server.listen()
-        child = os.fork()
-        if child == 0:
-            os.setuid(65534)
-            with socket.socket(socket.AF_UNIX) as asking:
-                asking.connect(name)
-                asking.recv(1)
-            os._exit(0)
-        connection, _ = server.accept()
-        with connection:
-            assert not watchable.may_ask(connection)
-        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_time_in_sums_that_overlap_counts_once() -> None:

@@ -1,0 +1,106 @@
+"""What the processes of this host answer to `omnihvd top`.
+
+Any user can take any name of a socket, and answer what he likes for as long as he likes. So the
+kernel is asked who holds a name, all answers together have some seconds and each so many bytes,
+and of an answer only what has the known form is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omnihvd.observe.watchable import PREFIX, user_of
+
+Figures = dict[str, Any]
+PATIENCE_S = 2.0
+MOST_BYTES = 1 << 18  # of an answer
+NAME = re.compile(rf"@({PREFIX}(\d{{1,10}})-(\d{{1,10}}))$", re.M)
+ANY = "*"
+FORM = {
+    **dict.fromkeys(("pid", "rank", "ranks", "begun", "now"), 0),
+    **{"host": "", "hosts": [""], "script": "", "last_ranks": {ANY: 0}},
+    "stats": {
+        **dict.fromkeys(("bytes_sent", "library_bytes", "ring_bytes"), 0),
+        **dict.fromkeys(("blocks", "nonzero_blocks", "result_blocks"), 0),
+        "ways": {ANY: {"calls": 0, "bytes": 0}},
+        "passed": {ANY: {"bytes": 0}},
+        "sparse": {"dense_bytes": 0, "union_bytes": 0},
+    },
+}
+
+
+class Seen(NamedTuple):
+    processes: list[Figures]
+    problems: list[str]  # why there are no figures of others
+
+
+class Unfit(ValueError):
+    """Says what is wrong with an answer."""
+
+
+def here() -> Seen:
+    """Of this user's processes on this host; root's are all."""
+    found = NAME.findall(Path("/proc/net/unix").read_text(errors="replace"))
+    end = time.monotonic() + PATIENCE_S
+    mine = [name for name in sorted(set(found)) if os.getuid() in (0, int(name[1]))]
+    with ThreadPoolExecutor(64) as pool:  # one that hangs must not keep the others waiting
+        answers = list(pool.map(lambda name: _ask(*name, end=end), mine))
+    problems = [a for a in answers if isinstance(a, str)]
+    return Seen([a for a in answers if isinstance(a, dict)], problems)
+
+
+def _ask(name: str, user: str, process: str, *, end: float) -> Figures | str | None:
+    """None: it has ended; or why there is no answer."""
+    try:
+        return fitting(_read(name, int(user), end), FORM) or None
+    except (ConnectionError, FileNotFoundError):
+        return None
+    except OSError:  # a time-out, mostly
+        return f"process {process} (user {user}) does not answer"
+    except Unfit as why:
+        return f"process {process} (user {user}): {why}"
+
+
+def _read(name: str, user: int, end: float) -> Any:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(max(end - time.monotonic(), 1e-3))
+        asking.connect("\0" + name)
+        if user_of(asking) != user:
+            raise Unfit(f"user {user_of(asking)} has taken its socket's name")
+        answer = b""
+        while part := asking.recv(1 << 16):
+            answer += part
+            if len(answer) > MOST_BYTES:
+                raise Unfit("its answer has no end")
+            asking.settimeout(max(end - time.monotonic(), 1e-3))
+    if not answer:
+        raise ConnectionResetError
+    return parsed(answer)
+
+
+def parsed(answer: bytes) -> Any:
+    try:
+        return json.loads(answer)
+    except (ValueError, RecursionError):
+        raise Unfit("its answer is not JSON") from None
+
+
+def fitting(value: Any, form: Any) -> Any:
+    """Of a value what the form has; Unfit where that is missing, or of another type."""
+    if isinstance(value, dict) and isinstance(form, dict):
+        names = value if ANY in form else form
+        return {name: fitting(value.get(name), form.get(name, form.get(ANY))) for name in names}
+    if isinstance(value, list) and isinstance(form, list):
+        return [fitting(one, form[0]) for one in value]
+    if isinstance(value, str) and isinstance(form, str):
+        return value[:200]
+    if isinstance(value, (int, float)) and isinstance(form, int) and 0 <= value < 1e18:
+        return value
+    raise Unfit("its answer has another form: is it another version's?")
