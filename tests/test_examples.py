@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from launch import ENVIRONMENT, launch
 from processes import run_beside
+
+import omnihvd
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -202,3 +205,13 @@ def test_the_custom_loop_trains_on_a_text(tmp_path):
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", job.ranks[0])]
     assert losses[1] < losses[0] < 10
     assert job.ranks[0].count("OmniReduce: {'") == 1
+
+
+def test_the_first_job_prints_what_its_page_says():
+    job = launch([EXAMPLES / "first_job.py"], 2, env={"OMNIHVD_WAY": "stream"})
+    page = (EXAMPLES.parent / "docs/first_job.md").read_text()
+    losses = re.findall(r"^    (step .*)", page, re.M)
+    assert re.findall(r"^step .*", job.ranks[0], re.M) == losses != []
+    said, printed = (re.search(r"\{'density.*\}", text)[0] for text in (page, job.ranks[0]))
+    assert ast.literal_eval(printed) == pytest.approx(ast.literal_eval(said), rel=0.05)
+    assert f"omnihvd {omnihvd.__version__} takes over" in job.output

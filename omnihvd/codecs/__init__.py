@@ -5,7 +5,7 @@
 
 Unlike the compressors of omnihvd.compressors these change what is on the wire, not what is summed:
 omnihvd's engine encodes each block of a tensor when it sends it, adds in float32, and encodes the
-sum once for all ranks, which get the same bits. Zero blocks cost nothing as ever. docs/codecs.md
+sum once for all ranks, which get the same bits. Zero blocks cost nothing. docs/codecs.md
 has the guide. No framework is imported before one of its tensors is seen.
 """
 

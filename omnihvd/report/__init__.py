@@ -8,7 +8,7 @@ or, in a script, for a part of the training:
     ...
     omnihvd.report.stop()
 
-Sums are made as ever: nothing is taken over by looking. Gradients are looked at as they become
+Sums are made as before: nothing is taken over by looking. Gradients are looked at as they become
 ready, before anybody sums them, in a few steps. At the end every rank writes rank-N.npz; rank 0
 waits a moment for the others' and makes report.html and report.json of them. `omnihvd report out/`
 makes them again, of the files of several hosts or for other networks. docs/report.md says more.
