@@ -144,3 +144,12 @@ def test_points_of_the_map(document: str) -> None:
     else:
         for met in (horovod, best, torch):
             assert f"met at {met} of {total} points" in text
+
+
+def test_costs_of_compressors() -> None:
+    costs = {r["method"].split("(")[0]: r["seconds"] for r in load("evaluation/cost.json")}
+    table = (ROOT / "docs/compression.md").read_text()
+    said = re.findall(r"^\| `(\w+)\(.* \| (\d\.\d\d s)[^|]* \|$", table, re.M)
+    assert len(said) >= 14
+    for method, cost in said:
+        assert cost == f"{costs[method]:.2f} s", method
