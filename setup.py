@@ -23,6 +23,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 CSRC = ROOT / "omnihvd" / "csrc"
+TESTS = ROOT / "tests" / "engine"  # what only tests need is built with the engine in place
 
 
 def find_tool(name: str, remedy: str) -> str:
@@ -65,6 +66,7 @@ class BuildEngine(build_ext):
         build = ROOT / "build" / "engine" if self.inplace else Path(self.build_temp).resolve()
         cmake = find_tool("cmake", "pip install cmake")
         ninja = find_tool("ninja", "pip install ninja")
+        tests = ROOT / "build" / "tests" if self.inplace and TESTS.exists() else ""
         build.mkdir(parents=True, exist_ok=True)
         if not self.inplace:  # the tools and libraries found last time may be gone, or unwanted now
             (build / "CMakeCache.txt").unlink(missing_ok=True)
@@ -74,6 +76,7 @@ class BuildEngine(build_ext):
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             f"-DOMNIHVD_OUTPUT={output}",
+            f"-DOMNIHVD_TESTS={tests}",
             *ucx_arguments(),
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]  # fmt: skip

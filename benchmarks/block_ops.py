@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
-from omnihvd._engine import protocol
+sys.path.append(str(Path(__file__).parents[1] / "build" / "tests"))
+from _engine_tests import protocol
 
 DTYPES = {
     "float16": np.float16,

@@ -26,10 +26,11 @@ from pathlib import Path
 
 import numpy as np
 
-from omnihvd._engine import protocol
 from omnihvd.bench import patterns
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocol"))
+sys.path.append(str(Path(__file__).parents[1] / "build" / "tests"))
+from _engine_tests import protocol
 from network import Network
 
 # As in omnihvd/csrc/session/settings.cc.

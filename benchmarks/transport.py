@@ -28,8 +28,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from omnihvd._engine.transport import Transport
 from omnihvd.bench.lab import Lab
+
+sys.path.append(str(Path(__file__).parents[1] / "build" / "tests"))
+from _engine_tests.transport import Transport
 
 WINDOW = 16
 TLS = {"shm": "posix,sysv,cma,self", "tcp": "tcp,self", "veth": "tcp,self"}

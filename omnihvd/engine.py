@@ -16,6 +16,7 @@ LIBRARY = LIBRARIES / "libomnihvd.so"
 MPI_SHIM = LIBRARIES / "libomnihvd_mpi.so"
 GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
+NAMES = ("EngineError", "codec", "hook", "session", "transport")
 
 if TYPE_CHECKING:
     from omnihvd import _engine
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     codec = _engine.codec
     hook = _engine.hook
     session = _engine.session
+    transport = _engine.transport
 
 
 def __getattr__(name: str) -> Any:
-    """EngineError, codec, hook, session: what the engine has."""
-    if name not in ("EngineError", "codec", "hook", "session"):
+    """What the engine has."""
+    if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     engine = _load()
-    names = ("EngineError", "codec", "hook", "session")
-    globals().update({known: getattr(engine, known) for known in names})
+    globals().update({known: getattr(engine, known) for known in NAMES})
     return globals()[name]
 
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from launch import ENVIRONMENT
+
+# Of _engine_tests, for tests and the processes that they start; .ci/sanitize has its own before it.
+TEST_MODULES = str(Path(__file__).parents[1] / "build" / "tests")
+sys.path.append(TEST_MODULES)
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [*filter(None, [os.environ.get("PYTHONPATH")]), TEST_MODULES]
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -182,7 +182,7 @@ def _sum(ranks: Exchange, settings: Any) -> Finding:
     expected = x != 0
     mine: list[Any] = [None, 0.0]
     try:
-        group = engine.session.Engine(settings, "ucx").join(ranks.rank, ranks.size, ranks.allgather)
+        group = engine.session.Engine(settings).join(ranks.rank, ranks.size, ranks.allgather)
         for _ in range(2):  # the first also connects
             total = np.empty_like(x)
             start = time.monotonic()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from omnihvd import engine
 from omnihvd.check.ranks import Exchange, gather
 
 MESSAGE = 57344  # bytes, as in the engine
 MESSAGES = 560  # 32 MB, behind a first one that connects
 WINDOW = 16
 PATIENCE_S = 30.0
+
+if TYPE_CHECKING:
+    LinkEnd = engine.transport.LinkEnd
 
 
 class LinkError(Exception):
@@ -37,7 +40,7 @@ def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
     """Collective, over all ranks. there, back: payload in bytes/s; transport: names; or error."""
     answer: dict[str, Any] = {}
     for way, (source, target) in (("there", pair), ("back", pair[::-1])):
-        end = _transport() if ranks.rank in pair else None
+        end = engine.transport.LinkEnd(MESSAGE) if ranks.rank in pair else None
         addresses = ranks.allgather(end.address() if end else b"")
         mine: dict[str, Any] = {}
         try:
@@ -57,38 +60,27 @@ def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
     return answer
 
 
-def _transport() -> Any:
-    return importlib.import_module("omnihvd._engine").transport.Transport.ucx()
-
-
-def _send_all(end: Any, peer: int) -> dict[str, Any]:
-    buffer = bytes(MESSAGE)
-    sent = begun = 0
-    deadline = time.monotonic() + PATIENCE_S
-    while sent < 1 + MESSAGES:
-        while begun < min(1 + MESSAGES, sent + WINDOW):
-            end.send(peer, [buffer], begun)
+def _send_all(end: LinkEnd, peer: int) -> dict[str, Any]:
+    begun, deadline = 0, time.monotonic() + PATIENCE_S
+    while end.sent < 1 + MESSAGES:
+        while begun < min(1 + MESSAGES, end.sent + WINDOW):
+            end.send(peer)
             begun += 1
-        sent += len(_step(end, deadline, end.take_sent))
+        _step(end, deadline)
     return {"transport": end.describe().rpartition(" connected over ")[2]}
 
 
-def _receive_all(end: Any) -> dict[str, Any]:
-    deadline, left = time.monotonic() + PATIENCE_S, 1 + MESSAGES
-    while left == 1 + MESSAGES:
-        left -= len(_step(end, deadline, end.take_messages))
-    start, timed = time.monotonic(), left
-    while left > 0:
-        left -= len(_step(end, deadline, end.take_messages))
-    return {"rate": timed * MESSAGE / (time.monotonic() - start)}
+def _receive_all(end: LinkEnd) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_S
+    while end.received == 0:
+        _step(end, deadline)
+    start, before = time.monotonic(), end.received
+    while end.received < 1 + MESSAGES:
+        _step(end, deadline)
+    return {"rate": (1 + MESSAGES - before) * MESSAGE / (time.monotonic() - start)}
 
 
-def _step(end: Any, deadline: float, take: Any) -> list[Any]:
-    if not end.progress():
-        end.wait(100)
-    for _, reason in end.take_failures():
-        raise LinkError(reason)
+def _step(end: LinkEnd, deadline: float) -> None:
+    end.step(timeout_ms=100)
     if time.monotonic() > deadline:
         raise LinkError(f"nothing came through within {PATIENCE_S:.0f} s")
-    taken: list[Any] = take()
-    return taken

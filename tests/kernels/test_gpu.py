@@ -200,8 +200,7 @@ def test_more_than_4_gib():
 @pytest.mark.parametrize("name", [("natural", 0), ("qsgd", 4), ("terngrad", 0), ("one_bit", 0)])
 def test_codes_are_the_engine_s(block_size, name):
     import cupy
-
-    from omnihvd._engine import codec as engine
+    from _engine_tests import codec as engine
 
     codec, who, blocks = engine.Codec(*name, seed=3), 2, 40
     values = np.random.default_rng(1).standard_normal(blocks * block_size - 9).astype(np.float32)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from _engine_tests import protocol
 from hypothesis import strategies as st
 from network import ACCUMULATOR_BYTES, STORAGE, Network, encode
-
-from omnihvd._engine import protocol
 
 # Values are integers up to this: float sums of 64 of them are exact in the accumulator.
 LARGEST = {

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
-from omnihvd._engine import protocol
+from _engine_tests import protocol
 
 # How a test's arrays hold each dtype; NumPy has no bfloat16, so its bits are held.
 STORAGE = {

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _engine_tests import protocol
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from omnihvd._engine import protocol
 
 GUARD = 0xA5
 

@@ -6,10 +6,9 @@ import struct
 
 import numpy as np
 import pytest
+from _engine_tests import codec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from omnihvd._engine import codec
 
 NAMES = [("natural", 0), ("qsgd", 2), ("qsgd", 4), ("qsgd", 8), ("terngrad", 0), ("sign", 0),
          ("one_bit", 0), ("int", 4), ("int", 8)]  # fmt: skip

@@ -7,12 +7,13 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from _engine_tests import codec, protocol
 from cases import SCHEDULES, Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from network import Network
 
-from omnihvd._engine import EngineError, codec, protocol
+from omnihvd._engine import EngineError
 
 NAMES = [("natural", 0), ("qsgd", 2), ("qsgd", 8), ("terngrad", 0), ("sign", 0), ("one_bit", 0),
          ("int", 4), ("int", 8)]  # fmt: skip

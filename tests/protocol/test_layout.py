@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests import protocol
 from hypothesis import given
 from hypothesis import strategies as st
 from network import STORAGE
-
-from omnihvd._engine import protocol
 
 
 @st.composite

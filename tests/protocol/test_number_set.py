@@ -6,10 +6,9 @@ from math import lgamma, log
 
 import numpy as np
 import pytest
+from _engine_tests import protocol
 from hypothesis import given
 from hypothesis import strategies as st
-
-from omnihvd._engine import protocol
 
 write, read = protocol.write_numbers, protocol.read_numbers
 

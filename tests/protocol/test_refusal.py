@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests import protocol
 from cases import Case, cases
 from hypothesis import given
 from hypothesis import strategies as st
 from network import Network, sum_in_rank_order
 
-from omnihvd._engine import EngineError, protocol
+from omnihvd._engine import EngineError
 
 Frame = protocol.Frame
 END = protocol.END

@@ -6,12 +6,11 @@ from math import lgamma, log
 
 import numpy as np
 import pytest
+from _engine_tests import protocol
 from cases import SCHEDULES, Case, blocks_of, cases
 from hypothesis import given
 from hypothesis import strategies as st
 from network import STORAGE, Network, decode, encode, sum_in_rank_order
-
-from omnihvd._engine import protocol
 
 FRAME_BYTES = 48  # slot, round, bound, numbers, padding: at most
 MESSAGE_BYTES = 64 + 40

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import _engine_tests
 import numpy as np
 
-from omnihvd import _engine
 from omnihvd.engine import session
 
 PATIENCE_S = 60
@@ -51,8 +51,8 @@ def settings(**values: Any) -> Any:
 def join(rank: int, size: int, allgather: Any, transport: str, **values: Any) -> Any:
     """A group of an engine; with "shared" memory as transport, what makes sums as a group does."""
     if transport == "shared":
-        return _engine.shared.SharedSum(settings(**values), rank, size, allgather)
-    return session.Engine(settings(**values), transport).join(rank, size, allgather)
+        return _engine_tests.shared.SharedSum(settings(**values), rank, size, allgather)
+    return _engine_tests.session.engine(settings(**values), transport).join(rank, size, allgather)
 
 
 def in_threads(

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+import _engine_tests
 import numpy as np
 import psutil
 import pytest
@@ -70,14 +71,14 @@ def test_several_streams_and_tiny_messages() -> None:
 
 def test_settings_are_those_of_rank_0() -> None:
     """Ranks with other settings and other numbers of engine threads still work together."""
-    from groups import Meeting, session, settings
+    from groups import Meeting, settings
 
     meeting = Meeting(2)
     outcome: list[Any] = [None, None]
 
     def run(rank: int) -> None:
         mine = settings(streams=1 + 2 * rank, block_size=256 >> rank, slots=4 + rank)
-        group = session.Engine(mine, "memory").join(rank, 2, meeting.allgather(rank))
+        group = _engine_tests.session.engine(mine, "memory").join(rank, 2, meeting.allgather(rank))
         x = blocks_of(rank, 300_000, 0.3)
         group.allreduce(x, x)
         outcome[rank] = x
@@ -128,7 +129,7 @@ def test_groups_side_by_side() -> None:
     wrong: list[str] = []
 
     def run(rank: int) -> None:
-        engine = session.Engine(settings(), "ucx")
+        engine = session.Engine(settings())
         groups = [engine.join(rank, 3, meeting.allgather(rank)) for meeting in meetings]
 
         def reduce(which: int) -> None:

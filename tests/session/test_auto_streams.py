@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from omnihvd.engine import session
+from _engine_tests import session
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import _engine_tests
 import numpy as np
 import pytest
+from _engine_tests.transport import Transport
 from groups import Meeting, all_well, blocks_of, in_threads, session, sum_of
 from test_strangers import (
     CONTENT,
@@ -22,7 +24,6 @@ from test_strangers import (
     texts,
 )
 
-from omnihvd._engine.transport import Transport
 from omnihvd.engine import EngineError
 
 COUNT = 300_000
@@ -210,7 +211,7 @@ def test_different_secrets_are_named() -> None:
         made = session.Settings()
         made.secret = f"{SECRET} {rank // 2}"
         try:
-            session.Engine(made, "memory").join(rank, 3, meeting.allgather(rank))
+            _engine_tests.session.engine(made, "memory").join(rank, 3, meeting.allgather(rank))
         except EngineError as why:
             said[rank] = str(why)
 

@@ -36,7 +36,7 @@ def groups_come_and_go(size: int, watched: list[psutil.Process], **values: Any) 
 
     def run(rank: int) -> None:
         try:
-            engine = session.Engine(settings(timeout_s=PATIENCE_S / 2, **values), "ucx")
+            engine = session.Engine(settings(timeout_s=PATIENCE_S / 2, **values))
             for number in range(GROUPS):
                 group = engine.join(rank, size, meeting.allgather(rank))
                 x = blocks_of(rank, COUNT, 0.5)

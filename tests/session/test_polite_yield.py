@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from _engine_tests import session
 from test_got_hook import build
 
 from omnihvd import _engine, engine
@@ -65,7 +66,7 @@ def test_a_polling_thread_sleeps(tmp_path: Path) -> None:
 
 
 def test_while_another_thread_sums_it_hardly_wakes_up(tmp_path: Path) -> None:
-    with hooked(tmp_path) as poller, engine.session.AsThoughSumming():
+    with hooked(tmp_path) as poller, session.AsThoughSumming():
         before, start = engine.session.stats()["naps"], time.monotonic()
         processor_seconds_of_a_wait(poller, 0.5)
         naps = engine.session.stats()["naps"] - before
@@ -74,7 +75,7 @@ def test_while_another_thread_sums_it_hardly_wakes_up(tmp_path: Path) -> None:
 
 
 def test_who_makes_a_sum_does_not_wait_for_its_end(tmp_path: Path) -> None:
-    with hooked(tmp_path) as poller, engine.session.AsThoughSumming():
+    with hooked(tmp_path) as poller, session.AsThoughSumming():
         done = ctypes.c_int.in_dll(poller, "done")
         done.value = 0
         threading.Timer(0.5, lambda: setattr(done, "value", 1)).start()

@@ -6,11 +6,10 @@ import random
 import struct
 from typing import Any
 
+import _engine_tests
 import numpy as np
 import pytest
 from groups import Meeting, all_well, blocks_of, in_threads, session, sum_of
-
-from omnihvd import _engine
 
 HEADER = struct.Struct("<IHBBHHIQQQII16s")
 MAGIC, VERSION = 0x4456484F, 2
@@ -79,7 +78,7 @@ def test_strangers_are_refused(
 
     def work(rank: int, group: Any) -> None:
         if rank == 0:
-            stranger = getattr(_engine.transport.Transport, transport)()
+            stranger = getattr(_engine_tests.transport.Transport, transport)()
             peer = stranger.connect(address_of(meeting, 1))
             for cookie, message in enumerate(hostile_messages(group_number(meeting))):
                 stranger.send(peer, [message], cookie)

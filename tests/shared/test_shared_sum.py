@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests import shared
 from groups import all_well, blocks_of, in_threads, processes, sum_of
 
-from omnihvd import _engine
 from omnihvd.engine import EngineError
 
 BLOCK = 256
@@ -20,7 +20,7 @@ BLOCK = 256
     [(1, "float32"), (2, "float32"), (3, "float64"), (3, "int8"), (3, "float16"), (5, "float32")],
 )
 def test_sums(size: int, dtype: str) -> None:
-    chunk = _engine.shared.chunk_bytes(size) // np.dtype(dtype).itemsize
+    chunk = shared.chunk_bytes(size) // np.dtype(dtype).itemsize
     counts = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK]
     counts += [chunk - 1, chunk, chunk + 1, 4 * chunk + BLOCK + 1]  # three are under way at a time
     cases = [

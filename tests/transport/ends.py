@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from omnihvd._engine import EngineError as EngineError
-from omnihvd._engine.transport import Transport
+from _engine_tests.transport import Transport
 
 # Each as (transport, UCX_TLS). "any" is what users have: UCX chooses. The thread sanitizer takes
 # what CMA reads of another process for memory of this one.

@@ -51,7 +51,7 @@ def test_no_signal_is_caught() -> None:
 
 def test_settings_of_the_environment_go_before() -> None:
     code = """if True:
-    from omnihvd._engine.transport import Transport
+    from _engine_tests.transport import Transport
     print(Transport.ucx().describe())
     """
     assert "tcp/" in in_new_process(code, UCX_TLS="tcp").stdout
@@ -64,7 +64,7 @@ def test_settings_of_the_environment_go_before() -> None:
 
 def test_unusable_devices_are_named() -> None:
     code = """if True:
-    from omnihvd._engine.transport import Transport
+    from _engine_tests.transport import Transport
     Transport.ucx()
     """
     with pytest.raises(subprocess.CalledProcessError) as failure:

@@ -7,9 +7,8 @@ import sys
 import time
 
 import pytest
+from _engine_tests.transport import Transport
 from ends import End, Process, driven, poll_until, settle
-
-from omnihvd._engine.transport import Transport
 
 SOON_S = 3
 
@@ -87,7 +86,8 @@ def test_process_that_ended_before_connect(ucx_kind: str) -> None:
 OUT_OF_DESCRIPTORS = """
 import contextlib, os, resource, sys
 sys.path.insert(0, sys.argv[1])
-from ends import EngineError, Process, settle
+from ends import Process, settle
+from omnihvd.engine import EngineError
 with Process(sys.argv[2], "echo", connect=False) as other:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     opened = []

@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from _engine_tests import ways
 
-from omnihvd import _engine
-
-ways = _engine.ways
 Arm = ways.Arm
 ARMS = list(Arm.__members__.values())
 

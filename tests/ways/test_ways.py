@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests import ways
 from groups import Meeting, blocks_of, sum_of
 
-from omnihvd import _engine
-
-ways = _engine.ways
 BLOCK = 256
 
 

@@ -1,18 +1,13 @@
-// The session as Python sees it: settings, statistics, dedicated aggregators; and engines with any
-// exchange and transport, for tests.
+// omnihvd._engine.session: settings, statistics, engines over any exchange, dedicated aggregators.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <optional>
-
 #include "base/error.h"
-#include "base/sha256.h"
 #include "hook/polite_yield.h"
 #include "python/sums.h"
 #include "session/aggregator_host.h"
-#include "session/auto_streams.h"
 #include "session/group_info.h"
 #include "session/session.h"
 #include "session/trace.h"
@@ -21,12 +16,6 @@ namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
-
-Engine::TransportFactory transport(const std::string& name) {
-  if (name == "ucx") return make_ucx_transport;
-  if (name == "memory") return make_memory_transport;
-  throw py::value_error("no such transport: " + name);
-}
 
 py::dict ways_dict() {
   py::dict ways;
@@ -106,10 +95,6 @@ py::dict stats_dict() {
   return d;
 }
 
-struct AsThoughSumming {
-  std::optional<SumUnderWay> sum;
-};
-
 double monotonic(std::chrono::steady_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
@@ -139,13 +124,6 @@ void bind_session(py::module_ m) {
       .value("header", Authenticate::header)
       .value("content", Authenticate::content)
       .value("all", Authenticate::all);
-  py::class_<AsThoughSumming>(m, "AsThoughSumming",
-                              "With this, as while this thread made a sum for Horovod: for tests.")
-      .def(py::init<>())
-      .def("__enter__", [](AsThoughSumming& self) { self.sum.emplace(); })
-      .def("__exit__", [](AsThoughSumming& self, py::args) { self.sum.reset(); });
-  m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"));
-  m.def("fastest_link", &fastest_link, py::arg("sysfs"));
   py::class_<Settings>(m, "Settings")
       .def(py::init<>())
       .def_readwrite("enable", &Settings::enable)
@@ -192,12 +170,6 @@ void bind_session(py::module_ m) {
       py::arg("original"), "Ends this process's engine, and says what it did, once.");
   m.def("count_rows", &count_rows, py::arg("own_bytes"), py::arg("gathered_bytes"),
         py::arg("union_bytes"), py::arg("dense_bytes"));
-  m.def("set_log_level", [](const std::string& name) {
-    constexpr const char* names[] = {"debug", "info", "notice", "warning", "error", "off"};
-    for (int i = 0; i < 6; ++i)
-      if (name == names[i]) return set_log_level(LogLevel(i));
-    throw py::value_error("no such log level: " + name);
-  });
   m.def("set_log_rank", &set_log_rank);
   m.def("keep_calls", &keep_calls, "From now on calls are kept one by one.");
   m.def("take_calls", &calls_list,
@@ -207,9 +179,6 @@ void bind_session(py::module_ m) {
         "Names of the hosts whose ranks have been in a group with this one.");
   m.def("write_trace", &write_trace);
   m.def("last_error", &last_error, "The last error that the engine logged; empty: none.");
-  m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
-    return py::bytes(to_string(hmac_sha256(key, data)));
-  });
 
   py::class_<Group, std::shared_ptr<Group>>(m, "Group")
       .def_property_readonly("rank", &Group::rank)
@@ -217,10 +186,10 @@ void bind_session(py::module_ m) {
       .def("allreduce", &allreduce<Group>, py::arg("input"), py::arg("output"),
            py::arg("dtype") = "", py::arg("codec") = Codec());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
-      .def(py::init([](const Settings& settings, const std::string& name) {
-             return Engine::create(settings, transport(name));
+      .def(py::init([](const Settings& settings) {
+             return Engine::create(settings, make_ucx_transport);
            }),
-           py::arg("settings"), py::arg("transport") = "ucx")
+           py::arg("settings"))
       .def(
           "join",
           [](Engine& engine, int rank, int size, py::function allgather) {
@@ -231,11 +200,10 @@ void bind_session(py::module_ m) {
           py::arg("rank"), py::arg("size"), py::arg("allgather"))
       .def("describe_transport", &Engine::describe_transport);
   py::class_<AggregatorHost>(m, "AggregatorHost")
-      .def(py::init([](const Settings& settings, const std::string& name) {
-             return AggregatorHost::create(settings, transport(name));
+      .def(py::init([](const Settings& settings) {
+             return AggregatorHost::create(settings, make_ucx_transport);
            }),
-           py::arg("settings"), py::arg("transport") = "ucx",
-           py::call_guard<py::gil_scoped_release>())
+           py::arg("settings"), py::call_guard<py::gil_scoped_release>())
       .def("addresses",
            [](AggregatorHost& host) {
              std::vector<std::string> addresses;

@@ -5,25 +5,19 @@
 
 namespace omnihvd {
 void bind_codec(pybind11::module_ m);
-void bind_protocol(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
 void bind_agreed_group(pybind11::module_ m);
 void bind_hook(pybind11::module_ m);
-void bind_shared(pybind11::module_ m);
-void bind_ways(pybind11::module_ m);
 }  // namespace omnihvd
 
 PYBIND11_MODULE(_engine, m) {
   namespace py = pybind11;
   py::register_exception<omnihvd::Error>(m, "EngineError", PyExc_RuntimeError);
   omnihvd::bind_codec(m.def_submodule("codec"));  // first: others have such arguments
-  omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));
   pybind11::module_ session = m.def_submodule("session");
   omnihvd::bind_session(session);
   omnihvd::bind_agreed_group(session);
   omnihvd::bind_hook(m.def_submodule("hook"));
-  omnihvd::bind_shared(m.def_submodule("shared"));
-  omnihvd::bind_ways(m.def_submodule("ways"));
 }

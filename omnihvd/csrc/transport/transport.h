@@ -7,7 +7,7 @@
 // A peer's failure is noticed also by a side that only waits for messages, if it is connected:
 //   - its process ended, however: at once on the same host (Linux 5.3 and later) and over TCP;
 //   - its host or the network vanished: after about 30 s over TCP;
-//   - it was destroyed, but its process lives on: over TCP and in memory, not over shared memory.
+//   - it was destroyed, but its process lives on: over TCP, not over shared memory.
 // A process that is stopped has not failed: its messages wait.
 // A process that is killed while it writes into the shared memory of another one can hold up what
 // third processes of that host send there: a Transport that has lost a peer of its own host should
@@ -84,7 +84,5 @@ class Transport {
 
 // UCX active messages: TCP between hosts, shared memory within one, RDMA where UCX finds it.
 std::unique_ptr<Transport> make_ucx_transport();
-// Between transports of this process: for tests.
-std::unique_ptr<Transport> make_memory_transport();
 
 }  // namespace omnihvd

@@ -1,4 +1,4 @@
-// number_set.h for tests.
+// number_set.h.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

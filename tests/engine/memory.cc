@@ -1,5 +1,5 @@
 // Transports of one process: each has a mailbox, which all others may put messages into.
-#include "transport/memory.h"
+#include "memory.h"
 
 #include <algorithm>
 #include <chrono>

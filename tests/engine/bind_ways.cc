@@ -1,5 +1,5 @@
-// omnihvd._engine.ways: how sums are made, for tests: the pure parts, and the whole over a library
-// written in Python.
+// _engine_tests.ways: how sums are made: the pure parts, and the whole over a library written in
+// Python.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// omnihvd._engine.shared: sums over shared memory, for tests and benchmarks.
+// _engine_tests.shared: sums over shared memory.
 #include <pybind11/functional.h>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// block_ops.h for tests and benchmarks: every operation over the blocks of a tensor in turn.
+// block_ops.h: every operation over the blocks of a tensor in turn.
 #include <pybind11/pybind11.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The protocol's state machines for tests: messages are bytes, tensors are NumPy arrays.
+// _engine_tests.protocol: the state machines; messages are bytes, tensors are NumPy arrays.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

@@ -1,0 +1,89 @@
+// _engine_tests.codec: codecs block by block, in each implementation.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "protocol/codec.h"
+
+namespace py = pybind11;
+
+namespace omnihvd {
+namespace {
+
+using Block = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+// With the engine's constructors, and made from the engine's.
+struct TestCodec : Codec {
+  explicit TestCodec(const Codec& codec) : Codec(codec) {}
+};
+
+TestCodec made(const py::args& args, const py::kwargs& kwargs) {
+  if (args.size() == 1 && py::isinstance<Codec>(args[0])) return TestCodec(args[0].cast<Codec>());
+  const py::object engines = py::module_::import("omnihvd._engine").attr("codec").attr("Codec");
+  return TestCodec(engines(*args, **kwargs).cast<Codec>());
+}
+
+const CodecOps& ops_named(const std::string& implementation) {
+  const CodecOps* const ops =
+      implementation.empty() ? &codec_ops() : codec_ops_named(implementation);
+  if (!ops) throw py::value_error("not on this CPU: " + implementation);
+  return *ops;
+}
+
+Coding coding_of(const Codec& codec, bool sums) {
+  return sums ? sum_coding(codec) : contribution_coding(codec);
+}
+
+py::object encode(const TestCodec& codec, const Block& block, uint64_t key, bool sums,
+                  const std::string& implementation) {
+  const Coding coding = coding_of(codec, sums);
+  const size_t n = size_t(block.size()), bytes = coded_bytes(coding, n);
+  const std::unique_ptr<uint8_t[]> out(new uint8_t[bytes]);  // of its size, for sanitizers
+  if (!ops_named(implementation).encode(coding, key, block.data(), n, out.get())) return py::none();
+  return py::bytes(reinterpret_cast<const char*>(out.get()), bytes);
+}
+
+Block decode(const TestCodec& codec, const py::bytes& coded, size_t n, bool sums,
+             const std::string& implementation) {
+  const Coding coding = coding_of(codec, sums);
+  const std::string view = coded;
+  if (view.size() != coded_bytes(coding, n)) throw py::value_error("of another size");
+  const std::unique_ptr<uint8_t[]> in(new uint8_t[view.size()]);
+  std::copy(view.begin(), view.end(), in.get());
+  if (!is_coded(coding, in.get())) throw py::value_error("no encoder writes this");
+  Block block(static_cast<py::ssize_t>(n));
+  ops_named(implementation).decode(coding, in.get(), n, block.mutable_data());
+  return block;
+}
+
+}  // namespace
+
+void bind_codec(py::module_ m) {
+  py::class_<TestCodec, Codec>(m, "Codec")
+      .def(py::init(&made))
+      .def("__bool__", [](const TestCodec& codec) { return bool(codec); })
+      .def_property_readonly("name", [](const TestCodec& codec) { return name_of(codec); })
+      .def_readonly("seed", &TestCodec::seed)
+      .def(
+          "coded_bytes",
+          [](const TestCodec& codec, size_t n, bool sums) {
+            return coded_bytes(coding_of(codec, sums), n);
+          },
+          py::arg("n"), py::arg("sums") = false)
+      .def("encode", &encode, py::arg("block"), py::arg("key") = 0, py::arg("sums") = false,
+           py::arg("implementation") = "")
+      .def("decode", &decode, py::arg("coded"), py::arg("n"), py::arg("sums") = false,
+           py::arg("implementation") = "");
+  m.def("block_key", &block_key, py::arg("seed"), py::arg("who"), py::arg("block"));
+  m.def("implementations", [] {
+    py::list names;
+    for (const char* name : {"portable", "avx2", "avx512"})
+      if (codec_ops_named(name)) names.append(name);
+    return names;
+  });
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,45 @@
+// _engine_tests.session: engines over any transport, and parts of the session.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+
+#include "base/sha256.h"
+#include "hook/polite_yield.h"
+#include "memory.h"
+#include "session/auto_streams.h"
+#include "session/session.h"
+
+namespace py = pybind11;
+
+namespace omnihvd {
+namespace {
+
+std::shared_ptr<Engine> engine(const Settings& settings, const std::string& transport) {
+  if (transport == "ucx") return Engine::create(settings, make_ucx_transport);
+  if (transport == "memory") return Engine::create(settings, make_memory_transport);
+  throw py::value_error("no such transport: " + transport);
+}
+
+struct AsThoughSumming {
+  std::optional<SumUnderWay> sum;
+};
+
+}  // namespace
+
+void bind_session(py::module_ m) {
+  m.def("engine", &engine, py::arg("settings"), py::arg("transport"));
+  py::class_<AsThoughSumming>(m, "AsThoughSumming",
+                              "With this, as while this thread made a sum for Horovod.")
+      .def(py::init<>())
+      .def("__enter__", [](AsThoughSumming& self) { self.sum.emplace(); })
+      .def("__exit__", [](AsThoughSumming& self, py::args) { self.sum.reset(); });
+  m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"));
+  m.def("fastest_link", &fastest_link, py::arg("sysfs"));
+  m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
+    return py::bytes(to_string(hmac_sha256(key, data)));
+  });
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,22 @@
+// The Python module _engine_tests: those parts of the engine that only tests and benchmarks see. It
+// is built beside the engine in a checkout (setup.py), and is in no wheel.
+#include <pybind11/pybind11.h>
+
+namespace omnihvd {
+void bind_codec(pybind11::module_ m);
+void bind_protocol(pybind11::module_ m);
+void bind_transport(pybind11::module_ m);
+void bind_session(pybind11::module_ m);
+void bind_shared(pybind11::module_ m);
+void bind_ways(pybind11::module_ m);
+}  // namespace omnihvd
+
+PYBIND11_MODULE(_engine_tests, m) {
+  pybind11::module_::import("omnihvd._engine");  // for its types: EngineError, Codec, Settings
+  omnihvd::bind_codec(m.def_submodule("codec"));
+  omnihvd::bind_protocol(m.def_submodule("protocol"));
+  omnihvd::bind_transport(m.def_submodule("transport"));
+  omnihvd::bind_session(m.def_submodule("session"));
+  omnihvd::bind_shared(m.def_submodule("shared"));
+  omnihvd::bind_ways(m.def_submodule("ways"));
+}
