@@ -19,13 +19,11 @@ NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
 NAMES = ("EngineError", "codec", "hook", "session", "transport")
 
 if TYPE_CHECKING:
-    from omnihvd import _engine
-
-    EngineError = _engine.EngineError
-    codec = _engine.codec
-    hook = _engine.hook
-    session = _engine.session
-    transport = _engine.transport
+    from omnihvd._engine import EngineError as EngineError
+    from omnihvd._engine import codec as codec
+    from omnihvd._engine import hook as hook
+    from omnihvd._engine import session as session
+    from omnihvd._engine import transport as transport
 
 
 def __getattr__(name: str) -> Any:

@@ -35,9 +35,9 @@ COMPILING_S = 300.0
 
 def folder(arch: str) -> Path:
     """Of an architecture ("sm_90"). As in csrc/shims/nccl/kernels.cc."""
-    root = engine.session.settings_from_environment().kernel_cache
-    if not root:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "omnihvd/kernels"
+    root = engine.session.settings_from_environment().kernel_cache or (
+        Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "omnihvd/kernels"
+    )
     files = sorted(path for path in SOURCES.iterdir() if path.suffix in (".cu", ".cuh"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     return Path(root) / digest / arch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omnihvd import engine
 from omnihvd.check.ranks import Exchange, gather
@@ -12,9 +12,6 @@ MESSAGE = 57344  # bytes, as in the engine
 MESSAGES = 560  # 32 MB, behind a first one that connects
 WINDOW = 16
 PATIENCE_S = 30.0
-
-if TYPE_CHECKING:
-    LinkEnd = engine.transport.LinkEnd
 
 
 class LinkError(Exception):
@@ -60,7 +57,7 @@ def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
     return answer
 
 
-def _send_all(end: LinkEnd, peer: int) -> dict[str, Any]:
+def _send_all(end: engine.transport.LinkEnd, peer: int) -> dict[str, Any]:
     begun, deadline = 0, time.monotonic() + PATIENCE_S
     while end.sent < 1 + MESSAGES:
         while begun < min(1 + MESSAGES, end.sent + WINDOW):
@@ -70,7 +67,7 @@ def _send_all(end: LinkEnd, peer: int) -> dict[str, Any]:
     return {"transport": end.describe().rpartition(" connected over ")[2]}
 
 
-def _receive_all(end: LinkEnd) -> dict[str, Any]:
+def _receive_all(end: engine.transport.LinkEnd) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while end.received == 0:
         _step(end, deadline)
@@ -80,7 +77,7 @@ def _receive_all(end: LinkEnd) -> dict[str, Any]:
     return {"rate": (1 + MESSAGES - before) * MESSAGE / (time.monotonic() - start)}
 
 
-def _step(end: LinkEnd, deadline: float) -> None:
+def _step(end: engine.transport.LinkEnd, deadline: float) -> None:
     end.step(timeout_ms=100)
     if time.monotonic() > deadline:
         raise LinkError(f"nothing came through within {PATIENCE_S:.0f} s")

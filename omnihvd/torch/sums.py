@@ -4,7 +4,6 @@ thread, or, if its caller waits for it anyway and nothing is before it, by that.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import queue
 import threading
@@ -209,8 +208,8 @@ _open: weakref.WeakSet[Sums] = weakref.WeakSet()
 
 @functools.cache
 def _close_at_exit() -> None:
-    with contextlib.suppress(TypeError):  # no launcher
-        engine.session.set_log_rank(process_rank())
+    if (rank := process_rank()) is not None:
+        engine.session.set_log_rank(rank)
     atexit.register(_close_all)
 
 

@@ -170,7 +170,7 @@ void bind_session(py::module_ m) {
       py::arg("original"), "Ends this process's engine, and says what it did, once.");
   m.def("count_rows", &count_rows, py::arg("own_bytes"), py::arg("gathered_bytes"),
         py::arg("union_bytes"), py::arg("dense_bytes"));
-  m.def("set_log_rank", &set_log_rank);
+  m.def("set_log_rank", &set_log_rank, py::arg("rank"));
   m.def("keep_calls", &keep_calls, "From now on calls are kept one by one.");
   m.def("take_calls", &calls_list,
         "Those kept since the last time, as dicts; times are of CLOCK_MONOTONIC.");
