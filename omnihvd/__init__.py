@@ -13,9 +13,9 @@ from omnihvd import checkout
 if not checkout.gave_way():
     from omnihvd import hooks, report
     from omnihvd.compression import OmniReduce
-    from omnihvd.statistics import Statistics, stats
+    from omnihvd.statistics import Statistics, log_dict, stats
     from omnihvd.version import __version__ as __version__
 
-    __all__ = ["OmniReduce", "Statistics", "report", "stats"]
+    __all__ = ["OmniReduce", "Statistics", "log_dict", "report", "stats"]
 
     hooks.install()

@@ -1,8 +1,9 @@
 """The command `omnihvd`, also `python -m omnihvd`.
 
 omnihvd SCRIPT [ARGUMENTS]      run a training script with Horovod's sums taken over
-omnihvd -m MODULE [ARGUMENTS]   the same for a module
+omnihvd -m MODULE, -c CODE      the same for a module, or for code
 omnihvd --report FOLDER SCRIPT ...    run it with sums as they are; report what omnihvd would do
+                                (--report --help: for which networks, and how often it looks)
 omnihvd report FOLDER [--help]  that report again, of several hosts' files or for other networks
 omnihvd check [--help]          what was found, what is hooked, and what to do about gaps
 omnihvd lib-path [mpi|nccl]     the library to name in LD_PRELOAD, for programs without Python
@@ -12,13 +13,16 @@ omnihvd bench [--help]          measure it beside its peers
 omnihvd stats                   what the names in omnihvd.stats() mean
 omnihvd top [HOST ...]          what running jobs do, live
 omnihvd trace FILE ... -o FILE  one trace of those of several ranks (OMNIHVD_TRACE)
-omnihvd --version
+omnihvd help [COMMAND], omnihvd --version
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -41,7 +45,9 @@ COMMANDS = {
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if arguments[:1] == ["help"] and arguments[1:]:
+        arguments = [arguments[1], "--help"]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
         print((__doc__ or "").strip())
         return 0 if arguments else 2
     first = arguments[0]
@@ -49,17 +55,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"omnihvd {__version__}")
         return 0
     if first in COMMANDS:
-        try:
-            return int(importlib.import_module(COMMANDS[first]).main(arguments[1:]) or 0)
-        except EngineMissing as why:
-            print(f"omnihvd {first}: {why}", file=sys.stderr)
-            return 1
+        return _command(first, arguments[1:])
     begin = None
     if first == "--report":
+        from omnihvd import report
         from omnihvd.report.options import split
 
         try:
-            begin, arguments = split(arguments)
+            options, arguments = split(arguments)
+            begin = functools.partial(report.start, **options)
         except ValueError as why:
             print(f"omnihvd --report: {why}", file=sys.stderr)
             return 2
@@ -72,12 +76,26 @@ def main(arguments: list[str] | None = None) -> int:
     return run(arguments, begin)
 
 
+def _command(name: str, arguments: list[str]) -> int:
+    try:
+        status = int(importlib.import_module(COMMANDS[name]).main(arguments) or 0)
+        sys.stdout.flush()
+        return status
+    except EngineMissing as why:
+        print(f"omnihvd {name}: {why}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed later
+        return 128 + signal.SIGPIPE
+
+
 def _mistake(arguments: list[str]) -> str | None:
     if not arguments:
         return "name the script to run"
     first = arguments[0]
-    if first == "-m":
-        return None if len(arguments) > 1 else "-m needs the name of a module"
+    if first in ("-m", "-c"):
+        missing = "-m needs the name of a module" if first == "-m" else "-c needs code"
+        return None if len(arguments) > 1 else missing
     if first.startswith("-"):
         return f"no option {first}; see omnihvd --help"
     if Path(first).is_file():

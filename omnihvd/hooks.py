@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 from omnihvd import (
     carriers,
@@ -15,15 +16,30 @@ from omnihvd import (
     waiting,
 )
 from omnihvd.after_import import after_import
-from omnihvd.log import logger
+from omnihvd.log import logger, process_rank
 
 
 def install() -> None:
     """Takes over what can be: now if Horovod or PyTorch is imported already, else once it is; the
-    engine is not loaded before. Raises as install_now(), or makes that import raise."""
+    engine is not loaded before. Raises as install_now(), or makes that import raise; a wrong
+    setting ends the program there, in one line."""
     sparse.install()
+    after_import(horovod_library.BASICS, lambda _: _let_mpi_begin_alone())
     for module in (horovod_library.BASICS, "torch"):
-        after_import(module, lambda _: install_now())
+        after_import(module, lambda _: _install_or_end())
+
+
+def _let_mpi_begin_alone() -> None:
+    """One process without mpirun: Open MPI's wheel would look for its daemon where it was built."""
+    if process_rank() is None:
+        os.environ.setdefault("OMPI_MCA_ess_singleton_isolated", "1")
+
+
+def _install_or_end() -> None:
+    try:
+        install_now()
+    except engine.EngineError as why:
+        raise SystemExit(f"omnihvd: {why}") from None
 
 
 _left_alone = False

@@ -7,7 +7,7 @@ import runpy
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any, Callable
 
 from omnihvd import engine, hooks
@@ -15,9 +15,9 @@ from omnihvd.notices import notices
 
 
 def run(arguments: list[str], instead: Callable[[], None] | None = None) -> int:
-    """arguments: a script and its own, or -m, a module and its own. instead: what to do instead of
-    taking sums over. Returns the exit status, where the program does not end by an exception: that
-    goes on to Python, which shows it."""
+    """arguments: a script, -m and a module, or -c and code, with its own. instead: what to do
+    instead of taking sums over. Returns the exit status, where the program does not end by an
+    exception: that goes on to Python, which shows it."""
     try:
         if instead:
             hooks.leave_sums_alone()
@@ -33,14 +33,19 @@ def run(arguments: list[str], instead: Callable[[], None] | None = None) -> int:
         sys.argv = arguments[1:]
         sys.path[0:1] = [str(Path.cwd())]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        sys.path[0:1] = [""]
+        _run(compile(arguments[1], "<string>", "exec", dont_inherit=True), "<string>")
     else:
         sys.argv = arguments
         sys.path[0:1] = [str(Path(arguments[0]).resolve().parent)]
-        _run_script(str(Path(arguments[0]).absolute()))
+        path = str(Path(arguments[0]).absolute())
+        _run(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), path)
     return 0
 
 
-def _run_script(path: str) -> None:
+def _run(code: CodeType, path: str) -> None:
     main = ModuleType("__main__")
     vars(main).update(
         __file__=path,
@@ -49,7 +54,6 @@ def _run_script(path: str) -> None:
         __cached__=None,
     )
     sys.modules["__main__"] = main
-    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
     exec(code, vars(main))
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from omnihvd import compressors, engine
@@ -74,6 +76,27 @@ def stats(reset: bool = False) -> Figures:
     compression       of lossy compressors: see omnihvd.compressors.stats()
     """
     return _since_start.read(reset)
+
+
+def log_dict(prefix: str = "omnihvd/") -> dict[str, float]:
+    """The figures of stats() since the last log_dict(), flat, for loggers of experiments:
+    {"omnihvd/sent_of_ring": 0.06, "omnihvd/ways/stream/calls": 12, ...}. What has no value is left
+    out."""
+    return dict(_flat(prefix, _since_logged.read(reset=True)))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for part, inside in value.items():
+            yield from _flat(name + part + "/" * isinstance(inside, dict), inside)
+    elif value is not None:
+        yield name, value
+
+
+def meanings() -> dict[str, str]:
+    """Of the names in stats(), as its documentation has them, in a line each."""
+    found = re.findall(r"^(\w+)[;,]? {2,}(.*(?:\n {18}.*)*)", inspect.getdoc(stats) or "", re.M)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 class Statistics:
@@ -157,6 +180,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 _since_start = Statistics(since_start=True)
+_since_logged = Statistics(since_start=True)
 
 
 def main(arguments: list[str]) -> int:

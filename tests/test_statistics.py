@@ -98,6 +98,16 @@ def test_stats_can_be_reset(monkeypatch: pytest.MonkeyPatch, counted: dict[str, 
     assert omnihvd.stats()["calls"] == 0
 
 
+def test_flat_figures_for_loggers(monkeypatch: pytest.MonkeyPatch, counted: dict[str, Any]) -> None:
+    monkeypatch.setattr(statistics, "_since_logged", omnihvd.Statistics())
+    counted["calls"], counted["ways"] = 3, stream(3, 100)
+    flat = omnihvd.log_dict()
+    assert flat["omnihvd/calls"] == flat["omnihvd/ways/stream/calls"] == 3
+    assert "omnihvd/density" not in flat  # nothing was looked at
+    assert all(isinstance(value, (int, float)) for value in flat.values())
+    assert omnihvd.log_dict("x/")["x/calls"] == 0  # since the last time
+
+
 def test_the_engine_counts_what_a_ring_would_send() -> None:
     figures, count = omnihvd.Statistics(), 30_000
 

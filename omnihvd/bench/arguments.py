@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
+from omnihvd import rates
+
 DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -33,12 +35,7 @@ def density(text: str) -> float:
 
 def rate(text: str) -> str:
     """Of a link, in the words of tc; or none."""
-    if text.lower() == "none":
-        return "none"
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)[kmgt]?(bit|bps)", text.lower())
-    if not found or not float(found[1]):
-        raise ArgumentTypeError(f"{text!r} is not a rate, such as 100mbit, 2.5gbit or 10gbit")
-    return text.lower()
+    return "none" if text.lower() == "none" else rates.rate(text)
 
 
 def delay(text: str) -> str:

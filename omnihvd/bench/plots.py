@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from omnihvd import rates
 from omnihvd.bench.patterns import Point
 from omnihvd.bench.report import DENSE, size_text
 
@@ -56,11 +56,8 @@ def level(axes: Any, backend: str, y: float) -> None:
 
 
 def rate_text(rate: str | None) -> str:
-    """Of the units of tc: "1gbit" is "1 Gbit/s"."""
-    found = re.fullmatch(r"([\d.]+)([kmg])bit", rate or "none")
-    if not found:
-        return "unshaped links"
-    return f"links of {found[1]} {found[2].upper().replace('K', 'k')}bit/s"
+    """As the bench has it."""
+    return f"links of {rates.rate_text(rate)}" if rate and rate != "none" else "unshaped links"
 
 
 def hosts_text(ranks: int, per_host: int, rate: str | None) -> str:

@@ -77,13 +77,15 @@ def print_json(found: list[Finding], **more: object) -> None:
 
 def conclude(found: list[Finding]) -> tuple[list[str], list[str]]:
     """The libraries whose sums will go through omnihvd, and sentences that say it."""
-    if any(f.subject == "settings" and f.good is False for f in found):
-        return [], ["No sums go through omnihvd: see the settings above."]
+    for f in found:
+        if f.subject == "settings" and f.good is False:
+            return [], [f"No sums go through omnihvd: {f.found}."]
     hooked = {f.subject.partition(" in ")[0] for f in found if f.good and " in " in f.subject}
     kernels = [f.good for f in found if f.subject.startswith("kernels for ")]
     summary = [f"Sums over {library} go through omnihvd." for library in hooked - {"NCCL"}]
     if not summary:
-        summary.append("Horovod's sums on CPUs stay its own.")
+        wrong = [f"{f.subject}: {f.found}" for f in found if f.good is False] or ["no Horovod"]
+        summary.append(f"Horovod's sums on CPUs stay its own, by {'; '.join(wrong)}.")
     if "NCCL" in hooked and not kernels:
         summary.append("Sums over NCCL will go through omnihvd where there is a GPU; here is none.")
     elif "NCCL" in hooked and all(kernels):

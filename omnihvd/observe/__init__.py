@@ -16,6 +16,8 @@ from omnihvd.observe import traces
 
 def begin(settings: Any) -> None:
     """Of this process, by the settings."""
+    if settings.trace:
+        guarded(lambda: traces.try_path(settings.trace), "OMNIHVD_TRACE")
     if traces.wanted(settings):
         atexit.register(guarded, traces.finish, "the trace")
     if settings.stats:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from omnihvd.log import process_rank
-from omnihvd.statistics import stats
+from omnihvd.statistics import meanings, stats
 
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID")
 SHARES = ("sent_of_ring", "density", "union_density", "passed_share")  # not counters
@@ -40,15 +43,19 @@ class _Handler(BaseHTTPRequestHandler):
 
 def text(figures: dict[str, Any], rank: int) -> str:
     """In Prometheus' text format."""
-    lines = []
+    lines: list[str] = []
+    meaning = meanings()
+    script = re.sub(r'[\\"\n]', "?", Path(sys.argv[0]).name)
+    mine = {"script": script, "rank": str(rank)}
 
     def add(name: str, value: Any, kind: str, **labels: str) -> None:
         if value is None:
             return
         full = f"omnihvd_{name}" + ("_total" if kind == "counter" else "")
         if f"# TYPE {full} {kind}" not in lines:
-            lines.append(f"# TYPE {full} {kind}")
-        pairs = ",".join(f'{k}="{v}"' for k, v in {"rank": str(rank), **labels}.items())
+            said = meaning.get(name, meaning.get(name.split("_")[0], "see `omnihvd stats`"))
+            lines.extend([f"# HELP {full} {said}", f"# TYPE {full} {kind}"])
+        pairs = ",".join(f'{k}="{v}"' for k, v in {**mine, **labels}.items())
         lines.append(f"{full}{{{pairs}}} {value}")
 
     for name, value in figures.items():

@@ -17,6 +17,8 @@ from typing import Any
 
 from omnihvd import engine
 from omnihvd.log import process_rank
+from omnihvd.observe.steps import for_rank
+from omnihvd.whole_file import whole_file
 
 Events = list[dict[str, Any]]
 START = "start_time_since_epoch_in_micros"
@@ -25,6 +27,15 @@ OURS = 1_000_000  # added to ranks, as the numbers of processes: Horovod numbers
 
 def wanted(settings: Any) -> bool:
     return bool(settings.trace or _timeline())
+
+
+def try_path(path: str) -> None:
+    """OSError where OMNIHVD_TRACE's file, of this rank, could not be written at the end."""
+    mine = for_rank(Path(path), process_rank() or 0)
+    is_new = not mine.exists()
+    with mine.open("ab"):
+        if is_new:
+            mine.unlink()
 
 
 def finish() -> None:
@@ -48,20 +59,21 @@ def _timeline() -> str:
 
 def read(path: Path) -> Events:
     """ValueError where it is no trace; Horovod's, when the job was killed, lacks its end."""
-    text = path.read_text()
     try:
-        events = json.loads(text)
-    except ValueError:
-        events = json.loads(text.rstrip().rstrip(",") + "]")
-    if not isinstance(events, list) or not any(START in e.get("args", {}) for e in events):
-        raise ValueError(f"{path} is no trace of omnihvd's or Horovod's")
-    return events
+        text = path.read_text()
+        try:
+            events = json.loads(text)
+        except ValueError:
+            events = json.loads(text.rstrip().rstrip(",") + "]")
+        start_of(events)
+    except (ValueError, TypeError, AttributeError, StopIteration):
+        raise ValueError(f"{path} is no trace of omnihvd's or Horovod's") from None
+    return list(events)
 
 
 def write(events: Events, path: Path) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text("[" + ",\n".join(map(json.dumps, events)) + "]\n")
-    part.replace(path)
+    with whole_file(path) as file:
+        file.write(("[" + ",\n".join(map(json.dumps, events)) + "]\n").encode())
 
 
 def start_of(events: Events) -> int:
@@ -141,4 +153,5 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValueError) as why:
         print(f"omnihvd trace: {why}", file=sys.stderr)
         return 1
+    print(f"{args.output}: open it in https://ui.perfetto.dev")
     return 0

@@ -10,8 +10,9 @@ or, in a script, for a part of the training:
 
 Sums are made as before: nothing is taken over by looking. Gradients are looked at as they become
 ready, before anybody sums them, in a few steps. At the end every rank writes rank-N.npz; rank 0
-waits a moment for the others' and makes report.html and report.json of them. `omnihvd report out/`
-makes them again, of the files of several hosts or for other networks. docs/report.md says more.
+waits a moment for the others', makes report.html and report.json of them, and is waited for.
+`omnihvd report out/` makes them again, of the files of several hosts or for other networks.
+docs/report.md says more.
 
 A failure in here ends the report, with one message, and never the training.
 """
@@ -27,7 +28,7 @@ from typing import Any, Callable
 from omnihvd.after_import import after_import
 from omnihvd.log import logger, process_rank, warn_once_per_job
 
-PATIENCE_S = 10.0  # for the other ranks' files
+PATIENCE_S = 10.0  # for other ranks' files
 _running: _Report | None = None
 
 
@@ -116,15 +117,25 @@ class _Report:
             if process_rank() in (None, 0):
                 logger.warning("no report: %s", why)
             return []
+        folder = self._folder
         if seen.job.rank != 0:
+            # Launchers end all ranks when one ends with a failure: so rank 0 is to end first.
+            if _comes(lambda: any(folder.glob("rank-0000-*"))):
+                _comes((folder / samples.PAGE).exists)
             return []
-        limit = time.monotonic() + PATIENCE_S
-        while time.monotonic() < limit:
-            if len(list(self._folder.glob(samples.PATTERN))) >= seen.job.ranks:
-                break
-            time.sleep(0.1)
+        _comes(lambda: len(list(folder.glob(samples.PATTERN))) >= seen.job.ranks)
         try:
-            return [command.make([self._folder], self._folder, sys.stderr, **self._network)]
+            return [command.make([folder], folder, sys.stderr, **self._network)]
         except (samples.Unusable, OSError) as why:
             logger.warning("no report: %s", why)
             return []
+
+
+def _comes(that: Callable[[], bool]) -> bool:
+    """Whether it is so within PATIENCE_S."""
+    limit = time.monotonic() + PATIENCE_S
+    while not that():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.1)
+    return True

@@ -1,36 +1,27 @@
-"""`omnihvd report FOLDER ...`: makes the report of what ranks have seen; and --report's options."""
+"""`omnihvd report FOLDER ...`: makes the report of what ranks have seen."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import IO, Any
 
-from omnihvd.report import figures, page, plots, predictions, samples, tables
+from omnihvd.rates import rate
+from omnihvd.report import figures, options, page, plots, predictions, samples, tables
 from omnihvd.report.predictions import Model
-
-RATES = ["1gbit", "10gbit", "100gbit"]
-RANKS = [4, 16, 64]
-
-
-def parser(prog: str) -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog=prog, description=__doc__)
-    p.add_argument("--rate", nargs="+", default=None, help=f"of links: {' '.join(RATES)}")
-    p.add_argument("--ranks", nargs="+", type=int, default=None, help="one a host: 4 16 64")
-    return p
+from omnihvd.whole_file import whole_file
 
 
 def main(arguments: list[str]) -> int:
-    p = parser("omnihvd report")
+    p = options.parser(prog="omnihvd report", description=__doc__)
     p.add_argument("folders", nargs="+", type=Path, help="with the files rank-*.npz of a job")
     p.add_argument("--plot", type=Path, metavar="FILE", help="a picture, too: PNG, SVG or PDF")
     args = p.parse_args(arguments)
     try:
-        make(args.folders, args.folders[0], sys.stdout, args.rate, args.ranks)
+        make(args.folders, args.folders[0], sys.stdout, args.rates, args.ranks)
         if args.plot:
-            plots.picture(json.loads((args.folders[0] / "report.json").read_text()), args.plot)
+            plots.picture(json.loads((args.folders[0] / samples.FIGURES).read_text()), args.plot)
     except (samples.Unusable, ValueError, OSError, ImportError) as why:
         print(f"omnihvd report: {why}", file=sys.stderr)
         return 1
@@ -45,19 +36,25 @@ def make(
     ranks: list[int] | None = None,
 ) -> Path:
     """Writes report.json and report.html to `out`, and a table to the terminal. Returns the page's
-    path. Raises Unusable, ValueError for a rate that is none, OSError."""
-    content = content_of(samples.load_all(folders), rates or RATES, ranks or RANKS)
-    (out / "report.json").write_text(json.dumps(content, indent=1) + "\n")
-    path = out / "report.html"
-    path.write_text(page.html(content))
+    path. Raises Unusable, ValueError for a rate that is none, OSError that names the file."""
+    content = content_of(samples.load_all(folders), rates, ranks)
+    path = out / samples.PAGE
+    for file, text in (
+        (out / samples.FIGURES, json.dumps(content, indent=1) + "\n"),
+        (path, page.html(content)),
+    ):
+        with whole_file(file) as written:
+            written.write(text.encode())
     tables.show(content, path, terminal)
     return path
 
 
-def content_of(seen: list[samples.Seen], rates: list[str], ranks: list[int]) -> dict[str, Any]:
+def content_of(
+    seen: list[samples.Seen], rates: list[str] | None = None, ranks: list[int] | None = None
+) -> dict[str, Any]:
     """All that report.json has, and of which the page is made."""
-    for rate in rates:
-        predictions.rate_bytes(rate)
+    rates = [rate(text) for text in rates or options.DEFAULT_RATES]
+    ranks = ranks or options.DEFAULT_RANKS
     if min(ranks) < 2:
         raise ValueError("a sum has at least two ranks")
     job = seen[0].job
@@ -70,9 +67,9 @@ def content_of(seen: list[samples.Seen], rates: list[str], ranks: list[int]) -> 
     advised = min(models, key=lambda model: abs(model.ranks - world))
     best, by_size = predictions.best_block_size(parameters, world)
     predicted = [
-        predictions.as_dict(model.predict(scheme, rate))
+        predictions.as_dict(model.predict(scheme, link))
         for model in models
-        for rate in rates
+        for link in rates
         for scheme in predictions.schemes_for(parameters)
     ]
     return {
@@ -91,7 +88,7 @@ def content_of(seen: list[samples.Seen], rates: list[str], ranks: list[int]) -> 
         "block_sizes": {"best": best, "sent": {str(b): n for b, n in by_size.items()}},
         "predictions": predicted,
         "advised_ranks": advised.ranks,
-        "advice": [predictions.advice(advised, parameters, rate) for rate in rates],
+        "advice": [predictions.advice(advised, parameters, link) for link in rates],
     }
 
 

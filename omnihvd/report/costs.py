@@ -141,6 +141,7 @@ LOSSLESS = {
 }
 COMPRESSORS = {
     "block_topk": by_block_topk,
+    "block_threshold": by_block_topk,  # one that keeps as much
     "block_random": by_block_random,
     "topk_threshold": by_topk_threshold,
 }

@@ -1,49 +1,78 @@
-"""The words between --report and the script."""
+"""The words between --report and the script, and those of `omnihvd report`."""
 
 from __future__ import annotations
 
-import functools
-import re
-from typing import Callable
+import argparse
+from pathlib import Path
+from typing import Any
 
-from omnihvd import report
+from omnihvd.rates import rate
 
-RATE = re.compile(r"\d[\d.]*[a-z]*")
+NEEDS = "name a folder, and the script to run: --report out/ train.py"
+DEFAULT_RATES = ["1gbit", "10gbit", "100gbit"]
+DEFAULT_RANKS = [4, 16, 64]
 
 
-def split(words: list[str]) -> tuple[Callable[[], None], list[str]]:
-    """words: --report FOLDER [--rate RATE ...] [--ranks N ...] [--every N] SCRIPT ... Returns what
-    begins the report, and the script with its own words. ValueError where they are none."""
-    if len(words) < 3:
-        raise ValueError("name a folder, and the script to run: --report out/ train.py")
-    folder, rest = words[1], words[2:]
-    rates: list[str] = []
-    ranks: list[int] = []
-    every = None
-    while rest and rest[0] in ("--rate", "--ranks", "--every"):
-        option, rest = rest[0], rest[1:]
-        values: list[str] = []
-        while rest and RATE.fullmatch(rest[0]) and not (option == "--every" and values):
-            values.append(rest.pop(0))
-        if not values:
-            raise ValueError(f"{option} needs a number")
-        if option == "--rate":
-            from omnihvd.report.predictions import rate_bytes
-
-            for rate in values:
-                rate_bytes(rate)
-            rates = values
-        elif option == "--ranks":
-            ranks = [_integer(option, value, 2) for value in values]
-        else:
-            every = _integer(option, values[0], 1)
-    begin = functools.partial(
-        report.start, folder, rates=rates or None, ranks=ranks or None, every=every
+def parser(**more: Any) -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(**more)
+    rates, ranks = " ".join(DEFAULT_RATES), " ".join(map(str, DEFAULT_RANKS))
+    p.add_argument(
+        "--rate",
+        dest="rates",
+        metavar="RATE",
+        nargs="+",
+        type=rate,
+        help=f"of links (default: {rates})",
     )
-    return begin, rest
+    p.add_argument(
+        "--ranks", metavar="N", nargs="+", type=_ranks, help=f"one a host (default: {ranks})"
+    )
+    return p
 
 
-def _integer(option: str, text: str, least: int) -> int:
+def split(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """words: --report FOLDER [OPTIONS] SCRIPT ... Returns arguments of report.start(), and the
+    script with its own words. ValueError where they are none."""
+    p = parser(
+        prog="omnihvd --report",
+        usage="omnihvd --report FOLDER [--rate RATE ...] [--ranks N ...] [--every N] SCRIPT ...",
+        description="Runs a script with sums as they are, and reports what omnihvd would do.",
+    )
+    p.add_argument("folder", help="where the report goes")
+    p.add_argument(
+        "--every", metavar="N", type=_every, help="look at every so many-th step, whatever it costs"
+    )
+    p.error = _refuse  # type: ignore[assignment]
+    at = 2
+    while at < len(words) and _is_ours(words[at - 1], words[at]):
+        at += 1
+    if words[1:2] and words[1][:1] != "-" and Path(words[1]).is_file():
+        raise ValueError(f"{words[1]} is a file: {NEEDS}")
+    args = p.parse_args(words[1:at])
+    if not words[at:]:
+        raise ValueError(NEEDS)
+    return vars(args), words[at:]
+
+
+def _is_ours(before: str, word: str) -> bool:
+    """What follows an option is its value, and so is what looks like another one."""
+    options = ("--rate", "--ranks", "--every", "-h", "--help")
+    return word in options or before in options or (word[0:1].isdigit() and not Path(word).exists())
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message.replace("the following arguments are required: folder", NEEDS))
+
+
+def _ranks(text: str) -> int:
+    return _integer(text, 2)
+
+
+def _every(text: str) -> int:
+    return _integer(text, 1)
+
+
+def _integer(text: str, least: int) -> int:
     if not text.isdigit() or int(text) < least:
-        raise ValueError(f"{option} {text}: a number of {least} or more")
+        raise argparse.ArgumentTypeError(f"{text}: a number of {least} or more")
     return int(text)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import html as _html
 from typing import Any
 
+from omnihvd.rates import rate_text
 from omnihvd.report import plots
-from omnihvd.report.predictions import SCHEMES, bytes_text, rate_text, time_text
+from omnihvd.report.predictions import SCHEMES, best_of, bytes_text, time_text
 from omnihvd.report.tables import percent
 
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em;
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em;
        color: #222 }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
 table { border-collapse: collapse; margin: 1em 0 } caption { text-align: left; color: #555 }
 th, td { padding: .2em .8em; border-bottom: 1px solid #ddd; text-align: right }
 th:first-child, td:first-child { text-align: left }
+.wide { overflow-x: auto }
+.best { font-weight: bold; background: #eef5fb }
 .advice { background: #eef5fb; padding: 1em 2em }
 svg { max-width: 100%; height: auto }
 """
@@ -28,7 +31,8 @@ def html(content: dict[str, Any]) -> str:
     wait = "" if timing["wait"] is None else f", {time_text(timing['wait'])} of it for sums"
     steps = len(content["steps_seen"])
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>omnihvd: report</title>",
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width'><title>omnihvd: report</title>",
         f"<style>{STYLE}</style><h1>Would OmniReduce pay?</h1>",
         f'<ul class="advice">{advice}</ul>',
         f"<p>{bytes_text(content['bytes'])} of gradients a step, {_text(job['framework'])} "
@@ -36,13 +40,13 @@ def html(content: dict[str, Any]) -> str:
         f"{time_text(timing['step'])}{wait}; {steps} of {job['steps']} steps were looked at, which "
         f"cost {percent(content['cost_share'])} of the time. What ranks have in common is "
         f"{_text(content['overlap'])}.</p>",
-        "<h2>How much of it is zero</h2>",
+        "<h2>What a step would take</h2>",
+        _plot(plots.steps, content, plots.steps_height(content)),
+        *_predictions(content),
+        "<h2>How much of it is not zero</h2>",
         _plot(plots.densities, content),
         _parameters(content),
         _buffers(content),
-        "<h2>What a step would take</h2>",
-        _plot(plots.steps, content),
-        *_predictions(content),
         "<h2>Block size</h2>",
         _blocks(content),
         "<h2>How it develops</h2>",
@@ -59,24 +63,27 @@ def _text(text: str) -> str:
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
 
 
-def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
+def _table(caption: str, header: list[str], rows: list[list[str]], best: Any = ()) -> str:
+    """best: cells to mark, as numbers of row and column."""
     head = "".join(f"<th>{_text(cell)}</th>" for cell in header)
-    body = "".join(f"<tr>{''.join(f'<td>{_text(c)}</td>' for c in row)}</tr>" for row in rows)
-    return f"<table><caption>{_text(caption)}</caption><tr>{head}</tr>{body}</table>"
+    body = ""
+    for i, row in enumerate(rows):
+        marks = [" class=best" * ((i, j) in best) for j in range(len(row))]
+        body += f"<tr>{''.join(f'<td{m}>{_text(c)}</td>' for m, c in zip(marks, row))}</tr>"
+    table = f"<table><caption>{_text(caption)}</caption><tr>{head}</tr>{body}</table>"
+    return f"<div class=wide>{table}</div>"
 
 
 def _parameters(content: dict[str, Any]) -> str:
-    sizes = list(content["total"]["density"])
-    n = content["of_ranks"]
-    header = ["parameter", "shape", "size", "elements", *(f"blocks of {b}" for b in sizes)]
-    header += [f"any of {n} ranks (256)", "zero rows", "fullest rank / mean", "fullest part / mean"]
+    header = ["parameter", "shape", "size", "elements", "blocks of 256"]
+    header += [f"any of {content['of_ranks']} ranks", "zero rows", "fullest rank", "fullest part"]
     rows = [
         [
             p["name"],
             " x ".join(map(str, p["shape"])),
             bytes_text(p["bytes"]),
             percent(p["element_density"]),
-            *(percent(p["density"][b]) for b in sizes),
+            percent(p["density"]["256"]),
             percent(p["union"]["256"]),
             percent(p["zero_rows"]),
             f"{p['rank_skew']:.2f}",
@@ -84,7 +91,12 @@ def _parameters(content: dict[str, Any]) -> str:
         ]
         for p in sorted(content["parameters"], key=lambda p: -p["bytes"])
     ]
-    return _table("By parameter: share that is not zero on a rank", header, rows)
+    caption = (
+        "By parameter: the share of elements and of blocks that is not zero on a rank; of blocks "
+        "on any; how many times as full as the mean the fullest rank is, for which all others "
+        "wait, and the fullest of 16 equal parts"
+    )
+    return _table(caption, header, rows)
 
 
 def _buffers(content: dict[str, Any]) -> str:
@@ -117,17 +129,20 @@ def _predictions(content: dict[str, Any]) -> list[str]:
     for ranks in dict.fromkeys(p["ranks"] for p in content["predictions"]):
         mine = [p for p in content["predictions"] if p["ranks"] == ranks]
         rates = list(dict.fromkeys(p["rate"] for p in mine))
-        rows = []
-        for scheme in dict.fromkeys(p["scheme"] for p in mine):
-            same = {p["rate"]: p for p in mine if p["scheme"] == scheme}
-            cells = [bytes_text(same[rates[0]]["sent"])]
-            for rate in rates:
-                cells += [time_text(same[rate]["sums_s"]), time_text(same[rate]["step_s"])]
-            rows.append([SCHEMES[scheme], *cells])
+        schemes = list(dict.fromkeys(p["scheme"] for p in mine))
+        rows = [[SCHEMES[s]] for s in schemes]
+        best = []
+        for i, rate in enumerate(rates):
+            same = [p for p in mine if p["rate"] == rate]
+            best.append((schemes.index(best_of(same)), 3 + 2 * i))
+            for row, p in zip(rows, same):
+                row += [bytes_text(p["sent"])] * (i == 0)
+                row += [time_text(p["sums_s"]), time_text(p["step_s"])]
         header = ["sums", "sent by a rank"]
         for rate in rates:
             header += [f"{rate_text(rate)}: sums", "step"]
-        found.append(_table(f"{ranks} hosts", header, rows))
+        caption = f"{ranks} hosts; marked: the fastest without loss and without more hosts"
+        found.append(_table(caption, header, rows, best))
     return found
 
 
@@ -138,8 +153,8 @@ def _blocks(content: dict[str, Any]) -> str:
     return _table(caption, ["elements of a block", *sizes["sent"]], rows)
 
 
-def _plot(draw: Any, content: dict[str, Any]) -> str:
+def _plot(draw: Any, content: dict[str, Any], height: float = 3.6) -> str:
     try:
-        return plots.svg(draw, content)
+        return plots.svg(draw, content, height)
     except ImportError:
         return "<p>(plots need matplotlib: <code>pip install matplotlib</code>)</p>"

@@ -6,28 +6,19 @@ import io
 from pathlib import Path
 from typing import Any
 
-from omnihvd.report.predictions import rate_text, time_text
+from omnihvd.rates import rate_text
+from omnihvd.report.predictions import LOSSY, SCHEMES, best_of, time_text
 
-BLUE, RED, GREY = "#0072B2", "#D55E00", "#999999"
-COLORS = {
-    "ring": RED,
-    "fp16": "#E69F00",
-    "omnireduce": BLUE,
-    "dedicated": "#56B4E9",
-    "union": "#009E73",
-    "rows": "#CC79A7",
-    "allgather": GREY,
-    "block_topk": "#F0E442",
-}
+BLUE, RED, GREY, LIGHT, LOSES = "#0072B2", "#D55E00", "#BBBBBB", "#9CC9E6", "#F3D9A4"
 
 
-def svg(draw: Any, content: dict[str, Any]) -> str:
+def svg(draw: Any, content: dict[str, Any], height: float = 3.6) -> str:
     """One of the plots below, to stand in a page. ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "omnihvd", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9, 3.6), layout="constrained")
+        figure = Figure(figsize=(7.5, height), layout="constrained")
         draw(figure, content)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
@@ -38,8 +29,8 @@ def picture(content: dict[str, Any], path: Path) -> None:
     """Densities and steps side by side, as the file's ending says. ImportError as above."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
-    panels: Any = figure.subfigures(1, 2)
+    figure = Figure(figsize=(12, max(3.8, steps_height(content))), layout="constrained")
+    panels: Any = figure.subfigures(1, 2, width_ratios=(2, 3))
     left, right = panels
     densities(left, content)
     steps(right, content)
@@ -58,35 +49,61 @@ def densities(figure: Any, content: dict[str, Any]) -> None:
         ("union", "s--", RED, f"all, any of {content['of_ranks']} ranks"),
     ):
         axes.plot(sizes, [100 * total[share][b] for b in sizes], style, color=color, label=label)
-    axes.set(xlabel="elements of a block", ylabel="% of the blocks not zero", ylim=(0, None))
+    axes.set(xlabel="elements of a block", ylabel="% of the blocks not zero")
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
 
 
+def _rates(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Predictions for the number of hosts that is advised on, by rate."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for p in content["predictions"]:
+        if p["ranks"] == content["advised_ranks"]:
+            found.setdefault(p["rate"], []).append(p)
+    return found
+
+
+def steps_height(content: dict[str, Any]) -> float:
+    """Inches."""
+    return sum(0.6 + 0.2 * len(rows) for rows in _rates(content).values())
+
+
 def steps(figure: Any, content: dict[str, Any]) -> None:
-    all_ranks = list(dict.fromkeys(p["ranks"] for p in content["predictions"]))
-    for axes, ranks in zip(figure.subplots(1, len(all_ranks), squeeze=False)[0], all_ranks):
-        mine = [p for p in content["predictions"] if p["ranks"] == ranks]
-        rates = list(dict.fromkeys(p["rate"] for p in mine))
-        shown = [s for s in COLORS if any(p["scheme"] == s for p in mine)]
-        width = 0.8 / len(shown)
-        for i, scheme in enumerate(shown):
-            steps = {p["rate"]: p["step_s"] for p in mine if p["scheme"] == scheme}
-            at = [x - 0.4 + (i + 0.5) * width for x in range(len(rates))]
-            axes.bar(at, [steps[r] for r in rates], width, color=COLORS[scheme], label=scheme)
-        axes.axhline(content["timing"]["alone"], color="black", linestyle=":", linewidth=1)
-        axes.set_xticks(range(len(rates)), [rate_text(r) for r in rates], fontsize=8)
-        axes.set(title=f"{ranks} hosts", yscale="log")
-        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            axis(lambda value, _: time_text(value))
-        axes.tick_params(axis="y", which="both", labelsize=8)
-    figure.axes[0].set_ylabel("a step (dotted: computing)")
-    figure.axes[0].legend(fontsize=7)
+    """A bar for each way to sum: what a step computes, and what it waits; a panel for each rate."""
+    rates = _rates(content)
+    alone = content["timing"]["alone"]
+    for axes, (rate, rows) in zip(figure.subplots(len(rates), squeeze=False)[:, 0], rates.items()):
+        best = best_of(rows)
+        longest = max(p["step_s"] for p in rows)
+        for y, p in enumerate(rows):
+            computing = min(alone, p["step_s"])
+            lossy = LOSES if p["scheme"] in LOSSY else LIGHT
+            color = BLUE if p["scheme"] == best else lossy
+            axes.barh(y, computing, color=GREY)
+            axes.barh(y, p["step_s"] - computing, left=computing, color=color)
+            weight = "bold" if p["scheme"] == best else "normal"
+            text = f" {time_text(p['step_s'])}"
+            axes.text(p["step_s"], y, text, va="center", fontsize=7, weight=weight)
+        axes.set_yticks(range(len(rows)), [SCHEMES[p["scheme"]] for p in rows], fontsize=7)
+        axes.set(xlim=(0, 1.15 * longest), xticks=[], ylim=(len(rows) - 0.4, -0.6))
+        for side in ("top", "right", "bottom"):
+            axes.spines[side].set_visible(False)
+        axes.set_title(
+            f"a step of {content['advised_ranks']} hosts at {rate_text(rate)}: "
+            "grey: computing, color: waiting for sums",
+            fontsize=8,
+            loc="left",
+        )
 
 
 def development(figure: Any, content: dict[str, Any]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     axes = figure.subplots()
     steps = content["development"]
     axes.plot([s["step"] for s in steps], [100 * s["density"] for s in steps], "o-", color=BLUE)
-    axes.set(xlabel="step", ylabel="% of the blocks not zero, a rank", ylim=(0, None))
+    axes.set(xlabel="step", ylabel="% of the blocks not zero, a rank")
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
+from omnihvd.rates import rate_bytes, rate_text
 from omnihvd.report import costs
 from omnihvd.report.costs import Cost, Machine
 from omnihvd.report.density import BLOCK_SIZES
@@ -14,17 +14,19 @@ from omnihvd.report.figures import DEFAULT_BLOCK, Measured, Timing
 RATIO = 0.1  # of what compressors send
 SCHEMES = {
     "ring": "ring (Horovod, Gloo, NCCL)",
-    "fp16": "ring, fp16 compression",
     "omnireduce": "OmniReduce",
-    "dedicated": "OmniReduce, as many dedicated aggregators",
-    "union": "the library on the union of the blocks",
+    "union": "OmniReduce by the library, on the union",
     "rows": "OmniReduce, tables with sparse=True",
     "allgather": "Horovod's allgather of tables with sparse=True",
-    "block_topk": f"block_topk({RATIO:g})",
-    "block_random": f"block_random({RATIO:g})",
-    "topk_threshold": f"topk_threshold that keeps {RATIO:.0%}",
+    "dedicated": "OmniReduce, as many dedicated aggregators",
+    "fp16": "lossy: ring, fp16 compression",
+    "block_topk": f"lossy: block_topk({RATIO:g})",
+    "block_threshold": f"lossy: block_threshold that keeps {RATIO:.0%}",
+    "block_random": f"lossy: block_random({RATIO:g})",
+    "topk_threshold": f"lossy: topk_threshold that keeps {RATIO:.0%}",
 }
 LOSSY = ("fp16", *costs.COMPRESSORS)
+NEED_HOSTS = ("dedicated",)
 DENSE_PASSES = 3  # over a dense gradient, that sparse ones save: to clear it, add it, read it
 WORTH = 0.05  # of a step: less is not worth a word
 
@@ -40,14 +42,6 @@ class Prediction:
     sent: float
     sums_s: float
     step_s: float
-
-
-def rate_bytes(rate: str) -> float:
-    """Bytes/s of "100mbit", "2.5gbit". ValueError otherwise."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt])bit", rate.lower())
-    if not found or float(found[1]) == 0:
-        raise ValueError(f"{rate!r} is not a rate, such as 100mbit, 2.5gbit or 10gbit")
-    return float(found[1]) * {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}[found[2]] / 8
 
 
 class Model:
@@ -136,40 +130,46 @@ def best_block_size(parameters: list[Measured], ranks: int) -> tuple[int, dict[i
     return best, sent
 
 
+def best_of(rows: list[dict[str, Any]]) -> str:
+    """The fastest scheme of some predictions for one network, without loss and more hosts."""
+    free = [p for p in rows if p["scheme"] not in (*LOSSY, *NEED_HOSTS)]
+    return str(min(free, key=lambda p: p["step_s"])["scheme"])
+
+
 def advice(model: Model, parameters: list[Measured], rate: str) -> str:
     """The sentence for one network."""
     of = {s: model.predict(s, rate) for s in schemes_for(parameters)}
-    if any(p.sparse for p in parameters):  # Horovod gathers these now
-        now, own = of["allgather"], of["rows"]
-    else:
-        now, own = of["ring"], min(of["omnireduce"], of["union"], key=lambda p: p.step_s)
+    now = of["allgather" if any(p.sparse for p in parameters) else "ring"]
+    best = of[best_of([as_dict(p) for p in of.values()])]
     where = f"on {model.ranks} hosts at {rate_text(rate)} a step would take"
     if now.step_s - model.computing_s < WORTH * now.step_s:
         return f"{where} {time_text(now.step_s)}, hardly any of it for sums: leave it as it is."
-    pays = _is_better(own, now)
-    if pays:
-        words = [f"{time_text(own.step_s)} instead of {time_text(now.step_s)}: use OmniReduce"]
+    own = min(of["omnireduce"], of["union"], key=lambda p: p.step_s)
+    if _is_better(best, now):
+        words = [f"{_seconds(best)} instead of {_seconds(now)}: use {_how(best, parameters)}"]
+        if best.scheme not in ("omnireduce", "union") and _is_better(own, now):
+            words.append(f"OmniReduce alone would make it {_seconds(own)}")
     else:
-        words = [f"{time_text(now.step_s)}, and OmniReduce alone would gain {_gain(own, now)}"]
-    best = min(own, now, key=lambda p: p.step_s)
-    tables = [p for p in parameters if p.is_table and not p.sparse]
-    better = bool(tables) and _is_better(of["rows"], own)
-    if better:
-        large = [p for p in tables if p.bytes >= 0.1 * sum(t.bytes for t in tables)]
-        names = " and ".join(f"`{p.name}`" for p in large)
-        words.append(
-            f"`sparse=True` for {names} would be better still: {time_text(of['rows'].step_s)}"
-        )
-        best = min(best, of["rows"], key=lambda p: p.step_s)
+        words = [f"{_seconds(now)}, and OmniReduce alone would gain {_gain(own, now)}"]
     if _is_better(of["dedicated"], best):
-        took = time_text(of["dedicated"].step_s)
-        words.append(f"as many dedicated aggregators would make it {took}")
-    if not pays and not better and _is_better(of["block_topk"], best):
-        took = time_text(of["block_topk"].step_s)
+        words.append(f"as many dedicated aggregators would make it {_seconds(of['dedicated'])}")
+    if not _is_better(best, now) and _is_better(of["block_topk"], best):
+        took = _seconds(of["block_topk"])
         words.append(f"`block_topk({RATIO:g})`, which is lossy, would make it {took}")
-    if pays:
+    if _is_better(own, now):
         words.append(f"block size {best_block_size(parameters, model.ranks)[0]}")
     return f"{where} {'; '.join(words)}."
+
+
+def _how(best: Prediction, parameters: list[Measured]) -> str:
+    tables = [p for p in parameters if p.is_table and not p.sparse]
+    large = [f"`{p.name}`" for p in tables if p.bytes >= 0.1 * sum(t.bytes for t in tables)]
+    sparse = f"`sparse=True` for {' and '.join(large)}" if large else ""
+    other = {"allgather": "Horovod's allgather", "ring": "dense gradients"}
+    whose = other.get(best.scheme, "OmniReduce")
+    if best.scheme not in ("rows", "allgather") or not sparse:
+        return whose
+    return f"{sparse}, with {whose}"
 
 
 def _is_better(this: Prediction, that: Prediction) -> bool:
@@ -181,9 +181,8 @@ def _gain(this: Prediction, that: Prediction) -> str:
     return f"{share:.0%}" if share > 0 else "nothing"
 
 
-def rate_text(rate: str) -> str:
-    number, unit = re.fullmatch(r"([\d.]+)([kmgt])bit", rate.lower()).groups()  # type: ignore[union-attr]
-    return f"{number} {unit.upper().replace('K', 'k')}bit/s"
+def _seconds(prediction: Prediction) -> str:
+    return time_text(prediction.step_s)
 
 
 def time_text(seconds: float) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from omnihvd.report.density import Counts
+from omnihvd.whole_file import whole_file
 
 PATTERN = "rank-*.npz"
+PAGE, FIGURES = "report.html", "report.json"
 
 
 class Unusable(ValueError):
@@ -74,7 +76,7 @@ class Seen:
 
 
 def save(seen: Seen, folder: Path) -> Path:
-    """Writes, or replaces, this rank's file. OSError as of files."""
+    """Writes, or replaces, this rank's file. OSError that names it."""
     blobs: list[bytes] = []
     samples = []
     for sample in seen.samples:
@@ -87,11 +89,9 @@ def save(seen: Seen, folder: Path) -> Path:
         samples.append({**vars(sample), "gradients": gradients})
     head = json.dumps({"job": vars(seen.job), "samples": samples}).encode()
     path = folder / f"rank-{seen.job.rank:04d}-of-{seen.job.ranks:04d}.npz"
-    part = path.with_suffix(f".part-{os.getpid()}")
-    with part.open("wb") as file:
+    with whole_file(path) as file:
         blob = np.frombuffer(b"".join(blobs), np.uint8)
         np.savez(file, head=np.frombuffer(head, np.uint8), blob=blob)
-    part.replace(path)
     return path
 
 
@@ -135,7 +135,7 @@ def load_all(folders: list[Path]) -> list[Seen]:
 
 def remove_all(folder: Path) -> None:
     """Of a job before. OSError where that cannot be."""
-    for path in folder.glob(PATTERN):
+    for path in [*folder.glob(PATTERN), folder / PAGE, folder / FIGURES]:
         with contextlib.suppress(FileNotFoundError):  # another rank was faster
             path.unlink()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO, Any
 
-from omnihvd.report.predictions import SCHEMES, bytes_text, rate_text, time_text
+from omnihvd.rates import rate_text
+from omnihvd.report.predictions import SCHEMES, best_of, bytes_text, time_text
 
 MOST_ROWS = 12  # of parameters
 
@@ -61,11 +62,12 @@ def _predictions(content: dict[str, Any]) -> Table:
     mine = [p for p in content["predictions"] if p["ranks"] == ranks]
     rates = list(dict.fromkeys(p["rate"] for p in mine))
     rows = []
+    best = {rate: best_of([p for p in mine if p["rate"] == rate]) for rate in rates}
     for scheme in dict.fromkeys(p["scheme"] for p in mine):
         same = {p["rate"]: p for p in mine if p["scheme"] == scheme}
-        times = [time_text(same[rate]["step_s"]) for rate in rates]
+        times = ["* " * (best[rate] == scheme) + time_text(same[rate]["step_s"]) for rate in rates]
         rows.append([SCHEMES[scheme], bytes_text(same[rates[0]]["sent"]), *times])
-    title = f"predicted for {ranks} hosts: bytes that a rank sends, seconds of a step"
+    title = f"predicted for {ranks} hosts: bytes that a rank sends, seconds of a step (* the best)"
     return title, ["sums", "sent", *map(rate_text, rates)], rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,29 @@ def test_help_needs_no_engine_and_no_right_settings(words: list[str]) -> None:
     said = command(*words, OMNIHVD_NO_SUCH="1", OMNIHVD_MIN_BYTES="-")
     assert said.returncode == 0 and said.stderr == ""
     assert "omnihvd" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["help"], "omnihvd top [HOST ...]"),
+        (["help", "trace"], "usage: omnihvd trace"),
+        (["--report", "--help"], "--every N"),
+        (["--report", "out", "--help"], "--rate RATE"),
+    ],
+)
+def test_help_is_where_people_look_for_it(words: list[str], shown: str) -> None:
+    said = command(*words)
+    assert said.returncode == 0 and shown in said.stdout and said.stderr == ""
+
+
+def test_output_that_is_not_read_to_its_end() -> None:
+    readable, writable = os.pipe()
+    os.close(readable)
+    words = [sys.executable, "-m", "omnihvd", "check", "--settings"]
+    done = subprocess.run(words, stdout=writable, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writable)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_version() -> None:
@@ -97,5 +121,6 @@ def test_bench_refuses_what_it_cannot_measure(words: str) -> None:
 def test_bench_takes_sizes_and_rates_as_people_write_them() -> None:
     sizes = {"10MB": 10e6, "64KiB": 65536, "1e8": 1e8, "1.5gb": 1.5e9, "4096": 4096, "2Mib": 2**21}
     assert {text: arguments.size(text) for text in sizes} == sizes
-    assert arguments.rate("2.5Gbit") == "2.5gbit" and arguments.rate("100mbps") == "100mbps"
+    assert arguments.rate("2.5Gbit") == "2.5gbit" and arguments.rate("100Mbps") == "100mbit"
+    assert arguments.rate("10Gbit/s") == "10gbit" and arguments.rate("None") == "none"
     assert arguments.delay("500us") == "500us"

@@ -67,4 +67,25 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("print('done')")
     said = python("-m", "omnihvd", "script.py", cwd=tmp_path, OMNIHVD_MIN_BITES="1")
     assert said.returncode == 2 and said.stdout == ""
-    assert "OMNIHVD_MIN_BITES" in said.stderr and said.stderr.count("\n") == 1
+    assert "OMNIHVD_MIN_BITES: did you mean OMNIHVD_MIN_BYTES? " in said.stderr
+    assert said.stderr.count("\n") == 1
+    (tmp_path / "script.py").write_text("import omnihvd, torch")
+    said = python("script.py", cwd=tmp_path, OMNIHVD_BLOCK_SIZE="7", OMNIHVD_LOG="error")
+    assert said.returncode == 1 and "OMNIHVD_BLOCK_SIZE=7" in said.stderr
+    assert said.stderr.count("\n") == 1
+
+
+def test_code_in_the_command(tmp_path: Path) -> None:
+    code = "import sys; print(sys.argv, sys.path[0], __name__); sys.exit(3)"
+    plain = python("-c", code, "-x", cwd=tmp_path)
+    under = python("-m", "omnihvd", "-c", code, "-x", cwd=tmp_path, OMNIHVD_LOG="error")
+    assert (under.stdout, under.stderr) == (plain.stdout, plain.stderr) and under.returncode == 3
+
+
+@pytest.mark.parametrize("words", [[], ["-m", "omnihvd", "--report", "out"]], ids=str)
+def test_one_process_needs_no_launcher(tmp_path: Path, words: list[str]) -> None:
+    pytest.importorskip("horovod.torch")
+    code = "import omnihvd, horovod.torch as hvd; hvd.init(); print(hvd.size())"
+    (tmp_path / "script.py").write_text(code)
+    said = python(*words, "script.py", cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, "1\n"), said.stderr

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +114,15 @@ def test_scalars_for_tensorboard(
 def test_figures_for_prometheus(job: tuple[Path, list[Found]]) -> None:
     for rank, found in enumerate(job[1]):
         lines = found["metrics"].splitlines()
-        assert f'omnihvd_calls_total{{rank="{rank}"}} 12' in lines
-        assert f'omnihvd_ways_calls_total{{rank="{rank}",way="stream"}} 12' in lines
-        assert f'omnihvd_density{{rank="{rank}"}} {10 / 1250}' in lines
+        mine = f'script="observed.py",rank="{rank}"'
+        assert f"omnihvd_calls_total{{{mine}}} 12" in lines
+        assert f'omnihvd_ways_calls_total{{{mine},way="stream"}} 12' in lines
+        assert f"omnihvd_density{{{mine}}} {10 / 1250}" in lines
         assert lines.count("# TYPE omnihvd_ways_calls_total counter") == 1
+        help_ = "# HELP omnihvd_density share of the blocks that were not zero here: what has to"
+        assert sum(line.startswith(help_) for line in lines) == 1
+        names = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+        assert names == {line.split()[2] for line in lines if line.startswith("# HELP")}
 
 
 def test_top_sees_all_ranks_of_the_host(job: tuple[Path, list[Found]]) -> None:
@@ -146,5 +154,29 @@ def test_what_cannot_be_had_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
         observe.logger.addFilter(lambda record: said.append(record.getMessage()) is not None)
         observe.guarded(lambda: metrics.serve(port), "OMNIHVD_METRICS")
         observe.guarded(lambda: steps.begin("/nowhere/x.jsonl"), "OMNIHVD_STATS")
+        observe.guarded(lambda: traces.try_path("/nowhere/y.json"), "OMNIHVD_TRACE")
         observe.logger.filters.clear()
-    assert "OMNIHVD_METRICS is left out" in said[0] and "/nowhere" in said[1]
+    assert "OMNIHVD_METRICS is left out" in said[0] and "/nowhere/x" in said[1]
+    assert "OMNIHVD_TRACE is left out" in said[2] and "/nowhere/y" in said[2]
+
+
+def test_trying_a_traces_path_leaves_it_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    traces.try_path(str(path))
+    assert not path.exists()
+    path.write_text("older")
+    traces.try_path(str(path))
+    assert path.read_text() == "older"
+
+
+def test_a_trace_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    code = "import omnihvd, torch; from omnihvd import engine; engine.session.write_trace()"
+    env = {**os.environ, "OMNIHVD_TRACE": "/dev/full"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True)
+    assert "could not be written to /dev/full: No space left on device" in done.stderr
+    assert Path("/dev/full").exists()
+    broken = tmp_path / "broken.json"
+    broken.write_text("[{")
+    words = [sys.executable, "-m", "omnihvd", "trace", str(broken), "-o", str(tmp_path / "all")]
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True)
+    assert done.stderr == f"omnihvd trace: {broken} is no trace of omnihvd's or Horovod's\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from omnihvd.rates import rate_bytes, rate_text
 from omnihvd.report import costs
 from omnihvd.report.costs import Cost, Machine, Sizes, Takes
-from omnihvd.report.predictions import bytes_text, rate_bytes, time_text
+from omnihvd.report.predictions import bytes_text, time_text
 
 MB = 1e6
 SIZES = Sizes(  # 100 MB in 97,656 blocks of 1 KiB, 10% here and 20% on any rank
@@ -76,7 +77,8 @@ def test_packed_blocks() -> None:
 
 
 def test_how_figures_are_written() -> None:
-    assert rate_bytes("2.5gbit") == 312.5e6
+    assert rate_bytes("2.5gbit") == rate_bytes("2.5Gbps") == rate_bytes("2.5 Gbit/s") == 312.5e6
+    assert rate_text("10Gbps") == "10 Gbit/s" and rate_text("1kbit") == "1 kbit/s"
     for wrong in ("10", "10gb", "0mbit", "fast"):
         with pytest.raises(ValueError, match="is not a rate"):
             rate_bytes(wrong)

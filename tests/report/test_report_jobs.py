@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from processes import free_port, run_beside
 
 from omnihvd import cli
 from omnihvd import report as report_
+from omnihvd.report.samples import Job
 
 HERE = Path(__file__).parent / "on_ranks"
 ROOT = Path(__file__).parents[2]
@@ -158,6 +160,40 @@ def test_gradients_that_are_all_none(tmp_path: Path, said: list[str]) -> None:
     assert not list((tmp_path / "out").iterdir())
 
 
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(
+    tmp_path: Path, said: list[str]
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        train(tmp_path, 9, with_gradient=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (line,) = said
+    assert "no report:" in line and "rank-0000-of-0001.npz" in line
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_ranks_end_after_rank_0_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a launcher would end it in the midst of that, when they have failed."""
+    events = []
+
+    def write(seconds: float) -> None:
+        events.append("waits")
+        missing = "rank-0000-of-0002.npz" if len(events) == 1 else "report.html"
+        (tmp_path / "out" / missing).write_text("")
+
+    def job_of_process(job: Job) -> None:
+        job.rank, job.ranks = 1, 2
+
+    monkeypatch.setattr("omnihvd.report.samples.job_of_process", job_of_process)
+    monkeypatch.setattr("omnihvd.report.time.sleep", write)
+    train(tmp_path, 9, with_gradient=True)
+    assert events == ["waits", "waits"]
+
+
 def test_a_failure_inside_ends_the_report_alone(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,13 +217,21 @@ def test_one_report_at_a_time(tmp_path: Path) -> None:
         (["out"], "name a folder, and the script to run"),
         (["out", "--rate", "10gb", "train.py"], "'10gb' is not a rate"),
         (["out", "--ranks", "1", "train.py"], "a number of 2 or more"),
-        (["out", "--rate", "train.py"], "--rate needs a number"),
+        (["out", "--rate", "fast", "train.py"], "'fast' is not a rate"),
+        (["out", "--rate"], "--rate: expected at least one argument"),
+        (["emb.py", "--steps", "20"], "emb.py is a file: name a folder, and the script to run"),
         (["out", "none.py"], "none.py is neither a file"),
     ],
 )
 def test_wrong_words(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("emb.py").write_text("")
     assert cli.main(["--report", *words]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1

@@ -3,13 +3,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "session/auto_streams.h"
@@ -249,6 +252,27 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
+// How many letters must be changed, left out or added to make b of a.
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (const char letter : a) {
+    size_t before = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j)
+      before = std::exchange(row[j],
+                             std::min({row[j] + 1, row[j - 1] + 1, before + (letter != b[j - 1])}));
+  }
+  return row.back();
+}
+
+std::string meant(const std::string& name) {
+  const auto close = [&](const Entry& e) { return distance(name, e.doc.name); };
+  const Entry& best =
+      *std::min_element(entries().begin(), entries().end(),
+                        [&](const Entry& a, const Entry& b) { return close(a) < close(b); });
+  return close(best) <= 3 ? "did you mean " + best.doc.name + "? " : "";
+}
+
 }  // namespace
 
 Settings settings_from_environment() {
@@ -265,7 +289,8 @@ Settings settings_from_environment() {
     for (const Entry& e : entries())
       if (e.doc.name == name) entry = &e;
     if (!entry)
-      throw Error("unknown setting " + name + ": see `omnihvd check --settings` for all settings");
+      throw Error("unknown setting " + name + ": " + meant(name) +
+                  "see `omnihvd check --settings` for all settings");
     if (value.empty()) continue;
     try {
       entry->parse(settings, value);

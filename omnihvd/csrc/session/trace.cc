@@ -1,10 +1,13 @@
 #include "session/trace.h"
 
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -90,7 +93,11 @@ void write_file(const std::string& path, int rank) {
   }
   file << "]\n";
   file.flush();
-  if (!file) log(LogLevel::warning, "the trace could not be written to ", path);
+  if (!file) {
+    log(LogLevel::warning, "the trace could not be written to ", path, ": ", std::strerror(errno));
+    struct stat status{};
+    if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) unlink(path.c_str());
+  }
   if (lost > 0) log(LogLevel::notice, "the trace lacks its first ", lost, " spans");
 }
 

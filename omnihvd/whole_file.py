@@ -1,0 +1,23 @@
+"""A file that is there once it is complete, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """To write to. OSError names the path."""
+    part = path.with_name(f".{path.name}.part-{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    except OSError as why:
+        raise OSError(why.errno, why.strerror, str(path)) from why
+    finally:
+        part.unlink(missing_ok=True)
