@@ -8,14 +8,15 @@ omnihvd, in this process, wherever it can take them (`omnihvd.stats()` tells). O
 leaves Horovod alone. All settings: `omnihvd check --settings`.
 """
 
-from omnihvd import checkout
+from omnihvd.tools import checkout
 
 if not checkout.gave_way():
-    from omnihvd import hooks, report
+    from omnihvd import report, takeover
+    from omnihvd.carriers import nccl as nccl_hooks  # whose way() had this name first
     from omnihvd.compression import OmniReduce
     from omnihvd.statistics import Statistics, log_dict, stats
     from omnihvd.version import __version__ as __version__
 
-    __all__ = ["OmniReduce", "Statistics", "log_dict", "report", "stats"]
+    __all__ = ["OmniReduce", "Statistics", "log_dict", "nccl_hooks", "report", "stats"]
 
-    hooks.install()
+    takeover.install()

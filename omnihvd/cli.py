@@ -31,9 +31,9 @@ from omnihvd.version import __version__
 
 COMMANDS = {
     "check": "omnihvd.check.command",
-    "lib-path": "omnihvd.lib_path",
+    "lib-path": "omnihvd.tools.lib_path",
     "aggregator": "omnihvd.aggregator",
-    "kernels": "omnihvd.kernel_cache",
+    "kernels": "omnihvd.carriers.kernel_cache",
     "bench": "omnihvd.bench.command",
     "stats": "omnihvd.statistics",
     "report": "omnihvd.report.command",
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     if mistake:
         print(f"omnihvd: {mistake}", file=sys.stderr)
         return 2
-    from omnihvd.run import run  # which needs the engine, unless it only reports
+    from omnihvd.takeover.run import run  # which needs the engine, unless it only reports
 
     return run(arguments, begin)
 

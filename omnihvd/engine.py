@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from omnihvd import checkout
+from omnihvd.tools import checkout
 
 LIBRARIES = Path(__file__).parent / "lib"
 LIBRARY = LIBRARIES / "libomnihvd.so"

@@ -17,7 +17,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from omnihvd import in_use
+from omnihvd.carriers import in_use
 from omnihvd.compression import OmniReduce
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps

@@ -6,6 +6,8 @@ import logging
 import os
 import socket
 
+from omnihvd.launchers import process_rank
+
 NOTICE = 25  # not a warning, but of use to all: shown from `warning` on
 logging.addLevelName(NOTICE, "NOTICE")
 LEVELS = {
@@ -15,23 +17,6 @@ LEVELS = {
     "error": logging.ERROR,
     "off": logging.CRITICAL + 1,
 }
-RANK_VARIABLES = (
-    "OMPI_COMM_WORLD_RANK",
-    "HOROVOD_RANK",
-    "PMI_RANK",
-    "PMIX_RANK",
-    "RANK",
-    "SLURM_PROCID",
-)
-
-
-def process_rank() -> int | None:
-    """This process's rank in its job, as its launcher says; None outside a job."""
-    for name in RANK_VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdigit():
-            return int(value)
-    return None
 
 
 class _Formatter(logging.Formatter):

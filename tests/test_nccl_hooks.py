@@ -27,7 +27,9 @@ NCCL = "".join(f"int {f}(void) {{ return 1; }}" for f in FUNCTIONS)
 
 SETUP = """
 import ctypes, os
-from omnihvd import engine, horovod_library, nccl_hooks
+from omnihvd import engine
+from omnihvd.carriers import nccl
+from omnihvd.frameworks import horovod_library
 caller = ctypes.CDLL(os.environ["CALLER"])
 (library,) = engine.hook.loaded_libraries(os.environ["CALLER"])
 """
@@ -56,7 +58,7 @@ def run(caller: Path, script: str) -> str:
 @pytest.mark.parametrize(
     "path, text",
     [
-        ("torch/lib/libtorch_cuda.so", "nccl_hooks.TORCH"),
+        ("torch/lib/libtorch_cuda.so", "nccl.TORCH"),
         ("horovod/torch/mpi_lib.so", "horovod_library.FOLDER"),
     ],
 )
@@ -66,12 +68,12 @@ def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, text):
     said = run(
         caller,
         f"""
-assert caller.in_nccl() == len(nccl_hooks.FUNCTIONS)
-assert "not hooked" in nccl_hooks.problem(library)
-assert nccl_hooks._hook({text}) == [library]
-assert nccl_hooks.is_hooked(library) and nccl_hooks.problem(library) is None
+assert caller.in_nccl() == len(nccl.FUNCTIONS)
+assert "not hooked" in nccl.problem(library)
+assert nccl._hook({text}) == [library]
+assert nccl.is_hooked(library) and nccl.problem(library) is None
 hooked = {{function for path, function in engine.hook.installed() if path == library}}
-assert hooked == set(nccl_hooks.FUNCTIONS)
+assert hooked == set(nccl.FUNCTIONS)
 print("done")
 """,
     )
@@ -83,8 +85,8 @@ def test_static_nccl_is_reported_with_the_remedy(tmp_path):
     said = run(
         caller,
         """
-assert nccl_hooks._hook(horovod_library.FOLDER) == []
-print(nccl_hooks.problem(library))
+assert nccl._hook(horovod_library.FOLDER) == []
+print(nccl.problem(library))
 """,
     )
     assert "statically linked" in said and "HOROVOD_NCCL_LINK=SHARED" in said
@@ -99,9 +101,9 @@ def test_two_nccls_in_a_process_are_refused(tmp_path):
         torch,
         f"""
 other = ctypes.CDLL({str(horovod)!r})
-assert nccl_hooks._hook(nccl_hooks.TORCH) == [library]
-assert nccl_hooks._hook(horovod_library.FOLDER) == []
-assert other.in_nccl() == len(nccl_hooks.FUNCTIONS)
+assert nccl._hook(nccl.TORCH) == [library]
+assert nccl._hook(horovod_library.FOLDER) == []
+assert other.in_nccl() == len(nccl.FUNCTIONS)
 """,
     )
     assert "use different NCCLs" in said and "HOROVOD_NCCL_HOME" in said

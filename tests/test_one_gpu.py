@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 from processes import run_beside
 
+from omnihvd import launchers
 from omnihvd.bench import one_gpu
+
+RANK_NAMES = [launcher.rank for launcher in launchers.ALL]
 
 SHOW = """
 import os, sys
 print(os.environ["NCCL_HOSTID"], os.environ["OMNIHVD_HOST_ID"], *sys.argv[1:])
 """
-RANKLESS = {k: v for k, v in os.environ.items() if k not in one_gpu.RANK_NAMES}
+RANKLESS = {k: v for k, v in os.environ.items() if k not in RANK_NAMES}
 
 
-@pytest.mark.parametrize("name", one_gpu.RANK_NAMES)
+@pytest.mark.parametrize("name", RANK_NAMES)
 def test_each_rank_has_a_host_of_its_own(tmp_path, name):
     script = tmp_path / "script.py"
     script.write_text(SHOW)
@@ -42,4 +45,4 @@ def test_the_ranks_of_a_job_meet_and_share_the_first_gpu():
 def test_without_a_rank_it_says_what_it_needs(tmp_path):
     command = [sys.executable, Path(one_gpu.__file__), "script.py"]
     (done,) = run_beside([command], [RANKLESS], timeout=30, check=False)
-    assert done.returncode == 1 and "the rank in one of RANK" in done.output
+    assert done.returncode == 1 and "the rank in one of OMPI_COMM_WORLD_RANK" in done.output

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 
-RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "HOROVOD_RANK", "PMI_RANK")
+from omnihvd.launchers import ALL, process_rank
 
 
 def environment(rank: int) -> dict[str, str]:
@@ -44,10 +44,10 @@ def environments(ranks: int) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    rank = next((os.environ[name] for name in RANK_NAMES if name in os.environ), None)
+    rank, names = process_rank(), ", ".join(launcher.rank for launcher in ALL)
     if rank is None or len(sys.argv) < 2:
-        sys.exit(f"{__doc__}\nNeeds a script, and the rank in one of {', '.join(RANK_NAMES)}.")
-    os.environ.update(environment(int(rank)))
+        sys.exit(f"{__doc__}\nNeeds a script, and the rank in one of {names}.")
+    os.environ.update(environment(rank))
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from omnihvd import engine, kernel_cache
+from omnihvd import engine
+from omnihvd.carriers import kernel_cache
 from omnihvd.check.findings import Finding
 from omnihvd.check.probe import Probe
 from omnihvd.version import __version__

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from typing import Any
 
-from omnihvd import carriers, engine, horovod_library, nccl_hooks, torch_distributed
+from omnihvd import carriers, engine
+from omnihvd.carriers import nccl, torch_gloo
+from omnihvd.frameworks import horovod_library
 
 PATIENCE_S = 120
 # With the path of this process, whatever the present folder holds.
@@ -57,8 +59,8 @@ def look(module: str) -> dict[str, Any]:
     stands in for, and what is hooked; problems: the others, and why not."""
     importlib.import_module(module)
     if module == "torch":
-        libraries = engine.hook.loaded_libraries(nccl_hooks.TORCH)
-        built = [nccl_hooks.LIBRARY] if libraries else []
+        libraries = engine.hook.loaded_libraries(nccl.TORCH)
+        built = [nccl.LIBRARY] if libraries else []
     else:
         horovod = importlib.import_module(f"{module}.mpi_ops")._basics
         libraries = [horovod_library.path_of(horovod)]
@@ -72,7 +74,7 @@ def look(module: str) -> dict[str, Any]:
                 problems[carrier.LIBRARY] = problem
             else:
                 hooked[carrier.LIBRARY] = carrier.describe(libraries[0])
-    if module == "torch" and torch_distributed.has_gloo():
+    if module == "torch" and torch_gloo.has_gloo():
         built.append("Gloo")
         hooked["Gloo"] = "its process groups"
     return {"built": built, "hooked": hooked, "problems": problems}

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Callable, Protocol
 
-from omnihvd import engine
+from omnihvd import engine, launchers
 
 PATIENCE_S = 120.0
 LAUNCH = (
@@ -43,7 +43,7 @@ def join_job() -> Exchange:
         )
     if "TORCHELASTIC_RUN_ID" in variables:
         return Store(int(variables["RANK"]), int(variables["WORLD_SIZE"]), *torchs_store())
-    if any(name in variables for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")):
+    if launchers.may_call_mpi():
         return Mpi()
     raise NoJob(LAUNCH)
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from omnihvd import engine, horovod_library, in_use
+from omnihvd import engine
+from omnihvd.carriers import in_use
 from omnihvd.compressors.compressor import default_block_size
+from omnihvd.frameworks import horovod_library
 from omnihvd.log import warn_once_per_job
 
 ENVELOPE = "_omnihvd_envelope"  # attribute of a tensor that a codec has made

@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from omnihvd import engine, horovod_library
+from omnihvd import engine
 from omnihvd.codecs import torch_memory
 from omnihvd.codecs.codec import ENVELOPE, Codec, Format, envelopes_of, not_taken, warn
+from omnihvd.frameworks import horovod_library
 
 _WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
 _steps: Counter[tuple[int, str | None]] = Counter()  # by process set and name

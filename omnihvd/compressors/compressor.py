@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from omnihvd import engine, in_use
+from omnihvd import engine
+from omnihvd.carriers import in_use
 from omnihvd.compressors import checks
 from omnihvd.compressors.delay import DelayControl, Monitor, start_of
 from omnihvd.compressors.rules import BlockRule, Rule, WarmUp

@@ -18,6 +18,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from omnihvd.compression import OmniReduce
 from omnihvd.compressors import agreement, counters, tensorflow_low_rank, tensorflow_ops
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.delay import at
@@ -31,7 +32,6 @@ from omnihvd.compressors.rules import (
     kept_count,
     name_seed,
 )
-from omnihvd.lossless import Lossless
 
 _WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
 
@@ -328,11 +328,11 @@ def _wrap_horovod() -> None:
         if op not in (module.Average, module.Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
-        reduce = make(*before, Lossless, sparse_as_dense, op, *args, **kwargs)
+        reduce = make(*before, OmniReduce, sparse_as_dense, op, *args, **kwargs)
         backend, rule = compression._backend("tensorflow"), compression.config.rule
         if isinstance(rule, GraceObjects) and op != module.Average:
             raise ValueError("objects of GRACE's interface say what is averaged: op=hvd.Average")
-        process_set = inspect.signature(make).bind(*before, Lossless, False, op, *args, **kwargs)
+        process_set = inspect.signature(make).bind(*before, OmniReduce, False, op, *args, **kwargs)
         process_set = process_set.arguments["process_set"]
 
         def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:

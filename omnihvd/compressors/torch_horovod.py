@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from omnihvd import in_use
+from omnihvd.carriers import in_use
 from omnihvd.compressors import agreement, counters, delay, torch_elastic, torch_ops
 from omnihvd.compressors.compressor import Compressor, no_owner
 from omnihvd.compressors.methods.grace import GraceObjects

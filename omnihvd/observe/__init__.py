@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 from typing import Any, Callable
 
-from omnihvd.after_import import after_import
+from omnihvd.frameworks.after_import import after_import
 from omnihvd.log import logger
 from omnihvd.observe import traces
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
@@ -10,10 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from omnihvd.log import process_rank
+from omnihvd.launchers import local_rank, process_rank
 from omnihvd.statistics import meanings, stats
 
-LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID")
 SHARES = ("sent_of_ring", "density", "union_density", "passed_share")  # not counters
 
 
@@ -21,8 +19,7 @@ def serve(address: str) -> ThreadingHTTPServer:
     """At [host:]port + this rank's number on its host; without a host, for this host alone.
     OSError when the port is taken. The thread ends with the process."""
     host, _, port = address.rpartition(":")
-    number = next((os.environ[n] for n in LOCAL_RANKS if os.environ.get(n, "").isdigit()), "0")
-    server = ThreadingHTTPServer((host or "127.0.0.1", int(port) + int(number)), _Handler)
+    server = ThreadingHTTPServer((host or "127.0.0.1", int(port) + local_rank()), _Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="omnihvd metrics", daemon=True).start()
     return server

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.log import process_rank
+from omnihvd.launchers import process_rank
 from omnihvd.statistics import Statistics
 
 SHARES = ("density", "union_density", "sent_of_ring", "passed_share")
@@ -109,7 +109,7 @@ def covered(spans: list[Interval]) -> float:
 
 def follow_torch(log: StepLog) -> None:
     """Steps are those of torch.optim's first optimizer."""
-    from omnihvd.optimizer_steps import OptimizerSteps
+    from omnihvd.frameworks.optimizer_steps import OptimizerSteps
 
     known: set[int] = set()
 

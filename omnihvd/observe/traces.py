@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.log import process_rank
+from omnihvd.launchers import process_rank
 from omnihvd.observe.steps import for_rank
-from omnihvd.whole_file import whole_file
+from omnihvd.tools.whole_file import whole_file
 
 Events = list[dict[str, Any]]
 START = "start_time_since_epoch_in_micros"

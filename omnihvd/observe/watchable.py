@@ -19,8 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from omnihvd import engine, horovod_library, torch_distributed
-from omnihvd.log import process_rank
+from omnihvd import engine
+from omnihvd.carriers import torch_gloo
+from omnihvd.frameworks import horovod_library
+from omnihvd.launchers import process_rank
 
 PREFIX = "omnihvd-"
 
@@ -65,7 +67,7 @@ def figures(begun: float) -> dict[str, Any]:
     rank, ranks = process_rank() or 0, 1
     for horovod in horovod_library.initialized():
         rank, ranks = horovod.rank(), horovod.size()
-    c10d = sys.modules.get(torch_distributed.MODULE)
+    c10d = sys.modules.get(torch_gloo.MODULE)
     if ranks == 1 and c10d and c10d.is_initialized():
         rank, ranks = c10d.get_rank(), c10d.get_world_size()
     return {

@@ -25,8 +25,9 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from omnihvd.after_import import after_import
-from omnihvd.log import logger, process_rank, warn_once_per_job
+from omnihvd.frameworks.after_import import after_import
+from omnihvd.launchers import process_rank
+from omnihvd.log import logger, warn_once_per_job
 
 PATIENCE_S = 10.0  # for other ranks' files
 _running: _Report | None = None

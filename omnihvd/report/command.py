@@ -10,7 +10,7 @@ from typing import IO, Any
 from omnihvd.rates import rate
 from omnihvd.report import figures, options, page, plots, predictions, samples, tables
 from omnihvd.report.predictions import Model
-from omnihvd.whole_file import whole_file
+from omnihvd.tools.whole_file import whole_file
 
 
 def main(arguments: list[str]) -> int:

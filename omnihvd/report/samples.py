@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from omnihvd.report.density import Counts
-from omnihvd.whole_file import whole_file
+from omnihvd.tools.whole_file import whole_file
 
 PATTERN = "rank-*.npz"
 PAGE, FIGURES = "report.html", "report.json"
@@ -144,15 +144,16 @@ def job_of_process(job: Job) -> None:
     """Fills in what Horovod, torch.distributed or the launcher know."""
     import socket
 
-    from omnihvd import horovod_library, torch_distributed
-    from omnihvd.log import process_rank
+    from omnihvd.carriers import torch_gloo
+    from omnihvd.frameworks import horovod_library
+    from omnihvd.launchers import process_rank
 
     job.host = socket.gethostname()
     job.rank = process_rank() or 0
     for horovod in horovod_library.initialized():
         job.rank, job.ranks, job.library = horovod.rank(), horovod.size(), "Horovod"
         job.fusion_bytes = int(os.environ.get("HOROVOD_FUSION_THRESHOLD") or 128 << 20)
-    c10d = _loaded(torch_distributed.MODULE)
+    c10d = _loaded(torch_gloo.MODULE)
     if job.library == "none" and c10d and c10d.is_initialized():
         job.rank, job.ranks, job.library = c10d.get_rank(), c10d.get_world_size(), "DDP"
 

@@ -12,7 +12,7 @@ import time
 from types import ModuleType
 from typing import Any, Callable
 
-from omnihvd.optimizer_steps import OptimizerSteps
+from omnihvd.frameworks.optimizer_steps import OptimizerSteps
 from omnihvd.report.density import GROUP, Counts, count, count_rows, packed
 from omnihvd.report.sampler import Sampler, shapes_and_names
 from omnihvd.report.samples import Gradient

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from omnihvd.after_import import after_import
+from omnihvd.frameworks.after_import import after_import
 
 
 def install() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from omnihvd import engine, in_use
+from omnihvd import engine
+from omnihvd.carriers import in_use
 from omnihvd.codecs.codec import Codec
+from omnihvd.compression import OmniReduce
 from omnihvd.compressors.compressor import Compressor
-from omnihvd.lossless import Lossless
 
 
 def count_rows(
@@ -23,8 +24,8 @@ def count_rows(
 
 def takes(compression: object) -> bool:
     """Whether the user asks for this path and sums reach omnihvd; if they do not, says why."""
-    asked = isinstance(compression, (Lossless, Compressor, Codec)) or (
-        isinstance(compression, type) and issubclass(compression, Lossless)
+    asked = isinstance(compression, (OmniReduce, Compressor, Codec)) or (
+        isinstance(compression, type) and issubclass(compression, OmniReduce)
     )
     if not asked:
         return False

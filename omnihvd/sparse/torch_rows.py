@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from omnihvd.horovod_library import on_init
+from omnihvd.frameworks.horovod_library import on_init
 from omnihvd.log import warn_once_per_job
 from omnihvd.sparse import gradients
 from omnihvd.sparse.coordinates import flatten, unflatten

@@ -21,7 +21,7 @@ from torch import distributed as dist
 from torch.distributed import PrefixStore
 from torch.futures import Future
 
-from omnihvd import kernel_cache
+from omnihvd.carriers import kernel_cache
 from omnihvd.codecs.codec import Codec
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.torch.agreement import Agreement

@@ -16,7 +16,7 @@ from torch.distributed import DistBackendError, PrefixStore
 
 from omnihvd import engine
 from omnihvd.codecs.codec import Codec
-from omnihvd.log import process_rank
+from omnihvd.launchers import process_rank
 from omnihvd.torch import rows
 from omnihvd.torch.agreement import Agreement, patience_s
 from omnihvd.torch.gloo import Gloo, gather_over

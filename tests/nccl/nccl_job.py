@@ -17,7 +17,8 @@ from typing import Any
 from kernel_emulation import Kernels
 from processes import Ended, run_beside
 
-from omnihvd import engine, kernel_cache
+from omnihvd import engine
+from omnihvd.carriers import kernel_cache
 
 HERE = Path(__file__).parent
 CUDA_SOURCES, NCCL_SOURCES = ("cuda", "memory", "stream"), ("nccl", "star", "reduce")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nccl_job import run, run_well
 
-from omnihvd import nccl_hooks
+from omnihvd.carriers import nccl
 
 JITTER = {"CUDA_DOUBLE_JITTER_US": "2000"}
 
@@ -259,7 +259,7 @@ def test_kernels_are_loaded_early(monkeypatch):
     for way, mode in (("auto", "EAGER"), ("stream", None)):
         environ = {**inherited, "OMNIHVD_GPU": way}
         monkeypatch.setattr(os, "environ", environ)
-        nccl_hooks._prepare_cuda()
+        nccl._prepare_cuda()
         assert environ.get("CUDA_MODULE_LOADING") == mode
         assert environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
 

@@ -13,7 +13,7 @@ from _engine_tests import session
 from test_got_hook import build
 
 from omnihvd import _engine, engine
-from omnihvd.waiting import FUNCTION, REPLACEMENT
+from omnihvd.takeover.waiting import FUNCTION, REPLACEMENT
 
 POLLER = """
 #include <sched.h>

@@ -12,7 +12,8 @@ import torch
 from emulated_coder import EmulatedCoder
 from jobs import run
 
-from omnihvd import OmniReduce, kernel_cache
+from omnihvd import OmniReduce
+from omnihvd.carriers import kernel_cache
 from omnihvd.torch import CodecState, codec_hook, coded_sums
 
 

@@ -7,7 +7,7 @@ import time
 import horovod.torch as hvd
 import torch
 
-from omnihvd import notices
+from omnihvd.takeover import notices
 
 notices.A_WHILE_S = 0.5
 hvd.init()

@@ -17,7 +17,7 @@ from horovod.common.exceptions import HorovodInternalError
 import omnihvd
 from omnihvd import OmniReduce
 from omnihvd.codecs import torch_horovod, torch_memory
-from omnihvd.log import process_rank
+from omnihvd.launchers import process_rank
 
 CODECS = {  # with the error of a mean of normal tensors, relative to its size
     OmniReduce.natural: 0.6, OmniReduce.qsgd: 0.05, OmniReduce.terngrad: 2.5,

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from omnihvd import gloo_hooks
+from omnihvd.carriers import gloo
 
 SUM, MIN = 1, 3
 TYPES = {
@@ -31,7 +31,7 @@ library.allreduce.restype = ctypes.c_char_p
 
 
 def hook() -> str | None:
-    why = gloo_hooks._shim().omnihvd_gloo_hook(PATH.encode())
+    why = gloo._shim().omnihvd_gloo_hook(PATH.encode())
     return None if why is None else str(why.decode())
 
 

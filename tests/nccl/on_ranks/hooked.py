@@ -10,14 +10,14 @@ import numpy as np
 from gpu_rank import *
 
 import omnihvd
-from omnihvd import nccl_hooks
+from omnihvd.carriers import nccl
 
 torch = ctypes.CDLL(sys.argv[1])
 torch.all_reduce.argtypes = [
     ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
     ctypes.c_void_p, ctypes.c_void_p,
 ]  # fmt: skip
-assert nccl_hooks._hook(nccl_hooks.TORCH) == [sys.argv[1]]
+assert nccl._hook(nccl.TORCH) == [sys.argv[1]]
 
 use_device()
 stream, comm = Stream(), Communicator("all")

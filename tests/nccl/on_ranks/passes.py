@@ -11,7 +11,7 @@ import numpy as np
 from gpu_rank import *
 
 import omnihvd
-from omnihvd import nccl_hooks
+from omnihvd.carriers import nccl
 
 COUNT = 5_000
 MINE = np.arange(COUNT) % 50 + RANK
@@ -83,7 +83,7 @@ def always(reason: str) -> None:
 def chosen() -> None:
     """Whatever OMNIHVD_GPU says for others."""
     stream, first, second = Stream(), Communicator("one"), Communicator("two")
-    with nccl_hooks.way("original"):
+    with nccl.way("original"):
         check(first, stream, sum(ALL), "float32", SUM, "original")
     for _ in range(2):
         check(first, stream, sum(ALL), "float32", SUM, "original")
@@ -95,7 +95,7 @@ def chosen() -> None:
 def chosen_by_one() -> None:
     stream, comm = Stream(), Communicator("all")
     x = Array(MINE.astype(np.float32))
-    with nccl_hooks.way("original") if RANK == 1 else contextlib.nullcontext():
+    with nccl.way("original") if RANK == 1 else contextlib.nullcontext():
         assert comm.allreduce(stream, x, x, "float32") == REMOTE_ERROR
     comm.destroy()
 

@@ -29,7 +29,7 @@ std::string content_of(const fs::path& path) {
 
 // Of the sources, which lie in the package beside the folder of this library, or, in a source tree,
 // beside the package: kernels compiled from others do not fit this shim. As in
-// omnihvd/kernel_cache.py.
+// omnihvd/carriers/kernel_cache.py.
 std::string source_digest() {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&source_digest), &self) == 0 || self.dli_fname == nullptr)

@@ -10,7 +10,7 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def has_engine(package: Path) -> bool:
@@ -27,7 +27,7 @@ def gave_way() -> bool:
     module = sys.modules["omnihvd"]
     for name in [name for name in sys.modules if name.startswith("omnihvd.")]:
         del sys.modules[name]  # this one
-    del vars(module)["checkout"]
+    del vars(module)["checkout"], vars(module)["tools"]
     module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
     module.__path__ = list(spec.submodule_search_locations or ())
     spec.loader.exec_module(module)

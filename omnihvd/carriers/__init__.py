@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from omnihvd import gloo_hooks, mpi_hooks, nccl_hooks
+from omnihvd.carriers import gloo, mpi, nccl
 
 
 class Carrier(Protocol):
@@ -24,7 +24,7 @@ class Carrier(Protocol):
         omnihvd; None: they do."""
 
 
-ALL: tuple[Carrier, ...] = (nccl_hooks, mpi_hooks, gloo_hooks)
+ALL: tuple[Carrier, ...] = (nccl, mpi, gloo)
 
 
 def carrier_named(library: str) -> Carrier | None:

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any, Callable
 
-from omnihvd.after_import import after_import
+from omnihvd.frameworks.after_import import after_import
 from omnihvd.log import logger, say_once_per_job
 
 MODULE = "torch.distributed.distributed_c10d"

@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import Any, Callable
 
-from omnihvd.after_import import after_import
+from omnihvd.frameworks.after_import import after_import
 
 FOLDER = "/horovod/"  # in the path of each of them
 FRAMEWORKS = ("horovod.torch", "horovod.tensorflow")

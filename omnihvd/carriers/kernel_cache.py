@@ -22,7 +22,7 @@ from pathlib import Path
 from omnihvd import engine
 from omnihvd.log import logger, warn_once_per_job
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 # Installed, the sources lie in the package; in a source tree, beside it.
 SOURCES = next(
     (f for f in (PACKAGE / "kernels", PACKAGE.parent / "kernels") if (f / "kernels.cu").exists()),

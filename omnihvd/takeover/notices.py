@@ -12,8 +12,11 @@ import threading
 from types import ModuleType
 from typing import Any
 
-from omnihvd import engine, horovod_library, in_use, nccl_hooks, torch_distributed
-from omnihvd.log import process_rank, say_once_per_job, warn_once_per_job
+from omnihvd import engine
+from omnihvd.carriers import in_use, nccl, torch_gloo
+from omnihvd.frameworks import horovod_library
+from omnihvd.launchers import process_rank
+from omnihvd.log import say_once_per_job, warn_once_per_job
 from omnihvd.version import __version__
 
 A_WHILE_S = 60.0
@@ -32,7 +35,7 @@ class Notices:
 
     def begin(self) -> None:
         horovod_library.on_init(self._horovod_began)
-        torch_distributed.on_init(self._torch_began)
+        torch_gloo.on_init(self._torch_began)
         atexit.register(self.end)
 
     def _horovod_began(self, horovod: Any) -> None:
@@ -47,10 +50,10 @@ class Notices:
 
     def _torch_began(self, c10d: ModuleType) -> None:
         self._ranks = c10d.get_world_size()
-        backends = torch_distributed.backends(c10d)
-        libraries = engine.hook.loaded_libraries(nccl_hooks.TORCH)
-        carried = ["Gloo"] if torch_distributed.carries_gloo(c10d) else []
-        if "nccl" in backends and libraries and not nccl_hooks.problem(libraries[0]):
+        backends = torch_gloo.backends(c10d)
+        libraries = engine.hook.loaded_libraries(nccl.TORCH)
+        carried = ["Gloo"] if torch_gloo.carries_gloo(c10d) else []
+        if "nccl" in backends and libraries and not nccl.problem(libraries[0]):
             carried.append("NCCL")
         if carried:
             self._say_active(f"PyTorch's sums over {' and '.join(carried)}")

@@ -6,7 +6,8 @@ import functools
 import os
 from typing import Any
 
-from omnihvd import carriers, engine, horovod_library
+from omnihvd import carriers, engine
+from omnihvd.frameworks import horovod_library
 from omnihvd.log import warn_once_per_job
 
 

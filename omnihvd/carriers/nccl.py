@@ -1,6 +1,6 @@
 """Redirects ncclAllReduce, and what belongs to it, in PyTorch's and Horovod's loaded libraries.
 
-As for MPI (mpi_hooks.py), the library that is hooked calls the shim's functions; NCCL itself
+As for MPI (mpi.py), the library that is hooked calls the shim's functions; NCCL itself
 and all other libraries are untouched. A library that holds an NCCL of its own, statically linked,
 cannot be hooked: problem() says so.
 """
@@ -17,8 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from omnihvd import engine, horovod_library, kernel_cache
-from omnihvd.after_import import after_import
+from omnihvd import engine
+from omnihvd.carriers import kernel_cache
+from omnihvd.frameworks import horovod_library
+from omnihvd.frameworks.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
 LIBRARY = "NCCL"
@@ -71,7 +73,7 @@ def way(name: str) -> Iterator[None]:
     """How sums are made on NCCL communicators whose first sum this thread makes inside: a value of
     OMNIHVD_GPU ("auto", "union", "stream", "original"), whatever that says for others.
 
-        with omnihvd.nccl_hooks.way("original"):      # on all ranks of the group alike
+        with omnihvd.carriers.nccl.way("original"):      # on all ranks of the group alike
             dist.all_reduce(torch.zeros(1, device="cuda"), group=tensor_parallel)
 
     ValueError: there is no such way. A sum fails where its communicator's ranks differ."""

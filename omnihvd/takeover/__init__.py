@@ -5,18 +5,13 @@ from __future__ import annotations
 import functools
 import os
 
-from omnihvd import (
-    carriers,
-    engine,
-    horovod_library,
-    notices,
-    observe,
-    sparse,
-    torch_distributed,
-    waiting,
-)
-from omnihvd.after_import import after_import
-from omnihvd.log import logger, process_rank
+from omnihvd import carriers, engine, observe, sparse
+from omnihvd.carriers import torch_gloo
+from omnihvd.frameworks import horovod_library
+from omnihvd.frameworks.after_import import after_import
+from omnihvd.launchers import process_rank
+from omnihvd.log import logger
+from omnihvd.takeover import notices, waiting
 
 
 def install() -> None:
@@ -68,7 +63,7 @@ def install_now() -> None:
         )
     for carrier in carriers.ALL:
         carrier.install()
-    torch_distributed.carry_gloo()
+    torch_gloo.carry_gloo()
     horovod_library.on_load(waiting.sleep_instead_of_polling)
     notices.notices.begin()
     notices.watch_exceptions()

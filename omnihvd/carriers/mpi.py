@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-from omnihvd import engine, horovod_library
+from omnihvd import engine
+from omnihvd.frameworks import horovod_library
 
 LIBRARY = "MPI"
 FUNCTION = "MPI_Allreduce"

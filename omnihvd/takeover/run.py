@@ -10,8 +10,8 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, Callable
 
-from omnihvd import engine, hooks
-from omnihvd.notices import notices
+from omnihvd import engine, takeover
+from omnihvd.takeover.notices import notices
 
 
 def run(arguments: list[str], instead: Callable[[], None] | None = None) -> int:
@@ -20,10 +20,10 @@ def run(arguments: list[str], instead: Callable[[], None] | None = None) -> int:
     exception: that goes on to Python, which shows it."""
     try:
         if instead:
-            hooks.leave_sums_alone()
+            takeover.leave_sums_alone()
             instead()
         else:
-            hooks.install_now()
+            takeover.install_now()
             notices.is_command = True
     except (engine.EngineMissing, RuntimeError) as why:
         print(f"omnihvd: {why}", file=sys.stderr)

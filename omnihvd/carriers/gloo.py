@@ -12,7 +12,8 @@ import ctypes
 import functools
 import importlib.metadata
 
-from omnihvd import engine, horovod_library
+from omnihvd import engine
+from omnihvd.frameworks import horovod_library
 
 LIBRARY = "Gloo"
 VERSION = "0.28.1"  # of Horovod

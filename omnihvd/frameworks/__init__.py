@@ -1,0 +1,1 @@
+"""Horovod's and PyTorch's own modules: when they are imported, begin and step."""
