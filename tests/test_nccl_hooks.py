@@ -26,12 +26,16 @@ CALLER = "".join(f"int {f}(void);" for f in FUNCTIONS) + (
 NCCL = "".join(f"int {f}(void) {{ return 1; }}" for f in FUNCTIONS)
 
 SETUP = """
-import ctypes, os
+import ctypes, os, sys, types
+from pathlib import Path
 from omnihvd import engine
 from omnihvd.carriers import nccl
 from omnihvd.frameworks import horovod_library
 caller = ctypes.CDLL(os.environ["CALLER"])
 (library,) = engine.hook.loaded_libraries(os.environ["CALLER"])
+sys.modules["horovod"] = types.ModuleType("horovod")
+sys.modules["horovod"].__file__ = f"{Path(library).parents[2]}/horovod/__init__.py"
+torchs = lambda: engine.hook.loaded_libraries(nccl.TORCH)
 """
 
 
@@ -56,13 +60,13 @@ def run(caller: Path, script: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "path, text",
+    "path, loaded",
     [
-        ("torch/lib/libtorch_cuda.so", "nccl.TORCH"),
-        ("horovod/torch/mpi_lib.so", "horovod_library.FOLDER"),
+        ("torch/lib/libtorch_cuda.so", "torchs()"),
+        ("horovod/torch/mpi_lib.so", "horovod_library.loaded()"),
     ],
 )
-def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, text):
+def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, loaded):
     nccl = library(tmp_path / "libnccl.so.2", NCCL)
     caller = library(tmp_path / path, CALLER, nccl)
     said = run(
@@ -70,7 +74,7 @@ def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, text):
         f"""
 assert caller.in_nccl() == len(nccl.FUNCTIONS)
 assert "not hooked" in nccl.problem(library)
-assert nccl._hook({text}) == [library]
+assert nccl._hook({loaded}) == [library]
 assert nccl.is_hooked(library) and nccl.problem(library) is None
 hooked = {{function for path, function in engine.hook.installed() if path == library}}
 assert hooked == set(nccl.FUNCTIONS)
@@ -85,7 +89,7 @@ def test_static_nccl_is_reported_with_the_remedy(tmp_path):
     said = run(
         caller,
         """
-assert nccl._hook(horovod_library.FOLDER) == []
+assert nccl._hook(horovod_library.loaded()) == []
 print(nccl.problem(library))
 """,
     )
@@ -101,9 +105,27 @@ def test_two_nccls_in_a_process_are_refused(tmp_path):
         torch,
         f"""
 other = ctypes.CDLL({str(horovod)!r})
-assert nccl._hook(nccl.TORCH) == [library]
-assert nccl._hook(horovod_library.FOLDER) == []
+assert nccl._hook(torchs()) == [library]
+assert nccl._hook(horovod_library.loaded()) == []
 assert other.in_nccl() == len(nccl.FUNCTIONS)
 """,
     )
     assert "use different NCCLs" in said and "HOROVOD_NCCL_HOME" in said
+
+
+def test_a_folder_named_horovod_makes_no_library_horovods(tmp_path):
+    nccl = library(tmp_path / "libnccl.so.2", NCCL)
+    venv = tmp_path / "horovod/venv/site"
+    others = [venv / "mpi4py/mpi_lib.so", venv / "numpy/libs/libblas.so", venv / "x/libmpi_lib.so"]
+    paths = [library(path, CALLER, nccl) for path in others]
+    own = library(venv / "horovod/torch/mpi_lib_v2.so", CALLER, nccl)
+    said = run(
+        own,
+        f"""
+for path in {list(map(str, paths))!r}:
+    ctypes.CDLL(path)
+assert horovod_library.loaded() == [library]
+print("done")
+""",
+    )
+    assert "done" in said

@@ -27,7 +27,7 @@ def install() -> None:
 
 
 def hook_loaded_libraries() -> None:
-    for library in engine.hook.loaded_libraries(horovod_library.FOLDER):
+    for library in horovod_library.loaded():
         if engine.hook.imports(library, VTABLE):
             _hook(library)
 

@@ -23,13 +23,15 @@ def install() -> None:
 
 
 def hook_loaded_libraries() -> None:
+    libraries = horovod_library.loaded()
     # A library that is linked to another MPI than the shim must never be given the shim's handles.
-    if not any(map(_mismatch, engine.hook.loaded_libraries(horovod_library.FOLDER))):
-        _hook(horovod_library.FOLDER)
+    if not any(map(_mismatch, libraries)):
+        for library in libraries:
+            _hook(library)
 
 
-def _hook(text: str) -> list[str]:
-    return engine.hook.install(text, FUNCTION, str(engine.MPI_SHIM), REPLACEMENT)
+def _hook(path: str) -> list[str]:
+    return engine.hook.install(path, FUNCTION, str(engine.MPI_SHIM), REPLACEMENT)
 
 
 def _mismatch(library: str) -> str | None:

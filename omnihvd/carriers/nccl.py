@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -52,11 +53,15 @@ def install() -> None:
 
 
 def _prepare_cuda() -> None:
-    """What CUDA reads when it is initialized. As in csrc/shims/nccl/allreduce.cc."""
+    """What CUDA reads when it is initialized, where there is a GPU whose sums may be ours. As in
+    csrc/shims/nccl/allreduce.cc."""
+    way = os.environ.get("OMNIHVD_GPU", "").lower() or "auto"
+    if way == "original" or not any(Path(file).exists() for file in DRIVER_FILES):
+        return
     # Streams that wait hold up others of their hardware queue; CUDA makes 8.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     # To load a kernel later CUDA waits for the device, which may be waiting for a sum of ours.
-    if os.environ.get("OMNIHVD_GPU", "auto") in ("auto", "union"):
+    if way != "stream":
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 
 
@@ -101,11 +106,11 @@ def _hook_torch(torch: ModuleType) -> None:
                 "init_process_group() on every rank."
             )
         return
-    _hook(TORCH)
+    _hook(engine.hook.loaded_libraries(TORCH))
 
 
 def _hook_horovod() -> None:
-    _hook(horovod_library.FOLDER)
+    _hook(horovod_library.loaded())
 
 
 def _warn_if_horovod_keeps_its_own(horovod: Any) -> None:
@@ -114,13 +119,9 @@ def _warn_if_horovod_keeps_its_own(horovod: Any) -> None:
         warn_once_per_job(f"Horovod's sums on GPUs stay NCCL's: {why}")
 
 
-def _hook(text: str) -> list[str]:
-    """Hooks the loaded libraries whose path contains the text, if they call NCCL."""
-    libraries = [
-        library
-        for library in engine.hook.loaded_libraries(text)
-        if engine.hook.imports(library, FUNCTIONS[0])
-    ]
+def _hook(loaded: list[str]) -> list[str]:
+    """Hooks those of the loaded libraries that call NCCL."""
+    libraries = [library for library in loaded if engine.hook.imports(library, FUNCTIONS[0])]
     if not libraries:
         return []
     nccls = {os.path.realpath(engine.hook.provider(path, FUNCTIONS[0])) for path in libraries}
@@ -132,8 +133,8 @@ def _hook(text: str) -> list[str]:
         )
         return []
     make_kernels_once()
-    for function in FUNCTIONS:
-        engine.hook.install(text, function, str(engine.NCCL_SHIM), f"omnihvd_{function}")
+    for library, function in itertools.product(libraries, FUNCTIONS):
+        engine.hook.install(library, function, str(engine.NCCL_SHIM), f"omnihvd_{function}")
     logger.info("hooked NCCL's allreduce in %s", ", ".join(libraries))
     return libraries
 
@@ -165,9 +166,9 @@ def problem(library: str) -> str | None:
         return None
     if not engine.hook.imports(library, FUNCTIONS[0]):
         remedy = (
-            "; build Horovod with HOROVOD_NCCL_LINK=SHARED"
-            if horovod_library.FOLDER in library
-            else "; use a build of PyTorch that is linked to the shared libnccl.so.2"
+            "; use a build of PyTorch that is linked to the shared libnccl.so.2"
+            if TORCH in library
+            else "; build Horovod with HOROVOD_NCCL_LINK=SHARED"
         )
         return f"{library} holds NCCL itself, statically linked{remedy}"
     return f"{library} was not hooked: import omnihvd before NCCL is used"

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import functools
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
 
+from omnihvd import engine
 from omnihvd.frameworks.after_import import after_import
 
-FOLDER = "/horovod/"  # in the path of each of them
 FRAMEWORKS = ("horovod.torch", "horovod.tensorflow")
 BASICS = "horovod.common.basics"  # loads them
+
+
+def loaded() -> list[str]:
+    """Their paths: they are the package's own, whatever other folders are named like it."""
+    package = sys.modules.get("horovod")
+    if package is None or package.__file__ is None:
+        return []
+    folder = Path(package.__file__).resolve().parent
+    paths = engine.hook.loaded_libraries("/mpi_lib")
+    return [path for path in paths if Path(path).parent.resolve().parent == folder]
 
 
 def on_load(then: Callable[[], None]) -> None:
@@ -24,6 +35,14 @@ def on_load(then: Callable[[], None]) -> None:
 def on_init(then: Callable[[Any], None]) -> None:
     """Calls `then` after each hvd.init() from now on, with the HorovodBasics of the framework."""
     after_import(BASICS, lambda basics: _call_after(basics, "init", then))
+
+
+def wrap_init(decorate: Callable[[Any], Any]) -> None:
+    """The same for what is to be there while hvd.init() runs."""
+    after_import(
+        BASICS,
+        lambda basics: setattr(basics.HorovodBasics, "init", decorate(basics.HorovodBasics.init)),
+    )
 
 
 def initialized() -> list[Any]:
@@ -40,7 +59,7 @@ def path_of(horovod: Any) -> str:
 
 def framework_of(horovod: Any) -> str:
     """ "horovod.torch" or "horovod.tensorflow"."""
-    return "horovod." + path_of(horovod).rpartition(FOLDER)[2].partition("/")[0]
+    return f"horovod.{Path(path_of(horovod)).parent.name}"
 
 
 def _call_after(basics: ModuleType, method: str, then: Callable[[Any], None]) -> None:

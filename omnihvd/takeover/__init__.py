@@ -64,7 +64,7 @@ def install_now() -> None:
     for carrier in carriers.ALL:
         carrier.install()
     torch_gloo.carry_gloo()
-    horovod_library.on_load(waiting.sleep_instead_of_polling)
+    waiting.sleep_instead_of_polling()
     notices.notices.begin()
     notices.watch_exceptions()
     observe.begin(settings)

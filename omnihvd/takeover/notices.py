@@ -17,6 +17,7 @@ from omnihvd.carriers import in_use, nccl, torch_gloo
 from omnihvd.frameworks import horovod_library
 from omnihvd.launchers import process_rank
 from omnihvd.log import say_once_per_job, warn_once_per_job
+from omnihvd.statistics import CONTROL
 from omnihvd.version import __version__
 
 A_WHILE_S = 60.0
@@ -30,6 +31,7 @@ class Notices:
         self._explained = False  # said why none is taken
         self._others: set[str] = set()  # what PyTorch sums with, which is out of reach
         self._ranks = 0
+        self._is_torchs = False  # not Horovod's
         self.is_command = False  # a script that may know nothing of omnihvd
         self.failed = False  # an exception ends the process, and says enough
 
@@ -39,7 +41,7 @@ class Notices:
         atexit.register(self.end)
 
     def _horovod_began(self, horovod: Any) -> None:
-        self._ranks = horovod.size()
+        self._ranks, self._is_torchs = horovod.size(), False
         if in_use.horovod_problem():
             in_use.warn_if_unused()
             self._explained = True
@@ -49,7 +51,7 @@ class Notices:
         self._look_later()
 
     def _torch_began(self, c10d: ModuleType) -> None:
-        self._ranks = c10d.get_world_size()
+        self._ranks, self._is_torchs = c10d.get_world_size(), True
         backends = torch_gloo.backends(c10d)
         libraries = engine.hook.loaded_libraries(nccl.TORCH)
         carried = ["Gloo"] if torch_gloo.carries_gloo(c10d) else []
@@ -88,19 +90,24 @@ class Notices:
     def _why_none(self) -> str:
         if self._ranks == 1:
             return "it has one rank"
-        # MPI_Allreduce with other operations is how Horovod's ranks coordinate.
-        passed = {k: v for k, v in engine.session.stats()["passed"].items() if k != "op"}
+        sharded = ""
+        if "torch.distributed.fsdp" in sys.modules:
+            sharded = "; FSDP sums by reduce-scatter, which omnihvd leaves to the library"
+        passed = {k: v for k, v in engine.session.stats()["passed"].items() if k != CONTROL}
         if passed:
             counts = [f"{p['calls']} {reason}" for reason, p in passed.items()]
             hint = " (under OMNIHVD_MIN_BYTES)" if "small" in passed else ""
-            return f"all were left to the original library, as {', '.join(counts)}{hint}"
+            return f"all were left to the original library, as {', '.join(counts)}{hint}{sharded}"
         if self._others and not self._active:
             return (
                 f"PyTorch's process group sums with {', '.join(sorted(self._others))} here, which "
                 "omnihvd does not stand in for; it does for Gloo and NCCL, and for Horovod's MPI"
             )
+        if self._ranks and self._active:
+            missing = "is the model in DDP?" if self._is_torchs else "is the optimizer Horovod's?"
+            return f"no allreduce was asked for{sharded or '; ' + missing}"
         if self._ranks:
-            return "none was asked for; is the optimizer Horovod's?" if self._active else "unknown"
+            return "unknown"
         return "this process began neither Horovod nor torch.distributed"
 
 

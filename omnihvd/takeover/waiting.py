@@ -7,21 +7,40 @@ wait for, and where it has, from the training.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 from omnihvd import engine
+from omnihvd.frameworks import horovod_library
 
 FUNCTION = "sched_yield"
 REPLACEMENT = "omnihvd_sched_yield"
-POLLERS = ("/horovod/", "/libopen-pal.so")  # in the paths of the libraries
+OPEN_MPI = "/libopen-pal.so"  # in the path of the library that polls
 # Open MPI's own setting, which it reads in MPI_Init: without, its waiting threads never yield.
 YIELDS = "OMPI_MCA_mpi_yield_when_idle"
 
 
 def sleep_instead_of_polling() -> None:
-    """Hooks the libraries that are loaded now; MPI is not to be initialised yet."""
-    if not engine.session.settings_from_environment().polite:
-        return
-    os.environ.setdefault(YIELDS, "1")
-    for text in POLLERS:
-        engine.hook.install(text, FUNCTION, str(engine.LIBRARY), REPLACEMENT)
+    """From Horovod's loading on; MPI is not to be initialised yet."""
+    if engine.session.settings_from_environment().polite:
+        horovod_library.on_load(_hook)
+        horovod_library.wrap_init(_mpi_yields())
+
+
+def _hook() -> None:
+    for path in [OPEN_MPI, *horovod_library.loaded()]:
+        engine.hook.install(path, FUNCTION, str(engine.LIBRARY), REPLACEMENT)
+
+
+@contextlib.contextmanager
+def _mpi_yields() -> Iterator[None]:
+    """While hvd.init() runs, and with it MPI_Init: children of this process have their own wish."""
+    ours = YIELDS not in os.environ
+    if ours:
+        os.environ[YIELDS] = "1"
+    try:
+        yield
+    finally:
+        if ours:
+            os.environ.pop(YIELDS, None)

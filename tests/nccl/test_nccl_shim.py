@@ -256,12 +256,16 @@ def test_kernels_are_loaded_early(monkeypatch):
     """CUDA, which reads it later, would load them while its device waits for a sum."""
     of_cuda = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
     inherited = {name: value for name, value in os.environ.items() if name not in of_cuda}
-    for way, mode in (("auto", "EAGER"), ("stream", None)):
-        environ = {**inherited, "OMNIHVD_GPU": way}
-        monkeypatch.setattr(os, "environ", environ)
-        nccl._prepare_cuda()
-        assert environ.get("CUDA_MODULE_LOADING") == mode
-        assert environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    cases = [("auto", "EAGER", "32"), ("Union", "EAGER", "32"), ("", "EAGER", "32")]
+    for way, mode, queues in [*cases, ("stream", None, "32"), ("original", None, None)]:
+        for driver in (__file__, "/no driver"):
+            environ = {**inherited, "OMNIHVD_GPU": way}
+            monkeypatch.setattr(os, "environ", environ)
+            monkeypatch.setattr(nccl, "DRIVER_FILES", [driver])
+            nccl._prepare_cuda()
+            there = driver == __file__
+            assert environ.get("CUDA_MODULE_LOADING") == (mode if there else None)
+            assert environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == (queues if there else None)
 
 
 def test_the_benchmark_of_host_functions(doubles):

@@ -10,6 +10,7 @@ import numpy as np
 from gpu_rank import *
 
 import omnihvd
+from omnihvd import engine
 from omnihvd.carriers import nccl
 
 torch = ctypes.CDLL(sys.argv[1])
@@ -17,7 +18,7 @@ torch.all_reduce.argtypes = [
     ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
     ctypes.c_void_p, ctypes.c_void_p,
 ]  # fmt: skip
-assert nccl._hook(nccl.TORCH) == [sys.argv[1]]
+assert nccl._hook(engine.hook.loaded_libraries(nccl.TORCH)) == [sys.argv[1]]
 
 use_device()
 stream, comm = Stream(), Communicator("all")
