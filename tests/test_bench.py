@@ -20,7 +20,7 @@ from processes import run_beside
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import map as the_map
 
-from omnihvd.bench import plots, report, worker
+from omnihvd.bench import command, plots, report, worker
 from omnihvd.bench.backends import BenchError, Hosts
 from omnihvd.bench.meeting import Meeting
 from omnihvd.bench.patterns import BLOCK, PATTERNS, Point, is_total, part, present_blocks, volume
@@ -70,6 +70,25 @@ def test_samples_are_bounded() -> None:
     assert worker.is_enough([0.0] * 1000, job)
     job["max_seconds"] = 2.0
     assert worker.is_enough([2.5], job)
+
+
+def test_omnihvd_is_warm_when_it_compares_ways_no_more() -> None:
+    def counts(*ways: str) -> list[dict[str, int]]:
+        return [{w: ways[: i + 1].count(w) for w in ("a", "b")} for i in range(len(ways))]
+
+    assert not worker.is_warm(counts(*"a" * 15), 99)  # not all have been tried
+    assert worker.is_warm(counts(*"a" * 16), 0)
+    apart = counts(*"aabb", *("aaaaaaab" * 3))
+    assert not any(worker.is_warm(apart[:n], 0) for n in range(1, len(apart) + 1))
+    assert worker.is_warm(apart, 21)
+    assert worker.is_warm([*apart, *({"a": 30 + i, "b": 5} for i in range(10))], 0)
+    assert not worker.is_warm([{}] * 15, 0) and worker.is_warm([{}] * 16, 0)
+
+
+def test_how_long_it_takes_at_least() -> None:
+    words = ["--ranks", "2", "4", "--min-seconds", "27", "--densities", "1", "0.1"]
+    args = command.parser().parse_args([*words, "--backends", "omnihvd", "gloo"])
+    assert command.least_minutes(args) == pytest.approx(2 * (5 + 2 * 30 + 5 + 30) / 60)
 
 
 def test_processor_time_is_that_of_all_threads_and_other_processes() -> None:

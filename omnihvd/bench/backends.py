@@ -157,6 +157,7 @@ def _environment(backend: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         "OMP_NUM_THREADS": "1",
         "OMNIHVD_ENABLE": str(int(backend.startswith("omnihvd"))),
+        "OMNIHVD_LOG": os.environ.get("OMNIHVD_LOG", "error"),  # notices would be between rows
     }
 
 

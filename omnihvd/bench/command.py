@@ -25,6 +25,8 @@ from omnihvd.bench.lab import RATE, SHARE_CORES, LabError
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.bench.worker import BACKENDS, LOSSLESS
 
+START_S, WARM_UP_S = 5, 3  # of a backend's ranks, and of a point
+
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="omnihvd bench", description=__doc__)
@@ -105,6 +107,13 @@ def _autogroups() -> bool | None:
         return None
 
 
+def least_minutes(args: argparse.Namespace) -> float:
+    """To start ranks, warm up and measure; slow links and large tensors take more."""
+    points = [len(points_of(backend, args)) for backend in args.backends]
+    seconds = sum(START_S + n * (WARM_UP_S + args.min_seconds) for n in points if n)
+    return len(args.ranks) * seconds / 60
+
+
 def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
     if args.local:
         return ThisMachine(ranks, args.share_cores)
@@ -123,6 +132,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
 
     results: list[dict[str, Any]] = []
     total = len(args.ranks) * len(args.backends)
+    print(f"this takes {least_minutes(args):.0f} minutes or more: --bytes, --densities, --backends")
     with Progress() as progress:
         task = progress.add_task("", total=total)
         for ranks in args.ranks:

@@ -228,16 +228,32 @@ def read_seconds(meeting: Meeting, x: np.ndarray) -> float:
     return float(max(meeting.gather(end)) - begin)
 
 
+TRIED_S = 20.0  # by then ways that are compared are not waited for any more
+ALIKE = 9  # trials of ways that are close come 8 sums apart
+
+
 def warm_up(backend: Any, meeting: Meeting) -> None:
-    """Until omnihvd has tried its ways, in 16 sums or more; others fill caches and connections."""
-    least, most = (16, 40) if backend.stats() else (1, 16)
+    """Fills caches and connections; omnihvd's goes on until it has tried its ways, which shows in
+    sums that all went the same."""
     begin = time.perf_counter()
-    for done in range(1, most + 1):
+    counts: list[dict[str, Any]] = []
+    while len(counts) < 100:
         backend.restore()
         backend.reduce()
         spent = time.perf_counter() - begin
-        if meeting.gather(spent > 5 and done >= least)[0]:
+        counts.append({k: way["calls"] for k, way in backend.stats().get("ways", {}).items()})
+        if meeting.gather(is_warm(counts, spent))[0]:
             break
+
+
+def is_warm(counts: list[dict[str, int]], spent: float) -> bool:
+    """counts: calls of each way, after each sum; of backends without ways: nothing."""
+    if not counts[-1]:
+        return spent > 5 or len(counts) >= 16
+    if len(counts) < 16:
+        return False
+    recent = counts[-1 - ALIKE]
+    return spent > TRIED_S or sum(n != recent.get(k, 0) for k, n in counts[-1].items()) == 1
 
 
 def cpu_seconds(others: list[int]) -> float:
