@@ -5,10 +5,9 @@ from __future__ import annotations
 import html as _html
 from typing import Any
 
-from omnihvd.rates import rate_text
 from omnihvd.report import plots
-from omnihvd.report.predictions import SCHEMES, best_of, bytes_text, time_text
-from omnihvd.report.tables import percent
+from omnihvd.report.predictions import bytes_text, time_text
+from omnihvd.report.tables import BEST, percent, predictions
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em;
@@ -16,7 +15,8 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 60em;
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
 table { border-collapse: collapse; margin: 1em 0 } caption { text-align: left; color: #555 }
 th, td { padding: .2em .8em; border-bottom: 1px solid #ddd; text-align: right }
-th:first-child, td:first-child { text-align: left }
+td { white-space: nowrap }
+th:first-child, td:first-child { text-align: left; white-space: normal }
 .wide { overflow-x: auto }
 .best { font-weight: bold; background: #eef5fb }
 .advice { background: #eef5fb; padding: 1em 2em }
@@ -30,6 +30,7 @@ def html(content: dict[str, Any]) -> str:
     advice = "".join(f"<li>{_text(s[0].upper() + s[1:])}</li>" for s in content["advice"])
     wait = "" if timing["wait"] is None else f", {time_text(timing['wait'])} of it for sums"
     steps = len(content["steps_seen"])
+    all_ranks = dict.fromkeys(p["ranks"] for p in content["predictions"])
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width'><title>omnihvd: report</title>",
@@ -42,7 +43,9 @@ def html(content: dict[str, Any]) -> str:
         f"{_text(content['overlap'])}.</p>",
         "<h2>What a step would take</h2>",
         _plot(plots.steps, content, plots.steps_height(content)),
-        *_predictions(content),
+        *(_table(*predictions(content, n)) for n in all_ranks),
+        "<p>*: the fastest that needs neither loss nor more hosts, or the first that is as fast by "
+        "1%.</p>",
         "<h2>How much of it is not zero</h2>",
         _plot(plots.densities, content),
         _parameters(content),
@@ -63,15 +66,15 @@ def _text(text: str) -> str:
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
 
 
-def _table(caption: str, header: list[str], rows: list[list[str]], best: Any = ()) -> str:
-    """best: cells to mark, as numbers of row and column."""
+def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
     head = "".join(f"<th>{_text(cell)}</th>" for cell in header)
-    body = ""
-    for i, row in enumerate(rows):
-        marks = [" class=best" * ((i, j) in best) for j in range(len(row))]
-        body += f"<tr>{''.join(f'<td{m}>{_text(c)}</td>' for m, c in zip(marks, row))}</tr>"
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     table = f"<table><caption>{_text(caption)}</caption><tr>{head}</tr>{body}</table>"
     return f"<div class=wide>{table}</div>"
+
+
+def _cell(text: str) -> str:
+    return f"<td{' class=best' * text.startswith(BEST)}>{_text(text)}</td>"
 
 
 def _parameters(content: dict[str, Any]) -> str:
@@ -122,28 +125,6 @@ def _buffers(content: dict[str, Any]) -> str:
 
 def _first_of(names: list[str]) -> str:
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def _predictions(content: dict[str, Any]) -> list[str]:
-    found = []
-    for ranks in dict.fromkeys(p["ranks"] for p in content["predictions"]):
-        mine = [p for p in content["predictions"] if p["ranks"] == ranks]
-        rates = list(dict.fromkeys(p["rate"] for p in mine))
-        schemes = list(dict.fromkeys(p["scheme"] for p in mine))
-        rows = [[SCHEMES[s]] for s in schemes]
-        best = []
-        for i, rate in enumerate(rates):
-            same = [p for p in mine if p["rate"] == rate]
-            best.append((schemes.index(best_of(same)), 3 + 2 * i))
-            for row, p in zip(rows, same):
-                row += [bytes_text(p["sent"])] * (i == 0)
-                row += [time_text(p["sums_s"]), time_text(p["step_s"])]
-        header = ["sums", "sent by a rank"]
-        for rate in rates:
-            header += [f"{rate_text(rate)}: sums", "step"]
-        caption = f"{ranks} hosts; marked: the fastest without loss and without more hosts"
-        found.append(_table(caption, header, rows, best))
-    return found
 
 
 def _blocks(content: dict[str, Any]) -> str:

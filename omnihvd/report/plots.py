@@ -9,6 +9,7 @@ from typing import Any
 from omnihvd.rates import rate_text
 from omnihvd.report.predictions import LOSSY, SCHEMES, best_of, time_text
 
+SHOWN = ("ring", "omnireduce", "rows", "allgather", "dedicated", "fp16", "block_topk")
 BLUE, RED, GREY, LIGHT, LOSES = "#0072B2", "#D55E00", "#BBBBBB", "#9CC9E6", "#F3D9A4"
 
 
@@ -18,7 +19,7 @@ def svg(draw: Any, content: dict[str, Any], height: float = 3.6) -> str:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "omnihvd", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(7.5, height), layout="constrained")
+        figure = Figure(figsize=(6.5, height), layout="constrained")
         draw(figure, content)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
@@ -40,8 +41,8 @@ def picture(content: dict[str, Any], path: Path) -> None:
 def densities(figure: Any, content: dict[str, Any]) -> None:
     axes = figure.subplots()
     sizes = list(content["total"]["density"])
-    largest = sorted(content["parameters"], key=lambda p: -p["bytes"])[:4]
-    for p in largest:
+    large = [p for p in content["parameters"] if p["bytes"] >= 0.05 * content["bytes"]]
+    for p in sorted(large, key=lambda p: -p["bytes"])[:4]:
         axes.plot(sizes, [100 * p["density"][b] for b in sizes], "-", alpha=0.6, label=p["name"])
     total = content["total"]
     for share, style, color, label in (
@@ -56,17 +57,18 @@ def densities(figure: Any, content: dict[str, Any]) -> None:
 
 
 def _rates(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Predictions for the number of hosts that is advised on, by rate."""
+    """Predictions for the number of hosts that is advised on, by rate; what differs most."""
     found: dict[str, list[dict[str, Any]]] = {}
     for p in content["predictions"]:
         if p["ranks"] == content["advised_ranks"]:
             found.setdefault(p["rate"], []).append(p)
-    return found
+    shown = {*SHOWN, *map(best_of, found.values())}
+    return {rate: [p for p in rows if p["scheme"] in shown] for rate, rows in found.items()}
 
 
 def steps_height(content: dict[str, Any]) -> float:
     """Inches."""
-    return sum(0.6 + 0.2 * len(rows) for rows in _rates(content).values())
+    return sum(0.5 + 0.24 * len(rows) for rows in _rates(content).values())
 
 
 def steps(figure: Any, content: dict[str, Any]) -> None:
@@ -84,15 +86,14 @@ def steps(figure: Any, content: dict[str, Any]) -> None:
             axes.barh(y, p["step_s"] - computing, left=computing, color=color)
             weight = "bold" if p["scheme"] == best else "normal"
             text = f" {time_text(p['step_s'])}"
-            axes.text(p["step_s"], y, text, va="center", fontsize=7, weight=weight)
-        axes.set_yticks(range(len(rows)), [SCHEMES[p["scheme"]] for p in rows], fontsize=7)
-        axes.set(xlim=(0, 1.15 * longest), xticks=[], ylim=(len(rows) - 0.4, -0.6))
+            axes.text(p["step_s"], y, text, va="center", fontsize=8, weight=weight)
+        axes.set_yticks(range(len(rows)), [SCHEMES[p["scheme"]] for p in rows], fontsize=8)
+        axes.set(xlim=(0, 1.2 * longest), xticks=[], ylim=(len(rows) - 0.4, -0.6))
         for side in ("top", "right", "bottom"):
             axes.spines[side].set_visible(False)
         axes.set_title(
-            f"a step of {content['advised_ranks']} hosts at {rate_text(rate)}: "
-            "grey: computing, color: waiting for sums",
-            fontsize=8,
+            f"{content['advised_ranks']} hosts at {rate_text(rate)}: a step (grey: computing)",
+            fontsize=9,
             loc="left",
         )
 

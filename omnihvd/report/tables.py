@@ -9,12 +9,13 @@ from omnihvd.rates import rate_text
 from omnihvd.report.predictions import SCHEMES, best_of, bytes_text, time_text
 
 MOST_ROWS = 12  # of parameters
+BEST = "* "  # before what is marked
 
 
 def show(content: dict[str, Any], page: Path, terminal: IO[str]) -> None:
     if terminal.closed:
         return
-    tables = [_parameters(content), _predictions(content)]
+    tables = [_parameters(content), predictions(content, content["advised_ranks"])]
     try:
         _by_rich(tables, terminal)
     except ImportError:
@@ -27,6 +28,8 @@ def show(content: dict[str, Any], page: Path, terminal: IO[str]) -> None:
 def percent(share: float | None) -> str:
     if share is None:
         return ""
+    if 0.985 < share < 1:
+        return f"{100 * share:.1f}%"
     return f"{share:.0%}" if share > 0.0995 or share == 0 else f"{100 * share:.2g}%"
 
 
@@ -57,17 +60,16 @@ def _row(name: str, figures: dict[str, Any], zero_rows: float | None) -> list[st
     ]
 
 
-def _predictions(content: dict[str, Any]) -> Table:
-    ranks = content["advised_ranks"]
+def predictions(content: dict[str, Any], ranks: int) -> Table:
     mine = [p for p in content["predictions"] if p["ranks"] == ranks]
     rates = list(dict.fromkeys(p["rate"] for p in mine))
-    rows = []
     best = {rate: best_of([p for p in mine if p["rate"] == rate]) for rate in rates}
+    rows = []
     for scheme in dict.fromkeys(p["scheme"] for p in mine):
         same = {p["rate"]: p for p in mine if p["scheme"] == scheme}
-        times = ["* " * (best[rate] == scheme) + time_text(same[rate]["step_s"]) for rate in rates]
+        times = [BEST * (best[rate] == scheme) + time_text(same[rate]["step_s"]) for rate in rates]
         rows.append([SCHEMES[scheme], bytes_text(same[rates[0]]["sent"]), *times])
-    title = f"predicted for {ranks} hosts: bytes that a rank sends, seconds of a step (* the best)"
+    title = f"predicted for {ranks} hosts: bytes that a rank sends, seconds of a step (* best)"
     return title, ["sums", "sent", *map(rate_text, rates)], rows
 
 

@@ -7,7 +7,7 @@ import pytest
 from omnihvd.rates import rate_bytes, rate_text
 from omnihvd.report import costs
 from omnihvd.report.costs import Cost, Machine, Sizes, Takes
-from omnihvd.report.predictions import bytes_text, time_text
+from omnihvd.report.predictions import best_of, bytes_text, time_text
 
 MB = 1e6
 SIZES = Sizes(  # 100 MB in 97,656 blocks of 1 KiB, 10% here and 20% on any rank
@@ -84,3 +84,13 @@ def test_how_figures_are_written() -> None:
             rate_bytes(wrong)
     assert [time_text(s) for s in (0.0312, 0.999, 1.234)] == ["31.2 ms", "1.00 s", "1.23 s"]
     assert [bytes_text(n) for n in (40, 5.12e6, 999.9e6)] == ["40 B", "5.12 MB", "1 GB"]
+
+
+def test_the_best_row_needs_neither_loss_nor_hosts() -> None:
+    def best(**seconds: float) -> str:
+        return best_of([{"scheme": s, "step_s": t} for s, t in seconds.items()])
+
+    times = {"ring": 12.0, "omnireduce": 9.0, "rows": 7.12, "block_topk": 1.0, "dedicated": 2.0}
+    assert best(**times, allgather=6.79) == "allgather"
+    assert best(**times, allgather=7.11) == "rows"  # as fast
+    assert best(ring=7.0, omnireduce=6.99) == "ring"

@@ -16,6 +16,7 @@ from processes import free_port, run_beside
 
 from omnihvd import cli
 from omnihvd import report as report_
+from omnihvd.report.predictions import best_of, time_text
 from omnihvd.report.samples import Job
 
 HERE = Path(__file__).parent / "on_ranks"
@@ -29,6 +30,20 @@ def report(folder: Path) -> dict[str, Any]:
     assert "<svg" in page and " src=" not in page and "<link" not in page
     content: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return content
+
+
+def advises_the_best(content: dict[str, Any]) -> bool:
+    """For each rate the row that the tables mark, or to change nothing."""
+    rates: dict[str, list[dict[str, Any]]] = {}
+    for p in content["predictions"]:
+        if p["ranks"] == content["advised_ranks"]:
+            rates.setdefault(p["rate"], []).append(p)
+    best = [next(p for p in rows if p["scheme"] == best_of(rows)) for rows in rates.values()]
+    words = [f" {time_text(p['step_s'])} instead of" for p in best]
+    return all(
+        word in said or "as it is." in said or "would gain" in said
+        for word, said in zip(words, content["advice"])
+    )
 
 
 def table_of(content: dict[str, Any], name: str) -> dict[str, Any]:
@@ -66,6 +81,7 @@ def test_under_plain_horovod(tmp_path: Path) -> None:
     dense = 4 / 3 * 4 * (3 * 64 + 3)
     assert sent["rows"] == pytest.approx(2 * 20 * 8 + 2 / 3 * (20 + 40) * 256 + dense)
     assert sent["rows"] - 320 < sent["omnireduce"] < 1.2 * sent["rows"]
+    assert advises_the_best(content)
     assert content["advice"][0].startswith("on 3 hosts at 1 Gbit/s a step would take ")
     assert "On 3 hosts at 1 Gbit/s" in job.output  # on the terminal, too
 
@@ -102,6 +118,7 @@ def test_one_process_without_the_engine(tmp_path: Path) -> None:
     assert content["overlap"].startswith("estimated from batches of one process")
     table = table_of(content, "table.weight")
     assert table["sparse_tensor"] and table["zero_rows"] == pytest.approx(0.98)
+    assert advises_the_best(content)
     assert table["union"]["64"] == pytest.approx(20 / 1000)  # all batches have the same rows
 
 
