@@ -19,8 +19,8 @@ from typing import Any
 from omnihvd import engine
 from omnihvd.log import logger
 
-HELLO = b"omnihvd-join 1\n"
-NONCE_BYTES = 32
+HELLO = b"omnihvd-join 2\n"
+NONCE_BYTES = PROOF_BYTES = 32
 PATIENCE_S = 20.0
 LONGEST = 1 << 26  # bytes of a message from a peer that has proved itself
 LONGEST_STRANGER = 1024
@@ -75,31 +75,34 @@ class Aggregator:
         if not hello.startswith(HELLO) or len(hello) != len(HELLO) + NONCE_BYTES:
             raise Refused("another version of omnihvd: install the same on all hosts")
         ours = secrets.token_bytes(NONCE_BYTES)
-        nonces = hello[len(HELLO) :] + ours
-        _send(writer, b"ok" + ours + self._proof(b"aggregator", nonces))
+        nonces = hello[len(HELLO) :]
+        self._say(writer, b"aggregator", nonces, ours)
+        nonces += ours
         try:
-            proof = await _receive(reader, LONGEST_STRANGER)
+            self._proven(await _receive(reader, LONGEST_STRANGER), b"worker", nonces)
         except (asyncio.IncompleteReadError, ConnectionError) as gone:
             # Who has another secret leaves at the sight of our proof.
             raise Refused(f"wrong secret, most likely: it left at our proof; {SAME}") from gone
-        self._check(proof, b"worker", nonces)
         addresses = b"".join(struct.pack("<Q", len(a)) + a for a in self.host.addresses())
-        _send(writer, b"ok" + addresses)
-        message = await _receive(reader, LONGEST)
-        proof, description = message[:NONCE_BYTES], message[NONCE_BYTES:]
-        self._check(proof, b"group", nonces + description)
+        self._say(writer, b"addresses", nonces, addresses)
+        description = self._proven(await _receive(reader, LONGEST), b"group", nonces)
         await asyncio.get_running_loop().run_in_executor(
             None, self.host.admit, description, self.secret
         )
-        _send(writer, b"ok")
+        self._say(writer, b"ready", nonces, b"")
         await writer.drain()
 
-    def _proof(self, who: bytes, what: bytes) -> bytes:
-        return hmac.digest(self.secret.encode(), who + what, "sha256")
+    def _proof(self, *parts: bytes) -> bytes:
+        return hmac.digest(self.secret.encode(), b"".join(parts), "sha256")
 
-    def _check(self, proof: bytes, who: bytes, what: bytes) -> None:
-        if not hmac.compare_digest(proof, self._proof(who, what)):
+    def _say(self, writer: asyncio.StreamWriter, who: bytes, nonces: bytes, content: bytes) -> None:
+        _send(writer, b"ok" + self._proof(who, nonces, content) + content)
+
+    def _proven(self, message: bytes, who: bytes, nonces: bytes) -> bytes:
+        proof, content = message[:PROOF_BYTES], message[PROOF_BYTES:]
+        if not hmac.compare_digest(proof, self._proof(who, nonces, content)):
             raise Refused(f"wrong secret: the secrets differ; {SAME}")
+        return content
 
 
 def _send(writer: asyncio.StreamWriter, message: bytes) -> None:

@@ -14,10 +14,10 @@ SECRET = "the secret of a test"
 
 
 class Server:
-    def __init__(self, secret: str = SECRET) -> None:
+    def __init__(self, **env: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "omnihvd", "aggregator", "--bind", "127.0.0.1:0"],
-            env={**os.environ, "OMNIHVD_SECRET": secret, "OMNIHVD_LOG": "info"},
+            env={**os.environ, "OMNIHVD_SECRET": SECRET, "OMNIHVD_LOG": "info", **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -42,8 +42,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def servers(count: int) -> Iterator[list[Server]]:
-    started = [Server() for _ in range(count)]
+def servers(count: int, **env: str) -> Iterator[list[Server]]:
+    started = [Server(**env) for _ in range(count)]
     try:
         yield started
     finally:

@@ -7,12 +7,6 @@ from .codec import Codec
 
 Allgather = Callable[[bytes], list[bytes]]
 
-class Authenticate:
-    off: Authenticate
-    header: Authenticate
-    content: Authenticate
-    all: Authenticate
-
 class Settings:
     def __init__(self) -> None: ...
     enable: bool
@@ -30,7 +24,6 @@ class Settings:
     kernel_cache: str
     aggregators: list[str]
     secret: str
-    authenticate: Authenticate
     encrypt: bool
     timeout_s: float
     stall_warning_s: float

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import secrets
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests.transport import Transport
 from aggregators import SECRET, addresses, servers
-from groups import all_well, blocks_of, in_threads, processes, session, sum_of
+from groups import Meeting, all_well, blocks_of, in_threads, processes, session, sum_of
+from test_strangers import ABORT, HEADER, MAGIC, VERSION, address_of, group_number
 
 from omnihvd.engine import EngineError
 
@@ -32,8 +38,7 @@ def test_sums_and_several_jobs(aggregators: int, encrypt: bool) -> None:
     with servers(aggregators) as started:
         for size in (3, 2):  # one job after the other
             values: dict[str, Any] = {"aggregators": addresses(started), "secret": SECRET}
-            if encrypt:  # inside this host, too
-                values.update(authenticate=session.Authenticate.all, encrypt=True)
+            values["encrypt"] = encrypt
             all_well(in_threads(size, lambda r, g, n=size: reduce(r, g, n), "ucx", **values))
         for server in started:
             assert "sums for a group of 3 workers" in server.end()
@@ -99,9 +104,9 @@ def test_strangers_at_the_door_harm_nothing() -> None:
     with servers(1) as started:
         address = started[0].address
         assert b"protocol" in talk(address, b"GET / HTTP/1.1\r\n\r\n")
-        assert b"version" in talk(address, framed(b"omnihvd-join 2\n" + nonce))
+        assert b"version" in talk(address, framed(b"omnihvd-join 3\n" + nonce))
         assert b"secrets differ" in talk(
-            address, framed(b"omnihvd-join 1\n" + nonce) + framed(bytes(32))
+            address, framed(b"omnihvd-join 2\n" + nonce) + framed(bytes(32))
         )
         talk(address, struct.pack("<I", 2**32 - 1))
         talk(address)
@@ -112,6 +117,102 @@ def test_strangers_at_the_door_harm_nothing() -> None:
         log = started[0].end()
     assert "another version" in log and "secrets differ" in log
     assert "Traceback" not in log
+
+
+@contextlib.contextmanager
+def relay(address: str, change: Callable[[int, bytes], bytes]) -> Iterator[str]:
+    """Sits between a job and its aggregator, whose answers it changes: (number, answer)."""
+
+    def pass_on(worker: socket.socket, aggregator: socket.socket) -> None:
+        while part := worker.recv(65536):
+            aggregator.sendall(part)
+
+    def serve(listener: socket.socket) -> None:
+        host, port = address.split(":")
+        worker, _ = listener.accept()
+        aggregator = socket.create_connection((host, int(port)), timeout=30)
+        with worker, aggregator, contextlib.suppress(OSError, struct.error):
+            threading.Thread(target=pass_on, args=(worker, aggregator), daemon=True).start()
+            answers = aggregator.makefile("rb")
+            for number in range(3):
+                (size,) = struct.unpack("<I", answers.read(4))
+                worker.sendall(framed(change(number, answers.read(size))))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(30)
+
+
+def test_answers_that_were_changed_on_their_way_are_refused() -> None:
+    """An address of his own in place of the aggregator's, say; or that it is ready."""
+    his = Transport.ucx().address()
+    proof = len("ok") + 32
+    changes: list[Callable[[bytes], bytes]] = [
+        lambda nonce: nonce[:-1] + bytes([nonce[-1] ^ 1]),
+        lambda addresses: addresses[:proof] + struct.pack("<Q", len(his)) + his,
+        lambda ready: b"ok" + bytes(len(ready) - 2),
+    ]
+    with servers(1) as started:
+        for which, change in enumerate(changes):
+
+            def changed(
+                number: int, answer: bytes, which: int = which, change: Any = change
+            ) -> bytes:
+                return change(answer) if number == which else answer  # type: ignore[no-any-return]
+
+            with relay(started[0].address, changed) as address:
+                results = in_threads(
+                    2, lambda r, g: reduce(r, g, 2), "ucx", aggregators=[address], secret=SECRET
+                )
+            for why in results:
+                assert isinstance(why, EngineError)
+                assert f"aggregator {address}: " in str(why)
+                assert "changed on its way" in str(why) and "OMNIHVD_SECRET" in str(why)
+
+
+def text(content: bytes) -> bytes:
+    return struct.pack("<Q", len(content)) + content
+
+
+def abort_with_a_token(group: int, sender: int, receiver: int) -> bytes:
+    """As who has read messages that are not encrypted could make it."""
+    key = hmac.digest(SECRET.encode(), text(b"group") + struct.pack("<Q", group), "sha256")
+    statement = text(b"messages") + struct.pack("<5Q", group, 0, 0, sender, receiver)
+    tag = hmac.digest(key, statement, "sha256")[:16]
+    words = b"bow to me"
+    size = HEADER.size + len(words)
+    fields = (MAGIC, VERSION, ABORT, 0, 0, 0, sender, group, 0, 0, len(words), size, tag)
+    return HEADER.pack(*fields) + words
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_an_aggregator_of_this_host_gets_no_token_in_place_of_encryption(encrypt: bool) -> None:
+    """What it says of its host has come over the network."""
+    meeting, ended = Meeting(2), threading.Event()
+    refused = session.stats()["messages_refused"]
+
+    def work(rank: int, group: Any) -> None:
+        if rank == 1:
+            try:
+                reduce(rank, group, 2)
+            finally:
+                ended.set()
+            return
+        stranger = Transport.ucx()
+        peer = stranger.connect(address_of(meeting, 1))
+        stranger.send(peer, [abort_with_a_token(group_number(meeting), 2, 1)], 0)
+        while session.stats()["messages_refused"] == refused and not ended.is_set():
+            stranger.progress()
+        if encrypt:
+            reduce(rank, group, 2)
+
+    with servers(1) as started:
+        values = {"aggregators": addresses(started), "secret": SECRET, "encrypt": encrypt}
+        results = in_threads(2, work, "ucx", meeting=meeting, **values)
+    assert results[0] is None
+    assert results[1] is None if encrypt else str(results[1]) == "bow to me"
 
 
 def _reduce_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
@@ -148,6 +249,28 @@ def test_killed_aggregators_are_left_out_of_later_groups(capfd: pytest.CaptureFi
             said = capfd.readouterr().err
             assert f"left out: aggregator {server.address}: Connection refused" in said
         assert "the ranks aggregate themselves" in said
+
+
+def test_aggregators_that_do_not_answer_hold_up_no_other(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with servers(3) as started:
+        values = {"aggregators": addresses(started), "secret": SECRET}
+        all_well(in_threads(2, lambda r, g: reduce(r, g, 2), "ucx", **values))
+        silent = started[0], started[2]
+        for server in silent:
+            server.process.send_signal(signal.SIGSTOP)
+        all_well(in_threads(2, lambda r, g: reduce(r, g, 2), "ucx", **values))
+        said = capfd.readouterr().err
+        for server in silent:
+            assert f"left out: aggregator {server.address}: it does not answer" in said
+
+
+def test_an_aggregator_that_encrypts_sums_for_no_job_that_does_not() -> None:
+    with servers(1, OMNIHVD_ENCRYPT="1") as started:
+        values = {"aggregators": addresses(started), "secret": SECRET}
+        for why in in_threads(2, lambda r, g: None, "ucx", **values):
+            assert "OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks" in str(why)
 
 
 def test_an_aggregator_that_never_was_there_is_an_error() -> None:

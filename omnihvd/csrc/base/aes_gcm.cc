@@ -56,9 +56,8 @@ void* open_library() {
     for (const char* name : {"libcrypto.so.3", "libcrypto.so.1.1"})
       if (void* library = dlopen(name, flags)) return library;
   throw Error(
-      "messages between hosts are authenticated with OpenSSL's libcrypto (libcrypto.so.3 or .1.1), "
-      "which was not found: install it, or, in a network that you trust, set "
-      "OMNIHVD_AUTHENTICATE=off");
+      "OMNIHVD_ENCRYPT=1 needs OpenSSL's libcrypto (libcrypto.so.3 or .1.1), which was not found: "
+      "install it, or, in a network that you trust, leave the setting out");
 }
 
 const Libcrypto& libcrypto() {
@@ -111,10 +110,6 @@ bool end(void* context) {
   return libcrypto().final(context, none, &written) == 1;
 }
 
-bool get_tag(void* context, uint8_t* tag) {
-  return end(context) && libcrypto().control(context, kGetTag, int(AesGcm::kTagBytes), tag) == 1;
-}
-
 }  // namespace
 
 AesGcm::AesGcm(const std::string& key) {
@@ -133,14 +128,6 @@ AesGcm::~AesGcm() {
   if (in_use && context_) libcrypto().free_context(context_);
 }
 
-bool AesGcm::authenticate(uint64_t number, const std::vector<Slice>& slices, uint8_t* tag) {
-  const InUse in_use;
-  if (!in_use || !begin(context_, number, 1)) return false;
-  for (const Slice& slice : slices)
-    if (!put(context_, slice.data, slice.size, nullptr)) return false;
-  return get_tag(context_, tag);
-}
-
 bool AesGcm::encrypt(uint64_t number, Slice head, const std::vector<Slice>& slices, uint8_t* out,
                      uint8_t* tag) {
   const InUse in_use;
@@ -150,7 +137,7 @@ bool AesGcm::encrypt(uint64_t number, Slice head, const std::vector<Slice>& slic
     if (!put(context_, slice.data, slice.size, out)) return false;
     out += slice.size;
   }
-  return get_tag(context_, tag);
+  return end(context_) && libcrypto().control(context_, kGetTag, int(kTagBytes), tag) == 1;
 }
 
 bool AesGcm::decrypt(uint64_t number, Slice head, Slice in, uint8_t* out, const uint8_t* tag) {

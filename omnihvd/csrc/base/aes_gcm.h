@@ -1,5 +1,4 @@
 // AES-128-GCM of OpenSSL's libcrypto, which is found at run time: nothing of it is needed to build.
-// Without encryption it is GMAC, a code that only a holder of the key can make.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +22,6 @@ class AesGcm {
   AesGcm(const AesGcm&) = delete;
   AesGcm& operator=(const AesGcm&) = delete;
 
-  // The tag of the concatenation of the slices.
-  bool authenticate(uint64_t number, const std::vector<Slice>& slices, uint8_t* tag);
   // The tag of `head` and the slices, and the slices encrypted, in as many bytes as they have.
   bool encrypt(uint64_t number, Slice head, const std::vector<Slice>& slices, uint8_t* out,
                uint8_t* tag);

@@ -119,11 +119,6 @@ py::list calls_list() {
 }  // namespace
 
 void bind_session(py::module_ m) {
-  py::enum_<Authenticate>(m, "Authenticate")
-      .value("off", Authenticate::off)
-      .value("header", Authenticate::header)
-      .value("content", Authenticate::content)
-      .value("all", Authenticate::all);
   py::class_<Settings>(m, "Settings")
       .def(py::init<>())
       .def_readwrite("enable", &Settings::enable)
@@ -141,7 +136,6 @@ void bind_session(py::module_ m) {
       .def_readwrite("kernel_cache", &Settings::kernel_cache)
       .def_readwrite("aggregators", &Settings::aggregators)
       .def_readwrite("secret", &Settings::secret)
-      .def_readwrite("authenticate", &Settings::authenticate)
       .def_readwrite("encrypt", &Settings::encrypt)
       .def_readwrite("timeout_s", &Settings::timeout_s)
       .def_readwrite("stall_warning_s", &Settings::stall_warning_s)

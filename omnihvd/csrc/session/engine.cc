@@ -109,11 +109,9 @@ class GroupImpl : public Group {
 
   void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
               const Codec& codec) override {
-    const Settings& s = info_->settings;
-    const Shape shape = Shape::fit(count, dtype, s.block_size, info_->aggregators(),
-                                   s.slots * s.streams, s.message_bytes, codec);
-    auto collective = std::make_shared<Collective>(place, shape, info_->workers, s.streams,
-                                                   std::move(make), std::move(done));
+    auto collective =
+        std::make_shared<Collective>(place, info_->shape_of(count, dtype, codec), info_->workers,
+                                     info_->settings.streams, std::move(make), std::move(done));
     for (uint32_t i = 0; i < parts_.size(); ++i)
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
   }
@@ -214,6 +212,8 @@ class AggregatorHostImpl : public AggregatorHost {
     auto info = std::make_shared<GroupInfo>(GroupInfo::unpack(description.substr(8)));
     if (self < info->workers || self >= info->nodes.size())
       throw Error("malformed description of a group: no such aggregator");
+    if (settings_.encrypt && !info->settings.encrypt)
+      throw Error("OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks");
     info->key = group_key(secret, info->id);
     threads_of(info->nodes[self])
         ->add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {

@@ -69,9 +69,8 @@ std::string pack_agreed(const Settings& s) {
   for (uint64_t value :
        {uint64_t(s.min_bytes), uint64_t(s.block_size), uint64_t(s.message_bytes), uint64_t(s.slots),
         uint64_t(s.streams), uint64_t(s.scan_ahead), uint64_t(s.deterministic),
-        uint64_t(s.hierarchy), uint64_t(s.way), uint64_t(s.compress_first),
-        uint64_t(s.authenticate), uint64_t(s.encrypt), uint64_t(std::llround(s.timeout_s * 1e6)),
-        uint64_t(std::llround(s.stall_warning_s * 1e6))})
+        uint64_t(s.hierarchy), uint64_t(s.way), uint64_t(s.compress_first), uint64_t(s.encrypt),
+        uint64_t(std::llround(s.timeout_s * 1e6)), uint64_t(std::llround(s.stall_warning_s * 1e6))})
     out.u64(value);
   return out.bytes();
 }
@@ -88,17 +87,15 @@ void unpack_agreed(const std::string& bytes, Settings* s) {
   const uint64_t hierarchy = in.u64();
   const uint64_t way = in.u64();
   s->compress_first = in.u64() != 0;
-  const uint64_t authenticate = in.u64();
   s->encrypt = in.u64() != 0;
   s->timeout_s = double(in.u64()) / 1e6;
   s->stall_warning_s = double(in.u64()) / 1e6;
   if (s->block_size == 0 || s->message_bytes == 0 || s->slots == 0 || s->streams == 0 ||
       s->streams > 64 || hierarchy > uint64_t(Hierarchy::off) ||
-      way > uint64_t(WaySetting::original) || authenticate > uint64_t(Authenticate::all))
+      way > uint64_t(WaySetting::original))
     throw Error("malformed description of a group: impossible settings");
   s->hierarchy = Hierarchy(hierarchy);
   s->way = WaySetting(way);
-  s->authenticate = Authenticate(authenticate);
 }
 
 std::string group_key(const std::string& secret, uint64_t group) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/layout.h"
 #include "session/settings.h"
 
 namespace omnihvd {
@@ -28,6 +29,12 @@ struct GroupInfo {
   uint32_t aggregators() const { return uint32_t(dedicated() ? nodes.size() - workers : workers); }
   uint32_t aggregator_node(uint32_t index) const { return dedicated() ? workers + index : index; }
   std::string name_of(uint32_t node) const;  // "rank 3 (host)"
+
+  // That all members give a sum.
+  Shape shape_of(uint64_t count, DType dtype, const Codec& codec) const {
+    return Shape::fit(count, dtype, settings.block_size, aggregators(),
+                      settings.slots * settings.streams, settings.message_bytes, codec);
+  }
 
   // The engine thread's address at which a node listens for a stream.
   const std::string& address(uint32_t node, uint32_t stream) const {

@@ -44,7 +44,11 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
       if (node == self || both_aggregators || (both_workers && info_->dedicated())) continue;
       Peer& peer = peers_[node];
       const std::string& address = info_->address(node, stream);
-      const Protection asked = protection(info_->settings, transport_.is_local(address));
+      // What dedicated aggregators and we know of each other has come over the network: a host that
+      // is said to be ours is not taken for it.
+      const bool inside = both_workers && transport_.is_local(address);
+      const Protection asked =
+          info_->settings.encrypt && !inside ? Protection::encrypted : Protection::token;
       peer.in = std::make_unique<Seal>(*info_, stream, node, self, asked);
       peer.out = std::make_unique<Seal>(*info_, stream, self, node, asked);
       peer.id = transport_.connect(address);
@@ -238,10 +242,9 @@ std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64
                   disagreement(shape->codec, first.codec));
     return found->second;
   }
-  if (!aggregated_.insert(sequence)) throw Error("a contribution to a collective that has ended");
   if (!shape) throw Error("a contribution to a collective that has not begun");
-  if (shape->aggregators != info_->aggregators())
-    throw Error("a contribution for another number of aggregators");
+  if (*shape != info_->shape_of(shape->count, shape->dtype, shape->codec))
+    throw Error("a shape that this group's settings do not give");
   auto task = std::make_shared<AggregatorTask>(*this, sequence, *shape, worker, *own_aggregator_,
                                                *info_, stream_);
   aggregators_.emplace(sequence, task);

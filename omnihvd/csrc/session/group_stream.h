@@ -19,7 +19,6 @@
 #include "session/collective.h"
 #include "session/group_info.h"
 #include "session/seal.h"
-#include "session/sequence_set.h"
 #include "transport/transport.h"
 
 namespace omnihvd {
@@ -124,7 +123,6 @@ class GroupStream {
 
   std::map<uint64_t, std::shared_ptr<WorkerTask>> workers_;          // by sequence
   std::map<uint64_t, std::shared_ptr<AggregatorTask>> aggregators_;  // by sequence
-  SequenceSet aggregated_;  // begun by our aggregator at any time
   std::deque<SelfResult> self_results_;
   std::vector<Release> releases_;  // due, but not from within the state machine's own call
 

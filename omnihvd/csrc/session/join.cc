@@ -2,9 +2,11 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/sha256.h"
 #include "session/rendezvous.h"
 
@@ -52,22 +54,25 @@ std::string proof_of(const std::string& secret) {
 }
 
 // Whether all ranks have the same secret. Throws Error, on all ranks, when some have different
-// ones.
-bool same_secret(const std::vector<std::string>& proofs, const std::vector<Node>& nodes) {
-  size_t first = proofs.size();
-  bool all = true;
+// ones, or when the key of what is to be encrypted would have to travel.
+bool same_secret(const std::vector<std::string>& proofs, const GroupInfo& info, bool warn) {
+  std::optional<size_t> with, without;  // the first of them
   for (size_t rank = 0; rank < proofs.size(); ++rank) {
-    if (proofs[rank].empty()) {
-      all = false;
-    } else if (first == proofs.size()) {
-      first = rank;
-    } else if (proofs[rank] != proofs[first]) {
-      throw Error("OMNIHVD_SECRET of rank " + std::to_string(rank) + " (" + nodes[rank].host +
-                  ") is not that of rank " + std::to_string(first) + " (" + nodes[first].host +
-                  "): it must be the same everywhere");
-    }
+    std::optional<size_t>& first = proofs[rank].empty() ? without : with;
+    if (!first) first = rank;
+    if (!proofs[rank].empty() && proofs[rank] != proofs[*with])
+      throw Error("OMNIHVD_SECRET of " + info.name_of(rank) + " is not that of " +
+                  info.name_of(*with) + ": it must be the same everywhere");
   }
-  return all;
+  if (!without) return true;
+  const std::string who = info.name_of(*without) + " has no OMNIHVD_SECRET";
+  const std::string remedy = "set it, or OMNIHVD_SECRET_FILE, on all ranks (mpirun: -x NAME)";
+  if (info.settings.encrypt)
+    throw Error("OMNIHVD_ENCRYPT=1 needs a secret, and " + who + ": " + remedy);
+  if (with && warn)
+    log(LogLevel::warning, who, ", but ", info.name_of(*with),
+        " has: the group's key travels in the clear; ", remedy);
+  return false;
 }
 
 }  // namespace
@@ -80,19 +85,21 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
     out.u64(self.addresses.size());
     for (const std::string& address : self.addresses) out.text(address);
     out.text(proof_of(settings.secret));
+    out.u64(settings.encrypt);
     return out.bytes();
   });
   auto info = std::make_shared<GroupInfo>();
+  info->workers = uint32_t(exchange.size());
+  info->settings = settings;
   std::vector<std::string> proofs;
   for (const std::string& node : nodes) {
     BytesReader in(node);
     info->nodes.push_back(unpack_node(in));
     proofs.push_back(in.text());
+    if (in.u64()) info->settings.encrypt = true;  // who asks for more gets it
   }
   // Then the key need not pass through the exchange, where others may read it.
-  const bool all_have_secret = same_secret(proofs, info->nodes);
-  info->workers = uint32_t(exchange.size());
-  info->settings = settings;
+  const bool all_have_secret = same_secret(proofs, *info, exchange.rank() == 0);
 
   // Rank 0 speaks for the group: the rest is what it says.
   const auto said = exchange_or_throw(exchange, self, [&] {

@@ -8,7 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <list>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -24,12 +25,15 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(20);
 constexpr auto kPatienceWithOld = std::chrono::seconds(5);  // with those that may have died
 constexpr uint32_t kLongest = 1u << 26;
+constexpr size_t kProofBytes = 32;
 
-// A TCP connection that gives up after a while. Throws Error with the aggregator's name.
+// A TCP connection that gives up when a message, or being connected, takes too long. Throws Error
+// with the aggregator's name.
 class Connection {
  public:
-  Connection(const std::string& address, std::chrono::seconds patience)
-      : name_("aggregator " + address), deadline_(std::chrono::steady_clock::now() + patience) {
+  Connection(const std::string& address, const std::string& secret, std::chrono::seconds wait)
+      : patience(wait), name_("aggregator " + address), secret_(secret) {
+    begin();
     const size_t colon = address.rfind(':');
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
@@ -48,7 +52,13 @@ class Connection {
     if (socket_ >= 0) ::close(socket_);
   }
 
+  // What `who` says, with the proof that it is ours, and of this conversation.
+  void say(const std::string& who, const std::string& content) {
+    send(proof(who, content) + content);
+  }
+
   void send(const std::string& message) {
+    begin();
     const uint32_t size = uint32_t(message.size());
     std::string bytes(reinterpret_cast<const char*>(&size), sizeof size);
     bytes += message;
@@ -60,22 +70,36 @@ class Connection {
     }
   }
 
-  // The rest of an answer that begins with "ok".
-  std::string answer() {
+  // The aggregator's, proven, after "ok".
+  std::string answer(const std::string& who) {
+    begin();
     uint32_t size;
     const std::string length = receive(sizeof size);
     std::memcpy(&size, length.data(), sizeof size);
     if (size < 2 || size > kLongest) fail("it speaks another protocol");
     const std::string message = receive(size);
     if (message.compare(0, 2, "ok")) fail(message.substr(2));
-    return message.substr(2);
+    if (size < 2 + kProofBytes) fail("it speaks another protocol");
+    const std::string content = message.substr(2 + kProofBytes);
+    if (!equal_in_constant_time(message.substr(2, kProofBytes), proof(who, content)))
+      fail(
+          "it has another secret, or its answer was changed on its way: OMNIHVD_SECRET must be the "
+          "same everywhere");
+    return content;
   }
 
   [[noreturn]] void fail(const std::string& why) const { throw Error(name_ + ": " + why); }
 
   std::string nonces;  // of this conversation
+  std::chrono::seconds patience;
 
  private:
+  std::string proof(const std::string& who, const std::string& content) const {
+    return to_string(hmac_sha256(secret_, who + nonces + content));
+  }
+
+  void begin() { deadline_ = std::chrono::steady_clock::now() + patience; }
+
   int open(const addrinfo& at) {
     socket_ = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (socket_ < 0) return errno;
@@ -113,28 +137,30 @@ class Connection {
     return bytes;
   }
 
-  const std::string name_;
-  const std::chrono::steady_clock::time_point deadline_;
+  const std::string name_, secret_;
+  std::chrono::steady_clock::time_point deadline_;
   int socket_ = -1;
 };
 
-std::string proof(const std::string& secret, const std::string& who, const std::string& what) {
-  return to_string(hmac_sha256(secret, who + what));
-}
+struct Introduced {
+  std::unique_ptr<Connection> connection;
+  Node node;
+};
 
-void introduce(Connection& connection, const std::string& secret, Node* node) {
-  const std::string ours = random_bytes(32);
-  connection.send("omnihvd-join 1\n" + ours);
-  const std::string answer = connection.answer();
-  if (answer.size() != 64) connection.fail("it speaks another protocol");
-  connection.nonces = ours + answer.substr(0, 32);
-  if (!equal_in_constant_time(answer.substr(32), proof(secret, "aggregator", connection.nonces)))
-    connection.fail("it has another secret: OMNIHVD_SECRET must be the same everywhere");
-  connection.send(proof(secret, "worker", connection.nonces));
-  const std::string addresses = connection.answer();
+Introduced introduce(const std::string& address, const std::string& secret,
+                     std::chrono::seconds patience) {
+  Introduced aggregator{std::make_unique<Connection>(address, secret, patience), {address, {}}};
+  Connection& connection = *aggregator.connection;
+  connection.nonces = random_bytes(32);
+  connection.send("omnihvd-join 2\n" + connection.nonces);
+  connection.nonces += connection.answer("aggregator");
+  connection.say("worker", "");
+  const std::string addresses = connection.answer("addresses");
   BytesReader in(addresses);
-  while (!in.at_end()) node->addresses.push_back(in.text());
-  if (node->addresses.empty()) connection.fail("it has no transport");
+  while (!in.at_end()) aggregator.node.addresses.push_back(in.text());
+  if (aggregator.node.addresses.empty()) connection.fail("it has no transport");
+  connection.patience = kPatience;  // it lives
+  return aggregator;
 }
 
 std::mutex mutex;  // guards old_ones()
@@ -158,33 +184,29 @@ void remember_aggregators(const GroupInfo& info) {
 
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
                                GroupInfo* info) {
-  std::list<Connection> connections;
-  for (const std::string& address : addresses) {
-    const bool old = is_old(address);
-    Node node;
-    node.host = address;
-    std::list<Connection> connection;
+  std::vector<std::future<Introduced>> calls;
+  for (const std::string& address : addresses)
+    calls.push_back(std::async(std::launch::async, introduce, address, secret,
+                               is_old(address) ? kPatienceWithOld : kPatience));
+  std::vector<Introduced> present;
+  for (size_t i = 0; i < calls.size(); ++i) {
     try {
-      introduce(connection.emplace_back(address, old ? kPatienceWithOld : kPatience), secret,
-                &node);
+      present.push_back(calls[i].get());
+      info->nodes.push_back(present.back().node);
     } catch (const Error& why) {
-      if (!old) throw;
+      if (!is_old(addresses[i])) throw;
       log(LogLevel::warning, "left out: ", why.what());
-      continue;
     }
-    connections.splice(connections.end(), connection);
-    info->nodes.push_back(node);
   }
-  if (connections.empty() && !addresses.empty())
+  if (present.empty() && !addresses.empty())
     log(LogLevel::warning, "no dedicated aggregator is left: the ranks aggregate themselves");
   uint64_t number = info->workers;
-  for (Connection& connection : connections) {
+  for (const Introduced& aggregator : present) {
     BytesWriter description;
     description.u64(number++);
-    const std::string all = description.bytes() + info->pack();
-    connection.send(proof(secret, "group", connection.nonces + all) + all);
+    aggregator.connection->say("group", description.bytes() + info->pack());
   }
-  for (Connection& connection : connections) connection.answer();
+  for (const Introduced& aggregator : present) aggregator.connection->answer("ready");
 }
 
 }  // namespace omnihvd

@@ -2,13 +2,14 @@
 // prove that they know the job's secret. The aggregator's side is omnihvd/aggregator.py.
 //
 //   every message   u32 length (little endian), then that many bytes
-//   to aggregator   "omnihvd-join 1\n" + 32 random bytes A
-//   from it         "ok" + 32 random bytes B + HMAC(secret, "aggregator" A B)
+//   to aggregator   "omnihvd-join 2\n" + 32 random bytes A
+//   from it         "ok" + HMAC(secret, "aggregator" A B) + 32 random bytes B
 //   to it           HMAC(secret, "worker" A B)
-//   from it         "ok" + its transports' addresses, each a u64 length (little endian) and bytes
-//   to it           HMAC(secret, "group" A B D) + D, where D is the u64 number of its node in the
-//                   group and GroupInfo::pack()
-//   from it         "ok": it is ready to sum
+//   from it         "ok" + HMAC(secret, "addresses" A B T) + T: its transports' addresses, each a
+//                   u64 length (little endian) and bytes
+//   to it           HMAC(secret, "group" A B D) + D: the u64 number of its node in the group, and
+//                   GroupInfo::pack()
+//   from it         "ok" + HMAC(secret, "ready" A B): it is ready to sum
 // Instead of "ok..." the aggregator may say "no" + the reason. D holds no key: both sides make the
 // group's key from the secret and the group's number.
 #pragma once
@@ -21,7 +22,7 @@
 namespace omnihvd {
 
 // Appends the aggregators at these host:port to the group's nodes, and tells each of them about the
-// whole group. Throws Error naming the aggregator. Takes seconds at the most for each. Of those
+// whole group, side by side. Throws Error naming the aggregator. Takes seconds at most. Of those
 // that have been in a group of this process, the ones that cannot be reached any more are left out,
 // with a message: an elastic job goes on without them, at last by colocated aggregators alone.
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,

@@ -10,26 +10,7 @@ namespace {
 
 static_assert(kTagBytes == AesGcm::kTagBytes);
 
-// `message` without its tag, as two pieces at the least: the header, and all else.
-void untagged(const std::vector<Slice>& message, std::vector<Slice>* out) {
-  const uint8_t* first = static_cast<const uint8_t*>(message[0].data);
-  out->clear();
-  out->push_back({first, kTagAt});
-  out->push_back({first + kHeaderBytes, message[0].size - kHeaderBytes});
-  out->insert(out->end(), message.begin() + 1, message.end());
-}
-
 }  // namespace
-
-Protection protection(const Settings& settings, bool local) {
-  if (local && settings.authenticate != Authenticate::all) return Protection::token;
-  if (settings.encrypt) return Protection::encrypted;
-  switch (settings.authenticate) {
-    case Authenticate::off: return Protection::token;
-    case Authenticate::header: return Protection::header;
-    default: return Protection::content;
-  }
-}
 
 Seal::Seal(const GroupInfo& info, uint32_t stream, uint32_t from, uint32_t to,
            Protection protection)
@@ -57,20 +38,13 @@ const std::vector<Slice>& Seal::close(Message& message, std::vector<uint8_t>* ci
     std::memcpy(tag, token_.data(), token_.size());
     return whole;
   }
-  if (protection_ == Protection::header)
-    slices_.assign(1, {whole[0].data, kTagAt});
-  else
-    untagged(whole, &slices_);
-  if (protection_ != Protection::encrypted) {
-    gcm_->authenticate(number, slices_, tag);
-    return whole;
-  }
-  const Slice head = slices_.front();
-  slices_.erase(slices_.begin());
+  const uint8_t* head = static_cast<const uint8_t*>(whole[0].data);
+  slices_ = whole;
+  slices_[0] = {head + kHeaderBytes, whole[0].size - kHeaderBytes};
   cipher->resize(message.size() - kHeaderBytes);
-  if (!gcm_->encrypt(number, head, slices_, cipher->data(), tag))
+  if (!gcm_->encrypt(number, {head, kTagAt}, slices_, cipher->data(), tag))
     std::memset(cipher->data(), 0, cipher->size());
-  slices_ = {{head.data, kHeaderBytes}, {cipher->data(), cipher->size()}};
+  slices_ = {{head, kHeaderBytes}, {cipher->data(), cipher->size()}};
   return slices_;
 }
 
@@ -78,20 +52,13 @@ const uint8_t* Seal::open(const Header& header, const uint8_t* data, size_t size
                           std::vector<uint8_t>* plain) {
   if (header.number < next_ || header.bytes != uint32_t(size)) return nullptr;
   const uint8_t* tag = data + kTagAt;
-  const Slice head{data, kTagAt}, content{data + kHeaderBytes, size - kHeaderBytes};
   const uint8_t* opened = data;
   if (protection_ == Protection::encrypted) {
     plain->resize(size);
     opened = plain->data();
     std::memcpy(plain->data(), data, kHeaderBytes);
+    const Slice head{data, kTagAt}, content{data + kHeaderBytes, size - kHeaderBytes};
     if (!gcm_->decrypt(header.number, head, content, plain->data() + kHeaderBytes, tag))
-      return nullptr;
-  } else if (protection_ != Protection::token) {
-    uint8_t right[kTagBytes];
-    slices_.assign(1, head);
-    if (protection_ == Protection::content) slices_.push_back(content);
-    if (!gcm_->authenticate(header.number, slices_, right) ||
-        !equal_in_constant_time(right, tag, kTagBytes))
       return nullptr;
   } else if (!equal_in_constant_time(token_.data(), tag, kTagBytes)) {
     return nullptr;

@@ -19,13 +19,8 @@ namespace omnihvd {
 
 enum class Protection {
   token,      // a secret that is the same in all messages: against who cannot read them
-  header,     // a code over the header, the message's number and size in it
-  content,    // a code over all of the message
-  encrypted,  // the same, and nobody reads the content
+  encrypted,  // a code over all of the message, whose content nobody else reads
 };
-
-// What the settings ask for between two processes; local: of one host.
-Protection protection(const Settings& settings, bool local);
 
 // Engine thread only.
 class Seal {

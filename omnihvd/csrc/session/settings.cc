@@ -197,18 +197,8 @@ const std::vector<Entry>& entries() {
          check_permissions(v);
          s.secret = secret(file_content(v));
        }},
-      {{"OMNIHVD_AUTHENTICATE", "header", "off, header, content or all",
-        "of messages between hosts, what carries a code that only members of the group can make; "
-        "all: header and content, inside hosts, too"},
-       [](Settings& s, const std::string& v) {
-         s.authenticate = choice<Authenticate>({{"off", Authenticate::off},
-                                                {"header", Authenticate::header},
-                                                {"content", Authenticate::content},
-                                                {"all", Authenticate::all}},
-                                               v);
-       }},
       {{"OMNIHVD_ENCRYPT", "0", "0 or 1",
-        "1: messages between hosts are encrypted, and all of them is authenticated"},
+        "1: messages between hosts are encrypted and authenticated; needs a secret on all ranks"},
        [](Settings& s, const std::string& v) { s.encrypt = boolean(v); }},
       {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
         "an allreduce that takes longer fails on all ranks"},
@@ -305,8 +295,6 @@ Settings settings_from_environment() {
     throw Error(
         "OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
         "aggregators'");
-  if (settings.encrypt && settings.authenticate == Authenticate::off)
-    throw Error("OMNIHVD_ENCRYPT=1 authenticates: leave OMNIHVD_AUTHENTICATE=off out");
   return settings;
 }
 

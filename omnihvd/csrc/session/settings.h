@@ -12,7 +12,6 @@
 namespace omnihvd {
 
 enum class Hierarchy { automatic, on, off };
-enum class Authenticate { off, header, content, all };
 enum class WaySetting { automatic, stream, shared, unite, original };  // see ways/
 enum class GpuWay { automatic, unite, stream, original };              // see shims/nccl/
 
@@ -36,8 +35,7 @@ struct Settings {
   std::string host_id;                   // tells hosts apart; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated
-  Authenticate authenticate = Authenticate::header;
-  bool encrypt = false;
+  bool encrypt = false;                  // messages between hosts
   std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;                  // 0: none
   std::optional<double> join_timeout_s;  // 0: none; absent: what suits the library
