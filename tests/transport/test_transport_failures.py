@@ -125,6 +125,19 @@ def test_no_descriptors_left_is_not_a_peer_that_has_ended(ucx_kind: str, left: i
     assert all("process PID on " in line and "(ulimit -n)" in line for line in said), said
 
 
+def test_too_few_descriptors_for_ucx_are_an_error() -> None:
+    """UCX itself would end the process."""
+    code = (
+        "import resource\n"
+        "from _engine_tests.transport import Transport\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))\n"
+        "Transport.ucx()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "EngineError: open failed" in done.stderr
+    assert "(ulimit -n)" in done.stderr
+
+
 def test_the_others_go_on(ucx_kind: str) -> None:
     end = End(ucx_kind)
     # Over shared memory it dies idle: see transport.h on one that is killed while it writes.

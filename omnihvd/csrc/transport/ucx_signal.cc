@@ -1,25 +1,33 @@
-// Gives SIGHUP back: UCX takes it as it is loaded (to switch on its most detailed log), and a
-// program whose terminal is gone would not end. UCX_DEBUG_SIGNO in the environment goes before.
+// Gives signals back that UCX takes as it is loaded. SIGHUP (to switch on its most detailed log): a
+// program whose terminal is gone would not end. Those of errors, by some builds of UCX: Python's
+// faulthandler would not say where. UCX_DEBUG_SIGNO and UCX_HANDLE_ERRORS in the environment go
+// before.
 #include <dlfcn.h>
 #include <signal.h>
 #include <ucs/debug/debug.h>
 
 #include <cstdlib>
+#include <initializer_list>
 
 namespace omnihvd {
 namespace {
 
-// As this library is loaded, right after UCX.
-[[maybe_unused]] const bool given_back = [] {
-  if (std::getenv("UCX_DEBUG_SIGNO")) return false;
+void give_back(int number) {
   struct sigaction action{};
   Dl_info handler{}, ucs{};
-  const bool by_ucs = sigaction(SIGHUP, nullptr, &action) == 0 &&
-                      dladdr(reinterpret_cast<void*>(action.sa_handler), &handler) != 0 &&
-                      dladdr(reinterpret_cast<void*>(&ucs_debug_disable_signal), &ucs) != 0 &&
-                      handler.dli_fbase == ucs.dli_fbase;
-  if (by_ucs) ucs_debug_disable_signal(SIGHUP);
-  return by_ucs;
+  if (sigaction(number, nullptr, &action) == 0 &&
+      dladdr(reinterpret_cast<void*>(action.sa_handler), &handler) != 0 &&
+      dladdr(reinterpret_cast<void*>(&ucs_debug_disable_signal), &ucs) != 0 &&
+      handler.dli_fbase == ucs.dli_fbase)
+    ucs_debug_disable_signal(number);
+}
+
+// As this library is loaded, right after UCX.
+[[maybe_unused]] const bool given_back = [] {
+  if (!std::getenv("UCX_DEBUG_SIGNO")) give_back(SIGHUP);
+  if (!std::getenv("UCX_HANDLE_ERRORS"))
+    for (const int number : {SIGILL, SIGBUS, SIGFPE, SIGSEGV}) give_back(number);
+  return true;
 }();
 
 }  // namespace

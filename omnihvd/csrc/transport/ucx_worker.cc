@@ -1,11 +1,15 @@
 #include "transport/ucx_worker.h"
 
+#include <fcntl.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "transport/file_descriptor.h"
 #include "transport/ucx_log.h"
 
 namespace omnihvd {
@@ -85,6 +89,13 @@ std::string devices(ucp_context_h context) {
   return found.empty() ? "unknown" : found;
 }
 
+// UCX ends the process where it can open none: it needs 14 here, and more where there are more
+// devices.
+void check_descriptors() {
+  std::vector<FileDescriptor> spare;
+  while (spare.size() < 32) spare.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC), "open");
+}
+
 }  // namespace
 
 void check_ucx(ucs_status_t status, const char* what) {
@@ -92,6 +103,7 @@ void check_ucx(ucs_status_t status, const char* what) {
 }
 
 UcxWorker::UcxWorker() {
+  check_descriptors();
   take_over_ucx_log();
   ucp_config_t* config;
   check_ucx(ucp_config_read(nullptr, nullptr, &config), "UCX's settings (UCX_*) cannot be read");
