@@ -13,6 +13,7 @@ from _engine_tests.session import hmac_sha256
 from omnihvd.engine import EngineError, session
 
 ROOT = Path(__file__).parents[2]
+DECIDED_AT_START = ("streams",)  # where it is auto
 
 
 def test_every_setting_is_documented_and_accepts_its_default(
@@ -21,10 +22,28 @@ def test_every_setting_is_documented_and_accepts_its_default(
     for name, default, allowed, text in session.setting_docs():
         assert name.startswith("OMNIHVD_") and allowed and text
         monkeypatch.setenv(name, default)
-    made = session.settings_from_environment()
-    plain = session.Settings()
-    for name in ("min_bytes", "block_size", "message_bytes", "slots", "scan_ahead"):
-        assert getattr(made, name) == getattr(plain, name), name
+    made, plain = session.settings_from_environment(), session.Settings()
+    for name, value in vars(session.Settings).items():
+        if isinstance(value, property) and name not in DECIDED_AT_START:
+            assert getattr(made, name) == getattr(plain, name), name
+
+
+def test_the_table_of_the_documents_is_the_engine_s() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*) \|$",
+        (ROOT / "docs" / "settings.md").read_text(),
+        re.MULTILINE,
+    )
+    docs = [(name, default or "none", *words) for name, default, *words in session.setting_docs()]
+    assert rows == docs
+
+
+def test_documents_name_settings_that_exist() -> None:
+    known = {name for name, *_ in session.setting_docs()}
+    known.update(re.findall(r"OMNIHVD_\w+", (ROOT / "setup.py").read_text()))
+    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        named = set(re.findall(r"OMNIHVD_\w*[A-Z]\b", document.read_text()))
+        assert named <= known, document.name
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,7 @@ py::list calls_list() {
   return list;
 }
 
-}  // namespace
-
-void bind_session(py::module_ m) {
+void bind_settings(py::module_& m) {
   py::class_<Settings>(m, "Settings")
       .def(py::init<>())
       .def_readwrite("enable", &Settings::enable)
@@ -151,6 +149,9 @@ void bind_session(py::module_ m) {
       docs.emplace_back(d.name, d.default_value, d.allowed, d.help);
     return docs;
   });
+}
+
+void bind_process(py::module_& m) {
   m.def("stats", &stats_dict);
   m.def("summary", &summary, py::arg("original"));
   m.def("count_pass", &count_pass, py::arg("reason"), py::arg("bytes"),
@@ -173,7 +174,9 @@ void bind_session(py::module_ m) {
         "Names of the hosts whose ranks have been in a group with this one.");
   m.def("write_trace", &write_trace);
   m.def("last_error", &last_error, "The last error that the engine logged; empty: none.");
+}
 
+void bind_engine(py::module_& m) {
   py::class_<Group, std::shared_ptr<Group>>(m, "Group")
       .def_property_readonly("rank", &Group::rank)
       .def_property_readonly("size", &Group::size)
@@ -193,6 +196,9 @@ void bind_session(py::module_ m) {
           },
           py::arg("rank"), py::arg("size"), py::arg("allgather"))
       .def("describe_transport", &Engine::describe_transport);
+}
+
+void bind_aggregator_host(py::module_& m) {
   py::class_<AggregatorHost>(m, "AggregatorHost")
       .def(py::init([](const Settings& settings) {
              return AggregatorHost::create(settings, make_ucx_transport);
@@ -214,6 +220,15 @@ void bind_session(py::module_ m) {
             host.admit(description, secret);
           },
           py::arg("description"), py::arg("secret"));
+}
+
+}  // namespace
+
+void bind_session(py::module_ m) {
+  bind_settings(m);
+  bind_process(m);
+  bind_engine(m);
+  bind_aggregator_host(m);
 }
 
 }  // namespace omnihvd
