@@ -246,12 +246,12 @@ std::shared_ptr<Engine>& process_slot() {
 }  // namespace
 
 std::shared_ptr<Engine> Engine::create(const Settings& settings, TransportFactory factory) {
-  return std::make_shared<EngineImpl>(settings, factory);
+  return std::make_shared<EngineImpl>(settings, std::move(factory));
 }
 
 std::unique_ptr<AggregatorHost> AggregatorHost::create(const Settings& settings,
                                                        Engine::TransportFactory factory) {
-  return std::make_unique<AggregatorHostImpl>(settings, factory);
+  return std::make_unique<AggregatorHostImpl>(settings, std::move(factory));
 }
 
 std::shared_ptr<Engine> process_engine() {

@@ -123,7 +123,7 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
   // What need not be the same on all ranks stays this process's own.
   Settings own = settings;
   unpack_agreed(pack_agreed(info->settings), &own);
-  info->settings = own;
+  info->settings = std::move(own);
   return info;
 }
 

@@ -41,7 +41,7 @@ std::string variable(const char* name) {
 // Where rank 0's goes. Only for Horovod's Timeline: beside it, to be put into it
 // (omnihvd/traces.py).
 std::string path_for(int rank) {
-  const std::string own = variable("OMNIHVD_TRACE");
+  std::string own = variable("OMNIHVD_TRACE");
   if (own.empty()) return rank == 0 ? variable("HOROVOD_TIMELINE") + ".omnihvd" : "";
   if (rank == 0) return own;
   const std::string number = ".rank-" + std::to_string(rank);

@@ -30,7 +30,7 @@ const void* run_time_library() {
   };
   struct Derived : Base {};
   const void* vtable;
-  std::memcpy(&vtable, &typeid(Derived), sizeof vtable);
+  std::memcpy(&vtable, static_cast<const void*>(&typeid(Derived)), sizeof vtable);
   return vtable;
 }
 
@@ -74,7 +74,7 @@ const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
       !is(vtable.functions.allgather, nested ? "AllgatherEPvS5_PiS6_" : "AllgatherEPvS3_PiS4_"))
     return "its vtables hold other functions";
   const void* theirs;
-  std::memcpy(&theirs, vtable.type, sizeof theirs);
+  std::memcpy(&theirs, static_cast<const void*>(vtable.type), sizeof theirs);
   return theirs == run_time_library() ? nullptr : "it has a C++ run-time library of its own";
 }
 

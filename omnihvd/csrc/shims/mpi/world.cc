@@ -1,6 +1,7 @@
 #include "shims/mpi/world.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -35,7 +36,7 @@ void call_the_roll() noexcept {
     std::vector<Has> found(size, complete || missing.empty() ? Has::yes : Has::unknown);
     found[rank] = Has::yes;
     for (const int without : missing) found[without] = Has::no;
-    ranks() = found;
+    ranks() = std::move(found);
   } catch (const Error& error) {
     log(LogLevel::warning, "who else runs omnihvd could not be found out: ", error.what());
   }

@@ -164,7 +164,7 @@ std::shared_ptr<StagingSet> NcclGroup::stream_part(CuAddress in, CuAddress out, 
   auto call = std::make_unique<Call>(
       Call{shared_from_this(), levels->collective(staged), staged, r.count * size_of(dtype)});
   check_cuda(driver.launch_host_func(r.stream, &Call::begin, call.get()), "cuLaunchHostFunc");
-  call.release();  // begin() has it now
+  static_cast<void>(call.release());  // begin() has it now
   check_cuda(driver.stream_wait_value32(r.stream, host + offsetof(StagingHead, flag), use.number,
                                         kCuWaitGreaterOrEqual),
              "cuStreamWaitValue32");

@@ -188,7 +188,7 @@ void UnionWay::process(const UnionSum& sum) {
       better == GpuWay::original ? pipeline_.sum_whole(sum) : pipeline_.sum_batches(sum);
   stats().library_bytes += ring_bytes(static_cast<uint64_t>(network_.ranks), begun->summed_bytes);
   pipeline_.end(sum, &UnionWay::on_end, begun.get());
-  begun.release();  // on_end() has it now
+  static_cast<void>(begun.release());  // on_end() has it now
 }
 
 // Waits for a condition, or for stopping_, and meanwhile looks whether the sums get on. Throws
