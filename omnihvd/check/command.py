@@ -84,8 +84,8 @@ def conclude(found: list[Finding]) -> tuple[list[str], list[str]]:
     kernels = [f.good for f in found if f.subject.startswith("kernels for ")]
     summary = [f"Sums over {library} go through omnihvd." for library in hooked - {"NCCL"}]
     if not summary:
-        wrong = [f"{f.subject}: {f.found}" for f in found if f.good is False] or ["no Horovod"]
-        summary.append(f"Horovod's sums on CPUs stay its own, by {'; '.join(wrong)}.")
+        wrong = [f"{f.subject}: {f.found}" for f in found if f.good is False]
+        summary.append("; ".join(["Horovod's sums on CPUs stay its own", *wrong]) + ".")
     if "NCCL" in hooked and not kernels:
         summary.append("Sums over NCCL will go through omnihvd where there is a GPU; here is none.")
     elif "NCCL" in hooked and all(kernels):

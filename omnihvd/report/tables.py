@@ -1,4 +1,4 @@
-"""The report on the terminal: by rich, where it is installed, else plain."""
+"""The report on the terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ def show(content: dict[str, Any], page: Path, terminal: IO[str]) -> None:
     if terminal.closed:
         return
     tables = [_parameters(content), predictions(content, content["advised_ranks"])]
-    try:
-        _by_rich(tables, terminal)
-    except ImportError:
-        _plain(tables, terminal)
+    for table in tables:
+        _show(*table, terminal)
     for sentence in content["advice"]:
         print(f"- {sentence[0].upper()}{sentence[1:]}", file=terminal)
     print(f"{content['overlap'].capitalize()}. All of it: {page}", file=terminal, flush=True)
@@ -73,27 +71,11 @@ def predictions(content: dict[str, Any], ranks: int) -> Table:
     return title, ["sums", "sent", *map(rate_text, rates)], rows
 
 
-def _by_rich(tables: list[Table], terminal: IO[str]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    console = Console(file=terminal, width=None if terminal.isatty() else 110)
-    for title, header, rows in tables:
-        table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for i, column in enumerate(header):
-            table.add_column(column, justify="right" if i else "left")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-
-
-def _plain(tables: list[Table], terminal: IO[str]) -> None:
-    for title, header, rows in tables:
-        print(title, file=terminal)
-        widths = [max(map(len, column)) for column in zip(header, *rows)]
-        for row in [header, *rows]:
-            cells = [row[0].ljust(widths[0])]
-            cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
-            print("  ".join(cells), file=terminal)
-        print(file=terminal)
+def _show(title: str, header: list[str], rows: list[list[str]], terminal: IO[str]) -> None:
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+    print(title, file=terminal)
+    for row in [header, ["-" * width for width in widths], *rows]:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        print("  ".join(cells), file=terminal)
+    print(file=terminal)

@@ -110,6 +110,9 @@ def test_a_wrong_setting_is_a_finding(tmp_path: Path, name: str) -> None:
     done, found = check("--json", path=[PACKAGE.parent], **{name: "x"})
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert found["settings"]["good"] is False and name in str(found["settings"]["found"])
+    plain, _ = check(path=[PACKAGE.parent], **{name: "x"})
+    assert plain.stdout.splitlines()[-1].startswith("No sums go through omnihvd: ")
+    assert name in plain.stdout.splitlines()[-1]
     table, _ = check("--settings", path=[PACKAGE.parent], **{name: "x"})
     assert table.returncode == 0 and "OMNIHVD_BLOCK_SIZE" in table.stdout
 
@@ -119,6 +122,8 @@ def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
     done, _ = check(path=[tmp_path, PACKAGE.parent])
     assert done.stderr == "importing horovod.torch, torch ...\n"
     assert "[--] MPI in horovod.torch" in done.stdout and done.stdout.count("\n") > 5
+    verdict = done.stdout.splitlines()[-1]
+    assert verdict.startswith("Horovod's sums on CPUs stay its own; MPI in horovod.torch: ")
 
 
 @pytest.fixture
