@@ -46,10 +46,11 @@ def stats(reset: bool = False) -> Figures:
                       Horovod's allgather would have brought, "union_bytes": rows of any rank, which
                       were summed instead, "dense_bytes": all rows}
 
-    codecs            what travelled under a codec (OmniReduce.natural() and others), contributions
-                      and sums, once for each receiver: {"blocks"; of them "packed_blocks", which
-                      were smaller without it, and "plain_blocks", which could not be coded (NaN,
-                      infinity); "bytes" as they travelled, "plain_bytes" as float32}
+    codecs            what travelled under a codec (OmniReduce.natural() and others), or would have
+                      but for shared memory, once for each receiver: {"blocks"; of them
+                      "packed_blocks", which were smaller without it, and "plain_blocks", which
+                      could not be coded (NaN, infinity); "bytes" as they travelled, "plain_bytes"
+                      as float32}
 
     Sparse gradients count in sent_of_ring, ring_bytes, density and union_density with all their
     rows, those that no rank has being zero blocks.
@@ -69,7 +70,7 @@ def stats(reset: bool = False) -> Figures:
     blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; of them
                       `nonzero_blocks` were not zero here, `result_blocks` not zero on any rank
                       (not counted where the original library sums whole tensors)
-    seconds           from call to result, summed over sums streamed, which may overlap
+    seconds           from call to result, summed over sums in all ways, which may overlap
     messages_refused  from strangers, of other versions, or malformed
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
     nap_seconds       the time that they left their cores to others, summed over threads
@@ -160,6 +161,7 @@ def _with_shares(figures: Figures) -> Figures:
         "union_density": _share(figures["result_blocks"], blocks),
         "passed_share": _share(passed, taken + passed),
         **figures,
+        "seconds": sum(way["seconds"] for way in figures["ways"].values()),
         "ring_bytes": round(ring),
         "compression": _with_means(figures.get("compression", {})),
     }

@@ -7,13 +7,13 @@ one version of Horovod lays out its objects, which is verified before anything i
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
 import importlib.metadata
 
 from omnihvd import engine
 from omnihvd.frameworks import horovod_library
+from omnihvd.frameworks.at_exit import at_exit
 
 LIBRARY = "Gloo"
 VERSION = "0.28.1"  # of Horovod
@@ -68,5 +68,5 @@ def _shim() -> ctypes.CDLL:
     shim.omnihvd_gloo_hook.argtypes = [ctypes.c_char_p]
     shim.omnihvd_gloo_hook.restype = ctypes.c_char_p
     # Comes after Horovod's own clean-up, which is registered by hvd.init().
-    atexit.register(shim.omnihvd_gloo_end)
+    at_exit(shim.omnihvd_gloo_end)
     return shim

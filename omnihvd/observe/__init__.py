@@ -6,10 +6,10 @@ for `omnihvd top`. What fails here is logged, and never fails a job.
 
 from __future__ import annotations
 
-import atexit
 from typing import Any, Callable
 
 from omnihvd.frameworks.after_import import after_import
+from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.log import logger
 from omnihvd.observe import traces
 
@@ -19,7 +19,7 @@ def begin(settings: Any) -> None:
     if settings.trace:
         guarded(lambda: traces.try_path(settings.trace), "OMNIHVD_TRACE")
     if traces.wanted(settings):
-        atexit.register(guarded, traces.finish, "the trace")
+        at_exit(guarded, traces.finish, "the trace")
     if settings.stats:
         guarded(lambda: _begin_steps(settings.stats), "OMNIHVD_STATS")
     if settings.metrics:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from omnihvd.frameworks.after_import import after_import
+from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.log import logger, warn_once_per_job
 
@@ -73,7 +74,7 @@ class _Report:
         self._failed = False
         after_import("torch", lambda _: self._add_torch())
         after_import("tensorflow", self._add_tensorflow)
-        atexit.register(stop)
+        self._stop = at_exit(stop)
 
     def _add_torch(self) -> None:
         def add() -> None:
@@ -101,7 +102,7 @@ class _Report:
             logger.warning("the report ends here, since looking at gradients failed: %r", why)
 
     def finish(self) -> Path | None:
-        atexit.unregister(stop)
+        atexit.unregister(self._stop)
         page: list[Path] = []
         for source in self._sources:
             self.guard(source.close)

@@ -6,7 +6,6 @@ ends.
 
 from __future__ import annotations
 
-import atexit
 import sys
 import threading
 from types import ModuleType
@@ -15,6 +14,7 @@ from typing import Any
 from omnihvd import engine
 from omnihvd.carriers import in_use, nccl, torch_gloo
 from omnihvd.frameworks import horovod_library
+from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.log import say_once_per_job, warn_once_per_job
 from omnihvd.statistics import CONTROL
@@ -38,7 +38,7 @@ class Notices:
     def begin(self) -> None:
         horovod_library.on_init(self._horovod_began)
         torch_gloo.on_init(self._torch_began)
-        atexit.register(self.end)
+        at_exit(self.end)
 
     def _horovod_began(self, horovod: Any) -> None:
         self._ranks, self._is_torchs = horovod.size(), False

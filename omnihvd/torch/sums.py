@@ -3,7 +3,6 @@ thread, or, if its caller waits for it anyway and nothing is before it, by that.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import queue
 import threading
@@ -16,6 +15,7 @@ from torch.distributed import DistBackendError, PrefixStore
 
 from omnihvd import engine
 from omnihvd.codecs.codec import Codec
+from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.torch import rows
 from omnihvd.torch.agreement import Agreement, patience_s
@@ -38,6 +38,7 @@ class Sums:
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self._process = engine.session.OwnProcess()
         self._store, self._rank, self.size, self._timeout = store, rank, size, timeout
         self._agreed = engine.session.AgreedGroup(rank, size, timeout.total_seconds())
         all_greetings = gather_over(
@@ -88,6 +89,7 @@ class Sums:
         """In place, once all that was asked for before has been done; returns at once, unless the
         caller waits for it: then perhaps when it is done, which saves two changes of threads.
         codec: of dense floating-point numbers, and of any size."""
+        self._process.check()
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
         work = SumWork(tensors)
@@ -109,7 +111,7 @@ class Sums:
 
     def close(self) -> None:
         """Leaves the group, when what was asked for is done."""
-        if not self._closed:
+        if not self._closed and self._process.is_this():
             self._closed = True
             self._asked.put(None)
             if "_gloo" in self.__dict__:  # which takes time, and may take for ever
@@ -210,7 +212,7 @@ _open: weakref.WeakSet[Sums] = weakref.WeakSet()
 def _close_at_exit() -> None:
     if (rank := process_rank()) is not None:
         engine.session.set_log_rank(rank)
-    atexit.register(_close_all)
+    at_exit(_close_all)
 
 
 def _close_all() -> None:

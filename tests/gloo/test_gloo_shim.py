@@ -87,3 +87,12 @@ def test_a_rank_that_is_not_hooked_or_does_not_come_is_reported(
 def test_ranks_that_change_leave_nothing_behind(library: Path, tmp_path: Path) -> None:
     ended = run("changes.py", library, tmp_path, 3, 50, OMNIHVD_LOG="off")
     assert all("all well" in rank.output for rank in ended)
+
+
+@pytest.mark.parametrize("way", ["stream", "shared"])
+def test_a_forked_child_ends_without_ending_the_rank(
+    library: Path, tmp_path: Path, way: str
+) -> None:
+    ended = run("forks.py", library, tmp_path, 2, OMNIHVD_WAY=way)
+    assert all("all well" in rank.output for rank in ended)
+    assert sum(rank.output.count("sums taken: 2,") for rank in ended) == 1  # rank 0's, once

@@ -231,3 +231,26 @@ def test_a_process_may_leave_without_mpi_finalize() -> None:
     job = run([script, "exits"], 3, check=False, timeout=40)
     for output in job.ranks:
         assert not re.search("omnihvd (warning|error)|[Ss]egmentation|terminate", output), output
+
+
+# MPI over sockets gets on only inside its calls.
+SOCKETS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}
+
+
+@pytest.mark.parametrize("way", ["stream", "shared"])
+def test_a_programs_own_messages_get_on_while_a_rank_waits(way: str) -> None:
+    pytest.importorskip("mpi4py")
+    script = HERE / "on_ranks" / "own_messages.py"
+    job = run([script], 2, env={**SOCKETS, "OMNIHVD_WAY": way}, timeout=40)
+    assert all("all well" in output for output in job.ranks)
+
+
+@pytest.mark.parametrize("way", ["stream", "shared"])
+def test_a_time_out_ends_the_job(way: str) -> None:
+    """Also where the late rank waits in MPI for ever."""
+    pytest.importorskip("mpi4py")
+    script = HERE / "on_ranks" / "own_messages.py"
+    env = {**SOCKETS, "OMNIHVD_WAY": way, "OMNIHVD_TIMEOUT": "2"}
+    job = run([script, "never"], 2, env=env, check=False, timeout=40)
+    assert job.returncode != 0 and "OMNIHVD_TIMEOUT" in job.output
+    assert re.search("waiting for rank 1", job.output)

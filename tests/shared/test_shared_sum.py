@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import shlex
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -108,6 +112,20 @@ def test_no_room_is_known_to_all_ranks() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     for result in results:
         assert isinstance(result, EngineError) and "no room in /dev/shm" in str(result)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("size", "taken"), [("8m", False), ("16m", True)])
+def test_half_of_what_is_free_stays_for_others(size: str, taken: bool) -> None:
+    """As in a container, whose data loaders would get SIGBUS. Two ranks take 6 MB."""
+    program = "from groups import *; print(in_threads(2, lambda rank, group: 'made', 'shared'))"
+    python = shlex.join([sys.executable, "-c", program])
+    inside = f"mount -t tmpfs -o size={size} tmpfs /dev/shm && exec {python}"
+    words = ["unshare", "--mount", "sh", "-c", inside]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    said = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert ("['made', 'made']" in said.stdout) == taken, said
+    assert ("at most half of what is free" in said.stdout) != taken, said
 
 
 def test_blocks_that_are_too_large_are_refused() -> None:

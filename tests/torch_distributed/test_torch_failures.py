@@ -45,3 +45,8 @@ def test_wrong_settings_of_one_rank_end_all() -> None:
     for ended in run("wrong.py", 2, check=False):
         assert ended.returncode == 1
         assert "rank 1" in ended.output and "OMNIHVD_SLOTS" in ended.output, ended.output
+
+
+@pytest.mark.parametrize("way", ["stream", "shared"])
+def test_a_forked_child_ends_without_ending_the_rank(way: str) -> None:
+    assert all("all well" in ended.output for ended in run("forks.py", 2, env={"OMNIHVD_WAY": way}))

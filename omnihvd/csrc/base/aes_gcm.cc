@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/own_process.h"
 
 namespace omnihvd {
 namespace {
@@ -39,9 +40,13 @@ class InUse {
  private:
   const bool open_;
 };
+const OwnProcess& process() {
+  static const OwnProcess process;
+  return process;
+}
 void close_at_exit() {
   users += kClosed;
-  while (users != kClosed) std::this_thread::yield();
+  while (process().is_this() && users != kClosed) std::this_thread::yield();
 }
 
 template <typename Function>
@@ -72,6 +77,7 @@ const Libcrypto& libcrypto() {
     look_up(library, "EVP_CipherFinal_ex", &f.final);
     look_up(library, "EVP_CIPHER_CTX_ctrl", &f.control);
     f.free_context(f.new_context());  // libcrypto registers its handler
+    process();
     std::atexit(close_at_exit);
     return f;
   }();

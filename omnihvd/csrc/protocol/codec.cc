@@ -52,6 +52,7 @@ const char* disagreement(const Codec& one, const Codec& other) {
 }
 
 Coding contribution_coding(const Codec& codec) {
+  if (codec.of_sums) return sum_coding(codec);
   switch (codec.kind) {
     case CodecKind::qsgd: return {Rule::random_levels, codec.bits};
     case CodecKind::terngrad: return {Rule::ternary, 2};

@@ -47,22 +47,23 @@ enum class CodecKind : uint8_t {
 // What the ranks of a sum agree upon.
 struct Codec {
   CodecKind kind = CodecKind::none;
-  uint8_t bits = 0;    // of an element; where the kind leaves a choice, else 0
-  bool exact = false;  // it is agreed upon, but not applied
-  uint32_t seed =
-      0;  // of random numbers, which also depend on the rank and the place in the tensor
+  uint8_t bits = 0;      // of an element; where the kind leaves a choice, else 0
+  bool of_sums = false;  // contributions are sums themselves, and coded as these
+  // Of random numbers, which also depend on the rank and the place in the tensor.
+  uint32_t seed = 0;
 
   // Is anything coded?
-  explicit operator bool() const { return kind != CodecKind::none && !exact; }
+  explicit operator bool() const { return kind != CodecKind::none; }
   bool operator==(const Codec& o) const {
-    return kind == o.kind && bits == o.bits && exact == o.exact && seed == o.seed;
+    return kind == o.kind && bits == o.bits && of_sums == o.of_sums && seed == o.seed;
   }
   bool operator!=(const Codec& o) const { return !(*this == o); }
 
-  // For a sum that does not leave the host.
-  Codec exactly() const { return {kind, bits, true, seed}; }
-  // With other random numbers: for part `index` of a tensor, whose places begin anew.
-  Codec of_part(uint32_t index) const { return {kind, bits, exact, seed + index * 0x9E3779B9u}; }
+  // Of the sums that hosts have made of part `index` of a tensor, whose places begin anew: with
+  // random numbers that nobody has used.
+  Codec of_part(uint32_t index) const {
+    return {kind, bits, true, seed + (index + 1) * 0x9E3779B9u};
+  }
 };
 
 bool is_valid(const Codec& codec);

@@ -84,7 +84,7 @@ void Message::begin(const Header& header, const Shape* shape) {
                     shape->stripe,
                     uint8_t(shape->codec.kind),
                     shape->codec.bits,
-                    shape->codec.exact,
+                    shape->codec.of_sums,
                     0,
                     shape->codec.seed};
   own(&s, sizeof s);

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include "base/error.h"
+#include "base/own_process.h"
 #include "hook/polite_yield.h"
 #include "python/sums.h"
 #include "session/aggregator_host.h"
@@ -77,7 +78,6 @@ py::dict stats_dict() {
   d["blocks"] = s.blocks.load();
   d["nonzero_blocks"] = s.nonzero_blocks.load();
   d["result_blocks"] = s.result_blocks.load();
-  d["seconds"] = double(s.nanoseconds.load()) / 1e9;
   const Naps slept = naps();
   d["naps"] = slept.count;
   d["nap_seconds"] = slept.seconds;
@@ -225,6 +225,10 @@ void bind_aggregator_host(py::module_& m) {
 }  // namespace
 
 void bind_session(py::module_ m) {
+  py::class_<OwnProcess>(m, "OwnProcess", "The process in which this was made.")
+      .def(py::init<>())
+      .def("is_this", &OwnProcess::is_this)
+      .def("check", &OwnProcess::check, "EngineError in a child that was forked off.");
   bind_settings(m);
   bind_process(m);
   bind_engine(m);

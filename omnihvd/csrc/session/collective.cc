@@ -28,8 +28,6 @@ void Collective::stream_done(const std::string* failure, uint64_t nonzero_blocks
     if (--streams_left_ > 0) return;
   }
   if (failure_) stats().failures += 1;
-  stats().nanoseconds +=
-      uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
   done_(failure_.get(), united_blocks_);
 }
 

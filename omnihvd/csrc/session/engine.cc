@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/own_process.h"
 #include "session/aggregator_host.h"
 #include "session/join.h"
 #include "session/on_all_ranks.h"
@@ -23,8 +24,17 @@ class Threads {
     for (uint32_t i = 0; i < settings.streams; ++i)
       streams_.push_back(std::make_unique<Stream>(factory(), settings.spin_us));
   }
-  Stream& of(uint32_t stream) { return *streams_[stream % streams_.size()]; }
+  // In a child that was forked off there is no thread to end: what is left of them stays.
+  ~Threads() {
+    for (auto& stream : streams_)
+      if (!process_.is_this()) static_cast<void>(stream.release());
+  }
+  Stream& of(uint32_t stream) {
+    process_.check();
+    return *streams_[stream % streams_.size()];
+  }
   std::vector<std::string> addresses() const {
+    process_.check();
     std::vector<std::string> all;
     for (const auto& stream : streams_) all.push_back(stream->address());
     return all;
@@ -61,6 +71,7 @@ class Threads {
   }
 
   void remove(const std::vector<std::shared_ptr<GroupStream>>& parts) {
+    if (!process_.is_this()) return;
     for (uint32_t i = 0; i < parts.size(); ++i)
       if (parts[i]) of(i).post([&stream = of(i), part = parts[i]] { stream.remove(part); });
   }
@@ -71,6 +82,7 @@ class Threads {
   }
 
  private:
+  const OwnProcess process_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 

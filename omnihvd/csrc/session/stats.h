@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/own_process.h"
+
 namespace omnihvd {
 
 // How a sum is made that omnihvd could take.
@@ -47,6 +49,7 @@ struct CodecStats {
 };
 
 struct Stats {
+  const OwnProcess process;                 // whose they are
   std::atomic<uint64_t> calls{0};           // sums taken
   std::atomic<uint64_t> failures{0};        // of them, those that ended in an Error
   std::atomic<uint64_t> bytes_in{0};        // size of their tensors
@@ -61,7 +64,6 @@ struct Stats {
   std::atomic<uint64_t> blocks{0};            // blocks of their tensors
   std::atomic<uint64_t> nonzero_blocks{0};    // of them, non-zero on this rank
   std::atomic<uint64_t> result_blocks{0};     // of them, non-zero on any rank
-  std::atomic<uint64_t> nanoseconds{0};       // from call to result, summed over those streamed
   std::atomic<uint64_t> messages_refused{0};  // strangers, wrong versions, malformed
   std::array<WayStats, kWays> ways;           // [Way]
   RowStats rows;

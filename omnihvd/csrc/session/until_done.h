@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "session/session.h"
+#include "session/while_waiting.h"
 
 namespace omnihvd {
 
@@ -29,7 +30,14 @@ uint64_t until_done(Start start) {
     changed.notify_one();
   });
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return done; });
+  const auto is_done = [&] { return done; };
+  if (const auto work = WhileWaiting::work())
+    while (!changed.wait_for(lock, WhileWaiting::kEvery, is_done)) {
+      lock.unlock();
+      work();
+      lock.lock();
+    }
+  changed.wait(lock, is_done);
   if (failure) throw Error(*failure);
   return united_blocks;
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -58,6 +59,11 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
     name.text = "/omnihvd-" + random_digits();
     file.emplace(shm_open(name.text.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600),
                  "shm_open");
+    // Others need it, too: where it fills up they get SIGBUS, as data loaders in containers do.
+    struct statvfs room{};
+    if (fstatvfs(*file, &room) == 0 && all > uint64_t(room.f_bavail) * room.f_frsize / 2)
+      throw Error(
+          "no room in /dev/shm: at most half of what is free is taken (docker: --shm-size)");
     if (ftruncate(*file, off_t(all)) != 0) check(errno, "no room in /dev/shm");
     check(posix_fallocate(*file, 0, off_t(bytes)), "no room in /dev/shm");
   });

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "protocol/block_coder.h"
 #include "protocol/block_ops.h"
 #include "session/stats.h"
 
@@ -15,8 +13,7 @@ namespace omnihvd {
 namespace {
 
 constexpr uint16_t kNobody = 0xFFFF;
-constexpr auto kLookAfter = std::chrono::milliseconds(100);  // to see who has ended
-constexpr size_t kAccumulatorElement = 8;                    // bytes, at most
+constexpr size_t kAccumulatorElement = 8;  // bytes, at most
 
 size_t pages(size_t bytes) { return round_up(bytes, 4096); }
 
@@ -28,12 +25,6 @@ bool has_core_each(int ranks) {
 size_t copy(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   return bytes;
-}
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
 }
 
 }  // namespace
@@ -59,6 +50,7 @@ struct SharedSum::Sum {
   bool in_place() const { return in == out; }
 
   Blocks given, taken;             // of this rank's tensor
+  bool whole = true;               // else of this host's ranks only: it is not coded as a sum
   uint8_t* noted = nullptr;        // [block] set where anybody has something
   const uint8_t* known = nullptr;  // [block] where there may be something
   bool fill = in != out;           // writes zeros where nobody has anything
@@ -109,6 +101,7 @@ SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
       accumulator_(settings.block_size * kAccumulatorElement) {}
 
 SharedSum::~SharedSum() {
+  if (!process_.is_this()) return;
   of(rank_).left = 1;
   for (Gate& gate : control_.gates) gate.wake();
 }
@@ -130,9 +123,8 @@ uint8_t* SharedSum::data(int rank, uint64_t chunk) const {
   return segment_->of(rank) + layout_.data + chunk % kBuffers * layout_.chunk;
 }
 
-std::string SharedSum::name_of(int rank) const {
-  const int number = numbers_.empty() ? rank : numbers_[size_t(rank)];
-  return "rank " + std::to_string(number) + " (" + host_ + ")";
+uint32_t SharedSum::number_of(int rank) const {
+  return uint32_t(numbers_.empty() ? rank : numbers_[size_t(rank)]);
 }
 
 // Chunk k is given before the sums of k - 1 are taken, so that a rank that is ahead finds work. It
@@ -145,6 +137,7 @@ uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType d
 uint64_t SharedSum::reduce_scatter(const void* in, void* out, uint64_t count, DType dtype,
                                    const Codec& codec, Blocks part, uint8_t* has) {
   Sum sum(in, out, count, dtype, codec);
+  sum.whole = false;
   sum.taken = part;
   sum.noted = has;
   return run(sum, true);
@@ -162,7 +155,6 @@ uint64_t SharedSum::allgather(void* out, uint64_t count, DType dtype, Blocks par
 uint64_t SharedSum::run(const Sum& sum, bool count) {
   throw_if_failed();
   const size_t block_bytes = settings_.block_size * sum.element;
-  const auto begun = Clock::now();
   if (count) {
     stats().calls += 1;
     stats().bytes_in += sum.bytes();
@@ -185,17 +177,17 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     nonzero += give(sum, chunk);
     announce(given, chunk.number);
     if (at > 0) {
-      wait(added, last.number, sum);
+      wait(added, last.number);
       united += take(sum, last);
     }
-    wait(given, chunk.number, sum);
-    if (at == 0) check_same(sum);
+    wait(given, chunk.number);
+    if (at == 0) check_same();
     add(sum, chunk);
     announce(added, chunk.number);
     last = chunk;
   }
   if (sum.bytes() > 0) {
-    wait(added, last.number, sum);
+    wait(added, last.number);
     united += take(sum, last);
   }
   if (count) {
@@ -203,13 +195,37 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     stats().nonzero_blocks += nonzero;
     stats().result_blocks += united;
   }
-  stats().nanoseconds +=
-      uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun).count());
   return united;
 }
 
+// What becomes of a block when it is sent as by the engine, `receivers` times. Packed it stays as
+// it is; a sum is packed only if all that was added was.
+SharedSum::Form SharedSum::code(const Sum& sum, Coding coding, uint32_t who, uint64_t number,
+                                bool may_pack, const uint8_t* block, size_t bytes, uint8_t* out,
+                                uint64_t receivers) {
+  const BlockCoder coder(sum.codec, coding, who);
+  const size_t n = bytes / sum.element;
+  const bool packed = may_pack && coder.packs(n, sum.ops.count_nonzero(block, n), sum.element);
+  uint8_t* const made = accumulator_.data();
+  const size_t made_bytes =
+      packed ? sum.ops.pack(block, n, made) : coder.encode(number, block, n, made);
+  if (packed)
+    sum.ops.unpack(made, n, out);  // negative zeros are zeros then
+  else if (made_bytes > 0)
+    coder.decode(made, n, out);
+  else if (out != block)
+    copy(out, block, bytes);
+  CodecStats& counts = stats().codecs;
+  counts.blocks += receivers;
+  counts.packed_blocks += receivers * packed;
+  counts.plain_blocks += receivers * (made_bytes == 0);
+  counts.bytes += receivers * (made_bytes > 0 ? made_bytes : bytes);
+  counts.plain_bytes += receivers * bytes;
+  return packed ? kPacked : kDense;
+}
+
 // Copies this rank's non-zero blocks to its part, but for those that it adds itself; returns how
-// many are non-zero.
+// many are non-zero. By a codec all of them, as they arrive.
 uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   const uint8_t* const from = sum.in + chunk.begin;
   uint8_t* const to = data(rank_, chunk.number);
@@ -224,10 +240,15 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
       continue;
     }
     const BlockOps::Content content = sum.ops.inspect(from + at, bytes / sum.element);
-    has[block] = content.nonzero;
+    has[block] = content.nonzero ? kDense : kNothing;
     nonzero += content.nonzero;
     if (content.nonzero) {
-      if (block < begin || block >= end) copied += copy(to + at, from + at, bytes);
+      const bool for_another = block < begin || block >= end;
+      if (sum.codec)
+        has[block] = code(sum, contribution_coding(sum.codec), number_of(rank_), number, true,
+                          from + at, bytes, to + at, for_another);
+      else if (for_another)
+        copied += copy(to + at, from + at, bytes);
     } else if (content.negative_zero && sum.in_place()) {
       std::memset(sum.out + chunk.begin + at, 0, bytes);
     }
@@ -248,7 +269,8 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
   std::vector<const uint8_t*> has, parts;
   for (int rank = 0; rank < ranks_; ++rank) {
     has.push_back(flags(rank, chunk.number));
-    parts.push_back(rank == rank_ ? sum.in + chunk.begin : data(rank, chunk.number));
+    const bool as_it_is = rank == rank_ && !sum.codec;
+    parts.push_back(as_it_is ? sum.in + chunk.begin : data(rank, chunk.number));
   }
   uint8_t* const out = sum.out + chunk.begin;
   uint8_t* const others = data(rank_, chunk.number);
@@ -260,20 +282,27 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
     int first = 0;
     while (first < ranks_ && !has[first][block]) ++first;
     holder[block] = first < ranks_ ? uint16_t(first) : kNobody;
-    bool summed = false;
+    const bool coded = sum.codec && first < ranks_;
+    bool summed = false, packed = coded && has[first][block] == kPacked;
     for (int rank = first + 1; rank < ranks_; ++rank) {
       if (!has[rank][block]) continue;
       if (!summed) sum.ops.store(accumulator_.data(), parts[first] + at, n);
       sum.ops.add(accumulator_.data(), parts[rank] + at, n);
       summed = true;
+      packed &= has[rank][block] == kPacked;
     }
     if (summed) {
       sum.ops.finish(out + at, accumulator_.data(), n);
       copied += 2 * bytes;
       holder[block] = uint16_t(rank_);
     } else if (first < ranks_) {
-      if (!sum.in_place() || first != rank_) copied += copy(out + at, parts[first] + at, bytes);
+      if (coded || !sum.in_place() || first != rank_)
+        copied += copy(out + at, parts[first] + at, bytes);
     }
+    if (coded) holder[block] = uint16_t(rank_);
+    if (coded && sum.whole)
+      code(sum, sum_coding(sum.codec), kSums, chunk.first() + block, packed, out + at, bytes,
+           out + at, uint64_t(ranks_) - 1);
     if (holder[block] == rank_) copied += copy(others + at, out + at, bytes);
   }
   stats().bytes_copied += copied;
@@ -304,86 +333,6 @@ uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
   }
   stats().bytes_copied += copied;
   return united;
-}
-
-void SharedSum::announce(Step step, uint64_t chunk) {
-  control_.gates[step].arrive(uint32_t(ranks_));
-  of(rank_).steps = 2 * chunk + step + 1;
-}
-
-void SharedSum::wait(Step step, uint64_t chunk, const Sum& sum) {
-  Gate& gate = control_.gates[step];
-  const uint32_t times = uint32_t(chunk + 1);
-  if (gate.open(times)) return;
-  const auto begun = Clock::now();
-  while (spin_.count() > 0 && Clock::now() - begun < spin_) {
-    if (gate.open(times)) return;
-    pause();
-  }
-  bool warned = false;
-  while (!gate.open(times)) {
-    gate.wait(times, kLookAfter);
-    if (!gate.open(times)) look_after_others(step, chunk, sum, Clock::now() - begun, &warned);
-  }
-}
-
-// While this rank waits: somebody may have failed, left or ended, or be late.
-void SharedSum::look_after_others(Step step, uint64_t chunk, const Sum& sum, Clock::duration waited,
-                                  bool* warned) {
-  throw_if_failed();
-  std::string late;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    // Read before the steps: who has left did all that it did before.
-    const bool left = of(rank).left != 0, ended = rank != rank_ && segment_->has_ended(rank);
-    if (of(rank).steps > 2 * chunk + step) continue;
-    if (left) fail(name_of(rank) + " left the job while the others wait for its part of a sum");
-    if (ended) fail(name_of(rank) + " has ended");
-    late += (late.empty() ? "" : ", ") + name_of(rank);
-  }
-  const double seconds = std::chrono::duration<double>(waited).count();
-  std::ostringstream what;
-  what << "an allreduce of " << sum.count << ' ' << omnihvd::name_of(sum.dtype);
-  if (settings_.timeout_s > 0 && seconds > settings_.timeout_s) {
-    what << " did not end within " << settings_.timeout_s << " s (OMNIHVD_TIMEOUT); waiting for "
-         << late;
-    fail(what.str());
-  }
-  if (*warned || settings_.stall_warning_s <= 0 || seconds < settings_.stall_warning_s) return;
-  *warned = true;
-  log(LogLevel::warning, what.str(), " has made no progress for ", settings_.stall_warning_s,
-      " s; waiting for ", late);
-}
-
-void SharedSum::check_same(const Sum& sum) {
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const SharedRank& other = of(rank);
-    if (other.count == sum.count && other.dtype == uint32_t(sum.dtype) && other.codec == sum.codec)
-      continue;
-    fail("the ranks disagree about an allreduce: " + name_of(rank) + " sums " +
-         sum_text(other.count, DType(other.dtype), other.codec) + ", " + name_of(rank_) + " sums " +
-         sum_text(sum.count, sum.dtype, sum.codec) + disagreement(other.codec, sum.codec));
-  }
-}
-
-void SharedSum::abort(const std::string& why) noexcept {
-  uint32_t expected = 0;
-  if (control_.failed.compare_exchange_strong(expected, 1)) {
-    std::strncpy(control_.why, why.c_str(), sizeof control_.why - 1);
-    control_.failed = 2;
-  }
-  for (Gate& gate : control_.gates) gate.wake();
-}
-
-void SharedSum::fail(const std::string& why) {
-  abort(why);
-  stats().failures += 1;
-  throw Error(why);
-}
-
-void SharedSum::throw_if_failed() const {
-  if (control_.failed.load() < 2) return;
-  stats().failures += 1;
-  throw Error(control_.why);
 }
 
 }  // namespace omnihvd

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/own_process.h"
+#include "protocol/codec.h"
 #include "protocol/dtype.h"
 #include "session/session.h"
 #include "session/settings.h"
@@ -44,13 +46,14 @@ class SharedSum {
   // Collective: out = the sum over the ranks of `in` (in == out: in place). Returns how many blocks
   // were non-zero on any rank. Throws Error when a rank has failed, ended, or does not come within
   // OMNIHVD_TIMEOUT; `out` is then undefined, and each later call throws at once.
-  // codec: need only be the same on all ranks, as nothing is sent: the sum is exact.
+  // codec: the same on all ranks; the sum is what it would be if it were sent.
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                      const Codec& codec = {});
 
   // The same in two calls, between which a rank changes its part, of blocks; the parts make up the
-  // tensor. reduce_scatter: out has the sums of this rank's part, and elsewhere nothing of use;
-  // has[block], of all blocks, is set to whether any rank has something there, and else left alone.
+  // tensor. reduce_scatter: what ranks give is coded, and their sum is not; out has the sums of
+  // this rank's part, and elsewhere nothing of use; has[block], of all blocks, is set to whether
+  // any rank has something there, and else left alone.
   uint64_t reduce_scatter(const void* in, void* out, uint64_t count, DType dtype,
                           const Codec& codec, Blocks part, uint8_t* has);
   // Hands round what the parts have become. Only where `has` is set may there be something in this
@@ -70,6 +73,9 @@ class SharedSum {
             const std::string& host, std::vector<int> numbers);
 
   uint64_t run(const Sum& sum, bool count);
+  enum Form : uint8_t { kNothing, kPacked, kDense };  // of a rank's block
+  Form code(const Sum& sum, Coding coding, uint32_t who, uint64_t number, bool may_pack,
+            const uint8_t* block, size_t bytes, uint8_t* out, uint64_t receivers);
   uint64_t give(const Sum& sum, const Chunk& chunk);
   std::pair<uint32_t, uint32_t> share(const Chunk& chunk) const;
   void add(const Sum& sum, const Chunk& chunk);
@@ -78,19 +84,20 @@ class SharedSum {
   // What all have done with a chunk: each is a gate.
   enum Step { given, added };
   void announce(Step step, uint64_t chunk);
-  void wait(Step step, uint64_t chunk, const Sum& sum);
-  void look_after_others(Step step, uint64_t chunk, const Sum& sum, Clock::duration waited,
-                         bool* warned);
-  void check_same(const Sum& sum);
+  void wait(Step step, uint64_t chunk);
+  void look_after_others(Step step, uint64_t chunk, Clock::duration waited, bool* warned);
+  void check_same();
   [[noreturn]] void fail(const std::string& why);
   void throw_if_failed() const;
   std::string name_of(int rank) const;
+  uint32_t number_of(int rank) const;
 
   SharedRank& of(int rank) const;
   uint8_t* flags(int rank, uint64_t chunk) const;  // [block] has something
   uint16_t* holders(uint64_t chunk) const;         // [block] the rank whose part has the sum
   uint8_t* data(int rank, uint64_t chunk) const;   // the blocks, each at its place
 
+  const OwnProcess process_;
   const std::unique_ptr<Segment> segment_;
   const SharedLayout layout_;
   SharedControl& control_;

@@ -6,6 +6,7 @@ namespace omnihvd {
 
 template <typename Work>
 void AgreedGroup::or_fail_for_good(Work work) {
+  process_.check();
   if (!failure_.empty()) throw Error(failure_);
   try {
     work();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/own_process.h"
 #include "session/session.h"
 #include "sums/agreement.h"
 #include "sums/coded_buffer.h"
@@ -47,6 +48,7 @@ class AgreedGroup {
   Ways::SumMade sum(Exchange& exchange, void* data, uint64_t count, DType dtype,
                     const Codec& codec = {});
 
+  const OwnProcess process_;
   const double timeout_s_;
   std::string failure_;  // of an earlier call; empty: none
   std::optional<Agreement> agreement_;

@@ -30,7 +30,7 @@ class TwoLevels {
   // Collective; in == out: in place. Returns how many blocks were non-zero on any rank of this
   // host, or any in this rank's part. Throws Error, and the object must then be destroyed, as the
   // ranks of other hosts may wait for this one. `stats()` counts steps 1 and 2.
-  // codec: applied between the hosts.
+  // codec: of what each rank gives, and of what hosts send, which are sums already.
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                      const Codec& codec = {});
 

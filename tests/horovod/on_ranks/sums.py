@@ -54,6 +54,10 @@ def main() -> None:
         assert (stats["sent_of_ring"] > 0) == sent
         line = session.summary("MPI")  # says the same
         assert line.startswith(f"sums taken: {taken}, of ")
+        shared = stats["ways"]["shared"]["calls"]
+        assert (f" {shared} over shared memory" in line) == (shared > 0), line
+        assert ("; between hosts about " in line) == (shared > 0), line
+        assert 0 < stats["seconds"] == sum(way["seconds"] for way in stats["ways"].values())
         assert f" {stats['sent_of_ring']:.1%} of what a ring sends" in line, line
         assert f" {stats['density']:.1%} here, {stats['union_density']:.1%} on any" in line, line
     print("all well", flush=True)

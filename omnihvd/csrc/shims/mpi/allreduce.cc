@@ -10,8 +10,10 @@
 // and control: bitwise operations, by which Horovod's ranks agree on what to reduce next.
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -20,6 +22,7 @@
 #include "base/log.h"
 #include "hook/polite_yield.h"
 #include "session/stats.h"
+#include "session/while_waiting.h"
 #include "shims/mpi/device_memory.h"
 #include "shims/mpi/exchange.h"
 #include "shims/mpi/group.h"
@@ -31,6 +34,17 @@
 
 namespace omnihvd {
 namespace {
+
+// MPI_Finalize waits for all ranks, and one that a failed sum has waited for may never come.
+std::atomic<bool> finalized{false};
+
+void end_the_job_after(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  if (finalized) return;
+  log(LogLevel::error, "ends the job: after a failed allreduce, MPI_Finalize has waited ", seconds,
+      " s for other ranks (OMNIHVD_TIMEOUT)");
+  std::_Exit(1);
+}
 
 // MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, while MPI still works.
 int on_finalize(MPI_Comm, int, void*, void*) {
@@ -84,6 +98,17 @@ bool sum_of_one(const MpiReduction& r, uint64_t bytes) {
   return true;
 }
 
+// A program's own messages may wait for this rank to be in MPI, which it is not while it sleeps.
+void let_mpi_work() {
+  static const MPI_Comm nobodys = [] {  // a message that is found would end the looking
+    MPI_Comm comm = MPI_COMM_SELF;
+    PMPI_Comm_dup(MPI_COMM_SELF, &comm);
+    return comm;
+  }();
+  int found = 0;
+  PMPI_Iprobe(0, 0, nobodys, &found, MPI_STATUS_IGNORE);
+}
+
 // Reduces and returns null, or returns why the call is left to MPI. Throws Error.
 const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller) {
   if (comm == MPI_COMM_NULL || r.count < 0) return "invalid";
@@ -106,6 +131,7 @@ const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller)
   if (const char* refusal = group.refusal(r, bytes)) return refusal;
   const auto begun = std::chrono::steady_clock::now();
   const SumUnderWay under_way;
+  const WhileWaiting waiting(caller == Caller::program ? &let_mpi_work : nullptr);
   const Way way = group.allreduce(r);
   count_way(way, bytes, begun);
   return nullptr;
@@ -133,6 +159,15 @@ int allreduce(const MpiReduction& r, MPI_Comm comm, Caller caller) noexcept {
 OMNIHVD_EXPORT int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
                                  MPI_Comm comm) {
   return omnihvd::allreduce({in, out, count, type, op, {}, {}}, comm, omnihvd::Caller::program);
+}
+
+OMNIHVD_EXPORT int MPI_Finalize() {
+  using namespace omnihvd;
+  if (const double limit = MpiGroup::limit_after_failure())
+    std::thread(end_the_job_after, limit).detach();
+  const int code = PMPI_Finalize();
+  finalized = true;
+  return code;
 }
 
 OMNIHVD_EXPORT int omnihvd_MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type,

@@ -1,5 +1,6 @@
 #include "shims/mpi/group.h"
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -27,6 +28,8 @@ std::string& those_left_behind() {
   static auto& what = *new std::string;
   return what;
 }
+
+std::atomic<double> limit_of_end{0};
 
 std::string sum_text(const MpiReduction& r) {
   return std::to_string(r.count) + " " +
@@ -82,7 +85,10 @@ void MpiGroup::leave_all() {
 
 const std::string& MpiGroup::left_behind() { return those_left_behind(); }
 
+double MpiGroup::limit_after_failure() { return limit_of_end; }
+
 void MpiGroup::check() const {
+  process_.check();
   if (!failure_.empty()) throw Error(failure_);
 }
 
@@ -93,6 +99,7 @@ void MpiGroup::or_fail_for_good(Work work) {
     work();
   } catch (const Error& error) {
     failure_ = error.what();
+    if (settings_) limit_of_end = settings_->timeout_s;
     own_.reset();  // the other ranks need not wait for this one
     throw;
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/own_process.h"
 #include "session/session.h"
 #include "shims/mpi/reduction.h"
 #include "shims/mpi/waiting.h"
@@ -33,6 +34,9 @@ class MpiGroup {
   // That ranks did not come when Horovod summed on some communicator: what was said of it; or
   // empty. They may wait in MPI for ever.
   static const std::string& left_behind();
+
+  // OMNIHVD_TIMEOUT, once a sum has failed; 0: none has, or there is none.
+  static double limit_after_failure();
 
   // Throws Error if a call has failed: then none must follow, of any kind. The ranks may be out of
   // step, and what they say to each other in MPI would be taken for something else.
@@ -79,6 +83,7 @@ class MpiGroup {
     return r.dtype == DType::i32 && coded_sums_ > 0;
   }
 
+  const OwnProcess process_;
   const MPI_Comm comm_;
   const Caller caller_;
   std::string failure_;               // of an earlier call; empty: none

@@ -1,0 +1,114 @@
+// What ranks do while they wait for each other, and how they end what cannot go on.
+#include <cstring>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "session/stats.h"
+#include "session/while_waiting.h"
+#include "shared/shared_sum.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr auto kLookAfter = std::chrono::milliseconds(100);  // to see who has ended
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+std::string SharedSum::name_of(int rank) const {
+  return "rank " + std::to_string(number_of(rank)) + " (" + host_ + ")";
+}
+
+void SharedSum::announce(Step step, uint64_t chunk) {
+  control_.gates[step].arrive(uint32_t(ranks_));
+  of(rank_).steps = 2 * chunk + step + 1;
+}
+
+void SharedSum::wait(Step step, uint64_t chunk) {
+  Gate& gate = control_.gates[step];
+  const uint32_t times = uint32_t(chunk + 1);
+  if (gate.open(times)) return;
+  const auto begun = Clock::now();
+  while (spin_.count() > 0 && Clock::now() - begun < spin_) {
+    if (gate.open(times)) return;
+    pause();
+  }
+  bool warned = false;
+  const auto work = WhileWaiting::work();
+  for (auto looked = begun; !gate.open(times);) {
+    gate.wait(times, work ? WhileWaiting::kEvery : kLookAfter);
+    if (work) work();
+    const auto now = Clock::now();
+    if (gate.open(times) || now - looked < kLookAfter) continue;
+    looked = now;
+    look_after_others(step, chunk, now - begun, &warned);
+  }
+}
+
+// While this rank waits: somebody may have failed, left or ended, or be late.
+void SharedSum::look_after_others(Step step, uint64_t chunk, Clock::duration waited, bool* warned) {
+  throw_if_failed();
+  std::string late;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    // Read before the steps: who has left did all that it did before.
+    const bool left = of(rank).left != 0, ended = rank != rank_ && segment_->has_ended(rank);
+    if (of(rank).steps > 2 * chunk + step) continue;
+    if (left) fail(name_of(rank) + " left the job while the others wait for its part of a sum");
+    if (ended) fail(name_of(rank) + " has ended");
+    late += (late.empty() ? "" : ", ") + name_of(rank);
+  }
+  const double seconds = std::chrono::duration<double>(waited).count();
+  std::ostringstream what;
+  what << "an allreduce of " << sum_text(of(rank_).count, DType(of(rank_).dtype), {});
+  if (settings_.timeout_s > 0 && seconds > settings_.timeout_s) {
+    what << " did not end within " << settings_.timeout_s << " s (OMNIHVD_TIMEOUT); waiting for "
+         << late;
+    fail(what.str());
+  }
+  if (*warned || settings_.stall_warning_s <= 0 || seconds < settings_.stall_warning_s) return;
+  *warned = true;
+  log(LogLevel::warning, what.str(), " has made no progress for ", settings_.stall_warning_s,
+      " s; waiting for ", late);
+}
+
+void SharedSum::check_same() {
+  const SharedRank& mine = of(rank_);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const SharedRank& other = of(rank);
+    if (other.count == mine.count && other.dtype == mine.dtype && other.codec == mine.codec)
+      continue;
+    fail("the ranks disagree about an allreduce: " + name_of(rank) + " sums " +
+         sum_text(other.count, DType(other.dtype), other.codec) + ", " + name_of(rank_) + " sums " +
+         sum_text(mine.count, DType(mine.dtype), mine.codec) +
+         disagreement(other.codec, mine.codec));
+  }
+}
+
+void SharedSum::abort(const std::string& why) noexcept {
+  uint32_t expected = 0;
+  if (control_.failed.compare_exchange_strong(expected, 1)) {
+    std::strncpy(control_.why, why.c_str(), sizeof control_.why - 1);
+    control_.failed = 2;
+  }
+  for (Gate& gate : control_.gates) gate.wake();
+}
+
+void SharedSum::fail(const std::string& why) {
+  abort(why);
+  stats().failures += 1;
+  throw Error(why);
+}
+
+void SharedSum::throw_if_failed() const {
+  if (control_.failed.load() < 2) return;
+  stats().failures += 1;
+  throw Error(control_.why);
+}
+
+}  // namespace omnihvd
