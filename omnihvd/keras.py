@@ -27,6 +27,7 @@ LOGS = (
     "gradient_density",
     "gradient_bytes",
     "bytes_sent",
+    "library_bytes",
     "ring_bytes",
     "sent_of_ring",
     "passed_share",
@@ -47,12 +48,14 @@ def is_keras_3() -> bool:
 class OmniReduceCallback(tf.keras.callbacks.Callback):
     """Says whether OmniReduce is in use, and what it does, in the logs of each epoch:
 
-    gradient_density  share of the blocks of the tensors that omnihvd summed that were not zero
+    gradient_density  share of the blocks of the tensors that omnihvd summed that were not zero; of
+                      the last epoch in which it looked, as it does not in all
     gradient_bytes    bytes of all tensors that were summed in the epoch, also of those that omnihvd
                       left to Horovod; of tf.IndexedSlices, of all their rows
-    bytes_sent        bytes that omnihvd sent from a rank
+    bytes_sent        bytes that omnihvd sent from a rank; over shared memory none
+    library_bytes     bytes that the library beneath sent from a rank, for what omnihvd gave it
     ring_bytes        bytes that a ring allreduce would have sent from a rank for the same tensors
-    sent_of_ring      bytes_sent / ring_bytes
+    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes
     passed_share      share of gradient_bytes that was left to Horovod: omnihvd.stats()["passed"]
                       says why, and the log at OMNIHVD_LOG=info
     reduce_share      share of the epoch's time in which a reduction was under way
@@ -82,7 +85,7 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
             if problem:
                 warn_once_per_job(f"OmniReduce is not in use on rank {rank}: {problem}")
                 break
-        self._said = False
+        self._said, self._density = False, None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         self._epoch, self._start = Statistics(), time.perf_counter()
@@ -96,9 +99,11 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
         if self._works and not self._said and figures["calls"] == 0:
             warn_once_per_job(_why_nothing(figures["passed"]))
             self._said = True
+        if figures["density"] is not None:
+            self._density = figures["density"]
         logged = {
             **figures,
-            "gradient_density": figures["density"],
+            "gradient_density": self._density,
             "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
             "reduce_share": min(1.0, figures["seconds"] / seconds),
         }

@@ -11,7 +11,7 @@ from omnihvd.frameworks import horovod_library
 from omnihvd.frameworks.after_import import after_import
 from omnihvd.launchers import process_rank
 from omnihvd.log import logger
-from omnihvd.takeover import notices, waiting
+from omnihvd.takeover import notices, stalls, waiting
 
 
 def install() -> None:
@@ -61,6 +61,7 @@ def install_now() -> None:
             "omnihvd was imported after hvd.init(): another rank may be in MPI_Allreduce already. "
             "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
         )
+    stalls.cover_negotiation(settings)
     for carrier in carriers.ALL:
         carrier.install()
     torch_gloo.carry_gloo()

@@ -162,6 +162,13 @@ def test_a_summary_at_the_end(level: str, ranks: list[int]) -> None:
     assert found == ranks, job.output
 
 
+def test_a_rank_that_does_something_else_is_named_and_ends_the_job() -> None:
+    """In Horovod's negotiation, before omnihvd has a part in it. On Gloo its check says nothing."""
+    job = launch([HERE / "late.py"], 2, env={"OMNIHVD_TIMEOUT": "4"}, check=False)
+    assert job.returncode != 0
+    assert re.search(r"Missing ranks:\n1: \[.*second", job.ranks[0]), job.output
+
+
 @on_both
 def test_disabled_leaves_horovod_alone(launcher: str) -> None:
     env = {"OMNIHVD_ENABLE": "0"}

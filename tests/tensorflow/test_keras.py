@@ -23,7 +23,7 @@ KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
     ],
 )
 def test_fit_and_logs(keras: int, ranks: int, launcher: str, tmp_path: Path) -> None:
-    env = {2: KERAS_2, 3: KERAS_3}[keras]
+    env = {2: KERAS_2, 3: {**KERAS_3, "OMNIHVD_WAY": "union"}}[keras]
     command = [HERE / "keras_ranks.py", tmp_path]
     job = launch(command, ranks, launcher=launcher, env=env, timeout=110)
     assert all(f"all well with Keras {keras}" in out for out in job.ranks), job.output
