@@ -45,11 +45,15 @@ void keep_error(const std::string& text) {
   last() = text;
 }
 
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "unknown";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
 void log_line(LogLevel level, const std::string& text) {
-  char host[HOST_NAME_MAX + 1] = "?";
-  gethostname(host, sizeof host - 1);
   std::ostringstream line;
-  line << "[omnihvd " << name(level) << " " << host;
+  line << "[omnihvd " << name(level) << " " << host_name();
   if (current_rank >= 0) line << " rank " << current_rank;
   line << "] " << text << '\n';
   const std::string bytes = line.str();

@@ -16,6 +16,8 @@ int log_rank();
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const std::string& text);
 
+std::string host_name();  // of this host, as the kernel has it
+
 // The text of the last error that was logged, or would have been; empty: none yet.
 std::string last_error();
 void keep_error(const std::string& text);

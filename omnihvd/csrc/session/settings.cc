@@ -1,10 +1,8 @@
 #include "session/settings.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -308,10 +306,7 @@ const std::vector<SettingDoc>& setting_docs() {
 }
 
 std::string host_name(const Settings& settings) {
-  if (!settings.host_id.empty()) return settings.host_id;
-  char name[HOST_NAME_MAX + 1] = "unknown";
-  gethostname(name, sizeof name - 1);
-  return name;
+  return settings.host_id.empty() ? host_name() : settings.host_id;
 }
 
 }  // namespace omnihvd

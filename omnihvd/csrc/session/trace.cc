@@ -1,6 +1,5 @@
 #include "session/trace.h"
 
-#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,12 +77,10 @@ void write(std::ostream& file, int rank, size_t thread, Ring& ring) {
 }
 
 void write_file(const std::string& path, int rank) {
-  char host[HOST_NAME_MAX + 1] = "?";
-  gethostname(host, sizeof host - 1);
   std::ofstream file(path, std::ios::trunc);
   file.precision(3);
   file << std::fixed << "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":" << rank
-       << ",\"args\":{\"name\":\"omnihvd rank " << rank << " (" << host
+       << ",\"args\":{\"name\":\"omnihvd rank " << rank << " (" << host_name()
        << ")\",\"start_time_since_epoch_in_micros\":" << start_epoch_us << "}}";
   uint64_t lost = 0;
   const std::lock_guard<std::mutex> lock(rings_mutex);

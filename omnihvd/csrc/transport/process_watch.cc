@@ -5,12 +5,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <sstream>
 #include <utility>
 
 namespace omnihvd {
 namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookEvery{100};
+// An ended process is told when nothing has come for the first, or after the second at the latest.
+constexpr milliseconds kLastWords{50};
+constexpr milliseconds kLastWordsLimit{2000};
 
 int open_pidfd(uint32_t pid) {
 #ifdef SYS_pidfd_open
@@ -82,23 +90,36 @@ bool ProcessWatch::add(uint32_t key, const ProcessId& process) {
 
 // Closed, a pidfd leaves the epoll set, except where a fork has copied it: hence the deletion.
 void ProcessWatch::remove(uint32_t key) {
+  noticed_.erase(key);
   const auto found = pidfds_.find(key);
   if (found == pidfds_.end()) return;
   epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second, nullptr);
   pidfds_.erase(found);
 }
 
-std::vector<uint32_t> ProcessWatch::ended() {
-  std::vector<uint32_t> keys;
-  epoll_event events[16];
-  for (;;) {
-    const int count = epoll_wait(epoll_, events, 16, 0);
-    if (count <= 0) return keys;
-    for (int i = 0; i < count; ++i) {
-      keys.push_back(events[i].data.u32);
-      remove(events[i].data.u32);
-    }
+std::vector<uint32_t> ProcessWatch::ended(bool idle) {
+  const Clock::time_point now = Clock::now();
+  if (now >= next_look_) {
+    next_look_ = now + kLookEvery;
+    epoll_event events[16];
+    for (int count; (count = epoll_wait(epoll_, events, 16, 0)) > 0;)
+      for (int i = 0; i < count; ++i) {
+        remove(events[i].data.u32);
+        noticed_[events[i].data.u32] = now;
+      }
   }
+  std::vector<uint32_t> keys;
+  for (auto at = noticed_.begin(); at != noticed_.end();) {
+    const bool over = now - at->second >= (idle ? kLastWords : kLastWordsLimit);
+    if (over) keys.push_back(at->first);
+    at = over ? noticed_.erase(at) : std::next(at);
+  }
+  return keys;
+}
+
+int ProcessWatch::limit(int timeout_ms) const {
+  const int most = int(kLastWords.count());
+  return noticed_.empty() ? timeout_ms : timeout_ms < 0 ? most : std::min(timeout_ms, most);
 }
 
 }  // namespace omnihvd

@@ -4,6 +4,7 @@
 // transport alone would not tell at all.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -31,13 +32,21 @@ class ProcessWatch {
   // kernel has no pidfd (before 5.3). Throws Error when this process has no descriptors left.
   bool add(uint32_t key, const ProcessId& process);
   void remove(uint32_t key);
-  // The keys of processes that have ended; they are watched no longer.
-  std::vector<uint32_t> ended();
+  // The keys of processes that have ended, told once, and not at once: what they sent before may
+  // still be on its way. idle: nothing has come now. Looks now and then.
+  std::vector<uint32_t> ended(bool idle);
+  void look_now() { next_look_ = {}; }  // at the next ended()
+  // How long to wait at the most before the next ended(), of so many milliseconds (< 0: no limit).
+  int limit(int timeout_ms) const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   FileDescriptor epoll_;
   std::string host_;
   std::map<uint32_t, FileDescriptor> pidfds_;
+  std::map<uint32_t, Clock::time_point> noticed_;  // but not told
+  Clock::time_point next_look_{};
 };
 
 }  // namespace omnihvd

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -40,29 +39,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr unsigned kMessageId = 0;
-constexpr milliseconds kFlushLimit{5000};    // of the destructor, for all that is under way
-constexpr milliseconds kCloseLimit{1000};    // of the destructor, after that
-constexpr milliseconds kWatchInterval{100};  // while polling, between looks at the process watch
-// An ended process is reported when nothing has come for the first, or after the second at the
-// latest: what it sent before it ended may still be on its way.
-constexpr milliseconds kLastWords{50};
-constexpr milliseconds kLastWordsLimit{2000};
+constexpr milliseconds kFlushLimit{5000};  // of the destructor, for all that is under way
+constexpr milliseconds kCloseLimit{1000};  // of the destructor, after that
 constexpr char kEnded[] = "the process has ended";
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = "?";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-// UCX's words for a status; it has none for what is often behind it.
-std::string reason_of(ucs_status_t status) {
-  const int probe = dup(STDERR_FILENO);
-  const bool none_left = probe < 0 && (errno == EMFILE || errno == ENFILE);
-  if (probe >= 0) ::close(probe);
-  return std::string(ucs_status_string(status)) +
-         (none_left ? std::string(": ") + kNoDescriptors : "");
-}
 
 class UcxTransport final : public Transport {
  public:
@@ -91,11 +70,6 @@ class UcxTransport final : public Transport {
     size_t unsent = 0;
     bool failed = false;
   };
-  struct Ended {
-    PeerId peer;
-    Clock::time_point noticed;
-  };
-
   void fail(Peer& peer, const std::string& reason);
   void finish(UcxSend& send, ucs_status_t status);
   void open_endpoint(Peer& peer, const std::string& worker_address);
@@ -103,8 +77,6 @@ class UcxTransport final : public Transport {
   void flush();
   bool dispatch();
   void forget_failed();
-  void look_for_ended();
-  void report_ended(bool idle);
   template <typename Done>
   bool progress_until(Done done, milliseconds limit);
 
@@ -120,9 +92,6 @@ class UcxTransport final : public Transport {
   std::vector<PeerId> failed_;  // peers, not yet forgotten
   UcxSends sends_;
   size_t flushing_ = 0, closing_ = 0;  // endpoints
-
-  std::vector<Ended> ended_;
-  Clock::time_point next_look_{};
 
   // For the handler.
   std::deque<std::pair<PeerId, std::string>> failures_;
@@ -325,31 +294,10 @@ void UcxTransport::fail(Peer& peer, const std::string& reason) {
 bool UcxTransport::progress() {
   bool moved = ucp_worker_progress(worker_) != 0;
   inbox_.rethrow();
-  if (Clock::now() >= next_look_) look_for_ended();
-  if (!ended_.empty()) report_ended(!moved);
+  for (const PeerId id : watch_.ended(!moved)) fail(peers_.at(id), kEnded);
   if (dispatch()) moved = true;
   if (!failed_.empty()) forget_failed();
   return moved;
-}
-
-void UcxTransport::look_for_ended() {
-  const Clock::time_point now = Clock::now();
-  for (const PeerId id : watch_.ended()) ended_.push_back({id, now});
-  next_look_ = now + kWatchInterval;
-}
-
-void UcxTransport::report_ended(bool idle) {
-  const Clock::time_point now = Clock::now();
-  const milliseconds grace = idle ? kLastWords : kLastWordsLimit;
-  for (size_t i = 0; i < ended_.size();) {
-    if (now - ended_[i].noticed < grace) {
-      ++i;
-      continue;
-    }
-    const auto peer = peers_.find(ended_[i].peer);
-    if (peer != peers_.end()) fail(peer->second, kEnded);
-    ended_.erase(ended_.begin() + i);
-  }
 }
 
 // Tells the handler what was noted before the call: first failures, then the sends that are over.
@@ -388,21 +336,17 @@ void UcxTransport::forget_failed() {
 
 void UcxTransport::wait(int timeout_ms) {
   if (!failures_.empty() || !sent_.empty()) return;
-  if (!ended_.empty()) {
-    const int limit = static_cast<int>(kLastWords.count());
-    timeout_ms = timeout_ms < 0 ? limit : std::min(timeout_ms, limit);
-  }
   const ucs_status_t status = ucp_worker_arm(worker_);
   if (status == UCS_ERR_BUSY) return;
   check_ucx(status, "UCX cannot wait for events");
   epoll_event events[3];
-  const int count = epoll_wait(epoll_, events, 3, timeout_ms);
+  const int count = epoll_wait(epoll_, events, 3, watch_.limit(timeout_ms));
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd == wake_) {
       uint64_t wakes;
       [[maybe_unused]] const ssize_t n = read(wake_, &wakes, sizeof wakes);  // resets it
     } else if (events[i].data.fd == watch_.fd()) {
-      look_for_ended();
+      watch_.look_now();
     }
   }
 }
@@ -421,20 +365,8 @@ std::string UcxTransport::describe() const {
   std::map<std::string, int> used;
   for (const auto& [id, peer] : peers_) {
     if (peer.failed) continue;
-    ucp_transport_entry_t entries[8];
-    ucp_ep_attr_t attributes{};
-    attributes.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
-    attributes.transports.entries = entries;
-    attributes.transports.num_entries = 8;
-    attributes.transports.entry_size = sizeof entries[0];
-    if (ucp_ep_query(peer.endpoint, &attributes) != UCS_OK) continue;
-    std::string names;
-    for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
-      const std::string name =
-          std::string(entries[i].transport_name) + "/" + entries[i].device_name;
-      if (names.find(name) == std::string::npos) names += (names.empty() ? "" : "+") + name;
-    }
-    ++used[names];
+    const std::string names = transports_of(peer.endpoint);
+    if (!names.empty()) ++used[names];
   }
   std::string text = worker_.describe();
   for (const auto& [names, count] : used) {

@@ -1,7 +1,9 @@
 #include "transport/ucx_worker.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -99,7 +101,31 @@ void check_descriptors() {
 }  // namespace
 
 void check_ucx(ucs_status_t status, const char* what) {
-  if (status != UCS_OK) throw Error(std::string(what) + ": " + ucs_status_string(status));
+  if (status != UCS_OK) throw Error(std::string(what) + ": " + reason_of(status));
+}
+
+std::string reason_of(ucs_status_t status) {
+  const int probe = dup(STDERR_FILENO);
+  const bool none_left = probe < 0 && (errno == EMFILE || errno == ENFILE);
+  if (probe >= 0) ::close(probe);
+  return std::string(ucs_status_string(status)) +
+         (none_left ? std::string(": ") + kNoDescriptors : "");
+}
+
+std::string transports_of(ucp_ep_h endpoint) {
+  ucp_transport_entry_t entries[8];
+  ucp_ep_attr_t attributes{};
+  attributes.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
+  attributes.transports.entries = entries;
+  attributes.transports.num_entries = 8;
+  attributes.transports.entry_size = sizeof entries[0];
+  std::string names;
+  if (ucp_ep_query(endpoint, &attributes) != UCS_OK) return names;
+  for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
+    const std::string name = std::string(entries[i].transport_name) + "/" + entries[i].device_name;
+    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : "+") + name;
+  }
+  return names;
 }
 
 UcxWorker::UcxWorker() {

@@ -26,7 +26,12 @@ class UcxWorker {
 
 std::string ucx_version();  // "1.22"
 
-// Throws Error: "<what>: <UCX's words for the status>".
+// UCX's words for a status, and what is often behind it.
+std::string reason_of(ucs_status_t status);
+
+std::string transports_of(ucp_ep_h endpoint);  // "tcp/eth0+..."; empty: it has failed
+
+// Throws Error: "<what>: <reason_of(status)>".
 void check_ucx(ucs_status_t status, const char* what);
 
 }  // namespace omnihvd
