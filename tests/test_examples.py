@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import ENVIRONMENT, launch
+from launch import ENVIRONMENT, STREAM, launch
 from processes import run_beside
 
 import omnihvd
@@ -124,7 +124,7 @@ def losses(tmp_path_factory, options):
 def under_torchrun(folder, name, *words, ends_cleanly=False):
     """Report and output of an example on two ranks."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    env = {**os.environ, **ENVIRONMENT, "OMNIHVD_MIN_BYTES": "1024"}
+    env = {**os.environ, **ENVIRONMENT, **STREAM, "OMNIHVD_MIN_BYTES": "1024"}
     path = folder / "report.json"
     command = [*torchrun, EXAMPLES / name, *words, path]
     if ends_cleanly:
@@ -170,7 +170,7 @@ def test_the_elastic_example_trains_as_horovod_does(tmp_path, options, losses):
         2,
         launcher="horovodrun",
         options=["--min-np", "1", "--network-interface", "lo", *map(str, discovery)],
-        env={"OMNIHVD_MIN_BYTES": "1024"},
+        env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"},
     )
     report = json.loads((tmp_path / "report.json").read_text())
     check(report, losses)
@@ -186,7 +186,7 @@ def test_the_recommender_trains_on_a_file_of_ratings(tmp_path, compression):
     log = tmp_path / "log.csv"
     command = [EXAMPLES / "keras_recommender.py", "--ratings", ratings, "--log", log]
     command += ["--epochs", "2", "--batch-size", "32", "--compression", compression]
-    job = launch(command, 2, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
+    job = launch(command, 2, env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
     header, first, last = (line.split(",") for line in log.read_text().splitlines())
     loss = header.index("loss")
     assert float(last[loss]) < float(first[loss])
@@ -201,14 +201,14 @@ def test_the_custom_loop_trains_on_a_text(tmp_path):
     text.write_text("the quick brown fox jumps over the lazy dog . " * 200)
     command = [EXAMPLES / "tensorflow2_custom_loop.py", "--text", text, "--steps", "40"]
     command += ["--learning-rate", "1"]
-    job = launch(command, 2, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
+    job = launch(command, 2, env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", job.ranks[0])]
     assert losses[1] < losses[0] < 10
     assert job.ranks[0].count("OmniReduce: {'") == 1
 
 
 def test_the_first_job_prints_what_its_page_says():
-    job = launch([EXAMPLES / "first_job.py"], 2, env={"OMNIHVD_WAY": "stream"})
+    job = launch([EXAMPLES / "first_job.py"], 2, env=STREAM)
     page = (EXAMPLES.parent / "docs/first_job.md").read_text()
     losses = re.findall(r"^    (step .*)", page, re.M)
     assert re.findall(r"^step .*", job.ranks[0], re.M) == losses != []

@@ -9,7 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from launch import ENVIRONMENT
+from launch import ENVIRONMENT, STREAM
 from processes import run_beside
 
 HERE = Path(__file__).parent / "on_ranks"
@@ -20,6 +20,7 @@ def run_driver(name: str, *arguments: str, timeout: float, **env: str) -> Any:
     environment = {
         **os.environ,
         **ENVIRONMENT,
+        **STREAM,
         "PATH": sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),  # of workers, too
         **env,

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from aggregators import SECRET, Server, servers
-from launch import Job, launch
+from launch import STREAM, Job, launch
 
 HERE = Path(__file__).parent / "on_ranks"
 PORTS = range(29100, 29120)
@@ -24,6 +24,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def job(server: Server, *modules: str, check: bool = True) -> Job:
     env = {
+        **STREAM,
         "OMNIHVD_AGGREGATORS": server.address,
         "OMNIHVD_SECRET": SECRET,
         "OMNIHVD_MIN_BYTES": "1024",

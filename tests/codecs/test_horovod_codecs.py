@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from launch import Job, launch
+from launch import STREAM, Job, launch
 
 HERE = Path(__file__).parent
 
 
 def run(what: str, *options: str, ranks: int, launcher: str = "horovodrun", **env: str) -> Job:
     pytest.importorskip("horovod.torch", exc_type=ImportError)
-    env["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    env = {**STREAM, "OMPI_MCA_mpi_yield_when_idle": "1", **env}
     file = HERE / "on_ranks" / "torch_ranks.py"
     job = launch([file, what, *options], ranks, launcher=launcher, env=env, timeout=120)
     for output in job.ranks:
@@ -30,7 +30,8 @@ def test_over_mpi() -> None:
 
 def test_tensorflow() -> None:
     pytest.importorskip("horovod.tensorflow", exc_type=ImportError)
-    job = launch([HERE / "on_ranks" / "tensorflow_ranks.py"], 2, launcher="horovodrun", timeout=120)
+    file = HERE / "on_ranks" / "tensorflow_ranks.py"
+    job = launch([file], 2, launcher="horovodrun", env=STREAM, timeout=120)
     assert all("all well" in output for output in job.ranks), job.output
 
 

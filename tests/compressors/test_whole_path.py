@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import launch
+from launch import STREAM, launch
 
 HERE = Path(__file__).parent
 
@@ -19,6 +19,7 @@ def test_on_ranks(framework, ranks):
         ranks,
         launcher="horovodrun",
         env={
+            **STREAM,
             "OMNIHVD_MIN_BYTES": "0",
             "OMNIHVD_DETERMINISTIC": "1",  # trainings are compared bit for bit
             "OMPI_MCA_mpi_yield_when_idle": "1",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aggregators import SECRET, addresses, servers
-from launch import Job, launch
+from launch import STREAM, Job, launch
 
 HERE = Path(__file__).parent / "on_ranks"
 A, B, C = "localhost", "127.0.0.1", socket.gethostname()  # this machine, to Horovod three hosts
@@ -27,7 +27,7 @@ def run(folder: Path, hosts: Sequence[str], *command: object, **env: str) -> Job
             *("--min-np", "1", "--max-np", "3", "--host-discovery-script", str(discover)),
             *("--network-interface", "lo"),
         ],
-        env={"OMNIHVD_LOG": "info", **env},
+        env={**STREAM, "OMNIHVD_LOG": "info", **env},
         timeout=100,
     )
 

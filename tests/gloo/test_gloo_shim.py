@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import ENVIRONMENT
+from launch import ENVIRONMENT, STREAM
 from processes import Ended, run_beside
 
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ def run(
     program: str, library: Path, folder: Path, ranks: int, *arguments: object, **env: str
 ) -> list[Ended]:
     command = [sys.executable, HERE / "on_ranks" / program, library, folder]
-    environment = {**os.environ, **ENVIRONMENT, **env}
+    environment = {**os.environ, **ENVIRONMENT, **STREAM, **env}
     return run_beside(
         [[*command, rank, ranks, *arguments] for rank in range(ranks)],
         [environment] * ranks,

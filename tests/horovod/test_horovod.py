@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from launch import Job, launch
+from launch import STREAM, Job, launch
 
 HERE = Path(__file__).parent / "on_ranks"
 EVERYTHING = {"OMNIHVD_MIN_BYTES": "0", "OMNIHVD_WAY": "auto"}
@@ -47,8 +47,8 @@ def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) ->
     ("launcher", "setting"),
     [
         ("mpirun", {"OMNIHVD_DETERMINISTIC": "1"}),
-        (GLOO, {"OMNIHVD_WAY": "stream", "OMNIHVD_STREAMS": "2", "OMNIHVD_MESSAGE_BYTES": "4096"}),
-        ("mpirun", {"OMNIHVD_WAY": "stream", "OMNIHVD_BLOCK_SIZE": "32"}),
+        (GLOO, {**STREAM, "OMNIHVD_STREAMS": "2", "OMNIHVD_MESSAGE_BYTES": "4096"}),
+        ("mpirun", {**STREAM, "OMNIHVD_BLOCK_SIZE": "32"}),
         (GLOO, {"OMNIHVD_WAY": "shared"}),
     ],
     ids=lambda setting: " ".join(setting) if isinstance(setting, dict) else setting,
@@ -70,7 +70,7 @@ def test_two_levels(launcher: str) -> None:
 
 @pytest.mark.parametrize(("setting", "sleeps"), [("1", True), ("0", False)])
 def test_who_waits_in_mpi_leaves_the_core_to_others(setting: str, sleeps: bool) -> None:
-    job = launch([HERE / "waits.py"], 2, env={"OMNIHVD_POLITE": setting}, timeout=60)
+    job = launch([HERE / "waits.py"], 2, env={**STREAM, "OMNIHVD_POLITE": setting}, timeout=60)
     found = re.search(r"used (\S+) of (\S+) processor seconds; slept (\S+)", job.output)
     assert found, job.output
     used, of, slept = map(float, found.groups())

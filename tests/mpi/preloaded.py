@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch import Job, launch
+from launch import STREAM, Job, launch
 
 from omnihvd import engine
 
@@ -34,7 +34,7 @@ def run(
         command = [sys.executable, *command]
     words: list[str | Path] = []
     for rank in range(ranks):
-        setting = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info", "OMNIHVD_WAY": "stream"}
+        setting = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info", **STREAM}
         setting.update(env or {})
         if rank not in without:
             setting["LD_PRELOAD"] = str(engine.MPI_SHIM)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from launch import Job, launch
+from launch import STREAM, Job, launch
 from preloaded import NEEDS, run
 
 HERE = Path(__file__).parent
@@ -218,7 +218,7 @@ def test_mpi4py_preloaded(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_mpi4py_hooked(ranks: int) -> None:
     pytest.importorskip("mpi4py")
-    env = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info"}
+    env = {**STREAM, "OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info"}
     job = launch([HERE / "on_ranks" / "mpi4py_allreduce.py", "hooked"], ranks, env=env)
     for output in job.ranks:
         assert re.search("sums taken: (36|72),", output)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launch import ENVIRONMENT
+from launch import ENVIRONMENT, STREAM
 from processes import Ended, run_beside
 
 from omnihvd import engine
@@ -51,6 +51,7 @@ def run(
             {
                 **os.environ,
                 **ENVIRONMENT,
+                **STREAM,
                 **own,
                 "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
                 "FOLDER": folder,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch import launch
+from launch import STREAM, launch
 from processes import free_port
 
 from omnihvd.observe import metrics, steps, top, traces
@@ -27,6 +27,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Found]]:
     folder = tmp_path_factory.mktemp("watched")
     port = min(free_port(), 65000)
     env = {
+        **STREAM,
         "OMNIHVD_TRACE": str(folder / "trace.json"),
         "OMNIHVD_STATS": str(folder / "steps.jsonl"),
         "OMNIHVD_METRICS": str(port),

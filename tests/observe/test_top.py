@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch import ENVIRONMENT
+from launch import ENVIRONMENT, STREAM
 
 from omnihvd.bench.lab import Lab
 from omnihvd.observe import answers, top, watchable
@@ -135,7 +135,7 @@ def test_totals_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_top_sees_the_ranks_of_other_hosts() -> None:
     with Lab(2, rate=None) as lab:
         words = [sys.executable, str(HERE / "on_hosts.py")]
-        env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
+        env = {**ENVIRONMENT, **STREAM, "PYTHONPATH": os.pathsep.join(sys.path)}
         said = str(lab.mpirun(words, env=env, timeout=60, stdout=subprocess.PIPE).stdout)
     alone, all_ = said.split("all:")
     assert "0 of 2" in alone and "1 of 2" not in alone

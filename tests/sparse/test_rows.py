@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import launch
+from launch import STREAM, launch
 
 HERE = Path(__file__).parent / "on_ranks"
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent / "on_ranks"
     ("script", "ranks"), [("torch_rows.py", 2), ("torch_rows.py", 3), ("tensorflow_rows.py", 3)]
 )
 def test_training_equals_one_process(script: str, ranks: int) -> None:
-    job = launch([HERE / script], ranks, env={"OMNIHVD_MIN_BYTES": "1024"}, timeout=180)
+    job = launch([HERE / script], ranks, env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"}, timeout=180)
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 

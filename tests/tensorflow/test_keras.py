@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from launch import launch
+from launch import STREAM, launch
 
 HERE = Path(__file__).parent / "on_ranks"
-KERAS_2 = {"TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
+KERAS_2 = {**STREAM, "TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
 KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
 
 
@@ -57,6 +57,10 @@ def test_the_callback_says_when_nothing_is_reduced(
 def test_both_frameworks_in_one_process() -> None:
     # Horovod's two libraries may free what the other's MPI_Finalize has freed: that is not ours.
     job = launch(
-        [HERE / "both_frameworks.py"], 2, timeout=80, env={"OMNIHVD_MIN_BYTES": "1024"}, check=False
+        [HERE / "both_frameworks.py"],
+        2,
+        timeout=80,
+        env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"},
+        check=False,
     )
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == 2

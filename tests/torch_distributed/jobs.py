@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from launch import ENVIRONMENT
+from launch import ENVIRONMENT, STREAM
 from processes import Ended, free_port, run_beside
 
 HERE = Path(__file__).parent
@@ -44,4 +44,4 @@ def torchrun(*words: object, env: Mapping[str, str] | None = None, timeout: floa
 
 
 def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": PYTHONPATH, **(env or {})}
+    return {**os.environ, **ENVIRONMENT, **STREAM, "PYTHONPATH": PYTHONPATH, **(env or {})}
