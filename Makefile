@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup build demo test lint pytest test-slow test-gpu sanitize bench targets map bench-gpu clean
+.PHONY: help setup build demo test lint tidy pytest test-slow test-gpu sanitize bench targets map bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -42,6 +42,10 @@ $(VENV)/.optional: .ci/optional.txt | $(VENV)/.packages
 	@$(PIP) install --no-deps --no-build-isolation -r $<
 	@touch $@
 
+$(VENV)/.tools: .ci/tools.txt | $(VENV)/.packages
+	@$(PIP) install --no-deps -r $<
+	@touch $@
+
 # After this the engine is built in place, and `import omnihvd` finds this folder.
 $(VENV)/.installed: setup.py pyproject.toml $(wildcard kernels/__init__.py) $(VENV)/.packages
 	@echo "== omnihvd, in place"
@@ -58,13 +62,16 @@ build: setup  ## the engine, in place
 demo: build  ## train a language model on 4 ranks, plain and with OmniReduce
 	@python examples/demo.py
 
-test: lint pytest  ## everything but what takes long or needs a GPU
+test: lint tidy pytest  ## everything but what takes long or needs a GPU
 
 lint: $(VENV)/.packages  ## formats and static checks
 	@ruff check .
 	@ruff format --check .
 	@clang-format --dry-run -Werror $(CXX_FILES)
 	@mypy
+
+tidy: build $(VENV)/.tools  ## clang-tidy over what changed since it passed
+	@.ci/tidy
 
 pytest: build $(VENV)/.optional
 	@python -m pytest -n 2 --dist loadfile -m 'not slow and not gpu'
