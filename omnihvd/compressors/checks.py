@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from numbers import Integral, Real
+from typing import Any
 
 
 def number(name: str, value: object) -> float:
@@ -31,6 +33,24 @@ def threshold(value: object) -> float:
     if not 0 <= limit < float("inf"):
         raise ValueError(f"threshold is {limit}: it must be a finite number, 0 or more")
     return limit
+
+
+def to_be_called(make: Any) -> None:
+    """Lets a function that makes what `compression=` wants say so where it is given itself."""
+
+    def compress(_: Any) -> Any:
+        known = inspect.signature(make).parameters.values()
+        names = ", ".join(str(one.replace(annotation=one.empty)) for one in known)
+        name = f"OmniReduce.{make.__name__}"
+        raise TypeError(f"compression={name} is a function: call it, as {name}({names})")
+
+    make.compress = compress
+
+
+def called(compression: Any) -> None:
+    """TypeError if it is such a function, also where nothing is to be compressed."""
+    if inspect.isfunction(compression) and hasattr(compression, "compress"):
+        compression.compress(None)
 
 
 def _kind(value: object) -> str:

@@ -6,7 +6,6 @@ import dataclasses
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from omnihvd import engine
@@ -14,6 +13,7 @@ from omnihvd.carriers import in_use
 from omnihvd.compressors import checks
 from omnihvd.compressors.delay import DelayControl, Monitor, start_of
 from omnihvd.compressors.rules import BlockRule, Rule, WarmUp
+from omnihvd.frameworks.after_import import part
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Compressor:
         self.epoch: float | None = None
         self._backends: dict[str, Any] = {}
         self._monitor: Monitor | None = None
-        for framework in ("torch", "tensorflow"):
+        for framework in ("torch", "tensorflow"):  # to load a state into
             if f"horovod.{framework}" in sys.modules:
                 self._backend(framework)
 
@@ -205,7 +205,7 @@ class Compressor:
 
     def _backend(self, framework: str) -> Any:
         if framework not in self._backends:
-            module = import_module(f"omnihvd.compressors.{framework}_horovod")
+            module: Any = part(f"omnihvd.compressors.{framework}_horovod")
             self._backends[framework] = module.Backend(self)
         return self._backends[framework]
 
@@ -223,5 +223,5 @@ def no_owner() -> RuntimeError:
     return RuntimeError(
         "a compressor does not know which parameter this gradient belongs to. Use it in "
         "hvd.DistributedOptimizer (or TensorFlow's DistributedGradientTape) with op=hvd.Average or "
-        "hvd.Sum, and import horovod.torch or horovod.tensorflow before you make the compressor"
+        "hvd.Sum"
     )

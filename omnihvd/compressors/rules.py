@@ -27,14 +27,37 @@ class Rule:
     adjustable: ClassVar[bool] = False  # ranks may send different shares of their gradients
     momentum: ClassVar[float] = 0.0  # by default
     error_feedback: ClassVar[bool | None] = True  # by default; None: it keeps nothing to send later
+    # Where it does not send a part of each gradient: the modules that make its sums (torch_...,
+    # tensorflow_...), or that replacement() is what is sent.
+    sums: ClassVar[str] = ""
+    replaces: ClassVar[bool] = False
 
     def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         """What is kept of a parameter besides the rest, as it is at first."""
         return {}
 
+    def replacement(
+        self, gradient: Any, name: str, memory: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """What is sent of a parameter's gradient, its like, and what the rule keeps of it. memory:
+        what it kept before (None: as it is)."""
+        raise NotImplementedError
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether such a parameter's sums are made by `sums`; else it is sent whole."""
+        return False
+
+    def check_use(self, averages: bool, grouped: bool) -> None:
+        """ValueError where an optimizer of Horovod's with that op, and groups, is not for it."""
+
     def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
         """The gradient for the optimizer, of what the ranks' sum or average is."""
         return gradient
+
+    @property
+    def has_second_step(self) -> bool:
+        """Whether a sum of what is sent is not all: DDP's hooks do no more."""
+        return bool(self.sums) or type(self).received is not Rule.received
 
     def arguments(self) -> list[tuple[str, str]]:
         """Of the factory, as texts."""

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
 
 from omnihvd.compression import OmniReduce
-from omnihvd.compressors import agreement, counters, tensorflow_low_rank, tensorflow_ops
+from omnihvd.compressors import agreement, checks, counters, tensorflow_ops
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.delay import at
-from omnihvd.compressors.methods.grace import GraceObjects
-from omnihvd.compressors.methods.low_rank import LowRank
 from omnihvd.compressors.rules import (
     Call,
     ElementRule,
@@ -32,8 +29,7 @@ from omnihvd.compressors.rules import (
     kept_count,
     name_seed,
 )
-
-_WRAPPED = "_omnihvd_wrapped"  # marks Horovod's module
+from omnihvd.frameworks.after_import import part
 
 
 class VariableState:
@@ -102,7 +98,6 @@ class Backend:
         with tf.init_scope():
             epoch = -1.0 if compressor.epoch is None else compressor.epoch
             self._epoch = tf.Variable(epoch, dtype=tf.float32, trainable=False)  # -1: never set
-        _wrap_horovod()
 
     def set_epoch(self, epoch: float) -> None:
         self._epoch.assign(epoch)
@@ -129,9 +124,9 @@ class Backend:
         if not gradient.dtype.is_floating or variable.shape.num_elements() == 0:
             return gradient
         config, state = self._compressor.config, self._state(variable)
-        if isinstance(config.rule, GraceObjects):
+        if config.rule.replaces:
             state.step.assign_add(1)
-            return config.rule.decoded(gradient, state.name)
+            return config.rule.replacement(gradient, state.name)[0]
         total = tf.cast(gradient, state.dtype)
         if config.momentum:
             velocity = config.momentum * state.velocity + total
@@ -155,12 +150,13 @@ class Backend:
         state.step.assign_add(1)
         return sent
 
-    def low_rank(self, rule: LowRank, gradient: Any, variable: tf.Variable) -> Any:
-        """The variable's state, if its gradient is to be approximated."""
+    def own_sums(self, gradient: Any, variable: tf.Variable) -> VariableState | None:
+        """The variable's state, if the rule's own module is to sum its gradient."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return None
-        matrix = gradient.dtype.is_floating and rule.matrix(tuple(variable.shape))
-        return self._state(variable) if matrix else None
+        rule = self._compressor.config.rule
+        takes = gradient.dtype.is_floating and rule.takes(tuple(variable.shape))
+        return self._state(variable) if takes else None
 
     def state_dict(self) -> dict[str, Any]:
         return {state.name: state.save() for state in self._states.values()}
@@ -305,10 +301,8 @@ def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) ->
     return order[start : start + count]
 
 
-def _wrap_horovod() -> None:
-    module: Any = sys.modules.get("horovod.tensorflow")
-    if module is None or hasattr(module, _WRAPPED):
-        return
+def install(module: Any) -> None:
+    """Has what horovod.tensorflow reduces gradients by compress them first."""
     make = module._make_allreduce_grads_fn
 
     @functools.wraps(make)
@@ -323,54 +317,58 @@ def _wrap_horovod() -> None:
         **kwargs: Any,
     ) -> Any:
         before = (name, device_dense, device_sparse)
+        checks.called(compression)
         if not isinstance(compression, Compressor):
             return make(*before, compression, sparse_as_dense, op, *args, **kwargs)
         if op not in (module.Average, module.Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
+        compression.config.rule.check_use(averages=op == module.Average, grouped=False)
         # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
         reduce = make(*before, OmniReduce, sparse_as_dense, op, *args, **kwargs)
-        backend, rule = compression._backend("tensorflow"), compression.config.rule
-        if isinstance(rule, GraceObjects) and op != module.Average:
-            raise ValueError("objects of GRACE's interface say what is averaged: op=hvd.Average")
         process_set = inspect.signature(make).bind(*before, OmniReduce, False, op, *args, **kwargs)
         process_set = process_set.arguments["process_set"]
+        sums = _compressed(compression, process_set)
+        if compression.config.rule.sums:
+            sums = _own_sums(compression, process_set, module, op)
 
         def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:
             if sparse_as_dense:
                 grads = [
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]
-            backend.agree(process_set)
-            if isinstance(rule, LowRank):
-                return in_two(
-                    backend, rule, grads, vars, lambda g: reduce(g, vars, use_generic_names)
-                )
-            sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
-            if compression.config.delay:
-                reduced = _timed(sent, lambda: reduce(sent, vars, use_generic_names))
-            else:
-                reduced = reduce(sent, vars, use_generic_names)
-            return [backend.received(gradient, process_set.size()) for gradient in reduced]
-
-        def in_two(backend: Backend, rule: LowRank, grads: Any, vars: Any, whole: Any) -> Any:
-            states = [backend.low_rank(rule, *pair) for pair in zip(grads, vars)]
-            rest = whole([g if state is None else None for g, state in zip(grads, states)])
-            grads = [part if state is None else g for g, part, state in zip(grads, rest, states)]
-            factor = process_set.size() if op == module.Sum else 1
-
-            def average(tensor: Any, name: str) -> Any:
-                return module.allreduce(
-                    tensor, op=module.Average, name=name, process_set=process_set
-                )
-
-            return [
-                g if state is None else g * factor
-                for g, state in zip(
-                    tensorflow_low_rank.reduce(rule, grads, states, average), states
-                )
-            ]
+            compression._backend("tensorflow").agree(process_set)
+            return sums(grads, vars, lambda sent: reduce(sent, vars, use_generic_names))
 
         return allreduce_grads
 
     module._make_allreduce_grads_fn = make_allreduce
-    setattr(module, _WRAPPED, True)
+
+
+def _compressed(compressor: Compressor, process_set: Any) -> Callable:
+    backend = compressor._backend("tensorflow")
+
+    def sums(grads: Any, vars: Any, reduce: Callable) -> Any:
+        sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
+        reduced = _timed(sent, lambda: reduce(sent)) if compressor.config.delay else reduce(sent)
+        return [backend.received(gradient, process_set.size()) for gradient in reduced]
+
+    return sums
+
+
+def _own_sums(compressor: Compressor, process_set: Any, hvd: Any, op: Any) -> Callable:
+    """By the rule's module, and of what that does not take by Horovod."""
+    backend, rule = compressor._backend("tensorflow"), compressor.config.rule
+    own: Any = part(f"omnihvd.compressors.tensorflow_{rule.sums}")
+
+    def average(tensor: Any, name: str) -> Any:
+        return hvd.allreduce(tensor, op=hvd.Average, name=name, process_set=process_set)
+
+    def sums(grads: Any, vars: Any, reduce: Callable) -> Any:
+        states = [backend.own_sums(*pair) for pair in zip(grads, vars)]
+        rest = reduce([g if state is None else None for g, state in zip(grads, states)])
+        grads = [part if state is None else g for g, part, state in zip(grads, rest, states)]
+        factor = process_set.size() if op == hvd.Sum else 1
+        reduced = own.reduce(rule, grads, states, average)
+        return [g if state is None else g * factor for g, state in zip(reduced, states)]
+
+    return sums

@@ -7,23 +7,20 @@ random blocks and the warm-up follow from the number of steps, which has to be t
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from typing import Any, Callable
+from types import ModuleType
+from typing import Any
 
-from omnihvd.compressors.torch_split import ParameterState
-
-StatesOf = Callable[[Any], Iterable[ParameterState]]  # of an optimizer
+from omnihvd.compressors.torch_horovod import states_of
 
 
-def install(states_of: StatesOf) -> None:
-    """Has Horovod's state of an optimizer give all ranks rank 0's steps when ranks have changed."""
-    from horovod.torch.elastic.state import OptimizerStateHandler
-    from horovod.torch.functions import broadcast_object
-
-    sync = OptimizerStateHandler.sync
+def install(state: ModuleType) -> None:
+    """Has horovod.torch.elastic.state give all ranks rank 0's steps when ranks have changed."""
+    sync = state.OptimizerStateHandler.sync
 
     @functools.wraps(sync)
     def sync_steps_too(self: Any) -> None:
+        from horovod.torch.functions import broadcast_object
+
         sync(self)
         states = sorted(states_of(self.value), key=lambda state: state.name)
         if states:
@@ -31,4 +28,4 @@ def install(states_of: StatesOf) -> None:
             for state, step in zip(states, steps):
                 state.step = step
 
-    OptimizerStateHandler.sync = sync_steps_too
+    state.OptimizerStateHandler.sync = sync_steps_too

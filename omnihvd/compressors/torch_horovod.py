@@ -16,9 +16,10 @@ alone. At construction, too, the optimizer's state_dict is extended by the unsen
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Callable
 from weakref import WeakKeyDictionary
 
@@ -26,16 +27,12 @@ import torch
 from torch import Tensor
 
 from omnihvd.carriers import in_use
-from omnihvd.compressors import agreement, counters, delay, torch_elastic, torch_ops
+from omnihvd.compressors import agreement, checks, counters, delay, torch_ops
 from omnihvd.compressors.compressor import Compressor, no_owner
-from omnihvd.compressors.methods.grace import GraceObjects
-from omnihvd.compressors.methods.low_rank import LowRank
-from omnihvd.compressors.torch_low_rank import LowRankSums
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
 _KEY = "omnihvd_compression"  # in the optimizer's state_dict
 Owner = tuple[ParameterState, int]  # and the number of ranks
-_WRAPPED = "_omnihvd_wrapped"  # marks Horovod's class
 _owners: ContextVar[Iterator[Owner] | None] = ContextVar("owners", default=None)
 
 States = dict[Tensor, ParameterState]  # by parameter
@@ -45,7 +42,6 @@ class Backend:
     def __init__(self, compressor: Compressor) -> None:
         self._compressor = compressor
         self._optimizers: WeakKeyDictionary[Any, States] = WeakKeyDictionary()
-        _wrap_horovod()
 
     def set_epoch(self, epoch: float) -> None:
         pass  # read from the compressor at each step
@@ -57,10 +53,7 @@ class Backend:
         if optimizer.op not in (Average, Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         rule = self._compressor.config.rule
-        if isinstance(rule, LowRank) and optimizer._groups is not None:
-            raise ValueError("power_sgd sums each parameter in two steps: it needs groups=None")
-        if isinstance(rule, GraceObjects) and optimizer.op != Average:
-            raise ValueError("objects of GRACE's interface say what is averaged: op=hvd.Average")
+        rule.check_use(averages=optimizer.op == Average, grouped=optimizer._groups is not None)
         states = {p: ParameterState(name) for p, name in optimizer._parameter_names.items()}
         self._optimizers[optimizer] = states
         agree = functools.cache(
@@ -71,10 +64,12 @@ class Backend:
             agree()
             return [(states[parameter], optimizer.process_set.size()) for parameter in parameters]
 
-        optimizer.synchronize = _timed(optimizer.synchronize)
-        if isinstance(rule, LowRank):
-            sums = LowRankSums(rule, self._compressor.config.error_feedback, optimizer)
-            _sum_in_two(optimizer, sums, states)
+        optimizer.synchronize = _timed(optimizer.synchronize, self._compressor)
+        if rule.sums:
+            made = import_module(f"omnihvd.compressors.torch_{rule.sums}").Sums(
+                rule, self._compressor.config.error_feedback, optimizer
+            )
+            _sum_by(made, optimizer, states)
         for name, owners_of in (
             ("_allreduce_grad_async", lambda parameter: several([parameter])),
             ("_grouped_allreduce_grad_async", several),
@@ -109,14 +104,14 @@ class Backend:
             raise no_owner()
         state, ranks = owner
         rule = self._compressor.config.rule
-        if not gradient.is_floating_point() or gradient.numel() == 0 or isinstance(rule, LowRank):
+        if not gradient.is_floating_point() or gradient.numel() == 0 or rule.sums:
             return gradient, None
-        if isinstance(rule, GraceObjects):
-            rule.restore(state.name, state.memory)
+        if rule.replaces:
             with counters.timed(gradient.numel()):
-                sent = rule.decoded(gradient, state.name).contiguous()
+                sent, state.memory = rule.replacement(gradient, state.name, state.memory)
+                sent = sent.contiguous()
                 counters.add_kept(gradient.device, sent.count_nonzero())
-            state.memory, state.step = rule.kept(state.name), state.step + 1
+            state.step += 1
             return sent, ranks
         return split_by(self._compressor, gradient, state), ranks
 
@@ -177,16 +172,18 @@ def _announcing(method: Callable, owners_of: Callable[[Any], Iterable[Owner]]) -
     return call
 
 
-def _timed(wait: Callable) -> Callable:
+def _timed(wait: Callable, compressor: Compressor) -> Callable:
     @functools.wraps(wait)
     def call() -> Any:
+        if compressor.config.warm_up:  # which has to know the epoch: one rank compresses nothing
+            compressor.ratio(0)
         with delay.exposed():
             return wait()
 
     return call
 
 
-def _sum_in_two(optimizer: Any, sums: LowRankSums, states: States) -> None:
+def _sum_by(sums: Any, optimizer: Any, states: States) -> None:
     whole = optimizer._allreduce_grad_async
 
     def allreduce(parameter: Any) -> Any:
@@ -234,28 +231,22 @@ def _from_dict(states: States, saved: dict[str, Any]) -> None:
         state.step = entry["step"]
 
 
-def _wrap_horovod() -> None:
-    """Has Horovod's optimizers call `attach`. Only those constructed from now on."""
-    module = sys.modules.get("horovod.torch.optimizer")
-    if module is None:
-        return  # compress() will say what is missing
+def install(module: ModuleType) -> None:
+    """Has the optimizers of horovod.torch.optimizer, those constructed from now on, call attach."""
     optimizer_class = module._DistributedOptimizer
-    if hasattr(optimizer_class, _WRAPPED):
-        return
     construct = optimizer_class.__init__
 
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
+        checks.called(self._compression)
         if isinstance(self._compression, Compressor):
             self._compression._backend("torch").attach(self)
 
     optimizer_class.__init__ = __init__
-    setattr(optimizer_class, _WRAPPED, True)
-    torch_elastic.install(_states_of)
 
 
-def _states_of(optimizer: Any) -> Iterable[ParameterState]:
+def states_of(optimizer: Any) -> Iterable[ParameterState]:
     compressor = getattr(optimizer, "_compression", None)
     if not isinstance(compressor, Compressor):
         return ()

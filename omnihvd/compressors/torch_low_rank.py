@@ -27,7 +27,7 @@ class _Pending:
     second: bool = False  # whether the handle is of Q's sum
 
 
-class LowRankSums:
+class Sums:
     """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
 
     def __init__(self, rule: LowRank, error_feedback: bool, optimizer: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -15,6 +16,12 @@ def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
         then(sys.modules[name])
     else:
         sys.meta_path.insert(0, _Finder(name, then))
+
+
+def part(name: str) -> ModuleType:
+    """A module of ours for one framework; what is loaded is not imported again, which TensorFlow's
+    AutoGraph would complain that it cannot transform."""
+    return sys.modules.get(name) or importlib.import_module(name)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

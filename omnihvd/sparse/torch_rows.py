@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import weakref
 from types import ModuleType
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from omnihvd.frameworks.horovod_library import on_init
 from omnihvd.log import warn_once_per_job
 from omnihvd.sparse import gradients
-from omnihvd.sparse.coordinates import flatten, unflatten
+from omnihvd.sparse.row_union import RowUnion
 
 
 class Reduction:
@@ -28,46 +27,26 @@ class Reduction:
     def __init__(self, gradient: torch.Tensor, name: str, op: Any, process_set: Any) -> None:
         from horovod.torch.mpi_ops import allgather_async
 
-        self._merged = gradient.coalesce()
-        self._shape = self._merged.shape[: self._merged.sparse_dim()]
+        self._union = RowUnion(gradient)
         self._options = {"name": f"{name}.values", "op": op, "process_set": process_set}
-        self._rows = flatten(self._merged.indices(), self._shape)
-        self._gathering = allgather_async(self._rows, name=f"{name}.rows", process_set=process_set)
+        self._gathering = allgather_async(
+            self._union.rows, name=f"{name}.rows", process_set=process_set
+        )
 
     def begin_sum(self) -> None:
         from horovod.torch.mpi_ops import allreduce_async_, synchronize
 
-        values = self._merged.values()
-        gathered = synchronize(self._gathering)
-        self._union = torch.unique(gathered)
-        self._total = values.new_zeros((self._union.numel(), *values.shape[1:]))
-        self._total[torch.searchsorted(self._union, self._rows)] = values
-        self._count(gathered.numel())
-        if self._union.numel() > 0:
+        self._total = self._union.matrix(synchronize(self._gathering))
+        if len(self._total) > 0:
             self._summing = allreduce_async_(self._total, **self._options)
-
-    def _count(self, gathered: int) -> None:
-        values = self._merged.values()
-        row_bytes = math.prod(values.shape[1:]) * values.element_size()
-        gradients.count_rows(
-            row_bytes=row_bytes,
-            number_bytes=self._merged.sparse_dim() * self._rows.element_size(),
-            own=self._rows.numel(),
-            gathered=gathered,
-            union=self._union.numel(),
-            dense=math.prod(self._shape),
-        )
 
     def result(self) -> torch.Tensor:
         """The union of all ranks' entries, coalesced."""
         from horovod.torch.mpi_ops import synchronize
 
-        if self._union.numel() > 0:
+        if len(self._total) > 0:
             synchronize(self._summing)
-        indices = unflatten(self._union, self._shape)
-        return torch.sparse_coo_tensor(
-            indices, self._total, self._merged.shape, is_coalesced=True, check_invariants=False
-        )
+        return self._union.result(self._total)
 
 
 class Reductions:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import functools
 import os
 
-from omnihvd import carriers, engine, observe, sparse
+from omnihvd import carriers, engine, observe
 from omnihvd.carriers import torch_gloo
 from omnihvd.frameworks import horovod_library
 from omnihvd.frameworks.after_import import after_import
 from omnihvd.launchers import process_rank
 from omnihvd.log import logger
-from omnihvd.takeover import notices, stalls, waiting
+from omnihvd.takeover import notices, parts, stalls, waiting
 
 
 def install() -> None:
     """Takes over what can be: now if Horovod or PyTorch is imported already, else once it is; the
     engine is not loaded before. Raises as install_now(), or makes that import raise; a wrong
     setting ends the program there, in one line."""
-    sparse.install()
+    parts.install()
     after_import(horovod_library.BASICS, lambda _: _let_mpi_begin_alone())
     for module in (horovod_library.BASICS, "torch"):
         after_import(module, lambda _: _install_or_end())

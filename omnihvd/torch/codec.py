@@ -8,7 +8,8 @@ from torch.distributed import GradBucket
 from torch.futures import Future
 
 from omnihvd.codecs.codec import Codec
-from omnihvd.torch.coded_sums import Rests, add_lost, average_on_gpu
+from omnihvd.codecs.torch_feedback import error_feedback
+from omnihvd.torch.coded_sums import Rests, average_on_gpu
 from omnihvd.torch.hook import HookState, average, group_of
 
 
@@ -23,17 +24,6 @@ class CodecState(HookState):
         self.codec = codec
         self.rests: Rests = {}  # by the bucket's number
 
-    def add_rest(self, number: int, tensor: torch.Tensor) -> None:
-        """What was lost of this bucket before is added, and what is to be lost now is kept."""
-        if tensor.dtype != torch.float32 or not tensor.is_contiguous():
-            return
-        add_lost(self.rests, number, tensor)
-        unsent = tensor.clone()
-        self.codec.round_trip(tensor.data_ptr(), tensor.numel())
-        unsent -= tensor
-        unsent[~torch.isfinite(unsent)] = 0
-        self.rests[number] = unsent
-
 
 def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
     """`ddp.register_comm_hook(CodecState(OmniReduce.natural()), codec_hook)`: as allreduce_hook,
@@ -44,6 +34,7 @@ def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
         return average_on_gpu(group_of(state), tensor, state.codec, state.rests, bucket.index())
     if tensor.is_sparse:
         return average(group_of(state), tensor)
-    if state.codec.error_feedback:
-        state.add_rest(bucket.index(), tensor)
+    if state.codec.error_feedback and tensor.dtype == torch.float32 and tensor.is_contiguous():
+        with error_feedback(state.rests, bucket.index(), tensor):
+            state.codec.round_trip(tensor.data_ptr(), tensor.numel())
     return average(group_of(state), tensor, state.codec)

@@ -11,6 +11,7 @@ it does not hang in the library.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import weakref
@@ -23,19 +24,13 @@ from torch.futures import Future
 
 from omnihvd.carriers import kernel_cache
 from omnihvd.codecs.codec import Codec
+from omnihvd.codecs.torch_feedback import error_feedback
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.torch.agreement import Agreement
 
 SUMS = 2**32 - 1  # who encodes, in place of a rank
 Coding = tuple[int, int]
 Rests = dict[int, torch.Tensor]
-
-
-def add_lost(rests: Rests, number: int, tensor: torch.Tensor) -> None:
-    """What error feedback has kept of this tensor; where DDP has built buckets anew, nothing."""
-    rest = rests.get(number)
-    if rest is not None and rest.shape == tensor.shape:
-        tensor += rest.to(tensor.device)
 
 
 class Coder(Protocol):
@@ -74,16 +69,11 @@ class CodedSums:
             return
         self._agreement.agree_on(f"{codec.name} in blocks of {self._coder.block_size}")
         floats = tensor.to(torch.float32).contiguous().view(-1)  # itself, if it is that
-        kept = None
-        if codec.error_feedback:
-            add_lost(rests, number, floats)
-            kept = rests[number] = floats.clone()
-        self._average(floats, codec, kept)
+        self._average(floats, codec, rests, number)
         if floats.data_ptr() != tensor.data_ptr():
             tensor.copy_(floats.view(tensor.shape))
 
-    def _average(self, floats: torch.Tensor, codec: Codec, kept: torch.Tensor | None) -> None:
-        """kept: the same as the tensor; it becomes what was lost of it."""
+    def _average(self, floats: torch.Tensor, codec: Codec, rests: Rests, number: int) -> None:
         self._made += 1
         engine_codec = codec.engine_codec(seed=self._made)
         up, down = engine_codec.coding(), engine_codec.coding(sums=True)
@@ -94,10 +84,11 @@ class CodedSums:
         own = floats[self._rank * blocks * coder.block_size :][: blocks * coder.block_size]
 
         sent = self._parcels(self._size, up, blocks, floats)
-        coder.encode(floats, sent, up, blocks, who=self._rank, **how)
-        if kept is not None:
-            coder.decode(sent, floats, up, blocks, **how)
-            kept.sub_(floats).nan_to_num_(0, 0, 0)
+        keeps = codec.error_feedback
+        with error_feedback(rests, number, floats) if keeps else contextlib.nullcontext():
+            coder.encode(floats, sent, up, blocks, who=self._rank, **how)
+            if keeps:
+                coder.decode(sent, floats, up, blocks, **how)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=self._group())
 

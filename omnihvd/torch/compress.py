@@ -11,8 +11,6 @@ from torch.futures import Future
 
 from omnihvd.compressors import agreement
 from omnihvd.compressors.compressor import Compressor
-from omnihvd.compressors.methods.low_rank import LowRank
-from omnihvd.compressors.rules import Rule
 from omnihvd.compressors.torch_split import ParameterState, split_by
 from omnihvd.torch.hook import HookState, allreduce_hook, group_of
 
@@ -33,7 +31,7 @@ class CompressionState(HookState):
     ) -> None:
         super().__init__(process_group)
         rule = compressor.config.rule
-        if isinstance(rule, LowRank) or type(rule).received is not Rule.received:
+        if rule.has_second_step:
             raise ValueError(
                 f"{rule.factory} is for Horovod: DDP's hook does not do its second step"
             )

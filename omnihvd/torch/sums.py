@@ -17,7 +17,7 @@ from omnihvd import engine
 from omnihvd.codecs.codec import Codec
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
-from omnihvd.torch import rows
+from omnihvd.sparse.row_union import RowUnion
 from omnihvd.torch.agreement import Agreement, patience_s
 from omnihvd.torch.gloo import Gloo, gather_over
 from omnihvd.torch.work import SumWork
@@ -187,7 +187,11 @@ class Sums:
 
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
         if tensor.layout == torch.sparse_coo:
-            tensor.copy_(rows.sum_of_union(tensor, self._gloo, self._sum))
+            union = RowUnion(tensor)
+            total = union.matrix(torch.cat(self._gloo.gather(union.rows)))
+            if len(total) > 0:
+                self._sum(total)
+            tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
             self._sum_by(codec, tensor)
         else:

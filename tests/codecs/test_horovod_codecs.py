@@ -23,7 +23,7 @@ def run(what: str, *options: str, ranks: int, launcher: str = "horovodrun", **en
 
 
 def test_over_mpi() -> None:
-    job = run("freed bare fused optimizer misuse mixed", ranks=3)
+    job = run("freed bare grouped fused optimizer misuse mixed", ranks=3)
     for output in job.ranks:
         assert "was fused with tensors under a codec" in output
 
@@ -33,6 +33,8 @@ def test_tensorflow() -> None:
     file = HERE / "on_ranks" / "tensorflow_ranks.py"
     job = launch([file], 2, launcher="horovodrun", env=STREAM, timeout=120)
     assert all("all well" in output for output in job.ranks), job.output
+    assert "AutoGraph" not in job.output
+    assert "of_any_size:0, whose shape (None,) is not known" in job.output
 
 
 @pytest.mark.parametrize(

@@ -27,3 +27,8 @@ def test_on_ranks(framework, ranks):
         timeout=280,
     )
     assert all(" passed" in output for output in job.ranks), job.output
+
+
+def test_on_one_rank() -> None:
+    pytest.importorskip("horovod.torch", exc_type=ImportError)
+    assert "all well" in launch([HERE / "on_ranks" / "alone.py"], 1, timeout=60).output

@@ -24,6 +24,7 @@ from omnihvd.compressors.rules import Rule
 class GraceObjects(Rule):
     factory = "grace"
     error_feedback = None
+    replaces = True
     compressor: Any
     memory_object: Any
 
@@ -33,14 +34,27 @@ class GraceObjects(Rule):
             ("memory", _described(self.memory_object)),
         ]
 
-    def decoded(self, gradient: Any, name: str) -> Any:
-        """What is sent of a gradient: its like."""
+    def check_use(self, averages: bool, grouped: bool) -> None:
+        if not averages:
+            raise ValueError("objects of GRACE's interface say what is averaged: op=hvd.Average")
+
+    def replacement(
+        self, gradient: Any, name: str, memory: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        for key, held in self._dictionaries():
+            if memory is None:
+                break
+            if key in memory:
+                held[name] = memory[key]
+            else:
+                held.pop(name, None)
         if self.memory_object is not None:
             gradient = self.memory_object.compensate(gradient, name)
         tensors, ctx = self.compressor.compress(gradient, name)
         if self.memory_object is not None:
             self.memory_object.update(gradient, name, self.compressor, tensors, ctx)
-        return self.compressor.decompress(tensors, ctx)
+        kept = {key: held[name] for key, held in self._dictionaries() if name in held}
+        return self.compressor.decompress(tensors, ctx), kept
 
     def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
         """gradient: the ranks' average."""
@@ -48,17 +62,6 @@ class GraceObjects(Rule):
         if hasattr(self.compressor, "aggregate"):
             total = self.compressor.aggregate([total])
         return total / ranks if getattr(self.compressor, "average", True) else total
-
-    def kept(self, name: str) -> dict[str, Any]:
-        """What the objects hold of a parameter: entries of that name in their dictionaries."""
-        return {key: held[name] for key, held in self._dictionaries() if name in held}
-
-    def restore(self, name: str, kept: dict[str, Any]) -> None:
-        for key, held in self._dictionaries():
-            if key in kept:
-                held[name] = kept[key]
-            else:
-                held.pop(name, None)
 
     def _dictionaries(self) -> list[tuple[str, dict[Any, Any]]]:
         return [

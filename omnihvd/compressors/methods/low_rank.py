@@ -24,7 +24,15 @@ class LowRank(Rule):
     """A gradient as a matrix, of its first dimension by the others, of a low rank."""
 
     factory = "power_sgd"
+    sums = "low_rank"
     rank: int
+
+    def check_use(self, averages: bool, grouped: bool) -> None:
+        if grouped:
+            raise ValueError("power_sgd sums each parameter in two steps: it needs groups=None")
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        return self.matrix(shape) is not None
 
     def matrix(self, shape: tuple[int, ...]) -> tuple[int, int] | None:
         """Rows and columns; None: it is sent whole, as no matrix or no larger than the factors."""

@@ -59,12 +59,26 @@ def sums() -> None:
     assert error(result, 2 * mean(6000) * hvd.size()) < 0.05
     ones = hvd.allreduce(tf.ones(70_000, tf.int64), op=hvd.Sum, compression=codec)
     assert (ones.numpy() == hvd.size()).all()
+    for op, factor in ((hvd.Average, 1), (hvd.Sum, hvd.size())):
+        group = [tf.zeros([0]), x]  # one goes whole, beside what travels under the codec
+        empty, floats = hvd.grouped_allreduce(group, op=op, compression=codec)
+        assert empty.shape == (0,) and error(floats, mean(6000) * factor) < 0.05
     with pytest.raises(ValueError, match=r"int8 needs op=hvd\.Average or op=hvd\.Sum"):
         hvd.allreduce(x, op=hvd.Max, compression=codec)
     sent, ctx = codec.compress(x)
-    ctx.begin(hvd.Sum, 1.0, hvd.global_process_set, hvd)
+    ctx.begin(tf.constant(1.0))
     with pytest.raises(tf.errors.InvalidArgumentError, match="not summed by omnihvd"):
         codec.decompress(sent, ctx)
+
+
+def shapes_that_are_not_known() -> None:
+    codec = OmniReduce.int8()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], name="of_any_size")])
+    def reduce(x: tf.Tensor) -> tf.Tensor:
+        return hvd.allreduce(x, compression=codec)
+
+    assert np.allclose(reduce(tf.constant(tensor(hvd.rank(), 6000))).numpy(), mean(6000), atol=1e-5)
 
 
 def training() -> None:
@@ -94,6 +108,7 @@ def training() -> None:
 if __name__ == "__main__":
     hvd.init()
     sums()
+    shapes_that_are_not_known()
     training()
     counted = omnihvd.stats()["codecs"]
     assert counted["bytes"] < 0.4 * counted["plain_bytes"]

@@ -81,6 +81,18 @@ def bare() -> None:
 
 
 @task
+def grouped() -> None:
+    """What cannot travel under the codec goes whole, beside what can."""
+    numbers = 4 * torch.arange(70_000)
+    group = [torch.empty(0), tensor(hvd.rank(), 60_000), numbers.clone()]
+    for op, factor in ((hvd.Average, 1), (hvd.Sum, hvd.size())):
+        empty, floats, ints = hvd.grouped_allreduce(group, op=op, compression=OmniReduce.int8())
+        assert empty.numel() == 0 and error(floats, factor * mean(60_000)) < 0.05
+        assert (ints - factor * numbers).abs().max() <= 1  # an average is rounded down
+    assert torch.equal(group[2], numbers)
+
+
+@task
 def fused() -> None:
     """Tensors of several codecs, and of none, at the same time."""
     handles = []

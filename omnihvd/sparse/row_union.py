@@ -1,0 +1,60 @@
+"""A sparse tensor of PyTorch as a dense matrix of the rows that any rank has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from omnihvd.sparse.gradients import count_rows
+
+
+class RowUnion:
+    """tensor: COO, of any number of sparse and dense dimensions, with any entries. `rows` are to be
+    gathered from all ranks; matrix() of them is to be summed, and result() takes the sum."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._merged = tensor.coalesce()
+        self._shape = self._merged.shape[: self._merged.sparse_dim()]
+        self.rows = _flatten(self._merged.indices(), self._shape)
+
+    def matrix(self, gathered: torch.Tensor) -> torch.Tensor:
+        """Zero where this rank has no row; counts what was spared."""
+        values = self._merged.values()
+        self._union = torch.unique(gathered)
+        total = values.new_zeros((self._union.numel(), *values.shape[1:]))
+        total[torch.searchsorted(self._union, self.rows)] = values
+        count_rows(
+            row_bytes=math.prod(values.shape[1:]) * values.element_size(),
+            number_bytes=self._merged.sparse_dim() * self.rows.element_size(),
+            own=self.rows.numel(),
+            gathered=gathered.numel(),
+            union=self._union.numel(),
+            dense=math.prod(self._shape),
+        )
+        return total
+
+    def result(self, total: torch.Tensor) -> torch.Tensor:
+        """Coalesced."""
+        indices = _unflatten(self._union, self._shape)
+        return torch.sparse_coo_tensor(
+            indices, total, self._merged.shape, is_coalesced=True, check_invariants=False
+        )
+
+
+def _flatten(indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Row numbers; (dimensions, n) -> (n,)."""
+    rows = torch.zeros_like(indices[0])
+    for index, extent in zip(indices, shape):
+        rows = rows * extent + index
+    return rows
+
+
+def _unflatten(rows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """The reverse; (n,) -> (dimensions, n)."""
+    indices = []
+    for extent in reversed(shape):
+        indices.append(rows % extent)
+        rows = rows // extent
+    return torch.stack(indices[::-1])

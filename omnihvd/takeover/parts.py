@@ -1,0 +1,31 @@
+"""What of Horovod is wrapped for sparse gradients, compressors and codecs, once per process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+
+from omnihvd.frameworks.after_import import after_import
+
+PARTS = {
+    "horovod.torch.mpi_ops": ["codecs.torch_horovod"],
+    "horovod.torch.optimizer": ["sparse.torch_rows", "compressors.torch_horovod"],
+    "horovod.torch.elastic.state": ["compressors.torch_elastic"],
+    "horovod.tensorflow": [
+        "sparse.tensorflow_rows",
+        "compressors.tensorflow_horovod",
+        "codecs.tensorflow_horovod",
+    ],
+}
+
+
+def install() -> None:
+    """In what is imported already, and in what will be."""
+    for module, names in PARTS.items():
+        for name in names:
+            after_import(module, functools.partial(_install, name))
+
+
+def _install(name: str, module: ModuleType) -> None:
+    importlib.import_module(f"omnihvd.{name}").install(module)
