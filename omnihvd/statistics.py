@@ -161,7 +161,7 @@ def _with_shares(figures: Figures) -> Figures:
         "union_density": _share(figures["result_blocks"], blocks),
         "passed_share": _share(passed, taken + passed),
         **figures,
-        "seconds": sum(way["seconds"] for way in figures["ways"].values()),
+        "seconds": sum(way.get("seconds", 0.0) for way in figures["ways"].values()),
         "ring_bytes": round(ring),
         "compression": _with_means(figures.get("compression", {})),
     }
