@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
-from omnihvd import rates
+from omnihvd import engine, rates
 
-DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def dtype(text: str) -> str:
+    """Of which NumPy has arrays, and the engine sums: bfloat16 is not."""
+    import numpy as np
+
+    known = [name for name in engine.session.dtypes if hasattr(np, name)]
+    if text not in known:
+        raise ArgumentTypeError(f"not one of {', '.join(known)}: {text}")
+    return text
 
 
 def size(text: str) -> float:

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         help="shares of non-zero blocks, 0 to 1",
     )
     p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
-    p.add_argument("--dtypes", nargs="+", default=["float32"], choices=words.DTYPES)
+    p.add_argument("--dtypes", nargs="+", default=["float32"], type=words.dtype)
     p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=LOSSLESS)
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")

@@ -23,10 +23,11 @@ from omnihvd.torch.gloo import Gloo, gather_over
 from omnihvd.torch.work import SumWork
 
 CLOSE_TIMEOUT_S = 10.0
-DTYPES = {
-    getattr(torch, name): name
-    for name in ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"]
-}
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """As NumPy and the engine call it."""
+    return str(dtype).replace("torch.", "")
 
 
 class Sums:
@@ -67,7 +68,7 @@ class Sums:
         if not tensors:
             return "empty"
         layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
-        if len(dtypes) > 1 or not dtypes <= DTYPES.keys():
+        if len(dtypes) > 1 or name_of(*dtypes) not in engine.session.dtypes:
             return "dtype"
         if layouts != {torch.strided} and (layouts != {torch.sparse_coo} or len(tensors) > 1):
             return "layout"
@@ -201,7 +202,7 @@ class Sums:
         if self.refusal(tensor):  # of the union of rows, which may be small
             self._gloo.sum_tensor(tensor)
         elif tensor.is_contiguous():
-            name = DTYPES[tensor.dtype]
+            name = name_of(tensor.dtype)
             self._agreed.allreduce(tensor.data_ptr(), tensor.numel(), name, self._gloo)
         else:
             straight = tensor.contiguous()

@@ -178,6 +178,6 @@ using I64 = Integer<Bits64<~uint64_t{0}>, uint64_t>;
 #include "protocol/block_ops_loops.h"
 
 namespace omnihvd {
-constexpr BlockOpsSet avx512_block_ops = set_of<F16, BF16, F32, F64, I8, I32, I64>("avx512");
+constexpr BlockOpsSet avx512_block_ops = set_of("avx512");
 }  // namespace omnihvd
 #endif

@@ -360,13 +360,10 @@ constexpr BlockOps ops_of() {
           add_packed<V>, store_listed<V>,  add_listed<V>, finish<V>};
 }
 
-template <class F16, class BF16, class F32, class F64, class I8, class I32, class I64>
 constexpr BlockOpsSet set_of(const char* name) {
-  // In the order of DType: f16, bf16, f32, f64, i8, u8, i32, i64.
-  return {name,
-          {ops_of<F16>(), ops_of<BF16>(), ops_of<F32>(), ops_of<F64>(), ops_of<I8>(), ops_of<I8>(),
-           ops_of<I32>(), ops_of<I64>()},
-          count_bits};
+#define OMNIHVD_OPS(dtype, of, T, vectors) ops_of<vectors>(),
+  return {name, {OMNIHVD_DTYPES(OMNIHVD_OPS)}, count_bits};
+#undef OMNIHVD_OPS
 }
 
 }  // namespace

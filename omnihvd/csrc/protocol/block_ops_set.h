@@ -7,7 +7,7 @@ namespace omnihvd {
 
 struct BlockOpsSet {
   const char* name;
-  BlockOps of[kDTypes];  // in the order of DType
+  BlockOps of[kDTypes];
   size_t (*packed_count)(const uint8_t* packed, size_t n);
 };
 

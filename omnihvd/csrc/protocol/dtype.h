@@ -1,38 +1,67 @@
-// Element types of a tensor.
+// Element types of a tensor: one table, from which all else follows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <type_traits>
 
 namespace omnihvd {
 
-// The values travel on the wire: never renumber.
-enum class DType : uint8_t {
-  f16 = 0,
-  bf16 = 1,
-  f32 = 2,
-  f64 = 3,
-  i8 = 4,
-  u8 = 5,
-  i32 = 6,
-  i64 = 7
+struct Float16 {
+  uint16_t bits;
 };
-constexpr int kDTypes = 8;
+struct BFloat16 {
+  uint16_t bits;
+};
 
-constexpr size_t size_of(DType dtype) {
-  constexpr size_t sizes[kDTypes] = {2, 2, 4, 8, 1, 1, 4, 8};
-  return sizes[static_cast<int>(dtype)];
-}
+// In the order of their numbers on the wire: append only.
+// X(its name here, NumPy's and PyTorch's, its type in C++, the vectors that add it: block_ops_*.cc)
+#define OMNIHVD_DTYPES(X)             \
+  X(f16, "float16", Float16, F16)     \
+  X(bf16, "bfloat16", BFloat16, BF16) \
+  X(f32, "float32", float, F32)       \
+  X(f64, "float64", double, F64)      \
+  X(i8, "int8", int8_t, I8)           \
+  X(u8, "uint8", uint8_t, I8)         \
+  X(i32, "int32", int32_t, I32)       \
+  X(i64, "int64", int64_t, I64)
 
-// Sums of f16 and bf16 accumulate in f32, all others in their own type.
+#define OMNIHVD_VALUE(dtype, ...) dtype,
+enum class DType : uint8_t { OMNIHVD_DTYPES(OMNIHVD_VALUE) };
+#undef OMNIHVD_VALUE
+
+struct DTypeInfo {
+  const char* name;
+  size_t size;
+  bool is_float;
+};
+#define OMNIHVD_INFO(dtype, name, T, vectors) {name, sizeof(T), !std::is_integral_v<T>},
+constexpr DTypeInfo kDTypeInfo[] = {OMNIHVD_DTYPES(OMNIHVD_INFO)};
+#undef OMNIHVD_INFO
+constexpr int kDTypes = sizeof kDTypeInfo / sizeof *kDTypeInfo;
+
+constexpr const DTypeInfo& info_of(DType dtype) { return kDTypeInfo[static_cast<int>(dtype)]; }
+constexpr size_t size_of(DType dtype) { return info_of(dtype).size; }
+constexpr const char* name_of(DType dtype) { return info_of(dtype).name; }
+
+// Sums of floats of two bytes accumulate in f32, all others in their own type.
 constexpr size_t accumulator_size_of(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16 ? 4 : size_of(dtype);
+  return size_of(dtype) == 2 && info_of(dtype).is_float ? sizeof(float) : size_of(dtype);
 }
 
-constexpr const char* name_of(DType dtype) {
-  constexpr const char* names[kDTypes] = {"float16", "bfloat16", "float32", "float64",
-                                          "int8",    "uint8",    "int32",   "int64"};
-  return names[static_cast<int>(dtype)];
+// What a sum of T is. Unsigned sums are the signed ones, bit by bit, where there is only one.
+template <typename T>
+constexpr std::optional<DType> dtype_of() {
+  std::optional<DType> found;
+#define OMNIHVD_FIND(dtype, name, Type, vectors)                                         \
+  if (std::is_same_v<T, Type> ||                                                         \
+      (std::is_integral_v<T> && std::is_integral_v<Type> && sizeof(T) == sizeof(Type) && \
+       (!found || std::is_signed_v<T> == std::is_signed_v<Type>)))                       \
+    found = DType::dtype;
+  OMNIHVD_DTYPES(OMNIHVD_FIND)
+#undef OMNIHVD_FIND
+  return found;
 }
 
 }  // namespace omnihvd

@@ -87,6 +87,9 @@ class PyAgreedGroup {
 }  // namespace
 
 void bind_agreed_group(py::module_ m) {
+  std::vector<std::string> dtypes;
+  for (const DTypeInfo& dtype : kDTypeInfo) dtypes.push_back(dtype.name);
+  m.attr("dtypes") = dtypes;
   py::class_<PyAgreedGroup>(m, "AgreedGroup",
                             "The engine's group of a communicator. One thread at a time.")
       .def(py::init<int, int, double>(), py::arg("rank"), py::arg("size"), py::arg("timeout_s"),

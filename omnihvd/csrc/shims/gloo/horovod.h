@@ -60,15 +60,15 @@ struct GlooType {
   std::optional<DType> dtype;
 };
 constexpr GlooType kGlooTypes[] = {
-    {"h", 1, DType::u8},
-    {"a", 1, DType::i8},
-    {"t", 2, std::nullopt},
-    {"s", 2, std::nullopt},
-    {"i", 4, DType::i32},
-    {"l", 8, DType::i64},
-    {"N4gloo7float16E", 2, DType::f16},
-    {"f", 4, DType::f32},
-    {"d", 8, DType::f64},
+    {"h", 1, dtype_of<uint8_t>()},
+    {"a", 1, dtype_of<int8_t>()},
+    {"t", 2, dtype_of<uint16_t>()},
+    {"s", 2, dtype_of<int16_t>()},
+    {"i", 4, dtype_of<int32_t>()},
+    {"l", 8, dtype_of<int64_t>()},
+    {"N4gloo7float16E", 2, dtype_of<Float16>()},
+    {"f", 4, dtype_of<float>()},
+    {"d", 8, dtype_of<double>()},
     {"b", 1, std::nullopt},
 };
 constexpr size_t kGlooTypeCount = sizeof kGlooTypes / sizeof *kGlooTypes;

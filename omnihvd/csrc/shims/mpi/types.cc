@@ -9,33 +9,32 @@
 namespace omnihvd {
 namespace {
 
-template <typename Integer>
-constexpr DType integer() {
-  return sizeof(Integer) == 4 ? DType::i32 : DType::i64;
-}
-
-// Handles are not constants in every MPI. Unsigned sums are the signed ones, bit by bit.
-std::optional<DType> dtype_of(MPI_Datatype type) {
+// Handles are not constants in every MPI.
+std::optional<DType> summed_as(MPI_Datatype type) {
   static const struct {
     MPI_Datatype type;
-    DType dtype;
+    std::optional<DType> dtype;
   } table[] = {
-      {MPI_FLOAT, DType::f32},
-      {MPI_DOUBLE, DType::f64},
-      {MPI_INT8_T, DType::i8},
-      {MPI_SIGNED_CHAR, DType::i8},
-      {MPI_UINT8_T, DType::u8},
-      {MPI_UNSIGNED_CHAR, DType::u8},
-      {MPI_INT32_T, DType::i32},
-      {MPI_UINT32_T, DType::i32},
-      {MPI_INT64_T, DType::i64},
-      {MPI_UINT64_T, DType::i64},
-      {MPI_INT, integer<int>()},
-      {MPI_UNSIGNED, integer<unsigned>()},
-      {MPI_LONG, integer<long>()},
-      {MPI_UNSIGNED_LONG, integer<unsigned long>()},
-      {MPI_LONG_LONG, integer<long long>()},
-      {MPI_UNSIGNED_LONG_LONG, integer<unsigned long long>()},
+      {MPI_FLOAT, dtype_of<float>()},
+      {MPI_DOUBLE, dtype_of<double>()},
+      {MPI_INT8_T, dtype_of<int8_t>()},
+      {MPI_SIGNED_CHAR, dtype_of<signed char>()},
+      {MPI_UINT8_T, dtype_of<uint8_t>()},
+      {MPI_UNSIGNED_CHAR, dtype_of<unsigned char>()},
+      {MPI_INT16_T, dtype_of<int16_t>()},
+      {MPI_UINT16_T, dtype_of<uint16_t>()},
+      {MPI_SHORT, dtype_of<short>()},
+      {MPI_UNSIGNED_SHORT, dtype_of<unsigned short>()},
+      {MPI_INT32_T, dtype_of<int32_t>()},
+      {MPI_UINT32_T, dtype_of<uint32_t>()},
+      {MPI_INT64_T, dtype_of<int64_t>()},
+      {MPI_UINT64_T, dtype_of<uint64_t>()},
+      {MPI_INT, dtype_of<int>()},
+      {MPI_UNSIGNED, dtype_of<unsigned>()},
+      {MPI_LONG, dtype_of<long>()},
+      {MPI_UNSIGNED_LONG, dtype_of<unsigned long>()},
+      {MPI_LONG_LONG, dtype_of<long long>()},
+      {MPI_UNSIGNED_LONG_LONG, dtype_of<unsigned long long>()},
   };
   const auto found =
       std::find_if(std::begin(table), std::end(table), [type](auto& e) { return e.type == type; });
@@ -103,7 +102,7 @@ MpiSum recognise_sum(MPI_Datatype type, MPI_Op op) {
   if (op == MPI_OP_NULL) return {std::nullopt, "op"};
   if (op == MPI_BAND || op == MPI_BOR) return {std::nullopt, kControl};
   if (op == MPI_SUM) {
-    const auto dtype = dtype_of(type);
+    const auto dtype = summed_as(type);
     return {dtype, dtype ? nullptr : "dtype"};
   }
   int commutative = 0;
