@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 from .codec import Codec
 
+dtypes: list[str]
+
 Allgather = Callable[[bytes], list[bytes]]
 
 class OwnProcess:
@@ -22,21 +24,28 @@ class Settings:
     streams: int
     scan_ahead: int
     spin_us: int
+    way: str
+    gpu: str
+    gpu_chunk_bytes: int
+    gpu_min_bytes: int
     polite: bool
     deterministic: bool
-    host_id: str
+    hierarchy: str
     compress_first: bool
+    host_id: str
     kernel_cache: str
     aggregators: list[str]
     secret: str
+    secret_file: str
     encrypt: bool
     timeout_s: float
+    join_timeout_s: float | None
     stall_warning_s: float
     trace: str
     stats: str
     metrics: str
     watchable: bool
-    join_timeout_s: float | None
+    log: str
 
 def settings_from_environment() -> Settings: ...
 def setting_docs() -> list[tuple[str, str, str, str]]: ...

@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "session/auto_streams.h"
 #include "session/session.h"
+#include "session/settings.h"
 
 namespace py = pybind11;
 
@@ -37,6 +38,9 @@ void bind_session(py::module_ m) {
       .def("__exit__", [](AsThoughSumming& self, py::args) { self.sum.reset(); });
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"));
   m.def("fastest_link", &fastest_link, py::arg("sysfs"));
+  m.def("pack_agreed", [](const Settings& s) { return py::bytes(pack_agreed(s)); });
+  m.def("agree_on_settings", &agree_on_settings, py::arg("packed"), py::arg("ranks"),
+        py::arg("settings"));
   m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
     return py::bytes(to_string(hmac_sha256(key, data)));
   });

@@ -220,12 +220,13 @@ def test_one_of_two_groups_fails(doubles):
 
 @pytest.mark.parametrize("others", [(1, 3), (2, 3)])
 def test_other_block_sizes_on_some_ranks(doubles, others):
-    """All use rank 0's settings, but for those who sum with others without it."""
+    """All use rank 0's, those too who sum with others without it; and it is said."""
     words, env = ("other_block_sizes", *others), LEVELS["compress_first"]
     ranks = run(doubles, "departures.py", 4, *words, ranks_per_host=2, env=env)
-    for rank in ranks:
+    for number, rank in enumerate(ranks):
         assert "all well" in rank.output
-        assert "OMNIHVD_BLOCK_SIZE is not the same on all ranks" in rank.output
+        said = f"OMNIHVD_BLOCK_SIZE is 32 on rank {others[0]} "
+        assert (said in rank.output) == (number == 0)
 
 
 @pytest.mark.parametrize("levels", ["two_levels", "compress_first"])

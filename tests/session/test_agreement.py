@@ -6,7 +6,7 @@ import pytest
 
 from omnihvd.engine import EngineError, session
 
-VERSION, OTHER = b"omnihvd-ranks-2", b"omnihvd-ranks-7"
+VERSION, OTHER = b"omnihvd-ranks-3", b"omnihvd-ranks-7"
 
 
 def test_another_version_is_named():
@@ -16,3 +16,30 @@ def test_another_version_is_named():
 
     with pytest.raises(EngineError, match="rank 1 uses another version of omnihvd than rank 0 "):
         session.AgreedGroup(0, 2, 0).agree(allgather)
+
+
+def greetings(monkeypatch: pytest.MonkeyPatch, *settings: str) -> list[bytes]:
+    """Of ranks with these values of OMNIHVD_BLOCK_SIZE."""
+    said: list[bytes] = []
+
+    def listen(mine: bytes) -> list[bytes]:
+        said.append(mine)
+        raise EngineError("heard")
+
+    for value in settings:
+        monkeypatch.setenv("OMNIHVD_BLOCK_SIZE", value)
+        with pytest.raises(EngineError, match="heard"):
+            session.AgreedGroup(0, 1, 0).agree(listen)
+    return said
+
+
+def test_rank_0_says_once_which_settings_differ(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = greetings(monkeypatch, "512", "128", "512")
+    for rank, expected in [(1, 0), (0, 1), (2, 0), (0, 0)]:  # the last: another communicator
+        session.AgreedGroup(rank, 3, 0).agree(lambda mine: said)
+        lines = [line for line in capfd.readouterr().err.splitlines() if "BLOCK_SIZE" in line]
+        assert len(lines) == expected
+        for line in lines:
+            assert "OMNIHVD_BLOCK_SIZE is 128 on rank 1 (" in line and "512 on rank 0 (" in line

@@ -6,9 +6,10 @@ import hashlib
 import hmac
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from _engine_tests.session import hmac_sha256
+from _engine_tests.session import agree_on_settings, hmac_sha256, pack_agreed
 
 from omnihvd.engine import EngineError, session
 
@@ -113,8 +114,93 @@ def test_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert session.settings_from_environment().secret == "sixteen characters"
 
 
+def agree(*ranks: dict[str, Any]) -> tuple[Any, list[str]]:
+    """What a rank without settings of its own uses, and what is said."""
+    packed = []
+    for values in ranks:
+        one = session.Settings()
+        for name, value in values.items():
+            setattr(one, name, value)
+        packed.append(pack_agreed(one))
+    used = session.Settings()
+    said = agree_on_settings(packed, [f"rank {r} (h{r})" for r in range(len(ranks))], used)
+    return used, said
+
+
+def test_ranks_that_agree_say_nothing() -> None:
+    alike = {"block_size": 128, "way": "union", "timeout_s": 1.5, "aggregators": ["a:1", "b:2"]}
+    used, said = agree(alike, alike, alike)
+    assert said == []
+    assert {name: getattr(used, name) for name in alike} == alike
+
+
+def test_what_is_a_ranks_own_may_differ() -> None:
+    own = {"spin_us": 7, "trace": "t", "host_id": "h", "log": "debug", "secret": "s" * 16}
+    used, said = agree(own, {"streams": 4})  # "auto" may find other links on other hosts
+    assert said == []
+    assert used.trace == "" and used.streams == session.Settings().streams
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "variable"),
+    [
+        ("block_size", 256, 128, "OMNIHVD_BLOCK_SIZE"),
+        ("way", "stream", "auto", "OMNIHVD_WAY"),
+        ("min_bytes", 262144, 0, "OMNIHVD_MIN_BYTES"),
+        ("deterministic", False, True, "OMNIHVD_DETERMINISTIC"),
+        ("enable", True, False, "OMNIHVD_ENABLE"),
+        ("gpu_min_bytes", 1, 2, "OMNIHVD_GPU_MIN_BYTES"),
+    ],
+)
+def test_where_ranks_differ_rank_0_is_followed_and_it_is_said(
+    name: str, first: Any, second: Any, variable: str
+) -> None:
+    used, said = agree({name: first}, {name: first}, {name: second}, {name: second})
+    assert getattr(used, name) == first
+    (sentence,) = said
+    shown = {False: "0", True: "1"} if isinstance(first, bool) else {}
+    assert sentence.startswith(
+        f"{variable} is {shown.get(second, second)} on rank 2 (h2), "
+        f"and {shown.get(first, first)} on rank 0 (h0), which all ranks use"
+    )
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1, 0), (0, 2)])
+def test_of_what_protects_the_strictest_is_used(ranks: tuple[int, int]) -> None:
+    """Whichever rank asks for it: the messages of all would else be read."""
+    values: list[dict[str, Any]] = [{}, {}, {}]
+    values[ranks[1]] = {"encrypt": True}
+    used, said = agree(*values)
+    assert used.encrypt
+    (sentence,) = said
+    assert sentence.startswith(f"OMNIHVD_ENCRYPT is 0 on rank {ranks[0]} (h{ranks[0]}), and 1 on ")
+    assert f"on rank {ranks[1]} (h{ranks[1]}), which all" in sentence
+
+
+def test_settings_that_nobody_sends_are_refused() -> None:
+    packed = pack_agreed(session.Settings())
+    for broken, why in [
+        (packed[:-1], "ends early"),
+        (packed.replace(b"256", b"-25"), "impossible OMNIHVD_BLOCK_SIZE"),
+    ]:
+        with pytest.raises(EngineError, match=why):
+            agree_on_settings([broken], ["rank 0"], session.Settings())
+
+
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000])
 def test_hmac_sha256_is_the_standard_one(size: int) -> None:
     data = bytes(i * 7 % 256 for i in range(size))
     for key in (b"", data, b"key"):
         assert hmac_sha256(key, data) == hmac.digest(key, data, hashlib.sha256)
+
+
+def test_the_document_has_all_settings_as_they_are() -> None:
+    rows = [
+        line
+        for line in (ROOT / "docs/settings.md").read_text().splitlines()
+        if "| `OMNIHVD_" in line
+    ]
+    assert rows == [
+        f"| `{name}` | {default or 'none'} | {allowed} | {text} |"
+        for name, default, allowed, text in session.setting_docs()
+    ]

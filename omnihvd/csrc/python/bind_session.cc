@@ -116,39 +116,34 @@ py::list calls_list() {
   return list;
 }
 
+// The attribute of a setting in Python: OMNIHVD_TIMEOUT's is timeout_s.
+template <typename Member>
+std::string attribute(const Setting& setting, Member) {
+  std::string name = setting.name.substr(sizeof "OMNIHVD_" - 1);
+  for (char& c : name) c = char(std::tolower(c));
+  constexpr bool seconds = std::is_same_v<Member, double Settings::*> ||
+                           std::is_same_v<Member, std::optional<double> Settings::*>;
+  return name + (seconds ? "_s" : "");
+}
+
 void bind_settings(py::module_& m) {
-  py::class_<Settings>(m, "Settings")
-      .def(py::init<>())
-      .def_readwrite("enable", &Settings::enable)
-      .def_readwrite("min_bytes", &Settings::min_bytes)
-      .def_readwrite("block_size", &Settings::block_size)
-      .def_readwrite("message_bytes", &Settings::message_bytes)
-      .def_readwrite("slots", &Settings::slots)
-      .def_readwrite("streams", &Settings::streams)
-      .def_readwrite("scan_ahead", &Settings::scan_ahead)
-      .def_readwrite("spin_us", &Settings::spin_us)
-      .def_readwrite("polite", &Settings::polite)
-      .def_readwrite("deterministic", &Settings::deterministic)
-      .def_readwrite("host_id", &Settings::host_id)
-      .def_readwrite("compress_first", &Settings::compress_first)
-      .def_readwrite("kernel_cache", &Settings::kernel_cache)
-      .def_readwrite("aggregators", &Settings::aggregators)
-      .def_readwrite("secret", &Settings::secret)
-      .def_readwrite("encrypt", &Settings::encrypt)
-      .def_readwrite("timeout_s", &Settings::timeout_s)
-      .def_readwrite("stall_warning_s", &Settings::stall_warning_s)
-      .def_readwrite("trace", &Settings::trace)
-      .def_readwrite("stats", &Settings::stats)
-      .def_readwrite("metrics", &Settings::metrics)
-      .def_readwrite("watchable", &Settings::watchable)
-      .def_readwrite("join_timeout_s", &Settings::join_timeout_s);
+  py::class_<Settings> settings(m, "Settings");
+  settings.def(py::init<>());
+  std::vector<std::tuple<std::string, std::string, std::string, std::string>> docs;
+  for (const Setting& setting : all_settings()) {
+    docs.emplace_back(setting.name, setting.default_value, setting.allowed, setting.help);
+    std::visit(
+        [&](auto member) {
+          const std::string name = attribute(setting, member);
+          if constexpr (std::is_same_v<decltype(member), std::monostate>)
+            settings.def_property(name.c_str(), setting.show, setting.parse);
+          else
+            settings.def_readwrite(name.c_str(), member);
+        },
+        setting.member);
+  }
   m.def("settings_from_environment", &settings_from_environment);
-  m.def("setting_docs", [] {
-    std::vector<std::tuple<std::string, std::string, std::string, std::string>> docs;
-    for (const SettingDoc& d : setting_docs())
-      docs.emplace_back(d.name, d.default_value, d.allowed, d.help);
-    return docs;
-  });
+  m.def("setting_docs", [docs] { return docs; });
 }
 
 void bind_process(py::module_& m) {
@@ -192,7 +187,7 @@ void bind_engine(py::module_& m) {
           [](Engine& engine, int rank, int size, py::function allgather) {
             PyExchange exchange(rank, size, std::move(allgather));
             py::gil_scoped_release release;
-            return engine.join(exchange);
+            return engine.join(exchange, engine.settings());
           },
           py::arg("rank"), py::arg("size"), py::arg("allgather"))
       .def("describe_transport", &Engine::describe_transport);

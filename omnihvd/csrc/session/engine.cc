@@ -100,7 +100,6 @@ class GroupImpl : public Group {
 
   int rank() const override { return rank_; }
   int size() const override { return int(info_->workers); }
-  const Settings& settings() const override { return info_->settings; }
 
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                      const Codec& codec) override {
@@ -154,12 +153,9 @@ class EngineImpl : public Engine {
     set_log_level(settings.log);
   }
 
-  std::shared_ptr<Group> join(Exchange& exchange, bool colocated, double timeout_s) override {
+  std::shared_ptr<Group> join(Exchange& exchange, const Settings& settings) override {
     const std::shared_ptr<Threads> threads = sound_threads();
-    const Node self{host_name(settings_), threads->addresses()};
-    Settings settings = settings_;
-    if (colocated) settings.aggregators.clear();
-    if (settings.timeout_s <= 0) settings.timeout_s = timeout_s;
+    const Node self{host_name(settings), threads->addresses()};
     const auto info = agree_on_group(exchange, self, settings);
     std::shared_ptr<Group> group;
     std::string failure;
@@ -175,6 +171,7 @@ class EngineImpl : public Engine {
     return group;
   }
 
+  const Settings& settings() const override { return settings_; }
   std::string describe_transport() const override { return threads()->description(); }
 
  private:

@@ -46,10 +46,6 @@ struct GroupInfo {
   static GroupInfo unpack(const std::string& bytes);  // throws Error
 };
 
-// The settings on which all members of a group must agree.
-std::string pack_agreed(const Settings& settings);
-void unpack_agreed(const std::string& bytes, Settings* settings);  // throws Error
-
 // The hosts of the workers of all groups that this process has been in. Any thread.
 void remember_hosts(const GroupInfo& info);
 std::set<std::string> hosts_of_groups();

@@ -122,7 +122,7 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
   remember_hosts(*info);
   // What need not be the same on all ranks stays this process's own.
   Settings own = settings;
-  unpack_agreed(pack_agreed(info->settings), &own);
+  agree_on_settings({pack_agreed(info->settings)}, {"rank 0"}, &own);
   info->settings = std::move(own);
   return info;
 }

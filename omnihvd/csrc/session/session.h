@@ -40,9 +40,6 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Settings on which all ranks agree: rank 0's.
-  virtual const Settings& settings() const = 0;
-
   // out = the sum of all ranks' in; in == out is in place, other overlap is not allowed. Host
   // memory. Returns when out is complete; throws Error when a peer failed or timed out, and out is
   // then undefined. Once a group has failed it stays so, and each call throws at once.
@@ -83,11 +80,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual ~Engine() = default;
 
   // Collective over the exchange. Makes the group, its connections and, for colocated aggregators,
-  // this rank's share of them. colocated: no dedicated ones, whatever the settings say. timeout_s:
-  // of a collective, where the settings have none (0: none).
-  virtual std::shared_ptr<Group> join(Exchange& exchange, bool colocated = false,
-                                      double timeout_s = 0) = 0;
+  // this rank's share of them. settings: what its ranks have agreed on before.
+  virtual std::shared_ptr<Group> join(Exchange& exchange, const Settings& settings) = 0;
 
+  virtual const Settings& settings() const = 0;  // that it was made with
   virtual std::string describe_transport() const = 0;
 };
 

@@ -6,12 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <functional>
-#include <map>
 #include <numeric>
 #include <sstream>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "session/auto_streams.h"
 
@@ -19,12 +18,6 @@ extern char** environ;
 
 namespace omnihvd {
 namespace {
-
-using Parse = std::function<void(Settings&, const std::string& value)>;
-struct Entry {
-  SettingDoc doc;
-  Parse parse;  // throws anything when the value is not allowed
-};
 
 [[noreturn]] void refuse() { throw Error("not allowed"); }
 
@@ -56,13 +49,6 @@ double seconds(const std::string& value) {
   const double number = std::strtod(value.c_str(), &end);
   if (end == value.c_str() || *end || !(number >= 0 && number < 1e9)) refuse();
   return number;
-}
-
-template <typename Value>
-Value choice(const std::map<std::string, Value>& choices, const std::string& value) {
-  const auto found = choices.find(lower(value));
-  if (found == choices.end()) refuse();
-  return found->second;
 }
 
 std::vector<std::string> addresses(const std::string& value) {
@@ -99,145 +85,186 @@ std::string secret(const std::string& text) {
   return text;
 }
 
-template <typename Member>
-Parse number(Member member, uint64_t least, uint64_t most) {
-  return [=](Settings& s, const std::string& v) { s.*member = integer(v, least, most); };
+std::string secret_of_file(const std::string& path) {
+  check_permissions(path);
+  return secret(file_content(path));
+}
+
+std::string metrics(const std::string& value) {
+  if (value.find(':') == std::string::npos)
+    integer(value, 1, 65535);
+  else if (addresses(value).size() != 1)
+    refuse();
+  return value;
+}
+
+template <typename T>
+std::string text_of(const T& value) {
+  std::ostringstream out;
+  out.precision(15);
+  out << value;
+  return out.str();
+}
+template <typename T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? text_of(*value) : "";
+}
+std::string joined(const std::vector<std::string>& items, const char* comma, const char* last) {
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < items.size() ? comma : last) + items[i];
+  return text;
+}
+std::string text_of(const std::vector<std::string>& list) { return joined(list, ",", ","); }
+
+std::string limit(uint64_t value) {
+  int power = 0;
+  while (value >> (power + 1)) ++power;
+  return power > 16 && value == 1ull << power ? "2^" + std::to_string(power) : text_of(value);
+}
+
+// Each makes a row of the table. `convert` throws anything where a value is not allowed.
+template <typename T, typename Convert>
+Setting any(const char* name, T Settings::* member, Agreed agreed, const std::string& allowed,
+            const char* help, Convert convert) {
+  return {name,
+          allowed,
+          help,
+          agreed,
+          member,
+          [=](Settings& s, const std::string& value) { s.*member = T(convert(value)); },
+          [=](const Settings& s) { return text_of(s.*member); },
+          {}};
+}
+
+template <typename T>
+Setting number(const char* name, T Settings::* member, uint64_t least, uint64_t most, Agreed agreed,
+               const char* help) {
+  return any(name, member, agreed, limit(least) + " .. " + limit(most), help,
+             [=](const std::string& value) { return integer(value, least, most); });
+}
+
+template <typename T>
+Setting time(const char* name, T Settings::* member, Agreed agreed, const char* help) {
+  return any(name, member, agreed, "seconds; 0: none", help, seconds);
+}
+
+Setting flag(const char* name, bool Settings::* member, Agreed agreed, const char* help) {
+  Setting made = any(name, member, agreed, "0 or 1", help, boolean);
+  made.words = {"0", "1"};
+  return made;
+}
+
+// `words`: of the enumeration's values, in their order; one for two: the first of them is meant.
+template <typename T>
+Setting word(const char* name, T Settings::* member, const std::vector<std::string>& words,
+             Agreed agreed, const char* help) {
+  std::vector<std::string> allowed = words;
+  allowed.erase(std::unique(allowed.begin(), allowed.end()), allowed.end());
+  return {name,
+          joined(allowed, ", ", " or "),
+          help,
+          agreed,
+          {},
+          [=](Settings& s, const std::string& value) {
+            const auto found = std::find(words.begin(), words.end(), lower(value));
+            if (found == words.end()) refuse();
+            s.*member = T(found - words.begin());
+          },
+          [=](const Settings& s) { return words[size_t(s.*member)]; },
+          words};
+}
+
+Setting streams() {
+  Setting made = any("OMNIHVD_STREAMS", &Settings::streams, Agreed::rank0_silently, "auto, 1 .. 64",
+                     "engine threads of a process; auto: as many as fill the host's fastest link, "
+                     "if each can have two cores",
+                     [](const std::string& value) {
+                       return lower(value) == "auto" ? automatic_streams() : integer(value, 1, 64);
+                     });
+  made.default_value = "auto";
+  return made;
 }
 
 // The one definition of all settings.
-const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = {
-      {{"OMNIHVD_ENABLE", "1", "0 or 1", "0: every call goes to the original library"},
-       [](Settings& s, const std::string& v) { s.enable = boolean(v); }},
-      {{"OMNIHVD_MIN_BYTES", "262144", "0 .. 2^60",
-        "smaller tensors go to the original library, which is as fast for them"},
-       number(&Settings::min_bytes, 0, 1ull << 60)},
-      {{"OMNIHVD_BLOCK_SIZE", "256", "8 .. 65536", "elements of a block"},
-       number(&Settings::block_size, 8, 65536)},
-      {{"OMNIHVD_MESSAGE_BYTES", "57344", "64 .. 2^26",
-        "bytes of blocks that are sent together; with headers, a message of 63 KiB or less is "
-        "cheapest"},
-       number(&Settings::message_bytes, 64, 1u << 26)},
-      {{"OMNIHVD_SLOTS", "8", "1 .. 65536",
-        "messages that a worker has under way to an aggregator; more for longer round trips"},
-       number(&Settings::slots, 1, 65536)},
-      {{"OMNIHVD_STREAMS", "auto", "auto, 1 .. 64",
-        "engine threads of a process; auto: as many as fill the host's fastest link, if each can "
-        "have "
-        "two cores"},
-       [](Settings& s, const std::string& v) {
-         s.streams = lower(v) == "auto" ? automatic_streams() : uint32_t(integer(v, 1, 64));
-       }},
-      {{"OMNIHVD_SCAN_AHEAD", "2048", "1 .. 2^30",
-        "blocks that are inspected ahead of what is being sent in a slot"},
-       number(&Settings::scan_ahead, 1, 1u << 30)},
-      {{"OMNIHVD_SPIN_US", "5", "0 .. 1000000",
-        "microseconds for which an engine thread polls before it sleeps"},
-       number(&Settings::spin_us, 0, 1000000)},
-      {{"OMNIHVD_WAY", "auto", "auto, stream, shared, union or original",
-        "how sums are made: through aggregators, over the memory of one host (else through "
-        "aggregators), by the original library on the union of the non-zero blocks, or by it on "
-        "whole tensors; auto: in the way that has been fastest"},
-       [](Settings& s, const std::string& v) {
-         s.way = choice<WaySetting>({{"auto", WaySetting::automatic},
-                                     {"stream", WaySetting::stream},
-                                     {"shared", WaySetting::shared},
-                                     {"union", WaySetting::unite},
-                                     {"original", WaySetting::original}},
-                                    v);
-       }},
-      {{"OMNIHVD_GPU", "auto", "auto, union, stream or original",
-        "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
-        "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest"},
-       [](Settings& s, const std::string& v) {
-         s.gpu = choice<GpuWay>({{"auto", GpuWay::automatic},
-                                 {"union", GpuWay::unite},
-                                 {"stream", GpuWay::stream},
-                                 {"original", GpuWay::original}},
-                                v);
-       }},
-      {{"OMNIHVD_GPU_CHUNK_BYTES", "8388608", "65536 .. 2^30",
-        "bytes of a union that NCCL sums together; the next ones are gathered meanwhile"},
-       number(&Settings::gpu_chunk_bytes, 65536, 1ull << 30)},
-      {{"OMNIHVD_GPU_MIN_BYTES", "1048576", "0 .. 2^60",
-        "on GPUs, smaller tensors go to NCCL, which is as fast for them"},
-       number(&Settings::gpu_min_bytes, 0, 1ull << 60)},
-      {{"OMNIHVD_POLITE", "1", "0 or 1",
-        "1: threads of Horovod and Open MPI that wait for a sum sleep instead of polling"},
-       [](Settings& s, const std::string& v) { s.polite = boolean(v); }},
-      {{"OMNIHVD_DETERMINISTIC", "0", "0 or 1",
-        "1: add in rank order, so that runs reproduce bit for bit"},
-       [](Settings& s, const std::string& v) { s.deterministic = boolean(v); }},
-      {{"OMNIHVD_HIERARCHY", "auto", "auto, on or off",
-        "reduce among the ranks of a host before streaming between hosts; auto: when there are "
-        "several hosts with the same number of ranks"},
-       [](Settings& s, const std::string& v) {
-         s.hierarchy = choice<Hierarchy>(
-             {{"auto", Hierarchy::automatic}, {"on", Hierarchy::on}, {"off", Hierarchy::off}}, v);
-       }},
-      {{"OMNIHVD_COMPRESS_FIRST", "0", "0 or 1",
-        "of GPUs that reduce inside a host first. 1: each finds its non-zero blocks before, and "
-        "these are summed in the host's memory; 0: NCCL sums whole tensors, over NVLink"},
-       [](Settings& s, const std::string& v) { s.compress_first = boolean(v); }},
-      {{"OMNIHVD_HOST_ID", "", "any text", "name of this host, where host names do not differ"},
-       [](Settings& s, const std::string& v) { s.host_id = v; }},
-      {{"OMNIHVD_KERNEL_CACHE", "", "path",
-        "folder of the kernels compiled for this machine's GPUs; none: ~/.cache/omnihvd/kernels"},
-       [](Settings& s, const std::string& v) { s.kernel_cache = v; }},
-      {{"OMNIHVD_AGGREGATORS", "", "host:port,...",
-        "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share"},
-       [](Settings& s, const std::string& v) { s.aggregators = addresses(v); }},
-      {{"OMNIHVD_SECRET", "", "16 characters or more",
-        "shared by the workers and dedicated aggregators of a job"},
-       [](Settings& s, const std::string& v) { s.secret = secret(v); }},
-      {{"OMNIHVD_SECRET_FILE", "", "path", "file that holds the secret"},
-       [](Settings& s, const std::string& v) {
-         check_permissions(v);
-         s.secret = secret(file_content(v));
-       }},
-      {{"OMNIHVD_ENCRYPT", "0", "0 or 1",
-        "1: messages between hosts are encrypted and authenticated; needs a secret on all ranks"},
-       [](Settings& s, const std::string& v) { s.encrypt = boolean(v); }},
-      {{"OMNIHVD_TIMEOUT", "0", "seconds; 0: none",
-        "an allreduce that takes longer fails on all ranks"},
-       [](Settings& s, const std::string& v) { s.timeout_s = seconds(v); }},
-      {{"OMNIHVD_JOIN_TIMEOUT", "", "seconds; 0: none",
-        "how long ranks wait for each other before their first allreduce on an MPI communicator; "
-        "none: 10 s with Horovod, whose ranks come together, 600 s in other programs"},
-       [](Settings& s, const std::string& v) { s.join_timeout_s = seconds(v); }},
-      {{"OMNIHVD_STALL_WARNING", "60", "seconds; 0: none",
-        "an allreduce that waits this long for a rank is reported, with the rank"},
-       [](Settings& s, const std::string& v) { s.stall_warning_s = seconds(v); }},
-      {{"OMNIHVD_TRACE", "", "path",
-        "file of what the engine did when, for Perfetto (docs/observing.md); of rank N: with "
-        ".rank-N before its ending"},
-       [](Settings& s, const std::string& v) { s.trace = v; }},
-      {{"OMNIHVD_STATS", "", "path",
-        "file of lines of JSON, one for each step, with each of its sums; of rank N: as above"},
-       [](Settings& s, const std::string& v) { s.stats = v; }},
-      {{"OMNIHVD_METRICS", "", "port or host:port",
-        "where the figures are to be had for Prometheus; of rank N of a host: N ports on"},
-       [](Settings& s, const std::string& v) {
-         if (v.find(':') == std::string::npos)
-           integer(v, 1, 65535);
-         else if (addresses(v).size() != 1)
-           refuse();
-         s.metrics = v;
-       }},
-      {{"OMNIHVD_WATCHABLE", "1", "0 or 1",
-        "1: `omnihvd top` of the same user may ask for figures, over a local socket"},
-       [](Settings& s, const std::string& v) { s.watchable = boolean(v); }},
-      {{"OMNIHVD_LOG", "warning", "debug, info, warning, error or off", "what is logged to stderr"},
-       [](Settings& s, const std::string& v) {
-         s.log = choice<LogLevel>({{"debug", LogLevel::debug},
-                                   {"info", LogLevel::info},
-                                   {"warning", LogLevel::notice},
-                                   {"error", LogLevel::error},
-                                   {"off", LogLevel::off}},
-                                  v);
-       }},
+std::vector<Setting> table() {
+  using S = Settings;
+  constexpr Agreed own = Agreed::own, rank0 = Agreed::rank0, strictest = Agreed::strictest;
+  const auto same = [](const std::string& value) { return value; };
+  return {
+      flag("OMNIHVD_ENABLE", &S::enable, rank0, "0: every call goes to the original library"),
+      number("OMNIHVD_MIN_BYTES", &S::min_bytes, 0, 1ull << 60, rank0,
+             "smaller tensors go to the original library, which is as fast for them"),
+      number("OMNIHVD_BLOCK_SIZE", &S::block_size, 8, 65536, rank0, "elements of a block"),
+      number("OMNIHVD_MESSAGE_BYTES", &S::message_bytes, 64, 1u << 26, rank0,
+             "bytes of blocks that are sent together; with headers, a message of 63 KiB or less "
+             "is cheapest"),
+      number("OMNIHVD_SLOTS", &S::slots, 1, 65536, rank0,
+             "messages that a worker has under way to an aggregator; more for longer round trips"),
+      streams(),
+      number("OMNIHVD_SCAN_AHEAD", &S::scan_ahead, 1, 1u << 30, rank0,
+             "blocks that are inspected ahead of what is being sent in a slot"),
+      number("OMNIHVD_SPIN_US", &S::spin_us, 0, 1000000, own,
+             "microseconds for which an engine thread polls before it sleeps"),
+      word("OMNIHVD_WAY", &S::way, {"auto", "stream", "shared", "union", "original"}, rank0,
+           "how sums are made: through aggregators, over the memory of one host (else through "
+           "aggregators), by the original library on the union of the non-zero blocks, or by it on "
+           "whole tensors; auto: in the way that has been fastest"),
+      word("OMNIHVD_GPU", &S::gpu, {"auto", "union", "stream", "original"}, rank0,
+           "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
+           "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest"),
+      number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,
+             "bytes of a union that NCCL sums together; the next ones are gathered meanwhile"),
+      number("OMNIHVD_GPU_MIN_BYTES", &S::gpu_min_bytes, 0, 1ull << 60, rank0,
+             "on GPUs, smaller tensors go to NCCL, which is as fast for them"),
+      flag("OMNIHVD_POLITE", &S::polite, own,
+           "1: threads of Horovod and Open MPI that wait for a sum sleep instead of polling"),
+      flag("OMNIHVD_DETERMINISTIC", &S::deterministic, rank0,
+           "1: add in rank order, so that runs reproduce bit for bit"),
+      word("OMNIHVD_HIERARCHY", &S::hierarchy, {"auto", "on", "off"}, rank0,
+           "reduce among the ranks of a host before streaming between hosts; auto: when there are "
+           "several hosts with the same number of ranks"),
+      flag("OMNIHVD_COMPRESS_FIRST", &S::compress_first, rank0,
+           "of GPUs that reduce inside a host first. 1: each finds its non-zero blocks before, and "
+           "these are summed in the host's memory; 0: NCCL sums whole tensors, over NVLink"),
+      any("OMNIHVD_HOST_ID", &S::host_id, own, "any text",
+          "name of this host, where host names do not differ", same),
+      any("OMNIHVD_KERNEL_CACHE", &S::kernel_cache, own, "path",
+          "folder of the kernels compiled for this machine's GPUs; none: ~/.cache/omnihvd/kernels",
+          same),
+      any("OMNIHVD_AGGREGATORS", &S::aggregators, rank0, "host:port,...",
+          "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share",
+          addresses),
+      any("OMNIHVD_SECRET", &S::secret, own, "16 characters or more",
+          "shared by the workers and dedicated aggregators of a job", secret),
+      any("OMNIHVD_SECRET_FILE", &S::secret, own, "path", "file that holds the secret",
+          secret_of_file),
+      flag(
+          "OMNIHVD_ENCRYPT", &S::encrypt, strictest,
+          "1: messages between hosts are encrypted and authenticated; needs a secret on all ranks"),
+      time("OMNIHVD_TIMEOUT", &S::timeout_s, rank0,
+           "an allreduce that takes longer fails on all ranks"),
+      time("OMNIHVD_JOIN_TIMEOUT", &S::join_timeout_s, own,
+           "how long ranks wait for each other before their first allreduce on an MPI "
+           "communicator; none: 10 s with Horovod, whose ranks come together, 600 s in other "
+           "programs"),
+      time("OMNIHVD_STALL_WARNING", &S::stall_warning_s, rank0,
+           "an allreduce that waits this long for a rank is reported, with the rank"),
+      any("OMNIHVD_TRACE", &S::trace, own, "path",
+          "file of what the engine did when, for Perfetto (docs/observing.md); of rank N: with "
+          ".rank-N before its ending",
+          same),
+      any("OMNIHVD_STATS", &S::stats, own, "path",
+          "file of lines of JSON, one for each step, with each of its sums; of rank N: as above",
+          same),
+      any("OMNIHVD_METRICS", &S::metrics, own, "port or host:port",
+          "where the figures are to be had for Prometheus; of rank N of a host: N ports on",
+          metrics),
+      flag("OMNIHVD_WATCHABLE", &S::watchable, own,
+           "1: `omnihvd top` of the same user may ask for figures, over a local socket"),
+      word("OMNIHVD_LOG", &S::log, {"debug", "info", "warning", "warning", "error", "off"}, own,
+           "what is logged to stderr"),
   };
-  return all;
 }
 
 // How many letters must be changed, left out or added to make b of a.
@@ -254,14 +281,20 @@ size_t distance(const std::string& a, const std::string& b) {
 }
 
 std::string meant(const std::string& name) {
-  const auto close = [&](const Entry& e) { return distance(name, e.doc.name); };
-  const Entry& best =
-      *std::min_element(entries().begin(), entries().end(),
-                        [&](const Entry& a, const Entry& b) { return close(a) < close(b); });
-  return close(best) <= 3 ? "did you mean " + best.doc.name + "? " : "";
+  const std::vector<Setting>& all = all_settings();
+  const auto close = [&](const Setting& s) { return distance(name, s.name); };
+  const Setting& best =
+      *std::min_element(all.begin(), all.end(),
+                        [&](const Setting& a, const Setting& b) { return close(a) < close(b); });
+  return close(best) <= 3 ? "did you mean " + best.name + "? " : "";
 }
 
 }  // namespace
+
+const std::vector<Setting>& all_settings() {
+  static const std::vector<Setting> all = table();
+  return all;
+}
 
 Settings settings_from_environment() {
   Settings settings;
@@ -273,20 +306,20 @@ Settings settings_from_environment() {
     if (name.rfind("OMNIHVD_", 0) != 0 || equals == std::string::npos) continue;
     if (name == "OMNIHVD_UCX_HOME") continue;  // setup.py's, which may stay exported
     const std::string value = text.substr(equals + 1);
-    const Entry* entry = nullptr;
-    for (const Entry& e : entries())
-      if (e.doc.name == name) entry = &e;
-    if (!entry)
+    const std::vector<Setting>& all = all_settings();
+    const auto setting =
+        std::find_if(all.begin(), all.end(), [&](const Setting& s) { return s.name == name; });
+    if (setting == all.end())
       throw Error("unknown setting " + name + ": " + meant(name) +
                   "see `omnihvd check --settings` for all settings");
     if (value.empty()) continue;
     try {
-      entry->parse(settings, value);
+      setting->parse(settings, value);
     } catch (const std::exception& why) {
       // A secret is not to be shown.
       const bool show = name.find("SECRET") == std::string::npos;
       throw Error(name + (show ? "=" + value : "") + ": " + why.what() +
-                  "; allowed: " + entry->doc.allowed);
+                  "; allowed: " + setting->allowed);
     }
   }
   if (!settings.aggregators.empty() && settings.secret.empty())
@@ -296,13 +329,42 @@ Settings settings_from_environment() {
   return settings;
 }
 
-const std::vector<SettingDoc>& setting_docs() {
-  static const std::vector<SettingDoc> docs = [] {
-    std::vector<SettingDoc> list;
-    for (const Entry& entry : entries()) list.push_back(entry.doc);
-    return list;
-  }();
-  return docs;
+std::string pack_agreed(const Settings& settings) {
+  BytesWriter out;
+  for (const Setting& setting : all_settings())
+    if (setting.agreed != Agreed::own) out.text(setting.show(settings));
+  return out.bytes();
+}
+
+std::vector<std::string> agree_on_settings(const std::vector<std::string>& packed,
+                                           const std::vector<std::string>& ranks,
+                                           Settings* settings) {
+  std::vector<BytesReader> all(packed.begin(), packed.end());
+  std::vector<std::string> differences;
+  for (const Setting& setting : all_settings()) {
+    if (setting.agreed == Agreed::own) continue;
+    std::vector<std::string> values;
+    for (BytesReader& one : all) values.push_back(one.text());
+    size_t used = 0, other = 0;
+    const auto strictness = [&](size_t rank) {
+      return std::find(setting.words.begin(), setting.words.end(), values[rank]);
+    };
+    for (size_t rank = 1; rank < all.size() && setting.agreed == Agreed::strictest; ++rank)
+      if (strictness(rank) > strictness(used)) used = rank;
+    try {
+      setting.parse(*settings, values[used]);
+    } catch (const std::exception&) {
+      throw Error("malformed description of a group: impossible " + setting.name);
+    }
+    while (other < all.size() && values[other] == values[used]) ++other;
+    if (other == all.size() || setting.agreed == Agreed::rank0_silently) continue;
+    const auto where = [&](size_t rank) {
+      return (values[rank].empty() ? "none" : values[rank]) + " on " + ranks[rank];
+    };
+    differences.push_back(setting.name + " is " + where(other) + ", and " + where(used) +
+                          ", which all ranks use: set it alike everywhere");
+  }
+  return differences;
 }
 
 std::string host_name(const Settings& settings) {

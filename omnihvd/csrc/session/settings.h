@@ -1,10 +1,12 @@
 // All settings, each an environment variable OMNIHVD_<NAME>. The table in settings.cc is their one
-// definition: `omnihvd check --settings` and docs print it.
+// definition: `omnihvd check --settings`, Python, the README and what ranks tell each other follow.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/log.h"
@@ -54,9 +56,31 @@ Settings settings_from_environment();
 // What tells this host from others: host_id, or the host's name.
 std::string host_name(const Settings& settings);
 
-struct SettingDoc {
-  std::string name, default_value, allowed, help;
+// Whose value is used, where ranks differ.
+enum class Agreed { own, rank0, rank0_silently, strictest };
+
+struct Setting {
+  using Member =
+      std::variant<std::monostate, bool Settings::*, uint32_t Settings::*, uint64_t Settings::*,
+                   double Settings::*, std::optional<double> Settings::*, std::string Settings::*,
+                   std::vector<std::string> Settings::*>;
+  std::string name, allowed, help;
+  Agreed agreed;
+  Member member;                                             // none: a word
+  std::function<void(Settings&, const std::string&)> parse;  // throws Error: not allowed
+  std::function<std::string(const Settings&)> show;          // what parse() takes
+  std::vector<std::string> words;                            // laxest first
+  std::string default_value = show(Settings());
 };
-const std::vector<SettingDoc>& setting_docs();
+const std::vector<Setting>& all_settings();
+
+// What a rank tells the others of its settings, but for its own.
+std::string pack_agreed(const Settings& settings);
+
+// Makes of *settings what those use that have packed theirs. `ranks`: how each is called. Returns a
+// sentence for each setting in which some differ. Pure; throws Error where bytes are malformed.
+std::vector<std::string> agree_on_settings(const std::vector<std::string>& packed,
+                                           const std::vector<std::string>& ranks,
+                                           Settings* settings);
 
 }  // namespace omnihvd

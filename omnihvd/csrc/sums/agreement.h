@@ -9,7 +9,7 @@
 namespace omnihvd {
 
 struct Agreement {
-  Settings settings;               // this process's own, and rank 0's where all must agree
+  Settings settings;               // this process's own, and the same where all must agree
   std::vector<std::string> hosts;  // of each rank
   std::vector<std::string> words;  // what each has added to its greeting
 };
@@ -24,8 +24,8 @@ class Greeting {
   std::string with(const std::string& word) const;
 
   // Of each rank. Throws Error on all ranks if one is of another version, or its settings are
-  // wrong, with the rank.
-  Agreement read(const std::vector<std::string>& greetings) const;
+  // wrong, with the rank. Rank 0 warns, once, of settings in which ranks differ.
+  Agreement read(const std::vector<std::string>& greetings, int own_rank) const;
 
  private:
   Settings settings_;

@@ -48,8 +48,7 @@ OwnSum::OwnSum(Exchange& exchange, const Settings& settings,
                const std::vector<std::string>& hosts) {
   shared_ = shared_sum(exchange, settings, hosts);
   if (!shared_) levels_ = two_levels(exchange, settings, hosts);
-  if (!shared_ && !levels_)
-    group_ = process_engine(exchange)->join(exchange, false, settings.timeout_s);
+  if (!shared_ && !levels_) group_ = process_engine(exchange)->join(exchange, settings);
 }
 
 Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,

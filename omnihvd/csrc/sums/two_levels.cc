@@ -63,12 +63,8 @@ std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agre
   const std::shared_ptr<Engine> engine = process_engine(all);
   for (const int rank : place.across)
     levels->ranks_between_ += (levels->ranks_between_.empty() ? "" : ", ") + std::to_string(rank);
-  among(all, place.across, [&](Exchange& across) {
-    levels->between_ = engine->join(across, false, agreed.timeout_s);
-    // A part uses the settings of its own first rank.
-    if (levels->between_->settings().block_size != agreed.block_size)
-      throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
-  });
+  among(all, place.across,
+        [&](Exchange& across) { levels->between_ = engine->join(across, agreed); });
   return levels;
 }
 

@@ -148,7 +148,7 @@ void MpiGroup::agree(const MpiReduction& r) {
   const Greeting greeting;
   call_the_roll(greeting.settings());
   MpiExchange exchange(comm_, patience(greeting.settings()));
-  Agreement agreed = greeting.read(exchange.allgather(greeting.with(sum_text(r))));
+  Agreement agreed = greeting.read(exchange.allgather(greeting.with(sum_text(r))), exchange.rank());
   hosts_ = std::move(agreed.hosts);
   if (agreed.settings.enable) check_same(agreed.words);
   settings_ = agreed.settings;

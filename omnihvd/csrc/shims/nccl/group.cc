@@ -103,7 +103,9 @@ void NcclGroup::agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh) {
     }
   };
   try {
-    step([](NcclGroup& group, const auto& said) { group.terms_.read_greetings(said); });
+    step([](NcclGroup& group, const auto& said) {
+      group.terms_.read_greetings(said, group.exchange_.rank());
+    });
     for (size_t i = 0; i < fresh.size(); ++i)
       words[i] = fresh[i]->terms_.prepare(fresh[i]->exchange_, !fresh[i]->failure().empty());
     step([](NcclGroup& group, const auto& said) {
@@ -158,7 +160,7 @@ void NcclGroup::connect_streams() {
   choose_levels();
   std::shared_ptr<Levels> levels;
   if (!grid_) {
-    levels = one_level(engine()->join(exchange_));
+    levels = one_level(engine()->join(exchange_, terms_.settings()));
   } else {
     const auto between = join_part(grid_->across());
     levels = terms_.settings().compress_first ? compress_first(join_part(grid_->inside()), between)
@@ -177,10 +179,7 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
       exchange_.allgather("");
       grid_->split(exchange_);
     }
-    group = engine()->join(part);
-    // A part uses the settings of its own first rank; the kernels are for rank 0's blocks.
-    if (group->settings().block_size != terms_.settings().block_size)
-      throw Error("OMNIHVD_BLOCK_SIZE is not the same on all ranks");
+    group = engine()->join(part, terms_.settings());
   } catch (const Error& error) {
     failure = error.what();
   }

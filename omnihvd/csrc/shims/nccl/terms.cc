@@ -62,11 +62,7 @@ std::string NcclTerms::greet(NcclExchange& exchange) {
   BytesWriter out;
   out.text(process_token());
   out.text(random_bytes(8));
-  out.u64(mine.gpu_min_bytes);
-  out.u64(mine.gpu_chunk_bytes);
   out.u64(chosen_way ? 1 + uint64_t(*chosen_way) : 0);
-  out.u64(uint64_t(mine.gpu));
-  out.u64(mine.aggregators.empty());
   return greeting_->with(out.bytes());
 }
 
@@ -77,8 +73,7 @@ void NcclTerms::read_words(const std::vector<std::string>& words) {
     BytesReader in(words[rank]);
     if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
     const std::string order = in.text();
-    const uint64_t min_bytes = in.u64(), chunk_bytes = in.u64();
-    const uint64_t choice = in.u64(), way = in.u64();
+    const uint64_t choice = in.u64();
     if (rank > 0) {
       if (choice != chosen)
         throw Error("rank " + std::to_string(rank) +
@@ -86,17 +81,15 @@ void NcclTerms::read_words(const std::vector<std::string>& words) {
       continue;
     }
     order_ = order;
-    settings_.gpu_min_bytes = min_bytes;
-    settings_.gpu_chunk_bytes = chunk_bytes;
     chosen = choice;
-    settings_.gpu = static_cast<GpuWay>(choice != 0 ? choice - 1 : way);
-    colocated_ = in.u64() != 0;
+    if (choice != 0) settings_.gpu = static_cast<GpuWay>(choice - 1);
   }
 }
 
-void NcclTerms::read_greetings(const std::vector<std::string>& greetings) {
-  Agreement agreed = greeting_->read(greetings);
+void NcclTerms::read_greetings(const std::vector<std::string>& greetings, int own_rank) {
+  Agreement agreed = greeting_->read(greetings, own_rank);
   settings_ = agreed.settings;
+  colocated_ = settings_.aggregators.empty();
   hosts_ = std::move(agreed.hosts);
   read_words(agreed.words);
   if (!refusal_.empty()) return;

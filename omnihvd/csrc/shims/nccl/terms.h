@@ -24,7 +24,7 @@ class NcclTerms {
   // What this rank says in each exchange, and what it makes of what all have said. read_greetings()
   // throws Error if the ranks cannot sum together; the other exchange takes place all the same.
   std::string greet(NcclExchange& exchange);
-  void read_greetings(const std::vector<std::string>& greetings);
+  void read_greetings(const std::vector<std::string>& greetings, int own_rank);
   std::string prepare(const NcclExchange& exchange, bool failed);
   void read_obstacles(const std::vector<std::string>& obstacles, const NcclExchange& exchange);
 
