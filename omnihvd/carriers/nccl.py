@@ -25,7 +25,7 @@ from omnihvd.frameworks.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
 LIBRARY = "NCCL"
-WAYS = ("auto", "union", "stream", "original")  # as in csrc/session/settings.h
+WAYS = {"auto": 0, "union": 3, "stream": 1, "original": 4}  # as in csrc/base/way.h
 FUNCTIONS = (
     "ncclAllReduce",
     "ncclGroupStart",
@@ -85,7 +85,7 @@ def way(name: str) -> Iterator[None]:
     if name not in WAYS:
         raise ValueError(f"{name!r} is no way to sum on GPUs; {', '.join(WAYS)} are")
     choose = ctypes.CDLL(str(engine.NCCL_SHIM)).omnihvd_nccl_choose
-    choose(WAYS.index(name))
+    choose(WAYS[name])
     try:
         yield
     finally:

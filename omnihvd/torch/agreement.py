@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from torch.distributed import PrefixStore
 
 from omnihvd import engine
 from omnihvd.torch.gloo import gather_over
-
-JOIN_TIMEOUT_S = 60.0  # ranks come together, but may have to import much
 
 
 class Agreement:
@@ -28,7 +25,7 @@ class Agreement:
             PrefixStore(f"codec {len(self._agreed)}", self._store),
             self._rank,
             self._size,
-            patience_s(),
+            engine.session.meeting_patience_s(),
             "the first allreduce under a codec",
             "it is late, has no codec there, or died",
         )
@@ -36,11 +33,3 @@ class Agreement:
             if other != codec.encode():
                 raise RuntimeError(f"rank {rank} has the codec {other.decode()}, this one {codec}")
         self._agreed.add(codec)
-
-
-def patience_s() -> float:
-    """How long ranks wait for each other where they meet."""
-    wanted = None
-    with contextlib.suppress(engine.EngineError):  # which all ranks are told
-        wanted = engine.session.settings_from_environment().join_timeout_s
-    return JOIN_TIMEOUT_S if wanted is None else float(wanted)

@@ -126,8 +126,9 @@ def take(
         return None
     average = op == ReduceOp.AVG and all(tensor.is_floating_point() for tensor in all_tensors)
     summing = average or op == ReduceOp.SUM
-    reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
-    if reason is None:
+    reasons = engine.session.Reason
+    reason = sums.refusal(*all_tensors, codec=codec) if summing else reasons.op
+    if reason == reasons.none:
         return sums.allreduce(all_tensors, average, codec, waits)
     for tensor in all_tensors:
         engine.session.count_pass(reason, tensor.numel() * tensor.element_size())

@@ -18,7 +18,7 @@ from omnihvd.codecs.codec import Codec
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.sparse.row_union import RowUnion
-from omnihvd.torch.agreement import Agreement, patience_s
+from omnihvd.torch.agreement import Agreement
 from omnihvd.torch.gloo import Gloo, gather_over
 from omnihvd.torch.work import SumWork
 
@@ -41,16 +41,16 @@ class Sums:
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         self._process = engine.session.OwnProcess()
         self._store, self._rank, self.size, self._timeout = store, rank, size, timeout
-        self._agreed = engine.session.AgreedGroup(rank, size, timeout.total_seconds())
+        self._communicator = engine.session.Communicator(rank, size, timeout.total_seconds())
         all_greetings = gather_over(
             PrefixStore("made", store),
             rank,
             size,
-            patience_s(),
+            engine.session.meeting_patience_s(),
             "the making of a process group",
             "it runs without omnihvd (import it before init_process_group(), everywhere), or died",
         )
-        self._agreed.agree(all_greetings)
+        self._communicator.meet(all_greetings)
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._order = threading.Lock()  # of the count of what is asked for and not yet done
@@ -62,23 +62,19 @@ class Sums:
         _open.add(self)
         _close_at_exit()
 
-    def refusal(self, *tensors: torch.Tensor, codec: Codec | None = None) -> str | None:
-        """Why the sum of such tensors is not made here, on all ranks alike; None: it is. A sparse
-        tensor counts with all its rows: ranks have different ones."""
+    def refusal(self, *tensors: torch.Tensor, codec: Codec | None = None) -> Any:
+        """engine.session.Reason why the sum of such tensors is not made here, on all ranks alike.
+        A sparse tensor counts with all its rows: ranks have different ones."""
+        reasons = engine.session.Reason
         if not tensors:
-            return "empty"
+            return reasons.empty
         layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
         if len(dtypes) > 1 or name_of(*dtypes) not in engine.session.dtypes:
-            return "dtype"
+            return reasons.dtype
         if layouts != {torch.strided} and (layouts != {torch.sparse_coo} or len(tensors) > 1):
-            return "layout"
+            return reasons.layout
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        if size == 0:
-            return "empty"
-        if self.size < 2:
-            return "one rank"
-        reason: str | None = self._agreed.refusal(size)
-        return None if codec and reason == "small" else reason
+        return self._communicator.refusal(size, any_size=codec is not None)
 
     def allreduce(
         self,
@@ -134,9 +130,10 @@ class Sums:
             make()
             del make  # and with it the tensors
             self._ended()
-        if "_gloo" in self.__dict__:  # it was used
-            self._gloo.close()
-        del self._agreed
+        with self._turn:  # of who makes a sum that it waits for
+            if "_gloo" in self.__dict__:  # it was used
+                self._gloo.close()
+            del self._communicator
 
     def _ended(self) -> None:
         self._turn.release()
@@ -177,36 +174,32 @@ class Sums:
         else:
             work.end()
 
-    def _sum_by(self, codec: Codec, tensor: torch.Tensor) -> None:
-        self._agreement.agree_on(codec.name)
-        floats = tensor.to(torch.float32).contiguous()  # itself, if it is that
-        self._coded += 1
-        made = codec.engine_codec(seed=self._coded)
-        self._agreed.allreduce(floats.data_ptr(), floats.numel(), "float32", self._gloo, made)
-        if floats is not tensor:
-            tensor.copy_(floats)
-
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
         if tensor.layout == torch.sparse_coo:
             union = RowUnion(tensor)
             total = union.matrix(torch.cat(self._gloo.gather(union.rows)))
             if len(total) > 0:
-                self._sum(total)
+                self._sum_union(total)
             tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
-            self._sum_by(codec, tensor)
+            self._agreement.agree_on(codec.name)
+            self._coded += 1
+            self._sum(tensor, torch.float32, codec.engine_codec(seed=self._coded))
         else:
-            self._sum(tensor)
+            self._sum(tensor, tensor.dtype)
 
-    def _sum(self, tensor: torch.Tensor) -> None:
-        if self.refusal(tensor):  # of the union of rows, which may be small
-            self._gloo.sum_tensor(tensor)
-        elif tensor.is_contiguous():
-            name = name_of(tensor.dtype)
-            self._agreed.allreduce(tensor.data_ptr(), tensor.numel(), name, self._gloo)
+    def _sum_union(self, rows_of_any: torch.Tensor) -> None:
+        """Which may be small, where the whole was not."""
+        if self.refusal(rows_of_any) == engine.session.Reason.none:
+            self._sum(rows_of_any, rows_of_any.dtype)
         else:
-            straight = tensor.contiguous()
-            self._sum(straight)
+            self._gloo.sum_tensor(rows_of_any)
+
+    def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, *codec: Any) -> None:
+        straight = tensor.to(dtype).contiguous()  # itself, if it is that
+        at, count = straight.data_ptr(), straight.numel()
+        self._communicator.sum(at, count, name_of(dtype), self._gloo, *codec)
+        if straight is not tensor:
             tensor.copy_(straight)
 
 

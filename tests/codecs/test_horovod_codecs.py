@@ -23,7 +23,7 @@ def run(what: str, *options: str, ranks: int, launcher: str = "horovodrun", **en
 
 
 def test_over_mpi() -> None:
-    job = run("freed bare grouped fused optimizer misuse mixed", ranks=3)
+    job = run("joined freed bare grouped fused optimizer misuse mixed", ranks=3)
     for output in job.ranks:
         assert "was fused with tensors under a codec" in output
 
@@ -39,7 +39,10 @@ def test_tensorflow() -> None:
 
 @pytest.mark.parametrize(
     ("launcher", "what"),
-    [("horovodrun", "fused another"), ("horovodrun --gloo", "bare reproducible fused another")],
+    [
+        ("horovodrun", "fused another"),
+        ("horovodrun --gloo", "bare joined reproducible fused another"),
+    ],
 )
 def test_hosts_of_several_ranks(launcher: str, what: str) -> None:
     """They sum exactly inside, and by the codec between."""

@@ -84,18 +84,14 @@ void bind_ways(py::module_ m) {
   m.attr("UNKNOWN") = kUnknown;
   m.def("density_class", &density_class, py::arg("united"), py::arg("blocks"));
   m.def("size_class", &size_class, py::arg("bytes"));
-  py::enum_<Arm>(m, "Arm")
-      .value("own", Arm::own)
-      .value("unite", Arm::unite)
-      .value("unite_two_step", Arm::unite_two_step)
-      .value("original", Arm::original)
-      .value("two_step", Arm::two_step);
-  py::enum_<WaySetting>(m, "Setting")
-      .value("auto", WaySetting::automatic)
-      .value("stream", WaySetting::stream)
-      .value("shared", WaySetting::shared)
-      .value("union", WaySetting::unite)
-      .value("original", WaySetting::original);
+  py::enum_<Way>(m, "Way")
+      .value("auto", Way::automatic)
+      .value("stream", Way::stream)
+      .value("shared", Way::shared)
+      .value("union", Way::unite)
+      .value("original", Way::original)
+      .value("union_two_step", Way::unite_two_step)
+      .value("two_step", Way::two_step);
   py::class_<Densities>(m, "Densities")
       .def(py::init<>())
       .def("guess",
@@ -107,8 +103,8 @@ void bind_ways(py::module_ m) {
   py::class_<Policy>(m, "Policy")
       .def(py::init<>())
       .def("measured",
-           [](Policy& p, int size, int density, Arm arm, uint64_t bytes, uint64_t united,
-              double seconds) { p.measured({size, density}, arm, bytes, united, seconds); })
+           [](Policy& p, int size, int density, Way way, uint64_t bytes, uint64_t united,
+              double seconds) { p.measured({size, density}, way, bytes, united, seconds); })
       .def("library_took", &Policy::library_took, py::arg("two_step"), py::arg("bytes"),
            py::arg("seconds"))
       .def("order", [](Policy& p, int size, int density, uint64_t bytes) {
@@ -119,7 +115,7 @@ void bind_ways(py::module_ m) {
       .def(py::init<int, int, py::function, py::function>(), py::arg("rank"), py::arg("size"),
            py::arg("gather"), py::arg("sum"));
   py::class_<Ways>(m, "Ways")
-      .def(py::init([](WaySetting way, uint32_t block_size) {
+      .def(py::init([](Way way, uint32_t block_size) {
              Settings settings;
              settings.way = way;
              settings.block_size = block_size;

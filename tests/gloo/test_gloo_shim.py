@@ -84,6 +84,14 @@ def test_a_rank_that_is_not_hooked_or_does_not_come_is_reported(
         assert re.search(f"failed: .*{message.replace('?', '[?]')}", ended[rank].output)
 
 
+def test_first_sums_that_differ_are_named_with_both_sides(library: Path, tmp_path: Path) -> None:
+    sides = r"rank 1 \(\S+\) sums 70000 float32, rank 0 \(\S+\) sums 80000 float32"
+    for rank in run("differs.py", library, tmp_path, 2):
+        assert re.search(
+            f"RuntimeError: the ranks disagree about an allreduce: {sides}", rank.output
+        )
+
+
 def test_ranks_that_change_leave_nothing_behind(library: Path, tmp_path: Path) -> None:
     ended = run("changes.py", library, tmp_path, 3, 50, OMNIHVD_LOG="off")
     assert all("all well" in rank.output for rank in ended)

@@ -1,5 +1,7 @@
-/* Sums in host memory and in what the driver, argv[1], calls device memory. */
+/* Sums in host memory and in what the driver, argv[1], calls device memory: argv[2] has a letter
+ * for each rank and sum, h or d. */
 #include <dlfcn.h>
+#include <string.h>
 
 #include "check_sum.h"
 
@@ -10,23 +12,21 @@ int main(int argc, char** argv) {
   int rank, size;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  static float host[n];
-  float* device = host;
-  for (int round = 0; round < 4; ++round) { /* host; host with a driver; device, and in place */
-    if (round == 1) {
-      void* const driver = dlopen(argv[1], RTLD_NOW);
-      void* (*device_malloc)(size_t) = (void* (*)(size_t))dlsym(driver, "device_malloc");
-      device = device_malloc(sizeof host);
-    }
-    float* const in = round < 2 ? host : device;
-    static float out[n];
-    for (int i = 0; i < n; ++i) in[i] = (float)(i + rank);
-    MPI_Allreduce(round == 3 ? MPI_IN_PLACE : in, round == 3 ? in : out, n, MPI_FLOAT, MPI_SUM,
+  static float host[n], out[n];
+  void* const driver = argc > 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
+  if (driver == NULL) return 1;
+  void* (*device_malloc)(size_t) = (void* (*)(size_t))dlsym(driver, "device_malloc");
+  float* const device = device_malloc(sizeof host);
+  const int sums = (int)strlen(argv[2]) / size;
+  for (int i = 0; i < 2 * sums; ++i) { /* each not in place, and in place */
+    float* const in = argv[2][rank * sums + i / 2] == 'd' ? device : host;
+    for (int j = 0; j < n; ++j) in[j] = (float)(j + rank);
+    MPI_Allreduce(i % 2 ? MPI_IN_PLACE : in, i % 2 ? in : out, n, MPI_FLOAT, MPI_SUM,
                   MPI_COMM_WORLD);
-    const float* const sum = round == 3 ? in : out;
-    for (int i = 0; i < n; ++i)
-      if (sum[i] != i * size + size * (size - 1) / 2)
-        fail("sum", "float", i, sum[i], i * size + size * (size - 1) / 2);
+    const float* const sum = i % 2 ? in : out;
+    for (int j = 0; j < n; ++j)
+      if (sum[j] != j * size + size * (size - 1) / 2)
+        fail("sum", "float", j, sum[j], j * size + size * (size - 1) / 2);
   }
   MPI_Finalize();
   return 0;

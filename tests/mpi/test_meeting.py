@@ -14,7 +14,7 @@ SOON = {"OMNIHVD_JOIN_TIMEOUT": "2"}
 
 
 def failures(job: Job, ranks: set[int], begun: bool = False) -> list[str]:
-    """The error that each of these ranks reports; it is the same at each of its calls. `begun`: so
+    """The error that each of these ranks reports, once, though each of its calls fails. `begun`: so
     is the sum, so that their buffers may hold anything."""
     written = {int(rank) for rank in re.findall(r"wrote into the buffer of rank (\d)", job.output)}
     assert not written - (ranks if begun else set()), job.output
@@ -22,7 +22,7 @@ def failures(job: Job, ranks: set[int], begun: bool = False) -> list[str]:
     for rank in sorted(ranks):
         assert f"rank {rank} got the failure" in job.ranks[rank], job.output
         errors = re.findall("omnihvd error .*?MPI_Allreduce failed: (.*)", job.ranks[rank])
-        assert len(errors) == 3 and len(set(errors)) == 1, errors
+        assert len(errors) == 1, errors
         told.append(errors[0])
     return told
 
@@ -86,7 +86,7 @@ def test_later_sums_that_differ_are_named_with_both_sides(programs: Path) -> Non
     ("before", "told_of"),
     [
         ("100", "rank 2 of 3 .* in a call that is left to MPI"),
-        ("200000", r"rank 2 \(\S+\), which is in an MPI_Allreduce of 200000 bytes, left to MPI"),
+        ("200000", r"rank 2 \(\S+\), which is in an allreduce of 200000 bytes, left to MPI"),
     ],
     ids=["not connected", "connected"],
 )

@@ -77,13 +77,19 @@ def test_leaves_the_rest_to_mpi(programs: Path, ranks: int) -> None:
         assert (summary.taken, summary.left) == (2, left)
 
 
-def test_device_memory_is_left_to_mpi(programs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("where", "taken"),
+    [("dhdd", 0), ("hdhd", 4), ("hhdh", 4)],
+    ids=["of all at first", "of all later", "of one"],
+)
+def test_device_memory(programs: Path, tmp_path: Path, where: str, taken: int) -> None:
     driver = tmp_path / "libcuda.so.1"
     source = HERE / "doubles" / "libcuda.c"
     command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", driver]
     subprocess.run(command, check=True, timeout=60)
-    for summary in summaries(run([programs / "device_memory", driver], 2)):
-        assert (summary.taken, summary.left) == (2, {"device memory": 2})
+    for summary in summaries(run([programs / "device_memory", driver, where], 2, timeout=30)):
+        left = {"device memory": 4 - taken} if taken < 4 else {}
+        assert (summary.taken, summary.left) == (taken, left)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -194,6 +200,12 @@ def test_a_bad_setting_on_one_rank_fails_all_with_its_name(programs: Path) -> No
     assert failed_ranks(job) == [0, 1, 2]
     for output in job.ranks:
         assert "MPI_Allreduce failed: rank 1: OMNIHVD_MIN_BYTES=many" in output
+
+
+def test_a_rank_without_memory_fails_the_sum_and_not_the_process(programs: Path) -> None:
+    job = run([programs / "failure", "memory"], 2, {"OMNIHVD_WAY": "union"}, check=False)
+    assert failed_ranks(job) == [0, 1]
+    assert job.output.count("MPI_Allreduce failed: this process has no more memory") == 2
 
 
 def test_a_failure_is_fatal_unless_the_program_says_otherwise(programs: Path) -> None:

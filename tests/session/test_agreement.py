@@ -6,7 +6,7 @@ import pytest
 
 from omnihvd.engine import EngineError, session
 
-VERSION, OTHER = b"omnihvd-ranks-3", b"omnihvd-ranks-7"
+VERSION, OTHER = b"omnihvd-ranks-4", b"omnihvd-ranks-7"
 
 
 def test_another_version_is_named():
@@ -15,7 +15,7 @@ def test_another_version_is_named():
         return [mine, mine.replace(VERSION, OTHER)]
 
     with pytest.raises(EngineError, match="rank 1 uses another version of omnihvd than rank 0 "):
-        session.AgreedGroup(0, 2, 0).agree(allgather)
+        session.Communicator(0, 2, 0).meet(allgather)
 
 
 def greetings(monkeypatch: pytest.MonkeyPatch, *settings: str) -> list[bytes]:
@@ -29,7 +29,7 @@ def greetings(monkeypatch: pytest.MonkeyPatch, *settings: str) -> list[bytes]:
     for value in settings:
         monkeypatch.setenv("OMNIHVD_BLOCK_SIZE", value)
         with pytest.raises(EngineError, match="heard"):
-            session.AgreedGroup(0, 1, 0).agree(listen)
+            session.Communicator(0, 1, 0).meet(listen)
     return said
 
 
@@ -38,7 +38,7 @@ def test_rank_0_says_once_which_settings_differ(
 ) -> None:
     said = greetings(monkeypatch, "512", "128", "512")
     for rank, expected in [(1, 0), (0, 1), (2, 0), (0, 0)]:  # the last: another communicator
-        session.AgreedGroup(rank, 3, 0).agree(lambda mine: said)
+        session.Communicator(rank, 3, 0).meet(lambda mine: said)
         lines = [line for line in capfd.readouterr().err.splitlines() if "BLOCK_SIZE" in line]
         assert len(lines) == expected
         for line in lines:

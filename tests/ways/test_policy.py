@@ -7,8 +7,9 @@ import random
 import pytest
 from _engine_tests import ways
 
-Arm = ways.Arm
-ARMS = list(Arm.__members__.values())
+Way = ways.Way
+UNION = Way.__members__["union"]
+TRIED = [Way.stream, UNION, Way.union_two_step, Way.original, Way.two_step]
 
 
 def test_classes() -> None:
@@ -82,11 +83,11 @@ def times(library: float, stream: float, scan: float, two_step: float) -> dict[o
     """Seconds of a sum of b bytes, a share u of them in the union, for each way. The arguments are
     seconds per byte: of the library, of streaming (what is non-zero), of a scan."""
     return {
-        Arm.own: lambda b, u: 1e-4 + b * (scan + stream * u),
-        Arm.unite: lambda b, u: 2e-4 + b * (2 * scan + library * u),
-        Arm.unite_two_step: lambda b, u: 3e-4 + b * (2 * scan + two_step * u),
-        Arm.original: lambda b, u: 1e-4 + b * library,
-        Arm.two_step: lambda b, u: 2e-4 + b * two_step,
+        Way.stream: lambda b, u: 1e-4 + b * (scan + stream * u),
+        UNION: lambda b, u: 2e-4 + b * (2 * scan + library * u),
+        Way.union_two_step: lambda b, u: 3e-4 + b * (2 * scan + two_step * u),
+        Way.original: lambda b, u: 1e-4 + b * library,
+        Way.two_step: lambda b, u: 2e-4 + b * two_step,
     }
 
 
@@ -106,26 +107,26 @@ def test_finds_the_fastest_way_and_keeps_to_it(link: str, density: int) -> None:
     noise = random.Random(density)
     for size in (MILLION, 30 * MILLION):
         cell = ways.size_class(size), density
-        took = {arm: LINKS[link][arm](size, share) for arm in ARMS}
+        took = {way: LINKS[link][way](size, share) for way in TRIED}
         if density == ways.DENSE:
-            took = {arm: t for arm, t in took.items() if "unite" not in arm.name}
+            took = {way: t for way, t in took.items() if "union" not in way.name}
         used: list[object] = []
         for _ in range(2000):
             if len(used) > 1900:
                 break
             now, trial, after = policy.order(*cell, size)
-            for arm in [now] * after + [trial]:
-                seconds = took[arm] * (1 + 0.05 * noise.random())
-                policy.measured(*cell, arm, size, int(share * size), seconds)
-                if arm != Arm.own:
-                    summed = size * (share if "unite" in arm.name else 1)
-                    policy.library_took("two_step" in arm.name, int(summed), seconds)
-                used.append(arm)
+            for way in [now] * after + [trial]:
+                seconds = took[way] * (1 + 0.05 * noise.random())
+                policy.measured(*cell, way, size, int(share * size), seconds)
+                if way != Way.stream:
+                    summed = size * (share if "union" in way.name else 1)
+                    policy.library_took("two_step" in way.name, int(summed), seconds)
+                used.append(way)
         best = min(took.values())
-        tried = sum(took[arm] for arm in used[:20])
+        tried = sum(took[way] for way in used[:20])
         assert tried < 20 * best + 2.2 * sum(t for t in took.values() if t < 4 * best) + 16 * best
         # In the long run: within what hysteresis and trials may cost.
-        assert sum(took[arm] for arm in used[20:]) < 1.09 * best * len(used[20:])
+        assert sum(took[way] for way in used[20:]) < 1.09 * best * len(used[20:])
 
 
 def test_hopeless_ways_are_not_tried() -> None:
@@ -134,14 +135,14 @@ def test_hopeless_ways_are_not_tried() -> None:
     cell = ways.size_class(100 * MILLION), 0
     for _ in range(50):
         now, trial, after = policy.order(*cell, 100 * MILLION)
-        assert after > 0 or trial in (Arm.own, Arm.unite, Arm.unite_two_step)
+        assert after > 0 or trial in (Way.stream, UNION, Way.union_two_step)
         if after > 0:
             break
         seconds = LINKS["slow link"][trial](100 * MILLION, 1 / 500)
         policy.measured(*cell, trial, 100 * MILLION, MILLION // 5, seconds)
-        if trial != Arm.own:
+        if trial != Way.stream:
             policy.library_took(False, MILLION // 5, 12e-9 * MILLION / 5)
-    assert now == Arm.own and after >= 60
+    assert now == Way.stream and after >= 60
 
 
 def test_a_link_that_changes_is_noticed() -> None:
@@ -152,13 +153,13 @@ def test_a_link_that_changes_is_noticed() -> None:
         done = 0
         while done < sums:
             now, trial, after = policy.order(*cell, MILLION)
-            for arm in [now] * after + [trial]:
-                policy.measured(*cell, arm, MILLION, MILLION, took[arm])
+            for way in [now] * after + [trial]:
+                policy.measured(*cell, way, MILLION, MILLION, took[way])
                 done += 1
         return policy.order(*cell, MILLION)[0]
 
-    assert run({Arm.own: 1.0, Arm.original: 1.2, Arm.two_step: 1.4}, 500) == Arm.own
-    assert run({Arm.own: 2.0, Arm.original: 1.2, Arm.two_step: 1.4}, 1000) == Arm.original
+    assert run({Way.stream: 1.0, Way.original: 1.2, Way.two_step: 1.4}, 500) == Way.stream
+    assert run({Way.stream: 2.0, Way.original: 1.2, Way.two_step: 1.4}, 1000) == Way.original
 
 
 def test_bad_luck_in_the_first_trials_is_corrected_soon() -> None:
@@ -167,12 +168,12 @@ def test_bad_luck_in_the_first_trials_is_corrected_soon() -> None:
     bad_luck, sums = 2, 0
     while sums < 60:
         now, trial, after = policy.order(*cell, MILLION)
-        if now == Arm.original:
+        if now == Way.original:
             return
-        for arm in [now] * after + [trial]:
-            took = {Arm.own: 3.8, Arm.original: 2.9, Arm.two_step: 9.0}[arm]
-            if arm == Arm.original and bad_luck > 0:
+        for way in [now] * after + [trial]:
+            took = {Way.stream: 3.8, Way.original: 2.9, Way.two_step: 9.0}[way]
+            if way == Way.original and bad_luck > 0:
                 bad_luck, took = bad_luck - 1, 4.5
-            policy.measured(*cell, arm, MILLION, MILLION, took)
+            policy.measured(*cell, way, MILLION, MILLION, took)
             sums += 1
     pytest.fail(f"the fastest way was not found in {sums} sums")

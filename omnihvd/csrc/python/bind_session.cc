@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/own_process.h"
 #include "hook/polite_yield.h"
@@ -20,13 +22,13 @@ namespace {
 
 py::dict ways_dict() {
   py::dict ways;
-  for (size_t i = 0; i < kWays; ++i) {
-    const WayStats& way = stats().ways[i];
+  for (const Way counted : kCountedWays) {
+    const WayStats& way = stats().ways[size_t(counted)];
     py::dict entry;
     entry["calls"] = way.calls.load();
     entry["bytes"] = way.bytes.load();
     entry["seconds"] = double(way.nanoseconds.load()) / 1e9;
-    ways[name_of(Way(i))] = entry;
+    ways[name_of(counted)] = entry;
   }
   return ways;
 }
@@ -86,7 +88,7 @@ py::dict stats_dict() {
     py::dict entry;
     entry["calls"] = pass.calls;
     entry["bytes"] = pass.bytes;
-    passed[py::str(reason)] = entry;
+    passed[name_of(reason)] = entry;
   }
   d["passed"] = passed;
   d["ways"] = ways_dict();
@@ -101,7 +103,7 @@ double monotonic(std::chrono::steady_clock::time_point time) {
 
 py::list calls_list() {
   py::list list;
-  for (const Call& call : take_calls()) {
+  for (const PastCall& call : take_calls()) {
     py::dict d;
     d["way"] = name_of(call.way);
     d["bytes"] = call.bytes;
@@ -149,6 +151,13 @@ void bind_settings(py::module_& m) {
 void bind_process(py::module_& m) {
   m.def("stats", &stats_dict);
   m.def("summary", &summary, py::arg("original"));
+  py::enum_<Reason> reasons(m, "Reason", "Why a sum is left; `none`: it is taken.");
+  reasons.value("none", Reason::none);
+  for (size_t i = 1; i < kReasons; ++i) {
+    std::string name = kReasonNames[i];
+    std::replace_if(name.begin(), name.end(), [](char c) { return c == ' ' || c == '-'; }, '_');
+    reasons.value(name.c_str(), Reason(i));
+  }
   m.def("count_pass", &count_pass, py::arg("reason"), py::arg("bytes"),
         "Counts a call that is left to the original library.");
   m.def(

@@ -7,7 +7,7 @@ namespace omnihvd {
 void bind_codec(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
-void bind_agreed_group(pybind11::module_ m);
+void bind_communicator(pybind11::module_ m);
 void bind_hook(pybind11::module_ m);
 }  // namespace omnihvd
 
@@ -18,6 +18,6 @@ PYBIND11_MODULE(_engine, m) {
   omnihvd::bind_transport(m.def_submodule("transport"));
   pybind11::module_ session = m.def_submodule("session");
   omnihvd::bind_session(session);
-  omnihvd::bind_agreed_group(session);
+  omnihvd::bind_communicator(session);
   omnihvd::bind_hook(m.def_submodule("hook"));
 }

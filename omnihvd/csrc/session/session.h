@@ -30,6 +30,9 @@ class Exchange {
   virtual int size() const = 0;
   // Collective; returns every rank's bytes, in rank order. Throws Error.
   virtual std::vector<std::string> allgather(const std::string& mine) = 0;
+  // How long to wait for others, and when to warn: called before the first allgather with this
+  // process's settings, then with those on which the ranks have agreed.
+  virtual void wait_as(const Settings&) {}
 };
 
 class Group {

@@ -210,7 +210,7 @@ std::vector<Setting> table() {
            "how sums are made: through aggregators, over the memory of one host (else through "
            "aggregators), by the original library on the union of the non-zero blocks, or by it on "
            "whole tensors; auto: in the way that has been fastest"),
-      word("OMNIHVD_GPU", &S::gpu, {"auto", "union", "stream", "original"}, rank0,
+      word("OMNIHVD_GPU", &S::gpu, {"auto", "stream", "stream", "union", "original"}, rank0,
            "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
            "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest"),
       number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,

@@ -13,32 +13,32 @@ namespace omnihvd {
 namespace {
 
 std::mutex passes_mutex;
-std::map<std::string, Pass>& all_passes() {
-  static auto* passes = new std::map<std::string, Pass>;  // outlives every thread that counts
+std::map<Reason, Pass>& all_passes() {
+  static auto* passes = new std::map<Reason, Pass>;  // outlives every thread that counts
   return *passes;
 }
 
 constexpr size_t kMostCalls = 4096;
 std::atomic<bool> calls_kept{false};
 std::mutex calls_mutex;  // guards calls() and the totals at the end of the last
-std::deque<Call>& calls() {
-  static auto* calls = new std::deque<Call>;
+std::deque<PastCall>& calls() {
+  static auto* calls = new std::deque<PastCall>;
   return *calls;
 }
 
 void keep_call(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun) {
-  static Call before{};  // totals
+  static PastCall before{};  // totals
   const Stats& s = stats();
   std::lock_guard lock(calls_mutex);
-  const Call now{way,
-                 bytes,
-                 begun,
-                 std::chrono::steady_clock::now(),
-                 s.bytes_sent + s.library_bytes,
-                 s.blocks,
-                 s.nonzero_blocks,
-                 s.result_blocks};
-  Call call = now;
+  const PastCall now{way,
+                     bytes,
+                     begun,
+                     std::chrono::steady_clock::now(),
+                     s.bytes_sent + s.library_bytes,
+                     s.blocks,
+                     s.nonzero_blocks,
+                     s.result_blocks};
+  PastCall call = now;
   call.bytes_sent -= before.bytes_sent;
   call.blocks -= before.blocks;
   call.nonzero_blocks -= before.nonzero_blocks;
@@ -54,16 +54,6 @@ std::atomic<uint64_t> lasts[kMostRanks];
 std::atomic<uint32_t> lasts_end{0};  // no rank from here on was counted
 
 }  // namespace
-
-const char* name_of(Way way) {
-  switch (way) {
-    case Way::stream: return "stream";
-    case Way::shared: return "shared";
-    case Way::union_of_blocks: return "union";
-    case Way::original: return "original";
-  }
-  return "";
-}
 
 Stats& stats() {
   static auto* stats = new Stats;
@@ -82,9 +72,9 @@ void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point be
 
 void keep_calls() { calls_kept = true; }
 
-std::vector<Call> take_calls() {
+std::vector<PastCall> take_calls() {
   std::lock_guard lock(calls_mutex);
-  std::vector<Call> taken(calls().begin(), calls().end());
+  std::vector<PastCall> taken(calls().begin(), calls().end());
   calls().clear();
   return taken;
 }
@@ -105,14 +95,14 @@ std::map<uint32_t, uint64_t> last_ranks() {
   return found;
 }
 
-void count_pass(const std::string& reason, uint64_t bytes) {
+void count_pass(Reason reason, uint64_t bytes) {
   std::lock_guard lock(passes_mutex);
   Pass& pass = all_passes()[reason];
   ++pass.calls;
   pass.bytes += bytes;
 }
 
-std::map<std::string, Pass> passes() {
+std::map<Reason, Pass> passes() {
   std::lock_guard lock(passes_mutex);
   return all_passes();
 }
@@ -126,13 +116,14 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 void add_ways(std::ostringstream& text, const char* original, uint64_t calls) {
   const Stats& s = stats();
   const std::string by = std::string(" by ") + original;
-  const std::string how[kWays] = {" streamed", " over shared memory",
-                                  by + " on the union of blocks", " whole" + by};
+  const std::string how[] = {" streamed", " over shared memory", by + " on the union of blocks",
+                             " whole" + by};
   if (s.ways[size_t(Way::stream)].calls == calls) return;
   const char* between = "; ";
-  for (size_t way = 0; way < kWays; ++way) {
-    if (s.ways[way].calls == 0) continue;
-    text << between << s.ways[way].calls << how[way];
+  for (const Way way : kCountedWays) {
+    const uint64_t made = s.ways[size_t(way)].calls;
+    if (made == 0) continue;
+    text << between << made << how[size_t(way) - size_t(Way::stream)];
     between = ", ";
   }
   if (s.ways[size_t(Way::shared)].calls == 0 || s.blocks == 0) return;
@@ -163,10 +154,10 @@ void add_passes(std::ostringstream& text, const char* original, uint64_t taken_b
   Pass all;
   std::string reasons;
   for (const auto& [reason, pass] : passes()) {
-    if (reason == kControl) continue;
+    if (reason == Reason::control) continue;
     all.calls += pass.calls;
     all.bytes += pass.bytes;
-    reasons += (reasons.empty() ? "" : ", ") + std::to_string(pass.calls) + ' ' + reason;
+    reasons += (reasons.empty() ? "" : ", ") + std::to_string(pass.calls) + ' ' + name_of(reason);
   }
   if (all.calls == 0) return;
   const auto bytes = static_cast<double>(all.bytes);

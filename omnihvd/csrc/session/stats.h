@@ -10,18 +10,10 @@
 #include <vector>
 
 #include "base/own_process.h"
+#include "base/reason.h"
+#include "base/way.h"
 
 namespace omnihvd {
-
-// How a sum is made that omnihvd could take.
-enum class Way {
-  stream,           // non-zero blocks through aggregators
-  shared,           // non-zero blocks over the memory of the one host
-  union_of_blocks,  // the blocks that are non-zero on any rank, by the original library
-  original,         // the call as it stood, by the original library
-};
-constexpr size_t kWays = 4;
-const char* name_of(Way way);  // "stream", "shared", "union", "original"
 
 // Whole calls, with whole tensors, as the caller made them.
 struct WayStats {
@@ -81,29 +73,27 @@ void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point be
 
 // Whole calls one by one, for who wants to follow them: kept from the first keep_calls() on, the
 // newest 4096. Blocks and bytes are exact where calls come one after another, as Horovod's do.
-struct Call {
+struct PastCall {
   Way way;
   uint64_t bytes;
   std::chrono::steady_clock::time_point begun, ended;
   uint64_t bytes_sent, blocks, nonzero_blocks, result_blocks;
 };
 void keep_calls();
-std::vector<Call> take_calls();  // those that were kept since the last time
+std::vector<PastCall> take_calls();  // those that were kept since the last time
 
 // A streamed round of this process's aggregator, for which this rank's contribution came last.
 // Takes no lock: it is counted always, and read by `omnihvd top` alone. Of the first 65536 ranks.
 void count_last(uint32_t rank);
 std::map<uint32_t, uint64_t> last_ranks();
 
-// A call that went to the original library, and why ("op", "dtype", "small", ...).
-void count_pass(const std::string& reason, uint64_t bytes);
-// The reason that is none: calls by which Horovod's ranks agree on what to reduce next.
-constexpr char kControl[] = "control";
+// A call that went to the original library, and why.
+void count_pass(Reason reason, uint64_t bytes);
 struct Pass {
   uint64_t calls = 0;
   uint64_t bytes = 0;
 };
-std::map<std::string, Pass> passes();
+std::map<Reason, Pass> passes();
 
 // One line: what was reduced, and what was left to the original library ("MPI").
 std::string summary(const char* original);

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/error.h"
+#include "sums/meeting.h"
 
 namespace omnihvd {
 namespace {
@@ -65,54 +67,89 @@ CodedBuffer::CodedBuffer(void* data, uint64_t bytes) {
   }
 }
 
-std::string CodedBuffer::codecs() const {
-  std::string names;
-  const Part* before = nullptr;
-  for (const Part& part : parts_) {
-    if (!before || name_of(before->codec()) != name_of(part.codec()))
-      names += (before ? "," : "") + name_of(part.codec());
-    before = &part;
-  }
-  return names;
-}
-
-void CodedBuffer::sum(uint64_t number, bool each_by_itself, const Sum& sum) {
-  for (size_t first = 0; first < parts_.size();) {
-    size_t end = first;
-    uint64_t tensors = digest(&number, sizeof number);
+std::vector<CodedRun> CodedBuffer::runs(uint64_t number, bool each_by_itself) const {
+  std::vector<CodedRun> runs;
+  for (size_t first = 0, end = 0; first < parts_.size(); first = end) {
+    uint64_t tensors = digest(&number, sizeof number), bytes = 0;
     Codec codec = parts_[first].codec();
     do {
       tensors = digest(&parts_[end].header, sizeof(CodedHeader), tensors);
+      bytes += parts_[end].bytes();
       ++end;
     } while (!each_by_itself && end < parts_.size() &&
              parts_[end].header.kind == parts_[first].header.kind &&
              parts_[end].header.bits == parts_[first].header.bits);
     if (!each_by_itself || codec.seed == 0) codec.seed = folded(tensors);
-    sum_run(first, end, codec, sum);
-    first = end;
+    runs.push_back({bytes / sizeof(float), codec});
   }
+  return runs;
 }
 
-void CodedBuffer::sum_run(size_t first, size_t end, const Codec& codec, const Sum& sum) {
-  uint64_t bytes = 0;
-  for (size_t i = first; i < end; ++i) {
-    std::memset(parts_[i].begin, 0, parts_[i].header.header_bytes);  // zero blocks, or nearly so
-    bytes += parts_[i].bytes();
-  }
-  sum(parts_[first].begin, bytes / sizeof(float), codec);
-  for (size_t i = first; i < end; ++i) {
-    // A block with the header's last bytes may have come back with noise in them: they mean
-    // nothing.
-    parts_[i].header.state = kSummed;
-    std::memcpy(parts_[i].begin, &parts_[i].header, sizeof(CodedHeader));
-  }
+void CodedBuffer::clear_headers() {
+  for (Part& part : parts_) std::memset(part.begin, 0, part.header.header_bytes);
 }
 
+// A block with a header's last bytes may have come back with noise in them: they mean nothing.
 void CodedBuffer::mark_summed() {
   for (Part& part : parts_) {
     part.header.state = kSummed;
     std::memcpy(part.begin, &part.header, sizeof(CodedHeader));
   }
+}
+
+namespace {
+
+std::string packed(const CodedWord& word) {
+  BytesWriter out;
+  out.text(word.problem);
+  out.u64(word.count);
+  out.u64(word.zeros);
+  const char* const runs = reinterpret_cast<const char*>(word.runs.data());
+  out.text(std::string(runs, word.runs.size() * sizeof(CodedRun)));
+  return out.bytes();
+}
+
+CodedWord unpacked(const std::string& bytes) {
+  BytesReader in(bytes);
+  CodedWord word;
+  word.problem = in.text();
+  word.count = in.u64();
+  word.zeros = in.u64() != 0;
+  const std::string runs = in.text();
+  word.runs.resize(runs.size() / sizeof(CodedRun));
+  if (!runs.empty()) std::memcpy(word.runs.data(), runs.data(), runs.size());
+  return word;
+}
+
+// "100 float32 by natural, 20 float32 by sign"
+std::string text_of(const CodedWord& word) {
+  if (word.runs.empty()) return std::to_string(word.count) + " int32";
+  std::string text;
+  for (const CodedRun& run : word.runs)
+    text += (text.empty() ? "" : ", ") + sum_text(run.count, DType::f32, run.codec);
+  return text;
+}
+
+}  // namespace
+
+std::vector<CodedRun> agree_on_runs(Exchange& exchange, const CodedWord& mine,
+                                    const std::vector<std::string>& hosts) {
+  std::vector<CodedWord> words;
+  std::vector<std::string> sums;
+  size_t coded = 0;
+  for (const std::string& theirs : exchange.allgather(packed(mine))) {
+    words.push_back(unpacked(theirs));
+    const CodedWord& word = words.back();
+    if (!word.problem.empty())
+      throw Error("rank " + std::to_string(sums.size()) + ": " + word.problem);
+    sums.push_back(text_of(word));
+    if (words[coded].runs.empty() && !word.runs.empty()) coded = words.size() - 1;
+  }
+  for (size_t rank = 0; rank < words.size(); ++rank)
+    if (words[rank].runs.empty() && words[rank].zeros && words[rank].count == words[coded].count)
+      sums[rank] = sums[coded];
+  check_same(sums, hosts);
+  return words[coded].runs;
 }
 
 }  // namespace omnihvd

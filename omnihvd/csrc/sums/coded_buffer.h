@@ -7,11 +7,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "protocol/codec.h"
+#include "session/session.h"
 
 namespace omnihvd {
 
@@ -31,22 +31,25 @@ static_assert(sizeof(CodedHeader) == 48);
 
 CodedHeader coded_header(const Codec& codec, uint32_t header_bytes, uint64_t count, bool summed);
 
+// Neighbours that are summed at once, headers and all.
+struct CodedRun {
+  uint64_t count;  // float32
+  Codec codec;
+};
+
 class CodedBuffer {
  public:
   static bool begins(const void* data, uint64_t bytes);
   // Reads the headers; `data` must live as long. Throws Error if there is anything else.
   CodedBuffer(void* data, uint64_t bytes);
 
-  // For messages, and to be compared by the ranks: "natural", "int8,sign". No blanks.
-  std::string codecs() const;
+  // Of tensors of one codec; their seeds tell runs apart that are not the same on all ranks.
+  // number: of such sums on this communicator. each_by_itself: a tensor's sum does not depend on
+  // what it was fused with.
+  std::vector<CodedRun> runs(uint64_t number, bool each_by_itself) const;
 
-  // Sums in place, calling sum(float32, count, codec) for runs of tensors of one codec; the seeds
-  // tell runs apart that are not the same on all ranks. number: of such sums on this communicator.
-  // each_by_itself: a tensor's sum does not depend on what it was fused with.
-  using Sum = std::function<void(void* data, uint64_t count, const Codec& codec)>;
-  void sum(uint64_t number, bool each_by_itself, const Sum& sum);
-
-  void mark_summed();  // there are no other ranks
+  void clear_headers();  // before the sum: zero blocks, or nearly so
+  void mark_summed();    // after it; or there are no other ranks
 
  private:
   struct Part {
@@ -55,8 +58,20 @@ class CodedBuffer {
     uint64_t bytes() const { return header.header_bytes + header.count * sizeof(float); }
     Codec codec() const { return {CodecKind(header.kind), header.bits, false, header.seed}; }
   };
-  void sum_run(size_t first, size_t end, const Codec& codec, const Sum& sum);
   std::vector<Part> parts_;
 };
+
+// What a rank has in a sum of int32: tensors under codecs; or other numbers, which have to be zeros
+// where the others have such tensors, as those of a rank that has no more data (hvd.join()).
+struct CodedWord {
+  uint64_t count;
+  std::vector<CodedRun> runs = {};
+  bool zeros = false;
+  std::string problem = {};
+};
+
+// Collective: what all ranks sum; empty: just int32. Throws Error, on all ranks.
+std::vector<CodedRun> agree_on_runs(Exchange& exchange, const CodedWord& mine,
+                                    const std::vector<std::string>& hosts);
 
 }  // namespace omnihvd

@@ -32,11 +32,11 @@ std::unique_ptr<TwoLevels> two_levels(Exchange& exchange, const Settings& settin
 std::unique_ptr<SharedSum> shared_sum(Exchange& exchange, const Settings& settings,
                                       const std::vector<std::string>& hosts) {
   const bool one_host = std::equal(hosts.begin() + 1, hosts.end(), hosts.begin());
-  if (settings.way == WaySetting::stream || !one_host || hosts.size() < 2) return nullptr;
+  if (settings.way == Way::stream || !one_host || hosts.size() < 2) return nullptr;
   std::string obstacle;
   auto sum = SharedSum::create(exchange, settings, hosts[0], &obstacle);
   if (!sum && exchange.rank() == 0)
-    log(settings.way == WaySetting::shared ? LogLevel::warning : LogLevel::info,
+    log(settings.way == Way::shared ? LogLevel::warning : LogLevel::info,
         "the ranks of a communicator, all on ", hosts[0],
         ", send messages instead of using shared memory: ", obstacle);
   return sum;

@@ -17,15 +17,17 @@ constexpr uint32_t kSoon = 8;       // until one is that was tried a few times o
 constexpr double kClose = 0.3;      // excess over the best's time: first sums vary by as much
 constexpr double kLongest = 60'000;
 
-bool is_two_step(Arm arm) { return arm == Arm::unite_two_step || arm == Arm::two_step; }
-bool is_union(Arm arm) { return arm == Arm::unite || arm == Arm::unite_two_step; }
+constexpr Way kTried[] = {Way::stream, Way::unite, Way::unite_two_step, Way::original,
+                          Way::two_step};
+bool is_two_step(Way way) { return way == Way::unite_two_step || way == Way::two_step; }
+bool is_union(Way way) { return way == Way::unite || way == Way::unite_two_step; }
 
 }  // namespace
 
-bool Policy::allowed(Cell cell, Arm arm) const {
-  if (is_two_step(arm) && !two_step_) return false;
-  if (cell.density == kUnknown) return arm == Arm::own || arm == Arm::unite;  // which both tell
-  return cell.density < kDense || !is_union(arm);
+bool Policy::allowed(Cell cell, Way way) const {
+  if (is_two_step(way) && !two_step_) return false;
+  if (cell.density == kUnknown) return way == Way::stream || way == Way::unite;  // which both tell
+  return cell.density < kDense || !is_union(way);
 }
 
 void Policy::Samples::add(double value) {
@@ -41,14 +43,14 @@ double Policy::Samples::score() const {
   return *middle;
 }
 
-double Policy::score(Cell cell, Arm arm) const {
+double Policy::score(Cell cell, Way way) const {
   const auto found = cells_.find(cell);
-  return found == cells_.end() ? 0 : found->second.arms[size_t(arm)].score();
+  return found == cells_.end() ? 0 : found->second.ways[size_t(way)].score();
 }
 
-void Policy::measured(Cell cell, Arm arm, uint64_t bytes, uint64_t united, double seconds) {
+void Policy::measured(Cell cell, Way way, uint64_t bytes, uint64_t united, double seconds) {
   Trials& trials = cells_[cell];
-  trials.arms[size_t(arm)].add(seconds / double(bytes));
+  trials.ways[size_t(way)].add(seconds / double(bytes));
   trials.share = double(united) / double(bytes);
 }
 
@@ -71,16 +73,16 @@ double Policy::rate(bool two_step, uint64_t bytes) const {
 }
 
 // Seconds per byte of the tensor, rather too few.
-double Policy::estimate(const Trials& trials, Cell cell, Arm arm, uint64_t bytes) const {
-  const Samples& samples = trials.arms[size_t(arm)];
+double Policy::estimate(const Trials& trials, Cell cell, Way way, uint64_t bytes) const {
+  const Samples& samples = trials.ways[size_t(way)];
   if (!samples.last.empty()) return samples.score();
-  if (arm == Arm::own) return 0;
-  const double share = is_union(arm) ? trials.share : 1;
+  if (way == Way::stream) return 0;
+  const double share = is_union(way) ? trials.share : 1;
   const uint64_t summed = std::max<uint64_t>(1, uint64_t(share * double(bytes)));
-  double known = rate(is_two_step(arm), summed);
-  if (known == 0) known = rate(!is_two_step(arm), summed);
+  double known = rate(is_two_step(way), summed);
+  if (known == 0) known = rate(!is_two_step(way), summed);
   if (known > 0) return kFavour * known * share;
-  const double streamed = trials.arms[size_t(Arm::own)].score();
+  const double streamed = trials.ways[size_t(Way::stream)].score();
   if (cell.density == kUnknown || trials.share <= 0) return 0;
   return streamed / std::max(trials.share, 1e-3) * share / kStreamRate;
 }
@@ -88,40 +90,40 @@ double Policy::estimate(const Trials& trials, Cell cell, Arm arm, uint64_t bytes
 Order Policy::order(Cell cell, uint64_t bytes) {
   Trials& trials = cells_[cell];
   double fastest = 0;
-  for (int i = 0; i < kArms; ++i) {
-    const double score = trials.arms[i].score();
-    if (allowed(cell, Arm(i)) && score > 0 && (fastest == 0 || score < fastest)) {
+  for (const Way way : kTried) {
+    const double score = trials.ways[size_t(way)].score();
+    if (allowed(cell, way) && score > 0 && (fastest == 0 || score < fastest)) {
       fastest = score;
-      const double best = trials.arms[size_t(trials.best)].score();
-      if (best == 0 || score < kBetter * best) trials.best = Arm(i);
+      const double best = trials.ways[size_t(trials.best)].score();
+      if (best == 0 || score < kBetter * best) trials.best = way;
     }
   }
   Order order{trials.best, trials.best, 0};
   // What is tried for the first time, or the second.
   for (size_t tries : {0, 1})
-    for (int i = 0; i < kArms; ++i) {
-      const Samples& samples = trials.arms[i];
-      if (!allowed(cell, Arm(i)) || samples.last.size() != tries) continue;
-      if (fastest > 0 && estimate(trials, cell, Arm(i), bytes) >= kHopeless * fastest) continue;
-      order.trial = Arm(i);
+    for (const Way way : kTried) {
+      const Samples& samples = trials.ways[size_t(way)];
+      if (!allowed(cell, way) || samples.last.size() != tries) continue;
+      if (fastest > 0 && estimate(trials, cell, way, bytes) >= kHopeless * fastest) continue;
+      order.trial = way;
       ++trials.now;
       return order;
     }
   // Then, again, whichever is due first.
   uint64_t first = trials.now + kAgain;
-  for (int i = 0; i < kArms; ++i) {
-    if (!allowed(cell, Arm(i)) || Arm(i) == trials.best) continue;
-    if (trials.due[i] == 0) {
-      const double expected = estimate(trials, cell, Arm(i), bytes);
+  for (const Way way : kTried) {
+    if (!allowed(cell, way) || way == trials.best) continue;
+    if (trials.due[size_t(way)] == 0) {
+      const double expected = estimate(trials, cell, way, bytes);
       const double excess = fastest > 0 ? std::max(0.0, expected / fastest - 1) : 0;
-      const size_t tried = trials.arms[i].last.size();
+      const size_t tried = trials.ways[size_t(way)].last.size();
       const bool soon = tried > 0 && tried < kSamples && excess < kClose;
-      trials.due[i] =
+      trials.due[size_t(way)] =
           trials.now + (soon ? kSoon : kAgain + uint64_t(std::min(kPerExcess * excess, kLongest)));
     }
-    if (order.trial == trials.best || trials.due[i] < first) {
-      first = trials.due[i];
-      order.trial = Arm(i);
+    if (order.trial == trials.best || trials.due[size_t(way)] < first) {
+      first = trials.due[size_t(way)];
+      order.trial = way;
     }
   }
   order.after = uint16_t(first - std::min(first, trials.now));

@@ -22,7 +22,7 @@
 #include <map>
 #include <vector>
 
-#include "ways/arm.h"
+#include "base/way.h"
 #include "ways/densities.h"
 
 namespace omnihvd {
@@ -37,8 +37,8 @@ struct Cell {
 
 // What to do in a cell: `after` sums by `now`, then one by `trial`; then rank 0 gives a new order.
 struct Order {
-  Arm now = Arm::own;
-  Arm trial = Arm::own;
+  Way now = Way::stream;
+  Way trial = Way::stream;
   uint16_t after = 0;
 };
 
@@ -47,13 +47,13 @@ class Policy {
   // two_step: whether the library has two ways to sum.
   explicit Policy(bool two_step = true) : two_step_(two_step) {}
   // A tensor of `bytes`, of which `united` were in the union of blocks, took `seconds`.
-  void measured(Cell cell, Arm arm, uint64_t bytes, uint64_t united, double seconds);
+  void measured(Cell cell, Way way, uint64_t bytes, uint64_t united, double seconds);
   // The library alone took this for a sum of so many bytes, two-step or not.
   void library_took(bool two_step, uint64_t bytes, double seconds);
   Order order(Cell cell, uint64_t bytes);
 
   // Seconds a byte; 0: never tried.
-  double score(Cell cell, Arm arm) const;
+  double score(Cell cell, Way way) const;
 
  private:
   struct Samples {
@@ -62,17 +62,17 @@ class Policy {
     double score() const;
   };
   struct Trials {
-    std::array<Samples, kArms> arms;
-    std::array<uint64_t, kArms> due{};  // when it is tried again; 0: at no time yet
+    std::array<Samples, kWays> ways;
+    std::array<uint64_t, kWays> due{};  // when it is tried again; 0: at no time yet
     uint64_t now = 1;                   // sums ordered so far
-    Arm best = Arm::own;
+    Way best = Way::stream;
     double share = 1;  // of the last sum: union over tensor
   };
-  double estimate(const Trials& trials, Cell cell, Arm arm, uint64_t bytes) const;
+  double estimate(const Trials& trials, Cell cell, Way way, uint64_t bytes) const;
   double rate(bool two_step, uint64_t bytes) const;
 
-  // Whether an arm may be used in a cell at all.
-  bool allowed(Cell cell, Arm arm) const;
+  // Whether a way may be used in a cell at all.
+  bool allowed(Cell cell, Way way) const;
 
   const bool two_step_;
   std::map<Cell, Trials> cells_;

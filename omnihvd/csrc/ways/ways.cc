@@ -15,35 +15,27 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-Arm pinned(WaySetting setting) {
-  switch (setting) {
-    case WaySetting::unite: return Arm::unite;
-    case WaySetting::original: return Arm::original;
-    default: return Arm::own;
-  }
-}
-
 }  // namespace
 
 Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
                     const Own& own) {
   const Sum sum{in, out, count, dtype};
   // What depends on times is different in each run.
-  if (settings_.way != WaySetting::automatic || settings_.deterministic)
-    return make(pinned(settings_.way), sum, library, own).way;
+  if (settings_.way != Way::automatic || settings_.deterministic)
+    return make(settings_.way, sum, library, own).way;
 
   if (!policy_) policy_.emplace(library.has_two_step());
   const Densities::Guess guess = densities_.guess(count, dtype);
   const Cell cell{size_class(sum.bytes()), guess.density};
   State& state = cells_[cell];
   const bool trial = !guess.look && state.left == 0;
-  const Arm arm = guess.look ? Arm::unite : trial ? state.order.trial : state.order.now;
+  const Way way = guess.look ? Way::unite : trial ? state.order.trial : state.order.now;
 
   const auto begin = Clock::now();
-  const Made made = make(arm, sum, library, own);
+  const Made made = make(way, sum, library, own);
   const double seconds = seconds_since(begin);
   if (made.united) densities_.learn(made.density);
-  if (library.rank() == 0) learn(arm, sum, guess.density, made, seconds);
+  if (library.rank() == 0) learn(way, sum, guess.density, made, seconds);
   if (trial) {
     if (library.rank() == 0) {
       const Order next = policy_->order(cell, sum.bytes());
@@ -60,20 +52,22 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
   return made.way;
 }
 
-Ways::Made Ways::make(Arm arm, const Sum& sum, Library& library, const Own& own) {
+Ways::Made Ways::make(Way way, const Sum& sum, Library& library, const Own& own) {
   const size_t element = size_of(sum.dtype);
-  switch (arm) {
-    case Arm::own: {
+  switch (way) {
+    case Way::automatic:  // with OMNIHVD_DETERMINISTIC
+    case Way::stream:
+    case Way::shared: {
       const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
-      const auto [way, united] = own(sum.in, sum.out);
-      return {way, std::min(sum.bytes(), united * settings_.block_size * element),
+      const auto [made, united] = own(sum.in, sum.out);
+      return {made, std::min(sum.bytes(), united * settings_.block_size * element),
               density_class(united, blocks)};
     }
-    case Arm::unite:
-    case Arm::unite_two_step: return unite(arm == Arm::unite_two_step, sum, library, own);
+    case Way::unite:
+    case Way::unite_two_step: return unite(way == Way::unite_two_step, sum, library, own);
     default:
       count(sum, library);
-      sum_by_library(arm == Arm::two_step, sum.in, sum.out, sum.count, element, library);
+      sum_by_library(way == Way::two_step, sum.in, sum.out, sum.count, element, library);
       return {Way::original, std::nullopt};
   }
 }
@@ -93,8 +87,8 @@ Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Ow
   const int density = density_class(union_.marked(), union_.blocks());
   if (density == kDense) {  // compacted it would be as many bytes, and two copies more
     const auto dense = cells_.find(Cell{size_class(sum.bytes()), kDense});
-    const bool known = dense != cells_.end() && settings_.way == WaySetting::automatic;
-    const Made made = make(known ? dense->second.order.now : Arm::original, sum, library, own);
+    const bool known = dense != cells_.end() && settings_.way == Way::automatic;
+    const Made made = make(known ? dense->second.order.now : Way::original, sum, library, own);
     return {made.way, sum.bytes(), density, false};
   }
   count(sum, library);
@@ -107,7 +101,7 @@ Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Ow
     sum_by_library(two_step, compacted, compacted, elements, element, library);
   }
   union_.scatter();
-  return {Way::union_of_blocks, elements * element, density};
+  return {Way::unite, elements * element, density};
 }
 
 void Ways::sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
@@ -121,13 +115,13 @@ void Ways::sum_by_library(bool two_step, const void* in, void* out, uint64_t cou
   if (policy_) policy_->library_took(two_step, count * element, seconds_since(begin));
 }
 
-void Ways::learn(Arm arm, const Sum& sum, int guessed, const Made& made, double seconds) {
-  if (!std::exchange(used_[int(arm)], true) || !made.as_wished) return;
+void Ways::learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds) {
+  if (!std::exchange(used_[int(way)], true) || !made.as_wished) return;
   const uint64_t bytes = sum.bytes(), united = made.united.value_or(bytes);
   const int size = size_class(bytes);
-  policy_->measured({size, made.united ? made.density : guessed}, arm, bytes, united, seconds);
+  policy_->measured({size, made.united ? made.density : guessed}, way, bytes, united, seconds);
   if (guessed == kUnknown && made.united)
-    policy_->measured({size, kUnknown}, arm, bytes, united, seconds);
+    policy_->measured({size, kUnknown}, way, bytes, united, seconds);
 }
 
 }  // namespace omnihvd

@@ -6,10 +6,10 @@
 #include <map>
 #include <optional>
 
+#include "base/way.h"
 #include "protocol/dtype.h"
 #include "session/settings.h"
 #include "session/stats.h"
-#include "ways/arm.h"
 #include "ways/block_union.h"
 #include "ways/densities.h"
 #include "ways/library.h"
@@ -55,19 +55,19 @@ class Ways {
     uint32_t left = 0;  // sums until the trial
   };
 
-  Made make(Arm arm, const Sum& sum, Library& library, const Own& own);
+  Made make(Way way, const Sum& sum, Library& library, const Own& own);
   Made unite(bool two_step, const Sum& sum, Library& library, const Own& own);
   static void count(const Sum& sum, Library& library);
   void sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
                       Library& library);
-  void learn(Arm arm, const Sum& sum, int guessed, const Made& made, double seconds);
+  void learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds);
 
   const Settings settings_;
   Densities densities_;
   std::optional<Policy> policy_;  // rank 0's
   std::map<Cell, State> cells_;
   BlockUnion union_;
-  bool used_[kArms] = {};  // the first time, connections are made: it is not counted
+  bool used_[kWays] = {};  // the first time, connections are made: it is not counted
 };
 
 }  // namespace omnihvd

@@ -219,6 +219,18 @@ def freed() -> None:
 
 
 @task
+def joined() -> None:
+    """A rank that has no more data, or never had any, takes part in the others' sums."""
+    codec, last = OmniReduce.int8(), hvd.size() - 1
+    for step in range(2):
+        sums = 0 if hvd.rank() == last else 1 + step
+        for count in (100, 80_000)[:sums]:
+            summed = hvd.allreduce(torch.ones(count), op=hvd.Sum, compression=codec)
+            assert torch.allclose(summed, torch.full((count,), float(last)), rtol=0.05)
+        hvd.join()
+
+
+@task
 def another() -> None:
     codec = OmniReduce.qsgd(8 if hvd.rank() % 2 else 4)
     with pytest.raises(HorovodInternalError):

@@ -1,11 +1,8 @@
 // The allreduce of Horovod's process sets on Gloo, taken over: sums that the engine knows go to it,
 // all else to Gloo untouched.
 //
-// Every decision depends on arguments alone that are equal on all ranks, and on rank 0's settings.
-// The reasons to leave a call to Gloo, as they are counted: op, dtype, empty, layout (Horovod's
-// objects are not as expected), one rank, disabled, small. Failures are thrown: Horovod makes
-// HorovodInternalError of them.
-#include <chrono>
+// Every decision depends on arguments alone that are equal on all ranks, and on what the ranks have
+// told each other. Failures are thrown: Horovod makes HorovodInternalError of them.
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,13 +12,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "hook/polite_yield.h"
 #include "session/stats.h"
 #include "shims/gloo/exchange.h"
 #include "shims/gloo/horovod.h"
 #include "shims/gloo/library.h"
-#include "sums/agreed_group.h"
-#include "sums/coded_buffer.h"
+#include "sums/communicator.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -30,8 +25,10 @@ namespace {
 
 // A process set of Horovod's from its hvd.init() or hvd.add_process_set() to its end.
 struct ProcessSet {
-  std::weak_ptr<GlooRanks> ranks;
-  AgreedGroup group;
+  explicit ProcessSet(const std::shared_ptr<GlooRanks>& connected)
+      : ranks(connected), sums(connected->size) {}
+  const std::weak_ptr<GlooRanks> ranks;
+  Communicator sums;
 };
 
 std::mutex mutex;  // guards what follows
@@ -72,8 +69,7 @@ std::shared_ptr<ProcessSet> process_set(const GlooLibrary& library, const GlooCo
     });
     return nullptr;
   }
-  const auto set = std::make_shared<ProcessSet>();
-  set->ranks = context->of_process_set;
+  const auto set = std::make_shared<ProcessSet>(context->of_process_set);
   set_log_rank(library.job_rank());
   try {
     set_log_level(settings_from_environment().log);
@@ -84,52 +80,38 @@ std::shared_ptr<ProcessSet> process_set(const GlooLibrary& library, const GlooCo
   return set;
 }
 
-// Reduces and returns null, or returns why the call is left to Gloo. Throws Error.
-const char* reduce(GlooAlgorithms& object, const GlooType& type, void* data, int count, int op) {
-  if (op != kGlooSum) return "op";
-  if (!type.dtype) return "dtype";
-  if (count <= 0) return "empty";
+// Sums, or says why the call is left to Gloo. Throws Error.
+Reason sum(GlooAlgorithms& object, const GlooType& type, void* data, int count, int op,
+           std::shared_ptr<ProcessSet>* set) {
+  if (op != kGlooSum) return Reason::op;
+  if (!type.dtype) return Reason::dtype;
+  if (count <= 0) return Reason::empty;
   const GlooLibrary& library = GlooLibrary::of(object);
-  const std::shared_ptr<ProcessSet> set = process_set(library, object.context);
-  if (!set) return "layout";
+  *set = process_set(library, object.context);
+  if (!*set) return Reason::layout;
   GlooExchange exchange(library, object.context);
-  const uint64_t bytes = static_cast<uint64_t>(count) * static_cast<uint64_t>(type.bytes);
-  const bool coded = *type.dtype == DType::i32 && CodedBuffer::begins(data, bytes);
-  if (exchange.size() < 2) {
-    if (!coded) return "one rank";
-    CodedBuffer(data, bytes).mark_summed();
-    return nullptr;
-  }
-  const bool may_be_coded = *type.dtype == DType::i32 && set->group.int32_may_be_coded();
-  if (const char* refusal = set->group.refusal(exchange, bytes, coded || may_be_coded))
-    return refusal;
   GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
-  const auto begun = std::chrono::steady_clock::now();
-  const SumUnderWay under_way;
-  Way way = Way::stream;
-  if (coded) {
-    CodedBuffer tensors(data, bytes);
-    way = set->group.allreduce(exchange, tensors);
-  } else if (may_be_coded) {
-    way = set->group.allreduce_int32(exchange, data, static_cast<uint64_t>(count));
-  } else {
-    way = set->group.allreduce(exchange, sums, data, static_cast<uint64_t>(count), *type.dtype);
-  }
-  count_way(way, bytes, begun);
-  return nullptr;
+  Call call{data, data, static_cast<uint64_t>(count), *type.dtype};
+  call.may_be_coded = call.dtype == DType::i32;
+  return (*set)->sums.take(call, exchange, sums);
 }
 
 template <size_t type>
 void allreduce(GlooAlgorithms* object, void* data, int count, int op) {
+  const uint64_t bytes = static_cast<uint64_t>(count) * uint64_t(kGlooTypes[type].bytes);
+  std::shared_ptr<ProcessSet> set;
+  Reason reason = Reason::none;
   try {
-    const char* const reason = reduce(*object, kGlooTypes[type], data, count, op);
-    if (reason == nullptr) return;
-    count_pass(reason,
-               static_cast<uint64_t>(count) * static_cast<uint64_t>(kGlooTypes[type].bytes));
+    reason = sum(*object, kGlooTypes[type], data, count, op, &set);
+  } catch (const FailedBefore&) {
+    throw;
   } catch (const std::exception& error) {
     log(LogLevel::error, "an allreduce failed: ", error.what());
     throw;
   }
+  if (reason == Reason::none) return;
+  count_pass(reason, bytes);
+  const Communicator::Elsewhere elsewhere(set ? &set->sums : nullptr, "Gloo", bytes, reason);
   GlooLibrary::original(*object).allreduce(object, data, count, op);
 }
 

@@ -4,31 +4,26 @@
 // communicator's error handler. omnihvd_MPI_Allreduce is for Horovod, by the GOT hook: failures
 // are returned only, and Horovod raises HorovodInternalError.
 //
-// Every decision depends on arguments alone that MPI wants equal on all ranks, and on rank 0's
-// settings, so all ranks decide alike. The reasons to leave a call to MPI, as they are counted:
-// invalid, empty, inter-communicator, one rank, device memory, op, dtype, disabled, small, large;
-// and control: bitwise operations, by which Horovod's ranks agree on what to reduce next.
+// Every decision depends on arguments alone that MPI wants equal on all ranks, and on what the
+// ranks have told each other, so all ranks decide alike.
 #include <mpi.h>
 
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
-#include <cstring>
-#include <string>
+#include <memory>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "hook/polite_yield.h"
 #include "session/stats.h"
 #include "session/while_waiting.h"
+#include "shims/mpi/communicator.h"
 #include "shims/mpi/device_memory.h"
-#include "shims/mpi/exchange.h"
-#include "shims/mpi/group.h"
+#include "shims/mpi/library.h"
 #include "shims/mpi/types.h"
 #include "shims/mpi/world.h"
-#include "sums/coded_buffer.h"
 
 #define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -37,6 +32,7 @@ namespace {
 
 // MPI_Finalize waits for all ranks, and one that a failed sum has waited for may never come.
 std::atomic<bool> finalized{false};
+std::atomic<double> limit_of_end{0};  // OMNIHVD_TIMEOUT, once a sum has failed
 
 void end_the_job_after(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -48,14 +44,14 @@ void end_the_job_after(double seconds) {
 
 // MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, while MPI still works.
 int on_finalize(MPI_Comm, int, void*, void*) {
-  MpiGroup::leave_all();
+  MpiCommunicator::leave_all();
   stop_process_engine();
   log_summary("MPI");
-  if (!MpiGroup::left_behind().empty()) {
+  if (!MpiExchange::left_behind().empty()) {
     // This is Horovod's end after an error, and MPI_Finalize would wait for a rank that waits for
     // this one: the job would hang, with its error long written.
     std::this_thread::sleep_for(std::chrono::seconds(1));  // until all have written theirs
-    log(LogLevel::error, "ends the job (MPI_Abort), since ", MpiGroup::left_behind(),
+    log(LogLevel::error, "ends the job (MPI_Abort), since ", MpiExchange::left_behind(),
         " would never end");
     PMPI_Abort(MPI_COMM_WORLD, 1);
   }
@@ -80,23 +76,30 @@ uint64_t bytes_of(int64_t count, MPI_Datatype type) {
   return static_cast<uint64_t>(count) * static_cast<uint64_t>(size);
 }
 
-// Of the tensors in a buffer of int32; empty: it holds none under a codec. Throws Error.
-std::string codecs_of(const MpiReduction& r, uint64_t bytes) {
-  const void* const in = r.in == MPI_IN_PLACE ? r.out : r.in;
-  if (r.dtype != DType::i32 || !CodedBuffer::begins(in, bytes)) return "";
-  return CodedBuffer(const_cast<void*>(in), bytes).codecs();
+// A rank's part may lie in a GPU's memory where others' do not: it is summed in the host's.
+Reason take_from_device(Call call, MpiCommunicator& communicator, Library& library) {
+  auto& [exchange, sums] = communicator;
+  call.on_device = true;
+  const uint64_t bytes = call.bytes();
+  if (!sums.met() && sums.refusal(bytes) == Reason::none) sums.meet(exchange, &call);
+  if (const Reason left = sums.refusal(bytes, call.any_size()); left != Reason::none) return left;
+  const std::unique_ptr<char[]> host(new char[bytes]);
+  copy_device_memory(host.get(), call.in, bytes);
+  void* const out = call.out;
+  call.in = call.out = host.get();
+  const Reason left = sums.take(call, exchange, library);
+  if (left == Reason::none) copy_device_memory(out, host.get(), bytes);
+  return left;
 }
 
-// Tensors under codecs learn that they are the sum.
-bool sum_of_one(const MpiReduction& r, uint64_t bytes) {
-  const void* const in = r.in == MPI_IN_PLACE ? r.out : r.in;
-  if (r.op != MPI_SUM || recognise_sum(r.type, r.op).dtype != DType::i32 ||
-      !CodedBuffer::begins(in, bytes))
-    return false;
-  if (in != r.out) std::memcpy(r.out, in, bytes);
-  CodedBuffer(r.out, bytes).mark_summed();
-  return true;
-}
+struct Arguments {
+  const void* in;
+  void* out;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  MPI_Comm comm;
+};
 
 // A program's own messages may wait for this rank to be in MPI, which it is not while it sleeps.
 void let_mpi_work() {
@@ -109,48 +112,49 @@ void let_mpi_work() {
   PMPI_Iprobe(0, 0, nobodys, &found, MPI_STATUS_IGNORE);
 }
 
-// Reduces and returns null, or returns why the call is left to MPI. Throws Error.
-const char* reduce(MpiReduction r, uint64_t bytes, MPI_Comm comm, Caller caller) {
-  if (comm == MPI_COMM_NULL || r.count < 0) return "invalid";
-  if (r.count == 0) return "empty";
-  if (r.in == nullptr || r.out == nullptr) return "invalid";
-  int is_inter = 0, size = 0;
-  check_mpi(PMPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
-  if (is_inter) return "inter-communicator";
-  check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
-  if (size < 2) return sum_of_one(r, bytes) ? nullptr : "one rank";
-  if (const MpiGroup* group = MpiGroup::find(comm)) group->check();
-  if ((r.in != MPI_IN_PLACE && in_device_memory(r.in)) || in_device_memory(r.out))
-    return "device memory";
-  const MpiSum sum = recognise_sum(r.type, r.op);
+// Sums, or says why the call is left to MPI. Throws Error.
+Reason sum(const Arguments& a, Caller caller) {
+  if (a.comm == MPI_COMM_NULL || a.count < 0) return Reason::invalid;
+  if (a.count == 0) return Reason::empty;
+  if (a.in == nullptr || a.out == nullptr) return Reason::invalid;
+  int is_inter = 0;
+  check_mpi(PMPI_Comm_test_inter(a.comm, &is_inter), "MPI_Comm_test_inter");
+  if (is_inter) return Reason::inter_communicator;
+  if (const MpiCommunicator* const known = MpiCommunicator::find(a.comm)) known->sums.check();
+  const MpiSum sum = recognise_sum(a.type, a.op);
   if (!sum.dtype) return sum.refusal;
-  r.dtype = *sum.dtype;
-  if (r.in == r.out) r.in = MPI_IN_PLACE;
-  r.codecs = codecs_of(r, bytes);
-  MpiGroup& group = MpiGroup::of(comm, caller);
-  if (const char* refusal = group.refusal(r, bytes)) return refusal;
-  const auto begun = std::chrono::steady_clock::now();
-  const SumUnderWay under_way;
+  MpiCommunicator& communicator = MpiCommunicator::of(a.comm, caller);
+  MpiLibrary library(communicator.exchange, a.comm, a.type, a.op, size_of(*sum.dtype));
+  Call call{a.in == MPI_IN_PLACE ? a.out : a.in, a.out, uint64_t(a.count), *sum.dtype};
+  call.may_be_coded = caller == Caller::horovod && call.dtype == DType::i32;
+  const bool on_device = in_device_memory(call.in) || in_device_memory(call.out);
   const WhileWaiting waiting(caller == Caller::program ? &let_mpi_work : nullptr);
-  const Way way = group.allreduce(r);
-  count_way(way, bytes, begun);
-  return nullptr;
+  try {
+    return on_device ? take_from_device(call, communicator, library)
+                     : communicator.sums.take(call, communicator.exchange, library);
+  } catch (const std::exception&) {
+    limit_of_end = communicator.sums.timeout_s();
+    throw;
+  }
 }
 
-int allreduce(const MpiReduction& r, MPI_Comm comm, Caller caller) noexcept {
+int allreduce(const Arguments& a, Caller caller) noexcept {
   prepare_once();
   try {
-    const uint64_t bytes = bytes_of(r.count, r.type);
-    const char* const reason = reduce(r, bytes, comm, caller);
-    if (reason == nullptr) return MPI_SUCCESS;
+    const uint64_t bytes = bytes_of(a.count, a.type);
+    const Reason reason = sum(a, caller);
+    if (reason == Reason::none) return MPI_SUCCESS;
     count_pass(reason, bytes);
-    const MpiGroup::Elsewhere elsewhere(comm, bytes, reason);
-    return PMPI_Allreduce(r.in, r.out, r.count, r.type, r.op, comm);
-  } catch (const Error& error) {
+    const MpiCommunicator* const known =
+        a.comm == MPI_COMM_NULL ? nullptr : MpiCommunicator::find(a.comm);
+    const Communicator::Elsewhere elsewhere(known ? &known->sums : nullptr, "MPI", bytes, reason);
+    return PMPI_Allreduce(a.in, a.out, a.count, a.type, a.op, a.comm);
+  } catch (const FailedBefore&) {
+  } catch (const std::exception& error) {
     log(LogLevel::error, "MPI_Allreduce failed: ", error.what());
-    if (caller == Caller::program) PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
-    return MPI_ERR_OTHER;
   }
+  if (caller == Caller::program) PMPI_Comm_call_errhandler(a.comm, MPI_ERR_OTHER);
+  return MPI_ERR_OTHER;
 }
 
 }  // namespace
@@ -158,13 +162,12 @@ int allreduce(const MpiReduction& r, MPI_Comm comm, Caller caller) noexcept {
 
 OMNIHVD_EXPORT int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
                                  MPI_Comm comm) {
-  return omnihvd::allreduce({in, out, count, type, op, {}, {}}, comm, omnihvd::Caller::program);
+  return omnihvd::allreduce({in, out, count, type, op, comm}, omnihvd::Caller::program);
 }
 
 OMNIHVD_EXPORT int MPI_Finalize() {
   using namespace omnihvd;
-  if (const double limit = MpiGroup::limit_after_failure())
-    std::thread(end_the_job_after, limit).detach();
+  if (const double limit = limit_of_end.load()) std::thread(end_the_job_after, limit).detach();
   const int code = PMPI_Finalize();
   finalized = true;
   return code;
@@ -172,16 +175,16 @@ OMNIHVD_EXPORT int MPI_Finalize() {
 
 OMNIHVD_EXPORT int omnihvd_MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type,
                                          MPI_Op op, MPI_Comm comm) {
-  return omnihvd::allreduce({in, out, count, type, op, {}, {}}, comm, omnihvd::Caller::horovod);
+  return omnihvd::allreduce({in, out, count, type, op, comm}, omnihvd::Caller::horovod);
 }
 
 #if MPI_VERSION >= 4
 OMNIHVD_EXPORT int MPI_Allreduce_c(const void* in, void* out, MPI_Count count, MPI_Datatype type,
                                    MPI_Op op, MPI_Comm comm) {
   if (count <= INT_MAX)
-    return omnihvd::allreduce({in, out, static_cast<int>(count), type, op, {}, {}}, comm,
+    return omnihvd::allreduce({in, out, static_cast<int>(count), type, op, comm},
                               omnihvd::Caller::program);
-  omnihvd::count_pass("large", omnihvd::bytes_of(count, type));
+  omnihvd::count_pass(omnihvd::Reason::large, omnihvd::bytes_of(count, type));
   return PMPI_Allreduce_c(in, out, count, type, op, comm);
 }
 #endif

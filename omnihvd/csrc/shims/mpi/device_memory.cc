@@ -4,32 +4,44 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
+
+#include "base/error.h"
 
 namespace omnihvd {
 namespace {
 
 // Of CUDA's driver API; stable since CUDA 4.
 using PointerGetAttribute = int (*)(void* data, int attribute, uint64_t pointer);
+using Memcpy = int (*)(uint64_t to, uint64_t from, size_t bytes);
 constexpr int kMemoryType = 2;         // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE
 
-PointerGetAttribute pointer_attribute() {
-  static std::atomic<PointerGetAttribute> found{nullptr};
-  if (PointerGetAttribute known = found) return known;
-  // Only if the program has loaded it; it may do so later.
+// Null, unless the program has loaded the driver; it may do so later.
+template <typename Function>
+Function of_driver(const char* name) {
   void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (!driver) return nullptr;
-  found = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
-  return found;
+  return driver ? reinterpret_cast<Function>(dlsym(driver, name)) : nullptr;
 }
+
+uint64_t address(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
 }  // namespace
 
 bool in_device_memory(const void* buffer) {
-  const PointerGetAttribute get = pointer_attribute();
+  static std::atomic<PointerGetAttribute> found{nullptr};
+  if (!found) found = of_driver<PointerGetAttribute>("cuPointerGetAttribute");
+  const PointerGetAttribute get = found;
   unsigned type = 0;
-  return get && get(&type, kMemoryType, reinterpret_cast<uint64_t>(buffer)) == 0 &&
-         type == kDeviceMemory;
+  return get && get(&type, kMemoryType, address(buffer)) == 0 && type == kDeviceMemory;
+}
+
+void copy_device_memory(void* to, const void* from, size_t bytes) {
+  static const auto copy = of_driver<Memcpy>("cuMemcpy");
+  const int result = copy ? copy(address(to), address(from), bytes) : -1;
+  if (result != 0)
+    throw Error("a buffer in a GPU's memory cannot be copied: cuMemcpy failed with " +
+                std::to_string(result));
 }
 
 }  // namespace omnihvd

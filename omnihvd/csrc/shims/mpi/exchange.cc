@@ -2,10 +2,14 @@
 
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "shims/mpi/roll_call.h"
+#include "shims/mpi/world.h"
 
 namespace omnihvd {
 namespace {
@@ -21,6 +25,11 @@ struct Buffers {
   std::string all;
 };
 
+std::string& those_left_behind() {
+  static auto& who = *new std::string;
+  return who;
+}
+
 }  // namespace
 
 void check_mpi(int code, const char* what) {
@@ -31,10 +40,43 @@ void check_mpi(int code, const char* what) {
   throw Error(std::string(what) + " failed: " + text);
 }
 
-MpiExchange::MpiExchange(MPI_Comm comm, const Patience& patience)
-    : comm_(comm), patience_(patience) {
+MpiExchange::MpiExchange(MPI_Comm comm, Caller caller) : comm_(comm), caller_(caller) {
   check_mpi(PMPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(comm, &size_), "MPI_Comm_size");
+}
+
+const std::string& MpiExchange::left_behind() { return those_left_behind(); }
+
+void MpiExchange::wait_as(const Settings& settings) {
+  const bool horovod = caller_ == Caller::horovod;
+  patience_ = patience_at(
+      horovod ? MeetingPlace::first_sum_of_horovod : MeetingPlace::first_sum_of_program, settings);
+  if (!std::exchange(all_are_here_, true)) call_the_roll(settings);
+}
+
+void MpiExchange::call_the_roll(const Settings& settings) const {
+  const bool horovod = caller_ == Caller::horovod;
+  const std::optional<std::vector<int>> known = known_to_be_without(comm_);
+  if (known) {
+    if (known->empty()) return;
+    throw Error(names_of(*known, comm_) +
+                " runs without omnihvd, so that no rank can use it: preload libomnihvd_mpi.so on "
+                "every rank (mpirun -x LD_PRELOAD), of the same version");
+  }
+  const Patience patience = patience_at(
+      horovod ? MeetingPlace::roll_of_horovod : MeetingPlace::roll_of_program, settings);
+  const std::vector<int> missing = missing_ranks(comm_, patience);
+  if (missing.empty()) return;
+  std::ostringstream text;
+  text
+      << names_of(missing, comm_)
+      << " did not come to the first allreduce on a communicator within " << patience.limit_s
+      << " s. It runs without omnihvd (import omnihvd on every rank before "
+      << "hvd.init(); OMNIHVD_ENABLE=0, a build without MPI and another version count as without), "
+      << "or it was stopped or has ended: its own output says why. OMNIHVD_JOIN_TIMEOUT allows "
+      << "more time";
+  if (horovod) those_left_behind() = names_of(missing, comm_);
+  throw Error(text.str());
 }
 
 std::vector<std::string> MpiExchange::allgather(const std::string& mine) {

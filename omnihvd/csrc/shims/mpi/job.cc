@@ -46,7 +46,8 @@ OMNIHVD_EXPORT int omnihvd_job_allgather(const char* mine, size_t size,
                                          void (*take)(const char* bytes, size_t size),
                                          char* error) {
   return omnihvd::or_tell(error, [=] {
-    omnihvd::MpiExchange exchange(MPI_COMM_WORLD, {0, 120});
+    omnihvd::MpiExchange exchange(MPI_COMM_WORLD, omnihvd::Caller::program);
+    exchange.set_patience(omnihvd::patience_at(omnihvd::MeetingPlace::check, {}));
     for (const std::string& part : exchange.allgather(std::string(mine, size)))
       take(part.data(), part.size());
   });

@@ -7,12 +7,6 @@
 
 namespace omnihvd {
 
-MpiLibrary::MpiLibrary(MPI_Comm comm, const MpiReduction& r)
-    : comm_(comm), type_(r.type), op_(r.op), element_(size_of(r.dtype)) {
-  check_mpi(PMPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
-  check_mpi(PMPI_Comm_size(comm, &size_), "MPI_Comm_size");
-}
-
 void MpiLibrary::sum(const void* in, void* out, uint64_t count) {
   check_mpi(PMPI_Allreduce(in == out ? MPI_IN_PLACE : in, out, static_cast<int>(count), type_, op_,
                            comm_),

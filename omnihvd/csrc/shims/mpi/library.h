@@ -3,15 +3,22 @@
 
 #include <mpi.h>
 
-#include "shims/mpi/reduction.h"
+#include "shims/mpi/exchange.h"
 #include "ways/library.h"
 
 namespace omnihvd {
 
 class MpiLibrary : public Library {
  public:
-  // For one call: its communicator, type and operation.
-  MpiLibrary(MPI_Comm comm, const MpiReduction& reduction);
+  // For one call: its communicator, type and operation. element: bytes of one.
+  MpiLibrary(const MpiExchange& exchange, MPI_Comm comm, MPI_Datatype type, MPI_Op op,
+             size_t element)
+      : comm_(comm),
+        type_(type),
+        op_(op),
+        element_(element),
+        rank_(exchange.rank()),
+        size_(exchange.size()) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void sum(const void* in, void* out, uint64_t count) override;
@@ -25,7 +32,7 @@ class MpiLibrary : public Library {
   const MPI_Datatype type_;
   const MPI_Op op_;
   const size_t element_;
-  int rank_ = 0, size_ = 0;
+  const int rank_, size_;
 };
 
 }  // namespace omnihvd

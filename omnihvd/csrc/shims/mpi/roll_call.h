@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "shims/mpi/waiting.h"
+#include "sums/meeting.h"
 
 namespace omnihvd {
 

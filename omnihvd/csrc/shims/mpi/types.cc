@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <iterator>
 
-#include "session/stats.h"
-
 namespace omnihvd {
 namespace {
 
@@ -98,20 +96,20 @@ bool adds(MPI_Datatype type, MPI_Op op, const Sample (&samples)[n]) {
 }  // namespace
 
 MpiSum recognise_sum(MPI_Datatype type, MPI_Op op) {
-  if (type == MPI_DATATYPE_NULL) return {std::nullopt, "dtype"};
-  if (op == MPI_OP_NULL) return {std::nullopt, "op"};
-  if (op == MPI_BAND || op == MPI_BOR) return {std::nullopt, kControl};
+  if (type == MPI_DATATYPE_NULL) return {std::nullopt, Reason::dtype};
+  if (op == MPI_OP_NULL) return {std::nullopt, Reason::op};
+  if (op == MPI_BAND || op == MPI_BOR) return {std::nullopt, Reason::control};
   if (op == MPI_SUM) {
     const auto dtype = summed_as(type);
-    return {dtype, dtype ? nullptr : "dtype"};
+    return {dtype, dtype ? Reason::none : Reason::dtype};
   }
   int commutative = 0;
   if (!is_predefined(op) && is_two_contiguous_bytes(type) &&
       PMPI_Op_commutative(op, &commutative) == MPI_SUCCESS && commutative) {
-    if (adds(type, op, kFloat16)) return {DType::f16, nullptr};
-    if (adds(type, op, kBfloat16)) return {DType::bf16, nullptr};
+    if (adds(type, op, kFloat16)) return {DType::f16, Reason::none};
+    if (adds(type, op, kBfloat16)) return {DType::bf16, Reason::none};
   }
-  return {std::nullopt, "op"};
+  return {std::nullopt, Reason::op};
 }
 
 }  // namespace omnihvd

@@ -5,13 +5,14 @@
 
 #include <optional>
 
+#include "base/reason.h"
 #include "protocol/dtype.h"
 
 namespace omnihvd {
 
 struct MpiSum {
   std::optional<DType> dtype;     // of the elements, when the engine can sum them
-  const char* refusal = nullptr;  // else why not: "op" or "dtype"
+  Reason refusal = Reason::none;  // else why not
 };
 
 // MPI_SUM over the predefined 8, 32 and 64 bit integers, float and double; and commutative

@@ -14,9 +14,6 @@
 namespace omnihvd {
 namespace {
 
-// MPI_Init returns at about the same time on all ranks.
-constexpr Patience kPatience{3, 10};
-
 enum class Has : char { yes, no, unknown };
 std::vector<Has>& ranks() {  // of MPI_COMM_WORLD; empty: nothing is known
   static auto& all = *new std::vector<Has>;
@@ -31,7 +28,7 @@ void call_the_roll() noexcept {
     check_mpi(PMPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     check_mpi(PMPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
     const auto missing =
-        missing_ranks(MPI_COMM_WORLD, kPatience.within(settings.join_timeout_s.value_or(0)));
+        missing_ranks(MPI_COMM_WORLD, patience_at(MeetingPlace::mpi_init, settings));
     const bool complete = missing.size() < kMostMissing && missing != std::vector<int>{0};
     std::vector<Has> found(size, complete || missing.empty() ? Has::yes : Has::unknown);
     found[rank] = Has::yes;

@@ -5,9 +5,7 @@
 // for PyTorch and Horovod, by the GOT hook. Every decision depends on arguments alone that NCCL
 // wants equal on all ranks, on what the ranks told each other at a communicator's first call, and
 // on rank 0's settings: all ranks decide alike. (That a stream is being captured has to be so on
-// all ranks, or on none.) The reasons to leave a call to NCCL, as they are counted: invalid, empty,
-// op, dtype, captured, one rank, several ranks in a process, one host, original (OMNIHVD_GPU),
-// driver, queues, blocking, loading, kernels, disabled, small, memory, simulated.
+// all ranks, or on none.)
 //
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
 // follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what
@@ -111,17 +109,17 @@ std::optional<DType> dtype_of(NcclType type) {
   return std::nullopt;
 }
 
-// Why the call is left to NCCL whatever the communicator is, or null.
-const char* refusal_of(const NcclReduction& r) {
-  if (r.comm == nullptr || r.in == nullptr || r.out == nullptr) return "invalid";
-  if (r.count == 0) return "empty";
-  if (r.op != NcclOp::sum && r.op != NcclOp::avg) return "op";
+// Why the call is left to NCCL whatever the communicator is, or none.
+Reason refusal_of(const NcclReduction& r) {
+  if (r.comm == nullptr || r.in == nullptr || r.out == nullptr) return Reason::invalid;
+  if (r.count == 0) return Reason::empty;
+  if (r.op != NcclOp::sum && r.op != NcclOp::avg) return Reason::op;
   const auto dtype = dtype_of(r.type);
-  if (!dtype) return "dtype";
+  if (!dtype) return Reason::dtype;
   if (r.op == NcclOp::avg &&
       (*dtype == DType::i8 || *dtype == DType::u8 || *dtype == DType::i32 || *dtype == DType::i64))
-    return "op";
-  return nullptr;
+    return Reason::op;
+  return Reason::none;
 }
 
 bool is_captured(const NcclReduction& r, const NcclGroup& group) {
@@ -140,7 +138,7 @@ thread_local int group_depth = 0;
 // Communicators of calls that NCCL has in this group.
 thread_local std::vector<std::pair<NcclComm, std::shared_ptr<NcclGroup>>> left_in_group;
 
-NcclResult leave_to_nccl(const NcclReduction& r, const char* reason) {
+NcclResult leave_to_nccl(const NcclReduction& r, Reason reason) {
   if (group_depth > 0 && r.comm != nullptr) left_in_group.emplace_back(r.comm, find_group(r.comm));
   count_pass(reason, bytes_of(r));
   return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
@@ -160,13 +158,13 @@ NcclResult call_original(const NcclReduction& r, int ranks) {
 NcclResult run_part(NcclGroup& group, const NcclReduction& r) {
   const DType dtype = *dtype_of(r.type);
   switch (group.next_way(r, dtype)) {
-    case GpuWay::original: {
+    case Way::original: {
       const NvtxRange range("original", bytes_of(r));
       return call_original(r, group.size());
     }
-    case GpuWay::stream: {
+    case Way::stream: {
       const NvtxRange range("stream", bytes_of(r));
-      if (!group.make_room(r, dtype)) return leave_to_nccl(r, "memory");
+      if (!group.make_room(r, dtype)) return leave_to_nccl(r, Reason::memory);
       group.stream(r, dtype);
       return NcclResult::success;
     }
@@ -199,7 +197,8 @@ NcclResult run_parts(NcclGroup& group, const NcclReduction& r) {
 NcclResult run(NcclGroup& group, const NcclReduction& r) {
   if (!group.failure().empty()) return NcclResult::remote_error;
   try {
-    if (const char* const reason = group.refusal(bytes_of(r))) return leave_to_nccl(r, reason);
+    if (const Reason reason = group.refusal(bytes_of(r)); reason != Reason::none)
+      return leave_to_nccl(r, reason);
     return run_parts(group, r);
   } catch (const std::exception&) {  // logged, and kept
     return NcclResult::remote_error;
@@ -230,7 +229,7 @@ NcclResult run_all(std::vector<Item> items, NcclResult state) {
   // Those left to NCCL first; then those taken, in an order of communicators that is the same on
   // all ranks, as NCCL's groups allow each rank one of its own.
   const auto taken = std::stable_partition(items.begin(), items.end(), [](const Item& item) {
-    return item.group->failure().empty() && item.group->refusal(bytes_of(item.r)) != nullptr;
+    return item.group->failure().empty() && item.group->refusal(bytes_of(item.r)) != Reason::none;
   });
   NcclResult result = state;
   const auto note = [&result](NcclResult r) {
@@ -258,12 +257,14 @@ NcclResult run_all(std::vector<Item> items, NcclResult state) {
 NcclResult allreduce(const NcclReduction& r) noexcept {
   prepare_once();
   try {
-    if (const char* const reason = refusal_of(r)) return leave_to_nccl(r, reason);
+    if (const Reason reason = refusal_of(r); reason != Reason::none)
+      return leave_to_nccl(r, reason);
     const auto group = find_or_make_group(r.comm);
-    if (group->size() < 2) return leave_to_nccl(r, "one rank");
-    if (is_captured(r, *group)) return leave_to_nccl(r, "captured");
+    if (group->size() < 2) return leave_to_nccl(r, Reason::one_rank);
+    if (is_captured(r, *group)) return leave_to_nccl(r, Reason::captured);
     if (group->agreed() && group->failure().empty())
-      if (const char* const reason = group->refusal(bytes_of(r))) return leave_to_nccl(r, reason);
+      if (const Reason reason = group->refusal(bytes_of(r)); reason != Reason::none)
+        return leave_to_nccl(r, reason);
     if (group_depth > 0) {
       queued.push_back({r, group});
       return NcclResult::success;
@@ -395,7 +396,7 @@ NcclResult group_simulate_end(void* info) noexcept {
     if (nccl().group_simulate_end == nullptr) throw Error("this NCCL has no ncclGroupSimulateEnd");
     if (group_depth == 1) {
       const auto calls = std::exchange(queued, {});
-      for (const Item& call : calls) leave_to_nccl(call.r, "simulated");
+      for (const Item& call : calls) leave_to_nccl(call.r, Reason::simulated);
       left_in_group.clear();
     }
     const NcclResult result = nccl().group_simulate_end(info);
@@ -447,8 +448,8 @@ OMNIHVD_STANDS_IN(ncclCommShrink,
 OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
                   omnihvd::comm_get_async_error(comm, error))
 
-// For nccl_hooks.way(): a GpuWay, or -1 for OMNIHVD_GPU's again.
+// For nccl_hooks.way(): a Way, or -1 for OMNIHVD_GPU's again.
 extern "C" __attribute__((visibility("default"))) void omnihvd_nccl_choose(int way) {
   omnihvd::choose_gpu_way(way < 0 ? std::nullopt
-                                  : std::make_optional(static_cast<omnihvd::GpuWay>(way)));
+                                  : std::make_optional(static_cast<omnihvd::Way>(way)));
 }

@@ -56,8 +56,8 @@ uint64_t NcclGroup::most_elements() const {
   return union_ ? union_->most_elements() : ~uint64_t(0);
 }
 
-GpuWay NcclGroup::next_way(const NcclReduction& r, DType dtype) {
-  GpuWay way = GpuWay::stream;
+Way NcclGroup::next_way(const NcclReduction& r, DType dtype) {
+  Way way = Way::stream;
   or_fail_for_good([&] {
     if (union_) way = union_->next(r.count, dtype);
   });

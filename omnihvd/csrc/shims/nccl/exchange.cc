@@ -1,7 +1,5 @@
 #include "shims/nccl/exchange.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "sums/meeting.h"
 
 namespace omnihvd {
 namespace {
@@ -23,21 +22,13 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The ranks of a running program come within microseconds; who is late may be long.
-void pause_after(double waited_s) {
-  if (waited_s < 1e-3)
-    sched_yield();
-  else
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
 }  // namespace
 
 void settle(NcclResult result, NcclComm comm, const std::atomic<bool>& aborted, const char* what) {
   const auto begin = Clock::now();
   while (result == NcclResult::in_progress) {
     if (aborted) throw Error("the communicator was aborted");
-    pause_after(seconds_since(begin));
+    Waiting::pause_after(seconds_since(begin));
     check_nccl(nccl().comm_get_async_error(comm, &result), "ncclCommGetAsyncError");
   }
   check_nccl(result, what);
@@ -174,7 +165,7 @@ void NcclExchange::wait_until(const std::function<bool()>& over) const {
       log(LogLevel::warning, message());
       next_warning_s = waited_s + stall_warning_s_;
     }
-    pause_after(waited_s);
+    Waiting::pause_after(waited_s);
   }
 }
 

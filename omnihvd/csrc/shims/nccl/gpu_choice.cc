@@ -29,29 +29,29 @@ WaySeconds estimate(const SumSeen& sum, const Network& network) {
   return s;
 }
 
-GpuWay choose(GpuWay setting, const SumSeen& sum, const Network& network) {
-  if (setting == GpuWay::unite) return sum.united > kNearlyAll ? GpuWay::original : GpuWay::unite;
-  if (!(network.seconds_per_byte > 0)) return GpuWay::unite;
+Way choose(Way setting, const SumSeen& sum, const Network& network) {
+  if (setting == Way::unite) return sum.united > kNearlyAll ? Way::original : Way::unite;
+  if (!(network.seconds_per_byte > 0)) return Way::unite;
   const WaySeconds s = estimate(sum, network);
   const double best = std::min(s.unite, kBetter * s.original);
-  if (network.one_gpu_a_host && s.stream < kBetter * best) return GpuWay::stream;
-  return s.unite < kBetter * s.original ? GpuWay::unite : GpuWay::original;
+  if (network.one_gpu_a_host && s.stream < kBetter * best) return Way::stream;
+  return s.unite < kBetter * s.original ? Way::unite : Way::original;
 }
 
-GpuWay GpuChoices::next(uint64_t count, DType dtype) {
+Way GpuChoices::next(uint64_t count, DType dtype) {
   if (known_.size() > kRemembered) known_.clear();
   const Key key{count, dtype, before_[0], before_[1]};
   before_[1] = before_[0];
   before_[0] = count;
   Known& known = known_[key];
-  const bool look = known.way != GpuWay::unite;
+  const bool look = known.way != Way::unite;
   if (look && known.left > 0) return --known.left, known.way;
   known.left = known.patience;
   asked_.push_back({key, look});
-  return GpuWay::unite;
+  return Way::unite;
 }
 
-void GpuChoices::learn(GpuWay way) {
+void GpuChoices::learn(Way way) {
   const Asked asked = asked_.front();
   asked_.pop_front();
   Known& known = known_[asked.key];

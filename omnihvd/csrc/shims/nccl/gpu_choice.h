@@ -35,7 +35,7 @@ WaySeconds estimate(const SumSeen& sum, const Network& network);
 
 // The way for the next sum that is like this one, as `setting` allows: automatic, or unite, which
 // is left only where the union is nearly everything.
-GpuWay choose(GpuWay setting, const SumSeen& sum, const Network& network);
+Way choose(Way setting, const SumSeen& sum, const Network& network);
 
 // Remembers for each sum of a training step, known by its size, dtype and the sizes of the two
 // before it, which way it goes. Sums that are not united tell nothing: now and then one is, to
@@ -43,15 +43,15 @@ GpuWay choose(GpuWay setting, const SumSeen& sum, const Network& network);
 class GpuChoices {
  public:
   // Of the next sum: unite, stream or original.
-  GpuWay next(uint64_t count, DType dtype);
+  Way next(uint64_t count, DType dtype);
   // Of the sums for which next() said unite, one after another: the way for those like it.
-  void learn(GpuWay way);
+  void learn(Way way);
 
  private:
   static constexpr uint32_t kPatience = 32, kLongestPatience = 1024;
   using Key = std::tuple<uint64_t, DType, uint64_t, uint64_t>;
   struct Known {
-    GpuWay way = GpuWay::unite;
+    Way way = Way::unite;
     uint32_t left = 0, patience = kPatience;  // sums until one looks
   };
   struct Asked {

@@ -122,7 +122,7 @@ void NcclGroup::agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh) {
 void NcclGroup::connect() {
   try {
     or_fail_for_good(
-        [this] { terms_.settings().gpu == GpuWay::stream ? connect_streams() : connect_union(); });
+        [this] { terms_.settings().gpu == Way::stream ? connect_streams() : connect_union(); });
   } catch (const std::exception&) {  // kept
   }
   connected_ = true;
@@ -148,7 +148,7 @@ void NcclGroup::connect_union() {
   const std::vector<std::string> answers = exchange_.allgather(why);
   for (size_t other = 0; other < answers.size(); ++other) {
     if (answers[other].empty()) continue;
-    terms_.refuse("memory");
+    terms_.refuse(Reason::memory);
     if (rank() == 0)
       log(LogLevel::warning, "a communicator is left to NCCL; rank ", other, ": ", answers[other]);
     return;

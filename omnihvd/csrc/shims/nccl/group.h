@@ -42,8 +42,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   // The same on all ranks: in which order those who are in several communicators connect them.
   const std::string& order() const { return terms_.order(); }
 
-  // Why a tensor of so many bytes is left to NCCL, or null: it is taken. The same on all ranks.
-  const char* refusal(uint64_t bytes) const { return terms_.refusal(bytes); }
+  // Why a tensor of so many bytes is left to NCCL, or none: it is taken. The same on all ranks.
+  Reason refusal(uint64_t bytes) const { return terms_.refusal(bytes); }
 
   // Collective; at the first tensor that is taken, and before it. A failure is kept.
   void connect();
@@ -53,7 +53,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   uint64_t most_elements() const;
   // Which way the next sum goes, of at most that many elements. The same on all ranks. These throw
   // Error, and then at each later call.
-  GpuWay next_way(const NcclReduction& reduction, DType dtype);
+  Way next_way(const NcclReduction& reduction, DType dtype);
   // Collective; the sum, if that was unite. Returns when it is handed on.
   void unite(const NcclReduction& reduction, DType dtype);
   // Collective; if it was stream. Connects at the first. Whether there is memory on all ranks; else

@@ -20,7 +20,7 @@ const std::string& process_token() {
   return token;
 }
 
-thread_local std::optional<GpuWay> chosen_way;
+thread_local std::optional<Way> chosen_way;
 
 bool modules_load_lazily() {
   int mode = 0;
@@ -30,30 +30,30 @@ bool modules_load_lazily() {
 }
 
 // What keeps this thread or CUDA from what a sum on the union of the blocks needs.
-std::string obstacle_of_union(std::string* why) {
+Reason obstacle_of_union(std::string* why) {
   if (hardware_queues() == 1) {
     *why =
         "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits for";
-    return "queues";
+    return Reason::queues;
   }
   const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   if (blocking != nullptr && std::strcmp(blocking, "0") != 0) {
     *why = "CUDA_LAUNCH_BLOCKING: who calls waits inside CUDA for a kernel that waits for the sum";
-    return "blocking";
+    return Reason::blocking;
   }
   if (modules_load_lazily()) {
     *why =
         "CUDA loads each kernel when it is first launched, and waits for the device meanwhile, "
         "which may be waiting for a sum. Import omnihvd before CUDA is initialized, or set "
         "CUDA_MODULE_LOADING=EAGER, or OMNIHVD_GPU=stream";
-    return "loading";
+    return Reason::loading;
   }
-  return "";
+  return Reason::none;
 }
 
 }  // namespace
 
-void choose_gpu_way(std::optional<GpuWay> way) { chosen_way = way; }
+void choose_gpu_way(std::optional<Way> way) { chosen_way = way; }
 
 std::string NcclTerms::greet(NcclExchange& exchange) {
   const Settings& mine = greeting_.emplace().settings();
@@ -71,7 +71,7 @@ void NcclTerms::read_words(const std::vector<std::string>& words) {
   uint64_t chosen = 0;
   for (size_t rank = 0; rank < words.size(); ++rank) {
     BytesReader in(words[rank]);
-    if (!processes.insert(in.text()).second) refusal_ = "several ranks in a process";
+    if (!processes.insert(in.text()).second) refusal_ = Reason::several_ranks_in_a_process;
     const std::string order = in.text();
     const uint64_t choice = in.u64();
     if (rank > 0) {
@@ -82,7 +82,7 @@ void NcclTerms::read_words(const std::vector<std::string>& words) {
     }
     order_ = order;
     chosen = choice;
-    if (choice != 0) settings_.gpu = static_cast<GpuWay>(choice - 1);
+    if (choice != 0) settings_.gpu = static_cast<Way>(choice - 1);
   }
 }
 
@@ -92,18 +92,18 @@ void NcclTerms::read_greetings(const std::vector<std::string>& greetings, int ow
   colocated_ = settings_.aggregators.empty();
   hosts_ = std::move(agreed.hosts);
   read_words(agreed.words);
-  if (!refusal_.empty()) return;
-  if (settings_.gpu == GpuWay::original) refusal_ = "original";
+  if (refusal_ != Reason::none) return;
+  if (settings_.gpu == Way::original) refusal_ = Reason::original;
   // NVLink is ten times as fast as the host's memory.
-  if (std::set<std::string>(hosts_.begin(), hosts_.end()).size() == 1) refusal_ = "one host";
+  if (std::set<std::string>(hosts_.begin(), hosts_.end()).size() == 1) refusal_ = Reason::one_host;
 }
 
-// A word, and a sentence; empty: nothing.
-std::string NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* why) {
-  std::string word;
+// A word, and a sentence.
+Reason NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* why) {
+  Reason word = Reason::none;
   try {
     const CudaScope scope(exchange.context());
-    word = "driver";
+    word = Reason::driver;
     // Works on all devices if the driver has it; still, this is not the time to find out late.
     if (cuda().stream_wait_value32 == nullptr)
       throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
@@ -112,12 +112,12 @@ std::string NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* 
     check_cuda(
         cuda().stream_wait_value32(exchange.stream(), probe_.address(), 0, kCuWaitGreaterOrEqual),
         "cuStreamWaitValue32");
-    if (settings_.gpu != GpuWay::stream)
-      if (const std::string in_the_way = obstacle_of_union(why); !in_the_way.empty())
+    if (settings_.gpu != Way::stream)
+      if (const Reason in_the_way = obstacle_of_union(why); in_the_way != Reason::none)
         return in_the_way;
-    word = "kernels";
+    word = Reason::kernels;
     kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
-    return "";
+    return Reason::none;
   } catch (const Error& error) {
     *why = error.what();
     return word;
@@ -125,10 +125,11 @@ std::string NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* 
 }
 
 std::string NcclTerms::prepare(const NcclExchange& exchange, bool failed) {
-  std::string word, why;
-  if (!failed && refusal_.empty() && settings_.enable) word = find_obstacle(exchange, &why);
+  Reason word = Reason::none;
+  std::string why;
+  if (!failed && refusal_ == Reason::none && settings_.enable) word = find_obstacle(exchange, &why);
   BytesWriter out;
-  out.text(word);
+  out.u64(uint64_t(word));
   out.text(why);
   out.u64(nccl().comm_split != nullptr);
   return out.bytes();
@@ -139,16 +140,17 @@ void NcclTerms::read_obstacles(const std::vector<std::string>& obstacles,
   can_split_ = true;
   for (size_t r = 0; r < obstacles.size(); ++r) {
     BytesReader in(obstacles[r]);
-    const std::string word = in.text(), why = in.text();
+    const auto word = Reason(in.u64());
+    const std::string why = in.text();
     can_split_ = can_split_ && in.u64() != 0;
-    if (word.empty() || !refusal_.empty()) continue;
+    if (word == Reason::none || refusal_ != Reason::none) continue;
     refusal_ = word;
     if (exchange.rank() == 0)
       log(LogLevel::warning, "a communicator of ", exchange.size(), " ranks is left to NCCL; rank ",
           r, ": ", why);
   }
-  if (can_split_ || settings_.gpu == GpuWay::stream) return;
-  settings_.gpu = GpuWay::stream;
+  if (can_split_ || settings_.gpu == Way::stream) return;
+  settings_.gpu = Way::stream;
   if (exchange.rank() == 0)
     log(LogLevel::warning, "sums on GPUs are streamed: NCCL has no ncclCommSplit (2.18 has)");
 }
@@ -157,10 +159,10 @@ bool NcclTerms::one_gpu_a_host() const {
   return std::set<std::string>(hosts_.begin(), hosts_.end()).size() == hosts_.size();
 }
 
-const char* NcclTerms::refusal(uint64_t bytes) const {
-  if (!settings_.enable) return "disabled";
-  if (!refusal_.empty()) return refusal_.c_str();
-  return bytes < settings_.gpu_min_bytes ? "small" : nullptr;
+Reason NcclTerms::refusal(uint64_t bytes) const {
+  if (!settings_.enable) return Reason::disabled;
+  if (refusal_ != Reason::none) return refusal_;
+  return bytes < settings_.gpu_min_bytes ? Reason::small : Reason::none;
 }
 
 }  // namespace omnihvd

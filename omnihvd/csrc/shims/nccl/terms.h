@@ -11,13 +11,13 @@
 #include "session/settings.h"
 #include "shims/nccl/exchange.h"
 #include "shims/nccl/kernels.h"
-#include "sums/agreement.h"
+#include "sums/meeting.h"
 
 namespace omnihvd {
 
 // For communicators whose first sum this thread makes: the way, instead of OMNIHVD_GPU's; none:
 // that. The same on all ranks of the communicator.
-void choose_gpu_way(std::optional<GpuWay> way);
+void choose_gpu_way(std::optional<Way> way);
 
 class NcclTerms {
  public:
@@ -35,9 +35,9 @@ class NcclTerms {
   bool one_gpu_a_host() const;
   bool can_split() const { return can_split_; }  // NCCL is new enough on all ranks
   bool colocated() const { return colocated_; }  // aggregators, on rank 0
-  // Why a tensor of so many bytes is left to NCCL, or null: it is taken.
-  const char* refusal(uint64_t bytes) const;
-  void refuse(const std::string& reason) { refusal_ = reason; }  // all calls, for good
+  // Why a tensor of so many bytes is left to NCCL, or none: it is taken.
+  Reason refusal(uint64_t bytes) const;
+  void refuse(Reason reason) { refusal_ = reason; }  // all calls, for good
 
   const KernelTable& kernels() const { return *kernels_; }  // if nothing is in the way
 
@@ -46,14 +46,14 @@ class NcclTerms {
 
  private:
   void read_words(const std::vector<std::string>& words);
-  std::string find_obstacle(const NcclExchange& exchange, std::string* why);
+  Reason find_obstacle(const NcclExchange& exchange, std::string* why);
 
   std::optional<Greeting> greeting_;
   Settings settings_;
   std::string order_;
   std::vector<std::string> hosts_;
   bool can_split_ = false, colocated_ = true;
-  std::string refusal_;
+  Reason refusal_ = Reason::none;
   PinnedMemory probe_;
   std::optional<KernelTable> kernels_;
 };

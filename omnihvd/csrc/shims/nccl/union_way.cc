@@ -61,7 +61,7 @@ void UnionWay::connect(const NcclExchange& exchange) {
 
 // All ranks have learnt the same when they choose: what the sums tell that were called kPlaces
 // calls ago, whatever is known of later ones.
-GpuWay UnionWay::next(uint64_t count, DType dtype) {
+Way UnionWay::next(uint64_t count, DType dtype) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto wait = [&](auto condition) {
     changed_.wait(lock, [&] { return stopping_ || condition(); });
@@ -74,8 +74,8 @@ GpuWay UnionWay::next(uint64_t count, DType dtype) {
     verdicts_.pop_front();
     calls_of_turns_.pop_front();
   }
-  const GpuWay way = choices_.next(count, dtype);
-  if (way == GpuWay::unite) calls_of_turns_.push_back(calls_);
+  const Way way = choices_.next(count, dtype);
+  if (way == Way::unite) calls_of_turns_.push_back(calls_);
   ++calls_;
   return way;
 }
@@ -172,7 +172,7 @@ void UnionWay::process(const UnionSum& sum) {
     if (stopping_) throw Error("the communicator was aborted");
   }
   const SumSeen seen = pipeline_.read_union(sum, &note);
-  GpuWay better = GpuWay::unite;
+  Way better = Way::unite;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     network_.seconds_per_byte = note;
@@ -181,11 +181,11 @@ void UnionWay::process(const UnionSum& sum) {
     changed_.notify_all();
   }
   auto begun = std::make_unique<Begun>(
-      Begun{this, Way::union_of_blocks, sum.turn, seen.bytes, 0, sum.made, Clock::now()});
-  if (better == GpuWay::original) begun->way = Way::original;
+      Begun{this, Way::unite, sum.turn, seen.bytes, 0, sum.made, Clock::now()});
+  if (better == Way::original) begun->way = Way::original;
   const Inside inside(*this);
   begun->summed_bytes =
-      better == GpuWay::original ? pipeline_.sum_whole(sum) : pipeline_.sum_batches(sum);
+      better == Way::original ? pipeline_.sum_whole(sum) : pipeline_.sum_batches(sum);
   stats().library_bytes += ring_bytes(static_cast<uint64_t>(network_.ranks), begun->summed_bytes);
   pipeline_.end(sum, &UnionWay::on_end, begun.get());
   static_cast<void>(begun.release());  // on_end() has it now

@@ -50,7 +50,7 @@ class UnionWay {
 
   // The way of the next sum, the same on all ranks. As many as kPlaces sums are under way at most:
   // then it waits for the oldest. Throws Error.
-  GpuWay next(uint64_t count, DType dtype);
+  Way next(uint64_t count, DType dtype);
   // The sum, of at most that many elements, if next() has said unite. In a CudaScope. Throws Error.
   void sum(const NcclReduction& r, DType dtype);
 
@@ -121,7 +121,7 @@ class UnionWay {
   std::mutex mutex_;  // guards what follows; held for a moment only
   std::condition_variable changed_, to_be_guarded_;
   std::deque<UnionSum> queue_;
-  std::deque<GpuWay> verdicts_;  // of united sums, in order
+  std::deque<Way> verdicts_;  // of united sums, in order
   uint64_t queued_ = 0, known_ = 0, ended_ = 0;
   Network network_;  // rank 0's figure of it, as all have learnt it
   double my_seconds_per_byte_ = 0;

@@ -1,16 +1,15 @@
-// omnihvd._engine.session.AgreedGroup: sums in all ways, over a library written in Python, as
+// omnihvd._engine.session.Communicator: sums in all ways, over a library written in Python, as
 // torch.distributed's Gloo is for it.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "python/sums.h"
-#include "sums/agreed_group.h"
+#include "sums/communicator.h"
 
 namespace py = pybind11;
 
@@ -47,66 +46,59 @@ class OverMethods : public Library {
   const py::handle object_;
 };
 
-class PyAgreedGroup {
+class PyCommunicator {
  public:
-  PyAgreedGroup(int rank, int size, double timeout_s)
-      : rank_(rank), size_(size), group_(timeout_s) {}
+  PyCommunicator(int rank, int size, double timeout_s)
+      : rank_(rank), size_(size), sums_(size, timeout_s) {}
 
-  void agree(py::object allgather) {
+  void meet(py::object allgather) {
     PyExchange exchange(rank_, size_, std::move(allgather));
     py::gil_scoped_release release;
-    group_.refusal(exchange, 0);
-    agreed_ = true;
+    sums_.meet(exchange);
   }
 
-  const char* refusal(uint64_t bytes) {
-    if (!agreed_) throw Error("the ranks have not agreed yet");
-    PyExchange none(rank_, size_, py::none());
-    return group_.refusal(none, bytes);
-  }
+  Reason refusal(uint64_t bytes, bool any_size) const { return sums_.refusal(bytes, any_size); }
 
-  void allreduce(uintptr_t data, uint64_t count, const std::string& name, py::object object,
-                 const Codec& codec) {
-    const DType dtype = dtype_named(name);
-    PyExchange exchange(rank_, size_, object.attr("allgather"));
-    OverMethods library(exchange, dtype, object);
-    py::gil_scoped_release release;
-    const auto begun = std::chrono::steady_clock::now();
+  void sum(uintptr_t data, uint64_t count, const std::string& name, py::object object,
+           const Codec& codec) {
     void* const at = reinterpret_cast<void*>(data);
-    const Way way = codec ? group_.allreduce(exchange, at, count, codec)
-                          : group_.allreduce(exchange, library, at, count, dtype);
-    count_way(way, count * size_of(dtype), begun);
+    const Call call{at, at, count, dtype_named(name), codec};
+    PyExchange exchange(rank_, size_, object.attr("allgather"));
+    OverMethods library(exchange, call.dtype, object);
+    py::gil_scoped_release release;
+    sums_.sum(call, exchange, library);
   }
 
  private:
   const int rank_, size_;
-  bool agreed_ = false;
-  AgreedGroup group_;
+  Communicator sums_;
 };
 
 }  // namespace
 
-void bind_agreed_group(py::module_ m) {
+void bind_communicator(py::module_ m) {
   std::vector<std::string> dtypes;
   for (const DTypeInfo& dtype : kDTypeInfo) dtypes.push_back(dtype.name);
   m.attr("dtypes") = dtypes;
-  py::class_<PyAgreedGroup>(m, "AgreedGroup",
-                            "The engine's group of a communicator. One thread at a time.")
+  py::class_<PyCommunicator>(m, "Communicator", "Ranks that sum together. One thread at a time.")
       .def(py::init<int, int, double>(), py::arg("rank"), py::arg("size"), py::arg("timeout_s"),
            "timeout_s: of a sum, unless OMNIHVD_TIMEOUT has one; 0: none.")
-      .def(
-          "agree", &PyAgreedGroup::agree, py::arg("allgather"),
-          "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, if "
-          "the settings of one are wrong.")
-      .def("refusal", &PyAgreedGroup::refusal, py::arg("bytes"),
-           "Why a tensor of this size is left to the library, on all ranks alike, or None.")
-      .def("allreduce", &PyAgreedGroup::allreduce, py::arg("data"), py::arg("count"),
-           py::arg("dtype"), py::arg("library"), py::arg("codec") = Codec(),
+      .def("meet", &PyCommunicator::meet, py::arg("allgather"),
+           "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, "
+           "if the settings of one are wrong.")
+      .def("refusal", &PyCommunicator::refusal, py::arg("bytes"), py::arg("any_size") = false,
+           "Why a tensor of this size is left to the library, on all ranks alike, or Reason.none.")
+      .def("sum", &PyCommunicator::sum, py::arg("data"), py::arg("count"), py::arg("dtype"),
+           py::arg("library"), py::arg("codec") = Codec(),
            "Collective: the sum over the ranks, in place, of `count` elements at the address "
            "`data`. library: an object with allgather(bytes), and with sum(view, dtype), "
            "unite(view) (bitwise or) and tell(view) (rank 0's, to all), in place on views of "
            "memory. codec: of float32. EngineError, and then at each later call. Other Python "
            "threads run meanwhile.");
+  m.def(
+      "meeting_patience_s",
+      [] { return patience_at(MeetingPlace::process_group, Greeting().settings()).limit_s; },
+      "How long the ranks of a process group wait for each other where they meet; 0: for ever.");
 }
 
 }  // namespace omnihvd

@@ -1,0 +1,35 @@
+// Why a sum is left to the original library: counted, shown in summaries, and a key of
+// omnihvd.stats()["passed"].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace omnihvd {
+
+// clang-format off
+enum class Reason : uint8_t {
+  none,  // it is taken
+  // The arguments: control is none that sums, by which Horovod's ranks agree on what to reduce next;
+  // layout: of a tensor, or Horovod's objects are not as expected.
+  invalid, empty, op, control, dtype, layout, large, inter_communicator, captured, simulated,
+  // The ranks and their settings.
+  one_rank, disabled, small, device_memory, several_ranks_in_a_process, one_host, original,
+  // Under NCCL, what stands in the way on some rank.
+  driver, queues, blocking, loading, kernels, memory,
+};
+constexpr const char* kReasonNames[] = {
+  "taken",
+  "invalid", "empty", "op", "control", "dtype", "layout", "large", "inter-communicator", "captured",
+  "simulated",
+  "one rank", "disabled", "small", "device memory", "several ranks in a process", "one host",
+  "original",
+  "driver", "queues", "blocking", "loading", "kernels", "memory",
+};
+// clang-format on
+constexpr size_t kReasons = sizeof kReasonNames / sizeof *kReasonNames;
+static_assert(kReasons == static_cast<size_t>(Reason::memory) + 1, "a name for each");
+
+constexpr const char* name_of(Reason reason) { return kReasonNames[static_cast<size_t>(reason)]; }
+
+}  // namespace omnihvd

@@ -1,0 +1,175 @@
+#include "sums/communicator.h"
+
+#include <chrono>
+#include <cstring>
+#include <new>
+
+#include "base/bytes.h"
+#include "hook/polite_yield.h"
+#include "sums/coded_buffer.h"
+
+namespace omnihvd {
+namespace {
+
+std::string text_of(const Call& call) { return sum_text(call.count, call.dtype, call.codec); }
+
+bool all_zero(const void* data, uint64_t bytes) {
+  const auto* const at = static_cast<const char*>(data);
+  return bytes == 0 || (at[0] == 0 && std::memcmp(at, at + 1, bytes - 1) == 0);
+}
+
+}  // namespace
+
+void Communicator::check() const {
+  process_.check();
+  if (!failure_.empty()) throw FailedBefore(failure_);
+}
+
+template <typename Work>
+void Communicator::or_fail_for_good(Work work) {
+  check();
+  try {
+    work();
+  } catch (const std::exception& error) {
+    const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    failure_ = memory ? "this process has no more memory" : error.what();
+    own_.reset();  // the other ranks need not wait for this one
+    throw Error(failure_);
+  }
+}
+
+template <typename Make>
+void Communicator::counted(const Call& call, Make make) {
+  const auto begun = std::chrono::steady_clock::now();
+  const SumUnderWay under_way;
+  Way way = Way::stream;
+  or_fail_for_good([&] { way = make(); });
+  count_way(way, call.bytes(), begun);
+}
+
+Reason Communicator::take(const Call& call, Exchange& exchange, Library& library) {
+  check();
+  Reason reason = refusal(call.bytes(), true);
+  if (reason == Reason::one_rank && call.may_be_coded &&
+      CodedBuffer::begins(call.in, call.bytes())) {
+    if (call.in != call.out) std::memcpy(call.out, call.in, call.bytes());
+    CodedBuffer(call.out, call.bytes()).mark_summed();
+    return Reason::none;
+  }
+  if (reason != Reason::none) return reason;
+  if (!met()) meet(exchange, &call);
+  reason = refusal(call.bytes(), bool(call.codec));
+  if (reason == Reason::none || reason == Reason::small)
+    if (call.may_be_coded && sum_coded(call, exchange)) return Reason::none;
+  if (reason == Reason::none) sum(call, exchange, library);
+  return reason;
+}
+
+void Communicator::meet(Exchange& exchange, const Call* first) {
+  or_fail_for_good([&] {
+    const Greeting greeting;
+    if (first) met_in_ = text_of(*first);
+    exchange.wait_as(greeting.settings());
+    BytesWriter word;
+    word.text(met_in_);
+    word.u64(first && first->on_device);
+    Agreement agreed =
+        greeting.read(exchange.allgather(greeting.with(word.bytes())), exchange.rank());
+    std::vector<std::string> sums;
+    all_on_device_ = true;
+    for (const std::string& theirs : agreed.words) {
+      BytesReader in(theirs);
+      sums.push_back(in.text());
+      all_on_device_ &= in.u64() != 0;
+    }
+    // One that leaves it to the library, because it is smaller there, would wait there for ever.
+    if (agreed.settings.enable) check_same(sums, agreed.hosts);
+    if (agreed.settings.timeout_s <= 0) agreed.settings.timeout_s = timeout_s_;
+    exchange.wait_as(agreed.settings);
+    agreed_ = std::move(agreed);
+  });
+}
+
+Reason Communicator::refusal(uint64_t bytes, bool any_size) const {
+  if (bytes == 0) return Reason::empty;
+  if (size_ < 2) return Reason::one_rank;
+  if (!agreed_) return Reason::none;
+  if (!agreed_->settings.enable) return Reason::disabled;
+  if (all_on_device_) return Reason::device_memory;
+  return !any_size && bytes < agreed_->settings.min_bytes ? Reason::small : Reason::none;
+}
+
+void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
+  counted(call, [&] {
+    if (!ways_) {
+      if (const std::string text = text_of(call); text != met_in_)
+        check_same(exchange.allgather(text), agreed_->hosts);
+      ways_.emplace(agreed_->settings);
+    }
+    if (call.codec) return own(call, exchange).way;
+    return ways_->allreduce(call.in, call.out, call.count, call.dtype, library,
+                            [&](const void* in, void* out) {
+                              Call once = call;
+                              once.in = in;
+                              once.out = out;
+                              return own(once, exchange);
+                            });
+  });
+}
+
+// Of int32 that may be coded, of any size: false if no rank has any that is.
+bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
+  std::optional<CodedBuffer> mine;
+  std::vector<CodedRun> runs;
+  or_fail_for_good([&] {
+    CodedWord word{call.count};
+    try {
+      if (CodedBuffer::begins(call.in, call.bytes())) {
+        if (call.in != call.out) std::memcpy(call.out, call.in, call.bytes());
+        mine.emplace(call.out, call.bytes());
+        word.runs = mine->runs(coded_sums_, agreed_->settings.deterministic);
+      } else {
+        word.zeros = all_zero(call.in, call.bytes());
+      }
+    } catch (const Error& error) {  // the others must learn it, or they would wait for this rank
+      word.problem = error.what();
+    }
+    runs = agree_on_runs(exchange, word, agreed_->hosts);
+  });
+  if (runs.empty()) return false;
+  counted(call, [&] {
+    ++coded_sums_;
+    if (mine)
+      mine->clear_headers();
+    else
+      std::memset(call.out, 0, call.bytes());
+    Way way = Way::stream;
+    auto* at = static_cast<float*>(call.out);
+    for (const CodedRun& run : runs) {
+      way = own({at, at, run.count, DType::f32, run.codec}, exchange).way;
+      at += run.count;
+    }
+    if (mine) mine->mark_summed();
+    return way;
+  });
+  return true;
+}
+
+Ways::SumMade Communicator::own(const Call& call, Exchange& exchange) {
+  if (!own_) own_.emplace(exchange, agreed_->settings, agreed_->hosts);
+  return own_->allreduce(call.in, call.out, call.count, call.dtype, call.codec);
+}
+
+Communicator::Elsewhere::Elsewhere(const Communicator* communicator, const char* library,
+                                   uint64_t bytes, Reason reason) {
+  if (communicator && communicator->own_) group_ = communicator->own_->group();
+  if (group_)
+    group_->set_elsewhere("which is in an allreduce of " + std::to_string(bytes) +
+                          " bytes, left to " + library + " (" + name_of(reason) + ")");
+}
+
+Communicator::Elsewhere::~Elsewhere() {
+  if (group_) group_->set_elsewhere("");
+}
+
+}  // namespace omnihvd
