@@ -10,57 +10,23 @@
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
 // follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what
 // was kept is NCCL's, too.
+#include "shims/nccl/allreduce.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "session/stats.h"
-#include "shims/nccl/group.h"
+#include "shims/nccl/call_type.h"
+#include "shims/nccl/communicators.h"
 #include "shims/nccl/nvtx.h"
 
 namespace omnihvd {
 namespace {
-
-// --- which communicators there are
-
-std::mutex mutex;  // guards groups()
-std::unordered_map<NcclComm, std::shared_ptr<NcclGroup>>& groups() {
-  static auto& map =
-      *new std::unordered_map<NcclComm, std::shared_ptr<NcclGroup>>;  // outlives exit
-  return map;
-}
-
-std::shared_ptr<NcclGroup> find_group(NcclComm comm) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = groups().find(comm);
-  return found == groups().end() ? nullptr : found->second;
-}
-
-std::shared_ptr<NcclGroup> find_or_make_group(NcclComm comm) {
-  if (auto group = find_group(comm)) return group;
-  auto group = std::make_shared<NcclGroup>(comm);
-  const std::lock_guard<std::mutex> lock(mutex);
-  return groups().emplace(comm, std::move(group)).first->second;
-}
-
-std::shared_ptr<NcclGroup> take_group(NcclComm comm) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = groups().find(comm);
-  if (found == groups().end()) return nullptr;
-  const std::shared_ptr<NcclGroup> group = found->second;
-  groups().erase(found);
-  return group;
-}
 
 void prepare_once() {
   static const bool prepared = [] {
@@ -76,52 +42,6 @@ void prepare_once() {
 
 // --- one call
 
-size_t width_of(NcclType type) {
-  switch (type) {
-    case NcclType::int8:
-    case NcclType::uint8: return 1;
-    case NcclType::float16:
-    case NcclType::bfloat16: return 2;
-    case NcclType::int32:
-    case NcclType::uint32:
-    case NcclType::float32: return 4;
-    case NcclType::int64:
-    case NcclType::uint64:
-    case NcclType::float64: return 8;
-  }
-  return 0;
-}
-
-// Unsigned sums are the signed ones, bit by bit.
-std::optional<DType> dtype_of(NcclType type) {
-  switch (type) {
-    case NcclType::int8: return DType::i8;
-    case NcclType::uint8: return DType::u8;
-    case NcclType::int32:
-    case NcclType::uint32: return DType::i32;
-    case NcclType::int64:
-    case NcclType::uint64: return DType::i64;
-    case NcclType::float16: return DType::f16;
-    case NcclType::float32: return DType::f32;
-    case NcclType::float64: return DType::f64;
-    case NcclType::bfloat16: return DType::bf16;
-  }
-  return std::nullopt;
-}
-
-// Why the call is left to NCCL whatever the communicator is, or none.
-Reason refusal_of(const NcclReduction& r) {
-  if (r.comm == nullptr || r.in == nullptr || r.out == nullptr) return Reason::invalid;
-  if (r.count == 0) return Reason::empty;
-  if (r.op != NcclOp::sum && r.op != NcclOp::avg) return Reason::op;
-  const auto dtype = dtype_of(r.type);
-  if (!dtype) return Reason::dtype;
-  if (r.op == NcclOp::avg &&
-      (*dtype == DType::i8 || *dtype == DType::u8 || *dtype == DType::i32 || *dtype == DType::i64))
-    return Reason::op;
-  return Reason::none;
-}
-
 bool is_captured(const NcclReduction& r, const NcclGroup& group) {
   const CudaScope scope(group.context());  // whose default stream is meant
   int status = 0;
@@ -131,8 +51,6 @@ bool is_captured(const NcclReduction& r, const NcclGroup& group) {
   check_cuda(answer, "cuStreamIsCapturing");
   return status != 0;
 }
-
-uint64_t bytes_of(const NcclReduction& r) { return r.count * width_of(r.type); }
 
 thread_local int group_depth = 0;
 // Communicators of calls that NCCL has in this group.
@@ -213,7 +131,6 @@ struct Item {
 };
 
 thread_local std::vector<Item> queued;
-thread_local std::vector<std::shared_ptr<NcclGroup>> aborted;  // in this group of calls
 
 // Runs calls of one thread that end together. `state`: NCCL's, of the communicators in the group.
 NcclResult run_all(std::vector<Item> items, NcclResult state) {
@@ -254,6 +171,8 @@ NcclResult run_all(std::vector<Item> items, NcclResult state) {
   return result;
 }
 
+}  // namespace
+
 NcclResult allreduce(const NcclReduction& r) noexcept {
   prepare_once();
   try {
@@ -277,90 +196,7 @@ NcclResult allreduce(const NcclReduction& r) noexcept {
   }
 }
 
-// As NCCL's functions do, where there is none.
-template <typename Call>
-NcclResult guarded(Call call) noexcept {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    log(LogLevel::error, error.what());
-    return NcclResult::system_error;
-  }
-}
-
-// --- the end of a communicator
-
-// What goes wrong with our part must not keep NCCL from its own: at the end of a process CUDA may
-// be gone before the communicators are.
-template <typename Work>
-void in_passing(Work work) noexcept {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    log(LogLevel::info, "at the end of a communicator: ", error.what());
-  }
-}
-
-// False: it was aborted meanwhile, by another thread, and there is no communicator any more.
-bool leave_group(NcclComm comm) {
-  const auto group = find_group(comm);
-  if (!group) return true;
-  in_passing([&] { group->leave(); });
-  take_group(comm);
-  return !group->aborted();
-}
-
-NcclResult comm_destroy(NcclComm comm) noexcept {
-  return guarded(
-      [comm] { return leave_group(comm) ? nccl().comm_destroy(comm) : NcclResult::success; });
-}
-
-NcclResult comm_finalize(NcclComm comm) noexcept {
-  return guarded([comm] {
-    if (!leave_group(comm)) return NcclResult::success;
-    return nccl().comm_finalize ? nccl().comm_finalize(comm) : NcclResult::success;
-  });
-}
-
-// Freeing waits for the device, which may be waiting for what this group of calls aborts next.
-void reclaim_aborted() {
-  for (const auto& group : std::exchange(aborted, {})) in_passing([&] { group->reclaim(); });
-}
-
-NcclResult comm_abort(NcclComm comm) noexcept {
-  return guarded([comm] {
-    const auto group = take_group(comm);
-    if (!group) return nccl().comm_abort(comm);
-    const NcclResult result = group->abort([comm] { return nccl().comm_abort(comm); });
-    aborted.push_back(group);
-    if (group_depth == 0) reclaim_aborted();
-    return result;
-  });
-}
-
-NcclResult comm_get_async_error(NcclComm comm, NcclResult* error) noexcept {
-  return guarded([comm, error] {
-    const NcclResult result = nccl().comm_get_async_error(comm, error);
-    if (result != NcclResult::success || error == nullptr) return result;
-    if (*error != NcclResult::success && *error != NcclResult::in_progress) return result;
-    const auto group = find_group(comm);
-    if (group && !group->failure().empty()) *error = NcclResult::remote_error;
-    return result;
-  });
-}
-
-NcclResult comm_shrink(NcclComm parent, int* excluded, int n_excluded, NcclComm* child,
-                       void* config, int flags) noexcept {
-  return guarded([=] {
-    const auto group = find_group(parent);
-    if (group && (flags & kNcclShrinkAbort)) {
-      group->interrupt("the communicator was shrunk");
-      group->abort_host();
-    }
-    if (nccl().comm_shrink == nullptr) throw Error("this NCCL has no ncclCommShrink");
-    return nccl().comm_shrink(parent, excluded, n_excluded, child, config, flags);
-  });
-}
+bool in_group_of_calls() { return group_depth > 0; }
 
 // --- the calls in between
 
@@ -406,50 +242,4 @@ NcclResult group_simulate_end(void* info) noexcept {
   });
 }
 
-// Of programs into which the shim is preloaded: before CUDA reads it. (Python's hook does the
-// same.)
-__attribute__((constructor)) void prepare_cuda() {
-  const char* const preloaded = std::getenv("LD_PRELOAD");
-  if (preloaded == nullptr || std::strstr(preloaded, "omnihvd_nccl") == nullptr) return;
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  const char* const way = std::getenv("OMNIHVD_GPU");
-  if (way == nullptr || std::strcmp(way, "auto") == 0 || std::strcmp(way, "union") == 0)
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-}
-
-}  // namespace
 }  // namespace omnihvd
-
-// --- the functions under NCCL's names, and under ours
-
-#define OMNIHVD_STANDS_IN(name, parameters, call)                                            \
-  extern "C" __attribute__((visibility("default"))) omnihvd::NcclResult name parameters {    \
-    return call;                                                                             \
-  }                                                                                          \
-  extern "C"                                                                                 \
-      __attribute__((visibility("default"))) omnihvd::NcclResult omnihvd_##name parameters { \
-    return call;                                                                             \
-  }
-
-OMNIHVD_STANDS_IN(ncclAllReduce,
-                  (const void* in, void* out, size_t count, omnihvd::NcclType type,
-                   omnihvd::NcclOp op, omnihvd::NcclComm comm, omnihvd::CuStream stream),
-                  omnihvd::allreduce({in, out, count, type, op, stream, comm}))
-OMNIHVD_STANDS_IN(ncclGroupStart, (), omnihvd::group_start())
-OMNIHVD_STANDS_IN(ncclGroupEnd, (), omnihvd::group_end())
-OMNIHVD_STANDS_IN(ncclGroupSimulateEnd, (void* info), omnihvd::group_simulate_end(info))
-OMNIHVD_STANDS_IN(ncclCommDestroy, (omnihvd::NcclComm comm), omnihvd::comm_destroy(comm))
-OMNIHVD_STANDS_IN(ncclCommFinalize, (omnihvd::NcclComm comm), omnihvd::comm_finalize(comm))
-OMNIHVD_STANDS_IN(ncclCommAbort, (omnihvd::NcclComm comm), omnihvd::comm_abort(comm))
-OMNIHVD_STANDS_IN(ncclCommShrink,
-                  (omnihvd::NcclComm parent, int* excluded, int n_excluded,
-                   omnihvd::NcclComm* child, void* config, int flags),
-                  omnihvd::comm_shrink(parent, excluded, n_excluded, child, config, flags))
-OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
-                  omnihvd::comm_get_async_error(comm, error))
-
-// For nccl_hooks.way(): a Way, or -1 for OMNIHVD_GPU's again.
-extern "C" __attribute__((visibility("default"))) void omnihvd_nccl_choose(int way) {
-  omnihvd::choose_gpu_way(way < 0 ? std::nullopt
-                                  : std::make_optional(static_cast<omnihvd::Way>(way)));
-}

@@ -1,0 +1,15 @@
+// ncclAllReduce, and what NCCL's groups of calls are made of, taken over.
+#pragma once
+
+#include "shims/nccl/reduction.h"
+
+namespace omnihvd {
+
+NcclResult allreduce(const NcclReduction& r) noexcept;
+NcclResult group_start() noexcept;
+NcclResult group_end() noexcept;
+NcclResult group_simulate_end(void* info) noexcept;
+
+bool in_group_of_calls();  // this thread
+
+}  // namespace omnihvd
