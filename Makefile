@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup build demo test lint tidy pytest test-slow test-gpu sanitize bench targets map bench-gpu clean
+.PHONY: help setup build demo test lint tidy pytest test-slow gpu test-gpu sanitize bench targets map bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -79,7 +79,11 @@ pytest: build $(VENV)/.optional
 test-slow: build $(VENV)/.optional  ## the tests that take minutes or gigabytes
 	@python -m pytest -m 'slow and not gpu'
 
-test-gpu: build  ## the tests for NVIDIA GPUs
+# Without a GPU all of its tests would be skipped, which is no success.
+gpu:
+	@python -c 'import torch; torch.cuda.is_available() or exit("no GPU that PyTorch can use")'
+
+test-gpu: build gpu  ## the tests for NVIDIA GPUs
 	@python -m pytest -m gpu
 
 sanitize: build  ## the engine's tests under address, undefined and thread sanitizers
@@ -95,7 +99,7 @@ targets: build  ## all figures of benchmarks/README.md; root, half an hour
 map: build  ## where it is faster than its peers, and where not; root, an hour
 	@python benchmarks/map.py
 
-bench-gpu: build  ## measure on this machine's GPU
+bench-gpu: build gpu  ## measure on this machine's GPU
 	@python benchmarks/kernels_gpu.py
 	@python benchmarks/nccl_gpu.py
 	@python benchmarks/nccl_gpu.py --dtype bfloat16 --op avg --densities 1 0.1

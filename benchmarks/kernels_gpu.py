@@ -28,6 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import device_blocks
 import numpy as np
 
 from omnihvd import engine, kernels
@@ -74,7 +75,7 @@ def tensor_of(cupy: Any, dtype: str, elements: int, block_size: int, density: fl
 
 
 def measure(cupy: Any, megabytes: int, density: float, dtype: str, block_size: int) -> Any:
-    stream, staging = cupy.cuda.Stream(non_blocking=True), kernels.Staging()
+    stream, staging = cupy.cuda.Stream(non_blocking=True), device_blocks.Staging()
     with stream:
         elements = megabytes * 10**6 // np.dtype(dtype).itemsize
         tensor = tensor_of(cupy, dtype, elements, block_size, density)
@@ -83,13 +84,13 @@ def measure(cupy: Any, megabytes: int, density: float, dtype: str, block_size: i
         def copy() -> None:
             out.data.copy_from_device_async(tensor.data, tensor.nbytes, stream)
 
-        def compact() -> kernels.Blocks:
-            return kernels.compact(tensor, block_size, staging=staging)
+        def compact() -> device_blocks.Blocks:
+            return device_blocks.compact(tensor, block_size, staging=staging)
 
         seconds = {name.__name__: samples(cupy, stream, name) for name in (copy, compact)}
         blocks = compact()
         written = blocks.data.nbytes + blocks.records.nbytes + blocks.bitmap.nbytes
-        seconds["scatter"] = samples(cupy, stream, lambda: kernels.scatter(blocks, out))
+        seconds["scatter"] = samples(cupy, stream, lambda: device_blocks.scatter(blocks, out))
         seconds["to_host"] = []
         for _ in range(6):
             begin = time.perf_counter()

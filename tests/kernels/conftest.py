@@ -1,4 +1,5 @@
-"""Makes the source folder kernels/, which is installed as omnihvd.kernels, importable by tests."""
+"""Makes the source folder kernels/, which is installed as omnihvd.kernels, importable by tests;
+and benchmarks/device_blocks.py."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "kernels"
 
 spec = importlib.util.spec_from_file_location(
-    "omnihvd_kernels", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
+    "omnihvd.kernels", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
 )
 assert spec and spec.loader
 sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
+sys.path.append(str(FOLDER.parent / "benchmarks"))
 
 
 @pytest.fixture(scope="session")

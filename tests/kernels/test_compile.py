@@ -7,7 +7,8 @@ import re
 import struct
 
 import pytest
-from omnihvd_kernels.build import BLOCK_SIZES, compile_cubin, cubin
+
+from omnihvd.kernels.build import BLOCK_SIZES, compile_cubin, cubin
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 from cupy.cuda import nvrtc

@@ -25,7 +25,8 @@ from kernel_reference import (
     payloads,
     scattered,
 )
-from omnihvd_kernels.codes import parcel_bytes
+
+from omnihvd.kernels.codes import parcel_bytes
 
 PACK, CLEAR_NEGATIVE_ZEROS = 1, 2
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from _engine_tests import codec as engine
 from kernel_emulation import Kernels, Memory, Scattered
-from omnihvd_kernels.codes import HEADS_AT, codes_at, head_bytes, parcel_bytes
+
+from omnihvd.kernels.codes import HEADS_AT, codes_at, head_bytes, parcel_bytes
 
 CODECS = [("natural", 0), ("qsgd", 2), ("qsgd", 4), ("qsgd", 8), ("terngrad", 0), ("sign", 0),
           ("one_bit", 0), ("int", 4), ("int", 8)]  # fmt: skip

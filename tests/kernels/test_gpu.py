@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import numpy as np
-import omnihvd_kernels as kernels
 import pytest
+from device_blocks import Staging, compact, scatter
 from kernel_reference import (
     BLOCK_SIZES,
     DTYPES,
@@ -21,6 +21,8 @@ from kernel_reference import (
     payloads,
     scattered,
 )
+
+from omnihvd import kernels
 
 
 def why_not() -> str:
@@ -54,7 +56,7 @@ def bits(array, like: np.ndarray) -> np.ndarray:
 def check(case: Case, pack: bool, misaligned: int = 0) -> None:
     values = case.tensor()
     tensor = device(values, case.dtype, misaligned)
-    blocks = kernels.compact(tensor, case.block_size, pack=pack)
+    blocks = compact(tensor, case.block_size, pack=pack)
     host = blocks.to_host()
     records = np.zeros(len(host.blocks), RECORD)
     records["block"], records["place"] = host.blocks, host.offsets << 16 | host.lengths
@@ -65,10 +67,10 @@ def check(case: Case, pack: bool, misaligned: int = 0) -> None:
     before = np.random.default_rng(1).integers(0, 255, values.nbytes, np.uint8).view(values.dtype)
     for source in (blocks, host):
         out = device(before, case.dtype, misaligned)
-        kernels.scatter(source, out)
+        scatter(source, out)
         expected = scattered(before, values, case.dtype, case.block_size, pack)
         assert np.array_equal(bits(out, values), expected)
-        kernels.scatter(source, out, zero=True)
+        scatter(source, out, zero=True)
         expected = scattered(np.zeros_like(values), values, case.dtype, case.block_size, pack)
         assert np.array_equal(bits(out, values), expected)
 
@@ -94,10 +96,10 @@ def test_segments():
     values = case.tensor()
     cuts = np.unique(np.random.default_rng(3).integers(0, len(values), 300))
     parts = [device(part, "float32", 1) for part in np.split(values, cuts)]
-    host = kernels.compact(parts).to_host()
+    host = compact(parts).to_host()
     assert sorted(host.blocks.tolist()) == sorted(payloads(values, "float32", 256, True))
     outs = [device(np.ones_like(part), "float32", 3) for part in np.split(values, cuts)]
-    kernels.scatter(host, outs, zero=True)
+    scatter(host, outs, zero=True)
     result = np.concatenate([bits(out, values) for out in outs])
     assert np.array_equal(result, scattered(np.zeros_like(values), values, "float32", 256, True))
 
@@ -110,9 +112,9 @@ def test_many_times_on_streams():
     values = case.tensor()
     tensor, expected = device(values, "float32"), payloads(values, "float32", 256, True)
     cupy.cuda.Device().synchronize()
-    runs = [(cupy.cuda.Stream(non_blocking=True), kernels.Staging()) for _ in range(4)]
+    runs = [(cupy.cuda.Stream(non_blocking=True), Staging()) for _ in range(4)]
     for _ in range(20):
-        results = [kernels.compact(tensor, staging=g, stream=s) for s, g in runs]
+        results = [compact(tensor, staging=g, stream=s) for s, g in runs]
         for blocks in results:
             host = blocks.to_host()
             got = {
@@ -150,7 +152,7 @@ def test_torch_tensors():
         tensor[3:5] = 2
         out = torch.ones_like(tensor)
         stream = torch.cuda.current_stream()
-        kernels.scatter(kernels.compact(tensor, stream=stream), out, zero=True, stream=stream)
+        scatter(compact(tensor, stream=stream), out, zero=True, stream=stream)
         assert torch.equal(out, tensor)
 
 
@@ -188,11 +190,11 @@ def test_more_than_4_gib():
     tensor = cupy.zeros(n, np.float32)
     where = [0, n // 2, n - 1]
     tensor[where] = 1
-    blocks = kernels.compact(tensor, pack=False)
+    blocks = compact(tensor, pack=False)
     assert sorted(blocks.records[:, 0].get().tolist()) == [i // 256 for i in where]
     tensor[:] = 1
     out = cupy.zeros(n, np.float32)
-    kernels.scatter(kernels.compact(tensor), out)
+    scatter(compact(tensor), out)
     assert bool((out == 1).all())
 
 

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import omnihvd_kernels as kernels
 import pytest
 from cuda_double import DLPack, cupy_double, device_array, stream_at
+from device_blocks import HostBlocks, Staging, compact, scatter
 from kernel_reference import RECORD, Case, check_compacted, nonzero, payloads, scattered
+
+from omnihvd import kernels
 
 DLPACK_CODES = {"int32": 0, "uint8": 1, "float32": 2, "bfloat16": 4}
 
@@ -32,7 +34,7 @@ def as_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
     return values if dtype == "bfloat16" else values.view(dtype)
 
 
-def check(blocks: kernels.HostBlocks, values: np.ndarray, case: Case, pack: bool) -> None:
+def check(blocks: HostBlocks, values: np.ndarray, case: Case, pack: bool) -> None:
     records = np.zeros(len(blocks.blocks), RECORD)
     records["block"], records["place"] = blocks.blocks, blocks.offsets << 16 | blocks.lengths
     totals = np.array([len(blocks.blocks), blocks.data.nbytes], np.uint64)
@@ -46,13 +48,13 @@ def test_cupy_arrays(dtype, pack):
     values = case.tensor()
     tensor = device_array(as_dtype(values, dtype)[:30000].reshape(30, 1000))
     values = values[:30000]
-    blocks = kernels.compact(tensor, pack=pack)
+    blocks = compact(tensor, pack=pack)
     check(blocks.to_host(), values, case, pack)
     assert blocks.count == len(payloads(values, dtype, 256, pack))
 
     out = device_array(np.full_like(np.asarray(tensor), 7))
     before = np.asarray(out).copy().reshape(-1).view(values.dtype)
-    kernels.scatter(blocks, out)
+    scatter(blocks, out)
     stream_at(0).synchronize()
     expected = scattered(before, values, dtype, 256, pack)
     assert np.array_equal(np.asarray(out).reshape(-1).view(values.dtype), expected)
@@ -65,14 +67,14 @@ def test_dlpack(dtype, strides):
     values = case.tensor()
     tensor = DLPack(as_dtype(values, dtype), DLPACK_CODES[dtype], strides=strides)
     stream = stream_at(0x700)
-    host = kernels.compact(tensor, 128, stream=0x700).to_host()
+    host = compact(tensor, 128, stream=0x700).to_host()
     assert tensor.stream == 0x700, "the tensor's framework must hear of the stream"
     check(host, values, case, True)
 
     before = np.full_like(values, 3)
     out = DLPack(as_dtype(before, dtype), DLPACK_CODES[dtype])
     expected = scattered(np.zeros_like(values), values, dtype, 128, True)
-    kernels.scatter(host, out, zero=True, stream=stream)
+    scatter(host, out, zero=True, stream=stream)
     stream.synchronize()
     assert np.array_equal(before, expected)
 
@@ -82,22 +84,22 @@ def test_several_tensors_as_one():
     values = case.tensor()
     cuts = [0, 1, 1, 4000, 4003, 10000]
     parts = [device_array(values[a:b].view("float32")) for a, b in zip(cuts, cuts[1:])]
-    host = kernels.compact(parts, 64).to_host()
+    host = compact(parts, 64).to_host()
     check(host, values, case, True)
     outs = [device_array(np.ones_like(np.asarray(part))) for part in parts]
-    kernels.scatter(host, outs, zero=True)
+    scatter(host, outs, zero=True)
     stream_at(0).synchronize()
     result = np.concatenate([np.asarray(out) for out in outs]).view(np.uint32)
     assert np.array_equal(result, scattered(np.zeros_like(values), values, "float32", 64, True))
 
 
 def test_staging_is_reused():
-    staging = kernels.Staging()
+    staging = Staging()
     addresses = set()
     for seed in range(4):
         case = Case("float32", 256, 20000 - 100 * seed, 0.5, 0.3, seed)
         values = case.tensor()
-        host = kernels.compact(device_array(values.view("float32")), staging=staging).to_host()
+        host = compact(device_array(values.view("float32")), staging=staging).to_host()
         check(host, values, case, True)
         addresses.add((host.data.ctypes.data, host.blocks.ctypes.data, host.bitmap.ctypes.data))
     assert len(addresses) == 1
@@ -106,10 +108,10 @@ def test_staging_is_reused():
 @pytest.mark.parametrize("elements", [0, 1, 5])
 def test_small(elements):
     values = np.arange(elements, dtype=np.float32)
-    host = kernels.compact(device_array(values)).to_host()
+    host = compact(device_array(values)).to_host()
     assert len(host.blocks) == (nonzero(values.view(np.uint32), "float32").any())
     out = device_array(np.full(elements, 9, np.float32))
-    kernels.scatter(host, out, zero=True)
+    scatter(host, out, zero=True)
     stream_at(0).synchronize()
     assert np.array_equal(np.asarray(out), values)
 
@@ -117,7 +119,7 @@ def test_small(elements):
 def test_waits_for_the_stream_of_a_cupy_array():
     values = device_array(np.zeros(1000, np.float32))
     stream_at(0).queue(lambda: values.fill(1))
-    assert kernels.compact(values, stream=0x800).count == 4
+    assert compact(values, stream=0x800).count == 4
 
 
 FLOATS = np.ones((8, 64), np.float32)
@@ -148,22 +150,22 @@ FLOATS = np.ones((8, 64), np.float32)
 )
 def test_refuses(tensor, block_size, error, message):
     with pytest.raises(error, match=message):
-        kernels.compact(tensor, block_size)
+        compact(tensor, block_size)
 
 
 def test_refuses_blocks_that_do_not_fit():
-    host = kernels.compact(device_array(FLOATS)).to_host()
+    host = compact(device_array(FLOATS)).to_host()
     for out in (np.ones(511, np.float32), np.ones(512, np.int32)):
         with pytest.raises(ValueError, match="the blocks are of a tensor of 512 of float32"):
-            kernels.scatter(host, device_array(out))
+            scatter(host, device_array(out))
     for name, message in [
         ("blocks", "beyond 512"),
         ("offsets", "behind"),
         ("lengths", "more than"),
     ]:
-        bad = kernels.HostBlocks(**{**vars(host), name: getattr(host, name) + np.uint64(1 << 14)})
+        bad = HostBlocks(**{**vars(host), name: getattr(host, name) + np.uint64(1 << 14)})
         with pytest.raises(ValueError, match=message):
-            kernels.scatter(bad, device_array(np.ones(512, np.float32)))
+            scatter(bad, device_array(np.ones(512, np.float32)))
 
 
 def codes(count: int, first: int = 0) -> np.ndarray:
@@ -214,7 +216,7 @@ sys.modules["cupy"] = None
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
 import kernels
 try:
-    kernels.compact(object())
+    kernels.Coder()
 except ImportError as error:
     assert "pip install 'omnihvd[cuda]'" in str(error), error
 else:

@@ -1,4 +1,10 @@
-"""compact and scatter: the kernels on arrays, with the buffers they need."""
+"""compact and scatter, which the shim for NCCL launches, on arrays of any framework: to test and
+to time them on a GPU.
+
+    blocks = compact(gradient)             # on the device
+    host = blocks.to_host()
+    scatter(host, result, zero=True)
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import View, queue_of, view
-from .build import DTYPES, check, cupy, module
+from omnihvd.kernels.arrays import View, queue_of, view
+from omnihvd.kernels.build import DTYPES, check, cupy, module
 
 # As in abi.cuh.
 _PACK = 1
