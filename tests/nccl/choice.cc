@@ -14,12 +14,12 @@ void estimate_ways(uint64_t bytes, double united, double own, int ranks, double 
 int choose_way(int setting, uint64_t bytes, double united, double own, int ranks,
                bool one_gpu_a_host, double seconds_per_byte) {
   return int(
-      choose(GpuWay(setting), {bytes, united, own}, {ranks, one_gpu_a_host, seconds_per_byte}));
+      choose(Way(setting), {bytes, united, own}, {ranks, one_gpu_a_host, seconds_per_byte}));
 }
 
 void* new_choices() { return new GpuChoices; }
 int next_way(void* choices, uint64_t count) {
   return int(static_cast<GpuChoices*>(choices)->next(count, DType::f32));
 }
-void learn_way(void* choices, int way) { static_cast<GpuChoices*>(choices)->learn(GpuWay(way)); }
+void learn_way(void* choices, int way) { static_cast<GpuChoices*>(choices)->learn(Way(way)); }
 }
