@@ -13,8 +13,7 @@ void estimate_ways(uint64_t bytes, double united, double own, int ranks, double 
 
 int choose_way(int setting, uint64_t bytes, double united, double own, int ranks,
                bool one_gpu_a_host, double seconds_per_byte) {
-  return int(
-      choose(Way(setting), {bytes, united, own}, {ranks, one_gpu_a_host, seconds_per_byte}));
+  return int(choose(Way(setting), {bytes, united, own}, {ranks, one_gpu_a_host, seconds_per_byte}));
 }
 
 void* new_choices() { return new GpuChoices; }
