@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -19,12 +20,13 @@ def int32(size: int) -> torch.Tensor:
     kept = _kept.setdefault(size, [])
     for tensor in kept:
         storage = tensor.untyped_storage()
-        if count_users(storage._cdata) <= _USERS:
+        if count_users(storage._cdata) <= _users_of_one():
             return tensor.view(-1)
     kept.append(torch.empty(size, dtype=torch.int32))
     return kept[-1].view(-1)
 
 
+@functools.cache
 def _users_of_one() -> int:
     """Of a tensor that nobody else refers to, while it is asked."""
     count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
@@ -32,6 +34,3 @@ def _users_of_one() -> int:
     alone = torch.empty(0)
     alone.set_(storage)
     return int(count_users(storage._cdata)) if count_users else 0
-
-
-_USERS = _users_of_one()

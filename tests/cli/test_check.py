@@ -34,15 +34,19 @@ MPI_OPS = """
 from pathlib import Path
 from horovod.common.basics import HorovodBasics
 _basics = HorovodBasics(str(Path(__file__).with_name("mpi_lib_v2.so")))
+def _allreduce_async(*args): pass
+def _grouped_allreduce_async(*args): pass
 """
+TORCH = "class Tensor: ...\nclass autograd:\n    class Function: ..."
 CALLS_MPI = "#include <mpi.h>\nvoid *f(void) { return (void *)&MPI_Allreduce; }"
 MPI_INSIDE = "int MPI_Allreduce(void) { return 0; }"
 
 
 def horovod(folder: Path, *, source: str, mpi: bool = True) -> None:
-    for part in ("torch", "horovod/common", "horovod/torch", "horovod-0.28.1.dist-info"):
+    for part in ("torch", "horovod", "horovod/common", "horovod/torch", "horovod-0.28.1.dist-info"):
         (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / part / "__init__.py").write_text("")
+    (folder / "torch/__init__.py").write_text(TORCH)
     (folder / "horovod/common/basics.py").write_text(BASICS % mpi)
     (folder / "horovod/torch/mpi_ops.py").write_text(MPI_OPS)
     (folder / "horovod/torch/__init__.py").write_text("from horovod.torch import mpi_ops")
