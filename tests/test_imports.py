@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -44,3 +45,17 @@ def test_no_script_hides_a_module_of_pythons() -> None:
 def test_the_packages_top_can_be_taken_in_at_a_glance() -> None:
     tracked = [file for file in (ROOT / "omnihvd").iterdir() if file.suffix in (".py", ".pyi")]
     assert len(tracked) <= 12, sorted(file.name for file in tracked)
+
+
+def test_where_to_change_what_names_files_that_are_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    section = text.split("## Where to change what")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (?!to change|-)(.*) \|$", section, re.M)
+    assert len(rows) >= 9
+    for row in rows:
+        what, where = row.split(" | ")
+        files = re.findall(r"`([\w/.]+)`", where)
+        assert 1 <= len(files) <= (4 if "dtype" in what else 3), row
+        assert all((ROOT / "omnihvd" / file).exists() for file in files), row
+    for file in re.findall(r"`([\w/.]+)`", section.rsplit("\n|", 1)[1].split("\n\n", 1)[1]):
+        assert (ROOT / "omnihvd" / file).exists() or (ROOT / file).exists(), file
