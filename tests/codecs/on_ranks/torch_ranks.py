@@ -225,7 +225,8 @@ def joined() -> None:
     for step in range(2):
         sums = 0 if hvd.rank() == last else 1 + step
         for count in (100, 80_000)[:sums]:
-            summed = hvd.allreduce(torch.ones(count), op=hvd.Sum, compression=codec)
+            name = f"joined.{step}.{count}"  # Horovod's own are numbered, and differ from here on
+            summed = hvd.allreduce(torch.ones(count), op=hvd.Sum, compression=codec, name=name)
             assert torch.allclose(summed, torch.full((count,), float(last)), rtol=0.05)
         hvd.join()
 
