@@ -168,6 +168,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"docker run", "needs Docker"),
     (r"srun .*(torchrun|omnihvd aggregator)", of_help),
     (r"(srun .* )?python -m omnihvd train\.py$", "other launchers run the same"),
+    (r"python train\.py$", "tests/cli/test_run.py starts one process"),
     (r"LD_PRELOAD=", "tests/mpi and tests/nccl preload the shims"),
     (r"omnihvd (was imported|\.\.\. takes over)", "a message"),
     (r"\(umask", lambda m: m.string),
