@@ -50,7 +50,12 @@ def library(path: Path, source: str, *needed: Path) -> Path:
 def run(caller: Path, script: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", SETUP + script],
-        env={"CALLER": str(caller), "PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)},
+        env={
+            "CALLER": str(caller),
+            "OMNIHVD_GPU": "auto",
+            "PATH": "/usr/bin",
+            "PYTHONPATH": ":".join(sys.path),
+        },
         capture_output=True,
         text=True,
         timeout=100,

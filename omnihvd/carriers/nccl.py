@@ -54,8 +54,8 @@ def install() -> None:
 
 def _prepare_cuda() -> None:
     """What CUDA reads when it is initialized, where there is a GPU whose sums may be ours. As in
-    csrc/shims/nccl/allreduce.cc."""
-    way = os.environ.get("OMNIHVD_GPU", "").lower() or "auto"
+    csrc/shims/nccl/entry.cc."""
+    way = os.environ.get("OMNIHVD_GPU", "").lower() or "original"
     if way == "original" or not any(Path(file).exists() for file in DRIVER_FILES):
         return
     # Streams that wait hold up others of their hardware queue; CUDA makes 8.
@@ -163,7 +163,12 @@ def problem(library: str) -> str | None:
     if not engine.NCCL_SHIM.exists():
         return "omnihvd was built without its NCCL shim: install it again"
     if is_hooked(library):
-        return None
+        if engine.session.settings_from_environment().gpu != "original":
+            return None
+        return (
+            "OMNIHVD_GPU is original, the default, as omnihvd's ways have not run on a GPU yet; "
+            "OMNIHVD_GPU=auto tries them (docs/gpu.md)"
+        )
     if not engine.hook.imports(library, FUNCTIONS[0]):
         remedy = (
             "; use a build of PyTorch that is linked to the shared libnccl.so.2"

@@ -210,9 +210,11 @@ std::vector<Setting> table() {
            "how sums are made: through aggregators, over the memory of one host (else through "
            "aggregators), by the original library on the union of the non-zero blocks, or by it on "
            "whole tensors; auto: in the way that has been fastest"),
-      word("OMNIHVD_GPU", &S::gpu, {"auto", "stream", "stream", "union", "original"}, rank0,
-           "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
-           "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest"),
+      word(
+          "OMNIHVD_GPU", &S::gpu, {"auto", "stream", "stream", "union", "original"}, rank0,
+          "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
+          "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest. Only "
+          "original has run on a GPU"),
       number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,
              "bytes of a union that NCCL sums together; the next ones are gathered meanwhile"),
       number("OMNIHVD_GPU_MIN_BYTES", &S::gpu_min_bytes, 0, 1ull << 60, rank0,

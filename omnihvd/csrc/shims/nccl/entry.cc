@@ -1,5 +1,7 @@
 // What the library exports: functions with NCCL's names, for any program (LD_PRELOAD), and with
 // omnihvd_ before them, for PyTorch and Horovod, by the GOT hook.
+#include <strings.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -14,10 +16,10 @@ namespace {
 __attribute__((constructor)) void prepare_cuda() {
   const char* const preloaded = std::getenv("LD_PRELOAD");
   if (preloaded == nullptr || std::strstr(preloaded, "omnihvd_nccl") == nullptr) return;
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const char* const way = std::getenv("OMNIHVD_GPU");
-  if (way == nullptr || std::strcmp(way, "auto") == 0 || std::strcmp(way, "union") == 0)
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  if (way == nullptr || *way == 0 || strcasecmp(way, "original") == 0) return;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  if (strcasecmp(way, "stream") != 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
 }  // namespace
