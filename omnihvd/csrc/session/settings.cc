@@ -249,7 +249,7 @@ std::vector<Setting> table() {
       time("OMNIHVD_JOIN_TIMEOUT", &S::join_timeout_s, own,
            "how long ranks wait for each other before their first allreduce on an MPI "
            "communicator; none: 10 s with Horovod, whose ranks come together, 600 s in other "
-           "programs"),
+           "programs. Where the library is preloaded, MPI_Init waits 10 s at the most"),
       time("OMNIHVD_STALL_WARNING", &S::stall_warning_s, rank0,
            "an allreduce that waits this long for a rank is reported, with the rank"),
       any("OMNIHVD_TRACE", &S::trace, own, "path",
