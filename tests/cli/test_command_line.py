@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -101,7 +102,6 @@ def test_lib_path_is_what_ld_preload_wants(library: str) -> None:
         "--densities -0.1",
         "--densities nan",
         "--densities half",
-        "--dtypes float31",
         "--rate fast",
         "--rate 0gbit",
         "--rate 10g",
@@ -116,6 +116,12 @@ def test_bench_refuses_what_it_cannot_measure(words: str) -> None:
     said = command("bench", *words.split())
     assert said.returncode == 2
     assert words.split()[0] in said.stderr and words.split()[1] in said.stderr.splitlines()[-1]
+
+
+def test_bench_measures_dtypes_that_the_engine_has() -> None:
+    assert arguments.dtype("float16") == "float16"
+    with pytest.raises(argparse.ArgumentTypeError, match=r"not one of .*float32.*: float31"):
+        arguments.dtype("float31")
 
 
 def test_bench_takes_sizes_and_rates_as_people_write_them() -> None:

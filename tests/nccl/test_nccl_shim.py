@@ -257,7 +257,7 @@ def test_kernels_are_loaded_early(monkeypatch):
     """CUDA, which reads it later, would load them while its device waits for a sum."""
     of_cuda = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
     inherited = {name: value for name, value in os.environ.items() if name not in of_cuda}
-    cases = [("auto", "EAGER", "32"), ("Union", "EAGER", "32"), ("", "EAGER", "32")]
+    cases = [("auto", "EAGER", "32"), ("Union", "EAGER", "32"), ("", None, None)]
     for way, mode, queues in [*cases, ("stream", None, "32"), ("original", None, None)]:
         for driver in (__file__, "/no driver"):
             environ = {**inherited, "OMNIHVD_GPU": way}
