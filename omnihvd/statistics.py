@@ -69,7 +69,7 @@ def stats(reset: bool = False) -> Figures:
     bytes_in          bytes of their tensors
     blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; of them
                       `nonzero_blocks` were not zero here, `result_blocks` not zero on any rank
-                      (not counted where the original library sums whole tensors)
+                      (not counted where nobody looked before the original library summed)
     seconds           from call to result, summed over sums in all ways, which may overlap
     messages_refused  from strangers, of other versions, or malformed
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;

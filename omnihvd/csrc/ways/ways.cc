@@ -79,6 +79,12 @@ void Ways::count(const Sum& sum, Library& library) {
   stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
 }
 
+void Ways::count_blocks(uint64_t marked_here) const {
+  stats().blocks += union_.blocks();
+  stats().nonzero_blocks += marked_here;
+  stats().result_blocks += union_.marked();
+}
+
 Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Own& own) {
   union_.find(sum.in, sum.out, sum.count, sum.dtype, settings_.block_size);
   const uint64_t marked_here = union_.marked();
@@ -89,12 +95,11 @@ Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Ow
     const auto dense = cells_.find(Cell{size_class(sum.bytes()), kDense});
     const bool known = dense != cells_.end() && settings_.way == Way::automatic;
     const Made made = make(known ? dense->second.order.now : Way::original, sum, library, own);
+    if (made.way == Way::original) count_blocks(marked_here);
     return {made.way, sum.bytes(), density, false};
   }
   count(sum, library);
-  stats().blocks += union_.blocks();
-  stats().nonzero_blocks += marked_here;
-  stats().result_blocks += union_.marked();
+  count_blocks(marked_here);
   const uint64_t elements = union_.elements();
   if (elements > 0) {
     uint8_t* const compacted = union_.compact();

@@ -58,6 +58,7 @@ class Ways {
   Made make(Way way, const Sum& sum, Library& library, const Own& own);
   Made unite(bool two_step, const Sum& sum, Library& library, const Own& own);
   static void count(const Sum& sum, Library& library);
+  void count_blocks(uint64_t marked_here) const;  // of a union
   void sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
                       Library& library);
   void learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds);
