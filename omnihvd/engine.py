@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -42,12 +43,12 @@ class EngineMissing(ImportError):
 def _load() -> ModuleType:
     try:
         try:
-            return importlib.import_module("omnihvd._engine")
+            return _import()
         except ImportError as why:
             # Of UCX the engine knows where it lay when it was built, and the folder beside omnihvd.
             if "libuc" not in str(why) or not _load_ucx():
                 raise
-            return importlib.import_module("omnihvd._engine")
+            return _import()
     except (ImportError, OSError) as why:
         if not checkout.has_engine(checkout.PACKAGE):
             message = (
@@ -61,6 +62,14 @@ def _load() -> ModuleType:
                 "environment (libucx-cu13 has UCX)"
             )
         raise EngineMissing(message) from why
+
+
+def _import() -> ModuleType:
+    module = importlib.import_module("omnihvd._engine")
+    if module.__file__ is None:  # the folder of its types: Python takes it for a package
+        del sys.modules[module.__name__]
+        raise ImportError("it is not there")
+    return module
 
 
 def _load_ucx() -> bool:
