@@ -107,6 +107,7 @@ TEXTS = [
     "kernel compact -> host function",
     "front     mark -> ncclAllGather",
     "sums taken: ",
+    "gradients of a step: not zero",
     "omnihvd ... takes over the sums of horovod.torch",
     "encode | all_to_all of the codes",
 ]
