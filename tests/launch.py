@@ -64,7 +64,9 @@ def launch(
     words = [str(word) for word in command]
     if words[0].endswith(".py"):
         words.insert(0, sys.executable)
-    environment = {**os.environ, **ENVIRONMENT, **(env or {})}
+    # What this process has set for a Horovod of its own, a test before may have made it set.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOROVOD_STALL_")}
+    environment = {**inherited, **ENVIRONMENT, **(env or {})}
     environment["PATH"] = sysconfig.get_path("scripts") + os.pathsep + environment["PATH"]
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
