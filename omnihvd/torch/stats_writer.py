@@ -54,7 +54,7 @@ class StatsWriter:
         totals = {
             "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
             "bytes_sent": figures["bytes_sent"] + figures["library_bytes"],
-            "sum_seconds": sum(way["seconds"] for way in figures["ways"].values()),
+            "sum_seconds": figures["seconds"],
         }
         compression = figures["compression"]
         if compression["controlled_steps"]:

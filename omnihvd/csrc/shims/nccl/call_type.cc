@@ -2,22 +2,6 @@
 
 namespace omnihvd {
 
-size_t width_of(NcclType type) {
-  switch (type) {
-    case NcclType::int8:
-    case NcclType::uint8: return 1;
-    case NcclType::float16:
-    case NcclType::bfloat16: return 2;
-    case NcclType::int32:
-    case NcclType::uint32:
-    case NcclType::float32: return 4;
-    case NcclType::int64:
-    case NcclType::uint64:
-    case NcclType::float64: return 8;
-  }
-  return 0;
-}
-
 std::optional<DType> dtype_of(NcclType type) {
   switch (type) {
     case NcclType::int8: return DType::i8;
@@ -34,15 +18,18 @@ std::optional<DType> dtype_of(NcclType type) {
   return std::nullopt;
 }
 
+size_t width_of(NcclType type) {
+  const auto dtype = dtype_of(type);
+  return dtype ? size_of(*dtype) : 0;
+}
+
 Reason refusal_of(const NcclReduction& r) {
   if (r.comm == nullptr || r.in == nullptr || r.out == nullptr) return Reason::invalid;
   if (r.count == 0) return Reason::empty;
   if (r.op != NcclOp::sum && r.op != NcclOp::avg) return Reason::op;
   const auto dtype = dtype_of(r.type);
   if (!dtype) return Reason::dtype;
-  if (r.op == NcclOp::avg &&
-      (*dtype == DType::i8 || *dtype == DType::u8 || *dtype == DType::i32 || *dtype == DType::i64))
-    return Reason::op;
+  if (r.op == NcclOp::avg && !info_of(*dtype).is_float) return Reason::op;
   return Reason::none;
 }
 

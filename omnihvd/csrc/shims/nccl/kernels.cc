@@ -64,10 +64,6 @@ fs::path cache_folder(const std::string& setting) {
   return fs::path(home != nullptr ? home : "/") / ".cache/omnihvd/kernels";
 }
 
-bool is_float(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
-}
-
 struct Functions {
   CuFunction compact = nullptr, scatter = nullptr, scale = nullptr, mark = nullptr, unite = nullptr,
              gather = nullptr, spread = nullptr, await = nullptr;
@@ -113,9 +109,10 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
     k.dtype_ = dtype;
     k.width_ = static_cast<uint32_t>(size_of(dtype));
     k.block_size_ = block_size;
-    const std::string name = (is_float(dtype) ? "float" : "int") + std::to_string(8 * k.width_) +
-                             "_" + std::to_string(block_size) + ".cubin";
-    const Functions functions = load(device, (folder / name).string(), is_float(dtype));
+    const bool is_float = info_of(dtype).is_float;
+    const std::string name = (is_float ? "float" : "int") + std::to_string(8 * k.width_) + "_" +
+                             std::to_string(block_size) + ".cubin";
+    const Functions functions = load(device, (folder / name).string(), is_float);
     k.compact_ = functions.compact;
     k.scatter_ = functions.scatter;
     k.scale_ = functions.scale;
