@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup build demo test lint tidy pytest test-slow gpu test-gpu sanitize bench targets map bench-gpu clean
+.PHONY: help setup build demo test lint tidy pytest test-slow gpu test-gpu sanitize coverage bench targets map bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -43,6 +43,10 @@ $(VENV)/.optional: .ci/optional.txt | $(VENV)/.packages
 	@touch $@
 
 $(VENV)/.tools: .ci/tools.txt | $(VENV)/.packages
+	@$(PIP) install --no-deps -r $<
+	@touch $@
+
+$(VENV)/.coverage: .ci/coverage.txt | $(VENV)/.packages
 	@$(PIP) install --no-deps -r $<
 	@touch $@
 
@@ -90,13 +94,16 @@ sanitize: build  ## the engine's tests under address, undefined and thread sanit
 	@.ci/sanitize address,undefined
 	@.ci/sanitize thread
 
+coverage: setup $(VENV)/.coverage  ## what the tests reach, Python and C++; an hour
+	@.ci/coverage
+
 bench: build  ## this and its peers, side by side; as root on hosts with shaped links
 	@python -m omnihvd bench --json build/bench/bench.json --plots build/bench
 
-targets: build  ## all figures of benchmarks/README.md; root, half an hour
+targets: build  ## all figures of benchmarks/README.md; root, 40 minutes
 	@python benchmarks/targets.py
 
-map: build  ## where it is faster than its peers, and where not; root, an hour
+map: build  ## where it is faster than its peers, and where not; root, 40 minutes
 	@python benchmarks/map.py
 
 bench-gpu: build gpu  ## measure on this machine's GPU

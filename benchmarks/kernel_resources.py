@@ -17,7 +17,7 @@ ARCHS = {
 REGISTERS, PARTITIONS, UNIT = 64 << 10, 4, 256  # of a multiprocessor; a warp's come in units
 THREADS = {
     "compact": 128, "scatter": 256, "scale": 256, "mark": 128, "unite": 128, "gather": 128,
-    "spread": 128, "await": 256, "encode": 128, "decode": 128,
+    "spread": 128, "total": 128, "rest": 128, "encode": 128, "decode": 128,
 }  # fmt: skip
 KERNEL = r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)Compile time"
 

@@ -26,10 +26,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.backends import Hosts, Job  # noqa: E402
+from omnihvd.bench.backends import Hosts  # noqa: E402
 from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
 from omnihvd.bench.report import markdown, size_text, summarize  # noqa: E402
+from omnihvd.bench.worker import Visit  # noqa: E402
 from omnihvd.observe import traces  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "latency.md"
@@ -64,9 +65,10 @@ def row(network: Hosts, backend: str, point: Point, samples: int, link: float) -
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         env = {"OMNIHVD_WAY": "stream", "OMNIHVD_MIN_BYTES": "1", "OMNIHVD_TRACE": str(trace)}
-        (answer,) = network.launch(Job(backend, [point], 0, samples, 120, env=env))
+        with network.start(backend, env=env) as session:
+            answer = session.visit(Visit(point, is_first=True, min_runs=samples))
         parts = parts_of(traces.read(trace), len(answer["samples"]))
-    result = summarize(backend, answer, network.count, link)
+    result = summarize({"backend": backend, **answer}, network.count, link)
     whole = 1e3 * result["median_s"]
     parts = {"framework": whole - sum(parts.values()), **parts}
     return [

@@ -1,15 +1,17 @@
 """The map: where omnihvd is faster than its peers, over links, ranks, sizes and densities.
 
-    sudo python benchmarks/map.py [--only PART ...] [--missing] [--backends NAME ...]
+    sudo python benchmarks/map.py [--only PART ...] [--missing]
 
-A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x2: 4 hosts with 2 ranks on each, links of
-10 Gbit/s. In a part each backend is launched once for all its points, with few samples of each, in
-bounded time, and three times more, in turns with the others and with more samples, for tensors of
-10 MB or less, whose times vary the most; all parts take about two hours on 2 cores.
+A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x1: 4 hosts with a rank on each, links of 10
+Gbit/s. Most are such that cores are not what is measured: 2 hosts, a core for each, or links that
+are slow for the cores that hosts share; the tables say where ranks are more than cores. In a part
+all backends take turns at each point (omnihvd/bench/turns.py), each peer in its fastest setting
+there. Tensors of 100 MB have new memory in each sum, as gradients have, and kept memory, too, where
+that is soon measured. All parts take about 40 minutes on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
-and to the best of all (over 1: omnihvd is faster) and the processor time of each backend, and
-map.png draws the first. --only redoes parts, by name or pattern ('10gbit-*'), --backends some
-backends of them, and keeps the others' results; --missing measures what is not there.
+and to the best of all (over 1: omnihvd is faster), of medians and of the first ten sums' means, and
+the processor time; map.png draws the first. --missing goes on where a run has ended, and measures
+again what another commit has measured; --only measures parts by name or pattern ('10gbit-*').
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import fnmatch
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -28,23 +29,21 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.backends import Hosts, Job  # noqa: E402
+from omnihvd.bench.backends import Hosts  # noqa: E402
 from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import SHARE_CORES  # noqa: E402
-from omnihvd.bench.patterns import Point  # noqa: E402
+from omnihvd.bench.patterns import MEMORY, Point  # noqa: E402
 from omnihvd.bench.report import DENSE, markdown, summarize  # noqa: E402
+from omnihvd.bench.turns import Plan, measure  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
-RATES = ("1gbit", "5gbit", "10gbit", "none")
-LAYOUTS = ((2, 1), (4, 1), (2, 2))  # hosts, ranks on each
-LAYOUTS_OF_MANY = ((8, 1), (4, 2))  # in which Open MPI alone takes minutes on 2 cores
-RATES_OF_MANY = ("1gbit", "10gbit")
 SIZES = (262_144, 1_000_000, 10_000_000, 100_000_000)  # bytes
+LARGE = SIZES[-1]
 DENSITIES = (1.0, 0.4, 0.1, 0.01, 0.001)
-DENSITIES_OF_MANY = (1.0, 0.1, 0.01)  # where 8 ranks take turns on the cores
+FEW_DENSITIES = (1.0, 0.1, 0.01)  # where a dense sum of a large tensor takes seconds
 OURS = ("omnihvd", "omnihvd-torch")
 BACKENDS = (*OURS, *DENSE)
-TARGET = 0.97  # of the speed of what is replaced, everywhere
+TARGET, TARGET_OF_FIRST = 0.97, 0.9  # of the speed of what is replaced, everywhere
+CORES = os.cpu_count() or 1
 
 
 class Comparison(NamedTuple):
@@ -55,27 +54,27 @@ class Comparison(NamedTuple):
 
 # The first two: what a user has without omnihvd.
 UNDER_HOROVOD = Comparison(
-    "Under Horovod, against Horovod over Open MPI, the faster of its default and its ring",
-    "omnihvd",
-    ("horovod", "horovod-ring"),
+    "Under Horovod, against Horovod over Open MPI at its best", "omnihvd", ("horovod",)
 )
-UNDER_TORCH = Comparison("Under torch.distributed, against Gloo", "omnihvd-torch", ("gloo",))
+UNDER_TORCH = Comparison(
+    "Under torch.distributed, against Gloo at its best", "omnihvd-torch", ("gloo",)
+)
 COMPARISONS = (
     UNDER_HOROVOD,
     UNDER_TORCH,
     Comparison("Under Horovod, against the best of all", "omnihvd", DENSE),
 )
-
-# Of each point and launch: samples for a median where they are short, at least one where not.
-SAMPLES, MAX_SECONDS = 8, 1.5
-SMALL, LAUNCHES_OF_SMALL, SAMPLES_OF_SMALL = 10_000_000, 4, 32  # bytes
-LAUNCH_TIMEOUT_S = 240.0
+# Samples for a median where they are short, at least one a turn where not.
+PLAN = Plan(min_runs=30, large_runs=9, max_seconds=1.5, rounds=3)
 
 
 class Part(NamedTuple):
     rate: str  # "none": unshaped
     hosts: int
     per_host: int
+    minutes: float  # that it takes, on 2 cores
+    large: tuple[str, ...] = ("new",)  # memory of the largest tensors
+    densities: tuple[float, ...] = DENSITIES
 
     @property
     def name(self) -> str:
@@ -89,122 +88,110 @@ class Part(NamedTuple):
 
 # On one host there is no link, and one rate stands for all.
 PARTS = [
-    Part("none", 1, 2),
-    Part("none", 1, 4),
-    *(Part(rate, *layout) for rate in RATES for layout in LAYOUTS),
-    *(Part(rate, *layout) for rate in RATES_OF_MANY for layout in LAYOUTS_OF_MANY),
+    Part("none", 1, 2, 3.5, MEMORY),
+    Part("none", 1, 4, 3),
+    Part("1gbit", 2, 1, 4),
+    Part("5gbit", 2, 1, 3),
+    Part("10gbit", 2, 1, 3.5, MEMORY),
+    Part("1gbit", 4, 1, 5, densities=FEW_DENSITIES),
+    Part("2.5gbit", 4, 1, 4),
+    Part("10gbit", 4, 1, 5.5, MEMORY),
+    Part("500mbit", 8, 1, 8.5, densities=FEW_DENSITIES),
 ]
 
 
-def points_of(backend: str, ranks: int) -> list[Point]:
+def points_of(backend: str, part: Part) -> list[Point]:
     """Large ones last. Dense schemes take the same time at all densities."""
-    densities = (1.0,) if backend in DENSE else DENSITIES if ranks < 8 else DENSITIES_OF_MANY
-    return [Point(size // 4, density) for size in SIZES for density in densities]
-
-
-# --- measuring --------------------------------------------------------------------------------
-
-
-def measure(part: Part, backends: Sequence[str], share_cores: bool) -> list[dict[str, Any]]:
-    """Results of all backends; of those that fail, what that launch measured is lost."""
-    ranks = part.hosts * part.per_host
-    rate = None if part.rate == "none" else part.rate
-    network = Hosts(ranks, rate, per_host=part.per_host, share_cores=share_cores)
-    answers: dict[str, list[dict[str, Any]]] = {backend: [] for backend in backends}
-    try:
-        link = network.link_rate(seconds=1)
-        for launch in range(LAUNCHES_OF_SMALL):
-            for backend in backends:
-                start = time.monotonic()
-                points = points_of(backend, ranks)
-                if launch > 0:
-                    points = [point for point in points if point.bytes <= SMALL]
-                samples = SAMPLES_OF_SMALL if launch > 0 else SAMPLES
-                job = Job(backend, points, 0, samples, LAUNCH_TIMEOUT_S, MAX_SECONDS)
-                try:
-                    answers[backend] = pooled(answers[backend] + network.launch(job))
-                except subprocess.SubprocessError as why:
-                    print(f"  {backend}: {why}", file=sys.stderr, flush=True)
-                print(f"  {backend}: {time.monotonic() - start:.0f} s", flush=True)
-    finally:
-        network.close()
     return [
-        summarize(backend, answer, ranks, link, part.per_host)
-        for backend in backends
-        for answer in answers[backend]
+        Point(size // 4, density, memory=memory)
+        for size in SIZES
+        for memory in (part.large if size == LARGE else ("kept",))
+        for density in ((1.0,) if backend in DENSE else part.densities)
     ]
 
 
-def pooled(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the answers about one point, one: with the samples of all, and the mean of their times."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for answer in answers:
-        found.setdefault(json.dumps(answer["point"]), []).append(answer)
-    together = []
-    for those in found.values():
-        samples = [sample for answer in those for sample in answer["samples"]]
-        cpu = sum(answer["cpu_s"] * len(answer["samples"]) for answer in those) / len(samples)
-        together.append({**those[0], "samples": samples, "cpu_s": cpu})
-    return together
+def measure_part(part: Part) -> dict[str, Any]:
+    start = time.monotonic()
+    rate = None if part.rate == "none" else part.rate
+    ranks = part.hosts * part.per_host
+    network = Hosts(ranks, rate, per_host=part.per_host)
+    try:
+        link, congestion = network.link_rate(seconds=1), network.congestion_control()
+        answers = measure(network, {b: points_of(b, part) for b in BACKENDS}, PLAN)
+    finally:
+        network.close()
+    about = {
+        **machine(),
+        "congestion_control": congestion,
+        "seconds": round(time.monotonic() - start),
+    }
+    results = [summarize(answer, ranks, link, part.per_host) for answer in answers]
+    return {"about": about, "results": results}
 
 
 # --- what comes of it -------------------------------------------------------------------------
 
+Results = Sequence[dict[str, Any]]
+Work = tuple[int, str]  # bytes, memory
+WORKS: list[Work] = [*((size, "kept") for size in SIZES[:-1]), (LARGE, "new"), (LARGE, "kept")]
 
-def by_point(results: list[dict[str, Any]]) -> dict[tuple[str, int, float], dict[str, Any]]:
-    """By backend, bytes and density; a dense scheme's one result stands for all densities."""
+
+def by_point(results: Results) -> dict[tuple[str, Work, float], dict[str, Any]]:
+    """By backend, work and density; a dense scheme's one result stands for all densities."""
     found = {}
     for r in results:
         point = Point(**r["point"])
         for density in DENSITIES if r["backend"] in DENSE else (point.density,):
-            found[r["backend"], point.bytes, density] = r
+            found[r["backend"], (point.bytes, point.memory), density] = r
     return found
 
 
-def ratios(results: list[dict[str, Any]], what: Comparison) -> dict[tuple[int, float], float]:
-    """By bytes and density: the best peer's time over omnihvd's."""
+def ratios(
+    results: Results, what: Comparison, figure: str = "median_s"
+) -> dict[tuple[Work, float], float]:
+    """The best peer's time over omnihvd's."""
     found = by_point(results)
     answer = {}
-    for size in SIZES:
+    for work in WORKS:
         for density in DENSITIES:
-            peers = [
-                found[b, size, density]["median_s"]
-                for b in what.peers
-                if (b, size, density) in found
-            ]
-            if peers and (what.ours, size, density) in found:
-                answer[size, density] = min(peers) / found[what.ours, size, density]["median_s"]
+            mine = found.get((what.ours, work, density), {}).get(figure)
+            peers = [found.get((b, work, density), {}).get(figure) for b in what.peers]
+            if mine and any(peers):
+                answer[work, density] = min(filter(None, peers)) / mine
     return answer
 
 
-def size_text(size: int) -> str:
-    return f"{size / 1e6:g} MB" if size >= 1e6 else f"{size / 1024:g} KiB"
+def work_text(work: Work) -> str:
+    size, memory = work
+    text = f"{size / 1e6:g} MB" if size >= 1e6 else f"{size / 1024:g} KiB"
+    return text + f", {memory} memory" * (size == LARGE)
 
 
 def density_text(density: float) -> str:
     return f"{100 * density:g}%"
 
 
-def ratio_table(parts: dict[str, list[dict[str, Any]]], what: Comparison) -> str:
+def ratio_table(parts: dict[str, Results], what: Comparison, figure: str) -> str:
     header = ["links", "layout", "tensor", *map(density_text, DENSITIES), "best peer", "its ms"]
     rows = []
     for part in PARTS:
         results = parts.get(part.name, [])
-        found, ratio = by_point(results), ratios(results, what)
-        for size in SIZES:
-            peers = {
-                b: found[b, size, 1.0]["median_s"] for b in what.peers if (b, size, 1.0) in found
-            }
+        found, ratio = by_point(results), ratios(results, what, figure)
+        for work in WORKS:
+            peers = [found[b, work, 1.0] for b in what.peers if (b, work, 1.0) in found]
+            peers = [peer for peer in peers if peer[figure]]
             if not peers:
                 continue
-            best = min(peers, key=lambda b: peers[b])
-            cells = [f"{ratio[size, d]:.2f}" if (size, d) in ratio else "" for d in DENSITIES]
-            rows.append([part.rate, part.layout, size_text(size), *cells, best])
-            rows[-1].append(f"{1e3 * peers[best]:.1f}")
+            best = min(peers, key=lambda peer: peer[figure])
+            ranks = part.hosts * part.per_host
+            shared = f" ({ranks} ranks on {CORES} cores)" if ranks > CORES else ""
+            cells = [f"{ratio[work, d]:.2f}" if (work, d) in ratio else "" for d in DENSITIES]
+            rows.append([part.rate, part.layout + shared, work_text(work), *cells])
+            rows[-1] += [f"{best['backend']}, {best['setting']}", f"{1e3 * best[figure]:.1f}"]
     return markdown(header, rows)
 
 
-def cpu_table(parts: dict[str, list[dict[str, Any]]]) -> str:
+def cpu_table(parts: dict[str, Results]) -> str:
     """Processor seconds of all ranks for a GB of tensor, where it is the data that costs."""
     columns = [(b, density) for b in OURS for density in DENSITIES] + [(b, 1.0) for b in DENSE]
     header = ["links", "layout", "tensor"]
@@ -212,59 +199,52 @@ def cpu_table(parts: dict[str, list[dict[str, Any]]]) -> str:
     rows = []
     for part in PARTS:
         found = by_point(parts.get(part.name, []))
-        for size in SIZES[-2:]:
-            if not any((b, size, d) in found for b, d in columns):
-                continue
-            cells = [found.get((b, size, d), {}).get("cpu_s_per_gb") for b, d in columns]
-            rows.append([part.rate, part.layout, size_text(size)])
-            rows[-1] += ["" if cell is None else f"{cell:.1f}" for cell in cells]
+        for work in WORKS[2:]:
+            cells = [found.get((b, work, d), {}).get("cpu_s_per_gb") for b, d in columns]
+            if any(cells):
+                rows.append([part.rate, part.layout, work_text(work)])
+                rows[-1] += ["" if cell is None else f"{cell:.1f}" for cell in cells]
     return markdown(header, rows)
 
 
-def verdict(parts: dict[str, list[dict[str, Any]]], what: Comparison) -> str:
+def verdict(parts: dict[str, Results], what: Comparison, figure: str = "median_s") -> str:
     all_ratios = {
-        (part.name, size, density): ratio
+        (part.name, *point): ratio
         for part in PARTS
-        for (size, density), ratio in ratios(parts.get(part.name, []), what).items()
+        for point, ratio in ratios(parts.get(part.name, []), what, figure).items()
     }
     if not all_ratios:
         return "nothing was measured"
-    good = sum(ratio >= TARGET for ratio in all_ratios.values())
+    target = TARGET if figure == "median_s" else TARGET_OF_FIRST
+    good = sum(ratio >= target for ratio in all_ratios.values())
     worst = min(all_ratios, key=lambda key: all_ratios[key])
-    name, size, density = worst
+    name, work, density = worst
     return (
-        f"{good} of {len(all_ratios)} points at {TARGET} times its speed or more; the worst, "
-        f"{all_ratios[worst]:.2f}: {name}, {size_text(size)}, {density_text(density)}"
+        f"{good} of {len(all_ratios)} points at {target} times its speed or more; the worst, "
+        f"{all_ratios[worst]:.2f}: {name}, {work_text(work)}, {density_text(density)}"
     )
 
 
-def plot(parts: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def plot(parts: dict[str, Results], path: Path) -> None:
     """A heat map of ratios for each network: blue where omnihvd is faster, red where slower."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    found = {part: ratios(parts.get(part.name, []), UNDER_HOROVOD) for part in PARTS}
-    rates = [rate for rate in RATES if any(found[p] for p in PARTS if p.rate == rate)]
-    layouts = dict.fromkeys((p.hosts, p.per_host) for p in PARTS if found[p])
+    found = [(part, ratios(parts.get(part.name, []), UNDER_HOROVOD)) for part in PARTS]
+    found = [(part, ratio) for part, ratio in found if ratio]
+    rows = math.ceil(len(found) / 3)
     figure, grid = pyplot.subplots(
-        len(rates),
-        len(layouts),
-        figsize=(3 * len(layouts) + 1, 2.2 * len(rates) + 0.6),
-        squeeze=False,
-        layout="constrained",
+        rows, 3, figsize=(11.5, 2.4 * rows + 0.6), squeeze=False, layout="constrained"
     )
-    for row, rate in zip(grid, rates):
-        for axes, layout in zip(row, layouts):
-            part = Part(rate, *layout)
-            if found.get(part):
-                image = _heat_map(axes, part, found[part])
-            else:
-                axes.axis("off")
+    for axes in grid.flat[len(found) :]:
+        axes.axis("off")
+    for axes, (part, ratio) in zip(grid.flat, found):
+        image = _heat_map(axes, part, ratio)
     figure.suptitle(
-        "Times as fast as plain Horovod (bold: slower)\nfloat32, random non-zero blocks; x: their "
-        "share, y: tensor",
+        "Times as fast as plain Horovod at its best (bold: slower)\nfloat32, random non-zero "
+        "blocks; x: their share, y: tensor",
         fontsize=9,
     )
     bar = figure.colorbar(image, ax=grid, shrink=0.8)
@@ -272,8 +252,9 @@ def plot(parts: dict[str, list[dict[str, Any]]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _heat_map(axes: Any, part: Part, ratio: dict[tuple[int, float], float]) -> Any:
-    cells = [[ratio.get((size, d), math.nan) for d in DENSITIES] for size in SIZES]
+def _heat_map(axes: Any, part: Part, ratio: dict[tuple[Work, float], float]) -> Any:
+    works = [work for work in WORKS if any((work, d) in ratio for d in DENSITIES)]
+    cells = [[ratio.get((work, d), math.nan) for d in DENSITIES] for work in works]
     logs = [[math.log2(cell) for cell in line] for line in cells]
     image = axes.imshow(logs, cmap="RdBu", vmin=-2, vmax=2, aspect="auto")
     for y, line in enumerate(cells):
@@ -291,18 +272,28 @@ def _heat_map(axes: Any, part: Part, ratio: dict[tuple[int, float], float]) -> A
     links = "" if part.hosts == 1 else "unshaped; " if part.rate == "none" else part.rate + "; "
     axes.set_title(links + part.layout, fontsize=8)
     axes.set_xticks(range(len(DENSITIES)), map(density_text, DENSITIES), fontsize=7)
-    axes.set_yticks(range(len(SIZES)), map(size_text, SIZES), fontsize=7)
+    axes.set_yticks(range(len(works)), map(work_text, works), fontsize=7)
     return image
 
 
 def write(content: dict[str, Any], output: Path) -> None:
     """The JSON file, the tables and the plot."""
-    parts = content["parts"]
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(content, indent=1))
-    text = "Made by `benchmarks/map.py`; how many times as fast, by the share of non-zero blocks.\n"
-    for what in COMPARISONS:
-        text += f"\n## {what.title}\n\n{verdict(parts, what)}.\n\n{ratio_table(parts, what)}\n"
+    output.write_text(json.dumps(content) + "\n")
+    parts = {name: part["results"] for name, part in content["parts"].items()}
+    abouts = [part["about"] for part in content["parts"].values()]
+    commits = sorted({about["commit"][:10] for about in abouts})
+    congestion = sorted({about["congestion_control"] for about in abouts})
+    text = (
+        f"Made by `benchmarks/map.py` at {', '.join(commits)}, with TCP's {', '.join(congestion)}; "
+        "how many times as fast, by the share of non-zero blocks. Peers are in the setting named, "
+        "the fastest for them at that point.\n"
+    )
+    for figure, title in (("median_s", ""), ("first_ten_s", "First ten sums: ")):
+        for what in COMPARISONS if figure == "median_s" else COMPARISONS[:2]:
+            name = title + (what.title[0].lower() + what.title[1:] if title else what.title)
+            text += f"\n## {name}\n\n{verdict(parts, what, figure)}.\n\n"
+            text += ratio_table(parts, what, figure) + "\n"
     text += (
         "\n## Processor seconds, user and system, of all ranks together, while they reduce a GB of "
         f"tensors\n\n{cpu_table(parts)}\n"
@@ -312,9 +303,10 @@ def write(content: dict[str, Any], output: Path) -> None:
         plot(parts, output.with_suffix(".png"))
 
 
-def chosen(only: list[str] | None, missing: bool, have: dict[str, Any]) -> list[Part]:
+def chosen(only: list[str] | None, have: dict[str, Any]) -> list[Part]:
+    """have: parts that are not to be measured again."""
     parts = [p for p in PARTS if not only or any(fnmatch.fnmatch(p.name, o) for o in only)]
-    return [p for p in parts if not (missing and p.name in have)]
+    return [p for p in parts if p.name not in have]
 
 
 def main() -> None:
@@ -323,15 +315,19 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", metavar="PART", help="names or patterns of parts")
     parser.add_argument("--missing", action="store_true", help="only parts without results")
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--list", action="store_true", help="name the parts, and measure nothing")
-    parser.add_argument("--share-cores", action="store_true", help=SHARE_CORES)
     parser.add_argument("--output", type=Path, default=RESULTS / "map.json")
     args = parser.parse_args()
-    content: dict[str, Any] = {"configuration": {}, "parts": {}}
-    if args.output.exists():
-        content = json.loads(args.output.read_text())
-    parts = chosen(args.only, args.missing, content["parts"])
+    have: dict[str, Any] = {}
+    if (args.only or args.missing) and args.output.exists():
+        commit = machine()["commit"]
+        parts = json.loads(args.output.read_text())["parts"]
+        have = {
+            name: part
+            for name, part in parts.items()
+            if isinstance(part, dict) and part["about"]["commit"] == commit  # older ones are lists
+        }
+    parts = chosen(args.only, have if args.missing else {})
     if args.list:
         print("\n".join(part.name for part in parts))
         return
@@ -339,24 +335,17 @@ def main() -> None:
         parser.error("hosts with links need root")
     if args.only and not parts and not args.missing:
         parser.error(f"no part is called {' '.join(args.only)}; --list names them")
-    for i, part in enumerate(parts, 1):
-        print(f"== {part.name} ({i} of {len(parts)})", flush=True)
-        start = time.monotonic()
-        kept = [
-            result
-            for result in content["parts"].get(part.name, [])
-            if result["backend"] not in args.backends
-        ]
-        content["parts"][part.name] = kept + measure(part, args.backends, args.share_cores)
-        content["configuration"][part.name] = {
-            **machine(),
-            "share_cores": args.share_cores,
-            "seconds": round(time.monotonic() - start),
-        }
-        write(content, args.output)
-    write(content, args.output)
+    start, planned = time.monotonic(), 0.0
+    for i, part in enumerate(parts):
+        pace = (time.monotonic() - start) / 60 / planned if planned else 1.0
+        left = pace * sum(p.minutes for p in parts[i:])
+        print(f"== {part.name} ({i + 1} of {len(parts)}; {left:.0f} minutes left)", flush=True)
+        have[part.name] = measure_part(part)
+        planned += part.minutes
+        write({"parts": have}, args.output)
     for what in COMPARISONS:
-        print(f"{what.title}: {verdict(content['parts'], what)}")
+        found = {name: part["results"] for name, part in have.items()}
+        print(f"{what.title}: {verdict(found, what)}")
 
 
 if __name__ == "__main__":

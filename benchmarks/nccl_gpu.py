@@ -51,6 +51,7 @@ from omnihvd.bench.report import limit_seconds, markdown  # noqa: E402
 RANK_SCRIPT = Path(__file__).with_name("nccl_gpu_rank.py")
 WAYS = {
     "union": {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_MIN_BYTES": "0"},
+    "auto": {"OMNIHVD_GPU": "auto", "OMNIHVD_GPU_MIN_BYTES": "0"},
     "stream": {"OMNIHVD_GPU": "stream", "OMNIHVD_GPU_MIN_BYTES": "0"},
     "nccl": {"OMNIHVD_ENABLE": "0"},
 }
@@ -69,7 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bytes", type=float, nargs="+", default=[100e6], help="of the tensors")
     parser.add_argument("--dtype", default="float32", help="bfloat16, float16, float32, float64")
     parser.add_argument("--op", choices=["sum", "avg"], default="sum")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["union", "stream", "nccl"])
     parser.add_argument("--gemm", type=int, default=4096, help="rows of the matrices; 0: none")
     parser.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
     parser.add_argument("--pattern", choices=PATTERNS, default="random")

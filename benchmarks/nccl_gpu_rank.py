@@ -25,7 +25,7 @@ from host_function import host_function_seconds
 import omnihvd
 from omnihvd.bench.patterns import BLOCK, Point, is_total, part
 
-WARM_UP = 2  # sums before the first sample: connections, staging memory
+WARM_UP = 12  # sums before the first sample: connections, memory, plans of the union way
 COUNTERS = ("calls", "bytes_sent", "bytes_received", "nonzero_blocks", "result_blocks")
 
 

@@ -27,7 +27,8 @@ def redraw(path: Path) -> list[Path]:
     if path.stem in PROGRAMS:
         PROGRAMS[path.stem].plot(content, picture)
     elif "parts" in content:
-        the_map.plot(content["parts"], picture)
+        parts = {name: part["results"] for name, part in content["parts"].items()}
+        the_map.plot(parts, picture)
     elif "configuration" in content:
         made = content["configuration"]
         local = made["local"] == "True"

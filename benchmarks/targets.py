@@ -1,12 +1,11 @@
-"""All of the figures that omnihvd is measured by, in one run of about half an hour.
+"""All of the figures that omnihvd is measured by, in one run of about 40 minutes.
 
     sudo python benchmarks/targets.py [--only NAME ...]
 
 Runs `omnihvd bench` in several configurations, benchmarks/training.py and benchmarks/idle.py, and
 writes what they write to results/ (raw samples, configuration, commit; plots), and a table of
 figures beside their targets to results/targets.md. A ratio is of medians of one run. --only redoes
-some of the runs and takes the others' results as they are. --share-cores changes Linux's and Open
-MPI's scheduling as `omnihvd bench --share-cores` does, and writes to results/share-cores.
+some of the runs and takes the others' results as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ BENCH = {
     "workers": "--ranks 2 4 8 --rate 500mbit --densities 1 "
     "--backends omnihvd omnihvd-dedicated --min-seconds 1",
     "host1": "--local --ranks 2 --densities 1 0.1 0.01 "
-    "--backends omnihvd gloo horovod horovod-ring --min-seconds 2",
+    "--backends omnihvd gloo horovod --min-seconds 2",
     "host1-small": "--local --ranks 2 --bytes 1e3 4e3 16e3 64e3 256e3 1e6 --densities 1 0.01 "
     "--backends omnihvd horovod --min-seconds 1",
 }
@@ -136,7 +135,7 @@ def patterns(rows: Rows) -> None:
 def one_host(rows: Rows) -> None:
     run = Run("host1")
     (dense,), (sparse,) = run.points(density=1.0), run.points(density=0.01)
-    best = min(run.ms(b, dense) for b in ("gloo", "horovod", "horovod-ring"))
+    best = min(run.ms(b, dense) for b in ("gloo", "horovod"))
     at_least(
         rows, "one host, dense: times as fast as the best peer", best / run.ms("omnihvd", dense), 1
     )
@@ -168,15 +167,14 @@ def predictions(rows: Rows) -> None:
         at_most(rows, figure, abs(r["off"]), 0.15)
 
 
-def measure(name: str, share_cores: bool) -> None:
+def measure(name: str) -> None:
     RESULTS.mkdir(exist_ok=True)
-    scheduling = ["--share-cores"] if share_cores else []
     output = RESULTS / f"{name}.json"
     python = [sys.executable]
     env = {**mpirun_env(2), "PYTHONPATH": str(ROOT)}
     if name == "training":
         program = str(ROOT / "benchmarks" / "training.py")
-        command = [*python, program, *scheduling, "--output", str(output)]
+        command = [*python, program, "--output", str(output)]
         subprocess.run(command, check=True, env=env)
     elif name == "predictions":
         program = str(ROOT / "benchmarks" / "predictions.py")
@@ -190,8 +188,17 @@ def measure(name: str, share_cores: bool) -> None:
         # Relative, since the results tell their command.
         folder = RESULTS.relative_to(ROOT)
         outputs = ["--json", f"{folder}/{name}.json", "--plots", str(folder)]
-        command = [*python, "-m", "omnihvd", "bench", *BENCH[name].split(), *scheduling, *outputs]
+        command = [*python, "-m", "omnihvd", "bench", *BENCH[name].split(), *outputs]
         subprocess.run(command, check=True, env=env, cwd=ROOT)
+
+
+def conditions(name: str) -> str:
+    """That a reader has to know of a table."""
+    results = Run(name).results
+    ranks, cores = max(r["ranks"] for r in results), os.cpu_count() or 1
+    said = [f"{ranks} ranks share {cores} cores"] if ranks > cores else []
+    said += [f"TCP: {name}" for name in {r.get("congestion_control") for r in results} if name]
+    return ("; " + ", ".join(said)) if said else ""
 
 
 def main() -> None:
@@ -200,16 +207,12 @@ def main() -> None:
     )
     names = [*BENCH, "training", "idle", "predictions"]
     parser.add_argument("--only", nargs="*", choices=names, default=names)
-    parser.add_argument("--share-cores", action="store_true")
     args = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("hosts with shaped links need root")
-    if args.share_cores:
-        global RESULTS
-        RESULTS = RESULTS / "share-cores"
     for name in args.only:
         print(f"== {name}", flush=True)
-        measure(name, args.share_cores)
+        measure(name)
     rows: Rows = []
     for part in (four_hosts, more_hosts, patterns, one_host, training, predictions):
         part(rows)
@@ -217,7 +220,8 @@ def main() -> None:
     text = markdown(["figure", "target", "measured", "met"], table) + "\n"
     for name in BENCH:
         header, cells = columns(Run(name).results)
-        text += f"\n## {name}\n\n`omnihvd bench {BENCH[name]}`\n\n{markdown(header, cells)}\n"
+        text += f"\n## {name}\n\n`omnihvd bench {BENCH[name]}`{conditions(name)}\n\n"
+        text += f"{markdown(header, cells)}\n"
     (RESULTS / "targets.md").write_text(text)
     print(text)
 

@@ -9,32 +9,34 @@
 //
 // For sums by NCCL on the union of the ranks' non-zero blocks:
 //
-//   mark     <<<word_grid(words), kWordThreads>>>
-//            (address, elements, flags, note, record)
+//   mark     <<<word_grid(words), kWordThreads>>> (address, elements, flags, marks)
 //   unite    <<<at_most(kUniteCtas, chunks), kUniteThreads>>>
-//            (records, stride, ranks, rank, words, words_per_chunk, united, prefix, counts)
+//            (marks, stride, ranks, rank, words, words_per_chunk, united, prefix, counts)
+//   total    <<<1, kUniteThreads>>> (counts, chunks, starts, seen, number)
 //   gather   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer)
 //   spread   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer, fill)
-//   await    <<<1, kStrideThreads>>> (address, elements, flag, number, status)
+//   rest     <<<1, kWordThreads>>>
+//            (in, out, elements, union, rest, data, dtype, factor, format)
 //
-// A rank's record: the note, 16 bytes in all, and a bit for each block, in words of 32. unite: the
-// words of all ranks, `stride` bytes apart, become the union's; prefix is, for each word, how many
-// blocks of its chunk of the tensor are in the words before it; counts is of each chunk. gather
-// copies the union's blocks into a dense buffer, whole also where the tensor's last one is short;
-// spread puts them back, and, if fill, zeros between them. await waits until somebody else has set
-// *flag to `number` or, in cyclic order, more, and then sets every bit of the tensor if *status is
-// not 0.
+// Marks: a bit for each block, in words of 32. unite: the marks of all ranks, `stride` words apart,
+// become the union's; prefix is, for each word, how many blocks of its chunk of the tensor are in
+// the words before it; counts is of each chunk. total adds them up: where each chunk begins in the
+// union, with the end behind it, and what the host is told. gather copies blocks of the union into
+// a dense buffer, whole also where the tensor's last one is short; spread puts them back, and, if
+// fill, zeros between them. rest sums what is behind union.first, if anything is, by windows of
+// union.room blocks in pinned memory, each of which the host replaces by the ranks' sum; and sets
+// every bit of the output if the host says that the sum has failed.
 //
 // For sums under a codec, in modules of float32 only:
 //
 //   encode   <<<any grid, kCodeThreads>>>
-//            (address, elements, rule, bits, seed, who, first_block, parcel_blocks, parcels)
+//            (address, elements, quantizer, bits, seed, who, first_block, parcel_blocks, parcels)
 //   decode   <<<any grid, kCodeThreads>>>
-//            (address, elements, rule, bits, seed, count, parcel_blocks, parcels)
+//            (address, elements, quantizer, bits, seed, count, parcel_blocks, parcels)
 //
 // A parcel has what was made of parcel_blocks blocks: a word that says of which coding and seed it
-// is; their heads (1 byte where the rule is kPowers, 8 where it is kSign or kTwoMeans, else 4);
-// their codes (`bits` bits an element, all of a block's); each up to a whole kTileUnit, where
+// is; their heads (1 byte where the quantizer is kPowers, 8 where it is kSign or kTwoMeans, else
+// 4); their codes (`bits` bits an element, all of a block's); each up to a whole kTileUnit, where
 // parcels begin, too. A head and codes are what omnihvd/csrc/protocol/codec.h has for a block.
 // encode fills one parcel after another; the key of the tensor's block b is that of
 // first_block + b. decode begins for block b with the parcel b / parcel_blocks, and adds to that,
@@ -96,26 +98,39 @@ enum CompactFlags : uint32_t {
   kClearNegativeZeros = 2,
 };
 
-// Of unite, for a chunk: blocks of the union, of this rank, and summed over the ranks.
+// Of unite, for a chunk: blocks of the union, and of this rank.
 struct ChunkCounts {
-  uint32_t united, own, all, unused;
+  uint32_t united, own;
 };
 
-constexpr uint32_t kRecordHead = 16;  // bytes
+// The same of a whole sum, in pinned memory; number, which is written last, says of which.
+struct Seen {
+  uint64_t number, united, own;
+};
 
-// Words first_word to end_word of a union. Block i of the union that lies in a chunk c comes
-// starts[c] - base + (blocks before it in the chunk) -th in the buffer.
+// Blocks first to first + room of a union, in a buffer that begins with the first of them. Block i
+// of the union that lies in a chunk c is the starts[c] + (blocks before it in the chunk) -th.
 struct Union {
   const uint32_t* united;
   const uint32_t* prefix;
   const uint64_t* starts;
-  uint64_t base, first_word, end_word, words_per_chunk;
+  uint64_t words, words_per_chunk, first, room;
+};
+
+// In pinned memory, of a communicator: what rest asks the host for, and what that answers. Windows
+// are numbered over all sums; `blocks` of the type are in the newest.
+struct Rest {
+  uint32_t asked, answered;
+  uint64_t blocks;
+  uint32_t dtype;
+  uint32_t failed, alone;  // all sums, from now on; those that would have to ask
+  uint32_t lost;           // set where a sum ended for one of these reasons
 };
 
 // As in omnihvd/csrc/protocol/codec.h.
-enum Rule : uint32_t { kPowers, kRandomLevels, kNearestLevel, kTernary, kSign, kTwoMeans };
+enum Quantizer : uint32_t { kPowers, kRandomLevels, kNearestLevel, kTernary, kSign, kTwoMeans };
 struct Coding {
-  uint32_t rule, bits;
+  uint32_t quantizer, bits;
 };
 
 constexpr uint64_t kNoResult = ~uint64_t(0);

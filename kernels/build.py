@@ -31,7 +31,7 @@ def cupy() -> ModuleType:
     except ImportError as error:
         raise ImportError(
             f"omnihvd.kernels needs CuPy ({error}): pip install 'omnihvd[cuda]', on a machine with "
-            "an NVIDIA driver for CUDA 13"
+            "an NVIDIA driver for CUDA 13 (from 580 on), or 'omnihvd[cuda12]'"
         ) from error
     return cupy
 

@@ -33,7 +33,7 @@ __device__ inline uint64_t whole_lines(uint64_t bytes) {
 }
 
 __device__ inline bool has_two(Coding coding) {
-  return coding.rule == kSign || coding.rule == kTwoMeans;
+  return coding.quantizer == kSign || coding.quantizer == kTwoMeans;
 }
 
 // As abi.cuh says.
@@ -44,8 +44,8 @@ struct Parcels {
 
   __device__ Parcels(Coding coding, uint32_t seed, uint32_t n)
       : block_codes(kBlock * coding.bits / 8) {
-    tag = uint32_t(mixed(mixed(uint64_t(seed) << 32 | coding.rule << 8 | coding.bits) + n));
-    const uint32_t head = coding.rule == kPowers ? 1 : has_two(coding) ? 8 : 4;
+    tag = uint32_t(mixed(mixed(uint64_t(seed) << 32 | coding.quantizer << 8 | coding.bits) + n));
+    const uint32_t head = coding.quantizer == kPowers ? 1 : has_two(coding) ? 8 : 4;
     codes = kTileUnit + whole_lines(uint64_t(n) * head);
     stride = codes + whole_lines(uint64_t(n) * block_codes);
   }
@@ -196,19 +196,19 @@ __device__ float clipped(const BlockOf<kBlock>& block, float largest) {
 
 // The step; NaN if there is none.
 template <int kBlock>
-__device__ float encode_levels(const BlockOf<kBlock>& block, uint32_t rule, uint32_t bits,
+__device__ float encode_levels(const BlockOf<kBlock>& block, uint32_t quantizer, uint32_t bits,
                                uint64_t key, uint32_t* out) {
   const uint32_t largest = block.largest();
   const float most = most_level(bits), smallest = __uint_as_float(kStepBits);
   float limit = __uint_as_float(largest);
-  if (rule == kTernary) {
+  if (quantizer == kTernary) {
     const float clip = clipped(block, limit);
     if (limit > 0) limit = clip;
   }
   float step = __fdiv_rn(limit, most);
   if (!(step >= smallest)) step = smallest;
   const float per_step = __fdiv_rn(1.0f, step);
-  const bool nearest = rule == kNearestLevel;
+  const bool nearest = quantizer == kNearestLevel;
   const Noise noise(key);
   block.write(bits, out, [&](uint32_t x, uint32_t i) {
     constexpr float whole = 12582912.0f;  // from here on floats are integers
@@ -229,13 +229,13 @@ struct Two {
 };
 
 template <int kBlock>
-__device__ Two encode_two(const BlockOf<kBlock>& block, uint32_t rule, uint32_t* out) {
+__device__ Two encode_two(const BlockOf<kBlock>& block, uint32_t quantizer, uint32_t* out) {
   const bool coded = block.largest() < kInfiniteBits;
   const double all = block.sum([](uint32_t bits) { return double(magnitude_of(bits)); });
   block.write(1, out, [](uint32_t bits, uint32_t) { return bits >> 31; });
   const double n = double(block.n);
   Two two;
-  if (rule == kSign) {
+  if (quantizer == kSign) {
     two.clear = float(all / n);
     two.set = -two.clear;
   } else {
@@ -274,14 +274,14 @@ __device__ void encode_blocks(const Tensor<4>& tensor, Coding coding, uint32_t s
     const uint64_t key = mixed(of_sum + first_block + number);
     const bool writes = block.n && threadIdx.x % Shape<4, kBlock>::kLanes == 0;
     if (writes && index == 0) *reinterpret_cast<uint32_t*>(parcel) = form.tag;
-    if (coding.rule == kPowers) {
+    if (coding.quantizer == kPowers) {
       const uint32_t top = encode_powers(block, key, out);
       if (writes) heads[index] = uint8_t(top);
     } else if (has_two(coding)) {
-      const Two two = encode_two(block, coding.rule, out);
+      const Two two = encode_two(block, coding.quantizer, out);
       if (writes) reinterpret_cast<Two*>(heads)[index] = two;
     } else {
-      const float step = encode_levels(block, coding.rule, coding.bits, key, out);
+      const float step = encode_levels(block, coding.quantizer, coding.bits, key, out);
       if (writes) reinterpret_cast<float*>(heads)[index] = step;
     }
   });
@@ -296,7 +296,7 @@ struct Decoder {
   __device__ Decoder(Coding c, uint32_t tag, const uint8_t* parcel, uint32_t index)
       : coding(c), top(0), two{0, 0} {
     const uint8_t* const heads = parcel + kTileUnit;
-    if (c.rule == kPowers)
+    if (c.quantizer == kPowers)
       top = heads[index];
     else if (has_two(c))
       two = reinterpret_cast<const Two*>(heads)[index];
@@ -308,7 +308,7 @@ struct Decoder {
   }
 
   __device__ float value(uint32_t code) const {
-    if (coding.rule == kPowers) {
+    if (coding.quantizer == kPowers) {
       const int power = int(code & 0x7f), exponent = power + int(top) - 127;
       const uint32_t bits = (code & 0x80) << 24 | uint32_t(exponent) << 23;
       return __uint_as_float(top == kNoPower ? kNanBits : power == 0 || exponent <= 0 ? 0 : bits);

@@ -10,7 +10,7 @@ import numpy as np
 from .arrays import View, queue_of, view
 from .build import check, cubin, cupy
 
-Coding = tuple[int, int]  # the rule and the bits of an element, as in abi.cuh
+Coding = tuple[int, int]  # the quantizer and the bits of an element, as in abi.cuh
 
 # As in abi.cuh.
 HEADS_AT = _TILE_UNIT = 128
@@ -44,9 +44,9 @@ class Coder:
     cubin_file: the module for float32 as `omnihvd kernels` leaves it; by default it is compiled
     now, which takes seconds. Not by CuPy, which has denormal numbers flushed to zero.
 
-    A coding is a rule and the bits of an element: engine.codec.Codec(...).coding(). Parcels are
-    uint8 arrays of parcel_bytes(...) for each parcel_blocks of blocks, aligned to 128 bytes. What
-    they hold, and what becomes of NaN: codec.cuh. All arrays are contiguous, on one device.
+    A coding is a quantizer and the bits of an element: engine.codec.Codec(...).coding(). Parcels
+    are uint8 arrays of parcel_bytes(...) for each parcel_blocks of blocks, aligned to 128 bytes.
+    What they hold, and what becomes of NaN: codec.cuh. All arrays are contiguous, on one device.
     stream: as for compact. Methods return at once.
 
     Raises what compact raises, and ValueError if parcels are too small.

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(kScatterThreads, 2)
   const Tensor<OMNIHVD_WIDTH> tensor(address, elements, segments, n_segments);
   const uint64_t n = *count;  // read once
   if (n == kNoResult)
-    set_all_bits(tensor);
+    set_all_bits<OMNIHVD_WIDTH, kScatterThreads>(tensor);
   else
     scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, n, data);
 }
@@ -33,26 +33,32 @@ extern "C" __global__ void __launch_bounds__(kScatterThreads, 2)
 extern "C" __global__ void __launch_bounds__(kStrideThreads)
     scale(uint64_t in, uint64_t out, uint64_t elements, double factor, uint32_t format) {
   const Tensor<OMNIHVD_WIDTH> from(in, elements, nullptr, 0), to(out, elements, nullptr, 0);
-  scale_elements<OMNIHVD_WIDTH>(from, to, factor, format);
+  scale_elements<OMNIHVD_WIDTH, kStrideThreads>(from, to, factor, format);
 }
 #endif
 
 extern "C" __global__ void __launch_bounds__(kWordThreads)
-    mark(uint64_t address, uint64_t elements, uint32_t flags, uint64_t note, uint8_t* record) {
+    mark(uint64_t address, uint64_t elements, uint32_t flags, uint32_t* words) {
   const Tensor<OMNIHVD_WIDTH> tensor(address, elements, nullptr, 0);
-  mark_blocks<OMNIHVD_WIDTH, OMNIHVD_FLOAT, OMNIHVD_BLOCK>(tensor, flags, note, record);
+  mark_blocks<OMNIHVD_WIDTH, OMNIHVD_FLOAT, OMNIHVD_BLOCK>(tensor, flags, words);
 }
 
 extern "C" __global__ void __launch_bounds__(kUniteThreads)
-    unite(const uint8_t* records, uint64_t stride, uint32_t ranks, uint32_t rank, uint64_t words,
+    unite(const uint32_t* marks, uint64_t stride, uint32_t ranks, uint32_t rank, uint64_t words,
           uint64_t words_per_chunk, uint32_t* united, uint32_t* prefix, ChunkCounts* counts) {
   const uint64_t chunks = (words + words_per_chunk - 1) / words_per_chunk;
 #pragma unroll 1
   for (uint64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const uint64_t begin = chunk * words_per_chunk, end = begin + words_per_chunk;
-    unite_chunk(records, stride, ranks, rank, begin, end < words ? end : words, united, prefix,
+    unite_chunk(marks, stride, ranks, rank, begin, end < words ? end : words, united, prefix,
                 counts + chunk);
   }
+}
+
+extern "C" __global__ void __launch_bounds__(kUniteThreads)
+    total(const ChunkCounts* counts, uint64_t chunks, uint64_t* starts, Seen* seen,
+          uint64_t number) {
+  total_chunks(counts, chunks, starts, seen, number);
 }
 
 extern "C" __global__ void __launch_bounds__(kWordThreads)
@@ -67,30 +73,29 @@ extern "C" __global__ void __launch_bounds__(kWordThreads)
   move_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK, true>(tensor, u, buffer, fill != 0);
 }
 
-extern "C" __global__ void __launch_bounds__(kStrideThreads)
-    await(uint64_t address, uint64_t elements, const volatile uint32_t* flag, uint32_t number,
-          const volatile uint32_t* status) {
-  if (threadIdx.x == 0) {
-    while (int(*flag - number) < 0) __nanosleep(500);
-    __threadfence_system();  // the status is what was written before the flag
-  }
-  __syncthreads();
-  if (*status != 0) set_all_bits(Tensor<OMNIHVD_WIDTH>(address, elements, nullptr, 0));
+// The input and the output of a sum: what is left of the one goes to the other.
+extern "C" __global__ void __launch_bounds__(kWordThreads)
+    rest(uint64_t in, uint64_t out, uint64_t elements, Union u, Rest* rest, uint64_t data,
+         uint32_t dtype, double factor, uint32_t format) {
+  const Tensor<OMNIHVD_WIDTH> from(in, elements, nullptr, 0), to(out, elements, nullptr, 0);
+  sum_rest<OMNIHVD_WIDTH, OMNIHVD_FLOAT, OMNIHVD_BLOCK>(from, to, u, rest, data, dtype, factor,
+                                                        format);
 }
 
 #if OMNIHVD_FLOAT && OMNIHVD_WIDTH == 4
 extern "C" __global__ void __launch_bounds__(kCodeThreads, 4)  // as above
-    encode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits, uint32_t seed,
+    encode(uint64_t address, uint64_t elements, uint32_t quantizer, uint32_t bits, uint32_t seed,
            uint32_t who, uint64_t first_block, uint32_t parcel_blocks, uint8_t* parcels) {
   const Tensor<4> tensor(address, elements, nullptr, 0);
-  encode_blocks<OMNIHVD_BLOCK>(tensor, Coding{rule, bits}, seed, who, first_block, parcel_blocks,
-                               parcels);
+  encode_blocks<OMNIHVD_BLOCK>(tensor, Coding{quantizer, bits}, seed, who, first_block,
+                               parcel_blocks, parcels);
 }
 
 extern "C" __global__ void __launch_bounds__(kCodeThreads, 4)
-    decode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits, uint32_t seed,
+    decode(uint64_t address, uint64_t elements, uint32_t quantizer, uint32_t bits, uint32_t seed,
            uint32_t count, uint32_t parcel_blocks, const uint8_t* parcels) {
   const Tensor<4> tensor(address, elements, nullptr, 0);
-  decode_blocks<OMNIHVD_BLOCK>(tensor, Coding{rule, bits}, seed, count, parcel_blocks, parcels);
+  decode_blocks<OMNIHVD_BLOCK>(tensor, Coding{quantizer, bits}, seed, count, parcel_blocks,
+                               parcels);
 }
 #endif

@@ -48,12 +48,12 @@ __device__ typename BitsOf<kWidth>::type scaled(typename BitsOf<kWidth>::type bi
   return Bits(half_of_float(float_of_half(uint32_t(bits)) * float(factor)));
 }
 
-template <int kWidth>
+template <int kWidth, uint32_t kThreads>
 __device__ void scale_elements(const Tensor<kWidth>& in, const Tensor<kWidth>& out, double factor,
                                uint32_t format) {
   using Vec = Vector<kWidth>;
-  const uint64_t step = uint64_t(gridDim.x) * kStrideThreads * Vec::kElements;
-  uint64_t i = (uint64_t(blockIdx.x) * kStrideThreads + threadIdx.x) * Vec::kElements;
+  const uint64_t step = uint64_t(gridDim.x) * kThreads * Vec::kElements;
+  uint64_t i = (uint64_t(blockIdx.x) * kThreads + threadIdx.x) * Vec::kElements;
 #pragma unroll 1
   for (; i < in.elements(); i += step) {
     Vec v = in.load(i);

@@ -1,11 +1,13 @@
 // Sums by NCCL on the union of the ranks' non-zero blocks: which blocks there are, united over the
-// ranks; the union's blocks copied into a dense buffer, and back.
+// ranks; the union's blocks copied into a dense buffer, and back; and what does not fit it.
 //
 // Bit b % 32 of word b / 32 is block b's. A word is the work of one warp, and nobody else writes
 // it: there are no atomic operations, and no thread waits for another CTA. What one kernel needs of
 // all CTAs of another is ordered by the stream.
 #pragma once
 
+#include "scale.cuh"
+#include "scatter.cuh"
 #include "tensor.cuh"
 
 namespace omnihvd {
@@ -69,11 +71,8 @@ __device__ uint32_t mark_word(const Tensor<kWidth>& tensor, const uint4* from, u
 }
 
 template <int kWidth, bool kFloat, int kBlock>
-__device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint64_t note,
-                            uint8_t* record) {
+__device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint32_t* words) {
   constexpr uint64_t kWordElements = 32 * kBlock;
-  uint32_t* const words = reinterpret_cast<uint32_t*>(record + kRecordHead);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *reinterpret_cast<uint64_t*>(record) = note;
   for_each_word(0, (tensor.elements() + kWordElements - 1) / kWordElements, [&](uint64_t word) {
     uint64_t run;
     const uint64_t from = tensor.find(word * kWordElements, &run);
@@ -106,10 +105,10 @@ __device__ inline uint32_t cta_sum(uint32_t value, uint32_t* before) {
   return sum;
 }
 
-__device__ inline void unite_chunk(const uint8_t* records, uint64_t stride, uint32_t ranks,
+__device__ inline void unite_chunk(const uint32_t* marks, uint64_t stride, uint32_t ranks,
                                    uint32_t rank, uint64_t begin, uint64_t end, uint32_t* united,
                                    uint32_t* prefix, ChunkCounts* counts) {
-  uint32_t carry = 0, own = 0, all = 0, unused;
+  uint32_t carry = 0, own = 0, unused;
 #pragma unroll 1
   for (uint64_t first = begin; first < end; first += kUniteThreads) {
     const uint64_t word = first + threadIdx.x;
@@ -117,10 +116,8 @@ __device__ inline void unite_chunk(const uint8_t* records, uint64_t stride, uint
     if (word < end) {
 #pragma unroll 4
       for (uint32_t r = 0; r < ranks; ++r) {
-        const uint32_t theirs =
-            reinterpret_cast<const uint32_t*>(records + r * stride + kRecordHead)[word];
+        const uint32_t theirs = marks[r * stride + word];
         bits |= theirs;
-        all += __popc(theirs);
         if (r == rank) own += __popc(theirs);
       }
       united[word] = bits;
@@ -131,12 +128,34 @@ __device__ inline void unite_chunk(const uint8_t* records, uint64_t stride, uint
     carry += sum;
   }
   own = cta_sum(own, &unused);
-  all = cta_sum(all, &unused);
-  if (threadIdx.x == 0) *counts = {carry, own, all, 0};
+  if (threadIdx.x == 0) *counts = {carry, own};
 }
 
-// Copies the blocks of `united` from the tensor to the buffer, or back; then fill: blocks that are
-// not in the union become zero.
+// Of all chunks: where each begins in the union; and the sums over them, for the host.
+__device__ inline void total_chunks(const ChunkCounts* counts, uint64_t chunks, uint64_t* starts,
+                                    Seen* seen, uint64_t number) {
+  uint64_t carry = 0, own = 0;
+  uint32_t unused;
+#pragma unroll 1
+  for (uint64_t first = 0; first < chunks; first += kUniteThreads) {
+    const uint64_t chunk = first + threadIdx.x;
+    const ChunkCounts c = chunk < chunks ? counts[chunk] : ChunkCounts{0, 0};
+    uint32_t before;
+    const uint32_t sum = cta_sum(c.united, &before);
+    if (chunk < chunks) starts[chunk] = carry + before;
+    carry += sum;
+    own += cta_sum(c.own, &unused);
+  }
+  if (threadIdx.x != 0) return;
+  starts[chunks] = carry;
+  seen->united = carry;
+  seen->own = own;
+  __threadfence_system();
+  *const_cast<volatile uint64_t*>(&seen->number) = number;
+}
+
+// Copies the union's blocks from the tensor to the buffer, or back, as far as they belong there;
+// then fill: blocks that are not in the union become zero.
 template <int kWidth, int kBlock, bool kBack>
 __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4* buffer,
                             bool fill) {
@@ -144,17 +163,18 @@ __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4*
   constexpr uint32_t kAtOnce = 32 / S::kLanes;              // blocks of a warp
   constexpr uint32_t kBatch = S::kRows < 4 ? S::kRows : 4;  // rows in flight
   const uint32_t lane = threadIdx.x % 32, lane_of_block = lane % S::kLanes;
-  for_each_word(u.first_word, u.end_word, [&](uint64_t word) {
+  for_each_word(0, u.words, [&](uint64_t word) {
     const uint32_t bits = u.united[word];
     if (!bits && !fill) return;
-    const uint64_t start = u.starts[word / u.words_per_chunk] - u.base + u.prefix[word];
+    const uint64_t start = u.starts[word / u.words_per_chunk] + u.prefix[word] - u.first;
 #pragma unroll 1
     for (uint32_t first = 0; first < 32; first += kAtOnce) {
       const uint32_t i = first + lane / S::kLanes;
       const bool present = bits >> i & 1;
-      if (!present && !fill) continue;
+      const uint64_t place = start + __popc(bits & ((1u << i) - 1));  // before `first`: very large
+      if (present ? place >= u.room : !fill) continue;
       const uint64_t at = (word * 32 + i) * kBlock;
-      uint4* const place = buffer + (start + __popc(bits & ((1u << i) - 1))) * S::kBlockVectors;
+      uint4* const from = buffer + place * S::kBlockVectors;
 #pragma unroll 1
       for (uint32_t batch = 0; batch < S::kRows; batch += kBatch) {
         Vector<kWidth> rows[kBatch];
@@ -164,7 +184,7 @@ __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4*
           if (!kBack)
             rows[row] = tensor.load(at + vector * S::kVectorElements);
           else if (present)
-            rows[row] = place[vector];
+            rows[row] = from[vector];
         }
 #pragma unroll
         for (uint32_t row = 0; row < kBatch; ++row) {
@@ -172,11 +192,52 @@ __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4*
           if (kBack)
             tensor.store(at + vector * S::kVectorElements, rows[row]);
           else
-            place[vector] = rows[row].words;
+            from[vector] = rows[row].words;
         }
       }
     }
   });
+}
+
+// Sums what is behind the union's first u.first blocks, which is rarely anything, through the
+// host's memory, a window of u.room blocks after the other. One CTA, which no other waits for.
+template <int kWidth, bool kFloat, int kBlock>
+__device__ void sum_rest(const Tensor<kWidth>& in, const Tensor<kWidth>& out, Union u, Rest* rest,
+                         uint64_t data, uint32_t dtype, double factor, uint32_t format) {
+  __shared__ uint32_t over;
+  volatile Rest* const shared = rest;
+  uint4* const window = reinterpret_cast<uint4*>(data);
+  const uint64_t end = u.starts[(u.words + u.words_per_chunk - 1) / u.words_per_chunk];
+  if (threadIdx.x == 0) over = shared->failed;
+  __syncthreads();
+#pragma unroll 1
+  for (; !over && u.first < end; u.first += u.room) {
+    const uint64_t blocks = end - u.first < u.room ? end - u.first : u.room;
+    move_blocks<kWidth, kBlock, false>(in, u, window, false);
+    __syncthreads();
+    if (kFloat && factor != 1) {
+      const Tensor<kWidth> values(data, blocks * kBlock, nullptr, 0);
+      scale_elements<kWidth, kWordThreads>(values, values, factor, format);
+    }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const uint32_t asked = shared->asked + 1;
+      shared->blocks = blocks;
+      shared->dtype = dtype;
+      __threadfence_system();
+      shared->asked = asked;
+      while (shared->answered != asked && !shared->failed && !shared->alone) __nanosleep(500);
+      over = shared->answered != asked;
+    }
+    __syncthreads();
+    __threadfence_system();
+    if (!over) move_blocks<kWidth, kBlock, true>(out, u, window, false);
+    __syncthreads();
+  }
+  if (!over) return;
+  set_all_bits<kWidth, kWordThreads>(out);
+  if (threadIdx.x == 0) shared->lost = 1;
 }
 
 }  // namespace kernels

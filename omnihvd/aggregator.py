@@ -50,10 +50,7 @@ class Aggregator:
         try:
             await asyncio.wait_for(self._admit(reader, writer), PATIENCE_S)
             logger.info("admitted a group of %s", peer)
-        except Refused as why:
-            logger.warning("refused %s: %s", peer, why)
-            _send(writer, b"no" + str(why).encode())
-        except (engine.EngineError, ValueError) as why:
+        except (Refused, engine.EngineError, ValueError) as why:
             logger.warning("refused %s: %s", peer, why)
             _send(writer, b"no" + str(why).encode())
         except Looked:

@@ -21,7 +21,7 @@ from omnihvd.carriers import in_use
 from omnihvd.compression import OmniReduce
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps
-from omnihvd.statistics import Statistics, passed_bytes, taken_bytes
+from omnihvd.statistics import Statistics, delay_control, passed_bytes, taken_bytes
 
 LOGS = (
     "gradient_density",
@@ -32,12 +32,6 @@ LOGS = (
     "sent_of_ring",
     "passed_share",
     "reduce_share",
-)
-COMPRESSION_LOGS = (
-    "compression_ratio",
-    "compression_bandwidth",
-    "compression_delay",
-    "compression_exposed",
 )
 
 
@@ -107,18 +101,11 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
             "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
             "reduce_share": min(1.0, figures["seconds"] / seconds),
         }
-        names = list(LOGS)
-        compression = figures["compression"]
-        if compression["controlled_steps"]:
-            names += COMPRESSION_LOGS
-            logged["compression_ratio"] = compression["ratio"]
-            logged["compression_bandwidth"] = compression["bandwidth"]
-            logged["compression_delay"] = compression["delay_seconds"]
-            logged["compression_exposed"] = compression["exposed_seconds"]
-        mine = [math.nan if logged[name] is None else logged[name] for name in names]
+        values = {**{name: logged[name] for name in LOGS}, **delay_control(figures)}
+        mine = [math.nan if value is None else value for value in values.values()]
         means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
         if logs is not None:
-            logs.update(zip(names, means.numpy().tolist()))
+            logs.update(zip(values, means.numpy().tolist()))
 
 
 def _why_nothing(passed: dict[str, Any]) -> str:

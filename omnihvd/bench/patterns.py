@@ -13,6 +13,7 @@ import numpy as np
 BLOCK = 256  # elements; of the patterns, whatever the engine's own block size
 ROW_BLOCKS = 1  # an embedding row of 256 elements
 
+MEMORY = ("kept", "new")
 PATTERNS = ("random", "identical", "disjoint", "zipf", "elements")
 
 
@@ -24,6 +25,8 @@ class Point:
     density: float
     pattern: str = "random"
     dtype: str = "float32"
+    memory: str = "kept"  # or "new": of each sum
+    tensors: int = 1  # that it is cut into, which are submitted together
 
     @property
     def bytes(self) -> int:

@@ -29,7 +29,6 @@ STYLES = {
     "omnihvd-torch-natural": Style("the same (torch.distributed)", "#882255", "X"),
     "gloo": Style("Gloo", "#999999", "", "-", 4.5),
     "horovod": Style("Horovod (Open MPI)", "#D55E00", "", (0, (6, 2)), 1.8),
-    "horovod-ring": Style("Horovod (Open MPI, ring)", "#000000", "", (0, (1.5, 2.5)), 1.8),
     "agsparse": Style("allgather, sparse from the start", "#CC79A7", "^"),
     "agsparse-of-dense": Style("allgather of a dense tensor", "#009E73", "v"),
 }
@@ -84,9 +83,14 @@ def plot(
     if len(networks) > 1:
         dense = [r for r in results if r["point"]["density"] == 1]
         return [_workers(dense, folder / f"{name}-workers.png", rate)] if dense else []
-    for pattern in dict.fromkeys(r["point"]["pattern"] for r in results):
-        here = [r for r in results if r["point"]["pattern"] == pattern]
-        path = folder / f"{name}-{pattern}.png"
+    kinds = dict.fromkeys((p.pattern, p.memory) for p in (Point(**r["point"]) for r in results))
+    for pattern, memory in kinds:
+        here = [
+            r
+            for r in results
+            if (r["point"]["pattern"], r["point"].get("memory", "kept")) == (pattern, memory)
+        ]
+        path = folder / f"{name}-{pattern}{'-new' * (memory == 'new')}.png"
         points = [Point(**r["point"]) for r in here]
         if len({point.count for point in points}) > 1:
             written.append(_sizes(here, path, rate))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 from omnihvd.bench.patterns import Point, volume
 
 COPIED = "bytes_copied"  # in a result's counters
 # Schemes whose time does not depend on where the zeros are.
-DENSE = ("gloo", "horovod", "horovod-ring")
+DENSE = ("gloo", "horovod")
 
 
 def limit_seconds(
@@ -46,18 +47,17 @@ def limit_seconds(
 
 
 def summarize(
-    backend: str,
     answer: dict[str, Any],
     ranks: int,
     link_rate: float | None,
     per_host: int = 1,
 ) -> dict[str, Any]:
-    """Of what rank 0 of a job has written about one point."""
+    """Of what turns.measure() says of one backend and point."""
+    backend = answer["backend"]
     point = Point(**answer["point"])
     samples = answer["samples"]
     limit = limit_seconds(backend, point, ranks, link_rate, answer["read_s"], per_host)
     return {
-        "backend": backend,
         "ranks": ranks,
         "ranks_per_host": per_host,
         "link_rate": link_rate,
@@ -66,22 +66,29 @@ def summarize(
         "median_s": statistics.median(samples),
         "min_s": min(samples),
         "max_s": max(samples),
+        "first_ten_s": _mean_of_first(answer["sums"], 10),
+        "first_hundred_s": _mean_of_first(answer["sums"], 100),
         "limit_s": limit,
         "over_limit": statistics.median(samples) / limit,
     }
 
 
+def _mean_of_first(sums: list[float], count: int) -> float | None:
+    """Of all sums at a point, in order, in which omnihvd tries its ways; None: there were fewer."""
+    return statistics.fmean(sums[:count]) if len(sums) >= count else None
+
+
 def same_work(backend: str, measured: Point, point: Point) -> bool:
     """Whether the backend's time at one point is its time at the other."""
     if backend in DENSE:
-        return (measured.count, measured.dtype) == (point.count, point.dtype)
+        measured = replace(measured, density=point.density, pattern=point.pattern)
     return measured == point
 
 
 def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """A table of medians: a row for each point, a column for each backend, and the ratios; behind
-    these, processor seconds for a GB of tensor, of all ranks together, and how often each byte that
-    omnihvd sends is copied within its processes."""
+    these the means of the first ten sums, processor seconds for a GB of tensor, of all ranks
+    together, and how often each byte that omnihvd sends is copied within its processes."""
     backends = list(dict.fromkeys(r["backend"] for r in results))
     header = ["ranks", "tensor", "pattern", "density"]
     header += [f"{b} ms" for b in backends]
@@ -90,6 +97,8 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     header += [f"{b} / limit" for b in ours]
     header += [f"{b} vs best peer" for b in ours] if peers else []
     has_cpu = any("cpu_s_per_gb" in r for r in results)
+    with_first = [b for b in backends if any(r.get("first_ten_s") for r in results)]
+    header += [f"{b} first ten ms" for b in with_first]
     header += [f"{b} CPU s/GB" for b in backends] if has_cpu else []
     copying = [b for b in ours if any(r["backend"] == b and _counts_copies(r) for r in results)]
     header += [f"{b} copies" for b in copying]
@@ -102,14 +111,15 @@ def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             for r in results
             if r["ranks"] == ranks and same_work(r["backend"], Point(**r["point"]), point)
         }
-        row = [str(ranks), _size(point), point.pattern, f"{point.density:g}"]
-        row += [f"{found[b]['median_s'] * 1e3:.1f}" if b in found else "" for b in backends]
+        row = [str(ranks), _what(point), point.pattern, f"{point.density:g}"]
+        row += [_ms(found[b]) if b in found else "" for b in backends]
         row += [f"{found[b]['over_limit']:.2f}" if b in found else "" for b in ours]
         best = min((found[b]["median_s"] for b in peers if b in found), default=None)
         if peers:
             row += [
                 f"{best / found[b]['median_s']:.2f}x" if best and b in found else "" for b in ours
             ]
+        row += [_ms(found.get(b, {}), "first_ten_s") for b in with_first]
         if has_cpu:
             row += [f"{found[b]['cpu_s_per_gb']:.1f}" if b in found else "" for b in backends]
         row += [_copies(found[b]) if b in found else "" for b in copying]
@@ -128,8 +138,17 @@ def _copies(result: dict[str, Any]) -> str:
     return f"{copied / sent:.2f}" if sent else ""
 
 
-def _size(point: Point) -> str:
-    return f"{size_text(point.bytes)} {point.dtype}"
+def _ms(result: dict[str, Any], figure: str = "median_s") -> str:
+    """With the setting that a peer had."""
+    seconds, setting = result.get(figure), result.get("setting")
+    named = f" ({setting})" if setting and figure == "median_s" else ""
+    return "" if seconds is None else f"{1e3 * seconds:.1f}{named}"
+
+
+def _what(point: Point) -> str:
+    text = f"{size_text(point.bytes)} {point.dtype}"
+    text += f" in {point.tensors} tensors" if point.tensors > 1 else ""
+    return text + ", new memory" * (point.memory == "new")
 
 
 def size_text(size: int) -> str:

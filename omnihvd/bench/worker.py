@@ -1,6 +1,6 @@
-"""What each rank of a benchmark runs: verifies and times every point with one backend.
+"""What each rank of a benchmark runs: it verifies and times points with one backend.
 
-Started by omnihvd.bench.backends; rank 0 writes one JSON object a point to the file of its job.
+Started by omnihvd.bench.session, which tells rank 0 what to measure next, over a socket.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import contextlib
 import json
 import os
 import resource
+import socket
 import sys
 import time
 import zlib
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 
 from omnihvd.bench.meeting import Meeting
 from omnihvd.bench.patterns import BLOCK, Point, is_total, part
+from omnihvd.bench.reducers import BACKENDS
 
 COUNTERS = (
     "calls",
@@ -30,195 +33,6 @@ COUNTERS = (
 )
 
 
-class Gloo:
-    """torch.distributed over Gloo: the ring allreduce that PyTorch uses on CPUs."""
-
-    tensor: Any = None  # what is reduced
-    most_error = 0.0  # relative to the sum, of lossy ones
-
-    def __init__(self) -> None:
-        import torch
-        import torch.distributed as dist
-
-        self.torch, self.dist = torch, dist
-        os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
-        os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
-        dist.init_process_group("gloo")
-
-    def prepare(self, x: np.ndarray) -> None:
-        self.original = self.torch.from_numpy(x)
-        fits = self.tensor is not None and self.tensor.dtype == self.original.dtype
-        if not (fits and self.tensor.shape == self.original.shape):
-            self.tensor = self.original.clone()
-
-    def restore(self) -> None:
-        self.tensor.copy_(self.original)
-
-    def reduce(self) -> None:
-        self.dist.all_reduce(self.tensor)
-
-    def result(self) -> np.ndarray:
-        return self.tensor.numpy()
-
-    def stats(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        self.dist.destroy_process_group()
-
-
-class OmniGloo(Gloo):
-    """The same with omnihvd under it."""
-
-    def __init__(self) -> None:
-        import omnihvd.torch
-
-        self.omnihvd = omnihvd
-        super().__init__()
-
-    def stats(self) -> dict[str, Any]:
-        return self.omnihvd.stats()
-
-
-class Horovod(Gloo):
-    """Horovod's allreduce, in place, of one tensor."""
-
-    def __init__(self) -> None:
-        import horovod.torch as hvd
-        import torch
-
-        self.torch, self.hvd = torch, hvd
-        hvd.init()
-
-    def reduce(self) -> None:
-        self.hvd.allreduce_(self.tensor, op=self.hvd.Sum, name="bench")
-
-    def close(self) -> None:
-        self.hvd.shutdown()
-
-
-class OmniHvd(Horovod):
-    """The same with omnihvd under it."""
-
-    def __init__(self) -> None:
-        import omnihvd
-
-        self.omnihvd = omnihvd
-        super().__init__()
-
-    def stats(self) -> dict[str, Any]:
-        return self.omnihvd.stats()
-
-
-class OmniNatural(OmniHvd):
-    """The same under natural compression, as a training script has it: not in place."""
-
-    most_error = 0.6
-
-    def reduce(self) -> None:
-        self.summed = self.hvd.allreduce(
-            self.tensor,
-            op=self.hvd.Sum,
-            name="bench",
-            compression=self.omnihvd.OmniReduce.natural(),
-        )
-
-    def restore(self) -> None:
-        self.tensor = self.original
-
-    def result(self) -> np.ndarray:
-        return self.summed.numpy()
-
-
-class OmniGlooNatural(OmniGloo):
-    """The same under natural compression."""
-
-    most_error = 0.6
-
-    def reduce(self) -> None:
-        from omnihvd.torch.process_group import take
-
-        codec = self.omnihvd.OmniReduce.natural()
-        work = take(self.dist.group.WORLD, self.tensor, codec=codec)
-        assert work is not None
-        work.wait()
-
-
-class AgSparse(Horovod):
-    """Horovod's path for sparse gradients: allgather of indices and values.
-
-    The tensor is given as a sparse one from the start, of rows of one block (single elements for
-    the pattern of elements), and the gathered parts are not summed in the time measured, though a
-    user's optimizer has to: both in favour of this backend.
-    """
-
-    def prepare(self, x: np.ndarray) -> None:
-        self.count = len(x)
-        given = self.torch.from_numpy(x)
-        width = 1 if _is_elementwise(x) else BLOCK
-        self.original = self.torch.zeros(-(-len(x) // width), width, dtype=given.dtype)
-        self.original.view(-1)[: len(x)] = given
-        self.rows = self.original.any(1).nonzero().t()
-        self.values = self.original[self.rows[0]]
-
-    def restore(self) -> None:
-        pass
-
-    def reduce(self) -> None:
-        sparse = self.torch.sparse_coo_tensor(self.rows, self.values, self.original.shape)
-        self.gathered = self.hvd.sparse_allreduce_async(sparse, name="bench", op=self.hvd.Sum)()
-
-    def result(self) -> np.ndarray:
-        return self.gathered.to_dense().flatten()[: self.count].numpy()
-
-
-class AgSparseOfDense(AgSparse):
-    """The same for what omnihvd is given and gives back: a dense tensor, in place.
-
-    Non-zero rows are found, gathered from all ranks, and added.
-    """
-
-    def prepare(self, x: np.ndarray) -> None:
-        super().prepare(x)
-        self.tensor = self.original.clone()
-
-    def restore(self) -> None:
-        self.tensor.copy_(self.original)
-
-    def reduce(self) -> None:
-        rows = self.tensor.any(1).nonzero().flatten()
-        parts = [
-            self.hvd.allgather_async(rows, name="rows"),
-            self.hvd.allgather_async(self.tensor[rows], name="values"),
-        ]
-        all_rows, all_values = (self.hvd.synchronize(part) for part in parts)
-        self.tensor[rows] = 0
-        self.tensor.index_add_(0, all_rows, all_values)
-
-    def result(self) -> np.ndarray:
-        return self.tensor.flatten()[: self.count].numpy()
-
-
-def _is_elementwise(x: np.ndarray) -> bool:
-    by_rows = x[: len(x) // BLOCK * BLOCK].reshape(-1, BLOCK) != 0
-    return bool(by_rows.mean() < by_rows.any(1).mean() / 2)
-
-
-BACKENDS = {
-    "omnihvd": OmniHvd,
-    "omnihvd-dedicated": OmniHvd,
-    "omnihvd-torch": OmniGloo,
-    "omnihvd-natural": OmniNatural,
-    "omnihvd-torch-natural": OmniGlooNatural,
-    "gloo": Gloo,
-    "horovod": Horovod,
-    "horovod-ring": Horovod,
-    "agsparse": AgSparse,
-    "agsparse-of-dense": AgSparseOfDense,
-}
-LOSSLESS = [name for name, backend in BACKENDS.items() if not backend.most_error]
-
-
 def read_seconds(meeting: Meeting, x: np.ndarray) -> float:
     """Time in which all ranks, at once, read their tensors from memory."""
     words = x[: len(x) // 8 * 8].view(np.int64)
@@ -228,32 +42,48 @@ def read_seconds(meeting: Meeting, x: np.ndarray) -> float:
     return float(max(meeting.gather(end)) - begin)
 
 
-TRIED_S = 20.0  # by then ways that are compared are not waited for any more
+TRIED_S = 15.0  # of sums; by then ways that are compared are not waited for any more
 ALIKE = 9  # trials of ways that are close come 8 sums apart
+MOST_WARM_UP = 100  # sums
+LONG_S = 0.5  # sums that together take longer have filled caches and connections
+COMPUTED = np.zeros(16_384)
 
 
-def warm_up(backend: Any, meeting: Meeting) -> None:
-    """Fills caches and connections; omnihvd's goes on until it has tried its ways, which shows in
-    sums that all went the same."""
-    begin = time.perf_counter()
-    counts: list[dict[str, Any]] = []
-    while len(counts) < 100:
-        backend.restore()
-        backend.reduce()
-        spent = time.perf_counter() - begin
-        counts.append({k: way["calls"] for k, way in backend.stats().get("ways", {}).items()})
-        if meeting.gather(is_warm(counts, spent))[0]:
-            break
+@dataclass(frozen=True)
+class Visit:
+    """What is measured at once: sums of one point."""
+
+    point: Point
+    is_first: bool  # of this point: the sum is verified, and warmed up
+    min_seconds: float = 0  # of samples
+    min_runs: int = 0
+    max_seconds: float | None = None  # of samples, however few these are
+    compute_s: float = 0  # that each rank computes before each sum
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Visit:
+        fields = json.loads(text)
+        return Visit(**{**fields, "point": Point(**fields["point"])})
+
+
+def compute(seconds: float) -> None:
+    """As training does between its sums: with its core, and memory that is not the sum's."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        np.tanh(COMPUTED, out=COMPUTED)
 
 
 def is_warm(counts: list[dict[str, int]], spent: float) -> bool:
     """counts: calls of each way, after each sum; of backends without ways: nothing."""
     if not counts[-1]:
-        return spent > 5 or len(counts) >= 16
-    if len(counts) < 16:
-        return False
+        return spent > LONG_S or len(counts) >= 16
+    if len(counts) < 16 or spent > TRIED_S:
+        return spent > TRIED_S
     recent = counts[-1 - ALIKE]
-    return spent > TRIED_S or sum(n != recent.get(k, 0) for k, n in counts[-1].items()) == 1
+    return sum(n != recent.get(k, 0) for k, n in counts[-1].items()) == 1
 
 
 def cpu_seconds(others: list[int]) -> float:
@@ -277,78 +107,123 @@ def aggregators() -> list[int]:
     return found
 
 
-def is_enough(samples: list[float], job: dict[str, Any]) -> bool:
+def is_enough(samples: list[float], visit: Visit) -> bool:
     """Of samples, in seconds."""
     spent = sum(samples)
-    if job["max_seconds"] is not None and spent >= job["max_seconds"]:
+    if visit.max_seconds is not None and samples and spent >= visit.max_seconds:
         return True
-    return (len(samples) >= job["min_runs"] and spent >= job["min_seconds"]) or len(samples) >= 1000
+    is_long = spent >= visit.min_seconds or len(samples) >= 1000
+    return len(samples) >= visit.min_runs and is_long
 
 
-def measure(
-    backend: Any, meeting: Meeting, point: Point, job: dict[str, Any], reads: dict[int, float]
-) -> dict[str, Any]:
+class Measuring:
+    """One visit, on each rank."""
+
+    def __init__(self, backend: Any, meeting: Meeting, visit: Visit, others: list[int]) -> None:
+        """others: processes whose time counts, too."""
+        self.backend, self.meeting, self.visit, self.others = backend, meeting, visit, others
+        self.sums: list[float] = []  # seconds of the slowest rank, of all sums
+        self.cpu = 0.0  # of this rank, while it reduces; not while it waits or compares times
+
+    def sum(self) -> None:
+        self.backend.restore()
+        compute(self.visit.compute_s)
+        self.meeting.begin()
+        self.cpu -= cpu_seconds(self.others)
+        start = time.perf_counter()
+        self.backend.reduce()
+        seconds = time.perf_counter() - start
+        self.cpu += cpu_seconds(self.others)
+        self.sums.append(max(self.meeting.gather(seconds)))
+
+    def verify(self) -> None:
+        result = self.backend.result()
+        # All ranks have the same bits, or the next gather says otherwise.
+        if self.meeting.rank == 0 and not is_total(
+            result, self.visit.point, self.meeting.size, self.backend.most_error
+        ):
+            raise AssertionError(f"wrong sum of {self.visit.point}")
+        if len(set(self.meeting.gather(zlib.crc32(result.tobytes())))) > 1:
+            raise AssertionError(f"the ranks' results differ for {self.visit.point}")
+
+    def warm_up(self) -> None:
+        """Fills caches and connections; omnihvd's goes on until it has tried its ways, which shows
+        in sums that all went the same."""
+        counts: list[dict[str, Any]] = []
+        while len(self.sums) < MOST_WARM_UP:
+            ways = self.backend.stats().get("ways", {})
+            counts.append({k: way["calls"] for k, way in ways.items()})
+            if self.meeting.gather(is_warm(counts, sum(self.sums)))[0]:
+                break
+            self.sum()
+
+    def settle(self) -> None:
+        """After other backends' turns: one sum does not count, of short ones two."""
+        while len(self.sums) < 2 and sum(self.sums) < LONG_S:
+            self.sum()
+
+    def samples(self) -> list[float]:
+        done, self.cpu = len(self.sums), 0.0
+        while not is_enough(self.sums[done:], self.visit):
+            self.sum()
+        return self.sums[done:]
+
+
+def measure(measuring: Measuring, reads: dict[int, float]) -> dict[str, Any]:
     """reads: read_seconds() by bytes of a tensor, as far as known already."""
+    backend, meeting, visit = measuring.backend, measuring.meeting, measuring.visit
+    point = visit.point
     x = part(point, meeting.rank, meeting.size)
-    backend.prepare(x)
-    backend.restore()
-    backend.reduce()
-    # All ranks have the same bits, or the next gather says otherwise.
-    if meeting.rank == 0 and not is_total(
-        backend.result(), point, meeting.size, backend.most_error
-    ):
-        raise AssertionError(f"wrong sum of {point}")
-    checksums = meeting.gather(zlib.crc32(backend.result().tobytes()))
-    if len(set(checksums)) > 1:
-        raise AssertionError(f"the ranks' results differ for {point}")
-    warm_up(backend, meeting)
+    backend.prepare(x, point)
     if point.bytes not in reads:
         reads[point.bytes] = min(read_seconds(meeting, x) for _ in range(3))
-    others = aggregators() if job["backend"] == "omnihvd-dedicated" and meeting.rank == 0 else []
+    if visit.is_first:
+        measuring.sum()
+        measuring.verify()
+        measuring.warm_up()
+    else:
+        measuring.settle()
     before = backend.stats()
-    samples: list[float] = []
-    cpu = 0.0  # of this rank, while it reduces; not while it waits to begin or compares times
-    while not is_enough(samples, job):
-        backend.restore()
-        meeting.begin()
-        cpu -= cpu_seconds(others)
-        start = time.perf_counter()
-        backend.reduce()
-        seconds = time.perf_counter() - start
-        cpu += cpu_seconds(others)
-        samples.append(max(meeting.gather(seconds)))
+    samples = measuring.samples()
     after = backend.stats()
-    counters = {
-        name: (after[name] - before[name]) / len(samples) for name in COUNTERS if name in after
-    }
-    return {
+    sums = max(1, len(samples))
+    counters = {name: (after[name] - before[name]) / sums for name in COUNTERS if name in after}
+    answer = {
+        "point": asdict(point),
+        "sums": measuring.sums,
         "samples": samples,
         "read_s": reads[point.bytes],
-        "cpu_s": sum(meeting.gather(cpu)) / len(samples),
+        "cpu_s": sum(meeting.gather(measuring.cpu)) / sums,
         "counters": meeting.gather(counters),
     }
+    backend.prepare(np.zeros(BLOCK, np.float32), Point(BLOCK, 1))  # memory for who is next
+    return answer
 
 
 def main() -> None:
-    job = json.loads(sys.argv[1])
+    backend_name, address = sys.argv[1:]
     env, reads = os.environ, dict[int, float]()
-    meeting = Meeting(
-        int(env["OMPI_COMM_WORLD_RANK"]),
-        int(env["OMPI_COMM_WORLD_SIZE"]),
-        (env["MASTER_ADDR"], int(env["MEETING_PORT"])),
-        env["MEETING_KEY"].encode(),
+    rank, size = (
+        int(next(env[name] for name in names if name in env))
+        for names in (("OMPI_COMM_WORLD_RANK", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"))
     )
-    backend = BACKENDS[job["backend"]]()
+    place = (env["MASTER_ADDR"], int(env["MEETING_PORT"]))
+    meeting = Meeting(rank, size, place, env["MEETING_KEY"].encode())
+    backend = BACKENDS[backend_name]()
     import torch
 
     torch.set_num_threads(1)
-    for fields in job["points"]:
-        point = Point(**fields)
-        answer = measure(backend, meeting, point, job, reads)
-        if meeting.rank == 0:
-            with Path(job["output"]).open("a") as file:
-                file.write(json.dumps({"point": fields, **answer}) + "\n")
-    meeting.barrier()
+    others = aggregators() if backend_name == "omnihvd-dedicated" and rank == 0 else []
+    with contextlib.ExitStack() as stack:
+        if rank == 0:
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.connect(address)
+            driver = stack.enter_context(connection.makefile("rw"))
+        while wanted := meeting.gather(driver.readline() if rank == 0 else None)[0]:
+            visit = Visit.from_json(wanted)
+            answer = measure(Measuring(backend, meeting, visit, others), reads)
+            if rank == 0:
+                print(json.dumps(answer), file=driver, flush=True)
     backend.close()
 
 

@@ -37,8 +37,6 @@ def describe(library: str) -> str:
 
 
 def problem(library: str) -> str | None:
-    """Why the sums that this loaded library of Horovod's, built with Gloo, makes over Gloo do not
-    reach omnihvd; None: they do."""
     if not engine.GLOO_SHIM.exists():
         return "omnihvd was built without its Gloo shim: install it again"
     return _hook(library)

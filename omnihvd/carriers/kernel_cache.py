@@ -83,7 +83,7 @@ def compile_missing(arch: str, block_size: int, dtypes: Sequence[str] = DTYPES) 
 
 
 def architectures() -> list[str]:
-    """Of this machine's GPUs, as the driver tells; none without a driver. Leaves the driver
+    """This machine's GPUs have them, as the driver tells; none without a driver. Leaves the driver
     initialized in this process, which a process that forks must not be."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -55,7 +55,6 @@ def describe(library: str) -> str:
 
 
 def problem(library: str) -> str | None:
-    """Why the sums that this loaded library makes over MPI do not reach omnihvd; None: they do."""
     if not engine.MPI_SHIM.exists():
         return (
             "omnihvd was built where there was no MPI; install it again where mpicxx is on the "

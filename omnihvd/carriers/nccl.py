@@ -25,7 +25,6 @@ from omnihvd.frameworks.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
 LIBRARY = "NCCL"
-WAYS = {"auto": 0, "union": 3, "stream": 1, "original": 4}  # as in csrc/base/way.h
 FUNCTIONS = (
     "ncclAllReduce",
     "ncclGroupStart",
@@ -44,25 +43,11 @@ DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # dxg: Windows' subsystem for Lin
 def install() -> None:
     """Hooks PyTorch and Horovod: now, if they are loaded, else once they are."""
     if engine.NCCL_SHIM.exists():
-        _prepare_cuda()
         if "NVTX_INJECTION64_PATH" in os.environ:
             _load_nvtx()
         after_import("torch", _hook_torch)
         horovod_library.on_load(_hook_horovod)
         horovod_library.on_init(_warn_if_horovod_keeps_its_own)
-
-
-def _prepare_cuda() -> None:
-    """What CUDA reads when it is initialized, where there is a GPU whose sums may be ours. As in
-    csrc/shims/nccl/entry.cc."""
-    way = os.environ.get("OMNIHVD_GPU", "").lower() or "original"
-    if way == "original" or not any(Path(file).exists() for file in DRIVER_FILES):
-        return
-    # Streams that wait hold up others of their hardware queue; CUDA makes 8.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    # To load a kernel later CUDA waits for the device, which may be waiting for a sum of ours.
-    if way != "stream":
-        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 
 
 def _load_nvtx() -> None:
@@ -82,14 +67,14 @@ def way(name: str) -> Iterator[None]:
             dist.all_reduce(torch.zeros(1, device="cuda"), group=tensor_parallel)
 
     ValueError: there is no such way. A sum fails where its communicator's ranks differ."""
-    if name not in WAYS:
-        raise ValueError(f"{name!r} is no way to sum on GPUs; {', '.join(WAYS)} are")
     choose = ctypes.CDLL(str(engine.NCCL_SHIM)).omnihvd_nccl_choose
-    choose(WAYS[name])
+    choose.restype = ctypes.c_char_p
+    if problem := choose(name.encode()):
+        raise ValueError(problem.decode())
     try:
         yield
     finally:
-        choose(-1)
+        choose(None)
 
 
 def is_hooked(library: str) -> bool:
@@ -158,8 +143,6 @@ def describe(library: str) -> str:
 
 
 def problem(library: str) -> str | None:
-    """Why the NCCL of this loaded library, which was built with one, is out of reach; None: it is
-    hooked."""
     if not engine.NCCL_SHIM.exists():
         return "omnihvd was built without its NCCL shim: install it again"
     if is_hooked(library):

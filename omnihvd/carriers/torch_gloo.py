@@ -36,7 +36,7 @@ def has_gloo() -> bool:
 
 
 def backends(c10d: ModuleType) -> set[str]:
-    """Of the default process group: {"gloo"}, {"gloo", "nccl"}, ..."""
+    """The default process group's: {"gloo"}, {"gloo", "nccl"}, ..."""
     # "cpu:gloo,cuda:nccl"
     return {part.rpartition(":")[2] for part in str(c10d.get_backend_config()).split(",")}
 

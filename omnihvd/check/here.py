@@ -30,7 +30,7 @@ def findings() -> Iterator[Finding]:
 
 def begin_probes(say: bool = True) -> dict[str, Probe]:
     """say: on stderr, what is waited for."""
-    modules = [name for name in FRAMEWORKS if _version("horovod") and _has(FRAMEWORKS[name])]
+    modules = [name for name in FRAMEWORKS if version_of("horovod") and _has(FRAMEWORKS[name])]
     modules += ["torch"] if _has("torch") else []
     if modules and say:
         print(f"importing {', '.join(modules)} ...", file=sys.stderr, flush=True)
@@ -64,7 +64,7 @@ def check_engine() -> Iterator[Finding]:
 
 
 def check_horovod(probes: dict[str, Probe]) -> Iterator[Finding]:
-    version = _version("horovod")
+    version = version_of("horovod")
     if version:
         yield Finding(True, "Horovod", version)
     else:
@@ -97,8 +97,8 @@ def _hooked(module: str, answer: dict[str, Any] | str) -> Iterator[Finding]:
 
 
 def check_gpu() -> Iterator[Finding]:
-    cupy = _version("cupy-cuda13x") or _version("cupy-cuda12x") or _version("cupy")
-    nccl = _version("nvidia-nccl-cu13") or _version("nvidia-nccl-cu12")
+    cupy = version_of("cupy-cuda13x") or version_of("cupy-cuda12x") or version_of("cupy")
+    nccl = version_of("nvidia-nccl-cu13") or version_of("nvidia-nccl-cu12")
     if not nccl:
         nccl = ctypes.util.find_library("nccl")
     driver = ctypes.util.find_library("cuda")
@@ -121,7 +121,7 @@ def _has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

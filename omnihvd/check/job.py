@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 import socket
@@ -62,10 +61,7 @@ def _hosts(hosts: list[str]) -> Finding:
 def _versions() -> dict[str, str]:
     versions = {"omnihvd": __version__, "Python": platform.python_version()}
     for package in ("horovod", "torch", "tensorflow"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "none"
+        versions[package] = here.version_of(package) or "none"
     try:
         described = engine.session.Engine(engine.session.Settings()).describe_transport()
     except engine.EngineError as why:

@@ -9,7 +9,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Callable, Protocol
+from typing import Any, Protocol
 
 from omnihvd import engine, launchers
 
@@ -38,11 +38,9 @@ def join_job() -> Exchange:
     """Raises NoJob."""
     variables = os.environ
     if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in variables:
-        return Store(
-            int(variables["HOROVOD_RANK"]), int(variables["HOROVOD_SIZE"]), *horovods_store()
-        )
+        return HorovodsStore(int(variables["HOROVOD_RANK"]), int(variables["HOROVOD_SIZE"]))
     if "TORCHELASTIC_RUN_ID" in variables:
-        return Store(int(variables["RANK"]), int(variables["WORLD_SIZE"]), *torchs_store())
+        return TorchsStore(int(variables["RANK"]), int(variables["WORLD_SIZE"]))
     if launchers.may_call_mpi():
         return Mpi()
     raise NoJob(LAUNCH)
@@ -85,76 +83,72 @@ class Mpi:
 
 
 class Store:
-    """A launcher's store of keys and values. get: None as long as a key is missing."""
+    """A launcher's store of keys and values."""
 
-    def __init__(
-        self,
-        rank: int,
-        size: int,
-        put: Callable[[str, bytes], None],
-        get: Callable[[str], bytes | None],
-    ) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._put, self._get = put, get
         self._round = 0
+
+    def put(self, key: str, value: bytes) -> None:
+        raise NotImplementedError
+
+    def get(self, key: str) -> bytes | None:
+        """None as long as it is missing."""
+        raise NotImplementedError
 
     def allgather(self, mine: bytes) -> list[bytes]:
         self._round += 1
-        self._put(f"{self._round}.{self.rank}", mine)
+        self.put(f"omnihvd-check/{self._round}.{self.rank}", mine)
         deadline = time.monotonic() + PATIENCE_S
         return [self._await(rank, deadline) for rank in range(self.size)]
 
     def _await(self, rank: int, deadline: float) -> bytes:
-        while True:
-            value = self._get(f"{self._round}.{rank}")
-            if value is not None:
-                return value
+        while (value := self.get(f"omnihvd-check/{self._round}.{rank}")) is None:
             if time.monotonic() > deadline:
                 raise NoJob(f"rank {rank} did not come within {PATIENCE_S:.0f} s")
             time.sleep(0.02)
+        return value
 
     def end(self) -> None:
         self.allgather(b"")  # whoever serves the store must not go first
 
 
-def horovods_store() -> tuple[Any, Any]:
+class HorovodsStore(Store):
     """The HTTP server of `horovodrun --gloo`."""
-    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
-    port = os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
 
-    def request(key: str, body: bytes | None, method: str) -> bytes | None:
-        url = f"http://{address}:{port}/omnihvd-check/{key}"
+    def put(self, key: str, value: bytes) -> None:
+        self._ask(key, data=value, method="PUT")
+
+    def get(self, key: str) -> bytes | None:
+        return self._ask(key)
+
+    def _ask(self, key: str, **how: Any) -> bytes | None:
+        address, port = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{of}"] for of in ("ADDR", "PORT"))
+        url = f"http://{address}:{port}/{key}"
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, data=body, method=method), timeout=PATIENCE_S
-            ) as answer:
+            request = urllib.request.Request(url, **how)
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return bytes(answer.read())
-        except urllib.error.HTTPError as why:
-            if why.code == 404:
+        except OSError as why:
+            if isinstance(why, urllib.error.HTTPError) and why.code == 404:
                 return None
             raise NoJob(f"{url}: {why}") from why
-        except OSError as why:
-            raise NoJob(f"{url}: {why}") from why
-
-    return (
-        lambda key, value: request(key, value, "PUT"),
-        lambda key: request(key, None, "GET"),
-    )
 
 
-def torchs_store() -> tuple[Any, Any]:
+class TorchsStore(Store):
     """The TCP store of torchrun."""
-    from torch.distributed import TCPStore
 
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    serves = os.environ["RANK"] == "0" and not os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
-    store = TCPStore(
-        host, port, is_master=serves, timeout=datetime.timedelta(seconds=PATIENCE_S)
-    )  # fmt: skip
+    def __init__(self, rank: int, size: int) -> None:
+        from torch.distributed import TCPStore
 
-    def get(key: str) -> bytes | None:
-        return bytes(store.get(key)) if store.check([key]) else None
+        super().__init__(rank, size)
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        serves = rank == 0 and not os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
+        patience = datetime.timedelta(seconds=PATIENCE_S)
+        self._store: Any = TCPStore(host, port, is_master=serves, timeout=patience)
 
-    return (lambda key, value: store.set(f"omnihvd-check/{key}", value)), (
-        lambda key: get(f"omnihvd-check/{key}")
-    )
+    def put(self, key: str, value: bytes) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        return bytes(self._store.get(key)) if self._store.check([key]) else None

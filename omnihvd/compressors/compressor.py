@@ -66,12 +66,10 @@ class Compressor:
             text += f".with_error_feedback({config.error_feedback})"
         if config.momentum != plain.momentum:
             text += f".with_momentum_correction({config.momentum})"
-        if config.warm_up:
-            given = [(name, repr(value)) for name, value in vars(config.warm_up).items()]
-            text += f".with_warmup({_arguments(given)})"
-        if config.delay:
-            given = [(name, repr(value)) for name, value in vars(config.delay).items()]
-            text += f".with_delay_control({_arguments(given)})"
+        for name, control in (("warmup", config.warm_up), ("delay_control", config.delay)):
+            if control:
+                given = [(field, repr(value)) for field, value in vars(control).items()]
+                text += f".with_{name}({_arguments(given)})"
         return text
 
     def with_error_feedback(self, enabled: bool = True) -> Compressor:

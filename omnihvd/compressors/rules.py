@@ -60,7 +60,7 @@ class Rule:
         return bool(self.sums) or type(self).received is not Rule.received
 
     def arguments(self) -> list[tuple[str, str]]:
-        """Of the factory, as texts."""
+        """The factory's, as texts."""
         return [(name, repr(value)) for name, value in vars(self).items()]
 
 

@@ -306,33 +306,25 @@ def install(module: Any) -> None:
     make = module._make_allreduce_grads_fn
 
     @functools.wraps(make)
-    def make_allreduce(
-        name: str,
-        device_dense: str,
-        device_sparse: str,
-        compression: Any,
-        sparse_as_dense: bool,
-        op: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        before = (name, device_dense, device_sparse)
+    def make_allreduce(*args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(make).bind(*args, **kwargs)
+        options = given.arguments
+        compression, op, process_set = map(options.get, ("compression", "op", "process_set"))
         checks.called(compression)
         if not isinstance(compression, Compressor):
-            return make(*before, compression, sparse_as_dense, op, *args, **kwargs)
+            return make(*args, **kwargs)
         if op not in (module.Average, module.Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         compression.config.rule.check_use(averages=op == module.Average, grouped=False)
         # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
-        reduce = make(*before, OmniReduce, sparse_as_dense, op, *args, **kwargs)
-        process_set = inspect.signature(make).bind(*before, OmniReduce, False, op, *args, **kwargs)
-        process_set = process_set.arguments["process_set"]
+        options["compression"] = OmniReduce
+        reduce = make(*given.args, **given.kwargs)
         sums = _compressed(compression, process_set)
         if compression.config.rule.sums:
             sums = _own_sums(compression, process_set, module, op)
 
         def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:
-            if sparse_as_dense:
+            if options["sparse_as_dense"]:
                 grads = [
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-abs, sign, select = tf.abs, tf.sign, tf.where
+abs, sign, select, relu = tf.abs, tf.sign, tf.where, tf.nn.relu
 magnitude, floor, ceil = tf.abs, tf.floor, tf.math.ceil
 log, exp, sqrt, lgamma = tf.math.log, tf.exp, tf.sqrt, tf.math.lgamma
 both = tf.logical_and
@@ -83,8 +83,8 @@ def largest(x: tf.Tensor) -> tf.Tensor:
     return number(tf.reduce_max(x))
 
 
-def sum_where(condition: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    return number(tf.reduce_sum(tf.where(condition, x, tf.zeros_like(x))))
+def sum(x: tf.Tensor) -> tf.Tensor:
+    return number(tf.reduce_sum(x))
 
 
 def exceedance(total: tf.Tensor, limit: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -115,15 +115,11 @@ def only(total: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     return tf.where(hits > 0, total, tf.zeros_like(total))
 
 
-def sort(x: tf.Tensor) -> tf.Tensor:
-    return tf.sort(x)
-
-
-def evenly(x: tf.Tensor, points: int) -> tf.Tensor:
-    """`points` elements of it, from the first to the last."""
+def quantiles(x: tf.Tensor, points: int) -> tf.Tensor:
+    """`points` elements of it, from the least to the largest."""
     last = tf.cast(tf.shape(x)[0] - 1, tf.float64)
     steps = tf.cast(tf.range(points), tf.float64) / (points - 1)
-    return tf.gather(x, tf.cast(steps * last, tf.int64))
+    return tf.gather(tf.sort(x), tf.cast(steps * last, tf.int64))
 
 
 def constant(values: Any, like: tf.Tensor) -> tf.Tensor:
@@ -137,14 +133,6 @@ def bucket(x: tf.Tensor, edges: tf.Tensor) -> tf.Tensor:
 
 def bucket_means(x: tf.Tensor, buckets: tf.Tensor, count: int) -> tf.Tensor:
     return tf.math.unsorted_segment_mean(x, buckets, count)
-
-
-def exceeds(x: tf.Tensor, limit: Any) -> tf.Tensor:
-    return x > tf.cast(limit, x.dtype)
-
-
-def filled(chosen: tf.Tensor, value: Any, like: tf.Tensor) -> tf.Tensor:
-    return tf.where(chosen, tf.cast(value, like.dtype), tf.zeros_like(like))
 
 
 def like(x: tf.Tensor, total: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,7 @@ MANY, RUN = 1 << 20, 1 << 10  # elements
 CHUNK = 1 << 18  # elements that are looked at together: their copy stays in the processor's cache
 
 abs, sign, trunc, select = torch.abs, torch.sign, torch.trunc, torch.where
-times = torch.mul
+times, relu = torch.mul, torch.relu
 bucket = torch.bucketize
 magnitude = math.fabs
 floor, ceil = math.floor, math.ceil
@@ -86,8 +86,8 @@ def largest(x: Tensor) -> float:
     return float(x.max())
 
 
-def sum_where(condition: Tensor, x: Tensor) -> float:
-    return float(x[condition].sum())
+def sum(x: Tensor) -> float:
+    return float(x.sum())
 
 
 def above(total: Tensor, limit: float) -> Tensor:
@@ -103,8 +103,8 @@ def kth_largest(x: Tensor, k: float) -> float:
 
 
 def exceedance(total: Tensor, limit: float) -> tuple[float, float, float]:
-    """Of the elements whose absolute value exceeds `limit`: how many they are; the sum and the sum
-    of squares of what they exceed it by."""
+    """How many elements' absolute values exceed `limit`; the sum and the sum of squares of what
+    they exceed it by."""
     size = len(total) if total.is_cuda else min(CHUNK, len(total))
     buffer = total.new_empty(size)
     count, sums, squares = 0.0, 0.0, 0.0
@@ -119,7 +119,7 @@ def exceedance(total: Tensor, limit: float) -> tuple[float, float, float]:
 
 
 def mean_log(total: Tensor) -> float:
-    """Of the absolute values of the elements that are not 0; of many elements, of a part: runs from
+    """Among the absolute values that are not 0; where there are many elements, of a part: runs from
     all over it, since logarithms are slow."""
     if len(total) >= MANY:
         total = total[: len(total) // RUN * RUN].view(-1, RUN)[::8].reshape(-1)
@@ -147,14 +147,10 @@ def only(total: Tensor, indices: Tensor) -> Tensor:
     return torch.zeros_like(total).index_copy_(0, indices, total.index_select(0, indices))
 
 
-def sort(x: Tensor) -> Tensor:
-    return x.sort().values
-
-
-def evenly(x: Tensor, points: int) -> Tensor:
-    """`points` elements of it, from the first to the last."""
+def quantiles(x: Tensor, points: int) -> Tensor:
+    """`points` elements of it, from the least to the largest."""
     steps = torch.arange(points, dtype=torch.float64, device=x.device) / (points - 1)
-    return x[(steps * (len(x) - 1)).long()]
+    return x.sort().values[(steps * (len(x) - 1)).long()]
 
 
 def constant(values: Any, like: Tensor) -> Tensor:
@@ -164,15 +160,6 @@ def constant(values: Any, like: Tensor) -> Tensor:
 def bucket_means(x: Tensor, buckets: Tensor, count: int) -> Tensor:
     sums = x.new_zeros(count).index_add_(0, buckets, x)
     return sums / torch.bincount(buckets, minlength=count).clamp_min_(1)
-
-
-def exceeds(x: Tensor, limit: float) -> Tensor:
-    return x > limit
-
-
-def filled(chosen: Tensor, value: float, like: Tensor) -> Tensor:
-    """`value` where chosen, else 0."""
-    return torch.zeros_like(like).masked_fill_(chosen, value)
 
 
 def like(x: Tensor, total: Tensor) -> Tensor:

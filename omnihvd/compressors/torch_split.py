@@ -15,6 +15,7 @@ its loss scaler) at once, and must not stay in the rest.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from omnihvd.compressors import counters, torch_ops
-from omnihvd.compressors.compressor import Compressor
+from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.delay import at
 from omnihvd.compressors.rules import (
     Call,
@@ -65,72 +66,55 @@ class ParameterState:
 def split_by(compressor: Compressor, gradient: Tensor, state: ParameterState) -> Tensor:
     """split() as the compressor is configured, in the parameter's present step."""
     config, ratio = compressor.config, compressor.ratio(state.step)
-    return split(
-        gradient,
-        state,
-        rule=at(config.rule, ratio) if config.delay else config.rule,
-        ratio=ratio,
-        block_size=config.block_size,
-        error_feedback=config.error_feedback,
-        momentum=config.momentum,
-    )
+    if config.delay:
+        config = dataclasses.replace(config, rule=at(config.rule, ratio))
+    return split(gradient, state, config, ratio)
 
 
 @torch.no_grad()
-def split(
-    gradient: Tensor,
-    state: ParameterState,
-    rule: Rule,
-    ratio: float,
-    block_size: int,
-    error_feedback: bool,
-    momentum: float,
-) -> Tensor:
+def split(gradient: Tensor, state: ParameterState, config: Config, ratio: float) -> Tensor:
     """Returns what to send of `gradient`, dense, zero elsewhere; `state` keeps the rest.
 
     A contiguous gradient is overwritten with the result, as Horovod's allreduce would overwrite it.
     """
-    if _sends_all(gradient, state, rule, ratio, block_size):
+    rule, keep_rest = config.rule, config.error_feedback
+    if _sends_all(gradient, state, config, ratio):
         with counters.timed(gradient.numel()):
             counters.add_kept(gradient.device, gradient.numel())
         state.step += 1
         return gradient
-    contiguous = gradient.is_contiguous()
-    out = gradient if contiguous else torch.empty_like(gradient).contiguous()
+    out = gradient if gradient.is_contiguous() else torch.empty_like(gradient).contiguous()
     with counters.timed(gradient.numel()):
-        total = state.accumulate(gradient, momentum) if error_feedback else gradient.contiguous()
+        total = state.accumulate(gradient, config.momentum) if keep_rest else gradient.contiguous()
         tensors = [total, out] + ([state.velocity] if state.velocity is not None else [])
         flat = [tensor.view(-1) for tensor in tensors]
         if isinstance(rule, ElementRule):
             if total.dtype in _HALF:
                 flat[0] = flat[0].float()
-            call = _call(rule, gradient, state, ratio)
-            _split_elements(rule, call, *flat, keep_rest=error_feedback)
+            _split_elements(rule, _call(rule, gradient, state, ratio), keep_rest, *flat)
         else:
-            parts = [_rows(tensor, block_size) for tensor in flat]
+            parts = [_rows(tensor, config.block_size) for tensor in flat]
             norms = torch.cat([_norms(rows) for rows in parts[0]])
             keep = _keep(rule, ratio, norms, state)
             scale = 1.0
-            if isinstance(rule, RandomBlocks) and not error_feedback:  # right on average
+            if isinstance(rule, RandomBlocks) and not keep_rest:  # right on average
                 scale = len(norms) / kept_count(ratio, len(norms))
-            start = 0
+            split_rows = _split_masked if total.is_cuda else _split_listed
             for rows in zip(*parts):
-                end = start + len(rows[0])
-                _split_rows(keep[start:end], *rows, scale=scale, keep_rest=error_feedback)
-                start = end
+                kept = split_rows(keep[: len(rows[0])], scale, keep_rest, *rows)
+                counters.add_kept(total.device, kept)
+                keep = keep[len(rows[0]) :]
     state.step += 1
     return out
 
 
-def _sends_all(
-    gradient: Tensor, state: ParameterState, rule: Rule, ratio: float, block_size: int
-) -> bool:
+def _sends_all(gradient: Tensor, state: ParameterState, config: Config, ratio: float) -> bool:
     """Whether there is nothing to choose, as for most biases: then there is never a rest."""
-    if state.rest is not None or not rule.selects:
+    if state.rest is not None or not config.rule.selects:
         return False
     parts = gradient.numel()
-    if not isinstance(rule, ElementRule):
-        parts = -(-parts // block_size)
+    if not isinstance(config.rule, ElementRule):
+        parts = -(-parts // config.block_size)
     return kept_count(ratio, parts) == parts
 
 
@@ -182,23 +166,8 @@ def _keep(rule: Rule, ratio: float, norms: Tensor, state: ParameterState) -> Ten
     return ~(norms < rule.threshold)  # so written, a NaN is kept
 
 
-def _split_rows(
-    keep: Tensor, total: Tensor, *others: Tensor, scale: float, keep_rest: bool
-) -> None:
-    split_rows = _split_masked if total.is_cuda else _split_listed
-    counters.add_kept(
-        total.device, split_rows(keep, total, *others, scale=scale, keep_rest=keep_rest)
-    )
-
-
 def _split_listed(
-    keep: Tensor,
-    total: Tensor,
-    out: Tensor,
-    velocity: Tensor | None = None,
-    *,
-    scale: float,
-    keep_rest: bool,
+    keep: Tensor, scale: float, keep_rest: bool, total: Tensor, out: Tensor, *velocity: Tensor
 ) -> int:
     """out = the rows of total in `keep`, times scale; with `keep_rest`, total loses them.
 
@@ -209,40 +178,28 @@ def _split_listed(
     sent = kept.mul(scale).to(out.dtype)
     if keep_rest:
         total.index_copy_(0, chosen, _subtract(kept, sent))
-    if velocity is not None:
-        velocity.index_fill_(0, chosen, 0)
+    for cleared in velocity:
+        cleared.index_fill_(0, chosen, 0)
     out.zero_().index_copy_(0, chosen, sent)
     return kept.numel()
 
 
 def _split_masked(
-    keep: Tensor,
-    total: Tensor,
-    out: Tensor,
-    velocity: Tensor | None = None,
-    *,
-    scale: float,
-    keep_rest: bool,
+    keep: Tensor, scale: float, keep_rest: bool, total: Tensor, out: Tensor, *velocity: Tensor
 ) -> Tensor:
     """The same for CUDA: to list the kept rows would make the host wait for the device."""
     mask = keep.unsqueeze(1)
     sent = torch.where(mask, total * scale, 0).to(out.dtype)
     if keep_rest:
         _subtract(total, sent)
-    if velocity is not None:
-        velocity.masked_fill_(mask, 0)
+    for cleared in velocity:
+        cleared.masked_fill_(mask, 0)
     out.copy_(sent)
     return keep.count_nonzero() * total.shape[1]
 
 
 def _split_elements(
-    rule: ElementRule,
-    call: Call,
-    total: Tensor,
-    out: Tensor,
-    velocity: Tensor | None = None,
-    *,
-    keep_rest: bool,
+    rule: ElementRule, call: Call, keep_rest: bool, total: Tensor, out: Tensor, *velocity: Tensor
 ) -> None:
     """out = what the rule sends of total; with `keep_rest`, total loses it."""
     if isinstance(rule, ThresholdRule):
@@ -254,8 +211,8 @@ def _split_elements(
         out.copy_(total)
     if keep_rest:
         _subtract(total, out)
-    if velocity is not None:
-        velocity.masked_fill_(out != 0, 0)
+    for cleared in velocity:
+        cleared.masked_fill_(out != 0, 0)
     kept = out.count_nonzero()
     if rule.learns:
         rule.learn(float(kept), call)

@@ -53,7 +53,7 @@ def initialized() -> list[Any]:
 
 
 def path_of(horovod: Any) -> str:
-    """Of the library behind a HorovodBasics."""
+    """The library behind a HorovodBasics."""
     return str(horovod.MPI_LIB_CTYPES._name)
 
 

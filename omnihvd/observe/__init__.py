@@ -15,7 +15,7 @@ from omnihvd.observe import traces
 
 
 def begin(settings: Any) -> None:
-    """Of this process, by the settings."""
+    """What the settings of this process ask for."""
     if settings.trace:
         guarded(lambda: traces.try_path(settings.trace), "OMNIHVD_TRACE")
     if traces.wanted(settings):

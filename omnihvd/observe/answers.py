@@ -46,7 +46,7 @@ class Unfit(ValueError):
 
 
 def here() -> Seen:
-    """Of this user's processes on this host; root's are all."""
+    """This user's processes on this host; root's are all."""
     found = NAME.findall(Path("/proc/net/unix").read_text(errors="replace"))
     end = time.monotonic() + PATIENCE_S
     mine = [name for name in sorted(set(found)) if os.getuid() in (0, int(name[1]))]

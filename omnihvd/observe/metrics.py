@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from omnihvd.launchers import local_rank, process_rank
-from omnihvd.statistics import meanings, stats
-
-SHARES = ("sent_of_ring", "density", "union_density", "passed_share")  # not counters
+from omnihvd.statistics import SHARES, meanings, stats
 
 
 def serve(address: str) -> ThreadingHTTPServer:
@@ -56,7 +54,7 @@ def text(figures: dict[str, Any], rank: int) -> str:
         lines.append(f"{full}{{{pairs}}} {value}")
 
     for name, value in figures.items():
-        if name in SHARES:
+        if name in SHARES:  # no counters
             add(name, value, "gauge")
         elif isinstance(value, (int, float)):
             add(name, value, "counter")

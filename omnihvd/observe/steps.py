@@ -22,15 +22,14 @@ from typing import Any
 
 from omnihvd import engine
 from omnihvd.launchers import process_rank
-from omnihvd.statistics import Statistics
+from omnihvd.statistics import SHARES, Statistics
 
-SHARES = ("density", "union_density", "sent_of_ring", "passed_share")
 Interval = tuple[float, float]
 _log: StepLog | None = None
 
 
 def begin(path: str) -> StepLog:
-    """Of this process. OSError when the file cannot be written."""
+    """This process's log. OSError when the file cannot be written."""
     global _log
     rank = process_rank() or 0
     _log = StepLog(for_rank(Path(path), rank), rank)

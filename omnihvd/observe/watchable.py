@@ -57,7 +57,7 @@ def may_ask(connection: socket.socket) -> bool:
 
 
 def user_of(connection: socket.socket) -> int:
-    """Of the process at the other end, as the kernel says."""
+    """Whose the process at the other end is, as the kernel says."""
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return int(struct.unpack("3i", credentials)[1])

@@ -22,7 +22,9 @@ from __future__ import annotations
 import atexit
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Callable
 
 from omnihvd.frameworks.after_import import after_import
@@ -72,23 +74,14 @@ class _Report:
         self._folder, self._sampler, self._network = folder, sampler, network
         self._sources: list[Any] = []
         self._failed = False
-        after_import("torch", lambda _: self._add_torch())
-        after_import("tensorflow", self._add_tensorflow)
+        for framework in ("torch", "tensorflow"):
+            after_import(framework, self._add)
         self._stop = at_exit(stop)
 
-    def _add_torch(self) -> None:
+    def _add(self, framework: ModuleType) -> None:
         def add() -> None:
-            from omnihvd.report.torch_gradients import TorchGradients
-
-            self._sources.append(TorchGradients(sys.modules["torch"], self._sampler, self.guard))
-
-        self.guard(add)
-
-    def _add_tensorflow(self, module: Any) -> None:
-        def add() -> None:
-            from omnihvd.report.tensorflow_gradients import TensorFlowGradients
-
-            self._sources.append(TensorFlowGradients(module, self._sampler, self.guard))
+            part: Any = import_module(f"omnihvd.report.{framework.__name__}_gradients")
+            self._sources.append(part.Source(framework, self._sampler, self.guard))
 
         self.guard(add)
 

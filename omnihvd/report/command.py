@@ -67,7 +67,7 @@ def content_of(
     advised = min(models, key=lambda model: abs(model.ranks - world))
     best, by_size = predictions.best_block_size(parameters, world)
     predicted = [
-        predictions.as_dict(model.predict(scheme, link))
+        model.predict(scheme, link)._asdict()
         for model in models
         for link in rates
         for scheme in predictions.schemes_for(parameters)
@@ -81,7 +81,7 @@ def content_of(
         "timing": {**vars(timing), "alone": timing.alone},
         "cost_share": max(one.job.cost_share for one in seen),
         "bytes": sum(p.bytes for p in parameters),
-        "total": _total(parameters, world),
+        "total": figures.total(parameters, world),
         "parameters": [figures.summary_of(p, world) for p in parameters],
         "buffers": [_buffer(buffer, world) for buffer in buffers],
         "development": figures.development(parameters),
@@ -104,32 +104,10 @@ def _overlap(seen: list[samples.Seen], parameters: list[figures.Measured]) -> st
     )
 
 
-def _weighted(parameters: list[figures.Measured], value: Any) -> float:
-    total = sum(p.bytes for p in parameters)
-    return sum(value(p) * p.bytes for p in parameters) / total if total else 0.0
-
-
-def _total(parameters: list[figures.Measured], world: int) -> dict[str, Any]:
-    size = figures.DEFAULT_BLOCK
-    density = _weighted(parameters, lambda p: p.density(size))
-    union = _weighted(parameters, lambda p: p.union(size, world))
-    return {
-        "element_density": _weighted(parameters, lambda p: p.element_density),
-        "density": {
-            str(b): _weighted(parameters, lambda p, b=b: p.density(b)) for b in figures.BLOCK_SIZES
-        },
-        "union": {
-            str(b): _weighted(parameters, lambda p, b=b: p.union(b, world))
-            for b in figures.BLOCK_SIZES
-        },
-        "union_over_mean": union / density if density else None,
-    }
-
-
 def _buffer(buffer: list[figures.Measured], world: int) -> dict[str, Any]:
     return {
         "parameters": [p.name for p in buffer],
         "bytes": sum(p.bytes for p in buffer),
         "ready_s": max(p.ready_s for p in buffer),
-        **_total(buffer, world),
+        **figures.total(buffer, world),
     }

@@ -28,6 +28,7 @@ import math
 from typing import NamedTuple
 
 NUMBER_BYTES = 8  # of a row, in Horovod's and omnihvd's gathers
+RATIO = 0.1  # of what compressors send
 ETHERNET = 1448 / 1538  # payload of TCP in what a link carries: frames of 1500 bytes, and gaps
 
 
@@ -103,18 +104,18 @@ def by_allgather(s: Sizes, ranks: int) -> Cost:
     return Cost(each, each, 0)
 
 
-def by_block_topk(s: Sizes, ranks: int, ratio: float) -> Cost:
+def by_block_topk(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
     """Each rank picks its own blocks: as many in common as chance has."""
     return _compressed(s, ranks, min(ratio, s.fullest / s.dense), None)
 
 
-def by_block_random(s: Sizes, ranks: int, ratio: float) -> Cost:
+def by_block_random(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
     """All ranks pick the same."""
     own = min(ratio, s.fullest / s.dense)
     return _compressed(s, ranks, own, own)
 
 
-def by_topk_threshold(s: Sizes, ranks: int, ratio: float) -> Cost:
+def by_topk_threshold(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
     """Elements, each with where it is, near the entropy of that. A float32 each."""
     own = min(ratio, s.fullest / s.dense)
     elements, union = s.dense / 4, 1 - (1 - own) ** ranks
@@ -133,18 +134,20 @@ def _compressed(s: Sizes, ranks: int, own: float, union: float | None) -> Cost:
     return Cost(each, each, 2 * s.dense)  # to choose, and to find
 
 
-LOSSLESS = {
+FORMULAS = {
     "ring": by_ring,
     "omnireduce": by_omnireduce,
-    "dedicated": by_dedicated,
     "union": by_union,
-}
-COMPRESSORS = {
+    "rows": by_rows,
+    "allgather": by_allgather,
+    "dedicated": by_dedicated,
+    "fp16": by_fp16,
     "block_topk": by_block_topk,
     "block_threshold": by_block_topk,  # one that keeps as much
     "block_random": by_block_random,
     "topk_threshold": by_topk_threshold,
 }
+OF_TABLES = {"rows": by_omnireduce, "allgather": by_ring}  # and what other parameters go by
 
 
 class Takes(NamedTuple):

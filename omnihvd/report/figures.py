@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import statistics
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Callable
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class Measured:
     ranks: Any
     ready_s: float
     world: int  # ranks of the job
+    _masks: dict[int, Any] = field(default_factory=dict)
 
     @functools.cached_property
     def elements(self) -> int:
@@ -96,11 +97,17 @@ class Measured:
         return bool(self.steps_of_all)
 
     def density(self, block_size: int) -> float:
-        return float(self._mask(block_size).mean())
+        return float(self.mask(block_size).mean())
 
     def union(self, block_size: int, ranks: int) -> float:
         """Share of the blocks that are not zero on any of so many ranks."""
-        return self._union_of(self._mask(block_size), ranks)
+        return self._union_of(self.mask(block_size), ranks)
+
+    def mask(self, block_size: int) -> Any:
+        """(samples, blocks): which are not zero."""
+        if block_size not in self._masks:
+            self._masks[block_size] = by_block(self.groups, block_size) > 0
+        return self._masks[block_size]
 
     def sizes(self, block_size: int, ranks: int) -> Sizes:
         """For so many ranks, one a host."""
@@ -145,9 +152,6 @@ class Measured:
         parts = [part.sum() for part in np.array_split(filled, PARTS)]
         return float(max(parts) / np.mean(parts))
 
-    def _mask(self, block_size: int) -> Any:
-        return _mask(self, block_size)
-
     def _union_of(self, mask: Any, ranks: int) -> float:
         if ranks == self.world and self.steps_of_all:
             return float(np.mean([mask[s].any(0).mean() for s in self.steps_of_all]))
@@ -166,13 +170,6 @@ class Measured:
         full = min(1.0, float(in_union.mean()) / GROUP)
         full = 1 - (1 - full) ** (ranks / len(several))
         return self.union(GROUP, ranks) * united.size * GROUP * full
-
-
-def _mask(measured: Measured, block_size: int) -> Any:
-    cache = measured.__dict__.setdefault("_masks", {})
-    if block_size not in cache:
-        cache[block_size] = by_block(measured.groups, block_size) > 0
-    return cache[block_size]
 
 
 def measured(seen: list[Seen]) -> list[Measured]:
@@ -305,20 +302,33 @@ def _timing(seen: list[Seen], step: float, backward: float, rest: float) -> Timi
     return Timing(step, backward, wait, rest)
 
 
+def total(parameters: list[Measured], ranks: int) -> dict[str, Any]:
+    """How dense they are together, on a rank and on any."""
+    size = sum(p.bytes for p in parameters)
+
+    def mean(value: Callable[[Measured], float]) -> float:
+        return sum(value(p) * p.bytes for p in parameters) / size if size else 0.0
+
+    density = {str(b): mean(lambda p, b=b: p.density(b)) for b in BLOCK_SIZES}  # type: ignore
+    union = {str(b): mean(lambda p, b=b: p.union(b, ranks)) for b in BLOCK_SIZES}  # type: ignore
+    own, of_any = density[str(DEFAULT_BLOCK)], union[str(DEFAULT_BLOCK)]
+    return {
+        "element_density": mean(lambda p: p.element_density),
+        "density": density,
+        "union": union,
+        "union_over_mean": of_any / own if own else None,
+    }
+
+
 def summary_of(p: Measured, ranks: int) -> dict[str, Any]:
     """What the report tells of a parameter."""
-    density = p.density(DEFAULT_BLOCK)
-    union = p.union(DEFAULT_BLOCK, ranks)
     return {
         "name": p.name,
         "shape": p.shape,
         "bytes": p.bytes,
         "sparse_tensor": p.sparse,
         "samples": p.samples,
-        "element_density": p.element_density,
-        "density": {str(b): p.density(b) for b in BLOCK_SIZES},
-        "union": {str(b): p.union(b, ranks) for b in BLOCK_SIZES},
-        "union_over_mean": union / density if density else None,
+        **total([p], ranks),
         "zero_rows": p.zero_rows if p.n_rows else None,
         "rank_skew": p.rank_skew,
         "part_skew": p.part_skew,
@@ -335,7 +345,7 @@ def development(parameters: list[Measured]) -> list[dict[str, Any]]:
         for p in parameters:
             chosen = p.steps == step
             if chosen.any():
-                mask = _mask(p, DEFAULT_BLOCK)
+                mask = p.mask(DEFAULT_BLOCK)
                 nonzero += float(mask[chosen].mean()) * mask.shape[1]
                 blocks += mask.shape[1]
         found.append({"step": step, "density": nonzero / blocks if blocks else 0.0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,11 @@ def parser(**more: Any) -> argparse.ArgumentParser:
         help=f"of links (default: {rates})",
     )
     p.add_argument(
-        "--ranks", metavar="N", nargs="+", type=_ranks, help=f"one a host (default: {ranks})"
+        "--ranks",
+        metavar="N",
+        nargs="+",
+        type=functools.partial(_integer, least=2),
+        help=f"one a host (default: {ranks})",
     )
     return p
 
@@ -40,7 +45,10 @@ def split(words: list[str]) -> tuple[dict[str, Any], list[str]]:
     )
     p.add_argument("folder", help="where the report goes")
     p.add_argument(
-        "--every", metavar="N", type=_every, help="look at every so many-th step, whatever it costs"
+        "--every",
+        metavar="N",
+        type=functools.partial(_integer, least=1),
+        help="look at every so many-th step, whatever it costs",
     )
     p.error = _refuse  # type: ignore[assignment]
     at = 2
@@ -62,14 +70,6 @@ def _is_ours(before: str, word: str) -> bool:
 
 def _refuse(message: str) -> None:
     raise ValueError(message.replace("the following arguments are required: folder", NEEDS))
-
-
-def _ranks(text: str) -> int:
-    return _integer(text, 2)
-
-
-def _every(text: str) -> int:
-    return _integer(text, 1)
 
 
 def _integer(text: str, least: int) -> int:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from omnihvd.rates import rate_bytes, rate_text
 from omnihvd.report import costs
-from omnihvd.report.costs import Cost, Machine
+from omnihvd.report.costs import OF_TABLES, RATIO, Cost, Machine
 from omnihvd.report.density import BLOCK_SIZES
 from omnihvd.report.figures import DEFAULT_BLOCK, Measured, Timing
 
-RATIO = 0.1  # of what compressors send
 SCHEMES = {
     "ring": "ring (Horovod, Gloo, NCCL)",
     "omnireduce": "OmniReduce",
@@ -25,15 +23,14 @@ SCHEMES = {
     "block_random": f"lossy: block_random({RATIO:g})",
     "topk_threshold": f"lossy: topk_threshold that keeps {RATIO:.0%}",
 }
-LOSSY = ("fp16", *costs.COMPRESSORS)
+LOSSY = ("fp16", "block_topk", "block_threshold", "block_random", "topk_threshold")
 NEED_HOSTS = ("dedicated",)
 DENSE_PASSES = 3  # over a dense gradient, that sparse ones save: to clear it, add it, read it
 ALIKE = 1.01  # times that differ by less are the same
 WORTH = 0.05  # of a step: less is not worth a word
 
 
-@dataclass
-class Prediction:
+class Prediction(NamedTuple):
     """Of one scheme. sent: bytes a rank and step; sums_s: of all sums of a step, one after another;
     step_s: of a step, where sums go on while gradients are computed."""
 
@@ -53,7 +50,6 @@ class Model:
         buffers: list[list[Measured]],
         timing: Timing,
         ranks: int,
-        block: int = DEFAULT_BLOCK,
         machine: Machine | None = None,
         copied: float = 0.0,
     ) -> None:
@@ -61,7 +57,7 @@ class Model:
         the framework copies when all gradients are ready, whoever sums them."""
         self._buffers, self._timing, self.ranks = buffers, timing, ranks
         self._machine, self._copied = machine or Machine(0), copied
-        self._sizes = {p.name: p.sizes(block, ranks) for b in buffers for p in b}
+        self._sizes = {p.name: p.sizes(DEFAULT_BLOCK, ranks) for b in buffers for p in b}
 
     @property
     def computing_s(self) -> float:
@@ -71,38 +67,25 @@ class Model:
     def cost(self, p: Measured, scheme: str) -> Cost:
         """Of a parameter's sum. Tables with sparse gradients go by rows, or by allgather, where the
         scheme sums other things densely."""
-        sizes, ranks = self._sizes[p.name], self.ranks
-        if scheme in ("rows", "allgather"):
-            if not (p.is_table or p.sparse):
-                return (costs.by_omnireduce if scheme == "rows" else costs.by_ring)(sizes, ranks)
-            return (costs.by_rows if scheme == "rows" else costs.by_allgather)(sizes, ranks)
-        if scheme == "fp16":
-            return costs.by_fp16(sizes, ranks)
-        if scheme in costs.COMPRESSORS:
-            return costs.COMPRESSORS[scheme](sizes, ranks, RATIO)
-        return costs.LOSSLESS[scheme](sizes, ranks)
+        formula = costs.FORMULAS[scheme]
+        if scheme in OF_TABLES and not (p.is_table or p.sparse):
+            formula = OF_TABLES[scheme]
+        return formula(self._sizes[p.name], self.ranks)
 
     def predict(self, scheme: str, rate: str) -> Prediction:
-        sums = [[self.cost(p, scheme) for p in b] for b in self._buffers]
-        by_rows = scheme in ("rows", "allgather")
-        tables = [p for b in self._buffers for p in b if by_rows and p.is_table and not p.sparse]
-        return self._add_up(rate, scheme, sums, tables)
-
-    def _add_up(
-        self, rate: str, scheme: str, sums: list[list[Cost]], made_sparse: list[Measured]
-    ) -> Prediction:
         machine = self._machine._replace(link=rate_bytes(rate))
-        nothing = Cost(0, 0, 0)
-        whole = [sum(costs_, nothing) for costs_ in sums]
+        whole = [sum((self.cost(p, scheme) for p in b), Cost(0, 0, 0)) for b in self._buffers]
         takes = [costs.takes(cost, machine) for cost in whole]
         t = self._timing
-        saved = DENSE_PASSES * sum(p.bytes * p.zero_rows for p in made_sparse) / machine.scan
+        dense = [p for b in self._buffers for p in b if p.is_table and not p.sparse]
+        saved = DENSE_PASSES * sum(p.bytes * p.zero_rows for p in dense) / machine.scan
         ready = [max(p.ready_s for p in buffer) for buffer in self._buffers]
         last = max(ready)  # steps that were looked at may have been slower; 0: it is not known
         ready = [moment / last * t.backward if last else t.backward for moment in ready]
         rest = t.rest + self._copied / machine.copy
         step = costs.step_seconds(list(zip(ready, takes)), t.backward, rest)
-        step -= min(saved, t.alone / 2)
+        if scheme in OF_TABLES:
+            step -= min(saved, t.alone / 2)
         sent = sum(cost.sent for cost in whole)
         sums_s = sum(t.seconds for t in takes)
         return Prediction(self.ranks, rate, scheme, sent, sums_s, step)
@@ -111,7 +94,7 @@ class Model:
 def schemes_for(parameters: list[Measured]) -> list[str]:
     """Those that mean something for these gradients."""
     tables = any(p.is_table or p.sparse for p in parameters)
-    return [s for s in SCHEMES if tables or s not in ("rows", "allgather")]
+    return [s for s in SCHEMES if tables or s not in OF_TABLES]
 
 
 def best_block_size(parameters: list[Measured], ranks: int) -> tuple[int, dict[int, float]]:
@@ -142,21 +125,24 @@ def advice(model: Model, parameters: list[Measured], rate: str) -> str:
     """The sentence for one network."""
     of = {s: model.predict(s, rate) for s in schemes_for(parameters)}
     now = of["allgather" if any(p.sparse for p in parameters) else "ring"]
-    best = of[best_of([as_dict(p) for p in of.values()])]
+    best = of[best_of([p._asdict() for p in of.values()])]
     where = f"on {model.ranks} hosts at {rate_text(rate)} a step would take"
     if now.step_s - model.computing_s < WORTH * now.step_s:
         return f"{where} {time_text(now.step_s)}, hardly any of it for sums: leave it as it is."
     own = min(of["omnireduce"], of["union"], key=lambda p: p.step_s)
     if _is_better(best, now):
-        words = [f"{_seconds(best)} instead of {_seconds(now)}: use {_how(best, parameters)}"]
+        times = f"{time_text(best.step_s)} instead of {time_text(now.step_s)}"
+        words = [f"{times}: use {_how(best, parameters)}"]
         if best.scheme not in ("omnireduce", "union") and _is_better(own, now):
-            words.append(f"OmniReduce alone would make it {_seconds(own)}")
+            words.append(f"OmniReduce alone would make it {time_text(own.step_s)}")
     else:
-        words = [f"{_seconds(now)}, and OmniReduce alone would gain {_gain(own, now)}"]
+        words = [f"{time_text(now.step_s)}, and OmniReduce alone would gain {_gain(own, now)}"]
     if _is_better(of["dedicated"], best):
-        words.append(f"as many dedicated aggregators would make it {_seconds(of['dedicated'])}")
+        words.append(
+            f"as many dedicated aggregators would make it {time_text(of['dedicated'].step_s)}"
+        )
     if not _is_better(best, now) and _is_better(of["block_topk"], best):
-        took = _seconds(of["block_topk"])
+        took = time_text(of["block_topk"].step_s)
         words.append(f"`block_topk({RATIO:g})`, which is lossy, would make it {took}")
     if _is_better(own, now):
         words.append(f"block size {best_block_size(parameters, model.ranks)[0]}")
@@ -169,7 +155,7 @@ def _how(best: Prediction, parameters: list[Measured]) -> str:
     sparse = f"`sparse=True` for {' and '.join(large)}" if large else ""
     other = {"allgather": "Horovod's allgather", "ring": "dense gradients"}
     whose = other.get(best.scheme, "OmniReduce")
-    if best.scheme not in ("rows", "allgather") or not sparse:
+    if best.scheme not in OF_TABLES or not sparse:
         return whose
     return f"{sparse}, with {whose}"
 
@@ -183,10 +169,6 @@ def _gain(this: Prediction, that: Prediction) -> str:
     return f"{share:.0%}" if share > 0 else "nothing"
 
 
-def _seconds(prediction: Prediction) -> str:
-    return time_text(prediction.step_s)
-
-
 def time_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.995 else f"{1e3 * seconds:.3g} ms"
 
@@ -197,7 +179,3 @@ def bytes_text(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} GB"
-
-
-def as_dict(prediction: Prediction) -> dict[str, Any]:
-    return vars(prediction).copy()

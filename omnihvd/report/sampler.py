@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 from omnihvd.report import samples
 from omnihvd.report.samples import Job, Sample, Seen
@@ -20,7 +20,7 @@ FEW = 3  # samples that are taken in the beginning, whatever they cost
 
 
 class Sampler:
-    """Of this process. The framework's part calls step_ended() at each step's end, and wants() to
+    """This process's. The framework's part calls step_ended() at each step's end, and wants() to
     know whether to look at the gradients of the step that begins.
 
     Samples are taken at steps that are multiples of a power of two, which grows until looking costs
@@ -49,7 +49,7 @@ class Sampler:
         return self._looking
 
     def seconds(self) -> float:
-        """Of the step, less what looking has cost."""
+        """Since the step began, less what looking has cost."""
         return self._clock() - self._step_begun - (self.spent_s - self._spent_before)
 
     def step_ended(self) -> None:
@@ -88,11 +88,7 @@ class Sampler:
         self._stride = self._next_stride()
 
     def _is_due(self, step: int) -> bool:
-        if self._every:
-            return step % self._every == 0 and step > WARM_UP
-        if step <= WARM_UP:
-            return False
-        return step % self._stride == 0
+        return step > WARM_UP and step % (self._every or self._stride) == 0
 
     def _next_stride(self) -> int:
         if len(self.samples) < FEW or not self._quiet_s:
@@ -133,9 +129,3 @@ def check_folder(folder: Path) -> None:
     probe = folder / f".probe-{os.getpid()}"
     probe.write_bytes(b"")
     probe.unlink()
-
-
-def shapes_and_names(job: Job, named: dict[str, Any]) -> None:
-    """Of parameters, by name."""
-    for name, parameter in named.items():
-        job.shapes[name] = [int(n) for n in parameter.shape]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from omnihvd.carriers import torch_gloo
+from omnihvd.frameworks import horovod_library
+from omnihvd.launchers import process_rank
 from omnihvd.report.density import Counts
 from omnihvd.tools.whole_file import whole_file
 
@@ -142,23 +146,11 @@ def remove_all(folder: Path) -> None:
 
 def job_of_process(job: Job) -> None:
     """Fills in what Horovod, torch.distributed or the launcher know."""
-    import socket
-
-    from omnihvd.carriers import torch_gloo
-    from omnihvd.frameworks import horovod_library
-    from omnihvd.launchers import process_rank
-
     job.host = socket.gethostname()
     job.rank = process_rank() or 0
     for horovod in horovod_library.initialized():
         job.rank, job.ranks, job.library = horovod.rank(), horovod.size(), "Horovod"
         job.fusion_bytes = int(os.environ.get("HOROVOD_FUSION_THRESHOLD") or 128 << 20)
-    c10d = _loaded(torch_gloo.MODULE)
+    c10d = sys.modules.get(torch_gloo.MODULE)
     if job.library == "none" and c10d and c10d.is_initialized():
         job.rank, job.ranks, job.library = c10d.get_rank(), c10d.get_world_size(), "DDP"
-
-
-def _loaded(name: str) -> Any:
-    import sys
-
-    return sys.modules.get(name)

@@ -20,7 +20,7 @@ from omnihvd.report.sampler import Sampler
 from omnihvd.report.samples import Gradient
 
 
-class TensorFlowGradients:
+class Source:
     """guard(function) runs it, and ends the report at an exception instead of the training."""
 
     def __init__(
@@ -66,11 +66,9 @@ class TensorFlowGradients:
         parts, forms = [], []  # tensors, and which of them belong together
         for _, gradient in pairs:
             if isinstance(gradient, tf.IndexedSlices):
-                shape = tf.shape(gradient.values)
                 rows = gradient.dense_shape
                 rows = tf.cast(rows[0] if rows is not None else 0, tf.int64)
                 parts += [gradient.values, gradient.indices, rows]
-                del shape
                 forms.append(3)
             else:
                 parts.append(gradient)
@@ -155,9 +153,8 @@ def _flat(tf: ModuleType, gradients: Any) -> list[Any]:
 
 
 def _name(source: Any) -> str:
-    return str(getattr(source, "path", None) or getattr(source, "name", "a tensor")).partition(":")[
-        0
-    ]
+    name = getattr(source, "path", None) or getattr(source, "name", "a tensor")
+    return str(name).partition(":")[0]
 
 
 def _under_xla(frame: Any) -> bool:

@@ -14,11 +14,11 @@ from typing import Any, Callable
 
 from omnihvd.frameworks.optimizer_steps import OptimizerSteps
 from omnihvd.report.density import GROUP, Counts, count, count_rows, packed
-from omnihvd.report.sampler import Sampler, shapes_and_names
+from omnihvd.report.sampler import Sampler
 from omnihvd.report.samples import Gradient
 
 
-class TorchGradients:
+class Source:
     """guard(function) runs it, and ends the report at an exception instead of the training."""
 
     def __init__(
@@ -159,5 +159,5 @@ class TorchGradients:
             taken.add(name)
             names[id(parameter)] = name
         self._sampler.job.tables = [names[id(p)] for p in parameters if id(p) in tables]
-        shapes_and_names(self._sampler.job, {names[id(p)]: p for p in parameters})
+        self._sampler.job.shapes.update({names[id(p)]: list(map(int, p.shape)) for p in parameters})
         return names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import tensorflow as tf
@@ -63,37 +64,19 @@ def install(hvd: Any) -> None:
     these."""
     original, original_grouped = hvd.allreduce, hvd.grouped_allreduce
 
+    signature = inspect.signature(original)
+
     @functools.wraps(original)
-    def allreduce(
-        tensor: Any,
-        average: bool | None = None,
-        device_dense: str = "",
-        device_sparse: str = "",
-        compression: Any = hvd.Compression.none,
-        op: Any = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        name: str | None = None,
-        process_set: Any = hvd.global_process_set,
-        ignore_name_scope: bool = False,
-    ) -> Any:
-        options: dict[str, Any] = {
-            "average": average,
-            "device_dense": device_dense,
-            "device_sparse": device_sparse,
-            "compression": compression,
-            "op": op,
-            "prescale_factor": prescale_factor,
-            "postscale_factor": postscale_factor,
-            "name": name,
-            "process_set": process_set,
-            "ignore_name_scope": ignore_name_scope,
-        }
-        if isinstance(tensor, tf.IndexedSlices) and gradients.takes(compression):
-            if op in (None, hvd.Sum, hvd.Average):
+    def allreduce(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        tensor, options = given.args[0], {**given.arguments}
+        if isinstance(tensor, tf.IndexedSlices) and gradients.takes(options["compression"]):
+            if options["op"] in (None, hvd.Sum, hvd.Average):
+                del options["tensor"]
                 return reduce_slices(tensor, hvd, original, **options)
-            warn_once_per_job(f"tf.IndexedSlices with op {op} are left to Horovod")
-        return original(tensor, **options)
+            warn_once_per_job(f"tf.IndexedSlices with op {options['op']} are left to Horovod")
+        return original(*args, **kwargs)
 
     @functools.wraps(original_grouped)
     def grouped_allreduce(tensors: Any, *args: Any, **options: Any) -> Any:

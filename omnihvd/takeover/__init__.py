@@ -41,7 +41,7 @@ _left_alone = False
 
 
 def leave_sums_alone() -> None:
-    """Of this process, from now on: install_now() has no effect."""
+    """From now on install_now() has no effect in this process."""
     global _left_alone
     _left_alone = True
 
@@ -65,7 +65,7 @@ def install_now() -> None:
     for carrier in carriers.ALL:
         carrier.install()
     torch_gloo.carry_gloo()
-    waiting.sleep_instead_of_polling()
+    waiting.sleep_instead_of_polling(settings)
     notices.notices.begin()
     notices.watch_exceptions()
     observe.begin(settings)

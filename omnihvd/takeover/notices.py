@@ -24,7 +24,7 @@ A_WHILE_S = 60.0
 
 
 class Notices:
-    """Of this process."""
+    """This process's."""
 
     def __init__(self) -> None:
         self._active = False  # said that sums are taken over

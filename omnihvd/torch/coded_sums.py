@@ -26,7 +26,7 @@ from omnihvd.carriers import kernel_cache
 from omnihvd.codecs.codec import Codec
 from omnihvd.codecs.torch_feedback import error_feedback
 from omnihvd.compressors.compressor import default_block_size
-from omnihvd.torch.agreement import Agreement
+from omnihvd.torch.meetings import Meetings
 
 SUMS = 2**32 - 1  # who encodes, in place of a rank
 Coding = tuple[int, int]
@@ -52,13 +52,13 @@ class Coder(Protocol):
 
 
 class CodedSums:
-    """Of the ranks of a process group, in whose order of calls they agree."""
+    """Those of a process group's ranks, in whose order of calls they agree."""
 
     def __init__(self, group: Any, coder: Coder) -> None:
         self._group, self._coder = weakref.ref(group), coder
         self._rank, self._size = group.rank(), group.size()
         store = PrefixStore("omnihvd coded", group.get_group_store())
-        self._agreement = Agreement(store, self._rank, self._size)
+        self._meetings = Meetings(store, self._rank, self._size)
         self._made = 0
 
     @torch.no_grad()
@@ -67,7 +67,7 @@ class CodedSums:
         of this tensor. RuntimeError, on all ranks, if one has another codec."""
         if self._size == 1 or tensor.numel() == 0:
             return
-        self._agreement.agree_on(f"{codec.name} in blocks of {self._coder.block_size}")
+        self._meetings.agree_on(f"{codec.name} in blocks of {self._coder.block_size}")
         floats = tensor.to(torch.float32).contiguous().view(-1)  # itself, if it is that
         self._average(floats, codec, rests, number)
         if floats.data_ptr() != tensor.data_ptr():

@@ -6,10 +6,9 @@ tells collectives apart by their order alone.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from datetime import timedelta
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch.distributed import PrefixStore, ProcessGroupGloo, ReduceOp
@@ -70,27 +69,3 @@ class Gloo:
     def _wait_for(self, operation: str, *arguments: Any) -> None:
         self._recent.append(arguments)
         getattr(self._gloo, operation)(*arguments).wait()
-
-
-def gather_over(
-    store: Any, rank: int, size: int, patience_s: float, where: str, hint: str
-) -> Callable[[bytes], list[bytes]]:
-    """An allgather of bytes over a store that these ranks have for themselves; to be used once.
-    RuntimeError names a rank that has not come after patience_s (0: none), to what, and why."""
-    keys = [f"omnihvd/{r}" for r in range(size)]
-
-    def gather(mine: bytes) -> list[bytes]:
-        store.set(keys[rank], mine)
-        try:
-            store.wait(keys, timedelta(seconds=math.ceil(patience_s or 1e9)))
-        except Exception as why:
-            missing = next((r for r in range(size) if not store.check([keys[r]])), None)
-            if missing is None:
-                raise
-            raise RuntimeError(
-                f"rank {missing} of {size} did not come to {where} within {patience_s:.0f} s: "
-                f"{hint}; its own output says which"
-            ) from why
-        return [store.get(key) for key in keys]
-
-    return gather

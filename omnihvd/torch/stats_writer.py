@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from omnihvd.statistics import Statistics, passed_bytes, taken_bytes
+from omnihvd.statistics import SHARES, Statistics, delay_control, passed_bytes, taken_bytes
 
-SHARES = ("density", "union_density", "sent_of_ring", "passed_share")
+OF_ONE_STEP = (
+    *("gradient_bytes", "bytes_sent", "sum_seconds"),
+    *("compression_delay", "compression_exposed"),
+)
 
 
 class StatsWriter:
@@ -48,24 +51,14 @@ class StatsWriter:
             return
         self._written = self._step
         figures = self._figures.read(reset=True)
-        for name in SHARES:
-            if figures[name] is not None:
-                self._writer.add_scalar(f"omnihvd/{name}", figures[name], self._step)
-        totals = {
-            "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
-            "bytes_sent": figures["bytes_sent"] + figures["library_bytes"],
-            "sum_seconds": figures["seconds"],
-        }
-        compression = figures["compression"]
-        if compression["controlled_steps"]:
-            for name in ("ratio", "bandwidth"):
-                if compression[name] is not None:
-                    value = compression[name]
-                    self._writer.add_scalar(f"omnihvd/compression_{name}", value, self._step)
-            totals["compression_delay"] = compression["delay_seconds"]
-            totals["compression_exposed"] = compression["exposed_seconds"]
-        for name, value in totals.items():
-            self._writer.add_scalar(f"omnihvd/{name}", value / steps, self._step)
+        values = {name: figures[name] for name in SHARES} | delay_control(figures)
+        values["gradient_bytes"] = taken_bytes(figures) + passed_bytes(figures)
+        values["bytes_sent"] = figures["bytes_sent"] + figures["library_bytes"]
+        values["sum_seconds"] = figures["seconds"]
+        for name, value in values.items():
+            if value is not None:
+                value = value / steps if name in OF_ONE_STEP else value
+                self._writer.add_scalar(f"omnihvd/{name}", value, self._step)
 
     def close(self) -> None:
         """No longer counts the optimizer's steps; the writer stays open."""

@@ -11,15 +11,15 @@ from datetime import timedelta
 from typing import Any, Callable
 
 import torch
-from torch.distributed import DistBackendError, PrefixStore
+from torch.distributed import DistBackendError
 
 from omnihvd import engine
 from omnihvd.codecs.codec import Codec
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.sparse.row_union import RowUnion
-from omnihvd.torch.agreement import Agreement
-from omnihvd.torch.gloo import Gloo, gather_over
+from omnihvd.torch.gloo import Gloo
+from omnihvd.torch.meetings import Meetings
 from omnihvd.torch.work import SumWork
 
 CLOSE_TIMEOUT_S = 10.0
@@ -31,7 +31,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 class Sums:
-    """Of the ranks that share `store`, which nobody else writes to.
+    """What the ranks that share `store`, which nobody else writes to, sum.
 
     The constructor is collective: rank 0's settings hold for all. timeout: of a sum, unless
     OMNIHVD_TIMEOUT says another; 0: none. RuntimeError, on all ranks, if the settings of one are
@@ -42,37 +42,37 @@ class Sums:
         self._process = engine.session.OwnProcess()
         self._store, self._rank, self.size, self._timeout = store, rank, size, timeout
         self._communicator = engine.session.Communicator(rank, size, timeout.total_seconds())
-        all_greetings = gather_over(
-            PrefixStore("made", store),
-            rank,
-            size,
-            engine.session.meeting_patience_s(),
-            "the making of a process group",
-            "it runs without omnihvd (import it before init_process_group(), everywhere), or died",
+        self._meetings = Meetings(store, rank, size)
+        self._communicator.meet(
+            lambda greeting: self._meetings.gather(
+                "made",
+                greeting,
+                engine.session.meeting_patience_s(),
+                "the making of a process group",
+                "it runs without omnihvd (import it before init_process_group(), everywhere), or "
+                "died",
+            )
         )
-        self._communicator.meet(all_greetings)
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._order = threading.Lock()  # of the count of what is asked for and not yet done
         self._unfinished = 0
         self._turn = threading.Lock()  # of whom makes a sum
         self._closed = False
-        self._agreement = Agreement(store, rank, size)
         self._coded = 0
         _open.add(self)
         _close_at_exit()
 
-    def refusal(self, *tensors: torch.Tensor, codec: Codec | None = None) -> Any:
-        """engine.session.Reason why the sum of such tensors is not made here, on all ranks alike.
-        A sparse tensor counts with all its rows: ranks have different ones."""
-        reasons = engine.session.Reason
+    def refusal(self, *tensors: torch.Tensor, codec: Codec | None = None) -> str:
+        """Why the sum of such tensors is not made here, on all ranks alike; empty: it is. A sparse
+        tensor counts with all its rows: ranks have different ones."""
         if not tensors:
-            return reasons.empty
+            return "empty"
         layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
         if len(dtypes) > 1 or name_of(*dtypes) not in engine.session.dtypes:
-            return reasons.dtype
+            return "dtype"
         if layouts != {torch.strided} and (layouts != {torch.sparse_coo} or len(tensors) > 1):
-            return reasons.layout
+            return "layout"
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return self._communicator.refusal(size, any_size=codec is not None)
 
@@ -142,15 +142,13 @@ class Sums:
 
     @functools.cached_property
     def _gloo(self) -> Gloo:
-        come = gather_over(
-            PrefixStore("begun", self._store),
-            self._rank,
-            self.size,
+        self._meetings.gather(
+            "begun",
+            b"",
             self._timeout.total_seconds(),
             "the first allreduce of a process group",
             "it is late, does something else, or died",
         )
-        come(b"")
         return Gloo(self._store, self._rank, self.size, self._timeout)
 
     @torch.no_grad()
@@ -182,7 +180,7 @@ class Sums:
                 self._sum_union(total)
             tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
-            self._agreement.agree_on(codec.name)
+            self._meetings.agree_on(codec.name)
             self._coded += 1
             self._sum(tensor, torch.float32, codec.engine_codec(seed=self._coded))
         else:
@@ -190,10 +188,10 @@ class Sums:
 
     def _sum_union(self, rows_of_any: torch.Tensor) -> None:
         """Which may be small, where the whole was not."""
-        if self.refusal(rows_of_any) == engine.session.Reason.none:
-            self._sum(rows_of_any, rows_of_any.dtype)
-        else:
+        if self.refusal(rows_of_any):
             self._gloo.sum_tensor(rows_of_any)
+        else:
+            self._sum(rows_of_any, rows_of_any.dtype)
 
     def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, *codec: Any) -> None:
         straight = tensor.to(dtype).contiguous()  # itself, if it is that

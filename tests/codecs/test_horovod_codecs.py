@@ -6,15 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-from launch import STREAM, Job, launch
+from launch import Job, launch
 
 HERE = Path(__file__).parent
 
 
 def run(what: str, *options: str, ranks: int, launcher: str = "horovodrun", **env: str) -> Job:
     pytest.importorskip("horovod.torch", exc_type=ImportError)
-    env = {**STREAM, "OMPI_MCA_mpi_yield_when_idle": "1", **env}
-    file = HERE / "on_ranks" / "torch_ranks.py"
+    env = {"OMPI_MCA_mpi_yield_when_idle": "1", **env}
+    file = HERE / "on_ranks" / "torch_codecs.py"
     job = launch([file, what, *options], ranks, launcher=launcher, env=env, timeout=120)
     for output in job.ranks:
         for task in what.split():
@@ -35,8 +35,8 @@ def test_a_rank_that_has_joined_takes_part(launcher: str, ranks: int) -> None:
 
 def test_tensorflow() -> None:
     pytest.importorskip("horovod.tensorflow", exc_type=ImportError)
-    file = HERE / "on_ranks" / "tensorflow_ranks.py"
-    job = launch([file], 2, launcher="horovodrun", env=STREAM, timeout=120)
+    file = HERE / "on_ranks" / "tensorflow_codecs.py"
+    job = launch([file], 2, launcher="horovodrun", timeout=120)
     assert all("all well" in output for output in job.ranks), job.output
     assert "AutoGraph" not in job.output
     assert "of_any_size:0, whose shape (None,) is not known" in job.output

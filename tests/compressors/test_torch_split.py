@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from omnihvd.compressors import counters  # noqa: E402
+from omnihvd.compressors.compressor import Config  # noqa: E402
 from omnihvd.compressors.methods.threshold import ElementThreshold  # noqa: E402
 from omnihvd.compressors.rules import TopBlocks  # noqa: E402
 from omnihvd.compressors.torch_split import (  # noqa: E402
@@ -23,7 +24,7 @@ SIZE = 8
 
 def run(gradient, rule, error_feedback=True):
     ratio = getattr(rule, "ratio", 1.0)
-    return split(gradient, ParameterState("p"), rule, ratio, SIZE, error_feedback, momentum=0)
+    return split(gradient, ParameterState("p"), Config(rule, SIZE, error_feedback), ratio)
 
 
 @given(
@@ -40,7 +41,7 @@ def test_masks_and_lists_split_alike(seed, keep, dtype, keep_rest):
     results = []
     for way in (_split_listed, _split_masked):
         tensors = [total.clone(), torch.full_like(total, 9, dtype=dtype), torch.ones_like(total)]
-        count = way(torch.tensor(keep), *tensors, scale=1.0, keep_rest=keep_rest)
+        count = way(torch.tensor(keep), 1.0, keep_rest, *tensors)
         results.append((int(count), *tensors))
     assert results[0][0] == results[1][0] == sum(keep) * SIZE
     for listed, masked in zip(results[0][1:], results[1][1:]):

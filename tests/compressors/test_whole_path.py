@@ -4,22 +4,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import STREAM, launch
+from launch import launch
 
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize(("framework", "ranks"), [("torch", 3), ("tensorflow", 2)])
+@pytest.mark.parametrize(
+    ("file", "ranks"), [("torch_training", 3), ("torch_methods", 3), ("tensorflow_training", 2)]
+)
 @pytest.mark.timeout(300)
-def test_on_ranks(framework, ranks):
-    pytest.importorskip(f"horovod.{framework}", exc_type=ImportError)
-    file = HERE / "on_ranks" / f"{framework}_ranks.py"
+def test_on_ranks(file, ranks):
+    pytest.importorskip(f"horovod.{file.split('_')[0]}", exc_type=ImportError)
+    file = HERE / "on_ranks" / f"{file}.py"
     job = launch(
         [sys.executable, "-m", "pytest", "-x", "-q", "--color=no", "-p", "no:cacheprovider", file],
         ranks,
         launcher="horovodrun",
         env={
-            **STREAM,
             "OMNIHVD_MIN_BYTES": "0",
             "OMNIHVD_DETERMINISTIC": "1",  # trainings are compared bit for bit
             "OMPI_MCA_mpi_yield_when_idle": "1",

@@ -4,7 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "protocol/block_ops.h"
+#include "protocol/block_ops_set.h"
+#include "protocol/cpu.h"
 #include "python/dtypes.h"
 
 namespace omnihvd {
@@ -32,11 +33,18 @@ struct Output : Bytes<uint8_t> {
   explicit Output(const py::buffer& buffer) : Bytes(buffer, true) {}
 };
 
+// Null where this CPU lacks it.
+const BlockOps* block_ops_named(DType dtype, const std::string& implementation) {
+#if defined(__x86_64__)
+  if (implementation == "avx2" && cpu_has_avx2()) return &avx2_block_ops.of[int(dtype)];
+#endif
+  return implementation == "portable" ? &portable_block_ops.of[int(dtype)] : nullptr;
+}
+
 class Ops {
  public:
   Ops(const std::string& dtype, const std::string& implementation) : dtype_(dtype_named(dtype)) {
-    ops_ = implementation.empty() ? &block_ops(dtype_)
-                                  : block_ops_named(dtype_, implementation.c_str());
+    ops_ = implementation.empty() ? &block_ops(dtype_) : block_ops_named(dtype_, implementation);
     if (!ops_) throw py::value_error("this CPU has no " + implementation);
   }
 
@@ -202,13 +210,18 @@ class Ops {
 
 void bind_block_ops(py::module_ m) {
   using py::arg;
-  m.def("block_ops_implementation", &block_ops_implementation,
-        "Name of the implementation that the engine uses on this CPU.");
+  m.def(
+      "block_ops_implementation",
+      [] {
+        const bool portable = &block_ops(DType::f32) == block_ops_named(DType::f32, "portable");
+        return portable ? "portable" : "avx2";
+      },
+      "Name of the implementation that the engine uses on this CPU.");
   m.def(
       "block_ops_implementations",
       [] {
         py::list names;
-        for (const char* name : {"portable", "avx2", "avx512"}) {
+        for (const char* name : {"portable", "avx2"}) {
           if (block_ops_named(DType::f32, name)) names.append(name);
         }
         return names;

@@ -3,10 +3,14 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "protocol/codec.h"
+#include "protocol/lossless.h"
 
 namespace py = pybind11;
 
@@ -31,6 +35,59 @@ const CodecOps& ops_named(const std::string& implementation) {
       implementation.empty() ? &codec_ops() : codec_ops_named(implementation);
   if (!ops) throw py::value_error("not on this CPU: " + implementation);
   return *ops;
+}
+
+py::object encode_lossless(const py::buffer& block, const std::string& implementation) {
+  const py::buffer_info info = block.request();
+  const size_t element = size_t(info.itemsize), n = size_t(info.size);
+  const std::unique_ptr<uint8_t[]> out(new uint8_t[n * element]);  // of its size, for sanitizers
+  const size_t bytes = ops_named(implementation).encode_lossless(element, info.ptr, n, out.get());
+  if (bytes == 0) return py::none();
+  return py::bytes(reinterpret_cast<const char*>(out.get()), bytes);
+}
+
+// None where no encoder writes this.
+py::object decode_lossless(const py::bytes& code, size_t n, size_t element,
+                           const std::string& implementation) {
+  const std::string view = code;
+  const std::unique_ptr<uint8_t[]> in(new uint8_t[view.size()]), out(new uint8_t[n * element]);
+  std::copy(view.begin(), view.end(), in.get());
+  if (lossless_bytes(in.get(), view.size(), n, element) != view.size() ||
+      !ops_named(implementation).decode_lossless(element, in.get(), n, out.get()))
+    return py::none();
+  return py::bytes(reinterpret_cast<const char*>(out.get()), n * element);
+}
+
+// What a tensor becomes, block by block: bytes, and seconds to encode and to decode; for
+// benchmarks.
+py::tuple measure_lossless(const py::buffer& tensor, size_t block,
+                           const std::string& implementation) {
+  using Clock = std::chrono::steady_clock;
+  const py::buffer_info info = tensor.request();
+  const size_t element = size_t(info.itemsize), size = size_t(info.size);
+  const auto* const from = static_cast<const uint8_t*>(info.ptr);
+  const CodecOps& ops = ops_named(implementation);
+  std::vector<uint8_t> codes(size * element), back(block * element);
+  std::vector<size_t> bytes;
+  size_t total = 0;
+  const auto begin = Clock::now();
+  for (size_t at = 0; at < size; at += block) {
+    const size_t n = std::min(block, size - at);
+    bytes.push_back(ops.encode_lossless(element, from + at * element, n, &codes[at * element]));
+    total += bytes.back() ? bytes.back() : n * element;
+  }
+  const auto encoded = Clock::now();
+  bool same = true;
+  for (size_t at = 0; at < size; at += block)
+    if (bytes[at / block])
+      same &= ops.decode_lossless(element, &codes[at * element], std::min(block, size - at),
+                                  back.data());
+  const auto end = Clock::now();
+  if (!same) throw std::runtime_error("what was encoded is refused");
+  const auto seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  return py::make_tuple(total, seconds(encoded - begin), seconds(end - encoded));
 }
 
 Coding coding_of(const Codec& codec, bool sums) {
@@ -77,6 +134,11 @@ void bind_codec(py::module_ m) {
            py::arg("implementation") = "")
       .def("decode", &decode, py::arg("coded"), py::arg("n"), py::arg("sums") = false,
            py::arg("implementation") = "");
+  m.def("encode_lossless", &encode_lossless, py::arg("block"), py::arg("implementation") = "");
+  m.def("decode_lossless", &decode_lossless, py::arg("code"), py::arg("n"), py::arg("element"),
+        py::arg("implementation") = "");
+  m.def("measure_lossless", &measure_lossless, py::arg("tensor"), py::arg("block") = 256,
+        py::arg("implementation") = "");
   m.def("block_key", &block_key, py::arg("seed"), py::arg("who"), py::arg("block"));
   m.def("implementations", [] {
     py::list names;

@@ -13,41 +13,30 @@ namespace {
 
 namespace py = pybind11;
 
-// A set's bytes; with a width, that of grouped numbers (number_set.h).
-py::bytes write_numbers(const std::vector<uint32_t>& numbers, uint64_t range, unsigned width) {
-  const size_t count = numbers.size();
-  std::string bytes(width ? grouped_bytes(count, range >> width, width) : set_bytes(count, range),
-                    '\0');
-  auto* const out = reinterpret_cast<uint8_t*>(bytes.data());
-  if (width)
-    write_grouped(numbers.data(), count, range >> width, width, out);
-  else
-    write_set(numbers.data(), count, range, out);
+py::bytes write_numbers(const std::vector<uint32_t>& numbers, uint64_t range) {
+  std::string bytes(set_bytes(numbers.size(), range), '\0');
+  write_set(numbers.data(), numbers.size(), range, reinterpret_cast<uint8_t*>(bytes.data()));
   return bytes;
 }
 
 std::optional<std::vector<uint32_t>> read_numbers(const py::bytes& bytes, uint64_t count,
-                                                  uint64_t range, unsigned width) {
+                                                  uint64_t range) {
   const std::string_view view = bytes;
-  if (view.size() !=
-      (width ? grouped_bytes(count, range >> width, width) : set_bytes(count, range)))
+  if (view.size() != set_bytes(count, range))
     throw py::value_error("not as many bytes as such a set has");
   // Of exactly this size, so that a sanitizer sees reads beyond.
   const std::vector<uint8_t> in(view.begin(), view.end());
   std::vector<uint32_t> numbers(count);
-  if (!(width ? read_grouped(in.data(), count, range >> width, width, numbers.data())
-              : read_set(in.data(), count, range, numbers.data())))
-    return std::nullopt;
+  if (!read_set(in.data(), count, range, numbers.data())) return std::nullopt;
   return numbers;
 }
 
 }  // namespace
 
 void bind_number_set(py::module_ m) {
-  m.def("write_numbers", &write_numbers, py::arg("numbers"), py::arg("range"), py::arg("width") = 0,
-        "Bytes of a set of numbers below `range`; with a width, of numbers in groups of 2^width.");
+  m.def("write_numbers", &write_numbers, py::arg("numbers"), py::arg("range"),
+        "Bytes of a set of numbers below `range`.");
   m.def("read_numbers", &read_numbers, py::arg("bytes"), py::arg("count"), py::arg("range"),
-        py::arg("width") = 0,
         "The numbers, or None if the bytes are not those of such a set. ValueError: too few or "
         "many.");
 }

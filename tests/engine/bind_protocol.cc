@@ -231,7 +231,7 @@ py::bytes encode(const std::vector<PyFrame>& frames, const Shape& of,
       // A coded block is smaller than a plain one.
       const uint32_t n = layout.elements_of(layout.block_at(aggregator, frame.slot, position));
       frame.blocks.back().coded =
-          layout.shape().codec && !packed && data.size() < n * size_of(DType::f32);
+          layout.shape().codec && !packed && data.size() < n * size_of(layout.shape().dtype);
     }
     frame.ahead = from_python.ahead;
     message.add(frame, layout, aggregator);

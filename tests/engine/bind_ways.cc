@@ -31,10 +31,6 @@ class PyLibrary : public Library {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void sum(const void* in, void* out, uint64_t count) override { add("original", in, out, count); }
-  bool has_two_step() const override { return true; }
-  void sum_two_step(const void* in, void* out, uint64_t count) override {
-    add("two-step", in, out, count);
-  }
   void unite(uint8_t* bits, size_t bytes) override {
     const std::vector<std::string> all = gather("union", bits, bytes);
     for (const std::string& theirs : all)
@@ -67,11 +63,12 @@ std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array ou
   const uint64_t count = uint64_t(in.size());
   const void* source = in.data();
   void* target = out.mutable_data();
-  const auto through_engine = [&](const void* from, void* to) {
+  const auto through_engine = [&](const void* from, void* to, const Codec& codec) {
     py::gil_scoped_acquire gil;
     return Ways::SumMade{
-        Way::stream, stream(memory(from, count, library.dtype), memory(to, count, library.dtype))
-                         .cast<uint64_t>()};
+        codec ? Way::coded : Way::stream,
+        stream(memory(from, count, library.dtype), memory(to, count, library.dtype), bool(codec))
+            .cast<uint64_t>()};
   };
   py::gil_scoped_release release;
   return name_of(ways.allreduce(source, target, count, library.dtype, library, through_engine));
@@ -90,8 +87,7 @@ void bind_ways(py::module_ m) {
       .value("shared", Way::shared)
       .value("union", Way::unite)
       .value("original", Way::original)
-      .value("union_two_step", Way::unite_two_step)
-      .value("two_step", Way::two_step);
+      .value("coded", Way::coded);
   py::class_<Densities>(m, "Densities")
       .def(py::init<>())
       .def("guess",
@@ -103,10 +99,11 @@ void bind_ways(py::module_ m) {
   py::class_<Policy>(m, "Policy")
       .def(py::init<>())
       .def("measured",
-           [](Policy& p, int size, int density, Way way, uint64_t bytes, uint64_t united,
+           [](Policy& p, int size, int density, Way way, uint64_t bytes,
+              std::optional<uint64_t> united,
               double seconds) { p.measured({size, density}, way, bytes, united, seconds); })
-      .def("library_took", &Policy::library_took, py::arg("two_step"), py::arg("bytes"),
-           py::arg("seconds"))
+      .def("connects", &Policy::connects)
+      .def("library_took", &Policy::library_took, py::arg("bytes"), py::arg("seconds"))
       .def("order", [](Policy& p, int size, int density, uint64_t bytes) {
         const Order order = p.order({size, density}, bytes);
         return std::make_tuple(order.now, order.trial, order.after);
@@ -115,13 +112,13 @@ void bind_ways(py::module_ m) {
       .def(py::init<int, int, py::function, py::function>(), py::arg("rank"), py::arg("size"),
            py::arg("gather"), py::arg("sum"));
   py::class_<Ways>(m, "Ways")
-      .def(py::init([](Way way, uint32_t block_size) {
+      .def(py::init([](Way way, uint32_t block_size, std::function<double()> clock) {
              Settings settings;
              settings.way = way;
              settings.block_size = block_size;
-             return std::make_unique<Ways>(settings);
+             return std::make_unique<Ways>(settings, clock ? clock : steady_seconds);
            }),
-           py::arg("way"), py::arg("block_size") = 256)
+           py::arg("way"), py::arg("block_size") = 256, py::arg("clock") = nullptr)
       .def("allreduce", &allreduce, py::arg("library"), py::arg("input"), py::arg("output"),
            py::arg("dtype"), py::arg("stream"));
 }

@@ -39,7 +39,7 @@ def test_sums(launcher: str, ranks: int, way: str) -> None:
     ("launcher", "ranks"), [("mpirun", 3), ("horovodrun", 4), (GLOO, 3), (GLOO, 4)]
 )
 def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) -> None:
-    job = launch([HERE / "fused.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110)
+    job = launch([HERE / "promises.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110)
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
@@ -55,14 +55,14 @@ def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) ->
 )
 def test_settings_change_no_sum(launcher: str, setting: dict[str, str]) -> None:
     env = {**EVERYTHING, **setting}
-    job = launch([HERE / "fused.py"], 3, launcher=launcher, env=env, timeout=110)
+    job = launch([HERE / "promises.py"], 3, launcher=launcher, env=env, timeout=110)
     assert all("all well" in output for output in job.ranks)
 
 
 @on_both
 def test_two_levels(launcher: str) -> None:
-    env = {**EVERYTHING, "OMNIHVD_LOG": "info", "OMNIHVD_STREAMS": "2"}
-    job = launch([HERE / "fused.py", "abba"], 4, launcher=launcher, env=env, timeout=110)
+    env = {**EVERYTHING, **STREAM, "OMNIHVD_LOG": "info", "OMNIHVD_STREAMS": "2"}
+    job = launch([HERE / "promises.py", "abba"], 4, launcher=launcher, env=env, timeout=110)
     assert all("all well" in output for output in job.ranks)
     assert "the 4 ranks of a communicator stream without" not in job.output
     assert "joined a group of 2 ranks" in job.output and "group of 4 ranks" not in job.output

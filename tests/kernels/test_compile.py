@@ -27,7 +27,7 @@ SHARED_BYTES = 48 << 10  # what every architecture gives without asking
 def check(dtype: str, block_size: int, arch: str) -> None:
     binary, log = compile_cubin(dtype, block_size, arch)
     assert "warning" not in log, log
-    names = ["compact", "scatter", "mark", "unite", "gather", "spread", "await"]
+    names = ["compact", "scatter", "mark", "unite", "total", "gather", "spread", "rest"]
     names += ["scale"] * dtype.startswith("float") + ["encode", "decode"] * (dtype == "float32")
     for function in names:
         found = re.search(

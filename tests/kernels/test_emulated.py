@@ -250,19 +250,19 @@ class Union(ctypes.Structure):
      ("float32", 32, 200, 0)],
 )  # fmt: skip
 def test_union(kernels, dtype, block_size, words_per_chunk, misaligned, ctas):
-    """The ranks' blocks are marked, united, gathered in two batches, and spread over a tensor."""
+    """The ranks' blocks are marked, united, gathered in three parts, and spread over a tensor."""
     module, ranks = kernels(dtype, block_size), 3
     words = 2 * words_per_chunk + 1 if words_per_chunk > 9 else 11
     size = 32 * block_size * words - block_size - 3
-    blocks, stride = -(-size // block_size), 16 + -(-4 * words // 16) * 16
+    blocks, stride = -(-size // block_size), words + 5
     cases = [Case(dtype, block_size, size, 0.2, 0.4, seed) for seed in range(ranks)]
     values = [case.tensor() for case in cases]
-    records = Memory(ranks * stride)
+    marks = Memory(4 * ranks * stride)
     for rank, mine in enumerate(values):
         tensor = Scattered(mine, misaligned)
         clear = CLEAR_NEGATIVE_ZEROS * (rank == 1)
-        record = records.address + rank * stride
-        module.run("mark", tensor.arguments[0], size, clear, 77 + rank, record, ctas, rank)
+        at = marks.address + 4 * rank * stride
+        module.run("mark", tensor.arguments[0], size, clear, at, ctas, rank)
         zero = ~np.isin(
             np.arange(size) // block_size, list(payloads(mine, dtype, block_size, False))
         )
@@ -272,72 +272,111 @@ def test_union(kernels, dtype, block_size, words_per_chunk, misaligned, ctas):
         for mine in values
     ]
     for rank in range(ranks):
-        record = records.bytes[rank * stride : (rank + 1) * stride]
-        assert record[:8].view(np.uint64)[0] == 77 + rank
-        bits = np.unpackbits(record[16 : 16 + 4 * words], bitorder="little")
+        at = 4 * rank * stride
+        bits = np.unpackbits(marks.bytes[at : at + 4 * words], bitorder="little")
         assert np.array_equal(bits[:blocks], present[rank]) and not bits[blocks:].any()
 
     united, prefix = Memory(4 * words), Memory(4 * words)
     chunks = -(-words // words_per_chunk)
-    counts = Memory(16 * chunks)
+    counts = Memory(8 * chunks)
     module.run(
-        "unite", records.address, stride, ranks, 1, words, words_per_chunk, united.address,
+        "unite", marks.address, stride, ranks, 1, words, words_per_chunk, united.address,
         prefix.address, counts.address, ctas, 5,
     )  # fmt: skip
     together = np.any(present, axis=0)
     bits = np.unpackbits(united.bytes, bitorder="little")
     assert np.array_equal(bits[:blocks], together) and not bits[blocks:].any()
-    table = counts.bytes.view(np.uint32).reshape(-1, 4)
+    table = counts.bytes.view(np.uint32).reshape(-1, 2)
     of_chunk = np.arange(blocks) // (32 * words_per_chunk)
     per_chunk = np.bincount(of_chunk, together, chunks).astype(int)
     assert table[:, 0].tolist() == per_chunk.tolist()
     assert table[:, 1].tolist() == np.bincount(of_chunk, present[1], chunks).tolist()
-    assert table[:, 2].tolist() == np.bincount(of_chunk, np.sum(present, 0), chunks).tolist()
-    starts = np.append(0, np.cumsum(per_chunk)).astype(np.uint64)
+    starts, seen = Memory(8 * (chunks + 1)), np.zeros(3, np.uint64)
+    module.run("total", counts.address, chunks, starts.address, seen.ctypes.data, 6, 1, 5)
+    assert starts.bytes.view(np.uint64).tolist() == [0, *np.cumsum(per_chunk).tolist()]
+    assert seen.tolist() == [6, together.sum(), present[1].sum()]
 
     padded = np.zeros(blocks * block_size, values[0].dtype)
     padded[:size] = values[2]
     dense = padded.reshape(blocks, block_size)[together]
     source, before = Scattered(values[2], misaligned), np.full_like(values[0], 9)
-    middle = max(chunks // 2, 1)
+    room = len(dense) // 2 - 1 or 1
     for fill in (False, True):
         target = Scattered(before, misaligned)
-        for first, end in ((0, middle), (middle, chunks)):
-            part = dense[int(starts[first]) : int(starts[end])]
+        for first in range(0, len(dense), room):
+            part = dense[first : first + room]
             buffer = Memory(part.nbytes)
             view = Union()
-            view.addresses[:] = united.address, prefix.address, starts.ctypes.data
-            view.numbers[:] = (
-                int(starts[first]), first * words_per_chunk, min(end * words_per_chunk, words),
-                words_per_chunk,
-            )  # fmt: skip
+            view.addresses[:] = united.address, prefix.address, starts.address
+            view.numbers[:] = words, words_per_chunk, first, room
             at = ctypes.addressof(view)
             module.run("gather", source.arguments[0], size, at, buffer.address, ctas, 1)
             buffer.check()
             assert np.array_equal(buffer.bytes, part.reshape(-1).view(np.uint8))
-            module.run("spread", target.arguments[0], size, at, buffer.address, fill, ctas, 2)
+            fills = fill and first == 0
+            module.run("spread", target.arguments[0], size, at, buffer.address, fills, ctas, 2)
         in_union = np.repeat(together, block_size)[:size]
         expected = np.where(in_union, values[2], 0 if fill else before)
         assert np.array_equal(target.values(), expected)
-    for memory in (records, united, prefix, counts):
+    for memory in (marks, united, prefix, counts, starts):
         memory.check()
 
 
-@pytest.mark.parametrize("status", [0, 1])
-def test_await(kernels, status):
-    values = Case("float32", 64, 9_001, 0.5, 0.5).tensor()
-    target, words = Scattered(values, misaligned=1), np.array([2, status], np.uint32)
-    flag, at, module = words.ctypes.data, target.arguments[0], kernels("float32", 64)
-    for number in (2, 1, 2**32 - 5):
-        module.run("await", at, 9_001, flag, number, flag + 4, 1, 0)
-    before = target.values().copy()
-    words[0] = 1  # two less than what is waited for
-    later = threading.Timer(0.1, words.__setitem__, (0, 3))
-    later.start()
-    module.run("await", at, 9_001, flag, 3, flag + 4, 1, 0)
-    assert words[0] == 3 and np.array_equal(target.values(), before)
-    expected = np.full_like(values, 0xFFFFFFFF) if status else values
-    assert np.array_equal(target.values(), expected)
+class Rest(ctypes.Structure):
+    """As in abi.cuh."""
+
+    _fields_ = (
+        ("asked", ctypes.c_uint32), ("answered", ctypes.c_uint32), ("blocks", ctypes.c_uint64),
+        ("dtype", ctypes.c_uint32), ("failed", ctypes.c_uint32), ("alone", ctypes.c_uint32),
+        ("lost", ctypes.c_uint32),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["answered", "failed", "alone", "nothing to ask"])
+def test_rest(kernels, end):
+    """Blocks 3 to 9 of a dense tensor of 10 are doubled by the host, four at a time."""
+    block, size = 64, 9 * 64 + 5
+    values = np.arange(1, size + 1, dtype=np.float32)
+    module, source = kernels("float32", block), Scattered(values)
+    target = Scattered(np.zeros_like(values), misaligned=1)
+    first = 3 if end != "nothing to ask" else 10
+    bits, prefix, starts = np.uint32([2**10 - 1]), np.uint32([0]), np.uint64([0, 10])
+    view, words, window = Union(), Rest(asked=7, answered=7), Memory(4 * block * 4)
+    view.addresses[:] = bits.ctypes.data, prefix.ctypes.data, starts.ctypes.data
+    view.numbers[:] = 1, 128, first, 4
+    asked = []
+
+    def host() -> None:
+        for number in (8, 9):
+            while words.asked != number:
+                pass
+            asked.append((words.blocks, words.dtype))
+            if end != "answered":
+                setattr(words, end, 1)
+                return
+            window.bytes.view(np.float32)[:] *= 4
+            words.answered = number
+
+    helper = threading.Thread(target=host)
+    if first < 10:
+        helper.start()
+    run = threading.Thread(
+        target=module.run,
+        args=("rest", source.arguments[0], target.arguments[0], size, ctypes.addressof(view),
+              ctypes.addressof(words), window.address, 5, 0.5, 0, 1, 0),
+    )  # fmt: skip
+    run.start()
+    run.join()
+    window.check()
+    assert words.lost == (end in ("failed", "alone"))
+    expected = np.zeros_like(values)
+    if first < 10:
+        helper.join()
+        expected[3 * block :] = 2 * values[3 * block :]
+    if end in ("failed", "alone"):
+        expected.view(np.uint32)[:] = 0xFFFFFFFF
+    assert asked == {"answered": [(4, 5), (3, 5)], "nothing to ask": []}.get(end, [(4, 5)])
+    assert np.array_equal(target.values().view(np.uint32), expected.view(np.uint32))
 
 
 @pytest.mark.parametrize("rule, bits", [(0, 8), (1, 4), (2, 8), (3, 2), (4, 1), (5, 1)])

@@ -59,14 +59,14 @@ def test_sums(programs: Path, ranks: int) -> None:
             assert (summary.taken, summary.left) == (SUMS, {})
 
 
-@pytest.mark.parametrize("way", ["union", "original", "auto", "shared"])
+@pytest.mark.parametrize("way", ["union", "original", "auto", "shared", "coded"])
 @pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
 def test_sums_in_other_ways(programs: Path, way: str, hosts: str) -> None:
     env = {"OMNIHVD_WAY": way}
     job = run([programs / "sums"], len(hosts), env=env, env_of_rank=on_hosts(hosts))
     for summary in summaries(job):
         assert (summary.taken, summary.left) == (SUMS, {})
-    streams = way in ("auto", "shared") and len(set(hosts)) > 1
+    streams = way == "coded" or (way in ("auto", "shared") and len(set(hosts)) > 1)
     assert ("joined a group" in job.output) == streams
 
 

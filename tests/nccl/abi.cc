@@ -44,13 +44,11 @@ AGREES(memcpy_dtoh_async, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2")
 AGREES(memcpy_htod_async, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2")
 AGREES(memset_d8_async, cuMemsetD8Async, "cuMemsetD8Async")
 AGREES(module_load_data, cuModuleLoadData, "cuModuleLoadData")
-AGREES(module_get_loading_mode, cuModuleGetLoadingMode, "cuModuleGetLoadingMode")
 AGREES(module_get_function, cuModuleGetFunction, "cuModuleGetFunction")
+AGREES(func_load, cuFuncLoad, "cuFuncLoad")
 AGREES(launch_kernel, cuLaunchKernel, "cuLaunchKernel")
 AGREES(launch_host_func, cuLaunchHostFunc, "cuLaunchHostFunc")
 AGREES(stream_create, cuStreamCreate, "cuStreamCreate")
-AGREES(stream_create_with_priority, cuStreamCreateWithPriority, "cuStreamCreateWithPriority")
-AGREES(ctx_get_stream_priority_range, cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange")
 AGREES(stream_destroy, cuStreamDestroy, "cuStreamDestroy_v2")
 AGREES(stream_query, cuStreamQuery, "cuStreamQuery")
 AGREES(stream_is_capturing, cuStreamIsCapturing, "cuStreamIsCapturing")
@@ -60,6 +58,7 @@ AGREES(event_create, cuEventCreate, "cuEventCreate")
 AGREES(event_destroy, cuEventDestroy, "cuEventDestroy_v2")
 AGREES(event_record, cuEventRecord, "cuEventRecord")
 AGREES(event_query, cuEventQuery, "cuEventQuery")
+AGREES(event_elapsed_time, cuEventElapsedTime, "cuEventElapsedTime_v2")
 AGREES(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode,
        "cuThreadExchangeStreamCaptureMode")
 AGREES(get_error_name, cuGetErrorName, "cuGetErrorName")
@@ -71,7 +70,6 @@ static_assert(omnihvd::kCuEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(omnihvd::kCuHostPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(omnihvd::kCuHostDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
 static_assert(omnihvd::kCuWaitGreaterOrEqual == CU_STREAM_WAIT_VALUE_GEQ);
-static_assert(omnihvd::kCuLoadsLazily == CU_MODULE_LAZY_LOADING);
 static_assert(int(omnihvd::CuResult::not_ready) == CUDA_ERROR_NOT_READY);
 static_assert(int(omnihvd::CuResult::stream_capture_implicit) ==
               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);

@@ -125,12 +125,12 @@ class Communicator:
         self, stream: Stream, source: Array, target: Array, dtype: str, op: int = SUM,
         count: int | None = None,
     ) -> int:  # fmt: skip
-        """NCCL's result, ncclSuccess for ncclInProgress."""
+        """NCCL's result, once what it has begun is queued."""
         count = len(source.host) if count is None else count
         result = LIBRARY.ncclAllReduce(
             source.address, target.address, count, TYPES[dtype], op, self.handle, stream.handle
         )
-        return SUCCESS if result == IN_PROGRESS else int(result)
+        return self.settled() if result == IN_PROGRESS else int(result)
 
     def async_error(self) -> int:
         error = _int()

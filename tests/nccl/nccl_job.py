@@ -24,8 +24,6 @@ HERE = Path(__file__).parent
 CUDA_SOURCES, NCCL_SOURCES = ("cuda", "memory", "stream"), ("nccl", "star", "reduce")
 BLOCK_SIZES = (256, 32)
 ARCH = "sm_90"  # what the double of CUDA says it is
-# What `import omnihvd` sets, here as well.
-OF_CUDA = {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def run(
     sanitizer = os.environ.get("LD_PRELOAD", "").split()
     with tempfile.TemporaryDirectory() as folder:
         environment = {
-            **{name: value for name, value in os.environ.items() if name not in OF_CUDA},
+            **os.environ,
             "LD_PRELOAD": ":".join([*sanitizer, *shim, str(doubles.nccl), str(doubles.cuda)]),
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
             "PYTHONFAULTHANDLER": "1",

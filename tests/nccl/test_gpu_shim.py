@@ -44,15 +44,20 @@ def test_sums_with_other_blocks():
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize(
     "scenario",
-    ["back_to_back", "in_stream_order", "caller_never_waits", "growing", "new_groups"],
-)
+    [
+        "back_to_back", "in_stream_order", "caller_never_waits", "growing", "new_groups",
+        "driver_locks", "a_thousand",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("way", ["stream", "union"])
 def test_streams(scenario, way, ranks):
     run_well("streams.py", ranks, scenario, env=WAYS[way])
 
 
 @pytest.mark.timeout(140)
-@pytest.mark.parametrize("scenario", ["back_to_back", "in_stream_order", "caller_never_waits"])
+@pytest.mark.parametrize(
+    "scenario", ["back_to_back", "in_stream_order", "caller_never_waits", "a_thousand"]
+)
 def test_streams_of_plain_nccl(scenario):
     run_well("streams.py", 2, scenario, env=PLAIN)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from nccl_job import run, run_well
-
-from omnihvd.carriers import nccl
 
 JITTER = {"CUDA_DOUBLE_JITTER_US": "2000"}
 
@@ -251,22 +248,6 @@ def test_a_hooked_library(doubles, tmp_path):
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none"]
     subprocess.run([*command, str(doubles.nccl)], input=HOOKED, text=True, check=True, timeout=60)
     run_well(doubles, "hooked.py", 2, path, preload=False)
-
-
-def test_kernels_are_loaded_early(monkeypatch):
-    """CUDA, which reads it later, would load them while its device waits for a sum."""
-    of_cuda = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
-    inherited = {name: value for name, value in os.environ.items() if name not in of_cuda}
-    cases = [("auto", "EAGER", "32"), ("Union", "EAGER", "32"), ("", None, None)]
-    for way, mode, queues in [*cases, ("stream", None, "32"), ("original", None, None)]:
-        for driver in (__file__, "/no driver"):
-            environ = {**inherited, "OMNIHVD_GPU": way}
-            monkeypatch.setattr(os, "environ", environ)
-            monkeypatch.setattr(nccl, "DRIVER_FILES", [driver])
-            nccl._prepare_cuda()
-            there = driver == __file__
-            assert environ.get("CUDA_MODULE_LOADING") == (mode if there else None)
-            assert environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == (queues if there else None)
 
 
 def test_the_benchmark_of_host_functions(doubles):

@@ -222,7 +222,7 @@ def test_blocks_too_small_to_be_coded_travel_plain() -> None:
         protocol.decode(data[: body + 3] + b"\x0c" + data[body + 4 :], tiny)
 
 
-@pytest.mark.parametrize("wrong", [(7, 0), (1, 8), (2, 3), (2, 0), (6, 2), (255, 255)])
+@pytest.mark.parametrize("wrong", [(8, 0), (7, 8), (1, 8), (2, 3), (2, 0), (6, 2), (255, 255)])
 def test_impossible_codecs_are_refused(wrong: tuple[int, int]) -> None:
     data = bytearray(frame((0, ONE, False)))
     data[64 + 32 : 64 + 34] = bytes(wrong)

@@ -41,21 +41,6 @@ def test_sets(case: tuple[list[int], int]) -> None:
     assert len(data) <= (range_ + 7) // 8
 
 
-@given(groups=st.integers(1, 60), width=st.integers(1, 12), per_group=st.integers(1, 9),
-       seed=st.integers(0, 1 << 32))  # fmt: skip
-def test_groups(groups: int, width: int, per_group: int, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    numbers = []
-    for group in range(groups):
-        n = min(1 << width, int(random.integers(1, per_group + 1)))
-        numbers += [group << width | int(i) for i in sorted(random.permutation(1 << width)[:n])]
-    data = write(numbers, groups << width, width)
-    assert read(data, len(numbers), groups << width, width) == numbers
-    assert len(data) <= len(write(numbers, groups << width))
-    if len(numbers) == groups:  # nothing but the numbers themselves
-        assert len(data) == (groups * width + 7) // 8 or width < 3
-
-
 @pytest.mark.parametrize("share", [0.3, 0.05, 0.01, 1e-3, 1e-4])
 def test_near_the_entropy(share: float) -> None:
     range_ = 1 << 20
@@ -65,29 +50,21 @@ def test_near_the_entropy(share: float) -> None:
     assert 8 * len(write(numbers.tolist(), range_)) <= entropy + 0.6 * k + 16
 
 
-@given(range_=st.integers(1, 3000), share=st.floats(0, 1), width=st.integers(0, 8),
+@given(range_=st.integers(1, 3000), share=st.floats(0, 1),
        random=st.randoms(use_true_random=False))  # fmt: skip
 def test_any_bytes_are_refused_or_are_what_is_written(
-    range_: int, share: float, width: int, random: object
+    range_: int, share: float, random: object
 ) -> None:
     """So each set has one form, and numbers ascend below the range whatever the bytes are."""
-    groups = max(1, range_ >> width)
-    range_ = groups << width
-    count = max(groups if width else 0, round(share * range_))
-    size = len(write(list(range(count)), range_, width)) if width == 0 else None
-    if size is None:
-        per_group = [i << width for i in range(groups)]
-        rest = (n for n in range(range_) if n % (1 << width))
-        size = len(write(sorted([*per_group, *(next(rest) for _ in range(count - groups))]),
-                         range_, width))  # fmt: skip
+    count = round(share * range_)
+    size = len(write(list(range(count)), range_))
     data = random.getrandbits(8 * size).to_bytes(size, "little") if size else b""
-    numbers = read(data, count, range_, width)
+    numbers = read(data, count, range_)
     if numbers is None:
         return
     assert len(numbers) == count and all(a < b for a, b in zip(numbers, numbers[1:]))
     assert not numbers or numbers[-1] < range_
-    if width == 0 or {n >> width for n in numbers} == set(range(groups)):
-        assert write(numbers, range_, width) == data
+    assert write(numbers, range_) == data
 
 
 @given(case=sets(), flip=st.integers(0, 1 << 20))

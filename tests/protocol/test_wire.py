@@ -47,7 +47,7 @@ def varint(value: int) -> bytes:
 
 
 def header(
-    frames: int = 1, magic: bytes = b"OHVD", version: int = 3, kind: int = CONTRIBUTION,
+    frames: int = 1, magic: bytes = b"OHVD", version: int = 4, kind: int = CONTRIBUTION,
     flags: int = 0,
 ) -> bytes:  # fmt: skip
     fields = magic, version, kind, flags, 0, 0, 0, 0, 0, 0, frames, 0, b""
@@ -140,6 +140,7 @@ def test_plain_blocks_are_aligned_for_the_vector_units() -> None:
 # slot, round, bound + 1, flags; then blocks and ahead: number, first, left out between; a set
 PLAIN, PACKED, LISTED, CODED, MIXED = [(0, 0, 0, 4 * form) for form in range(5)]
 NAMES = (0, 0, 0, 2, 0)  # no blocks
+THREE = (*LISTED, 2, 0, 0, 1)
 MALFORMED = {
     "empty": (b"", "shorter than a header"),
     "a header cut short": (header()[:63], "shorter than a header"),
@@ -174,17 +175,16 @@ MALFORMED = {
     "a coded block without a codec": (message(*CODED, 1, 0, tail=bytes(50)), "not to be coded"),
     "one beside others": (message(*MIXED, 1, 0, 3, tail=bytes(50)), "not to be coded"),
     # Listed: elements less blocks, their offsets, the elements.
-    "elements cut short": (message(*LISTED, 1, 0, 0, tail=b"\5\0\0\0"), "ends early"),
+    "elements cut short": (message(*LISTED, 1, 0, 0, tail=b"\1\0\0\0\0"), "ends early"),
     "a huge number of elements": (message(*LISTED, 1, 0, END), "ends early"),
     "more elements than blocks have": (message(*LISTED, 1, 0, 16, tail=bytes(99)), "more elements"),
-    "an element beyond its block": (message(*LISTED, 1, 0, 0, tail=b"\x0aAAAA"), "beyond its end"),
-    "an offset of more bits": (message(*LISTED, 1, 0, 0, tail=b"\x15AAAA"), "out of order"),
-    "elements that descend": (message(*LISTED, 1, 0, 1, tail=b"\x12\2AAAABBBB"), "out of order"),
-    "the same element twice": (message(*LISTED, 1, 0, 1, tail=b"\x22\2AAAABBBB"), "out of order"),
-    "an element of no block": (
-        message(*LISTED, 2, 0, 0, 1, tail=b"\x21\1\1" + b"A" * 12),
-        "of order",
-    ),
+    "an element beyond its block": (message(*LISTED, 1, 0, 0, tail=b"\0\4AAAA"), "beyond its end"),
+    "an offset too many": (message(*LISTED, 1, 0, 0, tail=b"\3\0AAAA"), "out of order"),
+    # Three elements of two blocks: three low bits of each number, then a bitmap.
+    "offsets of more bits": (message(*THREE, tail=b"\x11\2\x13" + b"A" * 12), "out of order"),
+    "elements that descend": (message(*THREE, tail=b"\x1d\0\x13" + b"A" * 12), "out of order"),
+    "the same element twice": (message(*THREE, tail=b"\x2d\0\x13" + b"A" * 12), "out of order"),
+    "a block without any": (message(*THREE, tail=b"\xd1\0\7" + b"A" * 12), "without elements"),
     "not sparse": (message(*LISTED, 1, 0, 7, tail=b"\xff\0" + b"A" * 32), "not sparse"),
 }
 
@@ -271,7 +271,7 @@ def test_impossible_shapes_are_refused(wrong: dict) -> None:
 
 
 def test_another_version_is_named_with_the_remedy() -> None:
-    with pytest.raises(EngineError, match=r"version 9 .*version 3.*install the same omnihvd"):
+    with pytest.raises(EngineError, match=r"version 9 .*version 4.*install the same omnihvd"):
         protocol.decode(header(version=9, frames=0), SHAPE)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch import ENVIRONMENT, STREAM, launch
+from launch import ENVIRONMENT, launch
 from processes import free_port, run_beside
 
 from omnihvd import cli
@@ -52,16 +52,14 @@ def table_of(content: dict[str, Any], name: str) -> dict[str, Any]:
 
 def python(*words: str, cwd: Path, engine: bool = True) -> subprocess.CompletedProcess[str]:
     run = ["-m", "omnihvd"] if engine else ["-c", NO_ENGINE + "sys.exit(main())"]
-    env = {**os.environ, **ENVIRONMENT, **STREAM, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *run, *words]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=90)
 
 
 def test_under_plain_horovod(tmp_path: Path) -> None:
     words = ["python", "-m", "omnihvd", "--report", tmp_path, "--rate", "1gbit", "--ranks", "3"]
-    job = launch(
-        [*words, "--every", "1", HERE / "torch_rows.py", "horovod"], 3, env=STREAM, timeout=90
-    )
+    job = launch([*words, "--every", "1", HERE / "torch_rows.py", "horovod"], 3, timeout=90)
     assert "takes over" not in job.output and "sums taken" not in job.output
     content = report(tmp_path)
     assert content["ranks_seen"] == 3 and content["overlap"].startswith("measured between 3 ranks")
@@ -93,7 +91,7 @@ def test_under_ddp_and_again_for_another_network(
 ) -> None:
     python = [sys.executable, "-m", "omnihvd", "--report", tmp_path / "out"]
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    env = {**os.environ, **ENVIRONMENT, **STREAM, "PYTHONPATH": str(ROOT), **job}
+    env = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT), **job}
     words = [*python, HERE / "torch_rows.py", "ddp"]
     run_beside([words] * 2, [{**env, "RANK": rank} for rank in "01"], timeout=90)  # as torchrun
     content = report(tmp_path / "out")

@@ -13,12 +13,14 @@ from _engine_tests import session
 from test_got_hook import build
 
 from omnihvd import _engine, engine
-from omnihvd.takeover.waiting import FUNCTION, REPLACEMENT
+from omnihvd.takeover.waiting import FUNCTION, REPLACEMENT, SHORTER_SLEEP, SLEEP
 
 POLLER = """
 #include <sched.h>
+#include <time.h>
 volatile int done;
 void poll_until_done(void) { while (!done) sched_yield(); }
+void sleep_ms(long ms) { struct timespec t = {ms / 1000, ms % 1000 * 1000000}; nanosleep(&t, 0); }
 """
 
 
@@ -82,3 +84,27 @@ def test_who_makes_a_sum_does_not_wait_for_its_end(tmp_path: Path) -> None:
         before = engine.session.stats()["naps"]
         poller.poll_until_done()
         assert engine.session.stats()["naps"] - before > 200  # of half a millisecond; of 5: 100
+
+
+def test_who_begins_to_wait_ends_the_sleep_of_the_thread_that_is_to_work(tmp_path: Path) -> None:
+    with hooked(tmp_path) as poller, contextlib.ExitStack() as stack:
+        assert _engine.hook.install(poller._name, SLEEP, str(engine.LIBRARY), SHORTER_SLEEP)
+        stack.callback(_engine.hook.remove, SLEEP)
+        sleeper = threading.Thread(target=lambda: poller.sleep_ms(600_000), daemon=True)
+        sleeper.start()
+        processor_seconds_of_a_wait(poller, 0.05)
+        sleeper.join(20)
+        assert not sleeper.is_alive()
+        for _ in range(3):  # that one wait may end
+            poller.sleep_ms(1)
+        start = time.monotonic()
+        poller.sleep_ms(20)
+        assert time.monotonic() - start >= 0.02
+        ctypes.c_int.in_dll(poller, "done").value = 0
+        threading.Timer(
+            0.05, lambda: setattr(ctypes.c_int.in_dll(poller, "done"), "value", 1)
+        ).start()
+        poller.poll_until_done()  # of its own waits it is not woken
+        start = time.monotonic()
+        poller.sleep_ms(20)
+        assert time.monotonic() - start >= 0.02

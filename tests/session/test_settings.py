@@ -42,7 +42,7 @@ def test_the_table_of_the_documents_is_the_engine_s() -> None:
 def test_documents_name_settings_that_exist() -> None:
     known = {name for name, *_ in session.setting_docs()}
     known.update(re.findall(r"OMNIHVD_\w+", (ROOT / "setup.py").read_text()))
-    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for document in [ROOT / "README.md", *ROOT.glob("*/*.md")]:
         named = set(re.findall(r"OMNIHVD_\w*[A-Z]\b", document.read_text()))
         assert named <= known, document.name
 
@@ -192,15 +192,3 @@ def test_hmac_sha256_is_the_standard_one(size: int) -> None:
     data = bytes(i * 7 % 256 for i in range(size))
     for key in (b"", data, b"key"):
         assert hmac_sha256(key, data) == hmac.digest(key, data, hashlib.sha256)
-
-
-def test_the_document_has_all_settings_as_they_are() -> None:
-    rows = [
-        line
-        for line in (ROOT / "docs/settings.md").read_text().splitlines()
-        if "| `OMNIHVD_" in line
-    ]
-    assert rows == [
-        f"| `{name}` | {default or 'none'} | {allowed} | {text} |"
-        for name, default, allowed, text in session.setting_docs()
-    ]

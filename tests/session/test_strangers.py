@@ -12,7 +12,7 @@ import pytest
 from groups import Meeting, all_well, blocks_of, in_threads, session, sum_of
 
 HEADER = struct.Struct("<IHBBHHIQQQII16s")
-MAGIC, VERSION = 0x4456484F, 3
+MAGIC, VERSION = 0x4456484F, 4
 CONTRIBUTION, RESULT, ABORT, LEAVE = 1, 2, 3, 4
 TOKEN: dict[str, Any] = {}
 ENCRYPTED = {"encrypt": True, "secret": "the secret of a test"}
@@ -29,9 +29,8 @@ def texts(data: bytes) -> list[bytes]:
 
 
 def address_of(meeting: Meeting, rank: int) -> bytes:
-    node = texts(meeting.rounds[0][rank])[2]
-    (host,) = struct.unpack_from("<Q", node)
-    return texts(node[8 + host + 8 :])[0]
+    node = texts(texts(meeting.rounds[0][rank])[2])[0]
+    return texts(node)[1]
 
 
 def group_number(meeting: Meeting) -> int:

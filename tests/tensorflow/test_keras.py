@@ -24,7 +24,7 @@ KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
 )
 def test_fit_and_logs(keras: int, ranks: int, launcher: str, tmp_path: Path) -> None:
     env = {2: KERAS_2, 3: {**KERAS_3, "OMNIHVD_WAY": "union"}}[keras]
-    command = [HERE / "keras_ranks.py", tmp_path]
+    command = [HERE / "keras_callback.py", tmp_path]
     job = launch(command, ranks, launcher=launcher, env=env, timeout=110)
     assert all(f"all well with Keras {keras}" in out for out in job.ranks), job.output
     assert len(job.ranks) == ranks
@@ -49,7 +49,7 @@ def test_fit_and_logs(keras: int, ranks: int, launcher: str, tmp_path: Path) -> 
 def test_the_callback_says_when_nothing_is_reduced(
     env: dict[str, str], message: str, tmp_path: Path
 ) -> None:
-    job = launch([HERE / "keras_ranks.py", tmp_path, "warnings"], 2, env=env, timeout=110)
+    job = launch([HERE / "keras_callback.py", tmp_path, "warnings"], 2, env=env, timeout=110)
     assert job.output.count(message) == 1, job.output
 
 

@@ -39,7 +39,7 @@ class Rank:
         parts = [np.frombuffer(part, self.dtype) for part in self.gather(how, bytes(source))]
         np.frombuffer(target, self.dtype)[:] = np.sum(parts, axis=0, dtype=self.dtype)
 
-    def stream(self, source: memoryview, target: memoryview) -> int:
+    def stream(self, source: memoryview, target: memoryview, coded: bool) -> int:
         mine = np.frombuffer(source, self.dtype)
         blocks = [(mine[at : at + BLOCK] != 0).any() for at in range(0, len(mine), BLOCK)]
         all_blocks = self.gather("blocks", np.array(blocks).tobytes())
@@ -129,7 +129,7 @@ def test_all_ranks_go_the_same_ways() -> None:
 
     results = on_ranks(3, ways.Way.auto, work)
     assert results[0] == results[1] == results[2]
-    assert set(results[0][0]) == {"stream", "union", "original"}
+    assert set(results[0][0]) >= {"stream", "union", "original"}
 
 
 def test_a_dense_tensor_that_turns_sparse_is_found_out() -> None:

@@ -20,13 +20,12 @@ class Adaptive(ElementRule):
     ratio: float
 
     def sent(self, total: Any, call: Call) -> Any:
-        return self._upper(total, call) - self._upper(-total, call)
-
-    def _upper(self, total: Any, call: Call) -> Any:
         ops = call.ops
-        positive = ops.count(total > 0)
-        wanted = ops.maximum(1.0, ops.floor(call.ratio * positive + 0.5))
-        limit = ops.maximum(BELOW * ops.kth_largest(total, wanted), 0.0)
-        chosen = ops.exceeds(total, limit)
-        mean = ops.sum_where(chosen, total) / ops.maximum(ops.count(chosen), 1.0)
-        return ops.filled(chosen, mean, total)
+        return self._upper(ops.relu(total), call) - self._upper(ops.relu(-total), call)
+
+    def _upper(self, positive: Any, call: Call) -> Any:
+        ops = call.ops
+        wanted = ops.maximum(1.0, ops.floor(call.ratio * ops.count(positive) + 0.5))
+        largest = ops.above(positive, BELOW * ops.kth_largest(positive, wanted))
+        mean = ops.sum(largest) / ops.maximum(ops.count(largest), 1.0)
+        return ops.times(ops.sign(largest), mean)

@@ -23,7 +23,7 @@ class Sketch(ElementRule):
         if call.elements > SAMPLE:
             chosen = ops.random_indices(ops.number(SAMPLE), call.elements, 0, call)
             sample = ops.take(total, chosen)
-        edges = ops.evenly(ops.sort(sample), self.quantiles + 1)[1:-1]
+        edges = ops.quantiles(sample, self.quantiles + 1)[1:-1]
         buckets = ops.bucket(total, edges)
         means = ops.take(ops.bucket_means(total, buckets, self.quantiles), buckets)
         return ops.select(total == 0, total, means)

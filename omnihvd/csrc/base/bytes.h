@@ -1,4 +1,4 @@
-// Packs and unpacks what processes tell each other while a group is made. Little endian.
+// Packs and unpacks what processes tell each other before they are connected. Little endian.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,13 @@ class BytesWriter {
  private:
   std::string bytes_;
 };
+
+// Tells damaged bytes, not malicious ones.
+inline uint64_t fnv1a(const void* data, size_t size, uint64_t so_far = 0xCBF29CE484222325ull) {
+  const auto* const at = static_cast<const uint8_t*>(data);
+  for (size_t i = 0; i < size; ++i) so_far = (so_far ^ at[i]) * 0x100000001B3ull;
+  return so_far;
+}
 
 // Throws Error when the bytes end early.
 class BytesReader {

@@ -16,7 +16,7 @@ enum class Reason : uint8_t {
   // The ranks and their settings.
   one_rank, disabled, small, device_memory, several_ranks_in_a_process, one_host, original,
   // Under NCCL, what stands in the way on some rank.
-  driver, queues, blocking, loading, kernels, memory,
+  driver, kernels, memory,
 };
 constexpr const char* kReasonNames[] = {
   "taken",
@@ -24,7 +24,7 @@ constexpr const char* kReasonNames[] = {
   "simulated",
   "one rank", "disabled", "small", "device memory", "several ranks in a process", "one host",
   "original",
-  "driver", "queues", "blocking", "loading", "kernels", "memory",
+  "driver", "kernels", "memory",
 };
 // clang-format on
 constexpr size_t kReasons = sizeof kReasonNames / sizeof *kReasonNames;

@@ -7,9 +7,7 @@
 //   unite      the ranks' bitmaps of non-zero blocks are united; the union's blocks are gathered
 //              into a buffer, which the original library sums, and are put back
 //   original   the original library sums the tensor
-//
-// The last two have a variant each, of the policy only: by the library's reduce-scatter and
-// allgather instead of its allreduce ("two-step"), which is often faster for large tensors.
+//   coded      as stream, with dense blocks of floats made smaller (protocol/lossless.h)
 #pragma once
 
 #include <cstddef>
@@ -17,11 +15,10 @@
 
 namespace omnihvd {
 
-enum class Way : uint8_t { automatic, stream, shared, unite, original, unite_two_step, two_step };
-constexpr const char* kWayNames[] = {
-    "auto", "stream", "shared", "union", "original", "union, two-step", "original, two-step"};
+enum class Way : uint8_t { automatic, stream, shared, unite, original, coded };
+constexpr const char* kWayNames[] = {"auto", "stream", "shared", "union", "original", "coded"};
 constexpr size_t kWays = sizeof kWayNames / sizeof *kWayNames;
-constexpr Way kCountedWays[] = {Way::stream, Way::shared, Way::unite, Way::original};
+constexpr Way kCountedWays[] = {Way::stream, Way::shared, Way::unite, Way::original, Way::coded};
 
 constexpr const char* name_of(Way way) { return kWayNames[static_cast<size_t>(way)]; }
 

@@ -10,6 +10,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "hook/cycle.h"
+
 namespace omnihvd {
 namespace {
 
@@ -96,7 +98,10 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   using namespace omnihvd;
   thread_local uint64_t waiting_since = 0, last_yield = 0;
   const uint64_t before = now_ns();
-  if (before - last_yield > kWorking) waiting_since = before;
+  if (before - last_yield > kWorking) {
+    waiting_since = before;
+    end_sleep_between_cycles();
+  }
   const uint64_t nap = nap_ns(before - waiting_since, sums_of_this_thread > 0);
   Woken woken = Woken::by_time;
   if (nap == 0)

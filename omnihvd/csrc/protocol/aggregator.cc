@@ -65,8 +65,9 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
                        uint32_t streams, bool ordered)
     : layout_(layout),
       ops_(block_ops(layout.shape().dtype)),
-      received_(layout.shape().codec, contribution_coding(layout.shape().codec), kSums),
-      to_send_(layout.shape().codec, sum_coding(layout.shape().codec), kSums),
+      received_(layout.shape().codec, contribution_coding(layout.shape().codec), kSums,
+                layout.shape().dtype),
+      to_send_(layout.shape().codec, sum_coding(layout.shape().codec), kSums, layout.shape().dtype),
       index_(index),
       workers_(workers),
       stream_(stream),
@@ -211,17 +212,16 @@ void Aggregator::add(Version& version, size_t index, const BlockRef& block, size
     ops_.add_listed(target, block.offsets, block.data, block.bytes / element_);
   else if (block.packed)
     (first ? ops_.store_packed : ops_.add_packed)(target, block.data, n);
-  else if (block.coded && first)
-    received_.decode(block.data, n, target);
   else if (block.coded)
-    add_coded(target, block.data, n);
+    add_coded(target, block.data, n, first);
   else
     (first ? ops_.store : ops_.add)(target, block.data, n);
 }
 
-void Aggregator::add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n) {
-  received_.decode(coded, n, decoded_.data());
-  ops_.add(accumulator, decoded_.data(), n);
+void Aggregator::add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n, bool first) {
+  const bool as_it_is = first && decoded_.size() == accumulator_block_bytes_;
+  received_.decode(coded, n, as_it_is ? accumulator : decoded_.data());
+  if (!as_it_is) (first ? ops_.store : ops_.add)(accumulator, decoded_.data(), n);
 }
 
 uint8_t* Aggregator::accumulator(Version& version, size_t index) const {
@@ -298,7 +298,7 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
     const uint32_t n = cursor.elements_at(position);
     uint8_t* sum = sum_of.home ? sum_of.home : accumulator(version, index);
     ops_.finish(sum, sum, n);
-    const bool packed = !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n), element_);
+    const bool packed = !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n));
     if (!version.packed && (packed || layout_.shape().codec))
       version.packed.reset(new uint8_t[packed_bytes_]);
     uint8_t* const made = version.packed.get() + packed_used;
@@ -306,8 +306,8 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
         packed ? ops_.pack(sum, n, made) : to_send_.encode(cursor.block_at(position), sum, n, made);
     packed_used += bytes;
     if (bytes > 0)
-      result_.blocks.push_back(
-          {position, made, uint32_t(bytes), packed, nullptr, nullptr, !packed});
+      result_.blocks.push_back({position, made, uint32_t(bytes), packed,
+                                packed ? nullptr : sum_of.home, nullptr, !packed});
     else
       result_.blocks.push_back({position, sum, uint32_t(n * element_), false, sum_of.home});
   }

@@ -37,7 +37,8 @@ class Aggregator {
   ~Aggregator();
 
   // Throws Error, and changes nothing, when the contribution is none that this aggregator waits
-  // for: nothing is trusted but the sizes of the blocks, which MessageReader has checked.
+  // for: nothing is trusted but the sizes of the blocks, which MessageReader has checked. (Of codes
+  // without loss that hold nonsense, some may have been added.)
   void on_contribution(uint32_t worker, const Frame& frame, Sink& sink);
 
   // The positions that this worker has named in the slot's window: those of its contribution to
@@ -68,7 +69,7 @@ class Aggregator {
   void hold(Held& held, const Frame& frame) const;
   void sum(Slot& slot, uint32_t worker, const Frame& frame);
   void add(Version& version, size_t index, const BlockRef& block, size_t n);
-  void add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n);
+  void add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n, bool first);
   uint8_t* accumulator(Version& version, size_t index) const;
   void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
   void finish_round(Slot& slot, Sink& sink);

@@ -10,39 +10,18 @@
 namespace omnihvd {
 namespace {
 
-struct Available {
-  const BlockOpsSet* sets[3];  // best first
-  int count = 0;
-
-  Available() {
+const BlockOpsSet& best() {
 #if defined(__x86_64__)
-    if (cpu_has_avx512()) sets[count++] = &avx512_block_ops;
-    if (cpu_has_avx2()) sets[count++] = &avx2_block_ops;
+  static const BlockOpsSet& set = cpu_has_avx2() ? avx2_block_ops : portable_block_ops;
+  return set;
+#else
+  return portable_block_ops;
 #endif
-    sets[count++] = &portable_block_ops;
-  }
-};
-
-const Available& available() {
-  static const Available result;
-  return result;
 }
-
-const BlockOpsSet& best() { return *available().sets[0]; }
 
 }  // namespace
 
 const BlockOps& block_ops(DType dtype) { return best().of[static_cast<int>(dtype)]; }
-
-const BlockOps* block_ops_named(DType dtype, const char* implementation) {
-  for (int i = 0; i < available().count; ++i) {
-    const BlockOpsSet& set = *available().sets[i];
-    if (std::strcmp(set.name, implementation) == 0) return &set.of[static_cast<int>(dtype)];
-  }
-  return nullptr;
-}
-
-const char* block_ops_implementation() { return best().name; }
 
 size_t packed_count(const uint8_t* packed, size_t n) { return best().packed_count(packed, n); }
 

@@ -1,7 +1,7 @@
 // Arithmetic on one block of n elements: the only code that looks at element values.
 //
-// One table per dtype; the best implementation for this CPU is picked once, at first use
-// (AVX-512, AVX2 with F16C, or portable C++). Pointers need no alignment. No function allocates,
+// One table per dtype; the best implementation for this CPU is picked once, at first use (AVX2 with
+// F16C, or portable C++: block_ops_set.h). Pointers need no alignment. No function allocates,
 // throws or keeps state: any thread may call.
 //
 // An element is zero when its value is 0 or -0.0. NaN and infinities are not zero.
@@ -55,11 +55,6 @@ struct BlockOps {
 };
 
 const BlockOps& block_ops(DType dtype);
-
-// For tests and benchmarks: the named implementation ("portable", "avx2", "avx512"), or null when
-// this CPU lacks it.
-const BlockOps* block_ops_named(DType dtype, const char* implementation);
-const char* block_ops_implementation();  // the one that block_ops() uses
 
 // Number of set bits of a packed block's bitmap: how many elements follow it.
 size_t packed_count(const uint8_t* packed, size_t n);

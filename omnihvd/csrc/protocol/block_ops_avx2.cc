@@ -270,6 +270,6 @@ using I64 = Integer<Bits64<~uint64_t{0}>, uint64_t>;
 #include "protocol/block_ops_loops.h"
 
 namespace omnihvd {
-constexpr BlockOpsSet avx2_block_ops = set_of("avx2");
+constexpr BlockOpsSet avx2_block_ops = set_of_ops();
 }  // namespace omnihvd
 #endif

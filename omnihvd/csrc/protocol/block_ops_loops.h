@@ -2,7 +2,7 @@
 // block_ops_<instruction set>.cc after it has defined its vectors.
 //
 // Everything is in an unnamed namespace, and nothing inline from elsewhere is called: were the
-// linker to fold a function compiled here for AVX-512 with its twin in another file, programs
+// linker to fold a function compiled here for AVX2 with its twin in another file, programs
 // would crash on older CPUs.
 //
 // A dtype's vectors are a struct V of static members:
@@ -360,9 +360,9 @@ constexpr BlockOps ops_of() {
           add_packed<V>, store_listed<V>,  add_listed<V>, finish<V>};
 }
 
-constexpr BlockOpsSet set_of(const char* name) {
+constexpr BlockOpsSet set_of_ops() {
 #define OMNIHVD_OPS(dtype, of, T, vectors) ops_of<vectors>(),
-  return {name, {OMNIHVD_DTYPES(OMNIHVD_OPS)}, count_bits};
+  return {{OMNIHVD_DTYPES(OMNIHVD_OPS)}, count_bits};
 #undef OMNIHVD_OPS
 }
 

@@ -176,5 +176,5 @@ using I64 = Same<uint64_t, uint64_t, ~uint64_t{0}>;
 #include "protocol/block_ops_loops.h"
 
 namespace omnihvd {
-constexpr BlockOpsSet portable_block_ops = set_of("portable");
+constexpr BlockOpsSet portable_block_ops = set_of_ops();
 }  // namespace omnihvd

@@ -26,7 +26,8 @@ bool is_valid(const Codec& codec) {
     case CodecKind::natural:
     case CodecKind::terngrad:
     case CodecKind::sign:
-    case CodecKind::one_bit: return codec.bits == 0;
+    case CodecKind::one_bit:
+    case CodecKind::lossless: return codec.bits == 0;
     case CodecKind::qsgd: return codec.bits == 2 || codec.bits == 4 || codec.bits == 8;
     case CodecKind::integer: return codec.bits == 4 || codec.bits == 8;
   }
@@ -34,7 +35,8 @@ bool is_valid(const Codec& codec) {
 }
 
 std::string name_of(const Codec& codec) {
-  constexpr const char* names[] = {"none", "natural", "qsgd", "terngrad", "sign", "one_bit", "int"};
+  constexpr const char* names[] = {"none", "natural", "qsgd", "terngrad",
+                                   "sign", "one_bit", "int",  "lossless"};
   const std::string name = names[static_cast<int>(codec.kind)];
   return codec.bits ? name + std::to_string(codec.bits) : name;
 }
@@ -54,39 +56,39 @@ const char* disagreement(const Codec& one, const Codec& other) {
 Coding contribution_coding(const Codec& codec) {
   if (codec.of_sums) return sum_coding(codec);
   switch (codec.kind) {
-    case CodecKind::qsgd: return {Rule::random_levels, codec.bits};
-    case CodecKind::terngrad: return {Rule::ternary, 2};
-    case CodecKind::sign: return {Rule::sign, 1};
-    case CodecKind::one_bit: return {Rule::two_means, 1};
-    case CodecKind::integer: return {Rule::nearest_level, codec.bits};
-    default: return {Rule::powers, 8};
+    case CodecKind::qsgd: return {Quantizer::random_levels, codec.bits};
+    case CodecKind::terngrad: return {Quantizer::ternary, 2};
+    case CodecKind::sign: return {Quantizer::sign, 1};
+    case CodecKind::one_bit: return {Quantizer::two_means, 1};
+    case CodecKind::integer: return {Quantizer::nearest_level, codec.bits};
+    default: return {Quantizer::powers, 8};
   }
 }
 
 Coding sum_coding(const Codec& codec) {
   switch (codec.kind) {
     case CodecKind::qsgd:
-    case CodecKind::integer: return {Rule::random_levels, codec.bits};
+    case CodecKind::integer: return {Quantizer::random_levels, codec.bits};
     case CodecKind::terngrad:
     case CodecKind::sign:
-    case CodecKind::one_bit: return {Rule::random_levels, kSumBits};
-    default: return {Rule::powers, 8};
+    case CodecKind::one_bit: return {Quantizer::random_levels, kSumBits};
+    default: return {Quantizer::powers, 8};
   }
 }
 
 size_t coded_bytes(Coding coding, size_t n) {
-  switch (coding.rule) {
-    case Rule::powers: return 1 + n;
-    case Rule::sign:
-    case Rule::two_means: return 2 * sizeof(float) + (n + 7) / 8;
+  switch (coding.quantizer) {
+    case Quantizer::powers: return 1 + n;
+    case Quantizer::sign:
+    case Quantizer::two_means: return 2 * sizeof(float) + (n + 7) / 8;
     default: return sizeof(float) + (n * coding.bits + 7) / 8;
   }
 }
 
 bool is_coded(Coding coding, const uint8_t* bytes) {
-  if (coding.rule == Rule::powers) return bytes[0] > 0 && bytes[0] < 255;
+  if (coding.quantizer == Quantizer::powers) return bytes[0] > 0 && bytes[0] < 255;
   float values[2] = {};
-  const bool two = coding.rule == Rule::sign || coding.rule == Rule::two_means;
+  const bool two = coding.quantizer == Quantizer::sign || coding.quantizer == Quantizer::two_means;
   std::memcpy(values, bytes, two ? sizeof values : sizeof values[0]);
   return std::isfinite(values[0]) && std::isfinite(values[1]);
 }

@@ -1,8 +1,9 @@
-// Block codecs: lossy forms in which blocks of float32 travel.
+// Block codecs: forms in which blocks travel. All but "lossless" (lossless.h) are lossy, and for
+// float32 only. Without loss sums are what they are without a codec, bit for bit.
 //
-// A worker encodes each block that it sends; the aggregator decodes, adds in float32, and encodes
-// the sum once; all workers decode the same bits. What a codec cannot hold, as NaN and infinity,
-// travels plain, and a block that is smaller packed travels packed: both exactly.
+// Under the others a worker encodes each block that it sends; the aggregator decodes, adds in
+// float32, and encodes the sum once; all workers decode the same bits. What a codec cannot hold, as
+// NaN and infinity, travels plain, and a block that is smaller packed travels packed: both exactly.
 //
 //   codec     contributions                       sums
 //   natural   powers of two, at random, 8 bits    the same
@@ -41,7 +42,8 @@ enum class CodecKind : uint8_t {
   terngrad = 3,
   sign = 4,
   one_bit = 5,
-  integer = 6
+  integer = 6,
+  lossless = 7
 };
 
 // What the ranks of a sum agree upon.
@@ -54,6 +56,8 @@ struct Codec {
 
   // Is anything coded?
   explicit operator bool() const { return kind != CodecKind::none; }
+  bool lossy() const { return *this && kind != CodecKind::lossless; }
+  bool takes(DType dtype) const { return lossy() ? dtype == DType::f32 : info_of(dtype).is_float; }
   bool operator==(const Codec& o) const {
     return kind == o.kind && bits == o.bits && of_sums == o.of_sums && seed == o.seed;
   }
@@ -73,10 +77,10 @@ std::string sum_text(uint64_t count, DType dtype, const Codec& codec);
 // To be said behind two such texts, where they do not show the difference; else "".
 const char* disagreement(const Codec& one, const Codec& other);
 
-// How blocks are coded in one direction. As in kernels/abi.cuh.
-enum class Rule : uint8_t { powers, random_levels, nearest_level, ternary, sign, two_means };
+// How blocks are coded in one direction by a lossy codec. As in kernels/abi.cuh.
+enum class Quantizer : uint8_t { powers, random_levels, nearest_level, ternary, sign, two_means };
 struct Coding {
-  Rule rule;
+  Quantizer quantizer;
   uint8_t bits;  // of an element
 };
 Coding contribution_coding(const Codec& codec);
@@ -95,6 +99,11 @@ struct CodecOps {
   // Coded again, what was decoded stays as it is, but for an error of rounding in the last bit.
   bool (*encode)(Coding coding, uint64_t key, const void* block, size_t n, uint8_t* out);
   void (*decode)(Coding coding, const uint8_t* coded, size_t n, void* block);
+  // The same without loss (lossless.h), of elements of so many bytes. Returns the bytes written;
+  // 0: too few are saved, and `out`, which has room for the block, is undefined.
+  size_t (*encode_lossless)(size_t element, const void* block, size_t n, uint8_t* out);
+  // False: no encoder writes this. lossless_bytes() of it must be there.
+  bool (*decode_lossless)(size_t element, const uint8_t* code, size_t n, void* block);
 };
 const CodecOps& codec_ops();  // the best for this CPU
 // For tests and benchmarks: "portable", "avx2" or "avx512"; null when this CPU lacks it.

@@ -208,13 +208,13 @@ bool encode_levels(Coding coding, uint64_t key, const void* block, size_t n, uin
   if (largest >= kInfinity) return false;
   const float most = float((1 << (coding.bits - 1)) - 1);
   float limit = float_of(largest);
-  if (coding.rule == Rule::ternary && limit > 0) limit = clipped(limit, block, n);
+  if (coding.quantizer == Quantizer::ternary && limit > 0) limit = clipped(limit, block, n);
   float step = limit / most;
   if (!(step >= kSmallest)) step = kSmallest;  // its inverse is finite
   if (!is_finite(step * most)) return false;
   std::memcpy(out, &step, sizeof step);
   out += sizeof step;
-  if (coding.rule == Rule::nearest_level) {  // ties to even
+  if (coding.quantizer == Quantizer::nearest_level) {  // ties to even
     write_levels(block, n, coding.bits, step, out, [](float level, uint32_t) {
       constexpr float whole = 12582912.0f;  // from here on floats are integers
       return (level + whole) - whole;
@@ -245,7 +245,7 @@ void decode_levels(unsigned bits, const uint8_t* coded, size_t n, void* block) {
 
 // ---- one of two values
 
-bool encode_two(Rule rule, const void* block, size_t n, uint8_t* out) {
+bool encode_two(Quantizer quantizer, const void* block, size_t n, uint8_t* out) {
   if (largest_magnitude(block, n) >= kInfinity) return false;
   double sums[8] = {}, magnitudes[8] = {};
   uint32_t negative[8] = {};
@@ -275,7 +275,7 @@ bool encode_two(Rule rule, const void* block, size_t n, uint8_t* out) {
     negatives += negative[j];
   }
   float values[2];  // of clear bits, of set bits
-  if (rule == Rule::sign) {
+  if (quantizer == Quantizer::sign) {
     values[0] = float(all / double(n));
     values[1] = -values[0];
   } else {
@@ -301,19 +301,19 @@ void decode_two(const uint8_t* coded, size_t n, void* block) {
 // ----
 
 bool encode(Coding coding, uint64_t key, const void* block, size_t n, uint8_t* out) {
-  switch (coding.rule) {
-    case Rule::powers: return encode_powers(key, block, n, out);
-    case Rule::sign:
-    case Rule::two_means: return encode_two(coding.rule, block, n, out);
+  switch (coding.quantizer) {
+    case Quantizer::powers: return encode_powers(key, block, n, out);
+    case Quantizer::sign:
+    case Quantizer::two_means: return encode_two(coding.quantizer, block, n, out);
     default: return encode_levels(coding, key, block, n, out);
   }
 }
 
 void decode(Coding coding, const uint8_t* coded, size_t n, void* block) {
-  switch (coding.rule) {
-    case Rule::powers: return decode_powers(coded, n, block);
-    case Rule::sign:
-    case Rule::two_means: return decode_two(coded, n, block);
+  switch (coding.quantizer) {
+    case Quantizer::powers: return decode_powers(coded, n, block);
+    case Quantizer::sign:
+    case Quantizer::two_means: return decode_two(coded, n, block);
     default: return decode_levels(coding.bits, coded, n, block);
   }
 }

@@ -109,7 +109,7 @@ void FrameBytes::write_listed(const Frame& frame, const Layout& layout, uint32_t
     const uint32_t n = i + 1 == forms_.size() ? last_elements : layout.shape().block_size;
     number = list_bits(frame.blocks[i].data, n, group++ << width, number);
   }
-  write_grouped(numbers_.data(), count, groups, width, grow(grouped_bytes(count, groups, width)));
+  write_set(numbers_.data(), count, groups << width, grow(set_bytes(count, groups << width)));
   uint8_t* out = grow(count * element);
   for (size_t i = 0; i < forms_.size(); ++i) {
     if (forms_[i] != Form::listed) continue;

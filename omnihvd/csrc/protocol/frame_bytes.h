@@ -6,7 +6,7 @@
 //   ahead     positions, if there are such
 //   forms     if mixed: two bits a block
 //   listed    of the listed blocks together: their elements less their number, as a varint; where
-//             the elements are (grouped numbers: each block is a group); the elements
+//             the elements are, as a set of block << bits of an offset | offset; the elements
 //   packed    the packed (block_ops.h) and the coded blocks (codec.h), back to back
 //   plain     if there are such: padding to 8 bytes from the front of the message, then these
 //   blocks
@@ -42,7 +42,7 @@ struct Positions {
   size_t size = 0;
 };
 
-// Listed blocks are groups of numbers of this many bits.
+// Offsets in a listed block have so many bits.
 inline unsigned offset_bits(uint32_t block_size) {
   return block_size > 1 ? 32u - unsigned(__builtin_clz(block_size - 1)) : 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "protocol/block_ops.h"
+#include "protocol/lossless.h"
 #include "protocol/number_set.h"
 #include "protocol/wire.h"
 
@@ -52,7 +53,13 @@ void MessageReader::read_forms(unsigned flags, size_t blocks) {
   }
 }
 
-const uint8_t* MessageReader::read_coded(const Codec& codec, uint32_t n, uint32_t* bytes) {
+const uint8_t* MessageReader::read_coded(const Shape& shape, uint32_t n, uint32_t* bytes) {
+  const Codec& codec = shape.codec;
+  if (codec.kind == CodecKind::lossless) {
+    *bytes = uint32_t(lossless_bytes(data_ + at_, remaining(), n, size_of(shape.dtype)));
+    if (*bytes == 0) malformed("a coded block that nothing writes");
+    return take(*bytes);
+  }
   const size_t size = codec ? coded_bytes(coding_of(header_.kind, codec), n) : SIZE_MAX;
   if (size >= n * sizeof(float)) malformed("a block that is not to be coded");
   *bytes = uint32_t(size);
@@ -70,11 +77,10 @@ void MessageReader::read_listed(const Layout& layout, size_t last_elements, Fram
   if (more > remaining() / element) malformed("ends early");
   const uint64_t count = groups + more;
   if (count > groups << width) malformed("more elements than the blocks have");
-  const uint8_t* const where = take(grouped_bytes(count, groups, width));
+  const uint8_t* const where = take(set_bytes(count, groups << width));
   const uint8_t* elements = take(count * element);
   numbers_.resize(count);
-  if (!read_grouped(where, count, groups, width, numbers_.data()))
-    malformed("elements out of order");
+  if (!read_set(where, count, groups << width, numbers_.data())) malformed("elements out of order");
 
   // Numbers become offsets, in place.
   uint64_t i = 0, group = 0;
@@ -150,7 +156,7 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named&
     if (block.packed)
       block.data = read_packed(n_of(block), element, &block.bytes);
     else if (block.coded)
-      block.data = read_coded(layout.shape().codec, n_of(block), &block.bytes);
+      block.data = read_coded(layout.shape(), n_of(block), &block.bytes);
     plain |= !block.packed && !block.offsets && !block.coded;
   }
   if (plain) take(-at_ % 8);

@@ -29,7 +29,7 @@ struct Shape {
   uint32_t slots = 1;   // of each aggregator
   uint32_t window = 1;  // blocks in a slot: the most that one message sums; a multiple of stripe
   uint32_t stripe = 1;  // blocks
-  Codec codec;          // of float32 only
+  Codec codec;          // one that takes the dtype
 
   bool operator==(const Shape& o) const {
     return count == o.count && dtype == o.dtype && block_size == o.block_size &&

@@ -129,14 +129,6 @@ bool read_elias_fano(const uint8_t* in, uint64_t count, uint64_t range, uint32_t
          least <= range && low.rest_is_zero();
 }
 
-uint64_t by_groups_bytes(uint64_t count, uint64_t groups, unsigned width) {
-  return bytes_for(count * width) + (count == groups ? 0 : bytes_for(count));
-}
-
-bool by_groups(uint64_t count, uint64_t groups, unsigned width) {
-  return count && by_groups_bytes(count, groups, width) < set_bytes(count, groups << width);
-}
-
 }  // namespace
 
 uint64_t set_bits(uint64_t count, uint64_t range) {
@@ -167,42 +159,6 @@ bool read_set(const uint8_t* in, uint64_t count, uint64_t range, uint32_t* numbe
   if (elias_fano_bytes(count, range) < bytes_for(range))
     return read_elias_fano(in, count, range, numbers);
   return each_bit(in, range, count, [&](uint64_t bit, uint64_t i) { numbers[i] = uint32_t(bit); });
-}
-
-size_t grouped_bytes(uint64_t count, uint64_t groups, unsigned width) {
-  return by_groups(count, groups, width) ? by_groups_bytes(count, groups, width)
-                                         : set_bytes(count, groups << width);
-}
-
-void write_grouped(const uint32_t* numbers, uint64_t count, uint64_t groups, unsigned width,
-                   uint8_t* out) {
-  if (!by_groups(count, groups, width)) return write_set(numbers, count, groups << width, out);
-  write_low(numbers, count, width, out);
-  if (count == groups) return;
-  BitSetter ends(out + bytes_for(count * width), count);
-  for (uint64_t i = 0; i < count; ++i)
-    if (i + 1 == count || numbers[i + 1] >> width != numbers[i] >> width) ends.set(i);
-}
-
-bool read_grouped(const uint8_t* in, uint64_t count, uint64_t groups, unsigned width,
-                  uint32_t* numbers) {
-  if (!by_groups(count, groups, width)) return read_set(in, count, groups << width, numbers);
-  const LowBits low(in, count, width);
-  if (!low.rest_is_zero()) return false;
-  uint64_t first = 0;
-  bool ascend = true;
-  const auto take = [&](uint64_t last, uint64_t group) {
-    for (uint64_t i = first; i <= last; ++i) {
-      numbers[i] = uint32_t(group << width | low.at(i));
-      ascend &= i == first || numbers[i] > numbers[i - 1];
-    }
-    first = last + 1;
-  };
-  if (count == groups) {
-    for (uint64_t i = 0; i < count; ++i) take(i, i);
-    return true;
-  }
-  return each_bit(low.end(), count, groups, take) && first == count && ascend;
 }
 
 }  // namespace omnihvd

@@ -7,9 +7,6 @@
 //   Elias-Fano     the low bits of each number, as many as log2(range / count); then a bitmap in
 //                  which bit (number >> low bits) + i is set for the i-th number. About half a bit
 //                  a number more than the entropy of a random set
-//   grouped        of numbers in groups of 2^width, each of which has some: `width` low bits of
-//                  each number; then, unless every group has one, a bitmap of the numbers that are
-//                  the last of their groups. Less than Elias-Fano where most groups have one
 // The shortest that applies is taken. Numbers ascend strictly. Bitmaps and low bits begin with the
 // lowest bit of a byte, and unused bits are 0. No function keeps state.
 #pragma once
@@ -26,15 +23,6 @@ void write_set(const uint32_t* numbers, uint64_t count, uint64_t range, uint8_t*
 // Fills numbers[count] from set_bytes() bytes, of which it trusts none: false when they are not
 // what write_set writes.
 bool read_set(const uint8_t* in, uint64_t count, uint64_t range, uint32_t* numbers);
-
-// The same for numbers that are group << width | number in its group, each of `groups` groups
-// having some: groups << width <= 2^32, groups <= count <= groups << width. read_grouped() leaves
-// it to the caller to look whether each group has.
-size_t grouped_bytes(uint64_t count, uint64_t groups, unsigned width);
-void write_grouped(const uint32_t* numbers, uint64_t count, uint64_t groups, unsigned width,
-                   uint8_t* out);
-bool read_grouped(const uint8_t* in, uint64_t count, uint64_t groups, unsigned width,
-                  uint32_t* numbers);
 
 // About the bits that each of `count` numbers of a range takes, all together.
 uint64_t set_bits(uint64_t count, uint64_t range);

@@ -7,8 +7,9 @@ namespace omnihvd {
 HostTensor::HostTensor(const Layout& layout, const void* in, void* out, uint32_t rank)
     : layout_(layout),
       ops_(block_ops(layout.shape().dtype)),
-      to_send_(layout.shape().codec, contribution_coding(layout.shape().codec), rank),
-      of_sums_(layout.shape().codec, sum_coding(layout.shape().codec), kSums),
+      to_send_(layout.shape().codec, contribution_coding(layout.shape().codec), rank,
+               layout.shape().dtype),
+      of_sums_(layout.shape().codec, sum_coding(layout.shape().codec), kSums, layout.shape().dtype),
       in_(static_cast<const uint8_t*>(in)),
       out_(static_cast<uint8_t*>(out)),
       block_bytes_(layout.shape().block_bytes()),
@@ -31,7 +32,7 @@ BlockRef HostTensor::read(uint64_t block, uint64_t position) {
   const uint8_t* data = in_ + block * block_bytes_;
   const uint32_t n = layout_.elements_of(block);
   uint8_t* const made = scratch_.data() + scratch_used_;
-  if (to_send_.packs(n, ops_.count_nonzero(data, n), element_)) {
+  if (to_send_.packs(n, ops_.count_nonzero(data, n))) {
     const size_t bytes = ops_.pack(data, n, made);
     scratch_used_ += bytes;
     return {position, made, uint32_t(bytes), true};
@@ -45,7 +46,7 @@ BlockRef HostTensor::read(uint64_t block, uint64_t position) {
 
 BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
   // What is summed must not depend on where.
-  if (layout_.shape().codec) return read(block, position);
+  if (layout_.shape().codec.lossy()) return read(block, position);
   const size_t offset = block * block_bytes_;
   const uint32_t bytes = uint32_t(layout_.elements_of(block) * element_);
   return {position, in_ + offset, bytes, false, out_ + offset};
@@ -58,9 +59,9 @@ void HostTensor::write(uint64_t block, const BlockRef& sum) {
                 zero_[block] ? 0 : layout_.elements_of(block));
   else if (sum.packed)
     ops_.unpack(sum.data, layout_.elements_of(block), target);
-  else if (sum.coded)
-    of_sums_.decode(sum.data, layout_.elements_of(block), target);
-  else if (sum.data != target)
+  else if (sum.coded) {
+    if (sum.home != target) of_sums_.decode(sum.data, layout_.elements_of(block), target);
+  } else if (sum.data != target)
     std::memcpy(target, sum.data, sum.bytes);
 }
 

@@ -189,8 +189,7 @@ Shape MessageReader::shape() {
     malformed("impossible shape");
   Shape shape;
   shape.codec = {CodecKind(wire.codec), wire.codec_bits, wire.codec_exact != 0, wire.seed};
-  if (!is_valid(shape.codec) ||
-      (shape.codec.kind != CodecKind::none && DType(wire.dtype) != DType::f32))
+  if (!is_valid(shape.codec) || (shape.codec && !shape.codec.takes(DType(wire.dtype))))
     malformed("impossible codec");
   shape.count = wire.count;
   shape.dtype = DType(wire.dtype);

@@ -22,7 +22,7 @@
 namespace omnihvd {
 
 constexpr uint32_t kMagic = 0x4456484F;  // "OHVD"
-constexpr uint16_t kWireVersion = 3;
+constexpr uint16_t kWireVersion = 4;
 
 enum class Kind : uint8_t { contribution = 1, result = 2, abort = 3, leave = 4 };
 
@@ -120,7 +120,7 @@ class MessageReader {
   void read_forms(unsigned flags, size_t blocks);
   void read_listed(const Layout& layout, size_t last_elements, Frame* frame);
   const uint8_t* read_packed(uint32_t n, size_t element, uint32_t* bytes);
-  const uint8_t* read_coded(const Codec& codec, uint32_t n, uint32_t* bytes);
+  const uint8_t* read_coded(const Shape& shape, uint32_t n, uint32_t* bytes);
 
   const uint8_t* data_;
   size_t size_;

@@ -14,7 +14,7 @@ namespace omnihvd {
 namespace {
 
 Codec codec_named(const std::string& name, uint8_t bits, uint32_t seed) {
-  for (int kind = 0; kind <= int(CodecKind::integer); ++kind) {
+  for (int kind = 0; kind <= int(CodecKind::lossless); ++kind) {
     const Codec codec{CodecKind(kind), bits, false, seed};
     if (name == name_of({CodecKind(kind), 0, false, 0}) && is_valid(codec)) return codec;
   }
@@ -52,7 +52,7 @@ void bind_codec(py::module_ m) {
           "coding",  // (rule, bits of an element), as kernels have them
           [](const Codec& codec, bool sums) {
             const Coding coding = sums ? sum_coding(codec) : contribution_coding(codec);
-            return py::make_tuple(int(coding.rule), int(coding.bits));
+            return py::make_tuple(int(coding.quantizer), int(coding.bits));
           },
           py::arg("sums") = false)
       .def("round_trip", &round_trip, py::arg("data"), py::arg("count"), py::arg("block_size"),

@@ -57,7 +57,10 @@ class PyCommunicator {
     sums_.meet(exchange);
   }
 
-  Reason refusal(uint64_t bytes, bool any_size) const { return sums_.refusal(bytes, any_size); }
+  const char* refusal(uint64_t bytes, bool any_size) const {
+    const Reason reason = sums_.refusal(bytes, any_size);
+    return reason == Reason::none ? "" : name_of(reason);
+  }
 
   void sum(uintptr_t data, uint64_t count, const std::string& name, py::object object,
            const Codec& codec) {
@@ -86,8 +89,9 @@ void bind_communicator(py::module_ m) {
       .def("meet", &PyCommunicator::meet, py::arg("allgather"),
            "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, "
            "if the settings of one are wrong.")
-      .def("refusal", &PyCommunicator::refusal, py::arg("bytes"), py::arg("any_size") = false,
-           "Why a tensor of this size is left to the library, on all ranks alike, or Reason.none.")
+      .def(
+          "refusal", &PyCommunicator::refusal, py::arg("bytes"), py::arg("any_size") = false,
+          "Why a tensor of this size is left to the library, on all ranks alike; empty: it is not.")
       .def("sum", &PyCommunicator::sum, py::arg("data"), py::arg("count"), py::arg("dtype"),
            py::arg("library"), py::arg("codec") = Codec(),
            "Collective: the sum over the ranks, in place, of `count` elements at the address "

@@ -5,6 +5,10 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <atomic>
+#include <initializer_list>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "base/own_process.h"
@@ -20,28 +24,25 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
+template <typename Counts>
+using Names = std::initializer_list<std::pair<const char*, std::atomic<uint64_t> Counts::*>>;
+
+template <typename Counts>
+py::dict dict_of(const Counts& counts, Names<Counts> names) {
+  py::dict d;
+  for (const auto& [name, count] : names) d[name] = (counts.*count).load();
+  return d;
+}
+
 py::dict ways_dict() {
   py::dict ways;
   for (const Way counted : kCountedWays) {
     const WayStats& way = stats().ways[size_t(counted)];
-    py::dict entry;
-    entry["calls"] = way.calls.load();
-    entry["bytes"] = way.bytes.load();
+    py::dict entry = dict_of(way, {{"calls", &WayStats::calls}, {"bytes", &WayStats::bytes}});
     entry["seconds"] = double(way.nanoseconds.load()) / 1e9;
     ways[name_of(counted)] = entry;
   }
   return ways;
-}
-
-py::dict rows_dict() {
-  const RowStats& rows = stats().rows;
-  py::dict d;
-  d["gradients"] = rows.gradients.load();
-  d["own_bytes"] = rows.own_bytes.load();
-  d["gathered_bytes"] = rows.gathered_bytes.load();
-  d["union_bytes"] = rows.union_bytes.load();
-  d["dense_bytes"] = rows.dense_bytes.load();
-  return d;
 }
 
 void count_rows(uint64_t own, uint64_t gathered, uint64_t in_union, uint64_t dense) {
@@ -53,33 +54,27 @@ void count_rows(uint64_t own, uint64_t gathered, uint64_t in_union, uint64_t den
   rows.dense_bytes += dense;
 }
 
-py::dict codecs_dict() {
-  const CodecStats& codecs = stats().codecs;
-  py::dict d;
-  d["blocks"] = codecs.blocks.load();
-  d["packed_blocks"] = codecs.packed_blocks.load();
-  d["plain_blocks"] = codecs.plain_blocks.load();
-  d["bytes"] = codecs.bytes.load();
-  d["plain_bytes"] = codecs.plain_bytes.load();
-  return d;
+void count_pass_for(const std::string& reason, uint64_t bytes) {
+  const auto* const found = std::find(std::begin(kReasonNames), std::end(kReasonNames), reason);
+  if (found == std::end(kReasonNames)) throw py::value_error("no reason: " + reason);
+  count_pass(Reason(found - kReasonNames), bytes);
 }
 
 py::dict stats_dict() {
-  const Stats& s = stats();
-  py::dict d;
-  d["calls"] = s.calls.load();
-  d["failures"] = s.failures.load();
-  d["bytes_in"] = s.bytes_in.load();
-  d["ring_bytes"] = s.ring_bytes.load();
-  d["bytes_sent"] = s.bytes_sent.load();
-  d["bytes_copied"] = s.bytes_copied.load();
-  d["library_bytes"] = s.library_bytes.load();
-  d["bytes_received"] = s.bytes_received.load();
-  d["messages_sent"] = s.messages_sent.load();
-  d["messages_refused"] = s.messages_refused.load();
-  d["blocks"] = s.blocks.load();
-  d["nonzero_blocks"] = s.nonzero_blocks.load();
-  d["result_blocks"] = s.result_blocks.load();
+  using S = Stats;
+  py::dict d = dict_of(stats(), {{"calls", &S::calls},
+                                 {"failures", &S::failures},
+                                 {"bytes_in", &S::bytes_in},
+                                 {"ring_bytes", &S::ring_bytes},
+                                 {"bytes_sent", &S::bytes_sent},
+                                 {"bytes_copied", &S::bytes_copied},
+                                 {"library_bytes", &S::library_bytes},
+                                 {"bytes_received", &S::bytes_received},
+                                 {"messages_sent", &S::messages_sent},
+                                 {"messages_refused", &S::messages_refused},
+                                 {"blocks", &S::blocks},
+                                 {"nonzero_blocks", &S::nonzero_blocks},
+                                 {"result_blocks", &S::result_blocks}});
   const Naps slept = naps();
   d["naps"] = slept.count;
   d["nap_seconds"] = slept.seconds;
@@ -92,8 +87,16 @@ py::dict stats_dict() {
   }
   d["passed"] = passed;
   d["ways"] = ways_dict();
-  d["sparse"] = rows_dict();
-  d["codecs"] = codecs_dict();
+  d["sparse"] = dict_of(stats().rows, {{"gradients", &RowStats::gradients},
+                                       {"own_bytes", &RowStats::own_bytes},
+                                       {"gathered_bytes", &RowStats::gathered_bytes},
+                                       {"union_bytes", &RowStats::union_bytes},
+                                       {"dense_bytes", &RowStats::dense_bytes}});
+  d["codecs"] = dict_of(stats().codecs, {{"blocks", &CodecStats::blocks},
+                                         {"packed_blocks", &CodecStats::packed_blocks},
+                                         {"plain_blocks", &CodecStats::plain_blocks},
+                                         {"bytes", &CodecStats::bytes},
+                                         {"plain_bytes", &CodecStats::plain_bytes}});
   return d;
 }
 
@@ -151,15 +154,8 @@ void bind_settings(py::module_& m) {
 void bind_process(py::module_& m) {
   m.def("stats", &stats_dict);
   m.def("summary", &summary, py::arg("original"));
-  py::enum_<Reason> reasons(m, "Reason", "Why a sum is left; `none`: it is taken.");
-  reasons.value("none", Reason::none);
-  for (size_t i = 1; i < kReasons; ++i) {
-    std::string name = kReasonNames[i];
-    std::replace_if(name.begin(), name.end(), [](char c) { return c == ' ' || c == '-'; }, '_');
-    reasons.value(name.c_str(), Reason(i));
-  }
-  m.def("count_pass", &count_pass, py::arg("reason"), py::arg("bytes"),
-        "Counts a call that is left to the original library.");
+  m.def("count_pass", &count_pass_for, py::arg("reason"), py::arg("bytes"),
+        "Counts a call that is left to the original library; as stats()[\"passed\"] has it.");
   m.def(
       "stop",
       [](const char* original) {

@@ -10,7 +10,7 @@ namespace omnihvd {
 // link_bytes_per_s: each way; 0: unknown. cores: of this process.
 uint32_t streams_for(double link_bytes_per_s, uint32_t cores);
 
-// Of the fastest network device that is up, in bytes/s; 0: none tells. sysfs: where that is.
+// The rate of the fastest network device that is up, in bytes/s; 0: unknown. sysfs: where that is.
 double fastest_link(const std::string& sysfs = "/sys");
 
 // For this process: its share of the host's cores, by its affinity and its launcher's variables, as

@@ -11,6 +11,7 @@
 
 #include "protocol/layout.h"
 #include "session/session.h"
+#include "session/stats.h"
 
 namespace omnihvd {
 
@@ -19,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 class Collective {
  public:
   Collective(uint64_t sequence, const Shape& shape, uint32_t ranks, uint32_t streams,
-             Group::MakeTensor make_tensor, Group::Done done);
+             Group::MakeTensor make_tensor, Group::Done done, bool counted);
 
   const uint64_t sequence;
   const Layout layout;
@@ -30,6 +31,7 @@ class Collective {
   void stream_done(const std::string* failure, uint64_t nonzero_blocks, uint64_t result_blocks);
 
  private:
+  Stats& stats_;
   std::mutex mutex_;
   uint32_t streams_left_;
   uint64_t united_blocks_ = 0;

@@ -103,26 +103,21 @@ class GroupImpl : public Group {
 
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                      const Codec& codec) override {
-    return until_done(
-        [&](Done done) { allreduce_async(in, out, count, dtype, std::move(done), codec); });
-  }
-
-  void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done,
-                       const Codec& codec) override {
     const auto make = [in, out, rank = uint32_t(rank_)](const Layout& layout) {
       return std::make_unique<HostTensor>(layout, in, out, rank);
     };
     // The order of calls is the order of their places.
-    reduce(reserve(), count, dtype, make, std::move(done), codec);
+    return until_done(
+        [&](Done done) { reduce(reserve(), count, dtype, make, std::move(done), codec); });
   }
 
   uint64_t reserve() override { return ++sequence_; }
 
   void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
               const Codec& codec) override {
-    auto collective =
-        std::make_shared<Collective>(place, info_->shape_of(count, dtype, codec), info_->workers,
-                                     info_->settings.streams, std::move(make), std::move(done));
+    auto collective = std::make_shared<Collective>(place, info_->shape_of(count, dtype, codec),
+                                                   info_->workers, info_->settings.streams,
+                                                   std::move(make), std::move(done), counted_);
     for (uint32_t i = 0; i < parts_.size(); ++i)
       threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
   }
@@ -130,6 +125,8 @@ class GroupImpl : public Group {
   void set_elsewhere(const std::string& what) override {
     for (const auto& part : parts_) part->set_elsewhere(what);
   }
+
+  void set_uncounted() override { counted_ = false; }
 
   void leave() override {
     if (!left_.exchange(true)) threads_->remove_now(parts_);
@@ -139,7 +136,7 @@ class GroupImpl : public Group {
   const std::shared_ptr<Threads> threads_;
   const std::shared_ptr<const GroupInfo> info_;
   const int rank_;
-  std::atomic<bool> left_{false};
+  std::atomic<bool> left_{false}, counted_{true};
   std::vector<std::shared_ptr<GroupStream>> parts_;
   std::atomic<uint64_t> sequence_{0};
 };

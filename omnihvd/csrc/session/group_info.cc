@@ -26,6 +26,21 @@ std::set<std::string> hosts_of_groups() {
   return hosts();
 }
 
+std::string Node::pack() const {
+  BytesWriter out;
+  out.text(host);
+  for (const std::string& address : addresses) out.text(address);
+  return out.bytes();
+}
+
+Node Node::unpack(const std::string& bytes) {
+  BytesReader in(bytes);
+  Node node{in.text(), {}};
+  while (!in.at_end()) node.addresses.push_back(in.text());
+  if (node.addresses.empty()) throw Error("malformed description of a group: no address");
+  return node;
+}
+
 std::string GroupInfo::name_of(uint32_t node) const {
   const std::string number = std::to_string(node < workers ? node : node - workers);
   return (node < workers ? "rank " : "aggregator ") + number + " (" + nodes[node].host + ")";
@@ -37,11 +52,7 @@ std::string GroupInfo::pack() const {
   out.u64(workers);
   out.text(pack_agreed(settings));
   out.u64(nodes.size());
-  for (const Node& node : nodes) {
-    out.text(node.host);
-    out.u64(node.addresses.size());
-    for (const std::string& address : node.addresses) out.text(address);
-  }
+  for (const Node& node : nodes) out.text(node.pack());
   return out.bytes();
 }
 
@@ -52,12 +63,7 @@ GroupInfo GroupInfo::unpack(const std::string& bytes) {
   info.workers = uint32_t(in.u64());
   agree_on_settings({in.text()}, {"rank 0"}, &info.settings);
   info.nodes.resize(in.count());
-  for (Node& node : info.nodes) {
-    node.host = in.text();
-    node.addresses.resize(in.count());
-    for (std::string& address : node.addresses) address = in.text();
-    if (node.addresses.empty()) throw Error("malformed description of a group: no address");
-  }
+  for (Node& node : info.nodes) node = Node::unpack(in.text());
   if (info.workers == 0 || info.workers > info.nodes.size())
     throw Error("malformed description of a group: no workers");
   return info;

@@ -16,6 +16,9 @@ namespace omnihvd {
 struct Node {
   std::string host;                    // for messages to people: host name, or host:port
   std::vector<std::string> addresses;  // of its transports, one for each engine thread
+
+  std::string pack() const;
+  static Node unpack(const std::string& bytes);  // throws Error
 };
 
 struct GroupInfo {

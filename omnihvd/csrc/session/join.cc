@@ -39,15 +39,6 @@ std::vector<std::string> exchange_or_throw(Exchange& exchange, const Node& self,
   return all;
 }
 
-Node unpack_node(BytesReader& in) {
-  Node node;
-  node.host = in.text();
-  node.addresses.resize(in.count());
-  for (std::string& address : node.addresses) address = in.text();
-  if (node.addresses.empty()) throw Error("a rank without an address");
-  return node;
-}
-
 // Shows that a rank has a secret, and whether it is another's, too.
 std::string proof_of(const std::string& secret) {
   return secret.empty() ? "" : to_string(hmac_sha256(secret, "rank"));
@@ -81,23 +72,24 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
                                                 const Settings& settings) {
   const auto nodes = exchange_or_throw(exchange, self, [&] {
     BytesWriter out;
-    out.text(self.host);
-    out.u64(self.addresses.size());
-    for (const std::string& address : self.addresses) out.text(address);
+    out.text(self.pack());
     out.text(proof_of(settings.secret));
-    out.u64(settings.encrypt);
+    out.text(pack_agreed(settings));
     return out.bytes();
   });
   auto info = std::make_shared<GroupInfo>();
   info->workers = uint32_t(exchange.size());
   info->settings = settings;
-  std::vector<std::string> proofs;
+  std::vector<std::string> proofs, packed, names;
   for (const std::string& node : nodes) {
     BytesReader in(node);
-    info->nodes.push_back(unpack_node(in));
+    info->nodes.push_back(Node::unpack(in.text()));
     proofs.push_back(in.text());
-    if (in.u64()) info->settings.encrypt = true;  // who asks for more gets it
+    packed.push_back(in.text());
+    names.push_back(info->name_of(uint32_t(names.size())));
   }
+  agree_on_settings(packed, names, &info->settings);
+  Settings agreed = info->settings;  // this process's own, where all need not agree
   // Then the key need not pass through the exchange, where others may read it.
   const bool all_have_secret = same_secret(proofs, *info, exchange.rank() == 0);
 
@@ -120,10 +112,7 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
   if (all_have_secret) info->key = group_key(settings.secret, info->id);
   remember_aggregators(*info);
   remember_hosts(*info);
-  // What need not be the same on all ranks stays this process's own.
-  Settings own = settings;
-  agree_on_settings({pack_agreed(info->settings)}, {"rank 0"}, &own);
-  info->settings = std::move(own);
+  info->settings = std::move(agreed);
   return info;
 }
 

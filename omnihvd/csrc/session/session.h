@@ -47,21 +47,17 @@ class Group {
   // memory. Returns when out is complete; throws Error when a peer failed or timed out, and out is
   // then undefined. Once a group has failed it stays so, and each call throws at once.
   // Returns how many blocks were non-zero on any rank, the same on all ranks.
-  // codec: of float32, and the same on all ranks; blocks travel in its lossy form.
+  // codec: the same on all ranks, and one that takes the dtype: blocks travel in its form.
   virtual uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                              const Codec& codec = {}) = 0;
-
-  // The same, at once returning; `done` is called on an engine thread (null: success, else the
-  // failure's message, valid during the call; and the blocks non-zero on any rank) and must be
-  // short. Buffers live until then.
-  using Done = std::function<void(const std::string* failure, uint64_t united_blocks)>;
-  virtual void allreduce_async(const void* in, void* out, uint64_t count, DType dtype, Done done,
-                               const Codec& codec = {}) = 0;
 
   // The same in two steps, for tensors that are not in host memory, or not ready yet: reserve()
   // takes the next place in the group's order of collectives, and must be called in the same order
   // on all ranks; reduce() begins, later, in any order and from any thread. Each place must be
-  // used. `make` is called on each engine thread that carries a part.
+  // used. `make` is called on each engine thread that carries a part; `done`, which must be short,
+  // on one of them (null: success, else the failure's message, valid during the call; and the
+  // blocks non-zero on any rank).
+  using Done = std::function<void(const std::string* failure, uint64_t united_blocks)>;
   using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
   virtual uint64_t reserve() = 0;
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
@@ -70,6 +66,9 @@ class Group {
   // What this rank does meanwhile where the others expect a collective of this group ("which is in
   // ..."); empty: nothing. For what people are told when a collective waits for this rank.
   virtual void set_elsewhere(const std::string& what) = 0;
+
+  // Its collectives are no sums of the caller's: statistics do not count them from now on.
+  virtual void set_uncounted() = 0;
 
   // Leaves now: when it returns, no engine thread touches a tensor any more, and what was under way
   // has failed, or is about to. Later collectives fail. Not from an engine thread.

@@ -194,7 +194,7 @@ std::vector<Setting> table() {
   return {
       flag("OMNIHVD_ENABLE", &S::enable, rank0, "0: every call goes to the original library"),
       number("OMNIHVD_MIN_BYTES", &S::min_bytes, 0, 1ull << 60, rank0,
-             "smaller tensors go to the original library, which is as fast for them"),
+             "smaller tensors go to the original library"),
       number("OMNIHVD_BLOCK_SIZE", &S::block_size, 8, 65536, rank0, "elements of a block"),
       number("OMNIHVD_MESSAGE_BYTES", &S::message_bytes, 64, 1u << 26, rank0,
              "bytes of blocks that are sent together; with headers, a message of 63 KiB or less "
@@ -206,21 +206,24 @@ std::vector<Setting> table() {
              "blocks that are inspected ahead of what is being sent in a slot"),
       number("OMNIHVD_SPIN_US", &S::spin_us, 0, 1000000, own,
              "microseconds for which an engine thread polls before it sleeps"),
-      word("OMNIHVD_WAY", &S::way, {"auto", "stream", "shared", "union", "original"}, rank0,
+      word("OMNIHVD_WAY", &S::way, {"auto", "stream", "shared", "union", "original", "coded"},
+           rank0,
            "how sums are made: through aggregators, over the memory of one host (else through "
-           "aggregators), by the original library on the union of the non-zero blocks, or by it on "
-           "whole tensors; auto: in the way that has been fastest"),
+           "aggregators), by the original library on the union of the non-zero blocks, by it on "
+           "whole tensors, or through aggregators with the exponents of floats packed; auto: in "
+           "the way that has been fastest"),
       word(
           "OMNIHVD_GPU", &S::gpu, {"auto", "stream", "stream", "union", "original"}, rank0,
           "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
           "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest. Only "
           "original has run on a GPU"),
       number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,
-             "bytes of a union that NCCL sums together; the next ones are gathered meanwhile"),
+             "bytes of a union that NCCL sums at a time"),
       number("OMNIHVD_GPU_MIN_BYTES", &S::gpu_min_bytes, 0, 1ull << 60, rank0,
-             "on GPUs, smaller tensors go to NCCL, which is as fast for them"),
+             "on GPUs, smaller tensors go to NCCL"),
       flag("OMNIHVD_POLITE", &S::polite, own,
-           "1: threads of Horovod and Open MPI that wait for a sum sleep instead of polling"),
+           "1: threads of Horovod and Open MPI that wait for a sum sleep instead of polling, and "
+           "Horovod's cycle ends when the training begins to wait"),
       flag("OMNIHVD_DETERMINISTIC", &S::deterministic, rank0,
            "1: add in rank order, so that runs reproduce bit for bit"),
       word("OMNIHVD_HIERARCHY", &S::hierarchy, {"auto", "on", "off"}, rank0,

@@ -27,7 +27,7 @@ struct Settings {
   uint32_t spin_us = 5;                // polling before an engine thread sleeps
   Way way = Way::automatic;            // in which sums are made
   Way gpu = Way::original;             // the same, of GPUs' sums
-  uint64_t gpu_chunk_bytes = 8388608;  // of a union, that are summed together
+  uint64_t gpu_chunk_bytes = 8388608;  // of a union, that are summed at a time
   uint64_t gpu_min_bytes = 1 << 20;    // of them, smaller ones go to NCCL
   bool polite = true;                  // who waits for a sum sleeps instead of polling
   bool deterministic = false;          // add in rank order

@@ -31,7 +31,7 @@ struct RowStats {
   std::atomic<uint64_t> dense_bytes{0};     // all rows
 };
 
-// Float32 that travelled under codecs, contributions and sums, once for each receiver.
+// Elements that travelled under codecs, contributions and sums, once for each receiver.
 struct CodecStats {
   std::atomic<uint64_t> blocks{0};
   std::atomic<uint64_t> packed_blocks{0};  // of them, those that were smaller packed

@@ -15,7 +15,7 @@ class WhileWaiting {
   ~WhileWaiting();
   WhileWaiting(const WhileWaiting&) = delete;
 
-  // Of this thread; null: nothing.
+  // This thread's; null: nothing.
   static void (*work())();
 };
 

@@ -32,7 +32,7 @@ struct SharedControl {
 struct SharedRank {
   std::atomic<uint64_t> steps;  // two for each chunk: to say who is late
   std::atomic<uint32_t> left;
-  // Of the sum that began last.
+  // The sum that began last.
   uint32_t dtype;
   uint64_t count;
   Codec codec;

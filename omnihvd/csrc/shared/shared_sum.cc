@@ -35,7 +35,7 @@ struct SharedSum::Sum {
         out(static_cast<uint8_t*>(to)),
         count(elements),
         dtype(type),
-        codec(by),
+        codec(by.lossy() ? by : Codec()),  // nothing else is sent
         element(size_of(type)),
         ops(block_ops(type)) {}
   const uint8_t* in;
@@ -203,9 +203,9 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
 SharedSum::Form SharedSum::code(const Sum& sum, Coding coding, uint32_t who, uint64_t number,
                                 bool may_pack, const uint8_t* block, size_t bytes, uint8_t* out,
                                 uint64_t receivers) {
-  const BlockCoder coder(sum.codec, coding, who);
+  const BlockCoder coder(sum.codec, coding, who, sum.dtype);
   const size_t n = bytes / sum.element;
-  const bool packed = may_pack && coder.packs(n, sum.ops.count_nonzero(block, n), sum.element);
+  const bool packed = may_pack && coder.packs(n, sum.ops.count_nonzero(block, n));
   uint8_t* const made = accumulator_.data();
   const size_t made_bytes =
       packed ? sum.ops.pack(block, n, made) : coder.encode(number, block, n, made);

@@ -13,16 +13,9 @@ namespace {
 constexpr char kMagic[16] = "omnihvd codec 1";
 constexpr uint8_t kToSum = 1, kSummed = 2;
 
-// FNV-1a.
-uint64_t digest(const void* data, size_t bytes, uint64_t so_far = 0xCBF29CE484222325ull) {
-  const auto* const at = static_cast<const uint8_t*>(data);
-  for (size_t i = 0; i < bytes; ++i) so_far = (so_far ^ at[i]) * 0x100000001B3ull;
-  return so_far;
-}
-
 uint64_t check_of(CodedHeader header) {
   header.state = 0;
-  return digest(&header, offsetof(CodedHeader, check));
+  return fnv1a(&header, offsetof(CodedHeader, check));
 }
 
 uint32_t folded(uint64_t x) { return uint32_t(x ^ x >> 32); }
@@ -70,10 +63,10 @@ CodedBuffer::CodedBuffer(void* data, uint64_t bytes) {
 std::vector<CodedRun> CodedBuffer::runs(uint64_t number, bool each_by_itself) const {
   std::vector<CodedRun> runs;
   for (size_t first = 0, end = 0; first < parts_.size(); first = end) {
-    uint64_t tensors = digest(&number, sizeof number), bytes = 0;
+    uint64_t tensors = fnv1a(&number, sizeof number), bytes = 0;
     Codec codec = parts_[first].codec();
     do {
-      tensors = digest(&parts_[end].header, sizeof(CodedHeader), tensors);
+      tensors = fnv1a(&parts_[end].header, sizeof(CodedHeader), tensors);
       bytes += parts_[end].bytes();
       ++end;
     } while (!each_by_itself && end < parts_.size() &&

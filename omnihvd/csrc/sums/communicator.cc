@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "hook/polite_yield.h"
 #include "sums/coded_buffer.h"
+#include "sums/huge_pages.h"
 
 namespace omnihvd {
 namespace {
@@ -100,6 +101,7 @@ Reason Communicator::refusal(uint64_t bytes, bool any_size) const {
 }
 
 void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
+  if (call.in != call.out) ask_for_huge_pages(call.out, call.bytes());
   counted(call, [&] {
     if (!ways_) {
       if (const std::string text = text_of(call); text != met_in_)
@@ -108,8 +110,9 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
     }
     if (call.codec) return own(call, exchange).way;
     return ways_->allreduce(call.in, call.out, call.count, call.dtype, library,
-                            [&](const void* in, void* out) {
+                            [&](const void* in, void* out, const Codec& codec) {
                               Call once = call;
+                              once.codec = codec;
                               once.in = in;
                               once.out = out;
                               return own(once, exchange);

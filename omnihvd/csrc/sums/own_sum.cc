@@ -32,7 +32,8 @@ std::unique_ptr<TwoLevels> two_levels(Exchange& exchange, const Settings& settin
 std::unique_ptr<SharedSum> shared_sum(Exchange& exchange, const Settings& settings,
                                       const std::vector<std::string>& hosts) {
   const bool one_host = std::equal(hosts.begin() + 1, hosts.end(), hosts.begin());
-  if (settings.way == Way::stream || !one_host || hosts.size() < 2) return nullptr;
+  const bool streams = settings.way == Way::stream || settings.way == Way::coded;
+  if (streams || !one_host || hosts.size() < 2) return nullptr;
   std::string obstacle;
   auto sum = SharedSum::create(exchange, settings, hosts[0], &obstacle);
   if (!sum && exchange.rank() == 0)
@@ -54,8 +55,9 @@ OwnSum::OwnSum(Exchange& exchange, const Settings& settings,
 Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
                                 const Codec& codec) {
   if (shared_) return {Way::shared, shared_->allreduce(in, out, count, dtype, codec)};
-  if (levels_) return {Way::stream, levels_->allreduce(in, out, count, dtype, codec)};
-  return {Way::stream, group_->allreduce(in, out, count, dtype, codec)};
+  const Way way = codec.kind == CodecKind::lossless ? Way::coded : Way::stream;
+  if (levels_) return {way, levels_->allreduce(in, out, count, dtype, codec)};
+  return {way, group_->allreduce(in, out, count, dtype, codec)};
 }
 
 }  // namespace omnihvd

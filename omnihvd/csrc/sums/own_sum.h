@@ -25,7 +25,7 @@ class OwnSum {
   Ways::SumMade allreduce(const void* in, void* out, uint64_t count, DType dtype,
                           const Codec& codec = {});
 
-  // Of the engine; null: none.
+  // The engine's; null: none.
   std::shared_ptr<Group> group() const { return levels_ ? levels_->between() : group_; }
 
  private:

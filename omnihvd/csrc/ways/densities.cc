@@ -6,11 +6,8 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint32_t kLongestPatience = 128;
-
-void age(uint32_t& unseen, uint32_t patience, Densities::Guess* guess) {
-  guess->look = ++unseen >= patience;
-}
+constexpr uint32_t kPatience = 7, kLongestPatience = 127;  // odd: each of some that take turns
+constexpr uint32_t kAgree = 4;                             // sums of about one size
 
 }  // namespace
 
@@ -26,52 +23,33 @@ int size_class(uint64_t bytes) {
   return bytes < 2 ? 0 : std::min(kSizes - 1, int(2 * std::log2(double(bytes))));
 }
 
-Densities::Guess Densities::guess(uint64_t count, DType dtype) {
-  last_ = {count, dtype, before_[0], before_[1]};
-  last_size_ = size_class(count * size_of(dtype));
-  before_[1] = before_[0];
-  before_[0] = count;
-  const auto found = known_.find(last_);
-  if (found == known_.end()) return guess_by_size(sizes_[last_size_]);
-  Known& known = found->second;
-  by_use_.splice(by_use_.end(), by_use_, known.used);
-  Guess guess{known.density, false};
-  age(known.unseen, known.patience, &guess);
-  return guess;
+// What stays the same is looked at ever more seldom.
+void Densities::History::learn(int told) {
+  changed |= density != kUnknown && told != density;
+  alike = told == density ? alike + 1 : 1;
+  if (alike == 1)
+    patience = kPatience;
+  else if (unseen >= patience)
+    patience = std::min(2 * patience + 1, kLongestPatience);
+  unseen = 0;
+  density = told;
 }
 
-Densities::Guess Densities::guess_by_size(Size& size) {
-  const auto& last = size.last;
-  if (std::count(last.begin(), last.end(), last[0]) < int(last.size())) return {};
-  Guess guess{last[0], false};
-  if (guess.density != kUnknown) age(size.unseen, size.patience, &guess);
-  return guess;
+Densities::Guess Densities::guess(uint64_t count, DType dtype) {
+  if (tensors_.size() == kRemembered) tensors_.clear();
+  last_ = {count, dtype};
+  History& tensor = tensors_[last_];
+  History& size = sizes_[size_class(count * size_of(dtype))];
+  const bool told = tensor.density != kUnknown;
+  bool look = ++tensor.unseen >= tensor.patience;
+  if (!told) look |= ++size.unseen >= size.patience;
+  if (told) return {tensor.alike > 1 || !tensor.changed ? tensor.density : kUnknown, look};
+  return {size.alike < kAgree ? kUnknown : size.density, look};
 }
 
 void Densities::learn(int density) {
-  const auto [at, fresh] = known_.try_emplace(last_);
-  Known& known = at->second;
-  if (fresh) {
-    known.used = by_use_.insert(by_use_.end(), last_);
-    if (known_.size() > kRemembered) {
-      known_.erase(by_use_.front());
-      by_use_.pop_front();
-    }
-  }
-  // What stays the same is looked at ever more seldom.
-  const auto settle = [&](bool same, uint32_t& unseen, uint32_t& patience) {
-    if (!same)
-      patience = 8;
-    else if (unseen >= patience)
-      patience = std::min(2 * patience, kLongestPatience);
-    unseen = 0;
-  };
-  settle(known.density == density, known.unseen, known.patience);
-  known.density = density;
-  Size& size = sizes_[last_size_];
-  settle(size.last[0] == density, size.unseen, size.patience);
-  std::rotate(size.last.begin(), size.last.end() - 1, size.last.end());
-  size.last[0] = density;
+  tensors_[last_].learn(density);
+  sizes_[size_class(last_.first * size_of(last_.second))].learn(density);
 }
 
 }  // namespace omnihvd

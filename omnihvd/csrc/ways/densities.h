@@ -1,17 +1,16 @@
 // What share of a tensor's blocks is likely to be non-zero on any rank, from sums that were made.
 //
-// A training step sums the same tensors in the same order as the step before, more or less: Horovod
-// may fuse them differently. So a sum is known by its size and dtype and by the sizes of the two
-// sums before it; one that is not known is like others of about its size, if those agree.
+// A training step sums the same tensors as the step before, more or less: Horovod may fuse them
+// differently. So a sum is known by its count and dtype; one that is not known is like others of
+// about its size, if those agree; and where tensors of one count differ, nothing is known of them.
 //
 // Pure, and fed with what all ranks know alike, so that all guess alike.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <list>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include "protocol/dtype.h"
 
@@ -22,6 +21,10 @@ constexpr int kDense = 5;    // the last
 constexpr int kUnknown = 6;  // no share: nothing is known
 constexpr int kDensities = 7;
 int density_class(uint64_t united_blocks, uint64_t blocks);
+
+// About half a power of two wide; 0 .. 127.
+int size_class(uint64_t bytes);
+constexpr int kSizes = 128;
 
 class Densities {
  public:
@@ -36,30 +39,20 @@ class Densities {
   void learn(int density);
 
  private:
-  using Key = std::tuple<uint64_t, DType, uint64_t, uint64_t>;  // and the two counts before
-  struct Known {
+  struct History {
     int density = kUnknown;
+    bool changed = false;   // ever
+    uint32_t alike = 0;     // so many of the last were of that
     uint32_t unseen = 0;    // sums since it was learnt
-    uint32_t patience = 8;  // look again after so many
-    std::list<Key>::iterator used;
+    uint32_t patience = 3;  // look again after so many
+    void learn(int told);
   };
-  struct Size {  // sums of about one size
-    std::array<int, 4> last{kUnknown, kUnknown, kUnknown, kUnknown};
-    uint32_t unseen = 0, patience = 8;
-  };
-  Guess guess_by_size(Size& size);
+  using Tensor = std::pair<uint64_t, DType>;
 
   static constexpr size_t kRemembered = 4096;
-  std::map<Key, Known> known_;
-  std::list<Key> by_use_;  // the least recently used is first
-  std::map<int, Size> sizes_;
-  Key last_{};
-  int last_size_ = 0;
-  uint64_t before_[2] = {0, 0};
+  std::map<Tensor, History> tensors_;
+  std::array<History, kSizes> sizes_;
+  Tensor last_{};
 };
-
-// About half a power of two wide; 0 .. 127.
-int size_class(uint64_t bytes);
-constexpr int kSizes = 128;
 
 }  // namespace omnihvd

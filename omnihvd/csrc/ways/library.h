@@ -15,9 +15,6 @@ class Library {
   virtual int size() const = 0;
   // out = the sum over the ranks of `in`; in == out: in place.
   virtual void sum(const void* in, void* out, uint64_t count) = 0;
-  // The same by a reduce-scatter and an allgather, if the library has them.
-  virtual bool has_two_step() const { return false; }
-  virtual void sum_two_step(const void* in, void* out, uint64_t count) { sum(in, out, count); }
   // The bitwise or over the ranks, in place.
   virtual void unite(uint8_t* bits, size_t bytes) = 0;
   // Rank 0's bytes, to all.

@@ -2,33 +2,40 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace omnihvd {
 namespace {
 
 constexpr size_t kSamples = 5;
-constexpr double kHopeless = 1.3;   // an estimate of so many times the best is not tried
-constexpr double kBetter = 0.93;    // of the best's time: takes its place
-constexpr double kStreamRate = 4;   // a library is at most so many times as fast as streaming
-constexpr double kFavour = 0.5;     // of what is only estimated
-constexpr uint32_t kAgain = 64;     // sums until a way that is as good as the best is tried again
-constexpr double kPerExcess = 100;  // and so many more for each time that it is slower
-constexpr uint32_t kSoon = 8;       // until one is that was tried a few times only, and was close
-constexpr double kClose = 0.3;      // excess over the best's time: first sums vary by as much
+constexpr double kBetter = 0.93;         // of the best's time: takes its place
+constexpr double kFavour = 0.7;          // of what is only bounded: it may still be that fast
+constexpr uint64_t kSmall = 16'000'000;  // bytes
+constexpr double kMessage = 16384;       // bytes, which take less than any sum does
+constexpr double kConnect = 0.1;         // seconds that the first sum of omnihvd's own takes
+constexpr double kStreamRate = 4;        // a library is at most so many times as fast as streaming
+constexpr uint32_t kAgain = 64;          // sums until a way as good as the best is tried again
+constexpr double kPerExcess = 100;       // and so many more for each time that it is slower
+constexpr uint32_t kSoon = 8;            // until one is that was tried a few times only, was close
+constexpr double kClose = 0.3;           // excess over the best's time: first sums vary by as much
+constexpr double kFirstPerExcess = 12;   // until the first time, and the second
 constexpr double kLongest = 60'000;
+constexpr double kCoded = 0.87;      // of streaming's time, where the link is what is waited for:
+constexpr double kLinkBound = 6e-9;  // there a byte of the union takes so many seconds or more,
+constexpr double kStart = 5e5;       // besides as many as go in the time of a sum of nothing
+constexpr int kCodedFrom = 2;        // a density; below, what else a sum takes is more
 
-constexpr Way kTried[] = {Way::stream, Way::unite, Way::unite_two_step, Way::original,
-                          Way::two_step};
-bool is_two_step(Way way) { return way == Way::unite_two_step || way == Way::two_step; }
-bool is_union(Way way) { return way == Way::unite || way == Way::unite_two_step; }
+// What is chosen from, in order of trial. A further way is one more here, its bounds, and its case
+// in Ways::make().
+constexpr Way kTried[] = {Way::unite, Way::stream, Way::original, Way::coded};
+
+// Until it is told.
+double share_of(int density) {
+  constexpr double shares[kDensities] = {0.003, 0.02, 0.08, 0.25, 0.5, 1, 1};
+  return shares[density];
+}
 
 }  // namespace
-
-bool Policy::allowed(Cell cell, Way way) const {
-  if (is_two_step(way) && !two_step_) return false;
-  if (cell.density == kUnknown) return way == Way::stream || way == Way::unite;  // which both tell
-  return cell.density < kDense || !is_union(way);
-}
 
 void Policy::Samples::add(double value) {
   if (last.size() == kSamples) last.erase(last.begin());
@@ -43,88 +50,125 @@ double Policy::Samples::score() const {
   return *middle;
 }
 
-double Policy::score(Cell cell, Way way) const {
-  const auto found = cells_.find(cell);
-  return found == cells_.end() ? 0 : found->second.ways[size_t(way)].score();
-}
-
-void Policy::measured(Cell cell, Way way, uint64_t bytes, uint64_t united, double seconds) {
+void Policy::measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t> united,
+                      double seconds) {
   Trials& trials = cells_[cell];
+  trials.bytes = double(bytes);
+  if (united) trials.united = double(*united);
   trials.ways[size_t(way)].add(seconds / double(bytes));
-  trials.share = double(united) / double(bytes);
 }
 
-void Policy::library_took(bool two_step, uint64_t bytes, double seconds) {
-  if (bytes > 0) library_[two_step][size_class(bytes)].add(seconds / double(bytes));
+bool Policy::connects(Way way) { return !std::exchange(used_[size_t(way)], true); }
+
+void Policy::library_took(uint64_t bytes, double seconds) {
+  if (bytes > 0 && (used_[size_t(Way::original)] || used_[size_t(Way::unite)]))
+    library_[size_class(bytes)].add(seconds / double(bytes));
 }
 
-// The library's seconds a byte at the nearest size that it has summed; 0: unknown.
-double Policy::rate(bool two_step, uint64_t bytes) const {
-  double found = 0;
-  int nearest = kSizes;
-  for (const auto& [size, samples] : library_[two_step]) {
-    const int away = std::abs(size - size_class(bytes));
-    if (away < nearest) {
-      nearest = away;
-      found = samples.score();
-    }
+// A sum took so long, and the one that is asked for has so many times its bytes, and its union's.
+void Policy::Bounds::add(double took, double bytes, double united) {
+  const double at_most = took * std::max({1.0, bytes, united});
+  least = std::max(least, took * std::min({1.0, bytes, united}));
+  most = most > 0 ? std::min(most, at_most) : at_most;
+}
+
+double Policy::Bounds::likely() const { return std::sqrt(least * most); }
+
+Policy::Bounds Policy::bounds(const Trials& trials, Way way) const {
+  const auto times = [](double bytes, double theirs) {
+    return (bytes + kMessage) / (theirs + kMessage);
+  };
+  Bounds found;
+  if (way != Way::original)
+    for (const auto& [cell, theirs] : cells_)
+      if (const double score = theirs.ways[size_t(way)].score(); score && cell.density != kUnknown)
+        found.add(score * theirs.bytes, times(trials.bytes, theirs.bytes),
+                  times(trials.united, theirs.united));
+  if (way == Way::stream || way == Way::coded) return found;
+  Bounds library;
+  for (const auto& [size, samples] : library_) {
+    const double bytes = std::exp2(size / 2.0);
+    const double more = times(way == Way::unite ? trials.united : trials.bytes, bytes);
+    library.add(samples.score() * bytes, more, more);
   }
+  if (way == Way::original) return library;
+  found.least = std::max(found.least, library.least);
+  if (found.most == 0) found.most = 2 * library.most;  // a look, an exchange, copies
   return found;
 }
 
-// Seconds per byte of the tensor, rather too few.
-double Policy::estimate(const Trials& trials, Cell cell, Way way, uint64_t bytes) const {
-  const Samples& samples = trials.ways[size_t(way)];
-  if (!samples.last.empty()) return samples.score();
-  if (way == Way::stream) return 0;
-  const double share = is_union(way) ? trials.share : 1;
-  const uint64_t summed = std::max<uint64_t>(1, uint64_t(share * double(bytes)));
-  double known = rate(is_two_step(way), summed);
-  if (known == 0) known = rate(!is_two_step(way), summed);
-  if (known > 0) return kFavour * known * share;
-  const double streamed = trials.ways[size_t(Way::stream)].score();
-  if (cell.density == kUnknown || trials.share <= 0) return 0;
-  return streamed / std::max(trials.share, 1e-3) * share / kStreamRate;
+bool Policy::allowed(Cell cell, const Trials& trials, Way way) const {
+  if (way == Way::unite) return cell.density < kDense;
+  if (way != Way::coded) return true;
+  const double streamed = trials.ways[size_t(Way::stream)].score() * trials.bytes;
+  return cell.density >= kCodedFrom && cell.density != kUnknown &&
+         streamed > kLinkBound * (trials.united + kStart);
+}
+
+double Policy::expected(const Trials& trials, Way way) const {
+  if (const double score = trials.ways[size_t(way)].score()) return score * trials.bytes;
+  const Bounds known = bounds(trials, way);
+  if (known.most > 0) return known.likely();
+  if (way == Way::stream) {
+    const double best = trials.ways[size_t(trials.best)].score() * trials.bytes;
+    return used_[size_t(way)] ? 0 : best + std::min(best, kConnect);
+  }
+  const double streamed = trials.ways[size_t(Way::stream)].score() * trials.bytes;
+  if (way == Way::coded) return kCoded * streamed;
+  const double summed = way == Way::unite ? trials.united : trials.bytes;
+  return streamed * summed / std::max(trials.united, 1e-3 * trials.bytes) / kStreamRate;
+}
+
+Way Policy::first(Cell cell, const Trials& trials) const {
+  const bool large = trials.bytes >= kSmall;
+  if (large && !used_[size_t(Way::stream)]) return Way::stream;
+  Way fastest = large ? Way::stream : Way::original;
+  double least = 0;
+  for (const Way way : kTried) {
+    const double likely = bounds(trials, way).likely();
+    if (!allowed(cell, trials, way) || likely == 0 || (least > 0 && likely >= least)) continue;
+    least = likely;
+    fastest = way;
+  }
+  return fastest;
+}
+
+// Sums until a way is tried.
+uint64_t Policy::interval(const Trials& trials, Way way) const {
+  const size_t tried = trials.ways[size_t(way)].last.size();
+  const double best = trials.ways[size_t(trials.best)].score() * trials.bytes;
+  const double excess = std::max(0.0, expected(trials, way) / best - 1);
+  const bool hopeless = tried == 0 && kFavour * bounds(trials, way).least > best;
+  if (tried < 2 && !hopeless) return uint64_t(std::min(kFirstPerExcess * excess, kLongest));
+  if (tried > 0 && tried < kSamples && excess < kClose) return kSoon;
+  return kAgain + uint64_t(std::min(kPerExcess * excess, kLongest));
 }
 
 Order Policy::order(Cell cell, uint64_t bytes) {
   Trials& trials = cells_[cell];
-  double fastest = 0;
+  trials.bytes = double(bytes);
+  if (trials.united == 0) trials.united = share_of(cell.density) * trials.bytes;
   for (const Way way : kTried) {
     const double score = trials.ways[size_t(way)].score();
-    if (allowed(cell, way) && score > 0 && (fastest == 0 || score < fastest)) {
-      fastest = score;
-      const double best = trials.ways[size_t(trials.best)].score();
-      if (best == 0 || score < kBetter * best) trials.best = way;
-    }
+    const double best = trials.ways[size_t(trials.best)].score();
+    if (allowed(cell, trials, way) && score > 0 && (best == 0 || score < kBetter * best))
+      trials.best = way;
   }
   Order order{trials.best, trials.best, 0};
-  // What is tried for the first time, or the second.
-  for (size_t tries : {0, 1})
-    for (const Way way : kTried) {
-      const Samples& samples = trials.ways[size_t(way)];
-      if (!allowed(cell, way) || samples.last.size() != tries) continue;
-      if (fastest > 0 && estimate(trials, cell, way, bytes) >= kHopeless * fastest) continue;
-      order.trial = way;
-      ++trials.now;
-      return order;
-    }
-  // Then, again, whichever is due first.
-  uint64_t first = trials.now + kAgain;
+  if (trials.best == Way::automatic) {
+    order.now = order.trial = first(cell, trials);
+    order.after = order.now == Way::original ? 3 : 0;
+    trials.now += order.after + 1;
+    return order;
+  }
+  uint64_t first = 0;
   for (const Way way : kTried) {
-    if (!allowed(cell, way) || way == trials.best) continue;
-    if (trials.due[size_t(way)] == 0) {
-      const double expected = estimate(trials, cell, way, bytes);
-      const double excess = fastest > 0 ? std::max(0.0, expected / fastest - 1) : 0;
-      const size_t tried = trials.ways[size_t(way)].last.size();
-      const bool soon = tried > 0 && tried < kSamples && excess < kClose;
-      trials.due[size_t(way)] =
-          trials.now + (soon ? kSoon : kAgain + uint64_t(std::min(kPerExcess * excess, kLongest)));
-    }
-    if (order.trial == trials.best || trials.due[size_t(way)] < first) {
-      first = trials.due[size_t(way)];
-      order.trial = way;
-    }
+    if (!allowed(cell, trials, way) || way == trials.best) continue;
+    uint64_t& due = trials.due[size_t(way)];
+    if (due == 0) due = trials.now + interval(trials, way);
+    if (order.trial != trials.best && due >= first) continue;
+    first = due;
+    order.trial = way;
   }
   order.after = uint16_t(first - std::min(first, trials.now));
   trials.due[size_t(order.trial)] = 0;

@@ -7,15 +7,10 @@
 #include "base/log.h"
 
 namespace omnihvd {
-namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-}  // namespace
 
 Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
                     const Own& own) {
@@ -24,32 +19,31 @@ Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Libr
   if (settings_.way != Way::automatic || settings_.deterministic)
     return make(settings_.way, sum, library, own).way;
 
-  if (!policy_) policy_.emplace(library.has_two_step());
   const Densities::Guess guess = densities_.guess(count, dtype);
-  const Cell cell{size_class(sum.bytes()), guess.density};
-  State& state = cells_[cell];
-  const bool trial = !guess.look && state.left == 0;
-  const Way way = guess.look ? Way::unite : trial ? state.order.trial : state.order.now;
-
-  const auto begin = Clock::now();
+  Way way = Way::unite;
+  if (!guess.look) way = next({size_class(sum.bytes()), guess.density}, sum, library);
+  const double begin = clock_();
   const Made made = make(way, sum, library, own);
-  const double seconds = seconds_since(begin);
   if (made.united) densities_.learn(made.density);
-  if (library.rank() == 0) learn(way, sum, guess.density, made, seconds);
-  if (trial) {
+  if (library.rank() == 0) learn(way, sum, guess.density, made, clock_() - begin);
+  return made.way;
+}
+
+// By the orders of rank 0, which gives one where the last has been carried out.
+Way Ways::next(Cell cell, const Sum& sum, Library& library) {
+  State& state = cells_[cell];
+  if (state.left == 0) {
     if (library.rank() == 0) {
-      const Order next = policy_->order(cell, sum.bytes());
+      const Order next = policy_.order(cell, sum.bytes());
       if (next.now != state.order.now)
         log(LogLevel::info, "sums of about ", sum.bytes(), " bytes in density class ", cell.density,
             " of ", kDense, ": from now on ", name_of(next.now));
       state.order = next;
     }
     library.tell(&state.order, sizeof state.order);
-    state.left = state.order.after;
-  } else if (!guess.look) {
-    --state.left;
+    state.left = state.order.after + 1u;
   }
-  return made.way;
+  return --state.left > 0 ? state.order.now : state.order.trial;
 }
 
 Ways::Made Ways::make(Way way, const Sum& sum, Library& library, const Own& own) {
@@ -57,17 +51,19 @@ Ways::Made Ways::make(Way way, const Sum& sum, Library& library, const Own& own)
   switch (way) {
     case Way::automatic:  // with OMNIHVD_DETERMINISTIC
     case Way::stream:
-    case Way::shared: {
+    case Way::shared:
+    case Way::coded: {
+      const bool coded = way == Way::coded && info_of(sum.dtype).is_float;
+      const Codec codec{coded ? CodecKind::lossless : CodecKind::none};
       const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
-      const auto [made, united] = own(sum.in, sum.out);
+      const auto [made, united] = own(sum.in, sum.out, codec);
       return {made, std::min(sum.bytes(), united * settings_.block_size * element),
               density_class(united, blocks)};
     }
-    case Way::unite:
-    case Way::unite_two_step: return unite(way == Way::unite_two_step, sum, library, own);
+    case Way::unite: return unite(sum, library, own);
     default:
       count(sum, library);
-      sum_by_library(way == Way::two_step, sum.in, sum.out, sum.count, element, library);
+      sum_by_library(sum.in, sum.out, sum.count, element, library);
       return {Way::original, std::nullopt};
   }
 }
@@ -85,7 +81,7 @@ void Ways::count_blocks(uint64_t marked_here) const {
   stats().result_blocks += union_.marked();
 }
 
-Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Own& own) {
+Ways::Made Ways::unite(const Sum& sum, Library& library, const Own& own) {
   union_.find(sum.in, sum.out, sum.count, sum.dtype, settings_.block_size);
   const uint64_t marked_here = union_.marked();
   library.unite(union_.bits().data(), union_.bits().size());
@@ -103,30 +99,28 @@ Ways::Made Ways::unite(bool two_step, const Sum& sum, Library& library, const Ow
   const uint64_t elements = union_.elements();
   if (elements > 0) {
     uint8_t* const compacted = union_.compact();
-    sum_by_library(two_step, compacted, compacted, elements, element, library);
+    sum_by_library(compacted, compacted, elements, element, library);
   }
   union_.scatter();
   return {Way::unite, elements * element, density};
 }
 
-void Ways::sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
+void Ways::sum_by_library(const void* in, void* out, uint64_t count, size_t element,
                           Library& library) {
-  const auto begin = Clock::now();
-  if (two_step)
-    library.sum_two_step(in, out, count);
-  else
-    library.sum(in, out, count);
+  const double begin = clock_();
+  library.sum(in, out, count);
   stats().library_bytes += ring_bytes(uint64_t(library.size()), count * element);
-  if (policy_) policy_->library_took(two_step, count * element, seconds_since(begin));
+  policy_.library_took(count * element, clock_() - begin);
 }
 
 void Ways::learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds) {
-  if (!std::exchange(used_[int(way)], true) || !made.as_wished) return;
-  const uint64_t bytes = sum.bytes(), united = made.united.value_or(bytes);
-  const int size = size_class(bytes);
-  policy_->measured({size, made.united ? made.density : guessed}, way, bytes, united, seconds);
+  const int size = size_class(sum.bytes());
+  if (policy_.connects(way)) return;
+  if (made.as_wished)
+    policy_.measured({size, made.united ? made.density : guessed}, way, sum.bytes(), made.united,
+                     seconds);
   if (guessed == kUnknown && made.united)
-    policy_->measured({size, kUnknown}, way, bytes, united, seconds);
+    policy_.measured({size, kUnknown}, way, sum.bytes(), made.united, seconds);
 }
 
 }  // namespace omnihvd

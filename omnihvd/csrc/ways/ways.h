@@ -5,8 +5,10 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/way.h"
+#include "protocol/codec.h"
 #include "protocol/dtype.h"
 #include "session/settings.h"
 #include "session/stats.h"
@@ -17,19 +19,24 @@
 
 namespace omnihvd {
 
+double steady_seconds();
+
 // All ranks decide alike: from the call, from unions that all have learnt, and from rank 0's
-// orders, which travel right after the sums that were tried. One call at a time, in the same order
-// on all ranks. Host memory.
+// orders, which travel before the first sum of a cell and after each that was a trial. One call at
+// a time, in the same order on all ranks. Host memory.
 class Ways {
  public:
-  explicit Ways(const Settings& agreed) : settings_(agreed) {}
+  // clock: seconds; tests have their own.
+  explicit Ways(const Settings& agreed, std::function<double()> clock = steady_seconds)
+      : settings_(agreed), clock_(std::move(clock)) {}
 
-  // Sums `in` into `out` without the library: streamed, or over shared memory.
+  // Sums `in` into `out` without the library: streamed, maybe by the codec without loss, or over
+  // shared memory.
   struct SumMade {
     Way way;
     uint64_t united_blocks;  // non-zero on any rank; the same on all ranks
   };
-  using Own = std::function<SumMade(const void* in, void* out)>;
+  using Own = std::function<SumMade(const void* in, void* out, const Codec& codec)>;
 
   // out = the sum over the ranks of `in` (in == out: in place); returns how it was made. Throws
   // Error; `out` is then undefined.
@@ -52,23 +59,23 @@ class Ways {
   };
   struct State {
     Order order;
-    uint32_t left = 0;  // sums until the trial
+    uint32_t left = 0;  // sums until the next order
   };
 
+  Way next(Cell cell, const Sum& sum, Library& library);
   Made make(Way way, const Sum& sum, Library& library, const Own& own);
-  Made unite(bool two_step, const Sum& sum, Library& library, const Own& own);
+  Made unite(const Sum& sum, Library& library, const Own& own);
   static void count(const Sum& sum, Library& library);
   void count_blocks(uint64_t marked_here) const;  // of a union
-  void sum_by_library(bool two_step, const void* in, void* out, uint64_t count, size_t element,
-                      Library& library);
+  void sum_by_library(const void* in, void* out, uint64_t count, size_t element, Library& library);
   void learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds);
 
   const Settings settings_;
+  const std::function<double()> clock_;
   Densities densities_;
-  std::optional<Policy> policy_;  // rank 0's
+  Policy policy_;  // rank 0's
   std::map<Cell, State> cells_;
   BlockUnion union_;
-  bool used_[kWays] = {};  // the first time, connections are made: it is not counted
 };
 
 }  // namespace omnihvd

@@ -38,17 +38,22 @@ const char* run_scatter(uint64_t address, uint64_t elements, const Segment* segm
                  [&] { scatter(address, elements, segments, n_segments, records, count, data); });
 }
 
-const char* run_mark(uint64_t address, uint64_t elements, uint32_t flags, uint64_t note,
-                     uint8_t* record, uint64_t grid, unsigned seed) {
-  return emulate(grid, kWordThreads, seed, [&] { mark(address, elements, flags, note, record); });
+const char* run_mark(uint64_t address, uint64_t elements, uint32_t flags, uint32_t* marks,
+                     uint64_t grid, unsigned seed) {
+  return emulate(grid, kWordThreads, seed, [&] { mark(address, elements, flags, marks); });
 }
 
-const char* run_unite(const uint8_t* records, uint64_t stride, uint32_t ranks, uint32_t rank,
+const char* run_unite(const uint32_t* marks, uint64_t stride, uint32_t ranks, uint32_t rank,
                       uint64_t words, uint64_t words_per_chunk, uint32_t* united, uint32_t* prefix,
                       ChunkCounts* counts, uint64_t grid, unsigned seed) {
   return emulate(grid, kUniteThreads, seed, [&] {
-    unite(records, stride, ranks, rank, words, words_per_chunk, united, prefix, counts);
+    unite(marks, stride, ranks, rank, words, words_per_chunk, united, prefix, counts);
   });
+}
+
+const char* run_total(const ChunkCounts* counts, uint64_t chunks, uint64_t* starts, Seen* seen,
+                      uint64_t number, uint64_t grid, unsigned seed) {
+  return emulate(grid, kUniteThreads, seed, [&] { total(counts, chunks, starts, seen, number); });
 }
 
 const char* run_gather(uint64_t address, uint64_t elements, const Union* u, uint4* buffer,
@@ -61,10 +66,11 @@ const char* run_spread(uint64_t address, uint64_t elements, const Union* u, uint
   return emulate(grid, kWordThreads, seed, [&] { spread(address, elements, *u, buffer, fill); });
 }
 
-const char* run_await(uint64_t address, uint64_t elements, const uint32_t* flag, uint32_t number,
-                      const uint32_t* status, uint64_t grid, unsigned seed) {
-  return emulate(grid, kStrideThreads, seed,
-                 [&] { await(address, elements, flag, number, status); });
+const char* run_rest(uint64_t in, uint64_t out, uint64_t elements, const Union* u, Rest* words,
+                     uint64_t data, uint32_t dtype, double factor, uint32_t format, uint64_t grid,
+                     unsigned seed) {
+  return emulate(grid, kWordThreads, seed,
+                 [&] { rest(in, out, elements, *u, words, data, dtype, factor, format); });
 }
 
 #if OMNIHVD_FLOAT
@@ -75,26 +81,27 @@ const char* run_scale(uint64_t in, uint64_t out, uint64_t elements, double facto
 #endif
 
 #if OMNIHVD_FLOAT && OMNIHVD_WIDTH == 4
-static_assert(kPowers == Rule(omnihvd::Rule::powers) &&
-                  kRandomLevels == Rule(omnihvd::Rule::random_levels) &&
-                  kNearestLevel == Rule(omnihvd::Rule::nearest_level) &&
-                  kTernary == Rule(omnihvd::Rule::ternary) && kSign == Rule(omnihvd::Rule::sign) &&
-                  kTwoMeans == Rule(omnihvd::Rule::two_means),
+static_assert(kPowers == Quantizer(omnihvd::Quantizer::powers) &&
+                  kRandomLevels == Quantizer(omnihvd::Quantizer::random_levels) &&
+                  kNearestLevel == Quantizer(omnihvd::Quantizer::nearest_level) &&
+                  kTernary == Quantizer(omnihvd::Quantizer::ternary) &&
+                  kSign == Quantizer(omnihvd::Quantizer::sign) &&
+                  kTwoMeans == Quantizer(omnihvd::Quantizer::two_means),
               "the engine's rules");
 
-const char* run_encode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits,
+const char* run_encode(uint64_t address, uint64_t elements, uint32_t quantizer, uint32_t bits,
                        uint32_t seed, uint32_t who, uint64_t first_block, uint32_t parcel_blocks,
                        uint8_t* parcels, uint64_t grid, unsigned order) {
   return emulate(grid, kCodeThreads, order, [&] {
-    encode(address, elements, rule, bits, seed, who, first_block, parcel_blocks, parcels);
+    encode(address, elements, quantizer, bits, seed, who, first_block, parcel_blocks, parcels);
   });
 }
 
-const char* run_decode(uint64_t address, uint64_t elements, uint32_t rule, uint32_t bits,
+const char* run_decode(uint64_t address, uint64_t elements, uint32_t quantizer, uint32_t bits,
                        uint32_t seed, uint32_t count, uint32_t parcel_blocks,
                        const uint8_t* parcels, uint64_t grid, unsigned order) {
   return emulate(grid, kCodeThreads, order, [&] {
-    decode(address, elements, rule, bits, seed, count, parcel_blocks, parcels);
+    decode(address, elements, quantizer, bits, seed, count, parcel_blocks, parcels);
   });
 }
 #endif

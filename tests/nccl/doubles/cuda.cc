@@ -4,6 +4,7 @@
 //
 // A "cubin" is a file with the path of the emulated kernels (tests/kernels/emulation).
 #include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -78,6 +79,9 @@ std::shared_ptr<Stream> shared(CUstream_st* stream) {
 }
 Stream& of(CUstream_st* stream) { return *shared(stream); }
 
+// After a kernel has failed every call says so. For the tests.
+std::atomic<bool> sticky_error{false}, ends_in_rest{false};
+
 // Which call fails: the one that makes this 0.
 std::atomic<long> until_failure{0};
 std::atomic<const char*> failed_call{nullptr};
@@ -89,6 +93,7 @@ Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) 
   {
     const auto passed = driver_lock();
   }
+  if (sticky_error) return launch_failed;
   return may_fail && double_fails(call) ? launch_failed : success;
 }
 
@@ -138,14 +143,19 @@ unsigned seed() {
 struct Union {
   uint64_t united, prefix, starts, numbers[4];
 };
+Union translated_union(Union u) {
+  for (uint64_t* const at : {&u.united, &u.prefix, &u.starts})
+    *at = reinterpret_cast<uint64_t>(translated(*at, 4, "union"));
+  return u;
+}
 
 bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream_st* stream,
                   void** a) {
   const std::string& name = function->name;
   void* const entry = function->entry;
   const uint64_t ctas = few(grid);
-  const auto queue = [&](unsigned expected, const std::function<const char*()>& run) {
-    if (threads != expected || grid == 0) die("a kernel was launched with a wrong grid");
+  const auto queue = [&](const std::function<const char*()>& run) {
+    if (threads != 128 || grid == 0) die("a kernel was launched with a wrong grid");
     of(stream).queue([=] { run_kernel(run); });
     return true;
   };
@@ -154,61 +164,68 @@ bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream
                per_chunk = argument<uint64_t>(a, 5);
     const auto ranks = argument<uint32_t>(a, 2), rank = argument<uint32_t>(a, 3);
     const uint64_t chunks = (words + per_chunk - 1) / per_chunk;
-    uint8_t* const records = translated(argument<uint64_t>(a, 0), stride * ranks, "records");
+    uint8_t* const marks = translated(argument<uint64_t>(a, 0), stride * ranks * 4, "marks");
     uint8_t* const united = translated(argument<uint64_t>(a, 6), words * 4, "union");
     uint8_t* const prefix = translated(argument<uint64_t>(a, 7), words * 4, "prefix sums");
-    uint8_t* const counts = translated(argument<uint64_t>(a, 8), chunks * 16, "counts");
+    uint8_t* const counts = translated(argument<uint64_t>(a, 8), chunks * 8, "counts");
     using Entry = const char* (*)(uint8_t*, uint64_t, uint32_t, uint32_t, uint64_t, uint64_t,
                                   uint8_t*, uint8_t*, uint8_t*, uint64_t, unsigned);
-    return queue(128, [=] {
-      return reinterpret_cast<Entry>(entry)(records, stride, ranks, rank, words, per_chunk, united,
+    return queue([=] {
+      return reinterpret_cast<Entry>(entry)(marks, stride, ranks, rank, words, per_chunk, united,
                                             prefix, counts, ctas, seed());
     });
   }
-  if (name != "mark" && name != "gather" && name != "spread" && name != "await") return false;
+  if (name == "total") {
+    const auto chunks = argument<uint64_t>(a, 1), number = argument<uint64_t>(a, 4);
+    uint8_t* const counts = translated(argument<uint64_t>(a, 0), chunks * 8, "counts");
+    uint8_t* const starts = translated(argument<uint64_t>(a, 2), (chunks + 1) * 8, "starts");
+    uint8_t* const seen = translated(argument<uint64_t>(a, 3), 24, "words for the host");
+    using Entry =
+        const char* (*)(uint8_t*, uint64_t, uint8_t*, uint8_t*, uint64_t, uint64_t, unsigned);
+    return queue([=] {
+      return reinterpret_cast<Entry>(entry)(counts, chunks, starts, seen, number, 1, seed());
+    });
+  }
+  if (name == "rest") {
+    const auto n = argument<uint64_t>(a, 2);
+    uint8_t* const in = translated(argument<uint64_t>(a, 0), n, "input");
+    uint8_t* const out = translated(argument<uint64_t>(a, 1), n, "output");
+    const Union u = translated_union(argument<Union>(a, 3));
+    uint8_t* const rest = translated(argument<uint64_t>(a, 4), 32, "words for the host");
+    uint8_t* const data = translated(argument<uint64_t>(a, 5), 1, "window");
+    const auto dtype = argument<uint32_t>(a, 6), format = argument<uint32_t>(a, 8);
+    const auto factor = argument<double>(a, 7);
+    if (grid != 1) die("a kernel that may wait was launched with a wrong grid");
+    using Entry = const char* (*)(uint8_t*, uint8_t*, uint64_t, const Union*, uint8_t*, uint8_t*,
+                                  uint32_t, double, uint32_t, uint64_t, unsigned);
+    return queue([=] {
+      if (ends_in_rest) kill(getpid(), SIGKILL);
+      return reinterpret_cast<Entry>(entry)(in, out, n, &u, rest, data, dtype, factor, format, 1,
+                                            seed());
+    });
+  }
+  if (name != "mark" && name != "gather" && name != "spread") return false;
   const auto elements = argument<uint64_t>(a, 1);
   uint8_t* const tensor = translated(argument<uint64_t>(a, 0), elements, "tensor");
   if (name == "mark") {
     const auto flags = argument<uint32_t>(a, 2);
-    const auto note = argument<uint64_t>(a, 3);
-    uint8_t* const record = translated(argument<uint64_t>(a, 4), 20, "record");
-    using Entry =
-        const char* (*)(uint8_t*, uint64_t, uint32_t, uint64_t, uint8_t*, uint64_t, unsigned);
-    return queue(128, [=] {
-      return reinterpret_cast<Entry>(entry)(tensor, elements, flags, note, record, ctas, seed());
+    uint8_t* const marks = translated(argument<uint64_t>(a, 3), 4, "marks");
+    using Entry = const char* (*)(uint8_t*, uint64_t, uint32_t, uint8_t*, uint64_t, unsigned);
+    return queue([=] {
+      return reinterpret_cast<Entry>(entry)(tensor, elements, flags, marks, ctas, seed());
     });
   }
-  if (name == "await") {
-    uint8_t* const flag = translated(argument<uint64_t>(a, 2), 4, "flag");
-    const auto number = argument<uint32_t>(a, 3);
-    uint8_t* const status = translated(argument<uint64_t>(a, 4), 4, "status");
-    if (threads != 256 || grid != 1) die("a kernel that waits was launched with a wrong grid");
-    using Entry =
-        const char* (*)(uint8_t*, uint64_t, uint8_t*, uint32_t, uint8_t*, uint64_t, unsigned);
-    of(stream).queue([=] {  // as a kernel that runs: its hardware queue goes on
-      wait_for_value(flag, number);
-      run_kernel([=] {
-        return reinterpret_cast<Entry>(entry)(tensor, elements, flag, number, status, 1, seed());
-      });
-    });
-    return true;
-  }
-  auto u = argument<Union>(a, 2);
-  const auto host = [](uint64_t address) {
-    return reinterpret_cast<uint64_t>(translated(address, 4, "union"));
-  };
-  u.united = host(u.united), u.prefix = host(u.prefix), u.starts = host(u.starts);
+  const Union u = translated_union(argument<Union>(a, 2));
   uint8_t* const buffer = translated(argument<uint64_t>(a, 3), 1, "buffer");
   if (name == "gather") {
     using Entry = const char* (*)(uint8_t*, uint64_t, const Union*, uint8_t*, uint64_t, unsigned);
-    return queue(128, [=] {
-      return reinterpret_cast<Entry>(entry)(tensor, elements, &u, buffer, ctas, seed());
-    });
+    return queue(
+        [=] { return reinterpret_cast<Entry>(entry)(tensor, elements, &u, buffer, ctas, seed()); });
   }
   const auto fill = argument<uint32_t>(a, 4);
   using Entry =
       const char* (*)(uint8_t*, uint64_t, const Union*, uint8_t*, uint32_t, uint64_t, unsigned);
-  return queue(128, [=] {
+  return queue([=] {
     return reinterpret_cast<Entry>(entry)(tensor, elements, &u, buffer, fill, ctas, seed());
   });
 }
@@ -290,12 +307,9 @@ int cuModuleLoadData(CUmod_st** module, const void* image) {
   if (const Result bad = permitted()) return bad;
   void* const library = dlopen(static_cast<const char*>(image), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return invalid_image;
+  if (std::getenv("CUDA_DOUBLE_LOCKS") != nullptr) wait_for_device();  // as drivers may
   *module = new CUmod_st{library};
   return success;
-}
-int cuModuleGetLoadingMode(int* mode) {  // lazy, unless told otherwise
-  const char* const setting = std::getenv("CUDA_MODULE_LOADING");
-  return *mode = setting != nullptr && std::strcmp(setting, "EAGER") == 0 ? 1 : 2, success;
 }
 int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name) {
   void* const entry = dlsym(module->library, ("run_" + std::string(name)).c_str());
@@ -303,6 +317,7 @@ int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name
   *function = new CUfunc_st{name, entry};
   return success;
 }
+int cuFuncLoad(CUfunc_st*) { return permitted(); }
 
 int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsigned threads,
                    unsigned, unsigned, unsigned, CUstream_st* stream, void** a, void**) {
@@ -372,17 +387,11 @@ int cuLaunchHostFunc(CUstream_st* stream, void (*function)(void*), void* argumen
   return success;
 }
 
-int cuStreamCreateWithPriority(CUstream_st** stream, unsigned, int priority) {
+int cuStreamCreate(CUstream_st** stream, unsigned) {
   if (const Result bad = permitted()) return bad;
-  *stream = new CUstream_st{Stream::create(priority)};
+  *stream = new CUstream_st{Stream::create(0)};
   ++streams;
   return success;
-}
-int cuStreamCreate(CUstream_st** stream, unsigned flags) {
-  return cuStreamCreateWithPriority(stream, flags, 0);
-}
-int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-  return *least = 0, *greatest = -5, success;
 }
 int cuStreamDestroy_v2(CUstream_st* stream) {
   if (const Result bad = permitted(false)) return bad;
@@ -391,7 +400,9 @@ int cuStreamDestroy_v2(CUstream_st* stream) {
   --streams;
   return success;
 }
-int cuStreamQuery(CUstream_st* stream) { return of(stream).idle() ? success : not_ready; }
+int cuStreamQuery(CUstream_st* stream) {
+  return sticky_error ? launch_failed : of(stream).idle() ? success : not_ready;
+}
 int cuStreamSynchronize(CUstream_st* stream) {
   of(stream).wait_until_done(of(stream).queued());
   return success;
@@ -420,7 +431,10 @@ int cuEventRecord(CUevent_st* event, CUstream_st* stream) {
   event->event.number = event->event.stream->queue([] {});
   return success;
 }
+int cuEventElapsedTime(float* ms, CUevent_st*, CUevent_st*) { return *ms = 1, success; }
 int cuEventQuery(CUevent_st* event) {
+  driver_lock();
+  if (sticky_error) return launch_failed;
   const std::lock_guard<std::mutex> lock(event->event.mutex);
   const auto& stream = event->event.stream;
   return !stream || stream->has_done(event->event.number) ? success : not_ready;
@@ -458,6 +472,17 @@ void* double_host_of(uint64_t device_address, size_t bytes) {
 void double_queue(CUstream_st* stream, void (*work)(void*), void* argument) {
   of(stream).queue([=] { work(argument); });
 }
+CUstream_st* double_new_stream() { return new CUstream_st{Stream::create(0)}; }
+void double_end_stream(CUstream_st* stream) {
+  stream->stream->close();
+  delete stream;
+}
+void double_queue_after(CUstream_st* stream, CUstream_st* other) {
+  of(stream).queue_wait(
+      [other = shared(other), number = of(other).queued()] { other->wait_until_done(number); });
+}
+void double_fail_for_good() { sticky_error = true; }
+void double_end_in_rest() { ends_in_rest = true; }
 bool double_wait_for_device(int seconds) {
   for (int i = 0; i < 1000 * seconds; ++i, usleep(1000))
     if (doubles::all_streams_idle()) return true;

@@ -2,9 +2,12 @@
 //
 // As NCCL: a communicator's collectives happen in the order of the calls, each when its stream gets
 // there; a rank that is gone is an asynchronous error, and streams wait until the communicator is
-// aborted. NCCL_DOUBLE_NONBLOCKING=1: calls return ncclInProgress, and happen a little later
-// (NCCL_DOUBLE_DELAY_US). NCCL_DOUBLE_CALL_US: how long a thread is inside a call; to abort the
-// communicator meanwhile is an error, as it is freed.
+// aborted. Each has a stream of its own, which shares the hardware's queues: a collective waits for
+// what was on it, and it for the collective. NCCL_DOUBLE_CONNECT=1: the first small collective and
+// the first large one of a kind return when all ranks have called it. NCCL_DOUBLE_NONBLOCKING=1:
+// calls return ncclInProgress, and happen a little later (NCCL_DOUBLE_DELAY_US).
+// NCCL_DOUBLE_CALL_US: how long a thread is inside a call; to abort the communicator meanwhile is
+// an error, as it is freed.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -29,6 +33,9 @@ extern "C" {
 int cuCtxGetCurrent(CUctx_st** context);
 void* double_host_of(uint64_t device_address, size_t bytes);
 void double_queue(CUstream_st* stream, void (*work)(void*), void* argument);
+CUstream_st* double_new_stream();
+void double_end_stream(CUstream_st* stream);
+void double_queue_after(CUstream_st* stream, CUstream_st* other);
 void double_die(const char* what);
 bool double_wait_for_device(int seconds);
 bool double_fails(const char* call);
@@ -59,6 +66,7 @@ struct ncclUniqueId {
 struct ncclComm {
   ncclComm(const std::string& where, int r, int s)
       : path(where), star(where, r, s), rank(r), size(s), device(current_device()) {}
+  ~ncclComm() { double_end_stream(own); }
 
   static int current_device() {
     CUctx_st* context = nullptr;
@@ -77,6 +85,10 @@ struct ncclComm {
   const std::string path;
   Star star;
   const int rank, size, device;
+  CUstream_st* const own = double_new_stream();
+  std::mutex connecting;
+  std::unique_ptr<Star> connections;  // over which ranks meet at first uses
+  std::set<std::string> connected;
   std::atomic<int> async_error{success};
   std::atomic<bool> aborted{false};
   std::atomic<int> pending{0};  // non-blocking calls that have not happened yet
@@ -193,6 +205,19 @@ struct Collective {
   }
 };
 
+// What NCCL does at the first use of an algorithm: ranks exchange addresses.
+void connect_once(ncclComm& comm, const std::string& what, size_t bytes) {
+  static const char* const setting = std::getenv("NCCL_DOUBLE_CONNECT");
+  if (setting == nullptr || *setting != '1') return;
+  const std::lock_guard<std::mutex> lock(comm.connecting);
+  const std::string kind = what.substr(0, 9) + (bytes < 65536 ? " small" : " large");
+  if (!comm.connected.insert(kind).second) return;
+  if (!comm.connections)
+    comm.connections = std::make_unique<Star>(comm.path + "c", comm.rank, comm.size);
+  Bytes unused;
+  comm.connections->exchange(kind, "", [](const std::vector<Bytes>& all) { return all; }, &unused);
+}
+
 Result collective(ncclComm* handle, CUstream_st* stream, const std::string& what, const void* in,
                   size_t in_bytes, void* out, size_t out_bytes, Star::Combine combine) {
   if (double_fails("an NCCL collective")) return internal_error;
@@ -208,14 +233,17 @@ Result collective(ncclComm* handle, CUstream_st* stream, const std::string& what
   auto* to = static_cast<char*>(double_host_of(reinterpret_cast<uint64_t>(out), out_bytes));
   if (from == nullptr || to == nullptr) return invalid_argument;
   Queued call{comm, [=] {
+                connect_once(*comm, what, in_bytes);
                 uint64_t turn;
                 {
                   const std::lock_guard<std::mutex> lock(comm->mutex);
                   turn = comm->calls++;
                 }
+                double_queue_after(stream, comm->own);
                 double_queue(
                     stream, &Collective::run,
                     new Collective{comm, turn, what, from, to, in_bytes, out_bytes, combine});
+                double_queue_after(comm->own, stream);
               }};
   if (depth > 0) {
     group.push_back(std::move(call));

@@ -82,9 +82,20 @@ def abort_during_a_result() -> None:
         while not (x.host[::64] == SIZE).any():
             assert time.monotonic() < end
         comm.abort()
+    elif not STREAMED and not done_or_failed(stream, comm):
+        comm.abort()  # as in NCCL: what waits for others ends when it is aborted
     stream.wait()
     assert (x.host == SIZE).all() or np.isnan(x.host).all(), "a mixture"
     barrier("aborted")
+
+
+def done_or_failed(stream: Stream, comm: Communicator) -> bool:
+    end = time.monotonic() + PATIENCE_S
+    while LIBRARY.cuStreamQuery(stream.handle) != SUCCESS:
+        if comm.async_error() != SUCCESS:
+            return False
+        assert time.monotonic() < end, "neither done nor failed"
+    return True
 
 
 def abort_in_calls() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 
 import numpy as np
 from gpu_rank import *
@@ -47,45 +45,6 @@ def in_one_order() -> None:
 
 def in_different_orders() -> None:
     two_communicators(other_order=True)
-
-
-def fails(sums_before: int) -> None:
-    """Rank 0 puts sums, and something behind each, on streams in all queues, in which then nothing
-    else gets on. It has begun so many of them before."""
-    # Streams of the shim's come after them, and have other queues than the first of them.
-    comm, streams = Communicator("all"), [Stream() for _ in range(11)]
-    behind, x, tensors = tensor(), tensor(), [tensor() for _ in streams]
-    assert comm.allreduce(streams[0], x, x, "float32") == SUCCESS
-    streams[0].wait()
-    assert is_all(x, SIZE)
-    if RANK > 0:
-        end = time.monotonic() + PATIENCE_S
-        while not (FOLDER / "all are queued").exists():
-            assert time.monotonic() < end
-            time.sleep(1e-3)
-        time.sleep(1)  # rank 0, which knows why, is to run out of patience first
-    for i, (stream, x) in enumerate(zip(streams, tensors)):
-        assert comm.allreduce(stream, x, x, "float32") in (SUCCESS, REMOTE_ERROR)
-        driver("cuMemsetD8Async", behind.address, 0, 1, stream.handle)
-        if RANK == 0 and i < sums_before:
-            time.sleep(0.5)
-    if RANK == 0:
-        (FOLDER / "all are queued").touch()
-    assert comm.failure() == REMOTE_ERROR
-    barrier("failed")
-    comm.abort()
-    for stream in streams:  # what they leave is nothing to go by: ours may have come behind them
-        stream.wait()
-    print("all well", flush=True)
-    os._exit(0)
-
-
-def before_a_sum() -> None:
-    fails(0)
-
-
-def in_a_sum() -> None:
-    fails(1)
 
 
 use_device()

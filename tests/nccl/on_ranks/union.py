@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 from gpu_rank import *
@@ -33,20 +35,48 @@ def sum_of(comm: Communicator, stream: Stream, blocks: list[int], count: int) ->
     x.free()
 
 
+def capacity_of(comm: Communicator, stream: Stream, blocks: list[int], count: int) -> int:
+    """How many blocks NCCL sums in one more sum of such."""
+    before = LIBRARY.double_nccl_bytes(b"ncclAllReduce")
+    sum_of(comm, stream, blocks, count)
+    return (LIBRARY.double_nccl_bytes(b"ncclAllReduce") - before) // (4 * BLOCK)
+
+
+def until(wanted: Callable[[int], bool], comm, stream, blocks, count) -> int:
+    """Sums until NCCL sums as many blocks as is wanted. All ranks see it at the same call."""
+    for _ in range(400):
+        if wanted(found := capacity_of(comm, stream, blocks, count)):
+            return found
+        time.sleep(0.005)  # the ranks' threads talk meanwhile
+    raise AssertionError(f"still {found} blocks")
+
+
 def adapts() -> None:
-    """Dense sums are NCCL's own after a while; those that become sparse are found."""
-    stream, comm, count = Stream(), Communicator("all"), 4 * BLOCK
-    looks = []
-    for number in range(260):
-        before = in_nccl("ncclAllGather")
-        sum_of(comm, stream, [0, 1, 2, 3] if number < 110 else [2], count)
-        looks.append(in_nccl("ncclAllGather") > before)
-    assert all(looks[2:64]), "nobody knew that they are dense"
-    dense = looks[66:110]
-    assert sum(dense) == 1, "once a look among 32"
-    assert all(looks[-20:]), "they have been sparse for long"
-    assert calls("original") >= 100 and calls("union") >= 40
-    assert omnihvd.stats()["calls"] == 260
+    """The capacity follows the union, and dense sums become NCCL's own."""
+    (stream, comm, _), count = first_sum(), 1000 * BLOCK
+    sparse, dense = [3, 500, 999], list(range(1000))
+    assert capacity_of(comm, stream, sparse, count) == 1000, "nothing is known yet"
+    assert until(lambda n: n < 500, comm, stream, sparse, count) == 64
+    assert until(lambda n: n > 64, comm, stream, list(range(0, 900, 2)), count) < 700
+    before = calls("original")
+    assert until(lambda n: n == 1000, comm, stream, dense, count)
+    sum_of(comm, stream, dense, count)
+    assert calls("original") > before and in_nccl("ncclAllGather") > 10
+    comm.destroy()
+
+
+def overflows() -> None:
+    """What does not fit is summed all the same, of all types, by windows."""
+    stream, comm, count = Stream(), Communicator("all"), 4000 * BLOCK
+    until(lambda n: n == 64, comm, stream, [1, 3999], count)
+    assert capacity_of(comm, stream, list(range(100, 3999)), count) == 64
+    # Averages are scaled before; in and out of place.
+    until(lambda n: n == 64, comm, stream, [1, 3999], count)
+    mine = np.full(count, RANK + 1, np.float32)
+    x, y = Array(mine), Array(np.zeros_like(mine))
+    assert comm.allreduce(stream, x, y, F32, AVG) == SUCCESS
+    stream.wait()
+    assert (y.host == (SIZE + 1) / 2).all() and (x.host == mine).all()
     comm.destroy()
 
 
@@ -65,28 +95,13 @@ def moves_the_union_only() -> None:
         stream.wait()
         assert target.host.sum() == 3 * SIZE and target.host[399 * BLOCK] == SIZE
         after = [LIBRARY.double_nccl_bytes(name) for name in (b"ncclAllReduce", b"ncclAllGather")]
-        united = 2 * SIZE + 1
-        assert after[0] - before[0] == united * BLOCK * 4
-        assert after[1] - before[1] == 256  # a bit a block, and a head
-    stats = omnihvd.stats()
+        assert after[0] - before[0] == count * 4  # nothing is known of such: all blocks
+        assert after[1] - before[1] == 4 * 13  # a bit a block
+    comm.destroy()
+    stats, united = omnihvd.stats(), 2 * SIZE + 1
     assert stats["result_blocks"] == 40 + 2 * united and stats["nonzero_blocks"] == 40 + 2 * 3
-    comm.destroy()
-
-
-def in_parts() -> None:
-    """More blocks than there is room for marks of."""
-    stream, comm = Stream(), Communicator("all")
-    count = 8192 * BLOCK + 1000
-    mine = np.zeros(count, np.int8)
-    mine[[5, 1_000_000, 8192 * BLOCK, count - 1]] = RANK + 1
-    x = Array(mine)
-    assert comm.allreduce(stream, x, x, "int8") == SUCCESS
-    stream.wait()
-    expected = np.zeros(count, np.int8)
-    expected[[5, 1_000_000, 8192 * BLOCK, count - 1]] = SIZE * (SIZE + 1) // 2
-    np.testing.assert_array_equal(x.host, expected)
-    assert omnihvd.stats()["calls"] == 2
-    comm.destroy()
+    assert stats["blocks"] == 40 + 2 * 400 and stats["calls"] == 3
+    barrier("counted")
 
 
 def without_memory() -> None:
@@ -103,34 +118,76 @@ def without_memory() -> None:
     comm.destroy()
 
 
-def held() -> None:
-    """Rank 0 frees memory, and so waits for its device, which waits for a sum."""
-    stream, comm, x = first_sum()
-    spare = Array(np.ones(10, np.float32))
+def until_exists(name: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not (FOLDER / name).exists():
+        assert time.monotonic() < end, f"{name}: a rank waits for this one"
+        time.sleep(1e-3)
+
+
+def small_capacity(blocks: int = 4000) -> tuple[Stream, Communicator, Array]:
+    """The next sum of this array, which is dense, does not fit."""
+    stream, comm = Stream(), Communicator("all")
+    until(lambda n: n == 64, comm, stream, [1, blocks - 1], blocks * BLOCK)
+    return stream, comm, Array(np.ones(blocks * BLOCK, np.int32).view(np.float32))
+
+
+def driver_locks() -> None:
+    """Rank 0 frees memory, and so waits for its device with the driver's locks, while sums are
+    under way for which rank 1 has yet to come; also one that needs the ranks' threads."""
+    stream, comm, x = small_capacity()
+    more = Array(np.ones(4000 * BLOCK, np.float32))
     if RANK == 1:
-        time.sleep(0.5)
+        until_exists("rank 0 waits")
+    assert comm.allreduce(stream, x, x, F32) == SUCCESS
+    assert comm.allreduce(stream, more, more, F32) == SUCCESS
+    if RANK == 0:
+        freed = [Array(np.ones(10, np.float32)) for _ in range(2)]
+        helper = threading.Thread(target=lambda: (use_device(), freed[0].free()))
+        helper.start()
+        (FOLDER / "rank 0 waits").touch()
+        freed[1].free()
+    assert comm.allreduce(stream, more, more, F32) == SUCCESS
+    if RANK == 0:
+        helper.join()
+    stream.wait()
+    assert (more.host == SIZE**2).all()
+    comm.destroy()
+
+
+def other_sizes_are_connected() -> None:
+    """A rank's first call of another size returns before the others have made it."""
+    stream, comm, _ = first_sum(1000)
+    x = Array(np.ones(400 * BLOCK, np.float32))
+    if RANK == 1:
+        until_exists("rank 0's call has returned")
     assert comm.allreduce(stream, x, x, F32) == SUCCESS
     if RANK == 0:
-        spare.free()
-    comm.failure()
+        (FOLDER / "rank 0's call has returned").touch()
     stream.wait()
-    assert np.isnan(x.host).all()
-    barrier("held")
-    comm.abort()
+    assert (x.host == SIZE).all()
+    comm.destroy()
+
+
+def the_device_has_failed() -> None:
+    """As after a kernel's error: every call of CUDA says so, and nothing waits for what is lost."""
+    stream, comm, x = first_sum()
+    LIBRARY.double_fail_for_good()
+    assert comm.allreduce(stream, x, x, F32) != SUCCESS
+    LIBRARY.ncclCommDestroy(comm.handle)
     print("all well", flush=True)
     os._exit(0)
 
 
-def late() -> None:
-    """Rank 1 does not come to the second sum."""
-    stream, comm, x = first_sum()
-    if RANK == 0:
-        assert comm.allreduce(stream, x, x, F32) == SUCCESS
-        assert comm.failure() == REMOTE_ERROR
-        stream.wait()
-        assert np.isnan(x.host).all()
-    barrier("late")
+def a_rank_dies_in_the_rest() -> None:
+    """Of integers, which have no NaN: who waits is told."""
+    stream, comm, x = small_capacity()
+    if RANK == SIZE - 1:
+        LIBRARY.double_end_in_rest()
+    assert comm.allreduce(stream, x, x, F32) in (SUCCESS, REMOTE_ERROR)
+    assert comm.failure() == REMOTE_ERROR
     comm.abort()
+    stream.wait()
     print("all well", flush=True)
     os._exit(0)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
+from torch.cuda.jiterator import _create_jit_fn as create_jit_fn
 from torch_rank import (
+    DEVICE,
     HOOKED,
     RANK,
     SIZE,
@@ -83,6 +87,49 @@ def growing() -> None:
         work.wait()
     for seed, x in enumerate(tensors):
         check(x, total(F32, counts[seed], 0.3, seed), f"sum {seed}")
+
+
+def driver_locks() -> None:
+    """Another thread frees memory and loads kernels all the time, and so waits for the device."""
+    over = threading.Event()
+
+    def disturb() -> None:
+        torch.cuda.set_device(DEVICE)
+        for i in itertools.count():
+            if over.is_set():
+                return
+            torch.empty(1 << 24, device=DEVICE)
+            torch.cuda.empty_cache()
+            name = f"f{i}"
+            create_jit_fn(  # NVRTC, and a module of its own
+                f"template <typename T> T {name}(T x) {{ return x + {i}; }}"
+            )(torch.ones(8, device=DEVICE))
+
+    helper = threading.Thread(target=disturb)
+    helper.start()
+    try:
+        for seed in range(100):
+            x = mine(F32, COUNT, 0.2 if seed % 20 else 1, seed)
+            dist.all_reduce(x)
+            check(x, total(F32, COUNT, 0.2 if seed % 20 else 1, seed), f"sum {seed}")
+    finally:
+        over.set()
+        helper.join()
+
+
+def a_thousand() -> None:
+    """Sums on 48 streams of three groups: more than the hardware has queues."""
+    groups = [dist.group.WORLD, dist.new_group(), dist.new_group()]
+    streams = [torch.cuda.Stream() for _ in range(48)]
+    tensors = [torch.ones(COUNT, device=DEVICE) for _ in streams]
+    torch.cuda.synchronize()
+    for i in range(1000):
+        with torch.cuda.stream(streams[i % 48]):
+            dist.all_reduce(tensors[i % 48], group=groups[i % 3])
+            tensors[i % 48] /= SIZE
+    torch.cuda.synchronize()
+    for x in tensors:
+        check(x, torch.ones(COUNT), "after a thousand sums")
 
 
 def new_groups() -> None:

@@ -81,9 +81,8 @@ def of_compressor(compressor: Compressor, model: Model) -> Callable[..., torch.T
     states = {name: ParameterState(name) for name, _ in model.named_parameters()}
 
     def compress(name: str, gradient: torch.Tensor) -> torch.Tensor:
-        ratio = compressor.config.rule.ratio
-        rule, block_size = compressor.config.rule, compressor.config.block_size
-        return split(gradient.clone(), states[name], rule, ratio, block_size, True, 0.5)
+        config = compressor.config
+        return split(gradient.clone(), states[name], config, config.rule.ratio)
 
     return compress
 

@@ -37,14 +37,14 @@ std::map<GlooRanks*, std::shared_ptr<ProcessSet>>& process_sets() {
   static auto& sets = *new std::map<GlooRanks*, std::shared_ptr<ProcessSet>>;
   return sets;
 }
-std::map<std::string, std::unique_ptr<GlooLibrary>>& libraries() {
-  static auto& all = *new std::map<std::string, std::unique_ptr<GlooLibrary>>;
+std::map<std::string, std::unique_ptr<HorovodLibrary>>& libraries() {
+  static auto& all = *new std::map<std::string, std::unique_ptr<HorovodLibrary>>;
   return all;
 }
 
 // Local; made at the first call; null if Horovod's objects are not as expected. Those that Horovod
 // has ended meanwhile, for good or to begin anew with other ranks, are left.
-std::shared_ptr<ProcessSet> process_set(const GlooLibrary& library, const GlooContext* context) {
+std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const GlooContext* context) {
   std::vector<std::shared_ptr<ProcessSet>> ended;  // left when the mutex is free
   const std::lock_guard<std::mutex> lock(mutex);
   auto& sets = process_sets();
@@ -57,7 +57,7 @@ std::shared_ptr<ProcessSet> process_set(const GlooLibrary& library, const GlooCo
     }
   }
   // The address of one that has ended cannot come again while it is watched.
-  GlooRanks* const ranks = GlooLibrary::ranks_of(context);
+  GlooRanks* const ranks = HorovodLibrary::ranks_of(context);
   const auto known = sets.find(ranks);
   if (known != sets.end()) return known->second;
   if (ranks == nullptr || !library.fits(*ranks)) {
@@ -86,7 +86,7 @@ Reason sum(GlooAlgorithms& object, const GlooType& type, void* data, int count, 
   if (op != kGlooSum) return Reason::op;
   if (!type.dtype) return Reason::dtype;
   if (count <= 0) return Reason::empty;
-  const GlooLibrary& library = GlooLibrary::of(object);
+  const HorovodLibrary& library = HorovodLibrary::of(object);
   *set = process_set(library, object.context);
   if (!*set) return Reason::layout;
   GlooExchange exchange(library, object.context);
@@ -112,15 +112,16 @@ void allreduce(GlooAlgorithms* object, void* data, int count, int op) {
   if (reason == Reason::none) return;
   count_pass(reason, bytes);
   const Communicator::Elsewhere elsewhere(set ? &set->sums : nullptr, "Gloo", bytes, reason);
-  GlooLibrary::original(*object).allreduce(object, data, count, op);
+  HorovodLibrary::original(*object).allreduce(object, data, count, op);
 }
 
 template <size_t... types>
 void hook(const std::string& path, std::index_sequence<types...>) {
   const std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<GlooLibrary>& library = libraries()[path];
+  std::unique_ptr<HorovodLibrary>& library = libraries()[path];
   if (library) return;
-  auto found = std::make_unique<GlooLibrary>(path, GlooLibrary::Replacements{&allreduce<types>...});
+  auto found =
+      std::make_unique<HorovodLibrary>(path, HorovodLibrary::Replacements{&allreduce<types>...});
   found->hook();
   library = std::move(found);
 }

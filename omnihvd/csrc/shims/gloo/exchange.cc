@@ -18,7 +18,7 @@ struct Announcement {
 
 }  // namespace
 
-GlooExchange::GlooExchange(const GlooLibrary& library, GlooContext* context)
+GlooExchange::GlooExchange(const HorovodLibrary& library, GlooContext* context)
     : library_(library),
       context_(context),
       rank_(context->of_process_set->rank),

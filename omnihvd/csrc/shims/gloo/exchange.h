@@ -14,7 +14,7 @@ namespace omnihvd {
 // collective.
 class GlooExchange : public Exchange {
  public:
-  GlooExchange(const GlooLibrary& library, GlooContext* context);
+  GlooExchange(const HorovodLibrary& library, GlooContext* context);
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::vector<std::string> allgather(const std::string& mine) override;
@@ -23,7 +23,7 @@ class GlooExchange : public Exchange {
   // lengths: in bytes, none 0. Returns all ranks' bytes, one behind the other.
   std::string gather(const std::string& mine, std::vector<int> lengths) const;
 
-  const GlooLibrary& library_;
+  const HorovodLibrary& library_;
   GlooContext* const context_;
   const int rank_, size_;
 };

@@ -80,7 +80,7 @@ const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
 
 }  // namespace
 
-GlooLibrary::GlooLibrary(const std::string& path, const Replacements& allreduce)
+HorovodLibrary::HorovodLibrary(const std::string& path, const Replacements& allreduce)
     : path_(path),
       job_rank_(counter(path, "horovod_rank")),
       job_size_(counter(path, "horovod_size")) {
@@ -94,34 +94,34 @@ GlooLibrary::GlooLibrary(const std::string& path, const Replacements& allreduce)
   }
 }
 
-void GlooLibrary::hook() {
+void HorovodLibrary::hook() {
   for (size_t i = 0; i < kGlooTypeCount; ++i)
     install_hook(path_, vtable_symbol(kGlooTypes[i]), &copies_[i].vtable);
 }
 
-const GlooLibrary::Copy& GlooLibrary::copy_of(const GlooAlgorithms& object) {
+const HorovodLibrary::Copy& HorovodLibrary::copy_of(const GlooAlgorithms& object) {
   const auto* const functions = reinterpret_cast<const char*>(object.functions);
   constexpr size_t offset = offsetof(Copy, vtable) + offsetof(GlooVtable, functions);
   return *reinterpret_cast<const Copy*>(functions - offset);
 }
 
-const GlooLibrary& GlooLibrary::of(const GlooAlgorithms& object) {
+const HorovodLibrary& HorovodLibrary::of(const GlooAlgorithms& object) {
   return *copy_of(object).library;
 }
 
-const GlooVtable::Functions& GlooLibrary::original(const GlooAlgorithms& object) {
+const GlooVtable::Functions& HorovodLibrary::original(const GlooAlgorithms& object) {
   return copy_of(object).original->functions;
 }
 
-GlooAlgorithms GlooLibrary::for_bytes(GlooContext* context) const {
+GlooAlgorithms HorovodLibrary::for_bytes(GlooContext* context) const {
   return {&copies_[kGlooBytes].original->functions, context};
 }
 
-GlooRanks* GlooLibrary::ranks_of(const GlooContext* context) {
+GlooRanks* HorovodLibrary::ranks_of(const GlooContext* context) {
   return is_mapped(context, sizeof *context) ? context->of_process_set.get() : nullptr;
 }
 
-bool GlooLibrary::fits(const GlooRanks& ranks) const {
+bool HorovodLibrary::fits(const GlooRanks& ranks) const {
   const int job_size = job_size_();
   return is_mapped(&ranks, sizeof ranks) && ranks.size > 0 && ranks.size <= job_size &&
          ranks.rank >= 0 && ranks.rank < ranks.size &&

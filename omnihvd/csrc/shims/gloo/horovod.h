@@ -75,19 +75,19 @@ constexpr size_t kGlooTypeCount = sizeof kGlooTypes / sizeof *kGlooTypes;
 constexpr size_t kGlooBytes = 0;  // the type of bytes
 
 // One of Horovod's libraries in this process. Lives for good.
-class GlooLibrary {
+class HorovodLibrary {
  public:
   // allreduce[i]: what is to stand in for kGlooTypes[i]'s. Looks only; throws Error if anything is
   // not as expected.
   using Replacements = std::array<GlooAllreduce*, kGlooTypeCount>;
-  GlooLibrary(const std::string& path, const Replacements& allreduce);
-  GlooLibrary(const GlooLibrary&) = delete;
+  HorovodLibrary(const std::string& path, const Replacements& allreduce);
+  HorovodLibrary(const HorovodLibrary&) = delete;
 
   // From now on the library's new objects are ours. Throws Error.
   void hook();
 
   // Of an object of ours.
-  static const GlooLibrary& of(const GlooAlgorithms& object);
+  static const HorovodLibrary& of(const GlooAlgorithms& object);
   static const GlooVtable::Functions& original(const GlooAlgorithms& object);
 
   // An object for bytes with this context, Horovod's own.
@@ -103,7 +103,7 @@ class GlooLibrary {
 
  private:
   struct Copy {
-    const GlooLibrary* library;
+    const HorovodLibrary* library;
     const GlooVtable* original;
     GlooVtable vtable;
   };

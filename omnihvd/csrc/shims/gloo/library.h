@@ -20,7 +20,7 @@ class GlooSums : public Library {
 
   void sum(const void* in, void* out, uint64_t count) override {
     if (in != out) std::memcpy(out, in, count * element_);
-    GlooLibrary::original(object_).allreduce(&object_, out, static_cast<int>(count), kGlooSum);
+    HorovodLibrary::original(object_).allreduce(&object_, out, static_cast<int>(count), kGlooSum);
   }
 
   void unite(uint8_t* bits, size_t bytes) override {

@@ -124,7 +124,7 @@ Reason sum(const Arguments& a, Caller caller) {
   const MpiSum sum = recognise_sum(a.type, a.op);
   if (!sum.dtype) return sum.refusal;
   MpiCommunicator& communicator = MpiCommunicator::of(a.comm, caller);
-  MpiLibrary library(communicator.exchange, a.comm, a.type, a.op, size_of(*sum.dtype));
+  MpiLibrary library(communicator.exchange, a.comm, a.type, a.op);
   Call call{a.in == MPI_IN_PLACE ? a.out : a.in, a.out, uint64_t(a.count), *sum.dtype};
   call.may_be_coded = caller == Caller::horovod && call.dtype == DType::i32;
   const bool on_device = in_device_memory(call.in) || in_device_memory(call.out);

@@ -10,20 +10,12 @@ namespace omnihvd {
 
 class MpiLibrary : public Library {
  public:
-  // For one call: its communicator, type and operation. element: bytes of one.
-  MpiLibrary(const MpiExchange& exchange, MPI_Comm comm, MPI_Datatype type, MPI_Op op,
-             size_t element)
-      : comm_(comm),
-        type_(type),
-        op_(op),
-        element_(element),
-        rank_(exchange.rank()),
-        size_(exchange.size()) {}
+  // For one call: its communicator, type and operation.
+  MpiLibrary(const MpiExchange& exchange, MPI_Comm comm, MPI_Datatype type, MPI_Op op)
+      : comm_(comm), type_(type), op_(op), rank_(exchange.rank()), size_(exchange.size()) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void sum(const void* in, void* out, uint64_t count) override;
-  bool has_two_step() const override { return true; }
-  void sum_two_step(const void* in, void* out, uint64_t count) override;
   void unite(uint8_t* bits, size_t bytes) override;
   void tell(void* data, size_t bytes) override;
 
@@ -31,7 +23,6 @@ class MpiLibrary : public Library {
   const MPI_Comm comm_;
   const MPI_Datatype type_;
   const MPI_Op op_;
-  const size_t element_;
   const int rank_, size_;
 };
 

@@ -17,7 +17,7 @@
 
 namespace omnihvd {
 
-// Of the ranks that have omnihvd each must call this, at about the same time. Returns the ranks
+// Each of the ranks that have omnihvd must call this, at about the same time. Returns the ranks
 // that did not come within patience.limit_s, ascending: what rank 0 found, or, if rank 0 does not
 // answer, rank 0 alone. At most kMostMissing. Throws Error if MPI fails.
 std::vector<int> missing_ranks(MPI_Comm comm, const Patience& patience);

@@ -1,11 +1,10 @@
 // ncclAllReduce, taken over: sums and averages that we know are united or streamed, all else goes
 // to NCCL untouched.
 //
-// The functions with NCCL's names are for any program (LD_PRELOAD), those with omnihvd_ before them
-// for PyTorch and Horovod, by the GOT hook. Every decision depends on arguments alone that NCCL
-// wants equal on all ranks, on what the ranks told each other at a communicator's first call, and
-// on rank 0's settings: all ranks decide alike. (That a stream is being captured has to be so on
-// all ranks, or on none.)
+// Every decision depends on arguments alone that NCCL wants equal on all ranks, on what the ranks
+// told each other at a communicator's first call, on rank 0's settings, and on plans that hold for
+// the same calls on all ranks (union_plans.h). (That a stream is being captured has to be so on all
+// ranks, or on none.)
 //
 // In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
 // follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what
@@ -13,10 +12,9 @@
 #include "shims/nccl/allreduce.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,9 +22,20 @@
 #include "shims/nccl/call_type.h"
 #include "shims/nccl/communicators.h"
 #include "shims/nccl/nvtx.h"
+#include "shims/nccl/wave.h"
 
 namespace omnihvd {
 namespace {
+
+bool is_captured(const NcclReduction& r, const NcclGroup& group) {
+  const CudaScope scope(group.context());  // whose default stream is meant
+  int status = 0;
+  const CuResult answer = cuda().stream_is_capturing(r.stream, &status);
+  // Another stream's capture forbids to use this one, the default one.
+  if (answer == CuResult::stream_capture_implicit) return true;
+  check_cuda(answer, "cuStreamIsCapturing");
+  return status != 0;
+}
 
 void prepare_once() {
   static const bool prepared = [] {
@@ -40,18 +49,6 @@ void prepare_once() {
   (void)prepared;
 }
 
-// --- one call
-
-bool is_captured(const NcclReduction& r, const NcclGroup& group) {
-  const CudaScope scope(group.context());  // whose default stream is meant
-  int status = 0;
-  const CuResult answer = cuda().stream_is_capturing(r.stream, &status);
-  // Another stream's capture forbids to use this one, the default one.
-  if (answer == CuResult::stream_capture_implicit) return true;
-  check_cuda(answer, "cuStreamIsCapturing");
-  return status != 0;
-}
-
 thread_local int group_depth = 0;
 // Communicators of calls that NCCL has in this group.
 thread_local std::vector<std::pair<NcclComm, std::shared_ptr<NcclGroup>>> left_in_group;
@@ -62,62 +59,13 @@ NcclResult leave_to_nccl(const NcclReduction& r, Reason reason) {
   return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
 }
 
-// By NCCL, though it could be taken: it is faster.
-NcclResult call_original(const NcclReduction& r, int ranks) {
-  const uint64_t sent = ring_bytes(static_cast<uint64_t>(ranks), bytes_of(r));
-  stats().calls += 1;
-  stats().bytes_in += bytes_of(r);
-  stats().ring_bytes += sent;
-  stats().library_bytes += sent;
-  count_way(Way::original, bytes_of(r), std::chrono::steady_clock::now());
-  return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
-}
-
-NcclResult run_part(NcclGroup& group, const NcclReduction& r) {
-  const DType dtype = *dtype_of(r.type);
-  switch (group.next_way(r, dtype)) {
-    case Way::original: {
-      const NvtxRange range("original", bytes_of(r));
-      return call_original(r, group.size());
-    }
-    case Way::stream: {
-      const NvtxRange range("stream", bytes_of(r));
-      if (!group.make_room(r, dtype)) return leave_to_nccl(r, Reason::memory);
-      group.stream(r, dtype);
-      return NcclResult::success;
-    }
-    default: {
-      const NvtxRange range("union", bytes_of(r));
-      group.unite(r, dtype);
-      return NcclResult::success;
-    }
-  }
-}
-
-// Tensors that are too large for the marks' memory: one part after the other.
-NcclResult run_parts(NcclGroup& group, const NcclReduction& r) {
-  const uint64_t most = group.most_elements(), width = width_of(r.type);
-  NcclResult result = NcclResult::success;
-  for (uint64_t done = 0; done < r.count;) {
-    NcclReduction part = r;
-    part.in = static_cast<const char*>(r.in) + done * width;
-    part.out = static_cast<char*>(r.out) + done * width;
-    part.count = std::min(most, r.count - done);
-    done += part.count;
-    const NcclResult of_part = run_part(group, part);
-    if (of_part != NcclResult::success) result = of_part;
-    if (of_part != NcclResult::success && of_part != NcclResult::in_progress) break;
-  }
-  return result;
-}
-
-// Of a call that is taken, on a communicator that is connected.
-NcclResult run(NcclGroup& group, const NcclReduction& r) {
+NcclResult stream(NcclGroup& group, const NcclReduction& r) {
   if (!group.failure().empty()) return NcclResult::remote_error;
   try {
-    if (const Reason reason = group.refusal(bytes_of(r)); reason != Reason::none)
-      return leave_to_nccl(r, reason);
-    return run_parts(group, r);
+    const NvtxRange range("stream", bytes_of(r));
+    if (!group.make_room(r, *dtype_of(r.type))) return leave_to_nccl(r, Reason::memory);
+    group.stream(r, *dtype_of(r.type));
+    return NcclResult::success;
   } catch (const std::exception&) {  // logged, and kept
     return NcclResult::remote_error;
   }
@@ -132,8 +80,74 @@ struct Item {
 
 thread_local std::vector<Item> queued;
 
+bool is_bad(NcclResult r) { return r != NcclResult::success && r != NcclResult::in_progress; }
+
+// Of communicators that are connected: NCCL's own calls first, all at once; then those on unions,
+// several communicators' at once; then those that are streamed, in an order of communicators that
+// is the same on all ranks, since they wait, and NCCL's groups allow each rank an order of its own.
+class Batch {
+ public:
+  explicit Batch(NcclResult state) : result_(state) {}
+
+  void add(const Item& item) {
+    NcclGroup& group = *item.group;
+    if (!group.failure().empty()) return note(NcclResult::remote_error);
+    if (const Reason reason = group.refusal(bytes_of(item.r)); reason != Reason::none)
+      return left_.push_back({item, reason});
+    if (!group.union_way()) return streamed_.push_back(item);
+    if (item.r.count > group.union_way()->steps().most_elements())
+      return left_.push_back({item, Reason::large});
+    try {
+      const DType dtype = *dtype_of(item.r.type);
+      std::optional<UnionCall> call;
+      group.or_fail_for_good([&] { call = group.union_way()->next(item.r, dtype); });
+      if (!call->look) return left_.push_back({item, Reason::none});
+      const auto has = [&](const Wave& wave) { return wave.has(group); };
+      const auto wave = std::find_if_not(waves_.begin(), waves_.end(), has);
+      Wave& own = wave == waves_.end() ? waves_.emplace_back() : *wave;
+      own.add(item.group, {item.r, dtype, *call});
+    } catch (const std::exception&) {  // logged, and kept
+      note(NcclResult::remote_error);
+    }
+  }
+
+  NcclResult run() {
+    leave();
+    for (Wave& wave : waves_) note(wave.run());
+    std::stable_sort(streamed_.begin(), streamed_.end(), [](const Item& a, const Item& b) {
+      return a.group->order() < b.group->order();
+    });
+    for (const Item& item : streamed_) note(stream(*item.group, item.r));
+    return result_;
+  }
+
+ private:
+  void note(NcclResult r) {
+    if (!is_bad(result_) && r != NcclResult::success) result_ = r;
+  }
+  void leave() {
+    if (left_.empty()) return;
+    if (left_.size() > 1) note(nccl().group_start());
+    NcclResult ended = NcclResult::success;
+    for (const auto& [item, reason] : left_) {
+      ended = reason != Reason::none ? leave_to_nccl(item.r, reason)
+                                     : call_original(item.r, item.group->size());
+      note(ended);
+    }
+    if (left_.size() > 1) note(ended = nccl().group_end());
+    if (waves_.empty() && streamed_.empty()) return;
+    for (const auto& [item, reason] : left_)
+      settle(ended, item.r.comm, item.group->aborted(), "ncclGroupEnd");
+  }
+
+  NcclResult result_;
+  std::vector<std::pair<Item, Reason>> left_;  // none: it is faster
+  std::vector<Wave> waves_;
+  std::vector<Item> streamed_;
+};
+
 // Runs calls of one thread that end together. `state`: NCCL's, of the communicators in the group.
-NcclResult run_all(std::vector<Item> items, NcclResult state) {
+NcclResult run_all(const std::vector<Item>& items, NcclResult state) {
   std::vector<std::shared_ptr<NcclGroup>> fresh;
   for (const auto& [r, group] : items) {
     // What NCCL still has to queue must be before ours, as it is on the other ranks.
@@ -142,33 +156,18 @@ NcclResult run_all(std::vector<Item> items, NcclResult state) {
       fresh.push_back(group);
   }
   if (!fresh.empty()) NcclGroup::agree(fresh);
-
-  // Those left to NCCL first; then those taken, in an order of communicators that is the same on
-  // all ranks, as NCCL's groups allow each rank one of its own.
-  const auto taken = std::stable_partition(items.begin(), items.end(), [](const Item& item) {
-    return item.group->failure().empty() && item.group->refusal(bytes_of(item.r)) != Reason::none;
-  });
-  NcclResult result = state;
-  const auto note = [&result](NcclResult r) {
-    const bool bad = result != NcclResult::success && result != NcclResult::in_progress;
-    if (!bad && r != NcclResult::success) result = r;
-  };
-  if (taken != items.begin()) {
-    note(nccl().group_start());
-    for (auto item = items.begin(); item != taken; ++item)
-      note(leave_to_nccl(item->r, item->group->refusal(bytes_of(item->r))));
-    const NcclResult ended = nccl().group_end();
-    note(ended);
-    for (auto item = items.begin(); item != taken && taken != items.end(); ++item)
-      settle(ended, item->r.comm, item->group->aborted(), "ncclGroupEnd");
-  }
-  std::stable_sort(taken, items.end(), [](const Item& a, const Item& b) {
-    return a.group->order() < b.group->order();
-  });
-  for (auto item = taken; item != items.end(); ++item)
-    if (!item->group->connected() && item->group->failure().empty()) item->group->connect();
-  for (auto item = taken; item != items.end(); ++item) note(run(*item->group, item->r));
-  return result;
+  std::vector<std::shared_ptr<NcclGroup>> wanting;
+  for (const auto& [r, group] : items)
+    if (!group->connected() && group->failure().empty() &&
+        group->refusal(bytes_of(r)) == Reason::none)
+      wanting.push_back(group);
+  std::stable_sort(wanting.begin(), wanting.end(),
+                   [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  for (const auto& group : wanting)
+    if (!group->connected()) group->connect();
+  Batch batch(state);
+  for (const Item& item : items) batch.add(item);
+  return batch.run();
 }
 
 }  // namespace
@@ -188,7 +187,6 @@ NcclResult allreduce(const NcclReduction& r) noexcept {
       queued.push_back({r, group});
       return NcclResult::success;
     }
-    if (group->connected()) return run(*group, r);
     return run_all({{r, group}}, NcclResult::success);
   } catch (const std::exception& error) {
     log(LogLevel::error, "ncclAllReduce failed: ", error.what());
@@ -197,8 +195,6 @@ NcclResult allreduce(const NcclReduction& r) noexcept {
 }
 
 bool in_group_of_calls() { return group_depth > 0; }
-
-// --- the calls in between
 
 NcclResult group_start() noexcept {
   return guarded([] {
@@ -214,7 +210,7 @@ NcclResult group_end() noexcept {
     if (group_depth > 0) --group_depth;
     if (group_depth > 0) return result;
     reclaim_aborted();
-    std::vector<Item> calls = std::exchange(queued, {});
+    const std::vector<Item> calls = std::exchange(queued, {});
     const auto left = std::exchange(left_in_group, {});
     if (calls.empty()) return result;
     // What non-blocking communicators have still to queue must be before ours, as on other ranks.
@@ -223,7 +219,7 @@ NcclResult group_end() noexcept {
       for (const auto& [comm, group] : left)
         settle(result, comm, group ? group->aborted() : never, "ncclGroupEnd");
     if (result != NcclResult::success && result != NcclResult::in_progress) return result;
-    return run_all(std::move(calls), result);
+    return run_all(calls, result);
   });
 }
 

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "shims/nccl/group.h"
-#include "shims/nccl/hardware_queues.h"
 
 namespace omnihvd {
 
@@ -52,29 +51,8 @@ void NcclGroup::Call::begin(void* argument) {
   }
 }
 
-uint64_t NcclGroup::most_elements() const {
-  return union_ ? union_->most_elements() : ~uint64_t(0);
-}
-
-Way NcclGroup::next_way(const NcclReduction& r, DType dtype) {
-  Way way = Way::stream;
-  or_fail_for_good([&] {
-    if (union_) way = union_->next(r.count, dtype);
-  });
-  return way;
-}
-
-void NcclGroup::unite(const NcclReduction& r, DType dtype) {
-  or_fail_for_good([&] {
-    const CudaScope scope(exchange_.context());
-    union_->sum(r, dtype);
-  });
-}
-
 void NcclGroup::stream(const NcclReduction& r, DType dtype) {
   or_fail_for_good([&] {
-    const CudaScope scope(exchange_.context());
-    note_stream(r.stream, 0);
     if (parts()) return two_levels(r, dtype);
     const auto set =
         stream_part(reinterpret_cast<CuAddress>(r.in), reinterpret_cast<CuAddress>(r.out), r.count,

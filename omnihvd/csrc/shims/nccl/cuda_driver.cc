@@ -34,13 +34,11 @@ CudaDriver load() {
   find(&driver.memcpy_htod_async, "cuMemcpyHtoDAsync_v2");
   find(&driver.memset_d8_async, "cuMemsetD8Async");
   find(&driver.module_load_data, "cuModuleLoadData");
-  find(&driver.module_get_loading_mode, "cuModuleGetLoadingMode", false);  // from CUDA 11.7 on
   find(&driver.module_get_function, "cuModuleGetFunction");
+  find(&driver.func_load, "cuFuncLoad", false);
   find(&driver.launch_kernel, "cuLaunchKernel");
   find(&driver.launch_host_func, "cuLaunchHostFunc");
   find(&driver.stream_create, "cuStreamCreate");
-  find(&driver.stream_create_with_priority, "cuStreamCreateWithPriority");
-  find(&driver.ctx_get_stream_priority_range, "cuCtxGetStreamPriorityRange");
   find(&driver.stream_destroy, "cuStreamDestroy_v2");
   find(&driver.stream_query, "cuStreamQuery");
   find(&driver.stream_is_capturing, "cuStreamIsCapturing");
@@ -50,6 +48,7 @@ CudaDriver load() {
   find(&driver.event_destroy, "cuEventDestroy_v2");
   find(&driver.event_record, "cuEventRecord");
   find(&driver.event_query, "cuEventQuery");
+  find(&driver.event_elapsed_time, "cuEventElapsedTime");
   find(&driver.thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(&driver.get_error_name, "cuGetErrorName");
   if (!missing.empty())

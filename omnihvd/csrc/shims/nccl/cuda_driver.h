@@ -29,7 +29,6 @@ constexpr int kCuComputeMajor = 75, kCuComputeMinor = 76;  // device attributes
 constexpr unsigned kCuStreamNonBlocking = 1, kCuEventDisableTiming = 2;
 constexpr unsigned kCuHostPortable = 1, kCuHostDeviceMap = 2;
 constexpr unsigned kCuWaitGreaterOrEqual = 0;  // in cyclic order
-constexpr int kCuLoadsLazily = 2;              // modules
 
 struct CudaDriver {
   CuResult (*init)(unsigned flags);
@@ -47,15 +46,13 @@ struct CudaDriver {
   CuResult (*memcpy_htod_async)(CuAddress, const void*, size_t, CuStream);
   CuResult (*memset_d8_async)(CuAddress, unsigned char, size_t, CuStream);
   CuResult (*module_load_data)(CuModule*, const void* image);
-  CuResult (*module_get_loading_mode)(int* mode);  // or null: eager
   CuResult (*module_get_function)(CuFunction*, CuModule, const char*);
+  CuResult (*func_load)(CuFunction);  // null before CUDA 12.4
   CuResult (*launch_kernel)(CuFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                             unsigned block_x, unsigned block_y, unsigned block_z,
                             unsigned shared_bytes, CuStream, void** arguments, void** extra);
   CuResult (*launch_host_func)(CuStream, void (*)(void*), void*);
   CuResult (*stream_create)(CuStream*, unsigned flags);
-  CuResult (*stream_create_with_priority)(CuStream*, unsigned flags, int priority);
-  CuResult (*ctx_get_stream_priority_range)(int* least, int* greatest);
   CuResult (*stream_destroy)(CuStream);
   CuResult (*stream_query)(CuStream);
   CuResult (*stream_is_capturing)(CuStream, int* status);
@@ -65,6 +62,7 @@ struct CudaDriver {
   CuResult (*event_destroy)(CuEvent);
   CuResult (*event_record)(CuEvent, CuStream);
   CuResult (*event_query)(CuEvent);
+  CuResult (*event_elapsed_time)(float* ms, CuEvent begin, CuEvent end);
   CuResult (*thread_exchange_capture_mode)(int* mode);
   CuResult (*get_error_name)(CuResult, const char**);
 };

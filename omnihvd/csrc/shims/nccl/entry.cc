@@ -1,28 +1,10 @@
 // What the library exports: functions with NCCL's names, for any program (LD_PRELOAD), and with
 // omnihvd_ before them, for PyTorch and Horovod, by the GOT hook.
-#include <strings.h>
+#include <string>
 
-#include <cstdlib>
-#include <cstring>
-#include <optional>
-
+#include "base/error.h"
 #include "shims/nccl/allreduce.h"
 #include "shims/nccl/communicators.h"
-
-namespace {
-
-// Of programs into which the shim is preloaded: before CUDA reads it. (Python's hook does the
-// same.)
-__attribute__((constructor)) void prepare_cuda() {
-  const char* const preloaded = std::getenv("LD_PRELOAD");
-  if (preloaded == nullptr || std::strstr(preloaded, "omnihvd_nccl") == nullptr) return;
-  const char* const way = std::getenv("OMNIHVD_GPU");
-  if (way == nullptr || *way == 0 || strcasecmp(way, "original") == 0) return;
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  if (strcasecmp(way, "stream") != 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-}
-
-}  // namespace
 
 #define OMNIHVD_STANDS_IN(name, parameters, call)                                            \
   extern "C" __attribute__((visibility("default"))) omnihvd::NcclResult name parameters {    \
@@ -50,8 +32,16 @@ OMNIHVD_STANDS_IN(ncclCommShrink,
 OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
                   omnihvd::comm_get_async_error(comm, error))
 
-// For nccl_hooks.way(): a Way, or -1 for OMNIHVD_GPU's again.
-extern "C" __attribute__((visibility("default"))) void omnihvd_nccl_choose(int way) {
-  omnihvd::choose_gpu_way(way < 0 ? std::nullopt
-                                  : std::make_optional(static_cast<omnihvd::Way>(way)));
+// For omnihvd.carriers.nccl.way(): a value of OMNIHVD_GPU, or null for that itself again. Returns
+// what is wrong with it, until the next call, or null.
+extern "C" __attribute__((visibility("default"))) const char* omnihvd_nccl_choose(
+    const char* value) {
+  thread_local std::string problem;
+  try {
+    omnihvd::choose_gpu_way(value);
+    return nullptr;
+  } catch (const omnihvd::Error& error) {
+    problem = error.what();
+    return problem.c_str();
+  }
 }

@@ -108,11 +108,7 @@ std::vector<std::vector<std::string>> NcclExchange::gather_equal(
   for (size_t i = 0; i < all.size(); ++i) {
     NcclExchange& e = *all[i];
     const CudaScope scope(e.context_);
-    e.wait_until([&e] {
-      const CuResult state = cuda().stream_query(e.stream_);
-      if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
-      return state == CuResult::success;
-    });
+    e.wait();
     for (int rank = 0; rank < e.size_; ++rank)
       gathered[i].emplace_back(
           reinterpret_cast<const char*>(e.buffers_.host.data()) + rank * mine[i].size(),
@@ -136,6 +132,14 @@ void NcclExchange::begin(const std::string& mine) {
   check_cuda(cuda().memcpy_htod_async(buffers_.device.address(), buffers_.host.data(), mine.size(),
                                       stream_),
              "cuMemcpyHtoDAsync");
+}
+
+void NcclExchange::wait() const {
+  wait_until([this] {
+    const CuResult state = cuda().stream_query(stream_);
+    if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
+    return state == CuResult::success;
+  });
 }
 
 bool NcclExchange::idle() const {

@@ -47,6 +47,8 @@ class NcclExchange : public Exchange {
   // as allgather(); or the communicator has failed, or was aborted.
   void wait_until(const std::function<bool()>& over) const;
 
+  void wait() const;  // the same, for what is queued on the stream; in a CudaScope
+
   bool idle() const;  // NCCL has done with the stream and the buffers. In a CudaScope
 
   // Frees the stream and the buffers, which must be idle, in a CudaScope.

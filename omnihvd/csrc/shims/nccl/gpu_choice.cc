@@ -6,59 +6,94 @@ namespace omnihvd {
 namespace {
 
 // Guesses, to be measured.
-constexpr double kUnion_s = 150e-6;        // two hand-overs to the host, an allgather, kernels
-constexpr double kStream_s = 300e-6;       // the same, and messages
+constexpr double kLook_s = 50e-6;          // an allgather, and three kernels
+constexpr double kUnion_s = 60e-6;         // an allreduce of nothing, and four
 constexpr double kDeviceBytes_s = 1.5e12;  // memory of the device
-constexpr double kPcieBytes_s = 12e9;      // each way
-constexpr double kEngineBytes_s = 2.5e9;   // what an engine thread moves, each way
-constexpr double kBetter = 0.9;            // less than this share of NCCL's time is worth a change
+constexpr double kBetter = 0.9;            // more than this share of NCCL's time is worth no change
 constexpr double kNearlyAll = 0.9;
-constexpr size_t kRemembered = 4096;
+constexpr size_t kLooks = 8, kTimes = 4, kSums = 100, kOverflows = 2;
+constexpr uint32_t kBarred = 32;
+
+template <typename T>
+void keep(std::deque<T>& last, T value, size_t most) {
+  last.push_back(value);
+  if (last.size() > most) last.pop_front();
+}
+
+double least(const std::deque<double>& times) {
+  return times.empty() ? 0 : *std::min_element(times.begin(), times.end());
+}
 
 }  // namespace
 
-WaySeconds estimate(const SumSeen& sum, const Network& network) {
-  const auto bytes = static_cast<double>(sum.bytes);
-  const double united = bytes * sum.united, own = bytes * sum.own, n = network.ranks;
-  const double ring = 2 * (n - 1) / n;  // bytes that NCCL's ring moves for each
-  const double link = std::min(ring / network.seconds_per_byte, kEngineBytes_s);
-  WaySeconds s;
-  s.original = bytes * network.seconds_per_byte;
-  s.unite = kUnion_s + (bytes + 4 * united) / kDeviceBytes_s + united * network.seconds_per_byte;
-  s.stream = kStream_s + (own + united) * ((n - 1) / n / link + 1 / kPcieBytes_s);
-  return s;
+double estimate_look(uint64_t bytes) {
+  return kLook_s + static_cast<double>(bytes) / kDeviceBytes_s;
 }
 
-Way choose(Way setting, const SumSeen& sum, const Network& network) {
-  if (setting == Way::unite) return sum.united > kNearlyAll ? Way::original : Way::unite;
-  if (!(network.seconds_per_byte > 0)) return Way::unite;
-  const WaySeconds s = estimate(sum, network);
-  const double best = std::min(s.unite, kBetter * s.original);
-  if (network.one_gpu_a_host && s.stream < kBetter * best) return Way::stream;
-  return s.unite < kBetter * s.original ? Way::unite : Way::original;
+double estimate_union(uint64_t bytes, uint64_t summed, double original) {
+  const auto all = static_cast<double>(bytes), some = static_cast<double>(summed);
+  return kUnion_s + 4 * some / kDeviceBytes_s + some / all * original;
 }
 
-Way GpuChoices::next(uint64_t count, DType dtype) {
-  if (known_.size() > kRemembered) known_.clear();
-  const Key key{count, dtype, before_[0], before_[1]};
-  before_[1] = before_[0];
-  before_[0] = count;
-  Known& known = known_[key];
-  const bool look = known.way != Way::unite;
-  if (look && known.left > 0) return --known.left, known.way;
-  known.left = known.patience;
-  asked_.push_back({key, look});
-  return Way::unite;
+void UnionChooser::saw(const Seen& seen) {
+  Known& known = known_[seen.sum];
+  if (known.blocks == 0) known.planned = seen.capacity;
+  known.bytes = seen.bytes, known.blocks = seen.blocks;
+  keep(known.united, seen.united, kLooks);
+  known.fresh = true;
+  if (seen.capacity == 0) {
+    if (known.barred > 0) --known.barred;
+    return;
+  }
+  keep(known.overflowed, seen.united > seen.capacity, kSums);
+  if (std::count(known.overflowed.begin(), known.overflowed.end(), true) < long(kOverflows)) return;
+  known.overflowed.clear();
+  known.barred = kBarred;
 }
 
-void GpuChoices::learn(Way way) {
-  const Asked asked = asked_.front();
-  asked_.pop_front();
-  Known& known = known_[asked.key];
-  if (way != known.way)
-    known = {way, kPatience, kPatience};
-  else if (asked.look)  // what stays the same is looked at ever more seldom
-    known.left = known.patience = std::min(2 * known.patience, kLongestPatience);
+void UnionChooser::took(uint32_t sum, bool united, double seconds) {
+  keep(known_[sum].times[united], seconds, kTimes);
+}
+
+// A quarter more than there has been lately.
+uint64_t UnionChooser::wanted(const Known& known) const {
+  const uint64_t most = *std::max_element(known.united.begin(), known.united.end());
+  if (known.barred > 0 || double(most) > kNearlyAll * double(known.blocks)) return 0;
+  const uint64_t capacity = std::min((most + most / 4 + 63) / 32 * 32, known.blocks);
+  if (setting_ == Way::unite) return capacity;
+  const SumTimes measured{least(known.times[0]), least(known.times[1])};
+  if (measured.original == 0) return 0;
+  double united = measured.united;
+  if (known.planned == 0 || united == 0)
+    united = estimate_union(known.bytes, known.bytes / known.blocks * capacity, measured.original);
+  return estimate_look(known.bytes) + united < kBetter * measured.original ? capacity : 0;
+}
+
+std::vector<UnionChange> UnionChooser::changes(size_t most) {
+  std::vector<UnionChange> all;
+  for (auto& [sum, known] : known_) {
+    if (all.size() == most) break;
+    if (!known.fresh) continue;
+    known.fresh = false;
+    const uint64_t want = wanted(known), now = known.planned;
+    const bool same = now == 0 || want == 0 ? want == now : want <= now + now / 8 && want > now / 2;
+    if (same) continue;
+    if (want == 0 && !known.times[1].empty()) {  // it was slower, or has become dense
+      known.times[1].clear();
+      if (setting_ != Way::unite) known.barred = kBarred;
+    }
+    known.planned = want;
+    all.push_back({sum, want});
+  }
+  return all;
+}
+
+void UnionChooser::refused(const std::vector<UnionChange>& changes) {
+  for (const UnionChange& change : changes) {
+    Known& known = known_[change.sum];
+    known.planned = ~uint64_t(0);  // unlike any
+    known.fresh = true;
+  }
 }
 
 }  // namespace omnihvd

@@ -1,66 +1,54 @@
-// Which way a sum on GPUs is made: from a model of what the ways cost, and from what the ranks have
-// learnt of the sums before.
-//
-// Pure, and fed with what all ranks know alike, so that all choose alike.
+// Which sums on GPUs pay on the union of their blocks: from a model of what that costs, from
+// NCCL's own times, and from what unions there were. Pure; rank 0's alone, which tells the others.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <tuple>
 
-#include "protocol/dtype.h"
 #include "session/settings.h"
+#include "shims/nccl/union_plans.h"
 
 namespace omnihvd {
 
-struct SumSeen {
-  uint64_t bytes;
-  double united;  // share of its blocks that are non-zero on any rank
-  double own;     // on one rank, in the mean
+struct SumTimes {  // seconds, as measured; 0: not yet
+  double original = 0, united = 0;
 };
 
-struct Network {
-  int ranks;
-  bool one_gpu_a_host;
-  double seconds_per_byte;  // of NCCL's allreduce; 0: not known yet
-};
+// What it is estimated to take to find the union of so many bytes; and to sum it, if `summed` are,
+// where NCCL takes so long for all of them. See docs/gpu.md.
+double estimate_look(uint64_t bytes);
+double estimate_union(uint64_t bytes, uint64_t summed, double original);
 
-struct WaySeconds {
-  double unite, stream, original;
-};
-
-// What a sum is estimated to take in each way; see docs/gpu.md.
-WaySeconds estimate(const SumSeen& sum, const Network& network);
-
-// The way for the next sum that is like this one, as `setting` allows: automatic, or unite, which
-// is left only where the union is nearly everything.
-Way choose(Way setting, const SumSeen& sum, const Network& network);
-
-// Remembers for each sum of a training step, known by its size, dtype and the sizes of the two
-// before it, which way it goes. Sums that are not united tell nothing: now and then one is, to
-// look. One thread.
-class GpuChoices {
+class UnionChooser {
  public:
-  // Of the next sum: unite, stream or original.
-  Way next(uint64_t count, DType dtype);
-  // Of the sums for which next() said unite, one after another: the way for those like it.
-  void learn(Way way);
+  explicit UnionChooser(Way setting) : setting_(setting) {}
+
+  struct Seen {
+    uint32_t sum;
+    uint64_t bytes, blocks, capacity, united;
+  };
+  void saw(const Seen& seen);
+  void took(uint32_t sum, bool united, double seconds);
+
+  // What is to change, at most so much at a time. What is returned is taken for the plan from now
+  // on; refused() says that it is not.
+  std::vector<UnionChange> changes(size_t most);
+  void refused(const std::vector<UnionChange>& changes);
 
  private:
-  static constexpr uint32_t kPatience = 32, kLongestPatience = 1024;
-  using Key = std::tuple<uint64_t, DType, uint64_t, uint64_t>;
   struct Known {
-    Way way = Way::unite;
-    uint32_t left = 0, patience = kPatience;  // sums until one looks
+    uint64_t bytes = 0, blocks = 0, planned = 0;
+    std::deque<uint64_t> united;  // of the last looks
+    std::deque<double> times[2];  // of the last sums: NCCL's, and on the union
+    std::deque<bool> overflowed;  // of the last sums on the union
+    uint32_t barred = 0;          // looks until it may be united again
+    bool fresh = false;           // there is something new to choose by
   };
-  struct Asked {
-    Key key;
-    bool look;
-  };
-  std::map<Key, Known> known_;
-  std::deque<Asked> asked_;
-  uint64_t before_[2] = {0, 0};
+  uint64_t wanted(const Known& known) const;
+
+  const Way setting_;
+  std::map<uint32_t, Known> known_;
 };
 
 }  // namespace omnihvd

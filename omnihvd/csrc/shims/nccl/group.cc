@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "session/on_all_ranks.h"
 #include "sums/host_grid.h"
 #include "sums/part_exchange.h"
 
@@ -59,11 +60,8 @@ std::string NcclGroup::failure() {
     if (error != NcclResult::success && error != NcclResult::in_progress)
       fail(std::string("NCCL inside this host: ") + nccl().error_string(error));
   }
-  if (const auto way = std::atomic_load(&union_)) {
-    const NcclResult error = way->async_error();
-    if (error != NcclResult::success && error != NcclResult::in_progress)
-      fail(std::string("NCCL, on the union of the blocks: ") + nccl().error_string(error));
-  }
+  if (const auto way = std::atomic_load(&union_))
+    if (const std::string why = way->lost(); !why.empty()) fail(why);
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   return failure_;
 }
@@ -73,6 +71,7 @@ void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
   if (const std::string why = failure(); !why.empty()) throw Error(why);
   try {
     if (aborted_) throw Error("the communicator was aborted");
+    const CudaScope scope(exchange_.context());
     work();
   } catch (const std::exception& error) {
     interrupt(error.what());
@@ -128,34 +127,30 @@ void NcclGroup::connect() {
   connected_ = true;
 }
 
-// NCCL forbids to split a communicator that has something under way. When its ranks have exchanged
-// something over it, whatever was called before has been done.
+// What stands in the way on any rank leaves the communicator to NCCL on all.
 void NcclGroup::connect_union() {
-  const CudaScope scope(exchange_.context());
+  const auto failed = [group = weak_from_this()](const std::string& reason) {
+    if (const auto self = group.lock()) self->fail(reason);
+  };
   std::shared_ptr<UnionWay> way;
-  std::string why;
-  try {
-    const auto failed = [group = weak_from_this()](const std::string& reason) {
-      if (const auto self = group.lock()) self->fail(reason);
-    };
-    way = std::make_shared<UnionWay>(terms_.settings(), Network{size(), terms_.one_gpu_a_host(), 0},
-                                     rank(), exchange_.context(), terms_.kernels(), failed);
-  } catch (const Error& error) {
-    why = error.what();
-  }
   // Kept if the rest fails: freeing it would wait for the device, which then may wait for ever.
-  std::atomic_store(&union_, way);
-  const std::vector<std::string> answers = exchange_.allgather(why);
-  for (size_t other = 0; other < answers.size(); ++other) {
-    if (answers[other].empty()) continue;
+  const auto make = [&] {
+    way = std::make_shared<UnionWay>(terms_.settings(), size(), rank(), terms_.kernels(), failed);
+    std::atomic_store(&union_, way);
+  };
+  if (const std::string why = on_all_ranks(exchange_, make); !why.empty()) {
     terms_.refuse(Reason::memory);
-    if (rank() == 0)
-      log(LogLevel::warning, "a communicator is left to NCCL; rank ", other, ": ", answers[other]);
+    if (rank() == 0) log(LogLevel::warning, "a communicator is left to NCCL; ", why);
     return;
   }
-  way->connect(exchange_);
+  way->steps().connect(exchange_);
+  Settings colocated = terms_.settings();
+  colocated.aggregators.clear();
+  way->begin(engine()->join(exchange_, colocated));
 }
 
+// NCCL forbids to split a communicator that has something under way. When its ranks have exchanged
+// something over it, whatever was called before has been done.
 void NcclGroup::connect_streams() {
   choose_levels();
   std::shared_ptr<Levels> levels;

@@ -49,15 +49,14 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void connect();
   bool connected() const { return connected_; }
 
-  // Once connected. Of how many elements a sum may be at most.
-  uint64_t most_elements() const;
-  // Which way the next sum goes, of at most that many elements. The same on all ranks. These throw
-  // Error, and then at each later call.
-  Way next_way(const NcclReduction& reduction, DType dtype);
-  // Collective; the sum, if that was unite. Returns when it is handed on.
-  void unite(const NcclReduction& reduction, DType dtype);
-  // Collective; if it was stream. Connects at the first. Whether there is memory on all ranks; else
-  // the call is NCCL's.
+  // Null: all sums are streamed.
+  const std::shared_ptr<UnionWay>& union_way() const { return union_; }
+  // Work of the calling thread, in a CudaScope; of a group that has not failed, and which fails for
+  // good if the work does. Throws Error.
+  void or_fail_for_good(const std::function<void()>& work);
+
+  // Collective. Connects at the first. Whether there is memory on all ranks; else the call is
+  // NCCL's.
   bool make_room(const NcclReduction& reduction, DType dtype);
   // Collective; after make_room(). Returns when all is queued on the stream.
   void stream(const NcclReduction& reduction, DType dtype);
@@ -80,7 +79,6 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
 
  private:
   struct Call;
-  void or_fail_for_good(const std::function<void()>& work);
   void fail(const std::string& why);
   void connect_union();
   void connect_streams();

@@ -64,13 +64,10 @@ fs::path cache_folder(const std::string& setting) {
   return fs::path(home != nullptr ? home : "/") / ".cache/omnihvd/kernels";
 }
 
-struct Functions {
-  CuFunction compact = nullptr, scatter = nullptr, scale = nullptr, mark = nullptr, unite = nullptr,
-             gather = nullptr, spread = nullptr, await = nullptr;
-};
+}  // namespace
 
 // Modules stay loaded: another communicator of the device will want them.
-Functions load(CuDevice device, const std::string& path, bool of_floats) {
+GpuKernels::Functions GpuKernels::load(CuDevice device, const std::string& path, bool of_floats) {
   static std::mutex mutex;
   static auto& loaded = *new std::map<std::pair<CuDevice, std::string>, Functions>;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -84,19 +81,20 @@ Functions load(CuDevice device, const std::string& path, bool of_floats) {
   check_cuda(cuda().module_load_data(&module, image.c_str()), ("loading " + path).c_str());
   const auto find = [module](CuFunction* function, const char* name) {
     check_cuda(cuda().module_get_function(function, module, name), "cuModuleGetFunction");
+    // Now, and not at the first launch, when the device may be waiting for other ranks.
+    if (cuda().func_load != nullptr) check_cuda(cuda().func_load(*function), "cuFuncLoad");
   };
   find(&f.compact, "compact");
   if (of_floats) find(&f.scale, "scale");
   find(&f.mark, "mark");
   find(&f.unite, "unite");
+  find(&f.total, "total");
   find(&f.gather, "gather");
   find(&f.spread, "spread");
-  find(&f.await, "await");
+  find(&f.rest, "rest");
   find(&f.scatter, "scatter");  // the last: it says that all are there
   return f;
 }
-
-}  // namespace
 
 KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string& cache) {
   if (block_size < 32 || block_size > 1024 || (block_size & (block_size - 1)) != 0)
@@ -112,15 +110,7 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
     const bool is_float = info_of(dtype).is_float;
     const std::string name = (is_float ? "float" : "int") + std::to_string(8 * k.width_) + "_" +
                              std::to_string(block_size) + ".cubin";
-    const Functions functions = load(device, (folder / name).string(), is_float);
-    k.compact_ = functions.compact;
-    k.scatter_ = functions.scatter;
-    k.scale_ = functions.scale;
-    k.mark_ = functions.mark;
-    k.unite_ = functions.unite;
-    k.gather_ = functions.gather;
-    k.spread_ = functions.spread;
-    k.await_ = functions.await;
+    k.functions_ = GpuKernels::load(device, (folder / name).string(), is_float);
   }
 }
 
@@ -143,7 +133,8 @@ void GpuKernels::compact(CuAddress tensor, uint64_t elements, uint32_t flags, Cu
   uint32_t n_segments = 0;
   void* arguments[] = {&tensor, &elements, &segments, &n_segments, &flags,
                        &totals, &bitmap,   &records,  &data};
-  launch(compact_, kernels::at_most(kernels::kPcieCtas, kernels::compact_grid(elements, width_)),
+  launch(functions_.compact,
+         kernels::at_most(kernels::kPcieCtas, kernels::compact_grid(elements, width_)),
          kernels::kCompactThreads, stream, arguments);
 }
 
@@ -154,41 +145,47 @@ void GpuKernels::scatter(CuAddress tensor, uint64_t elements, CuAddress records,
   const uint64_t blocks = (elements + block_size_ - 1) / block_size_;
   void* arguments[] = {&tensor, &elements, &segments, &n_segments, &records, &count, &data};
   const uint64_t grid = kernels::scatter_grid(blocks, width_, block_size_);
-  launch(scatter_, kernels::at_most(kernels::kPcieCtas, grid), kernels::kScatterThreads, stream,
-         arguments);
+  launch(functions_.scatter, kernels::at_most(kernels::kPcieCtas, grid), kernels::kScatterThreads,
+         stream, arguments);
 }
 
 void GpuKernels::scale(CuAddress in, CuAddress out, uint64_t elements, double factor,
                        CuStream stream) const {
-  uint32_t format = dtype_ == DType::bf16 ? kernels::kBfloat16 : kernels::kIeee;
-  void* arguments[] = {&in, &out, &elements, &factor, &format};
-  launch(scale_, kernels::stride_grid(elements, width_), kernels::kStrideThreads, stream,
+  uint32_t form = format();
+  void* arguments[] = {&in, &out, &elements, &factor, &form};
+  launch(functions_.scale, kernels::stride_grid(elements, width_), kernels::kStrideThreads, stream,
          arguments);
 }
 
-void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint32_t flags, uint64_t note,
-                      CuAddress record, CuStream stream) const {
+void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress marks,
+                      CuStream stream) const {
   const uint64_t blocks = (elements + block_size_ - 1) / block_size_;
-  void* arguments[] = {&tensor, &elements, &flags, &note, &record};
-  launch(mark_, kernels::word_grid((blocks + 31) / 32), kernels::kWordThreads, stream, arguments);
+  void* arguments[] = {&tensor, &elements, &flags, &marks};
+  launch(functions_.mark, kernels::word_grid((blocks + 31) / 32), kernels::kWordThreads, stream,
+         arguments);
 }
 
-void GpuKernels::unite(CuAddress records, uint64_t stride, uint32_t ranks, uint32_t rank,
+void GpuKernels::unite(CuAddress marks, uint64_t stride, uint32_t ranks, uint32_t rank,
                        uint64_t words, uint64_t words_per_chunk, CuAddress united, CuAddress prefix,
                        CuAddress counts, CuStream stream) const {
-  void* arguments[] = {&records,         &stride, &ranks,  &rank,  &words,
+  void* arguments[] = {&marks,           &stride, &ranks,  &rank,  &words,
                        &words_per_chunk, &united, &prefix, &counts};
   const uint64_t chunks = (words + words_per_chunk - 1) / words_per_chunk;
-  launch(unite_, kernels::at_most(kernels::kUniteCtas, chunks), kernels::kUniteThreads, stream,
-         arguments);
+  launch(functions_.unite, kernels::at_most(kernels::kUniteCtas, chunks), kernels::kUniteThreads,
+         stream, arguments);
+}
+
+void GpuKernels::total(CuAddress counts, uint64_t chunks, CuAddress starts, CuAddress seen,
+                       uint64_t number, CuStream stream) const {
+  void* arguments[] = {&counts, &chunks, &starts, &seen, &number};
+  launch(functions_.total, 1, kernels::kUniteThreads, stream, arguments);
 }
 
 void GpuKernels::gather(CuAddress tensor, uint64_t elements, const kernels::Union& part,
                         CuAddress buffer, CuStream stream) const {
   kernels::Union u = part;
   void* arguments[] = {&tensor, &elements, &u, &buffer};
-  launch(gather_, kernels::word_grid(u.end_word - u.first_word), kernels::kWordThreads, stream,
-         arguments);
+  launch(functions_.gather, kernels::word_grid(u.words), kernels::kWordThreads, stream, arguments);
 }
 
 void GpuKernels::spread(CuAddress tensor, uint64_t elements, const kernels::Union& part,
@@ -196,14 +193,15 @@ void GpuKernels::spread(CuAddress tensor, uint64_t elements, const kernels::Unio
   kernels::Union u = part;
   uint32_t zeros = fill;
   void* arguments[] = {&tensor, &elements, &u, &buffer, &zeros};
-  launch(spread_, kernels::word_grid(u.end_word - u.first_word), kernels::kWordThreads, stream,
-         arguments);
+  launch(functions_.spread, kernels::word_grid(u.words), kernels::kWordThreads, stream, arguments);
 }
 
-void GpuKernels::await(CuAddress tensor, uint64_t elements, CuAddress flag, uint32_t number,
-                       CuAddress status, CuStream stream) const {
-  void* arguments[] = {&tensor, &elements, &flag, &number, &status};
-  launch(await_, 1, kernels::kStrideThreads, stream, arguments);
+void GpuKernels::rest(CuAddress in, CuAddress out, uint64_t elements, const kernels::Union& windows,
+                      CuAddress rest, CuAddress data, double factor, CuStream stream) const {
+  kernels::Union u = windows;
+  uint32_t dtype = uint32_t(dtype_), form = format();
+  void* arguments[] = {&in, &out, &elements, &u, &rest, &data, &dtype, &factor, &form};
+  launch(functions_.rest, 1, kernels::kWordThreads, stream, arguments);
 }
 
 }  // namespace omnihvd

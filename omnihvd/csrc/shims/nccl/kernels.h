@@ -19,22 +19,31 @@ class GpuKernels {
                CuAddress data, CuStream stream) const;
   // Of floating-point numbers.
   void scale(CuAddress in, CuAddress out, uint64_t elements, double factor, CuStream stream) const;
-  void mark(CuAddress tensor, uint64_t elements, uint32_t flags, uint64_t note, CuAddress record,
+  void mark(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress marks,
             CuStream stream) const;
-  void unite(CuAddress records, uint64_t stride, uint32_t ranks, uint32_t rank, uint64_t words,
+  void unite(CuAddress marks, uint64_t stride, uint32_t ranks, uint32_t rank, uint64_t words,
              uint64_t words_per_chunk, CuAddress united, CuAddress prefix, CuAddress counts,
+             CuStream stream) const;
+  void total(CuAddress counts, uint64_t chunks, CuAddress starts, CuAddress seen, uint64_t number,
              CuStream stream) const;
   void gather(CuAddress tensor, uint64_t elements, const kernels::Union& part, CuAddress buffer,
               CuStream stream) const;
   void spread(CuAddress tensor, uint64_t elements, const kernels::Union& part, CuAddress buffer,
               bool fill, CuStream stream) const;
-  void await(CuAddress tensor, uint64_t elements, CuAddress flag, uint32_t number, CuAddress status,
-             CuStream stream) const;
+  void rest(CuAddress in, CuAddress out, uint64_t elements, const kernels::Union& windows,
+            CuAddress rest, CuAddress data, double factor, CuStream stream) const;
 
  private:
   friend class KernelTable;
-  CuFunction compact_ = nullptr, scatter_ = nullptr, scale_ = nullptr, mark_ = nullptr,
-             unite_ = nullptr, gather_ = nullptr, spread_ = nullptr, await_ = nullptr;
+  uint32_t format() const { return dtype_ == DType::bf16 ? kernels::kBfloat16 : kernels::kIeee; }
+
+  struct Functions {
+    CuFunction compact = nullptr, scatter = nullptr, scale = nullptr, mark = nullptr,
+               unite = nullptr, total = nullptr, gather = nullptr, spread = nullptr, rest = nullptr;
+  };
+  static Functions load(CuDevice device, const std::string& path, bool of_floats);
+
+  Functions functions_;
   DType dtype_ = DType::f32;
   uint32_t width_ = 0, block_size_ = 0;
 };

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
-#include "shims/nccl/hardware_queues.h"
 
 namespace omnihvd {
 namespace {
@@ -22,43 +21,20 @@ const std::string& process_token() {
 
 thread_local std::optional<Way> chosen_way;
 
-bool modules_load_lazily() {
-  int mode = 0;
-  if (cuda().module_get_loading_mode != nullptr)
-    check_cuda(cuda().module_get_loading_mode(&mode), "cuModuleGetLoadingMode");
-  return mode == kCuLoadsLazily;
-}
-
-// What keeps this thread or CUDA from what a sum on the union of the blocks needs.
-Reason obstacle_of_union(std::string* why) {
-  if (hardware_queues() == 1) {
-    *why =
-        "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits would hold up those that it waits for";
-    return Reason::queues;
-  }
-  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-  if (blocking != nullptr && std::strcmp(blocking, "0") != 0) {
-    *why = "CUDA_LAUNCH_BLOCKING: who calls waits inside CUDA for a kernel that waits for the sum";
-    return Reason::blocking;
-  }
-  if (modules_load_lazily()) {
-    *why =
-        "CUDA loads each kernel when it is first launched, and waits for the device meanwhile, "
-        "which may be waiting for a sum. Import omnihvd before CUDA is initialized, or set "
-        "CUDA_MODULE_LOADING=EAGER, or OMNIHVD_GPU=stream";
-    return Reason::loading;
-  }
-  return Reason::none;
-}
-
 }  // namespace
 
-void choose_gpu_way(std::optional<Way> way) { chosen_way = way; }
+void choose_gpu_way(const char* value) {
+  chosen_way.reset();
+  if (value == nullptr) return;
+  Settings parsed;
+  for (const Setting& setting : all_settings())
+    if (setting.name == "OMNIHVD_GPU") setting.parse(parsed, value);
+  chosen_way = parsed.gpu;
+}
 
 std::string NcclTerms::greet(NcclExchange& exchange) {
   const Settings& mine = greeting_.emplace().settings();
   exchange.set_patience(mine);
-  if (mine.enable) warn_of_few_queues();
   BytesWriter out;
   out.text(process_token());
   out.text(random_bytes(8));
@@ -103,18 +79,17 @@ Reason NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* why) 
   Reason word = Reason::none;
   try {
     const CudaScope scope(exchange.context());
-    word = Reason::driver;
-    // Works on all devices if the driver has it; still, this is not the time to find out late.
-    if (cuda().stream_wait_value32 == nullptr)
-      throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
-    probe_ = PinnedMemory(sizeof(uint32_t));
-    *reinterpret_cast<uint32_t*>(probe_.data()) = 0;
-    check_cuda(
-        cuda().stream_wait_value32(exchange.stream(), probe_.address(), 0, kCuWaitGreaterOrEqual),
-        "cuStreamWaitValue32");
-    if (settings_.gpu != Way::stream)
-      if (const Reason in_the_way = obstacle_of_union(why); in_the_way != Reason::none)
-        return in_the_way;
+    if (settings_.gpu == Way::stream) {
+      word = Reason::driver;
+      // Works on all devices if the driver has it; still, this is not the time to find out late.
+      if (cuda().stream_wait_value32 == nullptr)
+        throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
+      probe_ = PinnedMemory(sizeof(uint32_t));
+      *reinterpret_cast<uint32_t*>(probe_.data()) = 0;
+      check_cuda(
+          cuda().stream_wait_value32(exchange.stream(), probe_.address(), 0, kCuWaitGreaterOrEqual),
+          "cuStreamWaitValue32");
+    }
     word = Reason::kernels;
     kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
     return Reason::none;
@@ -149,14 +124,6 @@ void NcclTerms::read_obstacles(const std::vector<std::string>& obstacles,
       log(LogLevel::warning, "a communicator of ", exchange.size(), " ranks is left to NCCL; rank ",
           r, ": ", why);
   }
-  if (can_split_ || settings_.gpu == Way::stream) return;
-  settings_.gpu = Way::stream;
-  if (exchange.rank() == 0)
-    log(LogLevel::warning, "sums on GPUs are streamed: NCCL has no ncclCommSplit (2.18 has)");
-}
-
-bool NcclTerms::one_gpu_a_host() const {
-  return std::set<std::string>(hosts_.begin(), hosts_.end()).size() == hosts_.size();
 }
 
 Reason NcclTerms::refusal(uint64_t bytes) const {

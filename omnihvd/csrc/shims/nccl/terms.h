@@ -15,9 +15,9 @@
 
 namespace omnihvd {
 
-// For communicators whose first sum this thread makes: the way, instead of OMNIHVD_GPU's; none:
-// that. The same on all ranks of the communicator.
-void choose_gpu_way(std::optional<Way> way);
+// For communicators whose first sum this thread makes: instead of OMNIHVD_GPU's value, or null for
+// that. The same on all ranks of the communicator. Throws Error: there is no such value.
+void choose_gpu_way(const char* value);
 
 class NcclTerms {
  public:
@@ -32,7 +32,6 @@ class NcclTerms {
   const Settings& settings() const { return settings_; }            // rank 0's where all must agree
   const std::string& order() const { return order_; }               // of communicators
   const std::vector<std::string>& hosts() const { return hosts_; }  // of each rank
-  bool one_gpu_a_host() const;
   bool can_split() const { return can_split_; }  // NCCL is new enough on all ranks
   bool colocated() const { return colocated_; }  // aggregators, on rank 0
   // Why a tensor of so many bytes is left to NCCL, or none: it is taken.

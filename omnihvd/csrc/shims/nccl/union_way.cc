@@ -2,351 +2,256 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <memory>
-#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "session/stats.h"
 
 namespace omnihvd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr size_t kChanges = 16;  // of a proposal
+constexpr double kAlert_s = 0.0001, kBusy_s = 0.002, kIdle_s = 0.2;
+constexpr uint32_t kAlert = 1000;     // pauses
+constexpr double kPatience_s = 5;     // with what was interrupted
+constexpr int64_t kYes = 1, kNo = 2;  // votes
 
-constexpr double kPatience_s = 5;
-constexpr double kHeld_s = 60;       // inside CUDA or NCCL: pinning memory, say, takes others long
-constexpr double kComingBack_s = 1;  // from a call of NCCL
-constexpr std::chrono::milliseconds kLook{200}, kGuardLook{500};
-constexpr uint64_t kSampleBytes = 1 << 20;  // less says little of a link
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-CuAddress address_of(const void* p) { return reinterpret_cast<CuAddress>(p); }
+// What each rank says in a round; behind that of all, rank 0's proposal.
+enum Word : size_t { kCalls, kAsked, kVote, kHasFailed, kWords };
+constexpr size_t kProposalWords = 2 + 2 * kChanges;
 
 }  // namespace
 
-UnionWay::UnionWay(const Settings& agreed, const Network& network, int rank, CuContext context,
-                   const KernelTable& kernels, Failed failed)
+UnionWay::UnionWay(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+                   Failed failed)
     : settings_(agreed),
-      context_(context),
-      kernels_(kernels),
+      ranks_(ranks),
+      rank_(rank),
       failed_(std::move(failed)),
-      pipeline_(settings_, network.ranks, rank, kernels, stopping_),
-      places_(kPlaces * sizeof(Place)),
-      network_(network) {
-  std::memset(places_.data(), 0, kPlaces * sizeof(Place));
-}
+      steps_(agreed, ranks, rank, kernels),
+      plans_(agreed.block_size, agreed.gpu == Way::unite),
+      chooser_(agreed.gpu) {}
 
-UnionWay::~UnionWay() {
-  for (const CuEvent e : ready_)
-    if (e != nullptr) cuda().event_destroy(e);
-}
-
-void UnionWay::connect(const NcclExchange& exchange) {
-  try {
-    pipeline_.connect(exchange);
-    const std::lock_guard<std::mutex> lock(mutex_);  // interrupt() looks for the thread
-    thread_ = std::thread([this] { run(); });
-    guard_ = std::thread([this] { guard(); });
-  } catch (...) {
-    pipeline_.comm().abort();  // the others learn of it
-    throw;
-  }
+void UnionWay::begin(std::shared_ptr<Group> group) {
+  group_ = std::move(group);
+  group_->set_uncounted();
+  over_ = false;
+  thread_ = std::thread([this] { serve(); });
 }
 
 // --- on the calling thread
-// ------------------------------------------------------------------------
 
-// All ranks have learnt the same when they choose: what the sums tell that were called kPlaces
-// calls ago, whatever is known of later ones.
-Way UnionWay::next(uint64_t count, DType dtype) {
+UnionCall UnionWay::next(const NcclReduction& r, DType dtype) {
+  std::vector<Stopwatch::Time> times;  // a CUDA call may wait for the device, which may wait for us
+  if (rank_ == 0)
+    while (const auto time = stopwatch_.take()) times.push_back(*time);
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto wait = [&](auto condition) {
-    changed_.wait(lock, [&] { return stopping_ || condition(); });
-    if (stopping_) throw Error("a sum on this communicator has failed");
-  };
-  wait([&] { return ended_ + kPlaces > made_; });
-  while (!calls_of_turns_.empty() && calls_of_turns_.front() + kPlaces <= calls_) {
-    wait([&] { return !verdicts_.empty(); });
-    choices_.learn(verdicts_.front());
-    verdicts_.pop_front();
-    calls_of_turns_.pop_front();
-  }
-  const Way way = choices_.next(count, dtype);
-  if (way == Way::unite) calls_of_turns_.push_back(calls_);
-  ++calls_;
-  return way;
-}
-
-void UnionWay::sum(const NcclReduction& r, DType dtype) {
-  const uint64_t turn = made_++;
-  const CuAddress at = places_.address() + (turn % kPlaces) * sizeof(Place);
-  const auto number = static_cast<uint32_t>(turn / kPlaces + 1);
-  CuEvent& ready = ready_[turn % kPlaces];
-  place(turn).status = 1;
-  if (ready == nullptr)
-    check_cuda(cuda().event_create(&ready, kCuEventDisableTiming), "cuEventCreate");
-  check_cuda(cuda().event_record(ready, r.stream), "cuEventRecord");
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    queue_.push_back({r, dtype, turn, ready, Clock::now()});
-    queued_ = made_;
-    if (ended_ + 1 == queued_) to_be_guarded_.notify_one();
-    if (released_) place(turn).flag = number;
+  for (const Stopwatch::Time& time : times) chooser_.took(time.sum, time.united, time.seconds);
+  std::optional<UnionCall> call;
+  changed_.wait(lock,
+                [&] { return interrupted_ || (call = plans_.next(r.count, dtype)) || over_; });
+  if (interrupted_) throw Error("a sum on this communicator has failed");
+  // Some ranks may have counted the votes, and made it.
+  if (!call)
+    throw Error("whether a plan holds is not known, as the ranks lost touch: " + why_over_);
+  if (call->look) {
+    const uint64_t block = settings_.block_size;
+    issued_.push_back({*call, r.count * size_of(dtype), (r.count + block - 1) / block});
     changed_.notify_all();
   }
-  kernels_.of(dtype).await(address_of(r.out), r.count, at + offsetof(Place, flag), number,
-                           at + offsetof(Place, status), r.stream);
+  return *call;
 }
 
-// --- on the thread
-// --------------------------------------------------------------------------------
+// --- the thread
 
-// As long as the thread is inside CUDA or NCCL. Throws Error if the communicator is to be aborted:
-// who does that waits for the end of this, and not while there is none.
-class UnionWay::Inside {
- public:
-  explicit Inside(UnionWay& way) : way_(way) {
-    way_.inside_since_ = Clock::now().time_since_epoch().count();
-    if (!way_.stopping_) return;
-    way_.inside_since_ = 0;
-    throw Error("the communicator was aborted");
-  }
-  ~Inside() { way_.inside_since_ = 0; }
-  Inside(const Inside&) = delete;
-
- private:
-  UnionWay& way_;
-};
-
-void UnionWay::run() {
-  std::string why;
+void UnionWay::serve() {
+  std::string why = "this rank's thread has ended";
   try {
-    const CudaScope scope(context_);
-    try {
-      while (true) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        wait_watching(lock, [&] { return quit_ || !queue_.empty(); });
-        if (stopping_ || queue_.empty()) break;
-        under_way_.push_back(queue_.front());
-        queue_.pop_front();
-        lock.unlock();
-        process(under_way_.back());
-      }
-    } catch (const std::exception& error) {
-      if (!stopping_) why = error.what();
+    while (round()) {
     }
-    if (!why.empty()) failed_(why);
-    if (!why.empty() || stopping_) {
-      {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        stop();
-      }
-      drain();
-      release_all();
-    }
-  } catch (const std::exception& error) {
-    failed_(error.what());
-    release_all();
+  } catch (const std::exception& error) {  // a rank has left, or is dead: NCCL says so
+    why = error.what();
+    log(LogLevel::debug, "the ranks of a communicator do not talk any more: ", why);
   }
+  if (held_) answer();
+  steps_.rest().alone = 1;
   const std::lock_guard<std::mutex> lock(mutex_);
   over_ = true;
+  why_over_ = why;
   changed_.notify_all();
 }
 
-void UnionWay::process(const UnionSum& sum) {
-  double note = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    note = my_seconds_per_byte_;
-  }
-  {
-    const Inside inside(*this);
-    pipeline_.find_union(sum, note, &UnionWay::on_known, this);
-  }
+// Until there is something to say, but not for ever: the others may have.
+void UnionWay::pause(std::unique_lock<std::mutex>& lock) {
+  const uint64_t calls = plans_.calls();
+  const auto urgent = [&] { return quit_ || interrupted_ || voting_ || held_ || is_asked(); };
+  const auto begin = std::chrono::steady_clock::now();
+  const auto waited = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  // The device cannot wake us up; where it may have something to ask, we look.
+  const bool busy = !issued_.empty();
+  if (alert_ > 0) --alert_, idle_s_ = kAlert_s;
+  const double step_s = busy ? std::min(kBusy_s, idle_s_) : idle_s_;
+  while (!urgent() && waited() < idle_s_)
+    changed_.wait_for(lock, std::chrono::duration<double>(step_s));
+  idle_s_ = busy || plans_.calls() != calls ? kBusy_s : std::min(kIdle_s, idle_s_ * 2 + kBusy_s);
+}
+
+bool UnionWay::is_asked() const { return steps_.rest().asked != summed_; }
+
+// One round with the other ranks. False: the last. Throws Error: there are no others any more.
+bool UnionWay::round() {
+  std::vector<int64_t> words(size_t(ranks_) * kWords + kProposalWords);
+  bool last = false;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    wait_watching(lock, [&] { return known_ > sum.turn; });
-    if (stopping_) throw Error("the communicator was aborted");
+    pause(lock);
+    read_seen();
+    if (quit_) return false;
+    last = interrupted_;
+    write_state(words);
   }
-  const SumSeen seen = pipeline_.read_union(sum, &note);
-  Way better = Way::unite;
+  group_->allreduce(words.data(), words.data(), words.size(), DType::i64);
+  if (held_) answer();
+  if (last) return false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    network_.seconds_per_byte = note;
-    better = choose(settings_.gpu, seen, network_);
-    verdicts_.push_back(better);
+    read_states(words);
+  }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (words[size_t(rank) * kWords + kHasFailed] == 0) continue;
+    failed_("a sum has failed on rank " + std::to_string(rank) + ": see its message");
+    interrupt();
+    return false;
+  }
+  sum_rest(words);
+  return true;
+}
+
+// What sums were, of those that the device has come to.
+void UnionWay::read_seen() {
+  while (!issued_.empty()) {
+    const Issued& one = issued_.front();
+    const auto& seen = steps_.seen(one.call.number);
+    const uint64_t number = seen.number;
+    if (number <= one.call.number) return;
+    const uint64_t united = seen.united, own = seen.own;
+    if (number == one.call.number + 1 && seen.number == number) {
+      if (one.call.capacity > 0) {
+        stats().blocks += one.blocks;
+        stats().nonzero_blocks += own;
+        stats().result_blocks += united;
+        if (united > one.call.capacity) alert_ = kAlert;
+      }
+      if (rank_ == 0 && one.call.sum != UnionPlans::kNone)
+        chooser_.saw({one.call.sum, one.bytes, one.blocks, one.call.capacity, united});
+    }
+    issued_.pop_front();
+  }
+}
+
+void UnionWay::write_state(std::vector<int64_t>& words) {
+  int64_t* const mine = words.data() + size_t(rank_) * kWords;
+  mine[kCalls] = int64_t(plans_.calls());
+  mine[kAsked] = is_asked();
+  mine[kVote] = !voting_ ? 0 : in_time_ ? kYes : kNo;
+  mine[kHasFailed] = interrupted_;
+  if (rank_ != 0 || voting_) return;
+  const std::vector<UnionChange> changes = chooser_.changes(kChanges);
+  int64_t* const proposed = words.data() + size_t(ranks_) * kWords;
+  proposed[0] = int64_t(changes.size());
+  proposed[1] = int64_t(std::max(most_calls_, plans_.calls()) + slack_);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    proposed[2 + 2 * i] = int64_t(changes[i].sum);
+    proposed[3 + 2 * i] = int64_t(changes[i].capacity);
+  }
+}
+
+void UnionWay::read_states(const std::vector<int64_t>& words) {
+  bool all = true;
+  uint64_t most = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const int64_t* const state = words.data() + size_t(rank) * kWords;
+    most = std::max(most, uint64_t(state[kCalls]));
+    all = all && state[kVote] == kYes;
+  }
+  if (voting_) {
+    plans_.count_votes(all);
+    voting_ = false;
+    if (!all && rank_ == 0) chooser_.refused(proposal_.changes);
+    slack_ = all ? std::max<uint64_t>(slack_ / 2, 8) : slack_ * 2;
     changed_.notify_all();
+  } else if (const int64_t* const proposed = words.data() + size_t(ranks_) * kWords;
+             proposed[0] > 0) {
+    proposal_ = {uint64_t(proposed[1]), {}};
+    for (int64_t i = 0; i < proposed[0]; ++i)
+      proposal_.changes.push_back({uint32_t(proposed[2 + 2 * i]), uint64_t(proposed[3 + 2 * i])});
+    in_time_ = plans_.vote(proposal_);
+    voting_ = true;
   }
-  auto begun = std::make_unique<Begun>(
-      Begun{this, Way::unite, sum.turn, seen.bytes, 0, sum.made, Clock::now()});
-  if (better == Way::original) begun->way = Way::original;
-  const Inside inside(*this);
-  begun->summed_bytes =
-      better == Way::original ? pipeline_.sum_whole(sum) : pipeline_.sum_batches(sum);
-  stats().library_bytes += ring_bytes(static_cast<uint64_t>(network_.ranks), begun->summed_bytes);
-  pipeline_.end(sum, &UnionWay::on_end, begun.get());
-  static_cast<void>(begun.release());  // on_end() has it now
+  most_calls_ = most;
 }
 
-// Waits for a condition, or for stopping_, and meanwhile looks whether the sums get on. Throws
-// Error: they do not.
-template <typename Condition>
-void UnionWay::wait_watching(std::unique_lock<std::mutex>& lock, Condition condition) {
-  const auto over = [&] { return stopping_ || condition(); };
-  while (!over()) {
-    if (ended_ == queued_) {  // sleep until there is something to do
-      changed_.wait(lock, [&] { return over() || ended_ != queued_; });
-    } else if (!changed_.wait_for(lock, kLook, over)) {
-      lock.unlock();
-      watch();
-      lock.lock();
-    }
-  }
+// Once all ranks' devices have come to the next window. Each gets its sum after the next round:
+// then all ranks have it, and none depends on one that ends meanwhile.
+void UnionWay::sum_rest(const std::vector<int64_t>& words) {
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (words[size_t(rank) * kWords + kAsked] == 0) return;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  const auto& rest = steps_.rest();
+  group_->allreduce(steps_.window(), steps_.window(), rest.blocks * settings_.block_size,
+                    static_cast<DType>(rest.dtype));
+  ++summed_;
+  alert_ = kAlert;
+  held_ = true;
 }
 
-void UnionWay::watch() {
-  uint64_t known, ended;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    known = known_, ended = ended_;
-  }
-  while (!under_way_.empty() && under_way_.front().turn < ended) under_way_.pop_front();
-  if (under_way_.empty()) return;
-  const Inside inside(*this);
-  const NcclResult error = async_error();
-  if (error != NcclResult::in_progress) check_nccl(error, "NCCL, on the union of the blocks,");
-  const UnionSum& oldest = under_way_.front();
-  watch_.look(pipeline_.progress(oldest, known > oldest.turn), oldest.r.count);
-}
-
-// On a thread that calls neither CUDA nor NCCL. Who waits for the device with CUDA's locks held, to
-// free memory or to load a kernel, may keep the other thread from queueing what the device waits
-// for. Then only the end of what the callers' streams wait for helps.
-void UnionWay::guard() {
-  const double patience_s =
-      settings_.timeout_s > 0 ? std::min(kHeld_s, settings_.timeout_s) : kHeld_s;
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!released_ && (stopping_ || !quit_)) {
-    if (ended_ == queued_ && !stopping_) {
-      to_be_guarded_.wait(lock);
-      continue;
-    }
-    to_be_guarded_.wait_for(lock, kGuardLook);
-    const int64_t since = inside_since_;
-    const Clock::time_point entered{Clock::duration(since)};
-    if (since == 0 || seconds_since(entered) < patience_s) continue;
-    lock.unlock();
-    failed_("a call of CUDA or NCCL has not returned for " + std::to_string(long(patience_s)) +
-            " s: another thread waits for the device, perhaps to free memory or to load a kernel, "
-            "and the device for a sum. Avoid that while sums are under way, or set "
-            "OMNIHVD_GPU=stream");
-    lock.lock();
-    stop();
-    lock.unlock();
-    return release_all();
-  }
-}
-
-// Sums become known, and end, in their order.
-void UnionWay::on_known(void* way) {
-  UnionWay& self = *static_cast<UnionWay*>(way);
-  const std::lock_guard<std::mutex> lock(self.mutex_);
-  ++self.known_;
-  self.changed_.notify_all();
-}
-
-// NCCL ends early only when it is aborted, which is after stopping_ has been set.
-void UnionWay::on_end(void* argument) {
-  const std::unique_ptr<Begun> begun(static_cast<Begun*>(argument));
-  UnionWay& self = *begun->owner;
-  const std::lock_guard<std::mutex> lock(self.mutex_);
-  if (self.stopping_) return;
-  count_way(begun->way, begun->bytes, begun->made);
-  self.measured(*begun);
-  Place& place = self.place(begun->turn);
-  place.status = 0;
-  __atomic_store_n(&place.flag, uint32_t(begun->turn / kPlaces + 1), __ATOMIC_RELEASE);
-  ++self.ended_;
-  self.changed_.notify_all();
-}
-
-// The first sums make NCCL's connections.
-void UnionWay::measured(const Begun& begun) {
-  if (begun.summed_bytes < std::min(kSampleBytes, pipeline_.slot_bytes()) || ++samples_ < 3) return;
-  const double sample = seconds_since(begun.known) / double(begun.summed_bytes);
-  my_seconds_per_byte_ += (sample - my_seconds_per_byte_) / (my_seconds_per_byte_ == 0 ? 1 : 4);
+void UnionWay::answer() {
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  steps_.rest().answered = summed_;
+  held_ = false;
 }
 
 // --- the end
-// --------------------------------------------------------------------------------------
 
-// Until the streams have done with the callers' memory, which they soon have as NCCL is aborted.
-void UnionWay::drain() {
-  draining_ = true;
-  inside_since_ = Clock::now().time_since_epoch().count();
-  const auto begin = Clock::now();
-  while (!pipeline_.idle() && seconds_since(begin) < kPatience_s)
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  const bool drained = pipeline_.idle();
-  inside_since_ = 0;
+std::string UnionWay::lost() {
+  if (steps_.rest().lost == 0) return "";
   const std::lock_guard<std::mutex> lock(mutex_);
-  drained_ = drained;
-}
-
-void UnionWay::release_all() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  released_ = true;
-  for (uint64_t turn = queued_ < kPlaces ? 0 : queued_ - kPlaces; turn < queued_; ++turn)
-    __atomic_store_n(&place(turn).flag, uint32_t(turn / kPlaces + 1), __ATOMIC_RELEASE);
-  changed_.notify_all();
-  to_be_guarded_.notify_all();
-}
-
-// With the mutex. Aborting NCCL may wait for the callers' streams. It frees the communicator, so
-// whoever is in a call on it is given time to come back; if he does not, it is what frees him.
-void UnionWay::stop() {
-  if (!stopping_.exchange(true)) {
-    drained_ = false;
-    aborter_ = std::thread([this] {
-      const auto begin = Clock::now();
-      while (inside_since_ != 0 && !draining_ && seconds_since(begin) < kComingBack_s)
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-      pipeline_.comm().abort();
-    });
-  }
-  changed_.notify_all();
-  to_be_guarded_.notify_all();
+  return "what did not fit a union's capacity was not summed, as the ranks lost touch: " +
+         why_over_;
 }
 
 void UnionWay::interrupt() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (quit_ || !thread_.joinable()) return;
-  stop();
-  changed_.wait_for(lock, std::chrono::duration<double>(kPatience_s), [&] { return released_; });
-  lock.unlock();
-  release_all();
+  steps_.rest().failed = 1;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  interrupted_ = true;
+  changed_.notify_all();
 }
 
 bool UnionWay::finish() {
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> hopeless;
+  bool idle = false;
+  while (!(idle = steps_.idle())) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (interrupted_ && !hopeless) hopeless = Clock::now();
+    }
+    if (hopeless && std::chrono::duration<double>(Clock::now() - *hopeless).count() > kPatience_s)
+      break;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return stopping_ || ended_ == queued_; });
     quit_ = true;
     changed_.notify_all();
-    to_be_guarded_.notify_all();
-    // A thread that CUDA or NCCL holds is left alone, with all that it may use.
-    if (stopping_ &&
-        !changed_.wait_for(lock, std::chrono::duration<double>(kPatience_s), [&] { return over_; }))
-      return false;
+    // A round may be under way, which ends when the others come to it.
+    changed_.wait_for(lock, std::chrono::seconds(1), [&] { return over_; });
   }
+  if (group_) group_->leave();
   if (thread_.joinable()) thread_.join();
-  if (guard_.joinable()) guard_.join();
-  if (aborter_.joinable()) aborter_.join();
-  pipeline_.comm().destroy();
-  return drained_;
+  return idle;
 }
 
 }  // namespace omnihvd

@@ -1,0 +1,27 @@
+"""What documents say of the committed results: tables, and figures in sentences (figures.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.said import bench, compression, trainings
+from benchmarks.said.results import Said
+
+TABLES: dict[str, Callable[[], str]] = {
+    "hosts4": bench.hosts4,
+    "others": trainings.others,
+    "launchers": trainings.launchers,
+    "predictions": trainings.predictions,
+    "delay-control": compression.delay_control,
+}
+
+
+SENTENCES: list[Callable[[], list[Said]]] = [
+    bench.of_the_bench,
+    bench.of_latency,
+    trainings.of_the_map,
+    trainings.of_launchers,
+    compression.of_methods,
+    compression.of_delay_control,
+    compression.of_lossless,
+]

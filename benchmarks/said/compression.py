@@ -1,0 +1,226 @@
+"""What docs/compression.md says of the evaluation (evaluation/) and of delay_control.py."""
+
+from __future__ import annotations
+
+from statistics import mean, median, pstdev
+from typing import Any
+
+from benchmarks.said.results import Said, in_ms, load
+from omnihvd.bench.report import markdown
+
+DOCUMENT = "docs/compression.md"
+CODECS = ("natural", "int8", "int4", "qsgd 4 bits", "terngrad", "sign", "one_bit")
+
+
+def pieces(task: str, part: str, method: str) -> list[dict[str, Any]]:
+    return [p for p in load(f"evaluation/{task}-{part}.json") if p["method"] == method]
+
+
+def ends(task: str, method: str) -> list[float]:
+    """Held out, at the end, of each seed."""
+    return [piece["curve"][-1][1] for piece in pieces(task, "quality", method)]
+
+
+def quality(task: str, method: str, digits: int = 3) -> str:
+    return f"{mean(ends(task, method)):.{digits}f}"
+
+
+def spread(task: str, method: str) -> list[str]:
+    return [quality(task, method), f"{pstdev(ends(task, method)):.3f}"]
+
+
+def loss(task: str, method: str) -> float:
+    """Per cent of what it is without."""
+    return 100 * (mean(ends(task, method)) / mean(ends(task, "none")) - 1)
+
+
+def step(task: str, method: str, rate: str = "1gbit") -> float:
+    return float(mean(piece["step_seconds"] for piece in pieces(task, rate, method)))
+
+
+def steps(task: str, *methods: str) -> list[str]:
+    return [in_ms(step(task, method)) for method in methods]
+
+
+def span(values: list[float], digits: int) -> list[str]:
+    return [f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"]
+
+
+def of_methods() -> list[Said]:
+    def one(template: str, *figures: str) -> Said:
+        return Said(DOCUMENT, "evaluation/*.json", template, [*figures])
+
+    kept = [
+        piece["kept_after_20"]
+        for task in ("digits", "words", "ratings", "text")
+        for piece in pieces(task, "quality", "topk_threshold")
+    ]
+    selected = ("topk", "sidco", "topk_threshold")
+    seeds = zip(ends("words", "natural"), ends("words", "none"))
+    good = [mean(ends("text", m)) for m in (*CODECS, "eight_bit", "block_topk 10%")]
+    low = [mean(ends("text", m)) for m in ("topk", "sidco", "power_sgd")]
+    points = 100 * (mean(ends("digits", "none")) - mean(ends("digits", "block_topk, no feedback")))
+    with_rest = [step("text", method) for method in ("sign", "one_bit", "int4")]
+    shares = [
+        piece["kept_after_20"] / float(piece["method"].split()[1])
+        for task in ("digits", "words", "ratings", "text")
+        for piece in load(f"evaluation/{task}-sidco.json")
+    ]
+    fast = [
+        f"{1000 * step('ratings', method, '10gbit'):.1f}"
+        for method in ("topk_threshold", "none", "fp16", "block_topk, no feedback", "block_topk")
+    ]
+    natural = [f"{a - b:.3f}" for a, b in sorted(seeds, key=lambda pair: pair[0] - pair[1])]
+    return [
+        one("thresholds that kept {} to {}%,", *span([100 * share for share in kept], 1)),
+        one("cost {} to {}% of loss with words", *span([loss("words", m) for m in selected], 1)),
+        one("up to {}% with ratings;", f"{max(loss('ratings', m) for m in selected):.1f}"),
+        one("costs {} and {}%,", *(f"{loss(t, 'block_topk'):.1f}" for t in ("words", "ratings"))),
+        one("TernGrad {}% with words", f"{loss('words', 'terngrad'):.1f}"),
+        one(
+            "(words: {} ± {} nats, {} ± {} without; ratings {} and {}; digits {} ± {} and {} ± {})",
+            *(*spread("words", "natural"), *spread("words", "none")),
+            *(quality("ratings", method) for method in ("natural", "none")),
+            *(*spread("digits", "natural"), *spread("digits", "none")),
+        ),
+        one("each seed by itself loses, {} to {} nats", natural[0], natural[-1]),
+        one("is at {} without; codecs", quality("text", "none")),
+        one("block Top-k at 10% are between {} and {},", *span(good, 3)),
+        one("PowerSGD at {} to {},", *span(low, 2)),
+        one(
+            "DGC {}, block Top-k at 1% {}, and {} without error feedback",
+            *(quality("text", m) for m in ("dgc", "block_topk")),
+            quality("text", "block_topk, no feedback", 2),
+        ),
+        one("suits it better than the others' ({})", quality("text", "signum")),
+        one(
+            "elements lose {}% of loss, blocks {}%",
+            f"{loss('words', 'randomk 10%'):.1f}",
+            f"{loss('words', 'block_random 10%'):.0f}",
+        ),
+        one("block Top-k loses {} points of accuracy (digits)", f"{points:.0f}"),
+        one("and {}% of loss (words)", f"{loss('words', 'block_topk, no feedback'):.0f}"),
+        one("plain Horovod takes {} ms, omnihvd {}, fp16 {};", *steps("words", "horovod", *PLAIN)),
+        one("PowerSGD and block Top-k {} and {},", *steps("words", "power_sgd", "block_topk")),
+        one("4 bits and TernGrad {} and {},", *steps("words", "qsgd 4 bits", "terngrad")),
+        one("Compression and 8 bits {} and {}.", *steps("words", "natural", "int8")),
+        one(
+            "MB): {}, {} and {}; PowerSGD {}, thresholds {}, QSGD {}, 8 bits and block Top-k {} "
+            "and {}, Natural Compression {}.",
+            *steps("text", "horovod", *PLAIN, "power_sgd", "topk_threshold", "qsgd 4 bits"),
+            *steps("text", "int8", "block_topk", "natural"),
+        ),
+        one("costs what it saves ({} and {})", *steps("words", "topk"), *steps("text", "topk")),
+        one(
+            "error feedback of codecs ({} and {} to {})",
+            *steps("words", "sign"),
+            *map(in_ms, (min(with_rest), max(with_rest))),
+        ),
+        one("thresholds ({} ms; none takes {}, fp16 {}), and", *fast[:3]),
+        one("keeps no rest ({}; with error feedback {})", *fast[3:]),
+        one("sends {} to {} times what was asked", *span(shares, 2)),
+        one("distributions: in {} combinations", str(len(shares))),
+        one("The other {}, all with text, were not run", str(36 - len(shares))),
+        *of_costs(),
+    ]
+
+
+PLAIN = ("none", "fp16")
+
+
+def of_costs() -> list[Said]:
+    entries = load("evaluation/cost.json")
+    thresholds = [entry for entry in entries if entry["method"].startswith("threshold of ")]
+    seconds = [entry["seconds"] for entry in thresholds]
+    topk = [entry["torch_topk_seconds"] for entry in thresholds]
+    shares = [100 * a / b for a, b in zip(seconds, topk)]
+    said = [
+        Said(
+            DOCUMENT,
+            "evaluation/cost.json",
+            f"| `{entry['method'].split('(')[0]}(... | {{}} s",
+            [f"{entry['seconds']:.2f}"],
+        )
+        for entry in entries
+        if entry not in thresholds
+    ]
+    template = "alone is {} to {} s, or {} to {}% of `torch.topk`'s at the same ratio ({} to {} s)"
+    figures = [*span(seconds, 2), *span(shares, 0), *span(topk, 2)]
+    return [*said, Said(DOCUMENT, "evaluation/cost.json", template, figures)]
+
+
+# --- delay control ------------------------------------------------------------------------------
+
+TARGETS = (4.8, 4.6, 4.4)  # held-out loss, nats
+
+
+def delay_control() -> str:
+    """Seconds to each of the losses."""
+    cells = []
+    for name, run in load("delay_control.json")["runs"].items():
+        cells.append([name])
+        for target in TARGETS:
+            there = [seconds for seconds, now in run["losses"] if now <= target]
+            cells[-1].append(f"{there[0]:.1f}" if there else "not in 25 s")
+    return markdown(["", *map(str, TARGETS)], cells)
+
+
+def of_delay_control() -> list[Said]:
+    content = load("delay_control.json")
+    begins = [begin for begin, _, _ in content["phases"]]
+
+    def in_phase(name: str, phase: int) -> str:
+        first, last = begins[phase], [*begins, 1e9][phase + 1]
+        bins = content["runs"][name]["bins"]
+        return in_ms(median(step for begin, step, _ in bins if first <= begin < last))
+
+    names = ("delay control", "none", "block_topk 0.1")
+    return [
+        Said(
+            DOCUMENT,
+            "delay_control.json",
+            "a budget of {} ms for its sums, a step takes {} ms at 100 Mbit/s, where it takes {} "
+            "without compression and {} at a ratio of 0.1; and {} ms on an idle link of 1 Gbit/s, "
+            "where it takes {} and {}.",
+            [str(content["budget_ms"])]
+            + [in_phase(name, phase) for phase in (1, 3) for name in names],
+        )
+    ]
+
+
+def of_lossless() -> list[Said]:
+    """The codec without loss."""
+
+    def one(results: str, template: str, *figures: str) -> Said:
+        return Said("docs/codecs.md", results, template, list(figures))
+
+    sizes = load("lossless.json")["sizes"]
+
+    def shares(dtype: str) -> list[str]:
+        found = [sizes[name][dtype] for name in ("words", "bert", "cnn")]
+        return [f"{share:.3f}" for share in (min(found), max(found))]
+
+    sums = load("lossless_sums.json")
+    took = {
+        way: [median(sums[way][dtype]["samples"]) for dtype in ("float32", "bfloat16")]
+        for way in ("coded", "gloo")
+    }
+    times = [f"{theirs / ours:.2f}" for theirs, ours in zip(took["gloo"], took["coded"])]
+    return [
+        one(
+            "lossless.json",
+            "become {} to {} of their bytes in float32, {} to {} in bfloat16, {} to {} in float16 "
+            "and {} to {} in float64",
+            *shares("float32"),
+            *shares("bfloat16"),
+            *shares("float16"),
+            *shares("float64"),
+        ),
+        one(
+            "lossless_sums.json",
+            "takes {} ms in float32 and {} in bfloat16, where Gloo takes {} and {}: {} and {} "
+            "times as fast",
+            *map(in_ms, (*took["coded"], *took["gloo"])),
+            *times,
+        ),
+    ]

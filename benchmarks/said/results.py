@@ -1,0 +1,66 @@
+"""The committed results, and how figures of them are written."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+
+class Said(NamedTuple):
+    """A sentence of a document. In the template each {} is a figure, ... anything on a line."""
+
+    document: str
+    results: str  # the file that has the figures
+    template: str
+    figures: list[str]
+
+
+@functools.cache
+def load(name: str) -> Any:
+    path = RESULTS / name
+    return json.loads(path.read_text()) if path.suffix == ".json" else path.read_text()
+
+
+def in_ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f}"
+
+
+def joined(texts: list[str]) -> str:
+    return " / ".join(texts)
+
+
+# Of what `omnihvd bench` wrote.
+
+
+def of(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> dict[str, Any]:
+    """Of one backend at one share of non-zero blocks."""
+    for r in load(f"{run}.json")["results"]:
+        point = r["point"]
+        if (r["backend"], point["density"], point["pattern"]) == (backend, density, pattern):
+            return {**r, "median_s": median(r["samples"])}
+    raise KeyError(f"{run}.json has no {backend} at {density}, {pattern}")
+
+
+def ms(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> str:
+    return in_ms(of(run, backend, density, pattern)["median_s"])
+
+
+def cpu(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> str:
+    return f"{of(run, backend, density, pattern)['cpu_s_per_gb']:.1f}"
+
+
+def times(run: str, ours: str, peer: str, density: float = 1.0, pattern: str = "random") -> float:
+    """How many times as fast as the peer."""
+    peers, mine = (of(run, b, density, pattern)["median_s"] for b in (peer, ours))
+    return float(peers / mine)
+
+
+def horovod(run: str) -> str:
+    """Plain Horovod at its best; older results have its ring by itself."""
+    found = {r["backend"] for r in load(f"{run}.json")["results"]} & {"horovod", "horovod-ring"}
+    return min(found, key=lambda backend: float(of(run, backend)["median_s"]))

@@ -1,0 +1,148 @@
+"""What is said of trainings and of the map; the README's second table."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import Any
+
+from benchmarks.said.results import Said, horovod, in_ms, joined, load, ms, of
+from omnihvd.bench.report import markdown
+
+MPI, GLOO, DDP = "Horovod, MPI", "Horovod, Gloo", "DDP"
+DDP_WITH = ["DDP, omnihvd imported", "DDP, omnihvd's hook", "DDP, python -m omnihvd"]
+HERE = ["Ray, omnihvd", "elastic, omnihvd, a rank killed"]
+
+
+def step(launcher: str) -> float:
+    return float(load("launchers.json")["results"][launcher]["median_s"])
+
+
+def launchers() -> str:
+    lines = [
+        (MPI, MPI, [f"{MPI}, omnihvd"]),
+        (GLOO, GLOO, [f"{GLOO}, omnihvd"]),
+        ("DDP: omnihvd imported, its hook, an unchanged script", DDP, DDP_WITH),
+        *((name, "", [name]) for name in HERE),
+    ]
+    cells = [
+        [
+            name,
+            in_ms(step(without)) if without else "",
+            joined([in_ms(step(w)) for w in with_it]),
+            joined([f"{step(without) / step(w):.1f}" for w in with_it]) if without else "",
+        ]
+        for name, without, with_it in lines
+    ]
+    return markdown(["ms a step", "without", "with omnihvd", "times as fast"], cells)
+
+
+def others() -> str:
+    trained = load("training.json")["results"]
+    ours, theirs = (load("sparse.json")["results"]["8"][n] for n in ("rows omnihvd", "allgather"))
+
+    def sparse(r: dict[str, Any]) -> str:
+        return f"{in_ms(r['median_s'])} ms, {r['memory_bytes'] / 1e6:.0f} MB"
+
+    def codec(*backends: str) -> str:
+        return joined([ms("hosts4-codecs", b) for b in backends]) + " ms"
+
+    plain = of("host1", horovod("host1"))["median_s"]
+    table = [
+        [
+            "a step of the language model, Horovod at its best / with its fp16 compression",
+            "`training.py`",
+            joined([in_ms(trained[how]["median_s"]) for how in ("none", "fp16")]) + " ms",
+            f"{in_ms(trained['omnireduce']['median_s'])} ms",
+        ],
+        [
+            "the same with 0.2.0, Horovod on MPI, polling / on Gloo / DDP, script unchanged",
+            "`launchers.py`",
+            joined([in_ms(step(name)) for name in (MPI, GLOO, DDP)]) + " ms",
+            joined(
+                [in_ms(step(f"{n}, omnihvd")) for n in (MPI, GLOO)] + [in_ms(step(DDP_WITH[-1]))]
+            )
+            + " ms",
+        ],
+        [
+            "100 MB dense by [natural compression](docs/codecs.md): Horovod / Gloo",
+            "see there",
+            codec(horovod("hosts4-codecs"), "gloo"),
+            codec("omnihvd-natural", "omnihvd-torch-natural"),
+        ],
+        [
+            "sparse gradients of an embedding of 256 MB, 8 hosts: a step, memory",
+            "`sparse.py`",
+            sparse(theirs),
+            sparse(ours),
+        ],
+        [
+            "one host, 2 ranks, 100 MB: Horovod / Gloo; dense / 10% / 1%",
+            "`targets.py`",
+            f"{in_ms(plain)} / {ms('host1', 'gloo')} ms",
+            joined([ms("host1", "omnihvd", d) for d in (1.0, 0.1, 0.01)]) + " ms",
+        ],
+    ]
+    return markdown(["4 hosts at 1 Gbit/s, unless it says other", "by", "without", "with"], table)
+
+
+def predictions() -> str:
+    results = load("predictions.json")["results"]
+    rates = [*dict.fromkeys(r["rate"] for r in results)]
+    names = {"words": "language model", "recommender": "recommender", "cnn": "dense network"}
+    cells = []
+    for model, name in names.items():
+        cells.append([name])
+        for scheme in ("ring", "omnireduce"):
+            found = {
+                r["rate"]: r["off"] for r in results if (r["model"], r["scheme"]) == (model, scheme)
+            }
+            cells[-1] += [f"{100 * found[rate]:+.0f}%" for rate in rates]
+    said = [rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s") for rate in rates]
+    heads = [f"{who}, {rate}" for who in ("Gloo's ring", "OmniReduce") for rate in said]
+    return markdown(["", *heads], cells)
+
+
+def of_the_map() -> list[Said]:
+    """Of each of its comparisons: points that are met, all points, and the largest ratio."""
+    horovod, torch, best = [
+        (*re.search(r"^(\d+) of (\d+) points", part, re.M).groups(), _largest(part))  # type: ignore
+        for part in load("map.md").split("\n## ")[1:4]
+    ]
+
+    def met(template: str, figures: list[str]) -> Said:
+        template += ": met at {} of {} points" + ", up to {} times as fast" * (len(figures) - 2)
+        return Said("benchmarks/README.md", "map.md", template, figures)
+
+    return [
+        Said(
+            "README.md",
+            "map.md",
+            "of its {} points omnihvd is at 0.97 times the speed of what it replaces, or above, at "
+            "{} under torch.distributed and at {} under Horovod",
+            [horovod[1], torch[0], horovod[0]],
+        ),
+        met("against Gloo**", [*torch]),
+        met("against Horovod** over Open MPI", [*horovod]),
+        met("against the best of all**, which includes Gloo without Horovod", [*best[:2]]),
+    ]
+
+
+def _largest(part: str) -> str:
+    """Of the ratios in a table of the map: five columns, after links, layout and tensor."""
+    lines = re.findall(r"^\|(.* [kKM]i?B(?:, \w+ memory)? \|.*)\|$", part, re.M)
+    ratios = [cell.strip() for line in lines for cell in line.split("|")[3:8]]
+    return f"{max(float(ratio) for ratio in ratios if ratio):.0f}"
+
+
+def of_launchers() -> list[Said]:
+    first = load("launchers.json")["results"][f"{MPI}, omnihvd"]
+    computing = [a - b for a, b in zip(first["step_seconds"][5:], first["wait_seconds"][5:])]
+    return [
+        Said(
+            "benchmarks/README.md",
+            "launchers.json",
+            "compute on two cores for {} ms of the {}",
+            [in_ms(median(computing)), in_ms(first["median_s"])],
+        ),
+    ]

@@ -1,0 +1,231 @@
+"""What is measured: a tensor, or several, summed in place by one library or another.
+
+Each is prepared once a point, restored before each sum (in memory that is kept, or that is new each
+time, as gradients are after `zero_grad(set_to_none=True)`), and reduced.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from omnihvd.bench.patterns import BLOCK, Point
+
+BUCKET = 25 * 2**20  # bytes; DDP's
+PARTS = "BENCH_PARTS"  # in the environment: of a tensor, that Gloo sums at once
+
+
+class Gloo:
+    """torch.distributed over Gloo: the ring allreduce that PyTorch uses on CPUs."""
+
+    most_error = 0.0  # relative to the sum, of lossy ones
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist = torch, dist
+        os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
+        os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
+        dist.init_process_group("gloo")
+        self.parts = int(os.environ.get(PARTS, "1"))
+
+    def prepare(self, x: np.ndarray, point: Point) -> None:
+        self.original = self.torch.from_numpy(x).tensor_split(point.tensors)
+        self.keeps = point.memory == "kept"
+        self.tensors: list[Any] = []  # what is reduced
+
+    def restore(self) -> None:
+        if self.keeps and self.tensors:
+            for tensor, original in zip(self.tensors, self.original):
+                tensor.copy_(original)
+        else:
+            self.tensors = []  # the old ones go first
+            self.tensors = [original.clone() for original in self.original]
+
+    def reduce(self) -> None:
+        """Several tensors as DDP does it: in buckets, several of them under way."""
+        if len(self.tensors) == 1:
+            parts = self.tensors[0].tensor_split(self.parts) if self.parts > 1 else self.tensors
+            self._reduce_all(parts)
+            return
+        buckets: list[list[Any]] = [[]]
+        for tensor in self.tensors:
+            if sum(t.nbytes for t in buckets[-1]) + tensor.nbytes > BUCKET and buckets[-1]:
+                buckets.append([])
+            buckets[-1].append(tensor)
+        flat = [self.torch.cat(bucket) for bucket in buckets]
+        self._reduce_all(flat)
+        for summed, bucket in zip(flat, buckets):
+            for tensor, piece in zip(bucket, summed.split([t.numel() for t in bucket])):
+                tensor.copy_(piece)
+
+    def _reduce_all(self, tensors: Any) -> None:
+        if len(tensors) == 1:
+            self.dist.all_reduce(tensors[0])
+            return
+        for work in [self.dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+            work.wait()
+
+    def result(self) -> np.ndarray:
+        whole = self.tensors[0] if len(self.tensors) == 1 else self.torch.cat(self.tensors)
+        return np.asarray(whole.numpy())
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self.dist.destroy_process_group()
+
+
+class OmniGloo(Gloo):
+    """The same with omnihvd under it."""
+
+    def __init__(self) -> None:
+        import omnihvd.torch
+
+        self.omnihvd = omnihvd
+        super().__init__()
+
+    def stats(self) -> dict[str, Any]:
+        return self.omnihvd.stats()
+
+
+class Horovod(Gloo):
+    """Horovod's allreduce, in place; it fuses several tensors."""
+
+    def __init__(self) -> None:
+        import horovod.torch as hvd
+        import torch
+
+        self.torch, self.hvd = torch, hvd
+        hvd.init()
+
+    def reduce(self) -> None:
+        started = [
+            self.hvd.allreduce_async_(tensor, op=self.hvd.Sum, name=f"bench.{i}")
+            for i, tensor in enumerate(self.tensors)
+        ]
+        for handle in started:
+            self.hvd.synchronize(handle)
+
+    def close(self) -> None:
+        self.hvd.shutdown()
+
+
+class OmniHvd(Horovod):
+    """The same with omnihvd under it."""
+
+    def __init__(self) -> None:
+        import omnihvd
+
+        self.omnihvd = omnihvd
+        super().__init__()
+
+    def stats(self) -> dict[str, Any]:
+        return self.omnihvd.stats()
+
+
+class OmniNatural(OmniHvd):
+    """The same under natural compression, as a training script has it: not in place."""
+
+    most_error = 0.6
+
+    def reduce(self) -> None:
+        (tensor,) = self.original
+        codec = self.omnihvd.OmniReduce.natural()
+        summed = self.hvd.allreduce(tensor, op=self.hvd.Sum, name="bench", compression=codec)
+        self.tensors = [summed]
+
+    def restore(self) -> None:
+        pass
+
+
+class OmniGlooNatural(OmniGloo):
+    """The same under natural compression."""
+
+    most_error = 0.6
+
+    def reduce(self) -> None:
+        from omnihvd.torch.process_group import take
+
+        codec = self.omnihvd.OmniReduce.natural()
+        work = take(self.dist.group.WORLD, self.tensors[0], codec=codec)
+        assert work is not None
+        work.wait()
+
+
+class AgSparse(Horovod):
+    """Horovod's path for sparse gradients: allgather of indices and values.
+
+    The tensor is given as a sparse one from the start, of rows of one block (single elements for
+    the pattern of elements), and the gathered parts are not summed in the time measured, though a
+    user's optimizer has to: both in favour of this backend.
+    """
+
+    def prepare(self, x: np.ndarray, point: Point) -> None:
+        self.count = len(x)
+        given = self.torch.from_numpy(x)
+        width = 1 if _is_elementwise(x) else BLOCK
+        self.dense = self.torch.zeros(-(-len(x) // width), width, dtype=given.dtype)
+        self.dense.view(-1)[: len(x)] = given
+        self.rows = self.dense.any(1).nonzero().t()
+        self.values = self.dense[self.rows[0]]
+
+    def restore(self) -> None:
+        pass
+
+    def reduce(self) -> None:
+        sparse = self.torch.sparse_coo_tensor(self.rows, self.values, self.dense.shape)
+        self.gathered = self.hvd.sparse_allreduce_async(sparse, name="bench", op=self.hvd.Sum)()
+
+    def result(self) -> np.ndarray:
+        return self.gathered.to_dense().flatten()[: self.count].numpy()
+
+
+class AgSparseOfDense(AgSparse):
+    """The same for what omnihvd is given and gives back: a dense tensor, in place.
+
+    Non-zero rows are found, gathered from all ranks, and added.
+    """
+
+    def prepare(self, x: np.ndarray, point: Point) -> None:
+        super().prepare(x, point)
+        self.tensor = self.dense.clone()
+
+    def restore(self) -> None:
+        self.tensor.copy_(self.dense)
+
+    def reduce(self) -> None:
+        rows = self.tensor.any(1).nonzero().flatten()
+        parts = [
+            self.hvd.allgather_async(rows, name="rows"),
+            self.hvd.allgather_async(self.tensor[rows], name="values"),
+        ]
+        all_rows, all_values = (self.hvd.synchronize(part) for part in parts)
+        self.tensor[rows] = 0
+        self.tensor.index_add_(0, all_rows, all_values)
+
+    def result(self) -> np.ndarray:
+        return self.tensor.flatten()[: self.count].numpy()
+
+
+def _is_elementwise(x: np.ndarray) -> bool:
+    by_rows = x[: len(x) // BLOCK * BLOCK].reshape(-1, BLOCK) != 0
+    return bool(by_rows.mean() < by_rows.any(1).mean() / 2)
+
+
+BACKENDS = {
+    "omnihvd": OmniHvd,
+    "omnihvd-dedicated": OmniHvd,
+    "omnihvd-torch": OmniGloo,
+    "omnihvd-natural": OmniNatural,
+    "omnihvd-torch-natural": OmniGlooNatural,
+    "gloo": Gloo,
+    "horovod": Horovod,
+    "agsparse": AgSparse,
+    "agsparse-of-dense": AgSparseOfDense,
+}
+LOSSLESS = [name for name, backend in BACKENDS.items() if not backend.most_error]

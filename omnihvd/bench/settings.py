@@ -1,0 +1,48 @@
+"""Settings of the peers, among which the fastest is found at each point.
+
+Open MPI's collectives are chosen by rules of its own; on slow links, and where ranks are more than
+cores, others are faster, and so is a rank that yields while it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from omnihvd.bench.reducers import PARTS
+
+ALGORITHMS = {"recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    name: str  # in tables
+    mca: Mapping[str, str] = field(default_factory=dict)  # Open MPI's parameters
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def _open_mpi(waits: str, algorithm: str = "") -> Setting:
+    mca = {"mpi_yield_when_idle": str(int(waits == "yielding"))}
+    if algorithm == "shared memory":
+        mca["coll_sm_priority"] = "100"
+    elif algorithm:
+        mca["coll_tuned_use_dynamic_rules"] = "1"
+        mca["coll_tuned_allreduce_algorithm"] = str(ALGORITHMS[algorithm])
+    return Setting(f"{waits}, {algorithm}" if algorithm else waits, mca)
+
+
+AS_IT_IS = Setting("")  # as users have it
+WAITS = (_open_mpi("yielding"), _open_mpi("polling"))
+HOROVOD = (
+    *WAITS,
+    *(_open_mpi("yielding", algorithm) for algorithm in ALGORITHMS),
+    _open_mpi("polling", "segmented ring"),
+)
+# PyTorch fixes Gloo's algorithm and connections; two threads sum parts of a tensor at once.
+GLOO = (Setting("whole"), Setting("4 parts at once", env={PARTS: "4"}))
+
+
+def settings_of(backend: str, one_host: bool) -> tuple[Setting, ...]:
+    if backend == "horovod":
+        return (*HOROVOD, _open_mpi("yielding", "shared memory")) if one_host else HOROVOD
+    return {"gloo": GLOO, "agsparse": WAITS, "agsparse-of-dense": WAITS}.get(backend, (AS_IT_IS,))

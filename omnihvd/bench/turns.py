@@ -1,0 +1,168 @@
+"""Backends take turns at each point, so that a machine that drifts favours none of them.
+
+Before that, each setting of a peer is tried with few samples, and those which are close to the
+fastest stay; the answer is that of the one which then has the least median. At another point it may
+be another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omnihvd.bench.backends import TIMEOUT_S, Hosts, ThisMachine
+from omnihvd.bench.patterns import Point
+from omnihvd.bench.session import BenchError, Session
+from omnihvd.bench.settings import settings_of
+from omnihvd.bench.worker import Visit
+
+LARGE = 10_000_000  # bytes
+KEPT_SUMS = 100  # of all that were made at a point, in order
+TRIED_RUNS, TRIED_S = 3, 1.0  # of a setting: samples, and seconds of them at most
+LISTED, CLOSE = 2, 1.3  # settings that are measured: so many, and so many times the fastest's time
+MANY_RANKS = 8  # whose sessions take GBs each: of these one
+
+Answer = dict[str, Any]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of each point and backend."""
+
+    min_seconds: float = 0
+    min_runs: int = 5
+    large_runs: int | None = None  # instead of these, of tensors over LARGE
+    max_seconds: float | None = None  # of samples, however few these are
+    rounds: int = 3
+    compute_s: float = 0
+    timeout: float = TIMEOUT_S
+
+    def turn(self, point: Point) -> Visit:
+        few = self.large_runs if point.bytes > LARGE else None
+        runs = math.ceil((few or self.min_runs) / self.rounds)
+        most = None if self.max_seconds is None else self.max_seconds / self.rounds
+        seconds = self.min_seconds / self.rounds
+        return Visit(point, False, seconds, runs, most, self.compute_s)
+
+
+@dataclass
+class Contender:
+    """A backend at a point, in one setting."""
+
+    session: Session
+    answer: Answer  # of all its turns together
+    tried_s: float  # the median of when it was tried
+
+
+Field = dict[Point, list[Contender]]
+
+
+def measure(
+    network: Hosts | ThisMachine,
+    points: Mapping[str, Sequence[Point]],
+    plan: Plan,
+    tell: Tell = print,
+) -> list[Answer]:
+    """points: of each backend, in whose order the answers are. tell: what fails."""
+    with contextlib.ExitStack() as stack:
+        fields = {
+            backend: fastest(network, backend, wanted, plan, stack, tell)
+            for backend, wanted in points.items()
+        }
+        for work in dict.fromkeys(_work(point) for field in fields.values() for point in field):
+            for turn in range(plan.rounds):
+                start = turn % len(fields)
+                for backend in [*list(fields)[start:], *list(fields)[:start]]:
+                    _take_turn(fields[backend], work, plan)
+    return [
+        {"backend": backend, **best_of(contenders)}
+        for backend, field in fields.items()
+        for contenders in field.values()
+    ]
+
+
+def _work(point: Point) -> tuple[Any, ...]:
+    """What is measured at one time: all densities."""
+    return (point.count, point.dtype, point.pattern, point.memory, point.tensors)
+
+
+def _take_turn(field: Field, work: tuple[Any, ...], plan: Plan) -> None:
+    for point, contenders in field.items():
+        for contender in contenders if _work(point) == work else ():
+            answer = contender.session.visit(plan.turn(point))
+            contender.answer = together(contender.answer, answer)
+
+
+def fastest(
+    network: Hosts | ThisMachine,
+    backend: str,
+    points: Sequence[Point],
+    plan: Plan,
+    stack: contextlib.ExitStack,
+    tell: Tell,
+) -> Field:
+    """Of its settings, at each point. Their sessions live as long as the stack; the others end."""
+    field: Field = {point: [] for point in points}
+    tried: dict[Point, dict[str, float]] = {point: {} for point in points}
+    sessions: dict[Session, contextlib.ExitStack] = {}
+    settings = settings_of(backend, network.count == 1)
+    for setting in settings:
+        own = stack.enter_context(contextlib.ExitStack())
+        try:
+            session = own.enter_context(network.start(backend, setting, timeout=plan.timeout))
+            found = [_first(session, point, plan, len(settings) > 1) for point in points]
+        except (BenchError, subprocess.SubprocessError) as why:
+            own.close()
+            tell(f"{backend} {setting.name}: {why}")
+            continue
+        sessions[session] = own
+        for point, contender in zip(points, found):
+            contender.answer["setting"] = setting.name
+            many = network.count * network.per_host >= MANY_RANKS
+            field[point] = short_list([*field[point], contender], 1 if many else LISTED)
+        listed = {contender.session for contenders in field.values() for contender in contenders}
+        for session in set(sessions) - listed:
+            sessions.pop(session).close()
+        for point, contender in zip(points, found):
+            tried[point][setting.name] = contender.tried_s
+    for contender in (c for contenders in field.values() for c in contenders):
+        contender.answer["tried"] = tried[Point(**contender.answer["point"])]
+    if points and not sessions:
+        raise BenchError(f"{backend} measured nothing")
+    return field
+
+
+def short_list(contenders: Sequence[Contender], most: int) -> list[Contender]:
+    """Those that few samples do not tell apart."""
+    ranked = sorted(contenders, key=lambda contender: contender.tried_s)
+    return [c for c in ranked[:most] if c.tried_s <= CLOSE * ranked[0].tried_s]
+
+
+def _first(session: Session, point: Point, plan: Plan, compared: bool) -> Contender:
+    runs, seconds = (TRIED_RUNS, TRIED_S) if compared else (0, None)
+    answer = session.visit(Visit(point, True, 0, runs, seconds, plan.compute_s))
+    median = statistics.median(answer["samples"] or answer["sums"])
+    return Contender(session, {**answer, "samples": []}, median)
+
+
+def together(before: Answer, now: Answer) -> Answer:
+    """Of one point: samples of all turns, the mean of their processor time, the first sums."""
+    samples = before["samples"] + now["samples"]
+    cpu = sum(answer["cpu_s"] * len(answer["samples"]) for answer in (before, now)) / len(samples)
+    sums = (before["sums"] + now["sums"])[:KEPT_SUMS]
+    counters = now["counters"]
+    return {**before, "samples": samples, "cpu_s": cpu, "sums": sums, "counters": counters}
+
+
+def best_of(contenders: Sequence[Contender]) -> Answer:
+    """With the medians of all settings that were measured."""
+    medians = [statistics.median(contender.answer["samples"]) for contender in contenders]
+    best = contenders[medians.index(min(medians))].answer
+    named = {c.answer["setting"]: median for c, median in zip(contenders, medians)}
+    return {**best, "measured": named}

@@ -1,0 +1,83 @@
+// The steps on the device of a sum on the union of the ranks' non-zero blocks, and the memory that
+// they need. All are queued on the caller's stream, in the call:
+//
+//   mark      the non-zero blocks
+//   exchange  ncclAllGather of the marks
+//   unite     the marks; tell the host how many there are; and, but for a look:
+//   gather    for each part of the capacity: the union's blocks into a buffer
+//   reduce    ncclAllReduce of the buffer
+//   spread    the sums over the output
+//   rest      what is behind the capacity, rarely anything, through the host's memory
+//
+// A communicator has one set of memory: its sums wait for each other, as they do in NCCL. One
+// thread at a time calls, in a CudaScope; all throw Error but what returns NCCL's result.
+#pragma once
+
+#include <cstdint>
+
+#include "session/settings.h"
+#include "shims/nccl/cuda_driver.h"
+#include "shims/nccl/exchange.h"
+#include "shims/nccl/kernels.h"
+#include "shims/nccl/reduction.h"
+#include "shims/nccl/union_plans.h"
+
+namespace omnihvd {
+
+struct UnionSum {
+  NcclReduction r;
+  DType dtype;
+  UnionCall call;
+};
+
+class UnionSteps {
+ public:
+  static constexpr uint64_t kSeen = 256;  // sums of which the host is told, before that is lost
+
+  UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels);
+  UnionSteps(const UnionSteps&) = delete;
+  ~UnionSteps();  // once they are idle
+
+  // Collective: makes NCCL connect what sums of all sizes take, which it else does at the first of
+  // each, while a program may have its ranks wait for each other in other ways.
+  void connect(const NcclExchange& exchange);
+
+  uint64_t most_elements() const { return most_blocks_ * settings_.block_size; }  // of a sum
+
+  void mark(const UnionSum& sum);
+  NcclResult exchange(const UnionSum& sum);
+  void unite(const UnionSum& sum);
+  uint64_t parts(const UnionSum& sum) const;
+  void gather(const UnionSum& sum, uint64_t part);
+  NcclResult reduce(const UnionSum& sum, uint64_t part);
+  void spread(const UnionSum& sum, uint64_t part);
+  void end(const UnionSum& sum);
+  uint64_t summed_bytes(const UnionSum& sum) const {  // by NCCL
+    return sum.call.capacity * settings_.block_size * size_of(sum.dtype);
+  }
+
+  bool idle() const { return cuda().event_query(free_) != CuResult::not_ready; }
+
+  // What the device writes, and is told. Any thread.
+  volatile const kernels::Seen& seen(uint64_t number) const;
+  volatile kernels::Rest& rest() const;
+  uint8_t* window() const { return pinned_.data() + window_; }
+
+ private:
+  struct Shape {  // of a sum
+    uint64_t blocks, words, words_per_chunk, chunks, part_blocks;
+  };
+  Shape shape_of(const UnionSum& sum) const;
+  kernels::Union part_of(const UnionSum& sum, uint64_t first, uint64_t room) const;
+
+  const Settings settings_;
+  const uint64_t ranks_, rank_;
+  const KernelTable& kernels_;
+  uint64_t buffer_bytes_ = 0, most_blocks_ = 0, window_ = 0;
+  DeviceMemory device_;
+  PinnedMemory pinned_;
+  CuAddress marks_ = 0, united_ = 0, prefix_ = 0, counts_ = 0, starts_ = 0, buffer_ = 0;
+  CuEvent free_ = nullptr;  // behind the last use
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,117 @@
+#include "shims/nccl/wave.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "session/stats.h"
+#include "shims/nccl/call_type.h"
+#include "shims/nccl/nvtx.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t kTimed = 8;  // one of so many sums on the union
+
+void count_call(Way way, const NcclReduction& r, int ranks, uint64_t summed_bytes) {
+  const auto size = static_cast<uint64_t>(ranks);
+  stats().calls += 1;
+  stats().bytes_in += bytes_of(r);
+  stats().ring_bytes += ring_bytes(size, bytes_of(r));
+  stats().library_bytes += ring_bytes(size, summed_bytes);
+  count_way(way, bytes_of(r), std::chrono::steady_clock::now());
+}
+
+}  // namespace
+
+NcclResult call_original(const NcclReduction& r, int ranks) {
+  const NvtxRange range("original", bytes_of(r));
+  count_call(Way::original, r, ranks, bytes_of(r));
+  return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
+}
+
+bool Wave::has(const NcclGroup& group) const {
+  return std::any_of(calls_.begin(), calls_.end(),
+                     [&](const Call& call) { return call.group.get() == &group; });
+}
+
+template <typename Step>
+void Wave::each(Step step) {
+  for (const Call& call : calls_) call.group->or_fail_for_good([&] { step(call); });
+}
+
+// One group of NCCL's.
+template <typename Step>
+void Wave::together(const char* what, Step step) {
+  check_nccl(nccl().group_start(), "ncclGroupStart");
+  NcclResult failed = NcclResult::success;
+  for (const Call& call : calls_) {
+    const NcclResult result = step(call);
+    if (result != NcclResult::success && result != NcclResult::in_progress) failed = result;
+  }
+  const NcclResult ended = nccl().group_end();
+  check_nccl(failed, what);
+  for (const Call& call : calls_) settle(ended, call.sum.r.comm, call.group->aborted(), what);
+}
+
+// In an order of communicators that is the same on all ranks: some may share a stream.
+NcclResult Wave::run() {
+  std::stable_sort(calls_.begin(), calls_.end(), [](const Call& a, const Call& b) {
+    return a.group->order() < b.group->order();
+  });
+  try {
+    queue();
+    return NcclResult::success;
+  } catch (const std::exception& error) {
+    for (const Call& call : calls_) call.group->interrupt(error.what());
+    return NcclResult::remote_error;
+  }
+}
+
+// Of sums that are timed: a look's own, and some on the union; none that share a group.
+Stopwatch* Wave::stopwatch() const {
+  const UnionCall& call = calls_.front().sum.call;
+  const bool timed = call.capacity == 0 || call.number % kTimed == 0;
+  if (calls_.size() > 1 || !timed || call.sum == UnionPlans::kNone) return nullptr;
+  return calls_.front().group->union_way()->stopwatch();
+}
+
+void Wave::queue() {
+  const NvtxRange range("union", bytes_of(calls_.front().sum.r));
+  Stopwatch* const watch = stopwatch();
+  const UnionSum& first = calls_.front().sum;
+  each([](const Call& call) { call.steps().mark(call.sum); });
+  together("ncclAllGather of the marks",
+           [](const Call& call) { return call.steps().exchange(call.sum); });
+  each([](const Call& call) { call.steps().unite(call.sum); });
+  // Behind what all ranks must have come to: who is late is no time of this sum.
+  if (watch != nullptr) each([&](const Call&) { watch->begin(first.call, first.r.stream); });
+  uint64_t parts = 1;
+  for (const Call& call : calls_) parts = std::max(parts, call.steps().parts(call.sum));
+  for (uint64_t part = 0; part < parts; ++part) {
+    const auto has = [part](const Call& call) { return part < call.steps().parts(call.sum); };
+    each([&](const Call& call) {
+      if (has(call)) call.steps().gather(call.sum, part);
+    });
+    together("ncclAllReduce", [&](const Call& call) {
+      if (has(call)) return call.steps().reduce(call.sum, part);
+      if (part > 0 || call.sum.call.capacity > 0) return NcclResult::success;
+      return call_original(call.sum.r, call.group->size());
+    });
+    each([&](const Call& call) {
+      if (has(call)) call.steps().spread(call.sum, part);
+    });
+  }
+  each([](const Call& call) {
+    call.steps().end(call.sum);
+    count(call);
+  });
+  if (watch != nullptr) each([&](const Call&) { watch->end(first.r.stream); });
+}
+
+void Wave::count(const Call& call) {
+  if (call.sum.call.capacity == 0) return;
+  count_call(Way::unite, call.sum.r, call.group->size(), call.steps().summed_bytes(call.sum));
+}
+
+}  // namespace omnihvd

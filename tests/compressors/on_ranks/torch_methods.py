@@ -1,0 +1,112 @@
+"""On each rank of a Horovod job: methods with sums of their own, as published (PyTorch)."""
+
+import copy
+
+import horovod.torch as hvd
+import pytest
+import torch
+from grace_objects import Halves, Residual, Signs
+from torch_models import RANK, SIZE, assert_same_on_all_ranks
+
+from omnihvd import compressors
+
+
+class Matrices(torch.nn.Module):
+    """Gradients of one matrix, one of four dimensions, and a vector, as given."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = torch.nn.Parameter(torch.zeros(20, 30))
+        self.filters = torch.nn.Parameter(torch.zeros(8, 3, 3, 3))
+        self.vector = torch.nn.Parameter(torch.zeros(7))
+
+
+def matrices(compressor, **kwargs):
+    model = Matrices()
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    return model, hvd.DistributedOptimizer(sgd, model.named_parameters(), compressor, **kwargs)
+
+
+def reduce(model, optimizer, gradients):
+    optimizer.zero_grad()
+    sum((p * g).sum() for p, g in zip(model.parameters(), gradients)).backward()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def of_rank(rank, step):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return [torch.randn(p.shape, generator=generator) for p in Matrices().parameters()]
+
+
+@pytest.mark.parametrize("op", ["Average", "Sum"])
+def test_power_sgd_is_that_of_the_paper(op):
+    """Computed again with all ranks' gradients; rests add up to what the result lacks."""
+    compressor = compressors.power_sgd(2)
+    model, optimizer = matrices(compressor, op=getattr(hvd, op))
+    rule, states = compressor.config.rule, {}
+    for step in range(3):
+        got = reduce(model, optimizer, of_rank(RANK, step))
+        everyone = [of_rank(rank, step) for rank in range(SIZE)]
+        for i, (name, p) in enumerate(model.named_parameters()):
+            if name == "vector":
+                expected = torch.stack([own[i] for own in everyone]).mean(0)
+            else:
+                right, rests = states.setdefault(
+                    name,
+                    [
+                        torch.tensor(rule.memory(name, tuple(p.shape))["right"]),
+                        [torch.zeros(p.shape) for _ in everyone],
+                    ],
+                )
+                totals = [(own[i] + rest).flatten(1) for own, rest in zip(everyone, rests)]
+                left = torch.linalg.qr(sum(totals) / SIZE @ right).Q
+                states[name][0] = sum(totals).t() @ left / SIZE
+                expected = (left @ states[name][0].t()).view(p.shape)
+                states[name][1] = [total.view(p.shape) - expected for total in totals]
+                rest = compressor.state_dict()[name]["rest"]
+                torch.testing.assert_close(rest, states[name][1][RANK], rtol=1e-3, atol=1e-4)
+            factor = SIZE if op == "Sum" else 1
+            torch.testing.assert_close(got[i], factor * expected, rtol=1e-3, atol=1e-4)
+            assert_same_on_all_ranks(got[i], f"same.{name}")
+
+
+def test_power_sgd_passes_a_nan_on_and_forgets_it():
+    compressor = compressors.power_sgd()
+    model, optimizer = matrices(compressor)
+    bad = of_rank(RANK, 0)
+    if RANK == 1:
+        bad[0][3, 3] = float("nan")
+    assert reduce(model, optimizer, bad)[0].isnan().all()
+    assert all(g.isfinite().all() for g in reduce(model, optimizer, of_rank(RANK, 1)))
+
+
+def test_signum_is_the_majority():
+    model, optimizer = matrices(compressors.signum(0.0))
+    votes = sum(own[0].sign() for own in (of_rank(rank, 0) for rank in range(SIZE)))
+    assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], votes.sign())
+
+
+def test_objects_of_grace():
+    votes, memory = Signs(torch.sign), Residual()
+    model, optimizer = matrices(compressors.grace(votes))
+    expected = sum(own[0].sign() for own in (of_rank(rank, 0) for rank in range(SIZE)))
+    assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], expected.sign())
+
+    model, optimizer = matrices(compressors.grace(Halves(), memory))
+    means = [sum(of_rank(rank, step)[0] for rank in range(SIZE)) / SIZE for step in range(3)]
+    for step, expected in enumerate((means[0] / 2, means[0] / 4 + means[1] / 2)):
+        got = reduce(model, optimizer, of_rank(RANK, step))
+        torch.testing.assert_close(got[0], expected, rtol=1e-5, atol=1e-6)
+    saved = copy.deepcopy(optimizer.state_dict())
+    reduce(model, optimizer, of_rank(RANK, 0))
+    optimizer.load_state_dict(saved)
+    got = reduce(model, optimizer, of_rank(RANK, 2))
+    expected = means[0] / 8 + means[1] / 4 + means[2] / 2
+    torch.testing.assert_close(got[0], expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"hvd\.Average"):
+        matrices(compressors.grace(votes), op=hvd.Sum)
+    with pytest.raises(TypeError, match=r"no decompress\(\)"):
+        compressors.grace(memory and type("Half", (), {"compress": print})())

@@ -1,0 +1,143 @@
+"""Statistics: intervals, shares, and that every name is explained."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from groups import all_well, blocks_of, in_threads
+
+import omnihvd
+from omnihvd import cli, statistics
+from omnihvd.engine import session
+
+WAYS = {name: {"calls": 0, "bytes": 0, "seconds": 0.0} for name in ("stream", "union", "original")}
+ROWS = {"gradients": 0, "own_bytes": 0, "gathered_bytes": 0, "union_bytes": 0, "dense_bytes": 0}
+
+
+def totals(**changed: Any) -> dict[str, Any]:
+    nested = {"ways": WAYS, "sparse": ROWS, "codecs": {}, "passed": {}, "compression": {}}
+    return {**{name: 0 for name in session.stats() if name not in nested}, **nested, **changed}
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the engine has counted, to be changed by the test."""
+    now = totals()
+    monkeypatch.setattr(statistics, "_totals", lambda: dict(now))
+    return now
+
+
+def stream(calls: int, size: int) -> dict[str, Any]:
+    return {**WAYS, "stream": {"calls": calls, "bytes": size, "seconds": 0.5}}
+
+
+def test_there_are_no_shares_of_nothing(counted: dict[str, Any]) -> None:
+    figures = omnihvd.Statistics().read()
+    shares = ("sent_of_ring", "density", "union_density", "passed_share")
+    assert [figures[name] for name in shares] == [None] * 4
+
+
+def test_shares(counted: dict[str, Any]) -> None:
+    figures = omnihvd.Statistics()
+    counted.update(
+        ways=stream(2, 8000),
+        ring_bytes=12000,
+        bytes_sent=3000,
+        blocks=80,
+        nonzero_blocks=8,
+        result_blocks=20,
+        passed={"small": {"calls": 3, "bytes": 2000}, "control": {"calls": 999, "bytes": 9999}},
+    )
+    read = figures.read()
+    assert (read["sent_of_ring"], read["density"], read["union_density"]) == (0.25, 0.1, 0.25)
+    assert read["passed_share"] == 0.2  # of what were tensors
+    assert read["ring_bytes"] == 12000
+
+
+def test_sparse_gradients_count_with_all_their_rows(counted: dict[str, Any]) -> None:
+    figures = omnihvd.Statistics()
+    rows = {**ROWS, "gradients": 1, "union_bytes": 1000, "dense_bytes": 10_000}
+    counted.update(
+        ways=stream(1, 1000),
+        sparse=rows,
+        ring_bytes=1500,
+        bytes_sent=600,
+        blocks=25,
+        nonzero_blocks=24,
+        result_blocks=25,
+    )
+    read = figures.read()
+    assert read["density"] == pytest.approx(0.096)  # not 0.96, of which nothing could be skipped
+    assert read["union_density"] == pytest.approx(0.1)
+    assert read["ring_bytes"] == 15_000 and read["sent_of_ring"] == pytest.approx(0.04)
+
+
+def test_intervals(counted: dict[str, Any]) -> None:
+    one, other = omnihvd.Statistics(), omnihvd.Statistics()
+    counted["calls"], counted["passed"] = 5, {"small": {"calls": 2, "bytes": 8}}
+    assert one.read(reset=True)["calls"] == 5
+    assert one.read()["calls"] == 0 and one.read()["passed"]["small"]["calls"] == 0
+    counted["calls"], counted["passed"] = 6, {"op": {"calls": 1, "bytes": 4}, **counted["passed"]}
+    assert one.read()["calls"] == one.read()["calls"] == 1  # reading changes nothing
+    assert one.read()["passed"]["op"] == {"calls": 1, "bytes": 4}
+    assert other.read()["calls"] == 6
+
+
+def test_stats_can_be_reset(monkeypatch: pytest.MonkeyPatch, counted: dict[str, Any]) -> None:
+    since_start = omnihvd.Statistics(since_start=True)
+    monkeypatch.setattr(statistics, "_since_start", since_start)
+    counted["calls"] = 7
+    assert omnihvd.stats()["calls"] == omnihvd.stats(reset=True)["calls"] == 7
+    assert omnihvd.stats()["calls"] == 0
+
+
+def test_flat_figures_for_loggers(monkeypatch: pytest.MonkeyPatch, counted: dict[str, Any]) -> None:
+    monkeypatch.setattr(statistics, "_since_logged", omnihvd.Statistics())
+    counted["calls"], counted["ways"] = 3, stream(3, 100)
+    flat = omnihvd.log_dict()
+    assert flat["omnihvd/calls"] == flat["omnihvd/ways/stream/calls"] == 3
+    assert "omnihvd/density" not in flat  # nothing was looked at
+    assert all(isinstance(value, (int, float)) for value in flat.values())
+    assert omnihvd.log_dict("x/")["x/calls"] == 0  # since the last time
+
+
+def test_the_engine_counts_what_a_ring_would_send() -> None:
+    figures, count = omnihvd.Statistics(), 30_000
+
+    def work(rank: int, group: Any) -> None:
+        x = blocks_of(rank, count, 0.1)
+        group.allreduce(x, x)
+
+    all_well(in_threads(3, work))
+    read = figures.read()
+    assert read["calls"] == 3 and read["bytes_in"] == 3 * 4 * count  # all ranks are here
+    assert read["ring_bytes"] == 3 * (2 * 2 * 4 * count // 3)
+    blocks = -(-count // 256)
+    padded = [np.resize(blocks_of(rank, count, 0.1), blocks * 256) for rank in range(3)]
+    nonzero = sum(int(x.reshape(blocks, 256).any(1).sum()) for x in padded)
+    assert read["nonzero_blocks"] == nonzero and read["density"] == nonzero / (3 * blocks)
+    assert 0 < read["sent_of_ring"] < 0.5
+
+
+def test_the_engine_counts_what_it_copies() -> None:
+    figures, count = omnihvd.Statistics(), 30_000
+
+    def work(rank: int, group: Any) -> None:
+        x = np.full(count, rank + 1, np.float32)
+        group.allreduce(x, x)
+
+    all_well(in_threads(3, work))
+    read = figures.read()
+    # What is sent, into messages; each sum, to the two ranks in whose tensors it was not made.
+    assert read["bytes_copied"] == read["bytes_sent"] + 2 * 4 * count
+
+
+def test_every_name_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["stats"]) == 0
+    explained = capsys.readouterr().out
+    figures = omnihvd.stats()
+    for name in [*figures, *figures["ways"], *figures["sparse"], *figures["ways"]["stream"]]:
+        assert re.search(rf"\b{name}\b", explained), name
