@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup build demo test lint tidy pytest test-slow gpu test-gpu sanitize coverage bench targets map bench-gpu clean
+.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize coverage bench targets map bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -26,7 +26,7 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.packages: .ci/unresolved.txt .ci/requirements.txt .ci/constraints.txt | $(VENV)/.created
+$(VENV)/.packages: .ci/torch.txt .ci/unresolved.txt .ci/requirements.txt .ci/constraints.txt | $(VENV)/.created
 	@echo "== Python packages (about 1 GB; minutes)"
 	@$(PIP) install --retries 2 --no-deps -r .ci/unresolved.txt
 	@$(PIP) install -r .ci/requirements.txt -c .ci/constraints.txt
@@ -56,9 +56,26 @@ $(VENV)/.installed: setup.py pyproject.toml $(wildcard kernels/__init__.py) $(VE
 	@python -m pip --disable-pip-version-check install --no-build-isolation --no-deps -qe .
 	@touch $@
 
+# For `make quick`: PyTorch, and beside it what builds the engine; no MPI, Horovod or TensorFlow.
+$(VENV)/.quick-torch: .ci/torch.txt | $(VENV)/.created
+	@echo "== PyTorch for CPUs (200 MB), and the engine"
+	@$(PIP) install --retries 2 --no-deps -r $<
+	@touch $@
+
+$(VENV)/.quick-tools: .ci/quick.txt .ci/constraints.txt | $(VENV)/.created
+	@$(PIP) install -r .ci/quick.txt -c .ci/constraints.txt
+	@touch $@
+
 setup: $(VENV)/.installed $(VENV)/.horovod  ## virtual environment, Horovod, omnihvd
 
 # --- targets ----------------------------------------------------------------------------------
+
+quick-engine: $(VENV)/.quick-tools
+	@OMNIHVD_TARGETS="omnihvd _engine" python setup.py -q build_ext --inplace
+
+quick:  ## train under DDP on 4 ranks, plain and with OmniReduce: needs neither Horovod nor MPI
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.quick-torch quick-engine
+	@python examples/demo.py --under ddp --steps 20
 
 build: setup  ## the engine, in place
 	@python setup.py -q build_ext --inplace

@@ -4,6 +4,7 @@ Build settings (environment):
   OMNIHVD_UCX_HOME  prefix of the UCX to use, or `system`: pkg-config's; default: libucx's wheel
   MPI_HOME          prefix of the MPI to build the MPI shim for; default: the one of mpicxx
   CMAKE_ARGS        more arguments for CMake
+  OMNIHVD_TARGETS   what to build of it: `omnihvd _engine` will do for torch.distributed
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class BuildEngine(build_ext):
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Configuring says nothing but warnings and errors, which it writes to stderr.
             done = subprocess.run(configure, stdout=subprocess.DEVNULL).returncode == 0
-            if not (done and subprocess.run([cmake, "--build", str(build)]).returncode == 0):
+            targets = shlex.split(os.environ.get("OMNIHVD_TARGETS", ""))
+            make = [cmake, "--build", str(build), *(["--target", *targets] if targets else [])]
+            if not (done and subprocess.run(make).returncode == 0):
                 sys.exit("omnihvd: building the engine failed; see the messages above")
 
 

@@ -1,6 +1,7 @@
 """The language model trained by Horovod alone and by Horovod with OmniReduce, side by side.
 
     python examples/demo.py                          # 4 ranks on this machine
+    python examples/demo.py --under ddp              # PyTorch's DDP, on Gloo, instead of Horovod
     sudo python examples/demo.py --network 1gbit     # 4 hosts on shaped links
 
 Same data, same steps: fails unless both runs have the same losses and OmniReduce did the reducing.
@@ -24,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -34,10 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from omnihvd.bench.lab import Lab, LabError, mpirun_env  # noqa: E402
 
-EXAMPLE = Path(__file__).with_name("pytorch_language_model.py")
+HERE = Path(__file__).parent
 TAG = re.compile(r"\[1,\d+\]<std(out|err)>:")  # horovodrun's, before what a rank prints
 STEP = re.compile(r"step (\d+)/\d+  (loss \S+  \S+ s/step)")
-NAMES = {"none": "Horovod", "omnireduce": "Horovod + OmniReduce"}
 LOG_EVERY = 5
 TOLERANCE = 1e-3  # of the losses, relative: sums in another order differ in their last bits
 
@@ -48,6 +48,41 @@ class DemoError(Exception):
     pass
 
 
+class Under(NamedTuple):
+    """A library that trains the model, by an example that has a switch for OmniReduce."""
+
+    name: str
+    example: Path
+    plain: list[str]
+    omni: list[str]
+
+    def launch(self, program: list[str], ranks: int) -> list[str]:
+        if self.name == "Horovod":
+            return [str(Path(sys.executable).with_name("horovodrun")), "-np", str(ranks), *program]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return [*torchrun, f"--nproc-per-node={ranks}", *program[1:]]
+
+    def runs(self) -> list[tuple[str, list[str]]]:
+        """Name and arguments of each."""
+        return [(self.name, self.plain), (f"{self.name} + OmniReduce", self.omni)]
+
+
+UNDER = {
+    "horovod": Under(
+        "Horovod",
+        HERE / "pytorch_language_model.py",
+        ["--compression", "none"],
+        ["--compression", "omnireduce"],
+    ),
+    "ddp": Under(
+        "DDP",
+        HERE / "pytorch_ddp.py",
+        ["--device", "cpu"],
+        ["--device", "cpu", "--omnireduce"],
+    ),
+}
+
+
 def show(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -56,6 +91,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--under", choices=list(UNDER), default="horovod")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--network", metavar="RATE", help="a host for each rank, on such links")
@@ -63,31 +99,24 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.steps < 2 * LOG_EVERY:
         parser.error(f"--steps: at least {2 * LOG_EVERY}, to tell a step from the start")
+    if args.network and args.under == "ddp":
+        parser.error("--network is for Horovod: mpirun starts the ranks of several hosts")
     return args
 
 
 def train(
-    compression: str, args: argparse.Namespace, lab: Lab | None, progress: Progress
+    name: str, options: list[str], args: argparse.Namespace, lab: Lab | None, progress: Progress
 ) -> dict[str, Any]:
     """Runs the example; returns its report. In a lab, with `link_bytes`: sent by a host a step."""
     with tempfile.TemporaryDirectory(prefix="omnihvd-demo-") as folder:
         report = Path(folder, "report.json")
-        program = [sys.executable, str(EXAMPLE), "--compression", compression]
-        program += [
-            "--steps",
-            str(args.steps),
-            "--log-every",
-            str(LOG_EVERY),
-            "--json",
-            str(report),
-        ]
-        if lab:
-            command = lab.mpirun_command(program)
-        else:
-            horovodrun = Path(sys.executable).with_name("horovodrun")
-            command = [str(horovodrun), "-np", str(args.ranks), *program]
+        under = UNDER[args.under]
+        program = [sys.executable, str(under.example), *options, "--steps", str(args.steps)]
+        program += ["--log-every", str(LOG_EVERY), "--json", str(report)]
+        command = lab.mpirun_command(program) if lab else under.launch(program, args.ranks)
+        tagged = not lab and args.under == "horovod"
         links: list[tuple[int, int]] = []  # (step, bytes sent so far by all hosts)
-        task = progress.add_task(NAMES[compression], total=args.steps, last="starting")
+        task = progress.add_task(name, total=args.steps, last="starting")
         last_lines: deque[str] = deque(maxlen=60)
         start = time.monotonic()
         with launched(command, args) as process:
@@ -97,10 +126,10 @@ def train(
                 if match := STEP.search(line):
                     progress.update(task, completed=int(match[1]), last=match[2])
                     if not console.is_terminal:
-                        show(f"{NAMES[compression]}: {match[0]}")
+                        show(f"{name}: {match[0]}")
                     if lab:
                         links.append((int(match[1]), sum(t.sent for t in lab.traffic())))
-                elif lab or TAG.match(line):  # not the launcher's own chatter
+                elif not tagged or TAG.match(line):  # not the launcher's own chatter
                     show(TAG.sub("", line).rstrip())
         if process.returncode or not report.exists():
             show("".join(last_lines))
@@ -118,6 +147,8 @@ def train(
 def launched(command: list[str], args: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
     """A process in a session of its own, which is ended on an error and after the time-out."""
     env = mpirun_env(args.ranks)
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env["PYTHONPATH"] = os.pathsep.join(path)  # this checkout's omnihvd, installed or not
     env["TF_CPP_MIN_LOG_LEVEL"] = "3"  # horovodrun imports TensorFlow where it is installed
     if args.ranks > (os.cpu_count() or 1):
         env["OMPI_MCA_mpi_yield_when_idle"] = "1"  # else waiting ranks take the others' cores
@@ -163,9 +194,11 @@ def compare(plain: dict[str, Any], omni: dict[str, Any], args: argparse.Namespac
         return total(key) / 1e6 / steps / ranks
 
     where = f"{ranks} hosts, {args.network} links" if args.network else f"{ranks} ranks, one host"
-    table = Table(title=f"{EXAMPLE.name}: {where}, {steps} steps", title_justify="left")
+    table = Table(
+        title=f"{UNDER[args.under].example.name}: {where}, {steps} steps", title_justify="left"
+    )
     table.add_column()
-    for name in (*NAMES.values(), "ratio"):
+    for name in (*dict(UNDER[args.under].runs()), "ratio"):
         table.add_column(name, justify="right")
 
     def row(name: str, unit: str, before: float, after: float, at_least: str = "") -> None:
@@ -180,14 +213,15 @@ def compare(plain: dict[str, Any], omni: dict[str, Any], args: argparse.Namespac
     if args.network:
         row("sent by a host, a step", "MB", plain["link_bytes"] / 1e6, omni["link_bytes"] / 1e6)
         table.caption = "sent: all bytes that left on the host's link, frame headers included"
-    else:  # what MPI copies through shared memory cannot be counted
+    else:  # what goes through shared memory cannot be counted
         ring = 2 * (ranks - 1) / ranks * plain["gradient_bytes"] / 1e6
-        row("sent by a rank, a step", "MB", ring, megabytes("bytes_sent"), at_least="≥ ")
+        moved = sum(map(megabytes, ("bytes_sent", "bytes_copied", "library_bytes")))
+        row("sent or copied by a rank, a step", "MB", ring, moved, at_least="≥ ")
         table.caption = "≥: the least that a dense allreduce sends, 2 (N-1)/N of the gradients"
     row("time a step", "s", median(plain, "step_seconds"), median(omni, "step_seconds"))
-    row(
-        "   waiting for gradients", "s", median(plain, "wait_seconds"), median(omni, "wait_seconds")
-    )
+    if "wait_seconds" in plain:
+        waits = (median(plain, "wait_seconds"), median(omni, "wait_seconds"))
+        row("   waiting for gradients", "s", *waits)
     return table
 
 
@@ -221,7 +255,7 @@ def main() -> int:
         with contextlib.ExitStack() as stack:
             lab = stack.enter_context(Lab(args.ranks, args.network)) if args.network else None
             progress = stack.enter_context(Progress(*columns, console=console))
-            plain, omni = (train(compression, args, lab, progress) for compression in NAMES)
+            plain, omni = (train(*run, args, lab, progress) for run in UNDER[args.under].runs())
         console.print(compare(plain, omni, args))
         check(plain, omni)
     except (DemoError, LabError) as error:

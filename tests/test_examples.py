@@ -93,6 +93,25 @@ def test_the_demo_notices(capsys):
         demo.check(plain, {"losses": [4.0, 3.0], "stats": [stats, idle]})
 
 
+@pytest.mark.timeout(100)
+def test_the_quick_demo_compares_ddp_with_itself():
+    command = [
+        sys.executable,
+        EXAMPLES / "demo.py",
+        "--under",
+        "ddp",
+        "--ranks",
+        "2",
+        "--steps",
+        "10",
+    ]
+    (job,) = run_beside([command], [{**os.environ, "OMP_NUM_THREADS": "1"}], timeout=90)
+    assert "DDP + OmniReduce: step 10/10" in job.output
+    assert "losses of all 10 steps agree" in job.output
+    for row in ("gradients, a step", "sent or copied by a rank, a step", "time a step"):
+        assert row in job.output
+
+
 # Gloo's threads, alive when Python ends, abort the process now and then.
 # Runs a script, argv[1], after which no thread of Gloo's may be left to abort Python's end.
 ENDS_CLEANLY = f"""
