@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 from omnihvd.bench.backends import Hosts  # noqa: E402
 from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import MEMORY, Point  # noqa: E402
-from omnihvd.bench.report import DENSE, markdown, summarize  # noqa: E402
+from omnihvd.bench.report import markdown, summarize  # noqa: E402
 from omnihvd.bench.turns import Plan, measure  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -41,7 +41,8 @@ LARGE = SIZES[-1]
 DENSITIES = (1.0, 0.4, 0.1, 0.01, 0.001)
 FEW_DENSITIES = (1.0, 0.1, 0.01)  # where a dense sum of a large tensor takes seconds
 OURS = ("omnihvd", "omnihvd-torch")
-BACKENDS = (*OURS, *DENSE)
+PEERS = ("gloo", "horovod")  # what trainings use
+BACKENDS = (*OURS, *PEERS)
 TARGET, TARGET_OF_FIRST = 0.97, 0.9  # of the speed of what is replaced, everywhere
 CORES = os.cpu_count() or 1
 
@@ -62,7 +63,7 @@ UNDER_TORCH = Comparison(
 COMPARISONS = (
     UNDER_HOROVOD,
     UNDER_TORCH,
-    Comparison("Under Horovod, against the best of all", "omnihvd", DENSE),
+    Comparison("Under Horovod, against the best of all", "omnihvd", PEERS),
 )
 # Samples for a median where they are short, at least one a turn where not.
 PLAN = Plan(min_runs=30, large_runs=9, max_seconds=1.5, rounds=3)
@@ -106,7 +107,7 @@ def points_of(backend: str, part: Part) -> list[Point]:
         Point(size // 4, density, memory=memory)
         for size in SIZES
         for memory in (part.large if size == LARGE else ("kept",))
-        for density in ((1.0,) if backend in DENSE else part.densities)
+        for density in ((1.0,) if backend in PEERS else part.densities)
     ]
 
 
@@ -141,7 +142,7 @@ def by_point(results: Results) -> dict[tuple[str, Work, float], dict[str, Any]]:
     found = {}
     for r in results:
         point = Point(**r["point"])
-        for density in DENSITIES if r["backend"] in DENSE else (point.density,):
+        for density in DENSITIES if r["backend"] in PEERS else (point.density,):
             found[r["backend"], (point.bytes, point.memory), density] = r
     return found
 
@@ -193,7 +194,7 @@ def ratio_table(parts: dict[str, Results], what: Comparison, figure: str) -> str
 
 def cpu_table(parts: dict[str, Results]) -> str:
     """Processor seconds of all ranks for a GB of tensor, where it is the data that costs."""
-    columns = [(b, density) for b in OURS for density in DENSITIES] + [(b, 1.0) for b in DENSE]
+    columns = [(b, density) for b in OURS for density in DENSITIES] + [(b, 1.0) for b in PEERS]
     header = ["links", "layout", "tensor"]
     header += [f"{b} {density_text(d)}" if b in OURS else b for b, d in columns]
     rows = []

@@ -9,13 +9,15 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from omnihvd.bench import mpich
 from omnihvd.bench.lab import Lab, mpirun_env
 from omnihvd.bench.session import BenchError, Session, environment
 from omnihvd.bench.settings import AS_IT_IS, Setting
 
+Command = Callable[[Sequence[str]], Sequence[str]]  # with a worker's words, what starts all ranks
 TIMEOUT_S = 300.0  # of a visit
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 
@@ -23,7 +25,8 @@ CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 def _environment(
     ranks: int, backend: str, setting: Setting, env: Mapping[str, str] | None
 ) -> dict[str, str]:
-    return {**mpirun_env(ranks), **environment(backend), **setting.env, **(env or {})}
+    own = mpich.environment() if backend == "mpich" else {}
+    return {**mpirun_env(ranks), **environment(backend), **own, **setting.env, **(env or {})}
 
 
 class Hosts:
@@ -67,12 +70,14 @@ class Hosts:
         with contextlib.ExitStack() as stack:
             if backend == "omnihvd-dedicated":
                 env |= stack.enter_context(self._aggregators())
-            command = functools.partial(
+            command: Command = functools.partial(
                 self.lab.mpirun_command,
                 hosts=hosts,
                 ranks_per_host=self.per_host,
                 mca=setting.mca,
             )
+            if backend == "mpich":
+                command = functools.partial(mpich.mpiexec_on, hosts, self.per_host)
             session = Session(backend, setting, command, env, hosts[0].name, timeout)
             yield stack.enter_context(session)
 
@@ -135,7 +140,7 @@ class ThisMachine:
         mpirun += [word for name, value in setting.mca.items() for word in ("-mca", name, value)]
 
         def command(words: Sequence[str]) -> list[str]:
-            return [*mpirun, *words]
+            return mpich.mpiexec(words, self.ranks) if backend == "mpich" else [*mpirun, *words]
 
         with Session(backend, setting, command, env, "127.0.0.1", timeout) as session:
             yield session

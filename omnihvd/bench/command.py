@@ -25,7 +25,7 @@ from omnihvd.bench import report
 from omnihvd.bench.backends import Hosts, ThisMachine
 from omnihvd.bench.lab import RATE, LabError
 from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
-from omnihvd.bench.reducers import BACKENDS, LOSSLESS
+from omnihvd.bench.reducers import BACKENDS, USUAL
 from omnihvd.bench.session import BenchError
 from omnihvd.bench.settings import settings_of
 from omnihvd.bench.turns import Plan, measure
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--tensors", type=int, default=1, help="submitted together (default: 1)")
     p.add_argument("--compute-ms", type=float, default=0, help="between sums (default: 0)")
-    p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=LOSSLESS)
+    p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=USUAL)
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
     p.add_argument("--timeout", type=float, default=300, help="seconds, of a turn")

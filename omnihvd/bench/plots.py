@@ -29,6 +29,8 @@ STYLES = {
     "omnihvd-torch-natural": Style("the same (torch.distributed)", "#882255", "X"),
     "gloo": Style("Gloo", "#999999", "", "-", 4.5),
     "horovod": Style("Horovod (Open MPI)", "#D55E00", "", (0, (6, 2)), 1.8),
+    "mpi": Style("MPI (Open MPI)", "#661100", "", (0, (2, 2)), 1.8),
+    "mpich": Style("MPI (MPICH)", "#DDCC77", "", (0, (4, 1)), 3),
     "agsparse": Style("allgather, sparse from the start", "#CC79A7", "^"),
     "agsparse-of-dense": Style("allgather of a dense tensor", "#009E73", "v"),
 }

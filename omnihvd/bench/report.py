@@ -10,7 +10,7 @@ from omnihvd.bench.patterns import Point, volume
 
 COPIED = "bytes_copied"  # in a result's counters
 # Schemes whose time does not depend on where the zeros are.
-DENSE = ("gloo", "horovod")
+DENSE = ("gloo", "horovod", "mpi", "mpich")
 
 
 def limit_seconds(

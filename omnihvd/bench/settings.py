@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from omnihvd.bench.reducers import PARTS
 
+MPICH_ALGORITHM = "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"
+
 ALGORITHMS = {"recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}
 
 
@@ -40,9 +42,22 @@ HOROVOD = (
 )
 # PyTorch fixes Gloo's algorithm and connections; two threads sum parts of a tensor at once.
 GLOO = (Setting("whole"), Setting("4 parts at once", env={PARTS: "4"}))
+MPICH = (
+    Setting("its own rules"),
+    *(
+        Setting(name, env={MPICH_ALGORITHM: algorithm, "MPIR_CVAR_DEVICE_COLLECTIVES": "none"})
+        for name, algorithm in {
+            "recursive doubling": "recursive_doubling",
+            "ring": "ring",
+            "Rabenseifner": "reduce_scatter_allgather",
+        }.items()
+    ),
+)
 
 
 def settings_of(backend: str, one_host: bool) -> tuple[Setting, ...]:
-    if backend == "horovod":
+    if backend in ("horovod", "mpi"):
         return (*HOROVOD, _open_mpi("yielding", "shared memory")) if one_host else HOROVOD
-    return {"gloo": GLOO, "agsparse": WAITS, "agsparse-of-dense": WAITS}.get(backend, (AS_IT_IS,))
+    return {"gloo": GLOO, "mpich": MPICH, "agsparse": WAITS, "agsparse-of-dense": WAITS}.get(
+        backend, (AS_IT_IS,)
+    )

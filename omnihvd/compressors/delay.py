@@ -8,7 +8,9 @@ After every step, with v the running mean of the ratio over the time of the step
     ratio = min(fit, ratio + RISE, 1)           if fit is above it by more than BAND of it, or 1
 
 and unchanged in between. If there were no sums the network is idle: fit = 1. (What is sent is taken
-to be in proportion to the ratio; where it is not, v follows.)
+to be in proportion to the ratio; where it is not, v follows.) Sums that are left to the original
+library have no time that is known: they are taken to have as many bytes a second as the others, and
+a step that has no others leaves the ratio as it is.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from omnihvd import engine
 from omnihvd.compressors import counters
 from omnihvd.compressors.rules import Rule
+from omnihvd.log import warn_once_per_job
 
 WEIGHT = 0.2  # of the last step in the running mean
 BAND, CUT, RISE = 0.2, 0.7, 0.02
+NO_NETWORK = ("control", "one rank", "empty")  # reasons of sums that take it no time
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,24 @@ class Controller:
         return self.ratio
 
 
+class Sums(NamedTuple):
+    """Of this process, since it began or in a step."""
+
+    sent: float  # bytes to other processes
+    seconds: float
+    timed: float  # bytes of the tensors whose sums took these
+    untimed: float  # and of those that were left to the original library
+
+    def since(self, before: Sums) -> Sums:
+        return Sums(*(now - then for now, then in zip(self, before)))
+
+    def all_seconds(self) -> float | None:
+        """None: not known."""
+        if not self.untimed:
+            return self.seconds
+        return self.seconds * (1 + self.untimed / self.timed) if self.timed else None
+
+
 class Monitor:
     """Measures the steps of this process by the engine's own figures. Any thread may ask."""
 
@@ -65,19 +87,30 @@ class Monitor:
         self._controller = Controller(control, ratio)
         self._lock = threading.Lock()
         self._step: int | None = None
-        self._before = (0.0, 0.0)
+        self._before = Sums(0, 0, 0, 0)
+        self._warned = False
 
     def ratio(self, step: int) -> float:
         """For a parameter's `step`-th compression; the first to ask for a step ends the last."""
         with self._lock:
             if self._step is None or step > self._step:
-                sent, seconds = now = _sent()
+                now = _sums()
                 if self._step is not None:
-                    sent, seconds = sent - self._before[0], seconds - self._before[1]
-                    counters.add_controlled(self._controller.ratio, sent, seconds)
-                    self._controller.step(seconds)
+                    self._end_step(now.since(self._before))
                 self._before, self._step = now, step
             return self._controller.ratio
+
+    def _end_step(self, sums: Sums) -> None:
+        counters.add_controlled(self._controller.ratio, sums.sent, sums.seconds)
+        seconds = sums.all_seconds()
+        if seconds is not None:
+            self._controller.step(seconds)
+        elif not self._warned:
+            self._warned = True
+            warn_once_per_job(
+                "delay control has nothing to go by: all sums of a step were left to the original "
+                f"library (omnihvd.stats()['passed'] says why); {self._controller.ratio:g} stays"
+            )
 
 
 def start_of(rule: Rule) -> float:
@@ -100,8 +133,12 @@ def exposed() -> Iterator[None]:
     counters.add_exposed(time.perf_counter() - start)
 
 
-def _sent() -> tuple[float, float]:
-    """Bytes to other processes, and seconds of sums, since the process began."""
+def _sums() -> Sums:
     figures = engine.session.stats()
-    seconds = sum(way["seconds"] for way in figures["ways"].values())
-    return figures["bytes_sent"] + figures["library_bytes"], seconds
+    ways, passed = figures["ways"].values(), figures["passed"].items()
+    return Sums(
+        figures["bytes_sent"] + figures["library_bytes"],
+        sum(way["seconds"] for way in ways),
+        sum(way["bytes"] for way in ways),
+        sum(calls["bytes"] for reason, calls in passed if reason not in NO_NETWORK),
+    )

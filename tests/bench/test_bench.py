@@ -17,13 +17,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from launch import ENVIRONMENT
 from processes import run_beside
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import map as the_map
 
-from omnihvd.bench import command, plots, report, settings, turns, worker
+from omnihvd.bench import command, mpich, plots, report, settings, turns, worker
 from omnihvd.bench.backends import Hosts
+from omnihvd.bench.lab import LabError
 from omnihvd.bench.meeting import Meeting
 from omnihvd.bench.patterns import BLOCK, PATTERNS, Point, is_total, part, present_blocks, volume
 from omnihvd.bench.reducers import BACKENDS
@@ -139,6 +141,18 @@ def test_ranks_meet() -> None:
     for thread in threads:
         thread.join(20)
     assert said == {rank: [said[0][0], [0, 1, 2], [0, 10, 20]] for rank in range(3)}
+
+
+def test_mpich_lies_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(mpich.HOME, raising=False)
+    with pytest.raises(LabError, match="needs MPICH_HOME.*pip install --prefix"):
+        mpich.environment()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mpiexec").touch()
+    monkeypatch.setenv(mpich.HOME, str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/another")
+    assert mpich.environment()["LD_LIBRARY_PATH"] == f"{tmp_path}/lib:/another"
+    assert mpich.mpiexec(["true"], 3) == [f"{tmp_path}/bin/mpiexec", "-np", "3", "true"]
 
 
 # --- plots --------------------------------------------------------------------------------------
@@ -315,6 +329,27 @@ def test_secrets_are_in_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIHVD_SLOTS", "4")
     settings = command.machine()["settings"]
     assert settings["OMNIHVD_SLOTS"] == "4" and "OMNIHVD_SECRET" not in settings
+
+
+BARE_MPI = """
+import numpy as np
+from omnihvd.bench.patterns import Point, is_total, part
+from omnihvd.bench.reducers import BACKENDS
+backend, point = BACKENDS["mpi"](), Point(1000, 0.5, tensors=3)
+rank = backend.mpi.COMM_WORLD.rank
+for _ in range(2):
+    backend.prepare(part(point, rank, 3), point)
+    backend.restore()
+    backend.reduce()
+    assert is_total(backend.result(), point, 3)
+backend.close()
+"""
+
+
+@pytest.mark.timeout(70)
+def test_bare_mpi() -> None:
+    mpirun = ["mpirun", "--oversubscribe", "-np", "3", sys.executable, "-c", BARE_MPI]
+    run_beside([mpirun], [{**os.environ, **ENVIRONMENT}], timeout=60)
 
 
 @pytest.mark.timeout(100)

@@ -7,6 +7,7 @@ import parameters
 import pytest
 
 from omnihvd import compressors
+from omnihvd.compressors import delay
 from omnihvd.compressors.delay import Controller, DelayControl
 
 DENSE = 10e6  # bytes of a step without compression
@@ -71,6 +72,42 @@ def test_an_idle_network_brings_it_back_to_dense(seconds):
 
 def test_it_never_falls_below_its_least():
     assert run(controller(0.5, min_ratio=0.1), 50, 1e3)[-1] == 0.1
+
+
+def monitored(monkeypatch, steps, sums_of_a_step):
+    """The ratios of steps whose sums are these."""
+    done = iter(range(steps + 1))
+
+    def totals():
+        so_far = next(done)
+        return delay.Sums(*(so_far * figure for figure in sums_of_a_step))
+
+    monkeypatch.setattr(delay, "_sums", totals)
+    monitor = delay.Monitor(DelayControl(BUDGET, 0.01), 0.1)
+    return [monitor.ratio(step) for step in range(steps + 1)]
+
+
+def test_sums_whose_time_is_not_known_are_no_idle_network(monkeypatch):
+    seconds = 2 * BUDGET / 1e3
+    nothing = delay.Sums(0, 0.0, 0, 0)
+    assert monitored(monkeypatch, 60, nothing)[-1] == 1.0
+    untimed = delay.Sums(0, 0.0, 0, 1000)
+    assert set(monitored(monkeypatch, 60, untimed)) == {0.1}
+    half = delay.Sums(500, seconds, 500, 500)  # all take twice as long as is known
+    alone = delay.Sums(500, 2 * seconds, 1000, 0)
+    assert monitored(monkeypatch, 9, half) == monitored(monkeypatch, 9, alone)
+    assert monitored(monkeypatch, 9, half)[-1] < 0.1
+
+
+def test_what_was_left_to_the_library_is_counted(monkeypatch):
+    figures = {
+        "bytes_sent": 3,
+        "library_bytes": 4,
+        "ways": {"stream": {"seconds": 0.5, "bytes": 10}, "unite": {"seconds": 0.25, "bytes": 20}},
+        "passed": {"small": {"bytes": 5}, "one rank": {"bytes": 6}, "control": {"bytes": 7}},
+    }
+    monkeypatch.setattr(delay.engine.session, "stats", lambda: figures)
+    assert delay._sums() == (7, 0.75, 30, 5)
 
 
 @pytest.mark.parametrize(

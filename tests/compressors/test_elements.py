@@ -1,5 +1,7 @@
 """What each rule for elements sends, in each framework."""
 
+import math
+
 import numpy as np
 import parameters
 import pytest
@@ -145,6 +147,47 @@ def test_dgc_is_near_its_ratio(framework, ratio):
 def test_dgc_corrects_momentum():
     assert compressors.dgc(0.01).config.momentum == 0.9
     assert compressors.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5
+
+
+def fitted(distribution: str, sizes: np.ndarray, share: float, stages: int) -> float:
+    """SIDCo's threshold for elements of these sizes, with either sign, before any correction."""
+    torch = pytest.importorskip("torch")
+    from omnihvd.compressors import torch_ops as ops
+
+    signs = np.random.default_rng(1).choice([-1, 1], len(sizes))
+    total = torch.tensor((sizes * signs).astype(np.float32))
+    rule = compressors.sidco(share, distribution).config.rule
+    return float(rule.fit(ops, total, ops.exceedance(total, 0.0), share, stages))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.01, 0.001])
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_sidcos_fit_of_an_exponential_distribution(share, stages):
+    """The distribution has no memory: stages find what one finds, also those of other tails."""
+    sizes = np.random.default_rng(0).exponential(3.0, 400_000)
+    exact = -3.0 * np.log(share)
+    assert fitted("exponential", sizes, share, stages) == pytest.approx(exact, rel=0.03)
+    assert fitted("gamma", sizes, share, stages) == pytest.approx(exact, rel=0.05)
+    assert fitted("pareto", sizes, share, stages) == pytest.approx(exact, rel=0.1)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.01])
+def test_sidcos_fit_of_a_generalized_pareto_distribution(share):
+    shape, scale = 0.1, 2.0
+    rest = np.random.default_rng(0).random(400_000)
+    sizes = scale * (rest**-shape - 1) / shape
+    exact = scale * (share**-shape - 1) / shape
+    assert fitted("pareto", sizes, share, 1) == pytest.approx(exact, rel=0.05)
+    assert fitted("exponential", sizes, 0.01, 1) < 0.9 * scale * (0.01**-shape - 1) / shape
+
+
+@pytest.mark.parametrize("shape", [0.5, 0.8])
+@pytest.mark.parametrize("share", [0.1, 0.001])
+def test_sidcos_fit_of_a_gamma_distribution(shape, share):
+    """By the paper's bound of the tail, which is exact for shape 1."""
+    sizes = np.random.default_rng(0).gamma(shape, 2.0, 400_000)
+    bound = -2.0 * (np.log(share) + math.lgamma(shape))
+    assert fitted("gamma", sizes, share, 1) == pytest.approx(bound, rel=0.05)
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.01, 0.001])

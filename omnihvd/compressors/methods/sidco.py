@@ -63,6 +63,14 @@ class Sidco(ThresholdRule):
         moments = ops.exceedance(total, ops.number(0))
         share = gain * call.count / ops.maximum(moments[0], 1.0)
         share = ops.where(call.count < call.elements, share, 1.0)
+        limit = self.fit(ops, total, moments, share, stages)
+        kept, sums, _ = ops.exceedance(total, limit)
+        call.memory["fit"] = ops.pack(stages, steps, achieved, kept)
+        return self._corrected(limit, kept, sums, total, call)
+
+    def fit(self, ops: Any, total: Any, moments: Any, share: Any, stages: Any) -> Any:
+        """What `share` of the elements exceed by so many stages of the fit (section 2.4), and
+        nothing else. moments: ops.exceedance(total, 0)."""
         several = ops.both(stages > 1, share < FIRST)
         first = ops.where(several, FIRST, share)
         rest = ops.exp(ops.log(share / first) / ops.maximum(stages - 1, 1.0))
@@ -74,10 +82,7 @@ class Sidco(ThresholdRule):
             return stage + 1, limit + self._exceeded_by(ops, rest, ops.exceedance(total, limit))
 
         start = (ops.number(1), self._exceeded_by(ops, first, moments, total))
-        limit = ops.where(share < 1, ops.loop(more, next_stage, start)[1], 0.0)
-        kept, sums, _ = ops.exceedance(total, limit)
-        call.memory["fit"] = ops.pack(stages, steps, achieved, kept)
-        return self._corrected(limit, kept, sums, total, call)
+        return ops.where(share < 1, ops.loop(more, next_stage, start)[1], 0.0)
 
     def _corrected(self, limit: Any, kept: Any, sums: Any, total: Any, call: Call) -> Any:
         """Where too many exceed it, by another stage of the exponential fit; where too few do, or
