@@ -145,7 +145,7 @@ def test_ranks_meet() -> None:
 
 def test_mpich_lies_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(mpich.HOME, raising=False)
-    with pytest.raises(LabError, match="needs MPICH_HOME.*pip install --prefix"):
+    with pytest.raises(LabError, match=r"needs MPICH_HOME.*pip install --prefix"):
         mpich.environment()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpiexec").touch()
