@@ -4,6 +4,7 @@ the share of a multiprocessor's warps that fit at once. Needs CuPy and NVRTC, an
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from omnihvd.kernels.build import compile_cubin
 
@@ -15,16 +16,20 @@ ARCHS = {
     "sm_90": (64, 32, 228 << 10, 1 << 10),
 }
 REGISTERS, PARTITIONS, UNIT = 64 << 10, 4, 256  # of a multiprocessor; a warp's come in units
+# Of each source, its kernels'.
 THREADS = {
-    "compact": 128, "scatter": 256, "scale": 256, "mark": 128, "unite": 128, "gather": 128,
-    "spread": 128, "total": 128, "rest": 128, "encode": 128, "decode": 128,
+    "kernels.cu": {
+        "compact": 128, "scatter": 256, "scale": 256, "mark": 128, "unite": 128, "gather": 128,
+        "spread": 128, "total": 128, "rest": 128, "encode": 128, "decode": 128,
+    },
+    "sparsify.cu": {"accumulate": 128, "above": 128, "choose": 1024, "split": 128},
 }  # fmt: skip
 KERNEL = r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)Compile time"
 
 
-def usage(dtype: str, arch: str) -> dict[str, tuple[int, int]]:
+def usage(source: str, dtype: str, arch: str) -> dict[str, tuple[int, int]]:
     """Of each kernel, for blocks of 256 elements: registers of a thread, shared bytes of a CTA."""
-    log = compile_cubin(dtype, 256, arch)[1]
+    log = compile_cubin(dtype, 256, arch, source)[1]
     found = {}
     for name, registers, rest in re.findall(KERNEL, log, re.DOTALL):
         shared = re.search(r"(\d+) bytes smem", rest)
@@ -41,20 +46,25 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
     return 100 * fit * threads // 32 // warps
 
 
+def print_row(used: dict[tuple[str, str], Any], kernel: str, threads: int) -> None:
+    registers, shares, shared = [], [], 0
+    for arch in ARCHS:
+        both = [used[dtype, arch][kernel] for dtype in DTYPES if kernel in used[dtype, arch]]
+        shared = max(shared, *(each for _, each in both))
+        registers.append(" / ".join(str(each) for each, _ in both))
+        percents = sorted({occupancy(arch, threads, *each) for each in both})
+        shares.append(" to ".join(map(str, percents)) + "%")
+    print("|", " | ".join([kernel, str(threads), *registers, str(shared), *shares]), "|")
+
+
 def main() -> None:
     from cupy.cuda import nvrtc
 
     print("NVRTC", ".".join(map(str, nvrtc.getVersion())))
-    used = {(dtype, arch): usage(dtype, arch) for dtype in DTYPES for arch in ARCHS}
-    for kernel, threads in THREADS.items():
-        registers, shares, shared = [], [], 0
-        for arch in ARCHS:
-            both = [used[dtype, arch][kernel] for dtype in DTYPES if kernel in used[dtype, arch]]
-            shared = max(shared, *(each for _, each in both))
-            registers.append(" / ".join(str(each) for each, _ in both))
-            percents = sorted({occupancy(arch, threads, *each) for each in both})
-            shares.append(" to ".join(map(str, percents)) + "%")
-        print("|", " | ".join([kernel, str(threads), *registers, str(shared), *shares]), "|")
+    for source, kernels in THREADS.items():
+        used = {(dtype, arch): usage(source, dtype, arch) for dtype in DTYPES for arch in ARCHS}
+        for kernel, threads in kernels.items():
+            print_row(used, kernel, threads)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,11 @@ host, on the host's clock.
 A second table has the codecs, on dense float32: encode and decode, and `add`, which decodes and
 adds what 8 ranks have sent of an eighth of the tensor each. Bytes are those of the tensor, or of
 what is written of it, and of the codes.
+
+A third has block_topk at 5%, with error feedback, on dense float32: `top` is all of it by the
+kernels, `none` the same where nothing is chosen or sent, and `operators` the same as `top` by those
+of PyTorch, one launched after the other. Bytes: the gradient and the rest are read and written, but
+for the rest of what is sent, which is read and written twice.
 """
 
 from __future__ import annotations
@@ -21,12 +26,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import device_blocks
 import numpy as np
@@ -35,6 +42,7 @@ from omnihvd import engine, kernels
 
 REPEATS, SAMPLES = 10, 15
 RANKS = 8  # of `add`
+RATIO = 0.05  # of block_topk
 CODECS = {
     "natural": ("natural", 0),
     "qsgd8": ("qsgd", 8),
@@ -136,6 +144,56 @@ def measure_codec(cupy: Any, megabytes: int, name: str, block_size: int) -> Any:
         }
 
 
+def measure_sparsify(cupy: Any, megabytes: int, block_size: int) -> Any:
+    stream, kernel = cupy.cuda.Stream(non_blocking=True), kernels.Sparsifier("float32", block_size)
+    with stream:
+        elements = megabytes * 10**6 // 4
+        blocks = -(-elements // block_size)
+        # Sent and rest add up to the same again: each repetition does the same.
+        gradient = cupy.random.standard_normal(elements, dtype=np.float32)
+        rest, norms = cupy.zeros_like(gradient), cupy.empty(blocks, np.float32)
+        keep, largest = cupy.empty(blocks, np.uint8), max(1, int(RATIO * blocks))
+
+        def none() -> None:
+            kernel.split(gradient, norms, rest=rest)
+
+        def top() -> None:
+            kernel.split(gradient, norms, keep, largest=largest, rest=rest)
+
+        seconds = {"top": samples(cupy, stream, top)}
+        nbytes = {"none": 4 * gradient.nbytes, "top": int((4 + 2 * RATIO) * gradient.nbytes)}
+        rest += gradient
+        gradient[:] = 0
+        seconds["none"] = samples(cupy, stream, none)
+    seconds["operators"] = operator_samples(elements, block_size)
+    return {"megabytes": megabytes, "ratio": RATIO, "bytes": nbytes, "seconds": seconds}
+
+
+def operator_samples(elements: int, block_size: int) -> list[float]:
+    """Seconds of a step of block_topk by PyTorch's operators; none without PyTorch for CUDA."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    if not torch.cuda.is_available():
+        return []
+    from omnihvd.compressors import block_topk, torch_cuda
+    from omnihvd.compressors.torch_split import ParameterState, split_by
+
+    compressor, state, seconds = block_topk(RATIO, block_size), ParameterState("p"), []
+    gradient = torch.randn(elements, device="cuda")
+    with mock.patch.object(torch_cuda, "sparsifier", lambda *_: None):
+        for _ in range(SAMPLES + 2):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(REPEATS):
+                split_by(compressor, gradient, state)
+            end.record()
+            end.synchronize()
+            seconds.append(start.elapsed_time(end) / 1e3 / REPEATS)
+    return seconds[2:]
+
+
 def row(result: Any, names: tuple[str, ...]) -> str:
     took = {name: statistics.median(result["seconds"][name]) for name in names}
     speed = {name: result["bytes"][name] / took[name] / 1e9 for name in names}
@@ -182,6 +240,14 @@ def main() -> None:
             result = measure_codec(cupy, megabytes, name, args.block_size)
             codecs.append(result)
             print(f"{megabytes:6} {name:>8} {row(result, ('encode', 'decode', 'add'))}")
+    print(f"{'MB':>6} {'top':>19} {'none':>19} {'operators':>10}")
+    sparsifiers = []
+    for megabytes in args.megabytes:
+        result = measure_sparsify(cupy, megabytes, args.block_size)
+        sparsifiers.append(result)
+        operators = result["seconds"]["operators"] or [math.nan]
+        print(f"{megabytes:6} {row(result, ('top', 'none'))}"
+              f" {statistics.median(operators) * 1e6:7.0f} us")  # fmt: skip
     if args.json:
         report = {
             "device": name,
@@ -192,6 +258,7 @@ def main() -> None:
             "repeats_a_sample": REPEATS,
             "results": results,
             "codecs": codecs,
+            "sparsifiers": sparsifiers,
         }
         args.json.write_text(json.dumps(report, indent=1) + "\n")
 

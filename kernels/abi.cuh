@@ -30,9 +30,13 @@
 // For sums under a codec, in modules of float32 only:
 //
 //   encode   <<<any grid, kCodeThreads>>>
-//            (address, elements, quantizer, bits, seed, who, first_block, parcel_blocks, parcels)
+//            (address, elements, rest, quantizer, bits, seed, who, first_block, parcel_blocks,
+//             parcels)
 //   decode   <<<any grid, kCodeThreads>>>
 //            (address, elements, quantizer, bits, seed, count, parcel_blocks, parcels)
+//
+// With a rest, which is as long as the tensor, or 0, encode adds it to the tensor, in place, and
+// leaves in it what the codes lose.
 //
 // A parcel has what was made of parcel_blocks blocks: a word that says of which coding and seed it
 // is; their heads (1 byte where the quantizer is kPowers, 8 where it is kSign or kTwoMeans, else

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from .build import cupy
 
 
@@ -124,3 +126,21 @@ def _from_interface(array: Any, interface: dict[str, Any], stream: Any) -> View:
         device=device,
         owner=array,
     )
+
+
+def address_of(
+    name: str, array: Any, dtypes: tuple[str, ...], elements: int, beside: View, stream: Any
+) -> np.uint64:
+    """Of an array that must be so, and on the device of another one; 0 for None."""
+    if array is None:
+        return np.uint64(0)
+    seen = view(array, stream)
+    if seen.dtype not in dtypes:
+        raise TypeError(f"{name} is of {seen.dtype}: it must be of {' or '.join(dtypes)}")
+    if seen.device != beside.device:
+        raise ValueError(
+            f"tensors of several devices: {beside.device}, and {name} on {seen.device}"
+        )
+    if seen.elements != elements:
+        raise ValueError(f"{name} has {seen.elements} elements: it must have {elements}")
+    return np.uint64(seen.address)

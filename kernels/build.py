@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from omnihvd import engine
+
 FOLDER = Path(__file__).resolve().parent
 
-# width in bytes; whether the sign of zero counts for nothing
-DTYPES = {
-    "float16": (2, True),
-    "bfloat16": (2, True),
-    "float32": (4, True),
-    "float64": (8, True),
-    "int8": (1, False),
-    "uint8": (1, False),
-    "int32": (4, False),
-    "int64": (8, False),
-}
+
+def _width_and_zero(dtype: str) -> tuple[int, bool]:
+    kind = dtype.rstrip("0123456789")
+    return int(dtype[len(kind) :]) // 8, kind.endswith("float")
+
+
+# Of the engine's table: width in bytes; whether the sign of zero counts for nothing.
+DTYPES = {dtype: _width_and_zero(dtype) for dtype in engine.session.dtypes}
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024)  # elements
 
 
@@ -44,50 +42,59 @@ def check(dtype: str, block_size: int) -> None:
         raise ValueError(f"block_size is {block_size}; it must be one of {BLOCK_SIZES}")
 
 
-def source() -> str:
-    return (FOLDER / "kernels.cu").read_text()
-
-
 def options(dtype: str, block_size: int) -> tuple[str, ...]:
     check(dtype, block_size)
     width, is_float = DTYPES[dtype]
-    # CuPy's cache knows the options but not the included files: hence their digest.
-    digest = hashlib.sha256(b"".join(f.read_bytes() for f in sorted(FOLDER.glob("*.cuh"))))
     return (
         "-std=c++17",
         f"-I{FOLDER}",
         f"-DOMNIHVD_WIDTH={width}",
         f"-DOMNIHVD_FLOAT={int(is_float)}",
         f"-DOMNIHVD_BLOCK={block_size}",
-        f"-DOMNIHVD_SOURCES={digest.hexdigest()[:16]}",
     )
 
 
+def module(
+    dtype: str, block_size: int, source: str = "kernels.cu", cubin_file: Path | None = None
+) -> Any:
+    """CuPy's Module with the functions of `source`, for the current device, loaded once.
+
+    cubin_file: compiled already; by default it is compiled now, which takes seconds. (Not by CuPy,
+    which has denormal numbers flushed to zero.)"""
+    return _loaded(dtype, block_size, source, cubin_file, cupy().cuda.Device().id)
+
+
 @functools.cache
-def module(dtype: str, block_size: int) -> Any:
-    """The cupy.RawModule with the functions `compact` and `scatter` of abi.cuh, for the current
-    device. `module(...).get_function("compact").kernel.ptr` is the CUfunction of the driver API."""
-    return cupy().RawModule(code=source(), options=options(dtype, block_size))
+def _loaded(dtype: str, block_size: int, source: str, cubin_file: Path | None, _: int) -> Any:
+    loaded = cupy().cuda.function.Module()
+    if cubin_file is None:
+        arch = f"sm_{cupy().cuda.Device().compute_capability}"
+        loaded.load(cubin(dtype, block_size, arch, source))
+    else:
+        loaded.load_file(str(cubin_file))
+    return loaded
 
 
-def cubin(dtype: str, block_size: int, arch: str) -> bytes:
-    """The module as the driver's cuModuleLoadData takes it, for `arch` ("sm_90"). Needs no GPU."""
-    return compile_cubin(dtype, block_size, arch)[0]
+def cubin(dtype: str, block_size: int, arch: str, source: str = "kernels.cu") -> bytes:
+    """A module as the driver's cuModuleLoadData takes it, for `arch` ("sm_90"). Needs no GPU."""
+    return compile_cubin(dtype, block_size, arch, source)[0]
 
 
-def compile_cubin(dtype: str, block_size: int, arch: str) -> tuple[bytes, str]:
+def compile_cubin(
+    dtype: str, block_size: int, arch: str, source: str = "kernels.cu"
+) -> tuple[bytes, str]:
     """The cubin, and what ptxas says of the functions' use of registers and memory."""
     cupy()
     from cupy.cuda import nvrtc
 
-    program = nvrtc.createProgram(source(), "kernels.cu", [], [])
+    program = nvrtc.createProgram((FOLDER / source).read_text(), source, [], [])
     try:
         flags = [*options(dtype, block_size), f"-arch={arch}", "-Xptxas=-v"]
         try:
             nvrtc.compileProgram(program, flags)
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
-            raise RuntimeError(f"cannot compile kernels.cu for {arch}: {error}\n{log}") from error
+            raise RuntimeError(f"cannot compile {source} for {arch}: {error}\n{log}") from error
         # CuPy takes the last byte for the end of a string.
         return nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program)
     finally:

@@ -248,23 +248,84 @@ __device__ Two encode_two(const BlockOf<kBlock>& block, uint32_t quantizer, uint
   return two;
 }
 
-// Calls work(block) for the warp's share of `blocks`; for its lanes together, also past the end.
-template <int kBlock, class Work>
-__device__ void for_each_block(uint64_t blocks, Work work) {
-  using S = Shape<4, kBlock>;
-  const uint32_t warp = (blockIdx.x * kCodeThreads + threadIdx.x) / 32;
-  const uint32_t step = gridDim.x * (kCodeThreads / 32) * S::kBandBlocks;
-#pragma unroll 1
-  for (uint64_t first = uint64_t(warp) * S::kBandBlocks; first < blocks; first += step)
-    work(uint32_t(first) + threadIdx.x % 32 / S::kLanes);
+// The values of the four elements of a code's lowest bits. known: that it is a code of c's; if not,
+// all are NaN.
+struct Decoder {
+  Coding coding;
+  uint32_t top;
+  Two two;  // or the step
+
+  __device__ Decoder(Coding c, bool known, const uint8_t* heads, uint32_t index)
+      : coding(c), top(0), two{0, 0} {
+    if (c.quantizer == kPowers)
+      top = heads[index];
+    else if (has_two(c))
+      two = reinterpret_cast<const Two*>(heads)[index];
+    else
+      two.clear = reinterpret_cast<const float*>(heads)[index];
+    if (known) return;
+    top = kNoPower;
+    two.clear = two.set = __uint_as_float(kNanBits);
+  }
+
+  __device__ float value(uint32_t code) const {
+    if (coding.quantizer == kPowers) {
+      const int power = int(code & 0x7f), exponent = power + int(top) - 127;
+      const uint32_t bits = (code & 0x80) << 24 | uint32_t(exponent) << 23;
+      return __uint_as_float(top == kNoPower ? kNanBits : power == 0 || exponent <= 0 ? 0 : bits);
+    }
+    if (has_two(coding)) return code & 1 ? two.set : two.clear;
+    const uint32_t unused = 32 - coding.bits;
+    return __fmul_rn(float(int(code << unused) >> unused), two.clear);
+  }
+};
+
+// A block of the tensor, with what was kept of it added.
+template <int kBlock>
+__device__ void add_rest(const Tensor<4>& tensor, const Tensor<4>& rest, uint32_t number) {
+#pragma unroll
+  for (uint32_t row = 0; row < Shape<4, kBlock>::kRows; ++row) {
+    const uint64_t i = uint64_t(number) * kBlock + BlockOf<kBlock>::place(row);
+    Vector<4> total = tensor.load(i);
+    const Vector<4> kept = rest.load(i);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      total.elements[e] = __float_as_uint(
+          __fadd_rn(__uint_as_float(total.elements[e]), __uint_as_float(kept.elements[e])));
+    tensor.store(i, total);
+  }
 }
 
+// What its code loses of a block.
 template <int kBlock>
-__device__ void encode_blocks(const Tensor<4>& tensor, Coding coding, uint32_t seed, uint32_t who,
-                              uint64_t first_block, uint32_t parcel_blocks, uint8_t* parcels) {
+__device__ void keep_rest(const BlockOf<kBlock>& block, const Tensor<4>& rest, uint32_t number,
+                          const Decoder& decoder, const uint32_t* words) {
+#pragma unroll
+  for (uint32_t row = 0; row < Shape<4, kBlock>::kRows; ++row) {
+    const uint32_t place = BlockOf<kBlock>::place(row), at = place * decoder.coding.bits;
+    const uint32_t word = words[at / 32] >> (at % 32);
+    Vector<4> left = block.rows[row];
+#pragma unroll
+    for (uint32_t e = 0; e < 4; ++e) {
+      const float sent = decoder.value(word >> (e * decoder.coding.bits));
+      left.elements[e] = __float_as_uint(not_sent(__uint_as_float(left.elements[e]), sent));
+    }
+    rest.store(uint64_t(number) * kBlock + place, left);
+  }
+}
+
+// rest: of no elements where there is no error feedback.
+template <int kBlock>
+__device__ void encode_blocks(const Tensor<4>& tensor, const Tensor<4>& rest, Coding coding,
+                              uint32_t seed, uint32_t who, uint64_t first_block,
+                              uint32_t parcel_blocks, uint8_t* parcels) {
   const Parcels<kBlock> form(coding, seed, parcel_blocks);
   const uint64_t of_sum = mixed(uint64_t(seed) << 32 | who);
   for_each_block<kBlock>((tensor.elements() + kBlock - 1) / kBlock, [&](uint32_t number) {
+    if (rest.elements()) {
+      add_rest<kBlock>(tensor, rest, number);
+      __syncwarp();  // lanes read each other's elements
+    }
     const BlockOf<kBlock> block(tensor, number);
     uint8_t* const parcel = parcels + number / parcel_blocks * form.stride;
     uint8_t* const heads = parcel + kTileUnit;
@@ -284,40 +345,11 @@ __device__ void encode_blocks(const Tensor<4>& tensor, Coding coding, uint32_t s
       const float step = encode_levels(block, coding.quantizer, coding.bits, key, out);
       if (writes) reinterpret_cast<float*>(heads)[index] = step;
     }
+    if (!rest.elements()) return;
+    __syncwarp();  // heads and codes are written
+    if (block.n) keep_rest(block, rest, number, Decoder(coding, true, heads, index), out);
   });
 }
-
-// The values of the four elements of a code's lowest bits.
-struct Decoder {
-  Coding coding;
-  uint32_t top;
-  Two two;  // or the step
-
-  __device__ Decoder(Coding c, uint32_t tag, const uint8_t* parcel, uint32_t index)
-      : coding(c), top(0), two{0, 0} {
-    const uint8_t* const heads = parcel + kTileUnit;
-    if (c.quantizer == kPowers)
-      top = heads[index];
-    else if (has_two(c))
-      two = reinterpret_cast<const Two*>(heads)[index];
-    else
-      two.clear = reinterpret_cast<const float*>(heads)[index];
-    if (*reinterpret_cast<const uint32_t*>(parcel) == tag) return;
-    top = kNoPower;
-    two.clear = two.set = __uint_as_float(kNanBits);
-  }
-
-  __device__ float value(uint32_t code) const {
-    if (coding.quantizer == kPowers) {
-      const int power = int(code & 0x7f), exponent = power + int(top) - 127;
-      const uint32_t bits = (code & 0x80) << 24 | uint32_t(exponent) << 23;
-      return __uint_as_float(top == kNoPower ? kNanBits : power == 0 || exponent <= 0 ? 0 : bits);
-    }
-    if (has_two(coding)) return code & 1 ? two.set : two.clear;
-    const uint32_t unused = 32 - coding.bits;
-    return __fmul_rn(float(int(code << unused) >> unused), two.clear);
-  }
-};
 
 template <int kBlock>
 __device__ void decode_blocks(const Tensor<4>& tensor, Coding coding, uint32_t seed, uint32_t count,
@@ -331,7 +363,8 @@ __device__ void decode_blocks(const Tensor<4>& tensor, Coding coding, uint32_t s
     Vector<4> rows[S::kRows];
 #pragma unroll 1
     for (uint32_t i = 0; i < count; ++i, parcel += form.stride) {
-      const Decoder decoder(coding, form.tag, parcel, index);
+      const bool known = *reinterpret_cast<const uint32_t*>(parcel) == form.tag;
+      const Decoder decoder(coding, known, parcel + kTileUnit, index);
       const uint32_t* const words = reinterpret_cast<const uint32_t*>(
           parcel + form.codes + uint64_t(index) * form.block_codes);
 #pragma unroll

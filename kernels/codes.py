@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import View, queue_of, view
-from .build import check, cubin, cupy
+from .arrays import View, address_of, queue_of, view
+from .build import check, cupy, module
 
 Coding = tuple[int, int]  # the quantizer and the bits of an element, as in abi.cuh
 
@@ -42,26 +42,23 @@ class Coder:
     """The two kernels on the current device, for blocks of one size.
 
     cubin_file: the module for float32 as `omnihvd kernels` leaves it; by default it is compiled
-    now, which takes seconds. Not by CuPy, which has denormal numbers flushed to zero.
+    now, which takes seconds.
 
     A coding is a quantizer and the bits of an element: engine.codec.Codec(...).coding(). Parcels
     are uint8 arrays of parcel_bytes(...) for each parcel_blocks of blocks, aligned to 128 bytes.
     What they hold, and what becomes of NaN: codec.cuh. All arrays are contiguous, on one device.
-    stream: as for compact. Methods return at once.
+    stream: CuPy's or torch's, or a cudaStream_t as int, to queue the work on; by default CuPy's
+    current one. Methods return at once.
 
-    Raises what compact raises, and ValueError if parcels are too small.
+    Raises TypeError (no device array; dtype), ValueError (not contiguous; several devices;
+    block_size; parcels that are too small), ImportError (no CuPy).
     """
 
     def __init__(self, block_size: int = 256, cubin_file: Path | None = None) -> None:
         check("float32", block_size)
         self.block_size = block_size
-        module = cupy().cuda.function.Module()
-        if cubin_file is None:
-            arch = f"sm_{cupy().cuda.Device().compute_capability}"
-            module.load(cubin("float32", block_size, arch))
-        else:
-            module.load_file(str(cubin_file))
-        self._encode, self._decode = (module.get_function(name) for name in ("encode", "decode"))
+        made = module("float32", block_size, cubin_file=cubin_file)
+        self._encode, self._decode = (made.get_function(name) for name in ("encode", "decode"))
 
     def parcel_bytes(self, coding: Coding, blocks: int) -> int:
         """Of a parcel of so many blocks."""
@@ -77,17 +74,21 @@ class Coder:
         seed: int,
         who: int,
         first_block: int = 0,
+        rest: Any = None,
         stream: Any = None,
     ) -> None:
         """Fills as many parcels as the tensor's blocks need.
 
-        tensor: float32, only read. seed, who (the rank; 2**32 - 1: sums), first_block (the number
-        of its first block): of random numbers, as the engine has them."""
+        tensor: float32, only read. rest: for error feedback, float32 and as many elements: it is
+        added to the tensor, in place, and what the codes lose of that is left in it. seed, who (the
+        rank; 2**32 - 1: sums), first_block (the number of its first block): of random numbers, as
+        the engine has them."""
         queue = queue_of(stream)
         values, to = self._views(tensor, parcels, queue)
         self._check(to, coding, parcel_blocks, -(-self._blocks(values) // parcel_blocks))
+        at_rest = address_of("rest", rest, ("float32",), values.elements, values, queue)
         self._launch(
-            self._encode, values, queue, *map(np.uint32, (*coding, seed, who)),
+            self._encode, values, queue, at_rest, *map(np.uint32, (*coding, seed, who)),
             np.uint64(first_block), np.uint32(parcel_blocks), np.uint64(to.address),
         )  # fmt: skip
 

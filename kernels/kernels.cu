@@ -84,10 +84,12 @@ extern "C" __global__ void __launch_bounds__(kWordThreads)
 
 #if OMNIHVD_FLOAT && OMNIHVD_WIDTH == 4
 extern "C" __global__ void __launch_bounds__(kCodeThreads, 4)  // as above
-    encode(uint64_t address, uint64_t elements, uint32_t quantizer, uint32_t bits, uint32_t seed,
-           uint32_t who, uint64_t first_block, uint32_t parcel_blocks, uint8_t* parcels) {
+    encode(uint64_t address, uint64_t elements, uint64_t rest, uint32_t quantizer, uint32_t bits,
+           uint32_t seed, uint32_t who, uint64_t first_block, uint32_t parcel_blocks,
+           uint8_t* parcels) {
   const Tensor<4> tensor(address, elements, nullptr, 0);
-  encode_blocks<OMNIHVD_BLOCK>(tensor, Coding{quantizer, bits}, seed, who, first_block,
+  const Tensor<4> kept(rest, rest ? elements : 0, nullptr, 0);
+  encode_blocks<OMNIHVD_BLOCK>(tensor, kept, Coding{quantizer, bits}, seed, who, first_block,
                                parcel_blocks, parcels);
 }
 

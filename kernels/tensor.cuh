@@ -193,6 +193,18 @@ struct Shape {
 
 constexpr uint32_t kWarp = 0xffffffffu;  // all lanes
 
+// Calls work(block) for the warp's share of `blocks`, in launches of kCodeThreads; for its lanes
+// together, also past the end.
+template <int kBlock, class Work>
+__device__ void for_each_block(uint64_t blocks, Work work) {
+  using S = Shape<4, kBlock>;
+  const uint32_t warp = (blockIdx.x * kCodeThreads + threadIdx.x) / 32;
+  const uint32_t step = gridDim.x * (kCodeThreads / 32) * S::kBandBlocks;
+#pragma unroll 1
+  for (uint64_t first = uint64_t(warp) * S::kBandBlocks; first < blocks; first += step)
+    work(uint32_t(first) + threadIdx.x % 32 / S::kLanes);
+}
+
 // Over the `kLanes` lanes of a block: sums up to and with this lane.
 template <uint32_t kLanes>
 __device__ uint32_t sums_to_here(uint32_t value, uint32_t lane) {
@@ -202,6 +214,13 @@ __device__ uint32_t sums_to_here(uint32_t value, uint32_t lane) {
     if (lane % kLanes >= d) value += other;
   }
   return value;
+}
+
+// Error feedback: what is left of an element when that has been sent; where that is not finite,
+// nothing.
+__device__ inline float not_sent(float total, float sent) {
+  const float left = __fadd_rn(total, -sent);
+  return (__float_as_uint(left) & 0x7f800000) == 0x7f800000 ? 0 : left;
 }
 
 }  // namespace kernels

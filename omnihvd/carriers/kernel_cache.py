@@ -50,20 +50,26 @@ def _home() -> Path:
         raise FileNotFoundError("there is no home folder to keep kernels in") from why
 
 
-def path_of(dtype: str, block_size: int, arch: str) -> Path:
-    return folder(arch) / f"{dtype}_{block_size}.cubin"
+def path_of(dtype: str, block_size: int, arch: str, source: str = "kernels") -> Path:
+    """source: what is compiled, kernels.cu or another."""
+    kind = dtype if source == "kernels" else f"{source}_{dtype}"
+    return folder(arch) / f"{kind}_{block_size}.cubin"
 
 
-def complete(arch: str, block_size: int, dtypes: Sequence[str] = DTYPES) -> bool:
-    return all(path_of(dtype, block_size, arch).exists() for dtype in dtypes)
+def complete(
+    arch: str, block_size: int, dtypes: Sequence[str] = DTYPES, source: str = "kernels"
+) -> bool:
+    return all(path_of(dtype, block_size, arch, source).exists() for dtype in dtypes)
 
 
-def compile_missing(arch: str, block_size: int, dtypes: Sequence[str] = DTYPES) -> list[Path]:
+def compile_missing(
+    arch: str, block_size: int, dtypes: Sequence[str] = DTYPES, source: str = "kernels"
+) -> list[Path]:
     """Compiles what is not there yet, one process at a time, and returns the new files.
 
     Raises ImportError without CuPy, RuntimeError when the compiler fails, OSError when the folder
     cannot be written."""
-    if complete(arch, block_size, dtypes):
+    if complete(arch, block_size, dtypes, source):
         return []
     where = folder(arch)
     where.mkdir(parents=True, exist_ok=True)
@@ -72,11 +78,11 @@ def compile_missing(arch: str, block_size: int, dtypes: Sequence[str] = DTYPES) 
     with (where / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for dtype in dtypes:
-            path = path_of(dtype, block_size, arch)
+            path = path_of(dtype, block_size, arch, source)
             if path.exists():
                 continue
             temporary = path.with_suffix(f".{os.getpid()}")
-            temporary.write_bytes(kernels.cubin(dtype, block_size, arch))
+            temporary.write_bytes(kernels.cubin(dtype, block_size, arch, f"{source}.cu"))
             temporary.replace(path)  # at once: the shim must never see half a file
             made.append(path)
     return made

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Callable
 
 _lock = threading.Lock()
 _ZEROS = {
@@ -24,6 +24,7 @@ _ZEROS = {
 }
 _totals: dict[str, float] = dict(_ZEROS)
 _kept: dict[Any, Any] = {}  # by device: its running count, which stays there until it is asked for
+_added: dict[Any, Any] = {}  # by device: the same, of kernels that add to it
 
 
 @contextmanager
@@ -59,6 +60,15 @@ def add_kept(device: Any, count: Any) -> None:
         _kept[device] = _kept.get(device, 0) + count
 
 
+def kept_on(device: Any, zero: Callable[[], Any]) -> Any:
+    """The count on `device`, for kernels to add to; zero() makes it, once. It is never freed, since
+    they may be under way on any stream."""
+    with _lock:
+        if device not in _added:
+            _added[device] = zero()
+        return _added[device]
+
+
 def stats() -> dict[str, float]:
     """Totals since the start of the process, or since `reset()`.
 
@@ -71,10 +81,13 @@ def stats() -> dict[str, float]:
     ratios, the sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
     """
     with _lock:
-        return {**_totals, "kept_elements": sum(int(count) for count in _kept.values())}
+        counts = [*_kept.values(), *_added.values()]
+        return {**_totals, "kept_elements": sum(int(count) for count in counts)}
 
 
 def reset() -> None:
     with _lock:
         _totals.update(_ZEROS)
         _kept.clear()
+        for count in _added.values():
+            count.zero_()

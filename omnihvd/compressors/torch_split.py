@@ -18,22 +18,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from omnihvd.compressors import counters, torch_ops
+from omnihvd.compressors import counters, torch_cuda, torch_ops
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.delay import at
+from omnihvd.compressors.methods.threshold import ElementThreshold
 from omnihvd.compressors.rules import (
+    BlockRule,
     Call,
     ElementRule,
     RandomBlocks,
     Rule,
     ThresholdBlocks,
     ThresholdRule,
-    TopBlocks,
     kept_count,
     name_seed,
     random_turn,
@@ -52,15 +54,26 @@ class ParameterState:
     velocity: Tensor | None = None
     memory: dict[str, Tensor] = field(default_factory=dict)  # the rule's own
 
-    def accumulate(self, gradient: Tensor, momentum: float) -> Tensor:
-        """Adds `gradient` to the rest and returns it."""
+    def begin(self, gradient: Tensor, momentum: float) -> Tensor:
+        """Makes what there is not yet; returns the rest."""
         if self.rest is None:
             self.rest = _zeros_like(gradient)
-        if momentum:
-            if self.velocity is None:
-                self.velocity = _zeros_like(gradient)
+        if momentum and self.velocity is None:
+            self.velocity = _zeros_like(gradient)
+        return self.rest
+
+    def suits_kernels(self, momentum: float) -> bool:
+        """Not what was saved under another configuration."""
+        kept = [tensor for tensor in (self.rest, self.velocity) if tensor is not None]
+        moves = self.velocity is None or momentum != 0
+        return moves and all(tensor.dtype == torch.float32 for tensor in kept)
+
+    def accumulate(self, gradient: Tensor, momentum: float) -> Tensor:
+        """Adds `gradient` to the rest and returns it."""
+        rest = self.begin(gradient, momentum)
+        if momentum and self.velocity is not None:
             gradient = self.velocity.mul_(momentum).add_(gradient)
-        return self.rest.add_(gradient)
+        return rest.add_(gradient)
 
 
 def split_by(compressor: Compressor, gradient: Tensor, state: ParameterState) -> Tensor:
@@ -77,35 +90,85 @@ def split(gradient: Tensor, state: ParameterState, config: Config, ratio: float)
 
     A contiguous gradient is overwritten with the result, as Horovod's allreduce would overwrite it.
     """
-    rule, keep_rest = config.rule, config.error_feedback
     if _sends_all(gradient, state, config, ratio):
         with counters.timed(gradient.numel()):
             counters.add_kept(gradient.device, gradient.numel())
         state.step += 1
         return gradient
-    out = gradient if gradient.is_contiguous() else torch.empty_like(gradient).contiguous()
     with counters.timed(gradient.numel()):
-        total = state.accumulate(gradient, config.momentum) if keep_rest else gradient.contiguous()
-        tensors = [total, out] + ([state.velocity] if state.velocity is not None else [])
-        flat = [tensor.view(-1) for tensor in tensors]
-        if isinstance(rule, ElementRule):
-            if total.dtype in _HALF:
-                flat[0] = flat[0].float()
-            _split_elements(rule, _call(rule, gradient, state, ratio), keep_rest, *flat)
-        else:
-            parts = [_rows(tensor, config.block_size) for tensor in flat]
-            norms = torch.cat([_norms(rows) for rows in parts[0]])
-            keep = _keep(rule, ratio, norms, state)
-            scale = 1.0
-            if isinstance(rule, RandomBlocks) and not keep_rest:  # right on average
-                scale = len(norms) / kept_count(ratio, len(norms))
-            split_rows = _split_masked if total.is_cuda else _split_listed
-            for rows in zip(*parts):
-                kept = split_rows(keep[: len(rows[0])], scale, keep_rest, *rows)
-                counters.add_kept(total.device, kept)
-                keep = keep[len(rows[0]) :]
+        out = _by_kernels(gradient, state, config, ratio)
+        if out is None:
+            out = _by_operators(gradient, state, config, ratio)
     state.step += 1
     return out
+
+
+def _by_kernels(
+    gradient: Tensor, state: ParameterState, config: Config, ratio: float
+) -> Tensor | None:
+    """What to send; None, and nothing done, where there are no kernels for it. The host does not
+    wait for the device."""
+    rule, momentum = config.rule, config.momentum
+    kernels = None
+    if isinstance(rule, (BlockRule, ElementThreshold)):
+        kernels = torch_cuda.sparsifier(gradient, config.block_size)
+    if kernels is None or not state.suits_kernels(momentum):
+        return None
+    out = gradient.contiguous()
+    device, blocks = out.device, -(-out.numel() // config.block_size)
+    flat = out.detach().view(-1)
+    how: dict[str, Any] = {
+        "rest": state.begin(gradient, momentum).view(-1) if config.error_feedback else None,
+        "velocity": state.velocity.view(-1) if state.velocity is not None else None,
+        "momentum": momentum,
+        "kept": counters.kept_on(device, lambda: torch.zeros(1, dtype=torch.int64, device=device)),
+        "stream": torch.cuda.current_stream(device) if out.is_cuda else None,
+    }
+    if isinstance(rule, ElementThreshold):
+        kernels.above(flat, rule.threshold, **how)
+        return out
+    keep: Tensor | None = None
+    if isinstance(rule, ThresholdBlocks):
+        how["threshold"] = rule.threshold
+    elif isinstance(rule, RandomBlocks):
+        keep = _drawn(rule, ratio, blocks, state, device)
+    else:
+        keep = torch.empty(blocks, dtype=torch.uint8, device=device)
+        how["largest"] = kept_count(ratio, blocks)
+    norms = torch.empty(blocks, dtype=torch.float32, device=device)
+    how["scale"] = _scale(rule, ratio, blocks, config.error_feedback)
+    kernels.split(flat, norms, keep, **how)
+    return out
+
+
+def _by_operators(gradient: Tensor, state: ParameterState, config: Config, ratio: float) -> Tensor:
+    rule, keep_rest = config.rule, config.error_feedback
+    out = gradient if gradient.is_contiguous() else torch.empty_like(gradient).contiguous()
+    total = state.accumulate(gradient, config.momentum) if keep_rest else gradient.contiguous()
+    tensors = [total, out] + ([state.velocity] if state.velocity is not None else [])
+    flat = [tensor.view(-1) for tensor in tensors]
+    if isinstance(rule, ElementRule):
+        if total.dtype in _HALF:
+            flat[0] = flat[0].float()
+        _split_elements(rule, _call(rule, gradient, state, ratio), keep_rest, *flat)
+        return out
+    parts = [_rows(tensor, config.block_size) for tensor in flat]
+    norms = torch.cat([_norms(rows) for rows in parts[0]])
+    keep = _keep(rule, ratio, norms, state)
+    scale = _scale(rule, ratio, len(norms), keep_rest)
+    split_rows = _split_masked if total.is_cuda else _split_listed
+    for rows in zip(*parts):
+        kept = split_rows(keep[: len(rows[0])], scale, keep_rest, *rows)
+        counters.add_kept(total.device, kept)
+        keep = keep[len(rows[0]) :]
+    return out
+
+
+def _scale(rule: Rule, ratio: float, blocks: int, keep_rest: bool) -> float:
+    """By which what is sent of randomly drawn blocks is right on average."""
+    if isinstance(rule, RandomBlocks) and not keep_rest:
+        return blocks / kept_count(ratio, blocks)
+    return 1.0
 
 
 def _sends_all(gradient: Tensor, state: ParameterState, config: Config, ratio: float) -> bool:
@@ -150,20 +213,35 @@ def _norms(rows: Tensor) -> Tensor:
 
 def _keep(rule: Rule, ratio: float, norms: Tensor, state: ParameterState) -> Tensor:
     """Which blocks to send: one bool for each norm."""
-    if isinstance(rule, (TopBlocks, RandomBlocks)):
-        count = kept_count(ratio, len(norms))
-        if isinstance(rule, TopBlocks):
-            chosen = torch.topk(norms, count, sorted=False).indices
-        else:
-            shuffle, start = random_turn(state.step, count, len(norms))
-            random = np.random.default_rng([rule.seed, name_seed(state.name), shuffle])
-            order = torch.from_numpy(random.permutation(len(norms)))
-            chosen = order[start : start + count]
-            if norms.is_cuda:  # from pinned memory, so that the host does not wait
-                chosen = chosen.pin_memory().to(norms.device, non_blocking=True)
-        return torch.isfinite(norms).logical_not_().index_fill_(0, chosen, True)
-    assert isinstance(rule, ThresholdBlocks)
-    return ~(norms < rule.threshold)  # so written, a NaN is kept
+    if isinstance(rule, ThresholdBlocks):
+        return ~(norms < rule.threshold)  # so written, a NaN is kept
+    infinite = torch.isfinite(norms).logical_not_()
+    if isinstance(rule, RandomBlocks):
+        chosen = _drawn(rule, ratio, len(norms), state, norms.device)
+    else:
+        ranked = norms.masked_fill(infinite, math.inf)  # in place of NaN
+        chosen = _largest(ranked, kept_count(ratio, len(norms)))
+    return infinite.logical_or_(chosen)
+
+
+def _drawn(
+    rule: RandomBlocks, ratio: float, blocks: int, state: ParameterState, device: torch.device
+) -> Tensor:
+    """The same on all ranks: one bool for each block."""
+    count = kept_count(ratio, blocks)
+    shuffle, start = random_turn(state.step, count, blocks)
+    random = np.random.default_rng([rule.seed, name_seed(state.name), shuffle])
+    chosen = torch.from_numpy(random.permutation(blocks)[start : start + count])
+    # To a GPU from pinned memory, so that the host does not wait.
+    keep = torch.zeros(blocks, dtype=torch.bool, pin_memory=device.type == "cuda")
+    return keep.index_fill_(0, chosen, True).to(device, non_blocking=True)
+
+
+def _largest(norms: Tensor, count: int) -> Tensor:
+    """So many; of equal ones those that come first."""
+    least = torch.topk(norms, count, sorted=False).values.min()
+    above, equal = norms > least, norms == least
+    return above | (equal & (equal.cumsum(0) <= count - above.sum()))
 
 
 def _split_listed(

@@ -11,7 +11,6 @@ it does not hang in the library.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import weakref
@@ -24,7 +23,6 @@ from torch.futures import Future
 
 from omnihvd.carriers import kernel_cache
 from omnihvd.codecs.codec import Codec
-from omnihvd.codecs.torch_feedback import error_feedback
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.torch.meetings import Meetings
 
@@ -42,7 +40,7 @@ class Coder(Protocol):
 
     def encode(
         self, tensor: Any, parcels: Any, coding: Coding, parcel_blocks: int, *, seed: int,
-        who: int, first_block: int = 0, stream: Any = None,
+        who: int, first_block: int = 0, rest: Any = None, stream: Any = None,
     ) -> None: ...  # fmt: skip
 
     def decode(
@@ -84,11 +82,8 @@ class CodedSums:
         own = floats[self._rank * blocks * coder.block_size :][: blocks * coder.block_size]
 
         sent = self._parcels(self._size, up, blocks, floats)
-        keeps = codec.error_feedback
-        with error_feedback(rests, number, floats) if keeps else contextlib.nullcontext():
-            coder.encode(floats, sent, up, blocks, who=self._rank, **how)
-            if keeps:
-                coder.decode(sent, floats, up, blocks, **how)
+        rest = _rest(rests, number, floats) if codec.error_feedback else None
+        coder.encode(floats, sent, up, blocks, who=self._rank, rest=rest, **how)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=self._group())
 
@@ -103,6 +98,15 @@ class CodedSums:
     def _parcels(self, count: int, coding: Coding, blocks: int, like: torch.Tensor) -> torch.Tensor:
         nbytes = count * self._coder.parcel_bytes(coding, blocks)
         return torch.empty(nbytes, dtype=torch.uint8, device=like.device)
+
+
+def _rest(rests: Rests, number: int, like: torch.Tensor) -> torch.Tensor:
+    """What is kept of a tensor; nothing, if it had another shape (DDP builds its buckets anew)."""
+    kept = rests.get(number)
+    if kept is None or kept.shape != like.shape:
+        kept = torch.full_like(like, -0.0)  # which changes nothing that it is added to
+    rests[number] = kept.to(like.device)
+    return rests[number]
 
 
 # The older name is not for ever.

@@ -21,10 +21,36 @@ sys.path.append(str(FOLDER.parent / "benchmarks"))
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory):
-    """Of a dtype and a block size, emulated."""
-    from kernel_emulation import SANITIZER, Kernels
+def folder(tmp_path_factory):
+    """Where what is compiled is kept."""
+    return tmp_path_factory.mktemp("kernels")
 
-    folder = tmp_path_factory.mktemp("kernels")
-    flags = (f"-fsanitize={SANITIZER}", "-fno-sanitize-recover=all") if SANITIZER else ()
-    return lambda dtype, block_size: Kernels(dtype, block_size, folder, flags)
+
+def _flags() -> tuple[str, ...]:
+    from kernel_emulation import SANITIZER
+
+    return (f"-fsanitize={SANITIZER}", "-fno-sanitize-recover=all") if SANITIZER else ()
+
+
+@pytest.fixture(scope="session")
+def kernels(folder):
+    """Of a dtype and a block size, emulated."""
+    from kernel_emulation import Kernels
+
+    return lambda dtype, block_size: Kernels(dtype, block_size, folder, _flags())
+
+
+@pytest.fixture(scope="session")
+def sparsify_kernels(folder):
+    """The same of sparsify.cu."""
+    from kernel_emulation import SparsifyKernels
+
+    return lambda dtype, block_size: SparsifyKernels(dtype, block_size, folder, _flags())
+
+
+@pytest.fixture(scope="session")
+def double(folder):
+    """A module that stands in for CuPy."""
+    from cuda_double import cupy_double
+
+    return cupy_double(folder)

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
 
 import numpy as np
-from kernel_emulation import Kernels
+from kernel_emulation import Kernels, SparsifyKernels
 
 
 class Stream:
@@ -118,35 +118,30 @@ def device_array(values: np.ndarray) -> ndarray:
     return array
 
 
+def cubin(dtype: str, block_size: int, arch: str, source: str = "kernels.cu") -> bytes:
+    """In place of that of omnihvd.kernels.build: a text that says which it is."""
+    assert arch == f"sm_{Device.compute_capability}"
+    return f"{source} {dtype} {block_size}".encode()
+
+
 def cupy_double(folder: Any) -> ModuleType:
     """A module to put into sys.modules as cupy. `folder`: for the emulated kernels."""
 
-    class RawModule:
-        def __init__(self, code: str, options: tuple[str, ...]) -> None:
-            assert "compact.cuh" in code
-            defined = dict(o[2:].split("=") for o in options if o.startswith("-DOMNIHVD_"))
-            self._width = int(defined["OMNIHVD_WIDTH"])
-            is_float = int(defined["OMNIHVD_FLOAT"])
-            dtype = {(1, 0): "int8", (2, 1): "float16", (4, 1): "float32", (4, 0): "int32",
-                     (8, 1): "float64", (8, 0): "int64"}[self._width, is_float]  # fmt: skip
-            self._kernels = Kernels(dtype, int(defined["OMNIHVD_BLOCK"]), folder)
+    class Module:
+        """Of the driver; for it a module is what cubin() makes."""
+
+        def load(self, cubin: bytes) -> None:
+            source, dtype, block_size = cubin.decode().split()
+            made = {"kernels.cu": Kernels, "sparsify.cu": SparsifyKernels}[source]
+            self._kernels = made(dtype, int(block_size), folder)
+
+        def load_file(self, path: str) -> None:
+            self.load(Path(path).read_bytes())
 
         def get_function(self, name: str) -> Callable[..., None]:
             return lambda grid, block, args: CURRENT[-1].queue(
                 lambda: self._kernels.launch(name, grid, block, args)
             )
-
-    class Module:
-        """Of the driver; for it a module is a text that says which: "float32 256"."""
-
-        def load(self, cubin: bytes) -> None:
-            dtype, block_size = cubin.decode().split()
-            self._kernels = Kernels(dtype, int(block_size), folder)
-
-        def load_file(self, path: str) -> None:
-            self.load(Path(path).read_bytes())
-
-        get_function = RawModule.get_function
 
     def empty(n: int, dtype: Any) -> ndarray:
         ALLOCATED.append(device_array(np.full(n, 0xEE, dtype)))
@@ -158,7 +153,6 @@ def cupy_double(folder: Any) -> ModuleType:
     module = ModuleType("cupy")
     module.ndarray = ndarray
     module.empty = empty
-    module.RawModule = RawModule
     module.cuda = SimpleNamespace(
         Device=Device,
         ExternalStream=lambda ptr: stream_at(0 if ptr == 1 else ptr),

@@ -73,30 +73,39 @@ class Compacted:
     data: np.ndarray
 
 
+def library_of(
+    source: str, dtype: str, block_size: int, folder: Path, flags: tuple[str, ...]
+) -> ctypes.CDLL:
+    """emulation/<source>.cc, compiled unless `folder` has it."""
+    width, is_float = bits_of(dtype).itemsize, int(dtype in FLOATS)
+    library = folder / f"{source}_{width}_{is_float}_{block_size}.so"
+    if not library.exists():
+        compiled = library.with_suffix(".o")
+        command = [
+            *CCACHE, "g++", "-c", "-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing",
+            "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", *flags,
+            f"-I{ROOT / 'kernels'}", f"-I{ROOT / 'omnihvd' / 'csrc'}", f"-DOMNIHVD_WIDTH={width}",
+            f"-DOMNIHVD_FLOAT={is_float}", f"-DOMNIHVD_BLOCK={block_size}",
+            str(Path(__file__).parent / "emulation" / f"{source}.cc"), "-o", str(compiled),
+        ]  # fmt: skip
+        subprocess.run(command, check=True, timeout=100)
+        link = ["g++", "-shared", *flags, str(compiled), "-o", str(library)]
+        subprocess.run(link, check=True, timeout=100)
+    return ctypes.CDLL(str(library))
+
+
+u64, u32, f32, f64 = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_float, ctypes.c_double
+pointer = ctypes.c_void_p
+
+
 class Kernels:
     """One module of kernels, for one dtype and block size."""
 
     def __init__(self, dtype: str, block_size: int, folder: Path, flags: tuple[str, ...] = ()):
         self.width, self.block_size = bits_of(dtype).itemsize, block_size
-        is_float = int(dtype in FLOATS)
-        self.library = library = folder / f"kernels_{self.width}_{is_float}_{block_size}.so"
-        if not library.exists():
-            compiled = library.with_suffix(".o")
-            command = [
-                *CCACHE, "g++", "-c", "-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing",
-                "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", *flags,
-                f"-I{ROOT / 'kernels'}", f"-I{ROOT / 'omnihvd' / 'csrc'}",
-                f"-DOMNIHVD_WIDTH={self.width}", f"-DOMNIHVD_FLOAT={is_float}",
-                f"-DOMNIHVD_BLOCK={block_size}",
-                str(Path(__file__).parent / "emulation" / "run.cc"), "-o", str(compiled),
-            ]  # fmt: skip
-            subprocess.run(command, check=True, timeout=100)
-            link = ["g++", "-shared", *flags, str(compiled), "-o", str(library)]
-            subprocess.run(link, check=True, timeout=100)
-        self._lib = ctypes.CDLL(str(library))
-        u64, u32, pointer = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
+        self._lib = library_of("run", dtype, block_size, folder, flags)
+        self.library = Path(self._lib._name)
         tensor = [u64, u64, pointer, u32]
-        f64 = ctypes.c_double
         for name, arguments in {
             "compact": [*tensor, u32, pointer, pointer, pointer, pointer, u64, u32],
             "scatter": [*tensor, pointer, pointer, pointer, u64, u32],
@@ -107,7 +116,7 @@ class Kernels:
             "gather": [u64, u64, pointer, pointer, u64, u32],
             "spread": [u64, u64, pointer, pointer, u32, u64, u32],
             "rest": [u64, u64, u64, pointer, pointer, u64, u32, f64, u32, u64, u32],
-            "encode": [u64, u64, u32, u32, u32, u32, u64, u32, pointer, u64, u32],
+            "encode": [u64, u64, u64, u32, u32, u32, u32, u64, u32, pointer, u64, u32],
             "decode": [u64, u64, u32, u32, u32, u32, u32, pointer, u64, u32],
         }.items():
             kinds = {"scale": FLOATS, "encode": ["float32"], "decode": ["float32"]}
@@ -176,3 +185,29 @@ class Kernels:
             assert self.grid_of_scatter(count) <= grid[0] <= 1024
             failure = self._lib.run_scatter(*map(int, args), grid[0], 0)
         assert failure is None, failure
+
+
+class SparsifyKernels:
+    """The module of sparsify.cu, for gradients of one width, and one block size."""
+
+    def __init__(self, dtype: str, block_size: int, folder: Path, flags: tuple[str, ...] = ()):
+        self._lib = library_of("run_sparsify", dtype, block_size, folder, flags)
+        for name, arguments in {
+            "accumulate": [u64, u64, u32, u64, u64, f32, pointer],
+            "above": [u64, u64, u32, u64, u64, f32, f32, pointer],
+            "choose": [u64, u64, u32, pointer],
+            "split": [u64, u64, u32, u64, u64, f32, pointer, f32, pointer, pointer],
+        }.items():
+            function = getattr(self._lib, f"run_{name}")
+            function.argtypes, function.restype = [*arguments, u64, u32], ctypes.c_char_p
+
+    def run(self, name: str, *arguments: object) -> None:
+        """The kernel's arguments, the grid, and the seed of the threads' order."""
+        failure = getattr(self._lib, f"run_{name}")(*arguments)
+        assert failure is None, failure
+
+    def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple) -> None:
+        """As the driver would."""
+        assert block == (1024 if name == "choose" else 128,)
+        assert grid[0] == 1 or name != "choose"
+        self.run(name, *(arg.item() for arg in args), *grid, 0)

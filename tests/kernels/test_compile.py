@@ -25,10 +25,18 @@ SHARED_BYTES = 48 << 10  # what every architecture gives without asking
 
 
 def check(dtype: str, block_size: int, arch: str) -> None:
-    binary, log = compile_cubin(dtype, block_size, arch)
-    assert "warning" not in log, log
     names = ["compact", "scatter", "mark", "unite", "total", "gather", "spread", "rest"]
     names += ["scale"] * dtype.startswith("float") + ["encode", "decode"] * (dtype == "float32")
+    check_source("kernels.cu", names, dtype, block_size, arch)
+
+
+def check_sparsify(dtype: str, block_size: int, arch: str) -> None:
+    check_source("sparsify.cu", ["accumulate", "choose", "split", "above"], dtype, block_size, arch)
+
+
+def check_source(source: str, names: list[str], dtype: str, block_size: int, arch: str) -> None:
+    binary, log = compile_cubin(dtype, block_size, arch, source)
+    assert "warning" not in log, log
     for function in names:
         found = re.search(
             rf"Compiling entry function '{function}'(.*?)Compile time", log, re.DOTALL
@@ -58,6 +66,14 @@ def test_modules(number, module):
     check(*module, ARCHS[number % len(ARCHS)])
 
 
+@pytest.mark.parametrize(
+    "number, module", list(enumerate(itertools.product(["float16", "float32"], BLOCK_SIZES)))
+)
+def test_sparsify(number, module):
+    """The same of sparsify.cu."""
+    check_sparsify(*module, ARCHS[number % len(ARCHS)])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("arch", ARCHS)
@@ -65,6 +81,8 @@ def test_modules(number, module):
 def test_all_modules_on_all_architectures(arch, dtype):
     for block_size in BLOCK_SIZES:
         check(dtype, block_size, arch)
+        if dtype in ("float16", "float32"):
+            check_sparsify(dtype, block_size, arch)
 
 
 def test_says_what_is_wrong():

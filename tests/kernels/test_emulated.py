@@ -393,7 +393,7 @@ def test_codes_in_any_order(kernels, rule, bits):
         for rank, values in enumerate(own):
             tensor, to = Scattered(values, rank), parcels.address + rank * nbytes
             module.run(
-                "encode", tensor.arguments[0], len(values), rule, bits, 7, rank, 0, blocks, to,
+                "encode", tensor.arguments[0], len(values), 0, rule, bits, 7, rank, 0, blocks, to,
                 1 + order % 2, order,
             )  # fmt: skip
         out = Scattered(np.zeros_like(own[0]))

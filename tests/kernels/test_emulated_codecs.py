@@ -56,17 +56,21 @@ class Coder:
         misaligned: int = 0,
         ctas: int = 2,
         order: int = 0,
+        rest: Memory | None = None,
     ) -> Memory:
         size = self.module.block_size
         parcels = -(-len(values) // size // parcel_blocks)
         made = Memory(parcels * parcel_bytes(self.coding, parcel_blocks, size))
         tensor = Scattered(values, misaligned)
         self.module.run(
-            "encode", tensor.arguments[0], len(values), *self.coding, SEED, WHO, FIRST,
-            parcel_blocks, made.address, ctas, order,
+            "encode", tensor.arguments[0], len(values), rest.address if rest else 0, *self.coding,
+            SEED, WHO, FIRST, parcel_blocks, made.address, ctas, order,
         )  # fmt: skip
         made.check()
-        assert np.array_equal(tensor.values().view(np.uint32), values.view(np.uint32))
+        if rest:
+            rest.check()
+        else:
+            assert np.array_equal(tensor.values().view(np.uint32), values.view(np.uint32))
         return made
 
     def decode(
@@ -179,3 +183,20 @@ def test_compilers_that_fuse_products_change_nothing(name, tmp_path_factory):
     flags = ("-mfma", "-ffp-contract=fast")
     module = Kernels("float32", 1024, tmp_path_factory.getbasetemp(), flags)
     check(Coder(module, name, False), values_of(9 * 1024 + 1, 1024), 30)
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("elements", [1, 40, 9 * 32 + 5])
+def test_error_feedback_in_the_same_pass(kernels, name, elements):
+    """The rest is added before, and what is left of the sum afterwards."""
+    coder = Coder(kernels("float32", 32), name, False)
+    values, before = values_of(elements, 32), values_of(elements, 32, 1) / np.float32(3)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = values + before
+        plain = coder.encode(total, 5)
+        left = total - coder.decode(plain, elements, 5)
+    rest = Memory(before.nbytes, 4)
+    rest.bytes[:] = before.view(np.uint8)
+    assert np.array_equal(coder.encode(values, 5, misaligned=1, rest=rest).bytes, plain.bytes)
+    expected = np.where(np.isfinite(left), left, np.float32(0))
+    assert np.array_equal(rest.bytes.view(np.uint32), expected.view(np.uint32))

@@ -156,6 +156,36 @@ def test_torch_tensors():
         assert torch.equal(out, tensor)
 
 
+@pytest.mark.parametrize("block_size", [32, 256, 1024])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_sparsify(dtype, block_size):
+    """Of integers, whose norms are exact, and many of them equal; some elements behind an aligned
+    address, on a stream of its own."""
+    import cupy
+
+    random = np.random.default_rng(block_size)
+    for blocks, misaligned in [(1, 0), (37, 1), (5000, 3)]:
+        values = random.integers(-2, 3, blocks * block_size - 5).astype(dtype)
+        rest = random.integers(-2, 3, len(values)).astype(np.float32)
+        gradient = device(values, dtype, misaligned)
+        kept, largest = cupy.asarray(rest), (blocks + 2) // 3
+        cupy.cuda.Device().synchronize()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        norms = kernels.sparsify(
+            gradient, largest=largest, rest=kept, block_size=block_size, stream=stream
+        )
+        stream.synchronize()
+        total = values.astype(np.float32) + rest
+        starts = np.arange(0, len(values), block_size)
+        expected = np.sqrt(np.add.reduceat(total**2, starts))
+        assert np.array_equal(norms.get(), expected)
+        sends = np.zeros(blocks, bool)
+        sends[np.argsort(-expected, kind="stable")[:largest]] = True
+        sends = np.repeat(sends, block_size)[: len(values)]
+        assert np.array_equal(gradient.get(), np.where(sends, total, 0).astype(dtype))
+        assert np.array_equal(kept.get(), np.where(sends, 0, total))
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.skipif("COMPUTE_SANITIZER" in os.environ, reason="runs the others")
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck"])
@@ -163,7 +193,8 @@ def test_compute_sanitizer(tool):
     sanitizer = shutil.which("compute-sanitizer")
     if not sanitizer:
         pytest.skip("no compute-sanitizer on PATH (it comes with the CUDA toolkit)")
-    tests = "unaligned or segments or negative or round_trip and (float32-256 or int8-32)"
+    tests = "unaligned or segments or negative or sparsify"
+    tests += " or round_trip and (float32-256 or int8-32)"
     done = subprocess.run(
         [
             *(sanitizer, "--tool", tool, "--error-exitcode", "9"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_double import DLPack, cupy_double, device_array, stream_at
+from cuda_double import DLPack, cubin, device_array, stream_at
 from device_blocks import HostBlocks, Staging, compact, scatter
 from kernel_reference import RECORD, Case, check_compacted, nonzero, payloads, scattered
 
@@ -17,17 +17,13 @@ from omnihvd import kernels
 DLPACK_CODES = {"int32": 0, "uint8": 1, "float32": 2, "bfloat16": 4}
 
 
-@pytest.fixture(scope="module")
-def double(tmp_path_factory):
-    return cupy_double(tmp_path_factory.mktemp("kernels"))
-
-
 @pytest.fixture(autouse=True)
 def no_gpu(double, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", double)
-    kernels.module.cache_clear()
+    monkeypatch.setattr(kernels.build, "cubin", cubin)
+    kernels.build._loaded.cache_clear()
     yield
-    kernels.module.cache_clear()
+    kernels.build._loaded.cache_clear()
 
 
 def as_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -176,12 +172,10 @@ def codes(count: int, first: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("from_file", [False, True])
-def test_codes(monkeypatch, tmp_path, from_file):
+def test_codes(tmp_path, from_file):
     """Two ranks' tensors are encoded, and added up."""
-    module = "float32 64"
-    monkeypatch.setattr(kernels.codes, "cubin", lambda *_: module.encode())
     file = tmp_path / "module"
-    file.write_text(module)
+    file.write_bytes(cubin("float32", 64, "sm_90"))
     coder = kernels.Coder(64, file if from_file else None)
     coding, blocks = (1, 8), 5  # random levels
     values = [np.arange(-150, 150, dtype=np.float32), np.full(300, 127, np.float32)]
@@ -194,6 +188,15 @@ def test_codes(monkeypatch, tmp_path, from_file):
     coder.decode(parcels, out, coding, blocks, seed=3, count=2)
     stream_at(0).synchronize()
     np.testing.assert_allclose(out, sum(values), atol=150 / 127 + 1e-4)
+
+    rest = device_array(np.full(300, 0.25, np.float32))  # of levels of 150 / 127
+    coder.encode(tensors[0], parcels, coding, blocks, seed=3, who=0, rest=rest)
+    coder.decode(parcels, out, coding, blocks, seed=3)
+    stream_at(0).synchronize()
+    np.testing.assert_allclose(out + rest, values[0] + 0.25, atol=1e-4)
+    np.testing.assert_allclose(tensors[0], values[0] + 0.25, atol=0)
+    with pytest.raises(ValueError, match="rest has 299 elements"):
+        coder.encode(tensors[0], parcels, coding, blocks, seed=3, who=0, rest=rest[1:])
 
     for bad, message in [
         (codes(nbytes - 1), "where 640 are needed"),

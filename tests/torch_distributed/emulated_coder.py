@@ -27,13 +27,13 @@ class EmulatedCoder:
 
     def encode(
         self, tensor: torch.Tensor, parcels: torch.Tensor, coding: Coding, parcel_blocks: int, *,
-        seed: int, who: int, first_block: int = 0, stream: Any = None,
+        seed: int, who: int, first_block: int = 0, rest: Any = None, stream: Any = None,
     ) -> None:  # fmt: skip
         needed = -(-tensor.numel() // self.block_size // parcel_blocks)
         assert parcels.numel() >= needed * self.parcel_bytes(coding, parcel_blocks)
         self._kernels.run(
-            "encode", tensor.data_ptr(), tensor.numel(), *coding, seed, who, first_block,
-            parcel_blocks, parcels.data_ptr(), 2, 0,
+            "encode", tensor.data_ptr(), tensor.numel(), 0 if rest is None else rest.data_ptr(),
+            *coding, seed, who, first_block, parcel_blocks, parcels.data_ptr(), 2, 0,
         )  # fmt: skip
 
     def decode(

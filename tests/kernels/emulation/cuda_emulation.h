@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -32,6 +33,9 @@
 #define __shared__ static
 #define __launch_bounds__(...)
 
+struct uint2 {
+  unsigned x, y;
+};
 struct uint4 {
   unsigned x, y, z, w;
 };
@@ -231,6 +235,12 @@ inline bool __any_sync(unsigned mask, bool value) {
   const emulation::Values values = emulation::meet("__any_sync", mask, value);
   return std::any_of(values.begin(), values.end(), [](uint64_t v) { return v != 0; });
 }
+inline unsigned __match_any_sync(unsigned mask, unsigned value) {
+  const emulation::Values values = emulation::meet("__match_any_sync", mask, value);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) bits |= unsigned(values[lane] == value) << lane;
+  return bits;
+}
 template <class T>
 T __shfl_sync(unsigned mask, T value, unsigned lane) {
   return T(emulation::meet("__shfl_sync", mask, value)[lane % 32]);
@@ -272,6 +282,7 @@ inline long long __double_as_longlong(double value) { return same_bits<long long
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 template <class T>
 T atomicAdd(T* at, T value) {
   return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);

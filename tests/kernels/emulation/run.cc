@@ -1,25 +1,10 @@
 // The kernels of one module (see kernels.cu), run by cuda_emulation.h. Returns null, or what went
 // wrong.
-#include "cuda_emulation.h"
+#include "emulate.h"
 //
 #include "kernels.cu"
 #include "protocol/codec.h"
 #include "protocol/tensor.h"
-
-namespace {
-
-const char* emulate(uint64_t grid, unsigned threads, unsigned seed,
-                    const std::function<void()>& kernel) {
-  static std::string failure;
-  try {
-    emulation::launch(grid, threads, seed, kernel);
-    return nullptr;
-  } catch (const std::exception& error) {
-    return (failure = error.what()).c_str();
-  }
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -89,11 +74,12 @@ static_assert(kPowers == Quantizer(omnihvd::Quantizer::powers) &&
                   kTwoMeans == Quantizer(omnihvd::Quantizer::two_means),
               "the engine's rules");
 
-const char* run_encode(uint64_t address, uint64_t elements, uint32_t quantizer, uint32_t bits,
-                       uint32_t seed, uint32_t who, uint64_t first_block, uint32_t parcel_blocks,
-                       uint8_t* parcels, uint64_t grid, unsigned order) {
+const char* run_encode(uint64_t address, uint64_t elements, uint64_t rest, uint32_t quantizer,
+                       uint32_t bits, uint32_t seed, uint32_t who, uint64_t first_block,
+                       uint32_t parcel_blocks, uint8_t* parcels, uint64_t grid, unsigned order) {
   return emulate(grid, kCodeThreads, order, [&] {
-    encode(address, elements, quantizer, bits, seed, who, first_block, parcel_blocks, parcels);
+    encode(address, elements, rest, quantizer, bits, seed, who, first_block, parcel_blocks,
+           parcels);
   });
 }
 
