@@ -55,6 +55,14 @@ WAYS = {
     "stream": {"OMNIHVD_GPU": "stream", "OMNIHVD_GPU_MIN_BYTES": "0"},
     "nccl": {"OMNIHVD_ENABLE": "0"},
 }
+# On servers with several GPUs; `stream` reduces inside them first.
+for name, more in {
+    "union-one-level": {"OMNIHVD_HIERARCHY": "off"},
+    "union-two-levels": {"OMNIHVD_HIERARCHY": "on"},
+    "stream-one-level": {"OMNIHVD_HIERARCHY": "off"},
+    "stream-compress-first": {"OMNIHVD_COMPRESS_FIRST": "1"},
+}.items():
+    WAYS[name] = {**WAYS[name.split("-")[0]], **more}
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -224,10 +232,10 @@ def figures(result: dict[str, Any], link_rate: float | None) -> dict[str, Any]:
     if gemm := result.get("gemm"):
         alone, beside = statistics.median(gemm["alone"]), statistics.median(gemm["beside"])
         result["lost_overlap"] = (beside - alone) / result["median_s"]
-    if link_rate and result["backend"] != "union":
+    if link_rate and not result["backend"].startswith("union"):
         share = link_rate if under_torchrun() else link_rate / result["ranks"]
         point = Point(**result["point"])
-        backend = "omnihvd" if result["backend"] == "stream" else result["backend"]
+        backend = "omnihvd" if result["backend"].startswith("stream") else result["backend"]
         limit = limit_seconds(backend, point, result["ranks"], share, 0.0)
         result["wire_bound_s"] = limit
     return result

@@ -33,7 +33,7 @@ class Ranks {
       if (r.rounds % 2 == 0) waited_for_nothing = true;
       return false;
     }
-    r.seen.push_back(call->capacity);
+    r.seen.push_back(call->capacity + call->two_levels);
     return true;
   }
   // Proposals, and counts of the votes on them, come to all; nobody counts before all have voted.
@@ -57,7 +57,7 @@ class Ranks {
       return r.seen == ranks_[0].seen;
     });
   }
-  bool has(uint64_t capacity) const {
+  bool has(uint64_t capacity) const {  // all are even; on two levels: one more
     const auto& seen = ranks_[0].seen;
     return std::find(seen.begin(), seen.end(), capacity) != seen.end();
   }
@@ -81,7 +81,7 @@ struct AllOrders {
   bool alike = true;
 
   void explore(std::vector<int>& path) {
-    Ranks ranks(2, 3, {{from, {{0, 77}, {1, 77}, {2, 77}}}});
+    Ranks ranks(2, 3, {{from, {{0, 76, true}, {1, 76, true}, {2, 76, true}}}});
     for (const int event : path)
       if (!(event < 2 ? ranks.caller(size_t(event)) : ranks.thread(size_t(event) - 2))) return;
     if (ranks.over()) {
@@ -116,31 +116,35 @@ int random_order(unsigned seed) {
   std::mt19937 random{seed};
   std::vector<UnionProposal> proposals;
   for (uint64_t i = 0; i < 3; ++i)
-    proposals.push_back({random() % 12, {{uint32_t(random() % 4), 70 + i}}});
+    proposals.push_back({random() % 12, {{uint32_t(random() % 4), 70 + 2 * i, i == 1}}});
   Ranks ranks(3, 12, proposals);
   for (int idle = 0; !ranks.over();) {
     const size_t rank = random() % 3;
     idle = (random() % 2 ? ranks.caller(rank) : ranks.thread(rank)) ? 0 : idle + 1;
     if (idle > 1000) return -2;
   }
-  return ranks.alike() ? ranks.has(70) + ranks.has(71) + ranks.has(72) : -1;
+  return ranks.alike() ? ranks.has(70) + ranks.has(73) + ranks.has(74) : -1;
 }
 
 double estimate(uint64_t bytes, uint64_t summed, double original) {
   return estimate_look(bytes) + estimate_union(bytes, summed, original);
 }
 
-void* new_chooser(int setting) { return new UnionChooser(Way(setting)); }
+void* new_chooser(int setting, int levels) {
+  return new UnionChooser(Way(setting), Hierarchy(levels));
+}
 void saw(void* chooser, uint64_t bytes, uint64_t blocks, uint64_t capacity, uint64_t united) {
   static_cast<UnionChooser*>(chooser)->saw({0, bytes, blocks, capacity, united});
 }
-void took(void* chooser, bool united, double seconds) {
-  static_cast<UnionChooser*>(chooser)->took(0, united, seconds);
+void took(void* chooser, int how, double seconds) {
+  static_cast<UnionChooser*>(chooser)->took(0, UnionChooser::How(how), seconds);
 }
-// The capacity that is wanted now, or -1: no change.
-long wanted(void* chooser) {
+// The capacity that is wanted now, or -1: no change; and on how many levels.
+long wanted(void* chooser, int* levels) {
   const auto changes = static_cast<UnionChooser*>(chooser)->changes(16);
-  return changes.empty() ? -1 : long(changes[0].capacity);
+  if (changes.empty()) return -1;
+  *levels = changes[0].two_levels ? 2 : 1;
+  return long(changes[0].capacity);
 }
 void refused(void* chooser, uint64_t capacity) {
   static_cast<UnionChooser*>(chooser)->refused({{0, capacity}});

@@ -6,13 +6,22 @@ import re
 
 import pytest
 from nccl_job import run
+from processes import Ended
 
 UNION = {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_CHUNK_BYTES": "65536"}
 
 
 @pytest.mark.parametrize(("who", "which"), [("one", "first"), ("all", "first"), ("one", "later")])
 def test_no_hang_and_no_wrong_sum(doubles, who, which):
-    ranks = run(doubles, "failing_calls.py", 2, who, which, env=UNION)
+    check(run(doubles, "failing_calls.py", 2, who, which, env=UNION))
+
+
+def test_no_hang_and_no_wrong_sum_on_two_levels(doubles):
+    env = {**UNION, "OMNIHVD_HIERARCHY": "on"}
+    check(run(doubles, "failing_calls.py", 4, "one", "later", ranks_per_host=2, env=env))
+
+
+def check(ranks: list[Ended]) -> None:
     for rank in ranks:
         assert "all well" in rank.output, rank.output
     said = ranks[1].output

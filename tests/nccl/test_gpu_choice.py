@@ -11,6 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "omnihvd" / "csrc"
 AUTO, UNION = 0, 3  # as in csrc/base/way.h
+EITHER, TWO, ONE = 0, 1, 2  # levels, as in csrc/session/settings.h
 MB, US = 10**6, 1e-6
 BYTES, BLOCKS = 100 * MB, 100_000
 
@@ -32,8 +33,8 @@ def library(tmp_path_factory):
     library.estimate.argtypes, library.estimate.restype = [u64, u64, f64], f64
     library.new_chooser.restype = chooser
     library.saw.argtypes = [chooser, u64, u64, u64, u64]
-    library.took.argtypes = [chooser, ctypes.c_bool, f64]
-    library.wanted.argtypes = [chooser]
+    library.took.argtypes = [chooser, ctypes.c_int, f64]
+    library.wanted.argtypes = [chooser, ctypes.POINTER(ctypes.c_int)]
     library.refused.argtypes = [chooser, u64]
     return library
 
@@ -57,20 +58,27 @@ def test_ranks_have_the_same_plans_of_several_proposals(library):
 class Chooser:
     """Rank 0's, of one sum of 100 MB."""
 
-    def __init__(self, library: ctypes.CDLL, setting: int = AUTO) -> None:
-        self.library, self.handle, self.capacity = library, library.new_chooser(setting), 0
+    def __init__(self, library: ctypes.CDLL, setting: int = AUTO, levels: int = ONE) -> None:
+        self.library, self.handle = library, library.new_chooser(setting, levels)
+        self.capacity, self.levels = 0, 1
 
     def sums(self, united: float, original: float = 0, on_union: float = 0) -> int:
         """One more sum, which took so long; returns the capacity from then on."""
         if self.capacity == 0 and original:
-            self.library.took(self.handle, False, original)
+            self.library.took(self.handle, 0, original)
         if self.capacity > 0 and on_union:
-            self.library.took(self.handle, True, on_union)
+            self.library.took(self.handle, self.levels, on_union)
         self.library.saw(self.handle, BYTES, BLOCKS, self.capacity, int(united * BLOCKS))
-        wanted = self.library.wanted(self.handle)
+        wanted = self.wanted()
         if wanted >= 0:
             self.capacity = wanted
         return self.capacity
+
+    def wanted(self) -> int:
+        levels = ctypes.c_int(self.levels)
+        capacity = int(self.library.wanted(self.handle, levels))
+        self.levels = levels.value
+        return capacity
 
 
 @pytest.mark.parametrize("united, microseconds, pays", [
@@ -141,11 +149,43 @@ def test_what_came_too_late_is_proposed_again(library):
     chooser = Chooser(library)
     capacity = chooser.sums(0.1, 600 * US)
     library.refused(chooser.handle, capacity)
-    assert library.wanted(chooser.handle) == capacity
-    assert library.wanted(chooser.handle) == -1
+    assert chooser.wanted() == capacity
+    assert chooser.wanted() == -1
 
 
 @pytest.mark.parametrize("united, capacity", [(0.4, 0.5), (0.89, 1), (0.91, 0)])
 def test_a_pinned_union_asks_nobody_for_the_time(library, united, capacity):
     found = Chooser(library, UNION).sums(united)
     assert capacity * BLOCKS <= found <= capacity * BLOCKS + 64
+
+
+@pytest.mark.parametrize("setting", [AUTO, UNION])
+@pytest.mark.parametrize(("one", "two", "levels"), [(300, 200, 2), (200, 300, 1), (200, 195, 2)])
+def test_levels_are_tried_and_the_faster_stays(library, setting, one, two, levels):
+    """Both are tried in turns. Of two that are about equal, that which is in use stays."""
+    chooser = Chooser(library, setting, EITHER)
+    chooser.sums(0.1, 600 * US)
+    tried = []
+    for _ in range(40):
+        tried.append(chooser.levels)
+        chooser.sums(0.1, on_union=(one if chooser.levels == 1 else two) * US)
+    assert tried[:4] == [1] * 4 and tried[4:8] == [2] * 4
+    assert set(tried[8:]) == {levels}
+
+
+def test_a_union_pays_on_two_levels_where_it_does_not_on_one(library):
+    chooser = Chooser(library, AUTO, EITHER)
+    capacity = chooser.sums(0.1, 600 * US)
+    for _ in range(12):
+        assert chooser.sums(0.1, on_union=(420 if chooser.levels == 1 else 300) * US) == capacity
+    for _ in range(4):
+        chooser.sums(0.1, on_union=700 * US)
+    assert chooser.levels == 1, "it has become slower"
+
+
+@pytest.mark.parametrize(("setting", "levels"), [(ONE, 1), (TWO, 2)])
+def test_levels_that_are_set_are_not_tried(library, setting, levels):
+    chooser = Chooser(library, AUTO, setting)
+    for _ in range(20):
+        chooser.sums(0.1, 600 * US, on_union=300 * US)
+        assert chooser.levels == levels

@@ -14,3 +14,26 @@ from nccl_job import run_well
 def test_queues(doubles, way, queues, order):
     env = {"OMNIHVD_GPU": way, "CUDA_DEVICE_MAX_CONNECTIONS": str(queues)}
     run_well(doubles, "queues.py", 2, order, env=env)
+
+
+@pytest.mark.parametrize("way", ["union", "original"])
+def test_queues_of_hosts_with_several_gpus(doubles, way):
+    """Whose sums are made on communicators of our own, too, with streams of their own."""
+    env = {"OMNIHVD_GPU": way, "OMNIHVD_HIERARCHY": "on", "CUDA_DEVICE_MAX_CONNECTIONS": "2"}
+    run_well(doubles, "queues.py", 4, "in_one_order", ranks_per_host=2, env=env)
+
+
+@pytest.mark.parametrize("way", ["union", "original"])
+@pytest.mark.parametrize(
+    "setting", [{"NCCL_LAUNCH_ORDER_IMPLICIT": "1"}, {"CUDA_DOUBLE_KERNELS": "blocking"}]
+)
+def test_one_collective_at_a_time(doubles, way, setting):
+    """In the order of the calls, of all communicators: by NCCL, or by a tool."""
+    env = {"OMNIHVD_GPU": way, "OMNIHVD_HIERARCHY": "on", **setting}
+    run_well(doubles, "queues.py", 4, "in_one_order", ranks_per_host=2, env=env)
+
+
+def test_kernels_that_do_not_fit_beside_each_other(doubles):
+    """Sums of one communicator on several streams: NCCL orders them, and so do we."""
+    env = {"OMNIHVD_GPU": "union", "OMNIHVD_HIERARCHY": "on", "CUDA_DOUBLE_KERNELS": "alone"}
+    run_well(doubles, "streams.py", 4, "several_streams", ranks_per_host=2, env=env)

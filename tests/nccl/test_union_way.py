@@ -10,6 +10,9 @@ UNION = {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_CHUNK_BYTES": "65536"}
 JITTER = {**UNION, "CUDA_DOUBLE_JITTER_US": "2000"}
 NONBLOCKING = {**UNION, "NCCL_DOUBLE_NONBLOCKING": "1"}
 
+# Hosts with several GPUs, whose sums are made on two levels.
+LEVELS = {**UNION, "OMNIHVD_HIERARCHY": "on"}
+
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(("ranks", "block_size"), [(2, 256), (3, 32)])
@@ -85,6 +88,68 @@ def test_bytes(doubles):
 )
 def test_union(doubles, scenario, env):
     run_well(doubles, "union.py", 2, scenario, env=env)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "each", "env"),
+    [
+        (4, 2, {**LEVELS, "CUDA_DOUBLE_JITTER_US": "2000"}),
+        (6, 3, {**LEVELS, "NCCL_DOUBLE_NONBLOCKING": "1"}),
+        (4, 2, {**LEVELS, "CUDA_DOUBLE_KERNELS": "alone"}),
+        (4, 2, {**LEVELS, "CUDA_DOUBLE_KERNELS": "blocking"}),
+        (4, 2, {**LEVELS, "NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_DOUBLE_CONNECT": "1"}),
+    ],
+)
+def test_two_levels(doubles, ranks, each, env):
+    run_well(doubles, "levels.py", ranks, "union_levels", ranks_per_host=each, env=env)
+
+
+def test_bytes_on_two_levels(doubles):
+    words = ("union.py", 6, "moves_the_union_on_two_levels")
+    run_well(doubles, *words, ranks_per_host=3, env=LEVELS)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param("overflows", marks=pytest.mark.slow), "other_sizes_are_connected"],
+)
+def test_union_on_two_levels(doubles, scenario):
+    env = {**LEVELS, "NCCL_DOUBLE_CONNECT": "1"}
+    run_well(doubles, "union.py", 4, scenario, ranks_per_host=2, env=env)
+
+
+@pytest.mark.parametrize("scenario", ["abort_lets_streams_go_on", "aborts_in_a_group"])
+def test_abort_on_two_levels(doubles, scenario):
+    run_well(doubles, "failures.py", 4, scenario, ranks_per_host=2, env=LEVELS)
+
+
+def test_a_dead_rank_on_two_levels(doubles):
+    results = run(doubles, "failures.py", 4, "shrink_after_a_death", ranks_per_host=2, env=LEVELS)
+    assert all("all well" in rank.output for rank in results[:-1])
+
+
+def test_groups_on_two_levels(doubles):
+    env = {**LEVELS, **NONBLOCKING}
+    run_well(doubles, "groups.py", 4, ranks_per_host=2, env=env)
+
+
+def test_two_levels_are_tried(doubles):
+    run_well(doubles, "union.py", 4, "tries_two_levels", ranks_per_host=2, env=UNION)
+
+
+def test_hosts_with_different_numbers_of_gpus(doubles):
+    words = ("levels.py", 3, "union_one_level")
+    for rank in run(doubles, *words, ranks_per_host=2, env=LEVELS)[:1]:
+        assert "all well" in rank.output, rank.output
+        assert "the hosts have different numbers of them" in rank.output
+
+
+@pytest.mark.parametrize(("rank", "call"), [(2, "ncclGetUniqueId"), (3, "ncclCommInitRankConfig")])
+def test_no_communicator_for_hosts(doubles, rank, call):
+    words = ("levels.py", 4, "no_communicator_for_hosts", rank, call)
+    ranks = run(doubles, *words, ranks_per_host=2, env=LEVELS)
+    assert all("all well" in one.output for one in ranks), ranks
+    assert f"inside the hosts first: rank {rank}: {call} failed" in ranks[0].output
 
 
 def test_a_rank_dies_in_the_rest(doubles):

@@ -228,7 +228,7 @@ std::vector<Setting> table() {
            "1: add in rank order, so that runs reproduce bit for bit"),
       word("OMNIHVD_HIERARCHY", &S::hierarchy, {"auto", "on", "off"}, rank0,
            "reduce among the ranks of a host before streaming between hosts; auto: when there are "
-           "several hosts with the same number of ranks"),
+           "several hosts with the same number of ranks; on GPUs, on unions, where it is faster"),
       flag("OMNIHVD_COMPRESS_FIRST", &S::compress_first, rank0,
            "of GPUs that reduce inside a host first. 1: each finds its non-zero blocks before, and "
            "these are summed in the host's memory; 0: NCCL sums whole tensors, over NVLink"),

@@ -2,6 +2,10 @@
 // not forgive is an error here: a call without a context or in a host function, copies that miss
 // their memory, kernels that fail.
 //
+// CUDA_DOUBLE_KERNELS=alone: a kernel, NCCL's too, has the device for itself until it ends, as
+// where two do not fit. =blocking: its launch returns when it has ended, as under tools that look
+// at one at a time.
+//
 // A "cubin" is a file with the path of the emulated kernels (tests/kernels/emulation).
 #include <dlfcn.h>
 #include <signal.h>
@@ -85,6 +89,10 @@ std::atomic<bool> sticky_error{false}, ends_in_rest{false};
 // Which call fails: the one that makes this 0.
 std::atomic<long> until_failure{0};
 std::atomic<const char*> failed_call{nullptr};
+std::string& failing_name() {
+  static auto& name = *new std::string;
+  return name;
+}
 
 // Of functions that work in a context, or may wait for the device; those that free always do.
 Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) {
@@ -116,6 +124,11 @@ T argument(void** arguments, int i) {
 size_t most(const char* variable) {
   const char* const setting = std::getenv(variable);
   return setting ? size_t(std::atoll(setting)) : ~size_t(0);
+}
+
+bool kernels_are(const char* how) {
+  static const char* const setting = std::getenv("CUDA_DOUBLE_KERNELS");
+  return setting != nullptr && std::strcmp(setting, how) == 0;
 }
 
 std::mutex kernel_mutex;  // the emulation runs one kernel at a time
@@ -319,9 +332,8 @@ int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name
 }
 int cuFuncLoad(CUfunc_st*) { return permitted(); }
 
-int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsigned threads,
-                   unsigned, unsigned, unsigned, CUstream_st* stream, void** a, void**) {
-  if (const Result bad = permitted()) return bad;
+static int launch(CUfunc_st* function, unsigned grid, unsigned threads, CUstream_st* stream,
+                  void** a) {
   const auto address = argument<uint64_t>(a, 0), elements = argument<uint64_t>(a, 1);
   if (function->name == "scale") {
     const auto n = argument<uint64_t>(a, 2);
@@ -373,6 +385,14 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsig
     });
   }
   return success;
+}
+
+int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsigned threads,
+                   unsigned, unsigned, unsigned, CUstream_st* stream, void** a, void**) {
+  if (const Result bad = permitted(true, "cuLaunchKernel")) return bad;
+  const int result = launch(function, grid, threads, stream, a);
+  if (kernels_are("blocking")) of(stream).wait_until_done(of(stream).queued());
+  return result;
 }
 
 int cuLaunchHostFunc(CUstream_st* stream, void (*function)(void*), void* argument) {
@@ -470,7 +490,12 @@ void* double_host_of(uint64_t device_address, size_t bytes) {
   return host_of(device_address, bytes);
 }
 void double_queue(CUstream_st* stream, void (*work)(void*), void* argument) {
-  of(stream).queue([=] { work(argument); });
+  const uint64_t number = of(stream).queue([=] {
+    std::unique_lock<std::mutex> alone(kernel_mutex, std::defer_lock);
+    if (kernels_are("alone")) alone.lock();
+    work(argument);
+  });
+  if (kernels_are("blocking")) of(stream).wait_until_done(number);
 }
 CUstream_st* double_new_stream() { return new CUstream_st{Stream::create(0)}; }
 void double_end_stream(CUstream_st* stream) {
@@ -499,7 +524,13 @@ void double_fail_call(long number) {
   until_failure = number;
 }
 const char* double_failed_call() { return failed_call; }  // null: none has
+// The next call of that name fails.
+void double_fail_named(const char* call) {
+  failing_name() = call;
+  double_fail_call(1);
+}
 bool double_fails(const char* call) {
+  if (!failing_name().empty() && failing_name() != call) return false;
   if (until_failure <= 0 || --until_failure != 0) return false;
   failed_call = call;
   return true;

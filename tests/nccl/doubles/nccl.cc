@@ -5,7 +5,10 @@
 // aborted. Each has a stream of its own, which shares the hardware's queues: a collective waits for
 // what was on it, and it for the collective. NCCL_DOUBLE_CONNECT=1: the first small collective and
 // the first large one of a kind return when all ranks have called it. NCCL_DOUBLE_NONBLOCKING=1:
-// calls return ncclInProgress, and happen a little later (NCCL_DOUBLE_DELAY_US).
+// calls return ncclInProgress, and happen a little later (NCCL_DOUBLE_DELAY_US), but on
+// communicators whose config says that they block; a group has of one kind only.
+// NCCL_LAUNCH_ORDER_IMPLICIT=1: collectives of a process follow each other in the order of the
+// calls, whatever their communicators and streams.
 // NCCL_DOUBLE_CALL_US: how long a thread is inside a call; to abort the communicator meanwhile is
 // an error, as it is freed.
 #include <unistd.h>
@@ -64,8 +67,13 @@ struct ncclUniqueId {
 };
 
 struct ncclComm {
-  ncclComm(const std::string& where, int r, int s)
-      : path(where), star(where, r, s), rank(r), size(s), device(current_device()) {}
+  ncclComm(const std::string& where, int r, int s, bool nonblocking)
+      : path(where),
+        star(where, r, s),
+        rank(r),
+        size(s),
+        device(current_device()),
+        returns_early(nonblocking) {}
   ~ncclComm() { double_end_stream(own); }
 
   static int current_device() {
@@ -85,6 +93,7 @@ struct ncclComm {
   const std::string path;
   Star star;
   const int rank, size, device;
+  const bool returns_early;
   CUstream_st* const own = double_new_stream();
   std::mutex connecting;
   std::unique_ptr<Star> connections;  // over which ranks meet at first uses
@@ -146,10 +155,12 @@ std::map<std::string, long>& counts() {
   static auto& map = *new std::map<std::string, long>;
   return map;
 }
-void count(const char* name, size_t bytes = 0) {
+void count(const char* name, size_t bytes = 0, int ranks = 0) {
   const std::lock_guard<std::mutex> lock(counts_mutex);
-  ++counts()[name];
-  counts()[std::string(name) + " bytes"] += long(bytes);
+  for (const std::string& key : {std::string(name), name + (" of " + std::to_string(ranks))}) {
+    ++counts()[key];
+    counts()[key + " bytes"] += long(bytes);
+  }
 }
 
 bool nonblocking() {
@@ -165,10 +176,13 @@ struct Queued {
 thread_local std::vector<Queued> group;
 
 Result carry_out(std::vector<Queued> calls) {
-  if (!nonblocking()) {
+  const auto early = [](const Queued& call) { return call.comm->returns_early; };
+  if (std::none_of(calls.begin(), calls.end(), early)) {
     for (const Queued& call : calls) call.work();
     return success;
   }
+  if (!std::all_of(calls.begin(), calls.end(), early))
+    double_die("blocking and non-blocking communicators in one group");
   for (const Queued& call : calls) ++call.comm->pending;
   std::thread([calls = std::move(calls)] {
     static const char* const delay = std::getenv("NCCL_DOUBLE_DELAY_US");
@@ -218,6 +232,18 @@ void connect_once(ncclComm& comm, const std::string& what, size_t bytes) {
   comm.connections->exchange(kind, "", [](const std::vector<Bytes>& all) { return all; }, &unused);
 }
 
+// If NCCL_LAUNCH_ORDER_IMPLICIT says so.
+void in_order_of_calls(CUstream_st* stream, const std::function<void()>& queue) {
+  static const char* const setting = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  if (setting == nullptr || *setting != '1') return queue();
+  static std::mutex mutex;
+  static CUstream_st* const order = double_new_stream();
+  const std::lock_guard<std::mutex> lock(mutex);
+  double_queue_after(stream, order);
+  queue();
+  double_queue_after(order, stream);
+}
+
 Result collective(ncclComm* handle, CUstream_st* stream, const std::string& what, const void* in,
                   size_t in_bytes, void* out, size_t out_bytes, Star::Combine combine) {
   if (double_fails("an NCCL collective")) return internal_error;
@@ -240,9 +266,11 @@ Result collective(ncclComm* handle, CUstream_st* stream, const std::string& what
                   turn = comm->calls++;
                 }
                 double_queue_after(stream, comm->own);
-                double_queue(
-                    stream, &Collective::run,
-                    new Collective{comm, turn, what, from, to, in_bytes, out_bytes, combine});
+                in_order_of_calls(stream, [&] {
+                  double_queue(
+                      stream, &Collective::run,
+                      new Collective{comm, turn, what, from, to, in_bytes, out_bytes, combine});
+                });
                 double_queue_after(comm->own, stream);
               }};
   if (depth > 0) {
@@ -279,13 +307,30 @@ Bytes joined(const std::vector<Bytes>& parts) {
   extern "C" Result p##name parameters
 
 NCCL_DOUBLE(ncclGetUniqueId, (ncclUniqueId * id), (id)) {
+  if (double_fails("ncclGetUniqueId")) return internal_error;
   std::strcpy(id->path, socket_path().c_str());
   return success;
 }
 
 NCCL_DOUBLE(ncclCommInitRank, (ncclComm * *comm, int size, ncclUniqueId id, int rank),
             (comm, size, id, rank)) {
-  *comm = keep(std::make_shared<ncclComm>(id.path, rank, size));
+  *comm = keep(std::make_shared<ncclComm>(id.path, rank, size, nonblocking()));
+  return success;
+}
+
+// As of NCCL 2.14; the magic number is that of NCCL_CONFIG_INITIALIZER.
+struct Config {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
+};
+NCCL_DOUBLE(ncclCommInitRankConfig,
+            (ncclComm * *comm, int size, ncclUniqueId id, int rank, Config* config),
+            (comm, size, id, rank, config)) {
+  count("ncclCommInitRankConfig");
+  if (double_fails("ncclCommInitRankConfig")) return internal_error;
+  if (config->magic != 0xcafebeef) return invalid_argument;
+  *comm = keep(std::make_shared<ncclComm>(id.path, rank, size, config->blocking == 0));
   return success;
 }
 
@@ -316,7 +361,7 @@ NCCL_DOUBLE(ncclAllReduce,
              CUstream_st* stream),
             (in, out, n, type, op, comm, stream)) {
   const size_t bytes = n * doubles::width_of(type);
-  count("ncclAllReduce", bytes);
+  count("ncclAllReduce", bytes, comm ? comm->size : 0);
   if (in == nullptr || out == nullptr || bytes == 0) return n == 0 ? success : invalid_argument;
   return collective(comm, stream, "allreduce of " + std::to_string(bytes), in, bytes, out, bytes,
                     [=](const std::vector<Bytes>& all) {
@@ -328,8 +373,8 @@ NCCL_DOUBLE(ncclReduceScatter,
             (const void* in, void* out, size_t n, int type, int op, ncclComm* comm,
              CUstream_st* stream),
             (in, out, n, type, op, comm, stream)) {
-  count("ncclReduceScatter");
   const size_t bytes = n * doubles::width_of(type);
+  count("ncclReduceScatter", bytes * size_t(comm->size), comm->size);
   return collective(comm, stream, "reduce-scatter of " + std::to_string(bytes), in,
                     bytes * size_t(comm->size), out, bytes, [=](const std::vector<Bytes>& all) {
                       const Bytes sums = doubles::reduced(all, type, op);
@@ -344,7 +389,7 @@ NCCL_DOUBLE(ncclAllGather,
             (const void* in, void* out, size_t n, int type, ncclComm* comm, CUstream_st* stream),
             (in, out, n, type, comm, stream)) {
   const size_t bytes = n * doubles::width_of(type);
-  count("ncclAllGather", bytes);
+  count("ncclAllGather", bytes, comm->size);
   return collective(comm, stream, "allgather of " + std::to_string(bytes), in, bytes, out,
                     bytes * size_t(comm->size), [](const std::vector<Bytes>& all) {
                       return std::vector<Bytes>(all.size(), joined(all));
@@ -365,49 +410,6 @@ NCCL_DOUBLE(ncclGroupEnd, (), ()) {
 // Nothing of the group happens.
 NCCL_DOUBLE(ncclGroupSimulateEnd, (void*), (nullptr)) {
   if (--depth == 0) group.clear();
-  return success;
-}
-
-// As NCCL's documentation has it: not while anything is under way on the communicator.
-NCCL_DOUBLE(ncclCommSplit, (ncclComm * parent, int color, int key, ncclComm** child, void*),
-            (parent, color, key, child, nullptr)) {
-  count("ncclCommSplit");
-  if (double_fails("ncclCommSplit")) return internal_error;
-  uint64_t turn;
-  {
-    const std::lock_guard<std::mutex> lock(parent->mutex);
-    if (parent->done != parent->calls || parent->pending > 0)
-      double_die("ncclCommSplit while an operation is under way on the communicator");
-    turn = parent->calls++;
-  }
-  struct Place {
-    int color, key, rank;
-    char path[116];
-  } mine{color, key, parent->rank, {}};
-  std::strcpy(mine.path, socket_path().c_str());
-  Bytes all;
-  if (!parent->wait_for_turn(turn) ||
-      !parent->star.exchange(
-          "split", Bytes(reinterpret_cast<char*>(&mine), sizeof mine),
-          [](const std::vector<Bytes>& places) {
-            return std::vector<Bytes>(places.size(), joined(places));
-          },
-          &all))
-    return remote_error;
-  parent->end_turn();
-  std::vector<Place> places;
-  for (size_t i = 0; i < all.size() / sizeof(Place); ++i) {
-    Place place;
-    std::memcpy(&place, &all[i * sizeof(Place)], sizeof place);
-    if (place.color == color) places.push_back(place);
-  }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-    return std::make_pair(a.key, a.rank) < std::make_pair(b.key, b.rank);
-  });
-  const auto me = std::find_if(places.begin(), places.end(),
-                               [&](const Place& p) { return p.rank == parent->rank; });
-  *child = keep(
-      std::make_shared<ncclComm>(places[0].path, int(me - places.begin()), int(places.size())));
   return success;
 }
 
@@ -439,8 +441,8 @@ NCCL_DOUBLE(ncclCommShrink,
   };
   if ((flags & 1) == 0) return invalid_argument;  // the tests always abort what is under way
   parent->abort();
-  *child = keep(
-      std::make_shared<ncclComm>(parent->path + "s", before(parent->rank), before(parent->size)));
+  *child = keep(std::make_shared<ncclComm>(parent->path + "s", before(parent->rank),
+                                           before(parent->size), parent->returns_early));
   return success;
 }
 
@@ -450,7 +452,7 @@ extern "C" long double_nccl_calls(const char* name) {
   const std::lock_guard<std::mutex> lock(counts_mutex);
   return counts()[name];
 }
-// That this rank has given such calls.
+// That this rank has given such calls; of "ncclAllReduce of 3": on communicators of so many ranks.
 extern "C" long double_nccl_bytes(const char* name) {
   return double_nccl_calls((std::string(name) + " bytes").c_str());
 }

@@ -33,9 +33,9 @@ def sums(comm: Communicator, stream: Stream) -> None:
 
 def two_levels(comm: Communicator, stream: Stream) -> None:
     sums(comm, stream)
-    assert in_nccl("ncclReduceScatter") > 0 and in_nccl("ncclCommSplit") == 1
+    assert in_nccl("ncclReduceScatter") > 0 and in_nccl("ncclCommInitRankConfig") == 1
     sums(comm, stream)
-    assert in_nccl("ncclCommSplit") == 1 and comm.async_error() == SUCCESS
+    assert in_nccl("ncclCommInitRankConfig") == 1 and comm.async_error() == SUCCESS
     comm.destroy()
 
 
@@ -46,13 +46,13 @@ def busy(comm: Communicator, stream: Stream) -> None:
         small = Array(np.ones(1_000, np.int32))
         assert comm.allreduce(other, small, small, "int32", MAX) == SUCCESS
     sums(comm, stream)
-    assert in_nccl("ncclCommSplit") == 1
+    assert in_nccl("ncclCommInitRankConfig") == 1
     comm.destroy()
 
 
 def one_level(comm: Communicator, stream: Stream) -> None:
     sums(comm, stream)
-    assert in_nccl("ncclReduceScatter") == in_nccl("ncclCommSplit") == 0
+    assert in_nccl("ncclReduceScatter") == in_nccl("ncclCommInitRankConfig") == 0
     comm.destroy()
 
 
@@ -60,6 +60,38 @@ def compress_first(comm: Communicator, stream: Stream) -> None:
     one_level(comm, stream)
     # On two levels inside the hosts, and one between them.
     assert omnihvd.stats()["calls"] > 2 * 7
+
+
+def union_levels(comm: Communicator, stream: Stream) -> None:
+    """Of each sum the union's blocks alone are reduced in the host, and then between hosts."""
+    sums(comm, stream)
+    assert in_nccl("ncclCommInitRankConfig") == 2
+    scattered, on_one = in_nccl("ncclReduceScatter"), in_nccl(f"ncclAllReduce of {SIZE}")
+    sums(comm, stream)
+    assert in_nccl("ncclReduceScatter") > scattered
+    assert in_nccl(f"ncclAllReduce of {SIZE}") == on_one
+    assert in_nccl("ncclCommInitRankConfig") == 2 and comm.async_error() == SUCCESS
+    comm.destroy()
+    assert LIBRARY.double_live_comms() == 0
+
+
+def union_one_level(comm: Communicator, stream: Stream) -> None:
+    sums(comm, stream)
+    assert in_nccl("ncclReduceScatter") == 0 and in_nccl("ncclAllGather") > 7
+    comm.destroy()
+
+
+def no_communicator_for_hosts(comm: Communicator, stream: Stream) -> None:
+    """NCCL fails to make it on one rank: sums are made on one level, and nobody waits."""
+    if int(sys.argv[2]) == RANK:
+        LIBRARY.double_fail_named(sys.argv[3].encode())
+    x = Array(np.ones(5_000, np.float32))
+    assert comm.allreduce(stream, x, x, F32) == SUCCESS
+    stream.wait()
+    assert (x.host == SIZE).all() and in_nccl("ncclReduceScatter") == 0
+    barrier("summed")
+    print("all well", flush=True)
+    os._exit(0)  # NCCL's threads that wait for that rank
 
 
 def a_rank_dies(comm: Communicator, stream: Stream) -> None:

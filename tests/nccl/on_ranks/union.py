@@ -37,9 +37,14 @@ def sum_of(comm: Communicator, stream: Stream, blocks: list[int], count: int) ->
 
 def capacity_of(comm: Communicator, stream: Stream, blocks: list[int], count: int) -> int:
     """How many blocks NCCL sums in one more sum of such."""
-    before = LIBRARY.double_nccl_bytes(b"ncclAllReduce")
+
+    def given() -> int:
+        names = [f"ncclAllReduce of {SIZE}", "ncclReduceScatter"]  # on one level; on two
+        return sum(int(LIBRARY.double_nccl_bytes(name.encode())) for name in names)
+
+    before = given()
     sum_of(comm, stream, blocks, count)
-    return (LIBRARY.double_nccl_bytes(b"ncclAllReduce") - before) // (4 * BLOCK)
+    return (given() - before) // (4 * BLOCK)
 
 
 def until(wanted: Callable[[int], bool], comm, stream, blocks, count) -> int:
@@ -102,6 +107,38 @@ def moves_the_union_only() -> None:
     assert stats["result_blocks"] == 40 + 2 * united and stats["nonzero_blocks"] == 40 + 2 * 3
     assert stats["blocks"] == 40 + 2 * 400 and stats["calls"] == 3
     barrier("counted")
+
+
+def moves_the_union_on_two_levels() -> None:
+    """Three ranks on each of two hosts: NVLink and the network get the union's blocks alone."""
+    stream, comm = first_sum()[:2]
+    count, hosts, each, block = 400 * BLOCK, 2, SIZE // 2, 4 * BLOCK
+
+    def given() -> list[int]:
+        inside, between = f" of {each}", f" of {hosts}"
+        names = ["ncclReduceScatter" + inside, "ncclAllReduce" + between]
+        names += ["ncclAllGather" + inside, f"ncclAllGather of {SIZE}", f"ncclAllReduce of {SIZE}"]
+        return [int(LIBRARY.double_nccl_bytes(name.encode())) for name in names]
+
+    blocks = [3, 100, 399]
+    until(lambda n: n == 64, comm, stream, blocks, count)
+    before = given()
+    sum_of(comm, stream, blocks, count)
+    share = round_up(64 * block, 16 * each) // each
+    assert [a - b for a, b in zip(given(), before)] == [each * share, share, share, 4 * 13, 0]
+    comm.destroy()
+
+
+def round_up(number: int, to: int) -> int:
+    return -(-number // to) * to
+
+
+def tries_two_levels() -> None:
+    """Where the setting leaves it open, both are tried."""
+    (stream, comm, _), count = first_sum(), 100 * BLOCK
+    connected = in_nccl("ncclReduceScatter")
+    until(lambda _: in_nccl("ncclReduceScatter") > connected, comm, stream, [3, 50], count)
+    comm.destroy()
 
 
 def without_memory() -> None:

@@ -38,7 +38,8 @@ NcclApi load() {
   find(&api.comm_destroy, "pncclCommDestroy", true);
   find(&api.comm_abort, "pncclCommAbort", true);
   find(&api.comm_finalize, "pncclCommFinalize", false);
-  find(&api.comm_split, "pncclCommSplit", false);
+  find(&api.get_unique_id, "pncclGetUniqueId", true);
+  find(&api.comm_init_rank_config, "pncclCommInitRankConfig", false);
   find(&api.comm_shrink, "pncclCommShrink", false);
   find(&api.error_string, "pncclGetErrorString", true);
   if (!missing.empty())

@@ -40,6 +40,18 @@ enum class NcclType : int {
   bfloat16 = 9,
 };
 
+// Of a communicator that is made with others who have the same.
+struct NcclUniqueId {
+  char bytes[128];
+};
+
+// As NCCL 2.14 has it, which later ones read, too; what they have beyond it is at its default.
+struct NcclConfig {
+  size_t size = sizeof(NcclConfig);
+  unsigned magic = 0xcafebeef, version = 21400;
+  int blocking = 1;
+};
+
 // NCCL's own functions, under the names (pnccl...) that stay theirs whatever is preloaded.
 struct NcclApi {
   NcclResult (*all_reduce)(const void* in, void* out, size_t count, NcclType, NcclOp, NcclComm,
@@ -58,8 +70,10 @@ struct NcclApi {
   NcclResult (*comm_destroy)(NcclComm);
   NcclResult (*comm_abort)(NcclComm);
   NcclResult (*comm_finalize)(NcclComm);  // null before NCCL 2.14
-  // Null before NCCL 2.18. No config: as the parent's.
-  NcclResult (*comm_split)(NcclComm parent, int color, int key, NcclComm* child, void* config);
+  NcclResult (*get_unique_id)(NcclUniqueId*);
+  // Null before NCCL 2.14.
+  NcclResult (*comm_init_rank_config)(NcclComm*, int ranks, NcclUniqueId, int rank,
+                                      const NcclConfig*);
   // Null before NCCL 2.27.
   NcclResult (*comm_shrink)(NcclComm parent, int* excluded, int n_excluded, NcclComm* child,
                             void* config, int flags);

@@ -11,6 +11,7 @@ constexpr double kUnion_s = 60e-6;         // an allreduce of nothing, and four
 constexpr double kDeviceBytes_s = 1.5e12;  // memory of the device
 constexpr double kBetter = 0.9;            // more than this share of NCCL's time is worth no change
 constexpr double kNearlyAll = 0.9;
+constexpr double kOtherLevels = 0.93;  // of the time that one way takes: change to the other
 constexpr size_t kLooks = 8, kTimes = 4, kSums = 100, kOverflows = 2;
 constexpr uint32_t kBarred = 32;
 
@@ -37,7 +38,10 @@ double estimate_union(uint64_t bytes, uint64_t summed, double original) {
 
 void UnionChooser::saw(const Seen& seen) {
   Known& known = known_[seen.sum];
-  if (known.blocks == 0) known.planned = seen.capacity;
+  if (known.blocks == 0) {
+    known.planned = seen.capacity;
+    known.two_levels = seen.capacity > 0 && levels_ == Hierarchy::on;
+  }
   known.bytes = seen.bytes, known.blocks = seen.blocks;
   keep(known.united, seen.united, kLooks);
   known.fresh = true;
@@ -51,8 +55,8 @@ void UnionChooser::saw(const Seen& seen) {
   known.barred = kBarred;
 }
 
-void UnionChooser::took(uint32_t sum, bool united, double seconds) {
-  keep(known_[sum].times[united], seconds, kTimes);
+void UnionChooser::took(uint32_t sum, How how, double seconds) {
+  keep(known_[sum].times[how], seconds, kTimes);
 }
 
 // A quarter more than there has been lately.
@@ -61,12 +65,23 @@ uint64_t UnionChooser::wanted(const Known& known) const {
   if (known.barred > 0 || double(most) > kNearlyAll * double(known.blocks)) return 0;
   const uint64_t capacity = std::min((most + most / 4 + 63) / 32 * 32, known.blocks);
   if (setting_ == Way::unite) return capacity;
-  const SumTimes measured{least(known.times[0]), least(known.times[1])};
-  if (measured.original == 0) return 0;
-  double united = measured.united;
+  const double original = least(known.times[kOriginal]);
+  if (original == 0) return 0;
+  double united = least(known.times[kOneLevel]);
+  if (const double other = least(known.times[kTwoLevels]); other > 0)
+    united = united > 0 ? std::min(united, other) : other;
   if (known.planned == 0 || united == 0)
-    united = estimate_union(known.bytes, known.bytes / known.blocks * capacity, measured.original);
-  return estimate_look(known.bytes) + united < kBetter * measured.original ? capacity : 0;
+    united = estimate_union(known.bytes, known.bytes / known.blocks * capacity, original);
+  return estimate_look(known.bytes) + united < kBetter * original ? capacity : 0;
+}
+
+// One level first, then two, and from then on the faster.
+bool UnionChooser::wants_two_levels(const Known& known) const {
+  if (levels_ != Hierarchy::automatic) return levels_ == Hierarchy::on;
+  for (const How how : {kOneLevel, kTwoLevels})
+    if (known.times[how].size() < kTimes) return how == kTwoLevels;
+  const double one = least(known.times[kOneLevel]), two = least(known.times[kTwoLevels]);
+  return known.two_levels ? one > kOtherLevels * two : two < kOtherLevels * one;
 }
 
 std::vector<UnionChange> UnionChooser::changes(size_t most) {
@@ -77,13 +92,16 @@ std::vector<UnionChange> UnionChooser::changes(size_t most) {
     known.fresh = false;
     const uint64_t want = wanted(known), now = known.planned;
     const bool same = now == 0 || want == 0 ? want == now : want <= now + now / 8 && want > now / 2;
-    if (same) continue;
-    if (want == 0 && !known.times[1].empty()) {  // it was slower, or has become dense
-      known.times[1].clear();
-      if (setting_ != Way::unite) known.barred = kBarred;
+    const bool two_levels = want > 0 && wants_two_levels(known);
+    if (same && two_levels == known.two_levels) continue;
+    if (want == 0 && now > 0) {  // it was slower, or has become dense
+      const bool timed = !known.times[kOneLevel].empty() || !known.times[kTwoLevels].empty();
+      if (timed && setting_ != Way::unite) known.barred = kBarred;
+      for (const How how : {kOneLevel, kTwoLevels}) known.times[how].clear();
     }
-    known.planned = want;
-    all.push_back({sum, want});
+    if (!same) known.planned = want;
+    known.two_levels = two_levels;
+    all.push_back({sum, known.planned, two_levels});
   }
   return all;
 }

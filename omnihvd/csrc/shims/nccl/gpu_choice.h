@@ -1,5 +1,6 @@
-// Which sums on GPUs pay on the union of their blocks: from a model of what that costs, from
-// NCCL's own times, and from what unions there were. Pure; rank 0's alone, which tells the others.
+// Which sums on GPUs pay on the union of their blocks, and on how many levels: from a model of what
+// that costs, from times, NCCL's own among them, and from what unions there were. Pure; rank 0's
+// alone, which tells the others.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,6 @@
 
 namespace omnihvd {
 
-struct SumTimes {  // seconds, as measured; 0: not yet
-  double original = 0, united = 0;
-};
-
 // What it is estimated to take to find the union of so many bytes; and to sum it, if `summed` are,
 // where NCCL takes so long for all of them. See docs/gpu.md.
 double estimate_look(uint64_t bytes);
@@ -22,14 +19,16 @@ double estimate_union(uint64_t bytes, uint64_t summed, double original);
 
 class UnionChooser {
  public:
-  explicit UnionChooser(Way setting) : setting_(setting) {}
+  // levels: off where there is one only; automatic: whichever is measured to be faster.
+  UnionChooser(Way setting, Hierarchy levels) : setting_(setting), levels_(levels) {}
 
   struct Seen {
     uint32_t sum;
     uint64_t bytes, blocks, capacity, united;
   };
   void saw(const Seen& seen);
-  void took(uint32_t sum, bool united, double seconds);
+  enum How { kOriginal, kOneLevel, kTwoLevels };
+  void took(uint32_t sum, How how, double seconds);
 
   // What is to change, at most so much at a time. What is returned is taken for the plan from now
   // on; refused() says that it is not.
@@ -40,14 +39,17 @@ class UnionChooser {
   struct Known {
     uint64_t bytes = 0, blocks = 0, planned = 0;
     std::deque<uint64_t> united;  // of the last looks
-    std::deque<double> times[2];  // of the last sums: NCCL's, and on the union
+    bool two_levels = false;      // planned
+    std::deque<double> times[3];  // of the last sums, by how they were made
     std::deque<bool> overflowed;  // of the last sums on the union
     uint32_t barred = 0;          // looks until it may be united again
     bool fresh = false;           // there is something new to choose by
   };
   uint64_t wanted(const Known& known) const;
+  bool wants_two_levels(const Known& known) const;
 
   const Way setting_;
+  const Hierarchy levels_;
   std::map<uint32_t, Known> known_;
 };
 

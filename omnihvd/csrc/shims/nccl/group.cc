@@ -58,7 +58,8 @@ std::string NcclGroup::failure() {
   if (const auto grid = std::atomic_load(&grid_)) {
     const NcclResult error = grid->async_error();
     if (error != NcclResult::success && error != NcclResult::in_progress)
-      fail(std::string("NCCL inside this host: ") + nccl().error_string(error));
+      fail(std::string("NCCL inside this host, or between those with its place in others: ") +
+           nccl().error_string(error));
   }
   if (const auto way = std::atomic_load(&union_))
     if (const std::string why = way->lost(); !why.empty()) fail(why);
@@ -127,15 +128,30 @@ void NcclGroup::connect() {
   connected_ = true;
 }
 
+// For sums on unions. Without them these are made on one level: that is no failure.
+Hierarchy NcclGroup::make_levels() {
+  choose_levels();
+  if (!grid_) return Hierarchy::off;
+  std::string why = grid_->make_host(exchange_);
+  if (why.empty()) why = grid_->make_between(exchange_);
+  if (why.empty()) return terms_.settings().hierarchy;
+  say_one_level(why);
+  return Hierarchy::off;
+}
+
 // What stands in the way on any rank leaves the communicator to NCCL on all.
 void NcclGroup::connect_union() {
+  Settings agreed = terms_.settings();
+  agreed.aggregators.clear();
+  agreed.hierarchy = make_levels();
   const auto failed = [group = weak_from_this()](const std::string& reason) {
     if (const auto self = group.lock()) self->fail(reason);
   };
   std::shared_ptr<UnionWay> way;
   // Kept if the rest fails: freeing it would wait for the device, which then may wait for ever.
   const auto make = [&] {
-    way = std::make_shared<UnionWay>(terms_.settings(), size(), rank(), terms_.kernels(), failed);
+    way = std::make_shared<UnionWay>(agreed, size(), rank(), terms_.kernels(),
+                                     agreed.hierarchy == Hierarchy::off ? nullptr : grid_, failed);
     std::atomic_store(&union_, way);
   };
   if (const std::string why = on_all_ranks(exchange_, make); !why.empty()) {
@@ -144,13 +160,9 @@ void NcclGroup::connect_union() {
     return;
   }
   way->steps().connect(exchange_);
-  Settings colocated = terms_.settings();
-  colocated.aggregators.clear();
-  way->begin(engine()->join(exchange_, colocated));
+  way->begin(engine()->join(exchange_, agreed));
 }
 
-// NCCL forbids to split a communicator that has something under way. When its ranks have exchanged
-// something over it, whatever was called before has been done.
 void NcclGroup::connect_streams() {
   choose_levels();
   std::shared_ptr<Levels> levels;
@@ -170,10 +182,8 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   std::shared_ptr<Group> group;
   std::string failure;
   try {
-    if (!terms_.settings().compress_first) {
-      exchange_.allgather("");
-      grid_->split(exchange_);
-    }
+    if (!terms_.settings().compress_first)
+      if (const std::string why = grid_->make_host(exchange_); !why.empty()) throw Error(why);
     group = engine()->join(part, terms_.settings());
   } catch (const Error& error) {
     failure = error.what();
@@ -190,19 +200,26 @@ void NcclGroup::choose_levels() {
   const Hierarchy wanted = terms_.settings().hierarchy;
   if (wanted == Hierarchy::off) return;
   const char* obstacle = grid_obstacle(terms_.hosts());
-  if (terms_.settings().compress_first && !terms_.colocated())
+  const bool in_memory = terms_.settings().gpu == Way::stream && terms_.settings().compress_first;
+  if (in_memory && !terms_.colocated())
     obstacle = "OMNIHVD_COMPRESS_FIRST works without dedicated aggregators only";
-  if (!terms_.settings().compress_first && !terms_.can_split())
-    obstacle = "this NCCL has no ncclCommSplit (2.18 has)";
+  if (!in_memory && !terms_.can_part())
+    obstacle = "this NCCL has no ncclCommInitRankConfig (2.14 has)";
   if (obstacle == nullptr) {
     std::atomic_store(&grid_, std::make_shared<NcclGrid>(rank(), terms_.hosts()));
-  } else if (rank() == 0) {
-    static std::once_flag once;
-    std::call_once(once, [&] {
-      log(wanted == Hierarchy::on ? LogLevel::warning : LogLevel::info, "the ", size(),
-          " ranks of a communicator stream without reducing inside the hosts first: ", obstacle);
-    });
+  } else {
+    say_one_level(obstacle);
   }
+}
+
+void NcclGroup::say_one_level(const std::string& why) const {
+  if (rank() != 0) return;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    const bool asked = terms_.settings().hierarchy == Hierarchy::on;
+    log(asked ? LogLevel::warning : LogLevel::info, "the ", size(),
+        " ranks of a communicator sum without reducing inside the hosts first: ", why);
+  });
 }
 
 // --- leaving

@@ -55,6 +55,9 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   // good if the work does. Throws Error.
   void or_fail_for_good(const std::function<void()>& work);
 
+  // Held while NCCL is called outside of that: abort() waits for it, but not long.
+  std::unique_lock<std::mutex> at_work() { return std::unique_lock<std::mutex>(calls_); }
+
   // Collective. Connects at the first. Whether there is memory on all ranks; else the call is
   // NCCL's.
   bool make_room(const NcclReduction& reduction, DType dtype);
@@ -83,6 +86,8 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void connect_union();
   void connect_streams();
   void choose_levels();
+  Hierarchy make_levels();
+  void say_one_level(const std::string& why) const;
   std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
   void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
   bool parts() const;

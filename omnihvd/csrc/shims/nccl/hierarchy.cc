@@ -1,6 +1,6 @@
 #include "shims/nccl/hierarchy.h"
 
-#include <algorithm>
+#include <thread>
 
 #include "sums/host_grid.h"
 
@@ -10,10 +10,25 @@ NcclGrid::NcclGrid(int rank, const std::vector<std::string>& hosts) {
   const GridPlace place = place_in_grid(rank, hosts);
   local_index_ = place.local_index;
   local_size_ = static_cast<int>(place.inside.size());
-  host_index_ =
-      static_cast<int>(std::find(hosts.begin(), hosts.end(), hosts[rank]) - hosts.begin());
   across_ = place.across;
   inside_ = place.inside;
+}
+
+NcclResult NcclGrid::async_error() {
+  const NcclResult error = host_.async_error();
+  return error == NcclResult::success ? between_.async_error() : error;
+}
+
+void NcclGrid::destroy() {
+  between_.destroy();
+  host_.destroy();
+}
+
+// Both at once: each may be what keeps the device from finishing the other's work.
+void NcclGrid::abort() {
+  std::thread other([this] { between_.abort(); });
+  host_.abort();
+  other.join();
 }
 
 }  // namespace omnihvd

@@ -1,6 +1,11 @@
 #include "shims/nccl/part_comm.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -9,53 +14,109 @@
 namespace omnihvd {
 namespace {
 
-// A call of ncclCommSplit, which returns when all ranks have made it: never, perhaps, where one has
-// failed before. So it is made on a thread that can be left alone with it.
-struct Split {
+constexpr double kPatience_s = 60;  // with what NCCL does in seconds, or not at all
+constexpr char kMaking = '.', kMade = '+', kFailed = '-';
+
+// A call of ncclCommInitRankConfig, which returns when all ranks of the part have made it: never,
+// perhaps, where one has failed before. So it is made on a thread that can be left alone with it.
+struct Making {
   std::mutex mutex;  // guards what follows, but `comm` is NCCL's until done
   bool done = false, unwanted = false;
   NcclResult result = NcclResult::system_error;
   NcclComm comm = nullptr;
+  const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 
-  void call(NcclComm parent, CuContext context, int color, int key) noexcept {
+  void call(CuContext context, int ranks, const NcclUniqueId& id, int rank) noexcept {
     NcclResult returned = NcclResult::system_error;
     try {
       const CudaScope scope(context);
-      returned = nccl().comm_split(parent, color, key, &comm, nullptr);
+      const NcclConfig config;
+      returned = nccl().comm_init_rank_config(&comm, ranks, id, rank, &config);
+      while (returned == NcclResult::in_progress) {  // NCCL_COMM_BLOCKING=0 has the last word
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        check_nccl(nccl().comm_get_async_error(comm, &returned), "ncclCommGetAsyncError");
+      }
     } catch (const Error&) {
+      returned = NcclResult::system_error;
     }
     const std::lock_guard<std::mutex> lock(mutex);
     result = returned;
     done = true;
-    if (unwanted && returned == NcclResult::success) nccl().comm_abort(comm);
+    if (unwanted && result == NcclResult::success) nccl().comm_abort(comm);
   }
-  bool over() {
+
+  // Nobody wants it any more.
+  void give_up() {
     const std::lock_guard<std::mutex> lock(mutex);
-    return done;
+    unwanted = true;
+    if (done && result == NcclResult::success) nccl().comm_abort(comm);
+  }
+
+  char state() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (done) return result == NcclResult::success ? kMade : kFailed;
+    const auto age = std::chrono::steady_clock::now() - begun;
+    return std::chrono::duration<double>(age).count() < kPatience_s ? kMaking : kFailed;
   }
 };
 
+// The id that the first of a part's ranks has made; or why there is none, on all ranks.
+std::string share_id(NcclExchange& exchange, int first, NcclUniqueId* id) {
+  const std::string begin = "id ";
+  std::string mine;
+  if (exchange.rank() == first) {
+    mine = begin;
+    if (nccl().get_unique_id(id) == NcclResult::success) mine.append(id->bytes, sizeof id->bytes);
+  }
+  const std::vector<std::string> said = exchange.allgather(mine);
+  for (size_t rank = 0; rank < said.size(); ++rank)
+    if (said[rank] == begin) return "rank " + std::to_string(rank) + ": ncclGetUniqueId failed";
+  std::memcpy(id->bytes, said[size_t(first)].data() + begin.size(), sizeof id->bytes);
+  return "";
+}
+
+// Why a part was not made, on all ranks; empty: all are. The ranks tell each other how far they
+// are, again and again: who waits in NCCL for one that has failed would not learn of it there.
+std::string wait_for_all(NcclExchange& exchange, Making& making) {
+  while (true) {
+    const std::vector<std::string> states = exchange.allgather(std::string(1, making.state()));
+    bool all = true;
+    for (size_t rank = 0; rank < states.size(); ++rank) {
+      if (states[rank][0] == kFailed)
+        return "rank " + std::to_string(rank) + ": ncclCommInitRankConfig failed, or takes long";
+      all = all && states[rank][0] == kMade;
+    }
+    if (all) return "";
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 }  // namespace
 
-void PartComm::split(const NcclExchange& exchange, int color, int key) {
-  const auto split = std::make_shared<Split>();
-  std::thread([=, parent = exchange.comm(), context = exchange.context()] {
-    split->call(parent, context, color, key);
+std::string PartComm::make(NcclExchange& exchange, const std::vector<int>& ranks) {
+  NcclUniqueId id;
+  if (const std::string why = share_id(exchange, ranks.front(), &id); !why.empty()) return why;
+  const auto rank = int(std::find(ranks.begin(), ranks.end(), exchange.rank()) - ranks.begin());
+  const auto making = std::make_shared<Making>();
+  std::thread([=, context = exchange.context(), size = int(ranks.size())] {
+    making->call(context, size, id, rank);
   }).detach();
+  std::string why;
+  std::exception_ptr failed;
   try {
-    exchange.wait_until([&] { return split->over(); });
-    settle(split->result, exchange.comm(), exchange.aborted(), "ncclCommSplit");
-    if (split->result == NcclResult::in_progress)
-      settle(split->result, split->comm, exchange.aborted(), "ncclCommSplit");
+    why = wait_for_all(exchange, *making);
   } catch (...) {
-    const std::lock_guard<std::mutex> lock(split->mutex);
-    split->unwanted = true;
-    if (split->done && split->result == NcclResult::success) nccl().comm_abort(split->comm);
-    new auto(split);  // NCCL may write there for as long as it likes
-    throw;
+    failed = std::current_exception();
+  }
+  if (!why.empty() || failed) {
+    making->give_up();
+    new auto(making);  // NCCL may write there for as long as it likes
+    if (failed) std::rethrow_exception(failed);
+    return why;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  comm_ = split->comm;
+  comm_ = making->comm;
+  return "";
 }
 
 NcclResult PartComm::async_error() {

@@ -31,7 +31,7 @@ std::optional<Stopwatch::Time> Stopwatch::take() {
   ++taken_;
   float ms = 0;
   check_cuda(cuda().event_elapsed_time(&ms, one.begin, one.end), "cuEventElapsedTime");
-  return Time{one.call.sum, one.call.capacity > 0, double(ms) / 1000};
+  return Time{one.call, double(ms) / 1000};
 }
 
 }  // namespace omnihvd

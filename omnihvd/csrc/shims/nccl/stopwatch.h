@@ -19,10 +19,9 @@ class Stopwatch {
   void begin(const UnionCall& call, CuStream stream);
   void end(CuStream stream);
 
-  // One that is over: of which sum, how it was made, and seconds.
+  // One that is over.
   struct Time {
-    uint32_t sum;
-    bool united;
+    UnionCall call;
     double seconds;
   };
   std::optional<Time> take();

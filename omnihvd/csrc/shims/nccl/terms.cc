@@ -106,18 +106,18 @@ std::string NcclTerms::prepare(const NcclExchange& exchange, bool failed) {
   BytesWriter out;
   out.u64(uint64_t(word));
   out.text(why);
-  out.u64(nccl().comm_split != nullptr);
+  out.u64(nccl().comm_init_rank_config != nullptr);
   return out.bytes();
 }
 
 void NcclTerms::read_obstacles(const std::vector<std::string>& obstacles,
                                const NcclExchange& exchange) {
-  can_split_ = true;
+  can_part_ = true;
   for (size_t r = 0; r < obstacles.size(); ++r) {
     BytesReader in(obstacles[r]);
     const auto word = Reason(in.u64());
     const std::string why = in.text();
-    can_split_ = can_split_ && in.u64() != 0;
+    can_part_ = can_part_ && in.u64() != 0;
     if (word == Reason::none || refusal_ != Reason::none) continue;
     refusal_ = word;
     if (exchange.rank() == 0)

@@ -32,7 +32,7 @@ class NcclTerms {
   const Settings& settings() const { return settings_; }            // rank 0's where all must agree
   const std::string& order() const { return order_; }               // of communicators
   const std::vector<std::string>& hosts() const { return hosts_; }  // of each rank
-  bool can_split() const { return can_split_; }  // NCCL is new enough on all ranks
+  bool can_part() const { return can_part_; }    // NCCL is new enough on all ranks
   bool colocated() const { return colocated_; }  // aggregators, on rank 0
   // Why a tensor of so many bytes is left to NCCL, or none: it is taken.
   Reason refusal(uint64_t bytes) const;
@@ -51,7 +51,7 @@ class NcclTerms {
   Settings settings_;
   std::string order_;
   std::vector<std::string> hosts_;
-  bool can_split_ = false, colocated_ = true;
+  bool can_part_ = false, colocated_ = true;
   Reason refusal_ = Reason::none;
   PinnedMemory probe_;
   std::optional<KernelTable> kernels_;

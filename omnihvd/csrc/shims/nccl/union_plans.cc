@@ -16,17 +16,18 @@ std::optional<UnionCall> UnionPlans::next(uint64_t count, DType dtype) {
   before_[1] = before_[0];
   before_[0] = count;
   const uint64_t number = calls_++;
-  if (sum >= kMost) return UnionCall{number, kNone, 0, false};
+  if (sum >= kMost) return UnionCall{number, kNone, 0, false, false};
   if (known_.size() <= sum) known_.resize(sum + 1);
   Known& known = known_[sum];
   if (fresh) {  // though others may have come to it long ago, and changed its plan
     numbers_.emplace(key, sum);
-    known.plans.push_front({0, whole_ ? (count + block_size_ - 1) / block_size_ : 0});
+    known.plans.push_front({0, whole_ ? (count + block_size_ - 1) / block_size_ : 0, two_levels_});
   }
   while (known.plans.size() > 1 && known.plans[1].from <= number) known.plans.pop_front();
-  const uint64_t call = known.calls++, capacity = known.plans.front().capacity;
+  const Plan& plan = known.plans.front();
+  const uint64_t call = known.calls++, capacity = plan.capacity;
   const bool look = capacity > 0 || call == 1 || call == 2 || call % kBetween == kBetween - 1;
-  return UnionCall{number, sum, capacity, look};
+  return UnionCall{number, sum, capacity, look, capacity > 0 && plan.two_levels};
 }
 
 bool UnionPlans::vote(const UnionProposal& proposal) {
@@ -39,7 +40,7 @@ void UnionPlans::count_votes(bool all_in_time) {
   if (proposed_ && all_in_time) {
     for (const UnionChange& change : proposed_->changes) {
       if (known_.size() <= change.sum) known_.resize(change.sum + 1);
-      known_[change.sum].plans.push_back({proposed_->from, change.capacity});
+      known_[change.sum].plans.push_back({proposed_->from, change.capacity, change.two_levels});
     }
   }
   proposed_.reset();

@@ -1,6 +1,7 @@
 // Which sums of a communicator are made on the union of their blocks, and with room for how many.
 //
-// A plan is a capacity: so many blocks of the union are summed; none: the call is NCCL's. Ranks
+// A plan is a capacity: so many blocks of the union are summed; none: the call is NCCL's; and on
+// how many levels. Ranks
 // must have the same plan for the same call, while each is as far ahead of the others, and of its
 // GPU, as it likes. So a change is proposed by rank 0, for calls from a number on that no rank is
 // expected to have reached; each rank votes whether it has; and it holds if none has. Who comes to
@@ -24,6 +25,7 @@ namespace omnihvd {
 struct UnionChange {
   uint32_t sum;  // which: see UnionCall
   uint64_t capacity;
+  bool two_levels = false;
 };
 
 struct UnionProposal {
@@ -36,13 +38,15 @@ struct UnionCall {
   uint32_t sum;       // which one of a training step; kNone: not one that is known
   uint64_t capacity;  // blocks; 0: NCCL's own
   bool look;          // its blocks are to be marked, whoever makes it
+  bool two_levels;    // the union is reduced inside the hosts, and then between them
 };
 
 class UnionPlans {
  public:
   static constexpr uint32_t kNone = ~0u;
   // whole: sums of which nothing is known are united, all of their blocks; else they are NCCL's.
-  explicit UnionPlans(uint32_t block_size, bool whole) : block_size_(block_size), whole_(whole) {}
+  explicit UnionPlans(uint32_t block_size, bool whole, bool two_levels = false)
+      : block_size_(block_size), whole_(whole), two_levels_(two_levels) {}
 
   // Of the next call, on a tensor of so many elements: known by that, its type and the sizes of the
   // two before it. None: a vote must be counted first. Else that call has been made.
@@ -59,6 +63,7 @@ class UnionPlans {
   using Key = std::tuple<uint64_t, DType, uint64_t, uint64_t>;
   struct Plan {
     uint64_t from, capacity;
+    bool two_levels;
   };
   struct Known {
     std::deque<Plan> plans;  // the first is in use, or the only one
@@ -66,7 +71,7 @@ class UnionPlans {
   };
 
   const uint32_t block_size_;
-  const bool whole_;
+  const bool whole_, two_levels_;
   std::map<Key, uint32_t> numbers_;
   std::vector<Known> known_;
   uint64_t before_[2] = {0, 0}, calls_ = 0;

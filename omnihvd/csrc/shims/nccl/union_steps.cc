@@ -12,6 +12,7 @@ namespace {
 constexpr uint64_t kUnit = 256;
 constexpr uint64_t kMarksBytes = 16 << 20;  // of all ranks, about
 constexpr uint64_t kChunkWords = 128;       // what a CTA of unite takes at a time
+constexpr uint64_t kShareUnit = 16;         // bytes; where NCCL is fastest
 constexpr uint64_t kWindowBytes = 1 << 20;  // of the host's memory, for the rest
 
 constexpr uint64_t round_up(uint64_t n, uint64_t to = kUnit) { return (n + to - 1) / to * to; }
@@ -21,8 +22,13 @@ CuAddress address_of(const void* p) { return reinterpret_cast<CuAddress>(p); }
 
 }  // namespace
 
-UnionSteps::UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels)
-    : settings_(agreed), ranks_(uint64_t(ranks)), rank_(uint64_t(rank)), kernels_(kernels) {
+UnionSteps::UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+                       std::shared_ptr<NcclGrid> levels)
+    : settings_(agreed),
+      ranks_(uint64_t(ranks)),
+      rank_(uint64_t(rank)),
+      kernels_(kernels),
+      levels_(std::move(levels)) {
   buffer_bytes_ = std::max<uint64_t>(round_up(settings_.gpu_chunk_bytes), settings_.block_size * 8);
   most_blocks_ = std::max<uint64_t>(kMarksBytes * 8 / ranks_ / 1024 * 1024, 1024);
   const uint64_t words = most_blocks_ / 32, chunks = words / kChunkWords + 1;
@@ -35,7 +41,7 @@ UnionSteps::UnionSteps(const Settings& agreed, int ranks, int rank, const Kernel
   take(&prefix_, words * 4);
   take(&counts_, chunks * sizeof(kernels::ChunkCounts));
   take(&starts_, (chunks + 1) * 8);
-  take(&buffer_, buffer_bytes_);
+  take(&buffer_, buffer_bytes_ + (levels_ ? uint64_t(levels_->local_size()) * kShareUnit : 0));
   device_ = DeviceMemory(device);
   for (CuAddress* at : {&marks_, &united_, &prefix_, &counts_, &starts_, &buffer_})
     *at += device_.address();
@@ -53,14 +59,33 @@ void UnionSteps::connect(const NcclExchange& exchange) {
   const auto made = [&](NcclResult result, const char* what) {
     settle(result, exchange.comm(), exchange.aborted(), what);
   };
-  for (uint64_t bytes = 1024; bytes <= buffer_bytes_; bytes *= 4)
-    made(nccl().all_reduce(pointer(buffer_), pointer(buffer_), bytes / 4, NcclType::float32,
-                           NcclOp::sum, exchange.comm(), exchange.stream()),
+  const CuStream stream = exchange.stream();
+  const auto all_reduce = [&](uint64_t count, NcclComm comm) {
+    made(nccl().all_reduce(pointer(buffer_), pointer(buffer_), count, NcclType::float32,
+                           NcclOp::sum, comm, stream),
          "ncclAllReduce");
+  };
+  for (uint64_t bytes = 1024; bytes <= buffer_bytes_; bytes *= 4) {
+    all_reduce(bytes / 4, exchange.comm());
+    if (!levels_) continue;
+    const uint64_t share = bytes / 4 / uint64_t(levels_->local_size());
+    void* const mine = pointer(buffer_ + uint64_t(levels_->local_index()) * share * 4);
+    made(nccl().reduce_scatter(pointer(buffer_), mine, share, NcclType::float32, NcclOp::sum,
+                               inside(), stream),
+         "ncclReduceScatter inside the hosts");
+    all_reduce(share, between());
+    made(nccl().all_gather(mine, pointer(buffer_), share, NcclType::float32, inside(), stream),
+         "ncclAllGather inside the hosts");
+  }
   made(nccl().all_gather(pointer(marks_ + rank_ * 4), pointer(marks_), 1, NcclType::uint32,
-                         exchange.comm(), exchange.stream()),
+                         exchange.comm(), stream),
        "ncclAllGather");
-  exchange.wait();
+  exchange.wait_until([&] {
+    if (levels_) check_nccl(levels_->async_error(), "NCCL inside the hosts, or between them");
+    const CuResult state = cuda().stream_query(stream);
+    if (state != CuResult::not_ready) check_cuda(state, "NCCL's first collectives");
+    return state == CuResult::success;
+  });
 }
 
 volatile const kernels::Seen& UnionSteps::seen(uint64_t number) const {
@@ -125,26 +150,53 @@ uint64_t UnionSteps::parts(const UnionSum& sum) const {
   return (sum.call.capacity + of_part - 1) / of_part;
 }
 
+uint64_t UnionSteps::room_of(const UnionSum& sum, uint64_t part) const {
+  const uint64_t of_part = shape_of(sum).part_blocks;
+  return std::min(of_part, sum.call.capacity - part * of_part);
+}
+
 void UnionSteps::gather(const UnionSum& sum, uint64_t part) {
-  const uint64_t first = part * shape_of(sum).part_blocks;
-  const uint64_t room = std::min(shape_of(sum).part_blocks, sum.call.capacity - first);
-  kernels_.of(sum.dtype).gather(address_of(sum.r.in), sum.r.count, part_of(sum, first, room),
-                                buffer_, sum.r.stream);
+  const kernels::Union blocks = part_of(sum, part * shape_of(sum).part_blocks, room_of(sum, part));
+  kernels_.of(sum.dtype).gather(address_of(sum.r.in), sum.r.count, blocks, buffer_, sum.r.stream);
 }
 
 NcclResult UnionSteps::reduce(const UnionSum& sum, uint64_t part) {
-  const uint64_t first = part * shape_of(sum).part_blocks;
-  const uint64_t room = std::min(shape_of(sum).part_blocks, sum.call.capacity - first);
-  return nccl().all_reduce(pointer(buffer_), pointer(buffer_), room * settings_.block_size,
-                           sum.r.type, sum.r.op, sum.r.comm, sum.r.stream);
+  return nccl().all_reduce(pointer(buffer_), pointer(buffer_),
+                           room_of(sum, part) * settings_.block_size, sum.r.type, sum.r.op,
+                           sum.r.comm, sum.r.stream);
+}
+
+// Shares are equal, as NCCL wants them; what is behind the blocks is summed, and of no use.
+UnionSteps::Share UnionSteps::share_of(const UnionSum& sum, uint64_t part) const {
+  const uint64_t width = size_of(sum.dtype), ranks = uint64_t(levels_->local_size());
+  const uint64_t count = room_of(sum, part) * settings_.block_size;
+  const uint64_t share = round_up((count + ranks - 1) / ranks, kShareUnit / width);
+  return {share, pointer(buffer_ + uint64_t(levels_->local_index()) * share * width)};
+}
+
+NcclResult UnionSteps::scatter_inside(const UnionSum& sum, uint64_t part, NcclComm comm) {
+  const Share share = share_of(sum, part);
+  return nccl().reduce_scatter(pointer(buffer_), share.mine, share.count, sum.r.type, sum.r.op,
+                               comm, sum.r.stream);
+}
+
+NcclResult UnionSteps::reduce_between(const UnionSum& sum, uint64_t part, NcclComm comm) {
+  const Share share = share_of(sum, part);
+  return nccl().all_reduce(share.mine, share.mine, share.count, sum.r.type, sum.r.op, comm,
+                           sum.r.stream);
+}
+
+NcclResult UnionSteps::gather_inside(const UnionSum& sum, uint64_t part, NcclComm comm) {
+  const Share share = share_of(sum, part);
+  return nccl().all_gather(share.mine, pointer(buffer_), share.count, sum.r.type, comm,
+                           sum.r.stream);
 }
 
 void UnionSteps::spread(const UnionSum& sum, uint64_t part) {
-  const uint64_t first = part * shape_of(sum).part_blocks;
-  const uint64_t room = std::min(shape_of(sum).part_blocks, sum.call.capacity - first);
   const bool fill = part == 0 && sum.r.in != sum.r.out;
-  kernels_.of(sum.dtype).spread(address_of(sum.r.out), sum.r.count, part_of(sum, first, room),
-                                buffer_, fill, sum.r.stream);
+  const kernels::Union blocks = part_of(sum, part * shape_of(sum).part_blocks, room_of(sum, part));
+  kernels_.of(sum.dtype).spread(address_of(sum.r.out), sum.r.count, blocks, buffer_, fill,
+                                sum.r.stream);
 }
 
 void UnionSteps::end(const UnionSum& sum) {

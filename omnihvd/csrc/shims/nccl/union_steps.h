@@ -5,7 +5,8 @@
 //   exchange  ncclAllGather of the marks
 //   unite     the marks; tell the host how many there are; and, but for a look:
 //   gather    for each part of the capacity: the union's blocks into a buffer
-//   reduce    ncclAllReduce of the buffer
+//   reduce    ncclAllReduce of the buffer; or, on two levels (hierarchy.h), ncclReduceScatter of it
+//             inside the hosts, ncclAllReduce of the parts between them, ncclAllGather inside
 //   spread    the sums over the output
 //   rest      what is behind the capacity, rarely anything, through the host's memory
 //
@@ -14,10 +15,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "session/settings.h"
 #include "shims/nccl/cuda_driver.h"
 #include "shims/nccl/exchange.h"
+#include "shims/nccl/hierarchy.h"
 #include "shims/nccl/kernels.h"
 #include "shims/nccl/reduction.h"
 #include "shims/nccl/union_plans.h"
@@ -34,7 +37,9 @@ class UnionSteps {
  public:
   static constexpr uint64_t kSeen = 256;  // sums of which the host is told, before that is lost
 
-  UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels);
+  // levels: null where there is one only.
+  UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+             std::shared_ptr<NcclGrid> levels);
   UnionSteps(const UnionSteps&) = delete;
   ~UnionSteps();  // once they are idle
 
@@ -50,6 +55,12 @@ class UnionSteps {
   uint64_t parts(const UnionSum& sum) const;
   void gather(const UnionSum& sum, uint64_t part);
   NcclResult reduce(const UnionSum& sum, uint64_t part);
+  // Instead, on two levels. `comm`: that of the level.
+  NcclComm inside() const { return levels_->host(); }  // throw Error once it has ended
+  NcclComm between() const { return levels_->between(); }
+  NcclResult scatter_inside(const UnionSum& sum, uint64_t part, NcclComm comm);
+  NcclResult reduce_between(const UnionSum& sum, uint64_t part, NcclComm comm);
+  NcclResult gather_inside(const UnionSum& sum, uint64_t part, NcclComm comm);
   void spread(const UnionSum& sum, uint64_t part);
   void end(const UnionSum& sum);
   uint64_t summed_bytes(const UnionSum& sum) const {  // by NCCL
@@ -68,11 +79,18 @@ class UnionSteps {
     uint64_t blocks, words, words_per_chunk, chunks, part_blocks;
   };
   Shape shape_of(const UnionSum& sum) const;
+  uint64_t room_of(const UnionSum& sum, uint64_t part) const;  // blocks
+  struct Share {  // of a part, what each rank of a host reduces
+    uint64_t count;
+    void* mine;
+  };
+  Share share_of(const UnionSum& sum, uint64_t part) const;
   kernels::Union part_of(const UnionSum& sum, uint64_t first, uint64_t room) const;
 
   const Settings settings_;
   const uint64_t ranks_, rank_;
   const KernelTable& kernels_;
+  const std::shared_ptr<NcclGrid> levels_;
   uint64_t buffer_bytes_ = 0, most_blocks_ = 0, window_ = 0;
   DeviceMemory device_;
   PinnedMemory pinned_;

@@ -18,19 +18,19 @@ constexpr int64_t kYes = 1, kNo = 2;  // votes
 
 // What each rank says in a round; behind that of all, rank 0's proposal.
 enum Word : size_t { kCalls, kAsked, kVote, kHasFailed, kWords };
-constexpr size_t kProposalWords = 2 + 2 * kChanges;
+constexpr size_t kProposalWords = 2 + 3 * kChanges;
 
 }  // namespace
 
 UnionWay::UnionWay(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
-                   Failed failed)
+                   std::shared_ptr<NcclGrid> levels, Failed failed)
     : settings_(agreed),
       ranks_(ranks),
       rank_(rank),
       failed_(std::move(failed)),
-      steps_(agreed, ranks, rank, kernels),
-      plans_(agreed.block_size, agreed.gpu == Way::unite),
-      chooser_(agreed.gpu) {}
+      steps_(agreed, ranks, rank, kernels, std::move(levels)),
+      plans_(agreed.block_size, agreed.gpu == Way::unite, agreed.hierarchy == Hierarchy::on),
+      chooser_(agreed.gpu, agreed.hierarchy) {}
 
 void UnionWay::begin(std::shared_ptr<Group> group) {
   group_ = std::move(group);
@@ -46,7 +46,12 @@ UnionCall UnionWay::next(const NcclReduction& r, DType dtype) {
   if (rank_ == 0)
     while (const auto time = stopwatch_.take()) times.push_back(*time);
   std::unique_lock<std::mutex> lock(mutex_);
-  for (const Stopwatch::Time& time : times) chooser_.took(time.sum, time.united, time.seconds);
+  for (const auto& [timed, seconds] : times)
+    chooser_.took(timed.sum,
+                  timed.capacity == 0 ? UnionChooser::kOriginal
+                  : timed.two_levels  ? UnionChooser::kTwoLevels
+                                      : UnionChooser::kOneLevel,
+                  seconds);
   std::optional<UnionCall> call;
   changed_.wait(lock,
                 [&] { return interrupted_ || (call = plans_.next(r.count, dtype)) || over_; });
@@ -163,8 +168,9 @@ void UnionWay::write_state(std::vector<int64_t>& words) {
   proposed[0] = int64_t(changes.size());
   proposed[1] = int64_t(std::max(most_calls_, plans_.calls()) + slack_);
   for (size_t i = 0; i < changes.size(); ++i) {
-    proposed[2 + 2 * i] = int64_t(changes[i].sum);
-    proposed[3 + 2 * i] = int64_t(changes[i].capacity);
+    proposed[2 + 3 * i] = int64_t(changes[i].sum);
+    proposed[3 + 3 * i] = int64_t(changes[i].capacity);
+    proposed[4 + 3 * i] = changes[i].two_levels;
   }
 }
 
@@ -186,7 +192,8 @@ void UnionWay::read_states(const std::vector<int64_t>& words) {
              proposed[0] > 0) {
     proposal_ = {uint64_t(proposed[1]), {}};
     for (int64_t i = 0; i < proposed[0]; ++i)
-      proposal_.changes.push_back({uint32_t(proposed[2 + 2 * i]), uint64_t(proposed[3 + 2 * i])});
+      proposal_.changes.push_back(
+          {uint32_t(proposed[2 + 3 * i]), uint64_t(proposed[3 + 3 * i]), proposed[4 + 3 * i] != 0});
     in_time_ = plans_.vote(proposal_);
     voting_ = true;
   }

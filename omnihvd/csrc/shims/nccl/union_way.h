@@ -28,7 +28,9 @@ class UnionWay {
   // `failed` is called with the reason, on any thread. In a CudaScope. Allocates all memory that it
   // ever needs. Throws Error.
   using Failed = std::function<void(const std::string& why)>;
-  UnionWay(const Settings& agreed, int ranks, int rank, const KernelTable& kernels, Failed failed);
+  // levels: null where sums are on one level; else as the agreed hierarchy says.
+  UnionWay(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+           std::shared_ptr<NcclGrid> levels, Failed failed);
   UnionWay(const UnionWay&) = delete;
   // In a CudaScope, after finish() has said true; else it must be kept for good.
   ~UnionWay() = default;

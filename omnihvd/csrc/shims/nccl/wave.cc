@@ -40,18 +40,26 @@ void Wave::each(Step step) {
   for (const Call& call : calls_) call.group->or_fail_for_good([&] { step(call); });
 }
 
-// One group of NCCL's.
-template <typename Step>
-void Wave::together(const char* what, Step step) {
+// One group of NCCL's, of the calls for which there is a communicator. Those of our own go with an
+// abort, which waits only so long for who is at work on them.
+template <typename CommOf, typename Step>
+void Wave::together(const char* what, CommOf comm_of, Step step) {
+  std::vector<std::pair<const Call*, NcclComm>> all;
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const Call& call : calls_) {
+    locks.push_back(call.group->at_work());
+    if (NcclComm comm = comm_of(call)) all.emplace_back(&call, comm);
+  }
+  if (all.empty()) return;
   check_nccl(nccl().group_start(), "ncclGroupStart");
   NcclResult failed = NcclResult::success;
-  for (const Call& call : calls_) {
-    const NcclResult result = step(call);
+  for (const auto& [call, comm] : all) {
+    const NcclResult result = step(*call, comm);
     if (result != NcclResult::success && result != NcclResult::in_progress) failed = result;
   }
   const NcclResult ended = nccl().group_end();
   check_nccl(failed, what);
-  for (const Call& call : calls_) settle(ended, call.sum.r.comm, call.group->aborted(), what);
+  for (const auto& [call, comm] : all) settle(ended, comm, call->group->aborted(), what);
 }
 
 // In an order of communicators that is the same on all ranks: some may share a stream.
@@ -76,30 +84,56 @@ Stopwatch* Wave::stopwatch() const {
   return calls_.front().group->union_way()->stopwatch();
 }
 
+// Levels in groups of their own: NCCL wants no blocking communicators, as ours are, beside others.
+void Wave::reduce(uint64_t part) {
+  const auto two_levels = [part](const Call& call) {
+    return call.sum.call.two_levels && call.has(part);
+  };
+  const auto inside = [&](const Call& call) {
+    return two_levels(call) ? call.steps().inside() : nullptr;
+  };
+  const auto between = [&](const Call& call) {
+    return two_levels(call) ? call.steps().between() : nullptr;
+  };
+  together("ncclReduceScatter inside the hosts", inside, [&](const Call& call, NcclComm comm) {
+    return call.steps().scatter_inside(call.sum, part, comm);
+  });
+  together("ncclAllReduce between the hosts", between, [&](const Call& call, NcclComm comm) {
+    return call.steps().reduce_between(call.sum, part, comm);
+  });
+  together("ncclAllGather inside the hosts", inside, [&](const Call& call, NcclComm comm) {
+    return call.steps().gather_inside(call.sum, part, comm);
+  });
+  const auto one_level = [&](const Call& call) {
+    const bool original = part == 0 && call.sum.call.capacity == 0;
+    return original || (call.has(part) && !two_levels(call)) ? call.sum.r.comm : nullptr;
+  };
+  together("ncclAllReduce", one_level, [&](const Call& call, NcclComm) {
+    return call.has(part) ? call.steps().reduce(call.sum, part)
+                          : call_original(call.sum.r, call.group->size());
+  });
+}
+
 void Wave::queue() {
   const NvtxRange range("union", bytes_of(calls_.front().sum.r));
   Stopwatch* const watch = stopwatch();
   const UnionSum& first = calls_.front().sum;
   each([](const Call& call) { call.steps().mark(call.sum); });
-  together("ncclAllGather of the marks",
-           [](const Call& call) { return call.steps().exchange(call.sum); });
+  together(
+      "ncclAllGather of the marks", [](const Call& call) { return call.sum.r.comm; },
+      [](const Call& call, NcclComm) { return call.steps().exchange(call.sum); });
   each([](const Call& call) { call.steps().unite(call.sum); });
   // Behind what all ranks must have come to: who is late is no time of this sum.
   if (watch != nullptr) each([&](const Call&) { watch->begin(first.call, first.r.stream); });
   uint64_t parts = 1;
   for (const Call& call : calls_) parts = std::max(parts, call.steps().parts(call.sum));
   for (uint64_t part = 0; part < parts; ++part) {
-    const auto has = [part](const Call& call) { return part < call.steps().parts(call.sum); };
     each([&](const Call& call) {
-      if (has(call)) call.steps().gather(call.sum, part);
+      if (call.has(part)) call.steps().gather(call.sum, part);
     });
-    together("ncclAllReduce", [&](const Call& call) {
-      if (has(call)) return call.steps().reduce(call.sum, part);
-      if (part > 0 || call.sum.call.capacity > 0) return NcclResult::success;
-      return call_original(call.sum.r, call.group->size());
-    });
+    reduce(part);
     each([&](const Call& call) {
-      if (has(call)) call.steps().spread(call.sum, part);
+      if (call.has(part)) call.steps().spread(call.sum, part);
     });
   }
   each([](const Call& call) {

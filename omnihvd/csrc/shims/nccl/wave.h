@@ -26,11 +26,13 @@ class Wave {
     std::shared_ptr<NcclGroup> group;
     UnionSum sum;
     UnionSteps& steps() const { return group->union_way()->steps(); }
+    bool has(uint64_t part) const { return part < steps().parts(sum); }
   };
   template <typename Step>
   void each(Step step);
-  template <typename Step>
-  void together(const char* what, Step step);
+  template <typename CommOf, typename Step>
+  void together(const char* what, CommOf comm_of, Step step);
+  void reduce(uint64_t part);
   void queue();
   Stopwatch* stopwatch() const;
   static void count(const Call& call);
