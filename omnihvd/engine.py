@@ -14,7 +14,6 @@ from omnihvd.tools import checkout
 
 LIBRARIES = Path(__file__).parent / "lib"
 LIBRARY = LIBRARIES / "libomnihvd.so"
-MPI_SHIM = LIBRARIES / "libomnihvd_mpi.so"
 GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
 NAMES = ("EngineError", "codec", "hook", "session", "transport")
@@ -55,6 +54,11 @@ def _load() -> ModuleType:
                 f"omnihvd's engine is not built in {checkout.PACKAGE}, and no built one is "
                 "installed for this Python: `pip install .` builds and installs it, `make build` "
                 "builds it in a checkout"
+            )
+        elif any(name in str(why) for name in ("GLIBC", "musl")):  # GLIBCXX, too
+            message = (
+                f"omnihvd's engine was built for a system with newer libraries ({why}): install "
+                "omnihvd again from its source (pip install .), with a C++17 compiler"
             )
         else:
             message = (

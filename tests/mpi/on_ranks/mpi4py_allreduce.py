@@ -14,10 +14,11 @@ import numpy as np
 
 if sys.argv[1] == "hooked":
     from omnihvd import engine
+    from omnihvd.carriers import mpi_abi
 
     def hook() -> list[str]:
         return engine.hook.install(
-            "/mpi4py/", "MPI_Allreduce", str(engine.MPI_SHIM), "omnihvd_MPI_Allreduce"
+            "/mpi4py/", "MPI_Allreduce", str(mpi_abi.shim()), "omnihvd_MPI_Allreduce"
         )
 
     assert hook() == [], "hooked before it was loaded"
