@@ -125,8 +125,8 @@ def coded(hosts: int, gpus: int, blocks: int) -> list[list[str]]:
     from omnihvd.kernels.codes import parcel_bytes
 
     rows, whole = [], 4.0 * BLOCK * blocks
-    for name in ("natural", "onebit"):
-        codec = engine.codec.Codec(name, seed=0)
+    for name in ("natural", "sign"):
+        codec = engine.codec.Codec(name)
         up, down = codec.coding(), codec.coding(sums=True)
 
         def hook(ranks: int, of: int, codings: tuple[tuple[int, int], ...] = (up, down)) -> float:
