@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import socket
 import sys
 import time
@@ -94,7 +95,7 @@ def _alike(
                 subject,
                 f"{name}: {values[0]} on rank 0 ({hosts[0]}), {values[others[0]]} on "
                 f"{_ranks(others)} ({hosts[others[0]]})",
-                "give all ranks the same (mpirun: -x NAME)" if name.isupper() else "",
+                _remedy(name, values),
             )
     if all_alike:
         shown = ", ".join(f"{name} {value}" for name, value in mine.items() if value != "none")
@@ -194,6 +195,13 @@ def _sum(ranks: Exchange, settings: Any) -> Finding:
             return Finding(False, subject, f"rank {rank}: {problem}")
     seconds = max(said[1] for said in everyone)
     return Finding(True, subject, f"right on all ranks, in {seconds * 1e3:.0f} ms")
+
+
+def _remedy(name: str, values: list[str]) -> str:
+    if name == "omnihvd":
+        newest = max(values, key=lambda value: [int(part) for part in re.findall(r"\d+", value)])
+        return f"install {newest} on all hosts: others may speak another protocol"
+    return "give all ranks the same (mpirun: -x NAME)" if name.isupper() else ""
 
 
 def _ranks(numbers: list[int]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from omnihvd.engine import EngineError, session
+from omnihvd.version import __version__
 
 VERSION, OTHER = b"omnihvd-ranks-4", b"omnihvd-ranks-7"
 
@@ -14,8 +17,20 @@ def test_another_version_is_named():
         assert mine.count(VERSION) == 1
         return [mine, mine.replace(VERSION, OTHER)]
 
-    with pytest.raises(EngineError, match="rank 1 uses another version of omnihvd than rank 0 "):
+    ours = rf"omnihvd-ranks-4 of omnihvd {re.escape(__version__)}"
+    theirs = ours.replace("ranks-4", "ranks-7")
+    said = rf"rank 1 uses another version of omnihvd than rank 0 \({theirs}, not {ours}\): install"
+    with pytest.raises(EngineError, match=said):
         session.Communicator(0, 2, 0).meet(allgather)
+
+
+def test_releases_with_the_same_protocol_work_together():
+    def allgather(mine: bytes) -> list[bytes]:
+        other = "9" * len(__version__)
+        assert mine.count(__version__.encode()) == 1
+        return [mine, mine.replace(__version__.encode(), other.encode())]
+
+    session.Communicator(0, 2, 0).meet(allgather)
 
 
 def greetings(monkeypatch: pytest.MonkeyPatch, *settings: str) -> list[bytes]:

@@ -10,11 +10,16 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "protocol/wire.h"
 
 namespace omnihvd {
 namespace {
 
-constexpr char kVersion[] = "omnihvd-ranks-4";
+// Ranks need the same protocol, the first word; the release is there for who reads the message.
+std::string version() {
+  return "omnihvd-ranks-" + std::to_string(kWireVersion) + " of omnihvd " OMNIHVD_RELEASE;
+}
+std::string protocol_of(const std::string& version) { return version.substr(0, version.find(' ')); }
 
 constexpr double kAsSumsDo = -1;  // OMNIHVD_STALL_WARNING
 
@@ -81,7 +86,7 @@ Greeting::Greeting() {
 
 std::string Greeting::with(const std::string& word) const {
   BytesWriter out;
-  out.text(kVersion);
+  out.text(version());
   out.text(problem_);
   out.text(host_name(settings_));
   out.text(pack_agreed(settings_));
@@ -93,13 +98,13 @@ Agreement Greeting::read(const std::vector<std::string>& greetings, int own_rank
   Agreement agreed;
   agreed.settings = settings_;
   std::vector<std::string> settings, ranks;
-  const std::string version = BytesReader(greetings[0]).text();
+  const std::string first = BytesReader(greetings[0]).text();
   for (size_t rank = 0; rank < greetings.size(); ++rank) {
     const std::string who = "rank " + std::to_string(rank);
     BytesReader in(greetings[rank]);
-    if (const std::string theirs = in.text(); theirs != version)
+    if (const std::string theirs = in.text(); protocol_of(theirs) != protocol_of(first))
       throw Error(who + " uses another version of omnihvd than rank 0 (" + theirs + ", not " +
-                  version + "): install the same one on all hosts");
+                  first + "): install the same one on all hosts");
     if (const std::string why = in.text(); !why.empty()) throw Error(who + ": " + why);
     agreed.hosts.push_back(in.text());
     ranks.push_back(who + " (" + agreed.hosts.back() + ")");
