@@ -10,6 +10,7 @@ omnihvd lib-path [mpi|nccl]     the library to name in LD_PRELOAD, for programs 
 omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
 omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
 omnihvd bench [--help]          measure it beside its peers
+omnihvd simulate [--help]       what a sum would take with thousands of ranks
 omnihvd stats                   what the names in omnihvd.stats() mean
 omnihvd top [HOST ...]          what running jobs do, live
 omnihvd trace FILE ... -o FILE  one trace of those of several ranks (OMNIHVD_TRACE)
@@ -35,6 +36,7 @@ COMMANDS = {
     "aggregator": "omnihvd.aggregator",
     "kernels": "omnihvd.carriers.kernel_cache",
     "bench": "omnihvd.bench.command",
+    "simulate": "omnihvd.simulate.command",
     "stats": "omnihvd.statistics",
     "report": "omnihvd.report.command",
     "top": "omnihvd.observe.top",

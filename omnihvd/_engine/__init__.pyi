@@ -3,6 +3,7 @@
 from . import codec as codec
 from . import hook as hook
 from . import session as session
+from . import simulation as simulation
 from . import transport as transport
 
 class EngineError(RuntimeError): ...

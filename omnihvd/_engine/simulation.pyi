@@ -1,0 +1,30 @@
+from typing import Any
+
+from numpy.typing import NDArray
+
+class Costs:
+    def __init__(self) -> None: ...
+    rate: float
+    core_rate: float
+    delay: float
+    message_s: float
+    byte_s: float
+    inspected_s: float
+    begin_s: float
+    cores: int
+
+class Job:
+    def __init__(self) -> None: ...
+    workers: int
+    dedicated: int
+    bytes: int
+    block_bytes: int
+    message_bytes: int
+    slots: int
+    streams: int
+    scan_ahead: int
+    late_s: list[float]
+    def set_presence(self, has: NDArray[Any]) -> None: ...
+
+def streams_for(link_bytes_per_s: float, cores: int) -> int: ...
+def simulate(job: Job, costs: Costs) -> dict[str, Any]: ...

@@ -1,0 +1,84 @@
+// omnihvd._engine.simulation: an allreduce over a simulated network.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "session/auto_streams.h"
+#include "simulation/sum.h"
+
+namespace py = pybind11;
+
+namespace omnihvd {
+namespace {
+
+using simulation::Costs;
+using simulation::Job;
+using simulation::Outcome;
+
+void set_presence(Job& job, const py::array_t<bool, py::array::c_style>& has) {
+  if (has.ndim() != 2) throw py::value_error("has: an array of ranks (or 1) by blocks");
+  const auto at = has.unchecked<2>();
+  job.has.assign(size_t(at.shape(0)), std::vector<bool>(size_t(at.shape(1))));
+  for (py::ssize_t rank = 0; rank < at.shape(0); ++rank)
+    for (py::ssize_t block = 0; block < at.shape(1); ++block)
+      job.has[size_t(rank)][size_t(block)] = at(rank, block);
+}
+
+py::dict dict_of(const Outcome& o) {
+  py::dict d;
+  d["seconds"] = o.seconds;
+  d["done_s"] = o.done_s;
+  d["events"] = o.events;
+  d["messages"] = o.messages;
+  d["frames"] = o.frames;
+  d["bytes"] = o.bytes;
+  d["most_bytes"] = o.most_bytes;
+  d["most_peers"] = o.most_peers;
+  d["union_blocks"] = o.union_blocks;
+  return d;
+}
+
+}  // namespace
+
+void bind_simulation(py::module_ m) {
+  py::class_<Costs>(m, "Costs")
+      .def(py::init<>())
+      .def_readwrite("rate", &Costs::rate)
+      .def_readwrite("core_rate", &Costs::core_rate)
+      .def_readwrite("delay", &Costs::delay)
+      .def_readwrite("message_s", &Costs::message_s)
+      .def_readwrite("byte_s", &Costs::byte_s)
+      .def_readwrite("inspected_s", &Costs::inspected_s)
+      .def_readwrite("begin_s", &Costs::begin_s)
+      .def_readwrite("cores", &Costs::cores);
+  py::class_<Job>(m, "Job")
+      .def(py::init<>())
+      .def_readwrite("workers", &Job::workers)
+      .def_readwrite("dedicated", &Job::dedicated)
+      .def_readwrite("bytes", &Job::bytes)
+      .def_readwrite("block_bytes", &Job::block_bytes)
+      .def_readwrite("message_bytes", &Job::message_bytes)
+      .def_readwrite("slots", &Job::slots)
+      .def_readwrite("streams", &Job::streams)
+      .def_readwrite("scan_ahead", &Job::scan_ahead)
+      .def_readwrite("late_s", &Job::late_s)
+      .def("set_presence", &set_presence, py::arg("has"));
+  m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"),
+        "Engine threads, by OMNIHVD_STREAMS=auto.");
+  m.def(
+      "simulate",
+      [](const Job& job, const Costs& costs) {
+        Outcome outcome;
+        {
+          py::gil_scoped_release release;
+          outcome = simulation::simulate(job, costs, [] {  // so that an interrupt ends it
+            const py::gil_scoped_acquire acquire;
+            if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+          });
+        }
+        return dict_of(outcome);
+      },
+      py::arg("job"), py::arg("costs"));
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,43 @@
+// One allreduce of many ranks, by the engine's own Worker and Aggregator, over a simulated network.
+//
+// What a process does with messages is that of session/group_stream.cc: it takes all that have
+// come, starts some slots, and sends what is to be said to each other process, together, in
+// messages of at most Message::kFull. Blocks hold one number instead of a block's elements, so that
+// sums cost little and are verified: that of a block is how many ranks have it. Sizes of messages
+// are those of the wire format, with the elements that a block would have.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "protocol/layout.h"
+#include "simulation/network.h"
+
+namespace omnihvd::simulation {
+
+struct Job {
+  uint32_t workers = 1;
+  uint32_t dedicated = 0;  // aggregators on hosts of their own; 0: each worker aggregates
+  uint64_t bytes = 0;      // of a tensor of float32
+  uint32_t block_bytes = 1024;
+  uint32_t message_bytes = 0;  // of a window: OMNIHVD_MESSAGE_BYTES
+  uint32_t slots = 1;          // at most, of each aggregator: OMNIHVD_SLOTS
+  uint32_t streams = 1;        // engine threads of each process, with a core each: OMNIHVD_STREAMS
+  uint32_t scan_ahead = 0;     // blocks: OMNIHVD_SCAN_AHEAD
+  std::vector<std::vector<bool>> has;  // [worker][block]: is it not zero; of one worker: of all
+  std::vector<double> late_s;          // [worker]: when it begins; empty: all at once
+};
+
+struct Outcome {
+  double seconds = 0;          // until the last worker has all sums
+  std::vector<double> done_s;  // [worker]
+  uint64_t events = 0, messages = 0, frames = 0;
+  double bytes = 0, most_bytes = 0;  // sent in all, and by the host that sent most
+  uint32_t most_peers = 0;           // with which a process has exchanged messages
+  uint64_t union_blocks = 0;
+};
+
+// Throws Error: a job that cannot be, or sums that are wrong. tick: called now and then.
+Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>& tick);
+
+}  // namespace omnihvd::simulation

@@ -1,0 +1,119 @@
+"""`omnihvd simulate`: what a sum would take with as many ranks as you like.
+
+The engine's own protocol runs, with the settings of this environment (OMNIHVD_...), over links and
+processors whose costs were measured on one machine: docs/scale.md says how far that can be trusted.
+Each sum is verified. Times are of one sum that all ranks begin at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from omnihvd import rates
+from omnihvd.bench import arguments as words
+from omnihvd.bench.patterns import PATTERNS, Point
+from omnihvd.bench.report import markdown, size_text
+from omnihvd.engine import EngineError
+from omnihvd.simulate.model import PAYLOAD, Network, TooLarge, simulate
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+HEADER = [
+    *("ranks", "aggregators", "tensor", "pattern", "density", "ms", "over the bound", "ring ms"),
+    *("messages", "MB sent, most", "peers"),
+]
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="omnihvd simulate", description=__doc__)
+    p.add_argument("--ranks", type=words.ranks, nargs="+", default=[8, 64], help="(default: 8 64)")
+    p.add_argument(
+        "--aggregators",
+        type=int,
+        default=0,
+        help="on hosts of their own (default: each rank is one)",
+    )
+    p.add_argument("--rate", type=rates.rate, default="100gbit", help="of links (default: 100gbit)")
+    p.add_argument("--core-rate", type=rates.rate, help="of all that travels together")
+    p.add_argument("--delay", type=words.delay, default="5us", help="one way (default: 5us)")
+    p.add_argument("--bytes", type=words.size, nargs="+", default=[100e6], help="(default: 100MB)")
+    p.add_argument("--densities", type=words.density, nargs="+", default=[1, 0.1, 0.01])
+    p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS[:-1])
+    p.add_argument("--late-ms", type=float, default=0, help="the last rank begins so much later")
+    p.add_argument("--cores", type=int, default=0, help="that all hosts share (default: one each)")
+    p.add_argument("--streams", type=int, default=0, help="engine threads (default: by the rate)")
+    p.add_argument("--json", type=Path, help="write all outcomes here, as they come")
+    return p
+
+
+def seconds(text: str) -> float:
+    """Of a delay in the words of the bench."""
+    unit = next(unit for unit in UNITS if text.endswith(unit))
+    return float(text[: -len(unit)]) * UNITS[unit]
+
+
+def points(args: argparse.Namespace) -> list[tuple[int, Point]]:
+    return [
+        (ranks, Point(max(1, int(size // 4)), density, pattern))
+        for size in args.bytes
+        for pattern in args.patterns
+        for density in args.densities
+        for ranks in args.ranks
+    ]
+
+
+def row(ranks: int, aggregators: int, point: Point, outcome: dict[str, Any]) -> list[str]:
+    return [
+        str(ranks),
+        str(aggregators or "colocated"),
+        size_text(point.bytes),
+        point.pattern,
+        f"{100 * point.density:g}%",
+        f"{1e3 * outcome['seconds']:.2f}",
+        f"{outcome['seconds'] / outcome['bound_s']:.2f}" if outcome["bound_s"] else "",
+        f"{1e3 * outcome['ring_s']:.2f}",
+        str(outcome["messages"]),
+        f"{outcome['most_bytes'] / 1e6:.1f}",
+        str(outcome["most_peers"]),
+    ]
+
+
+def run(args: argparse.Namespace) -> None:
+    network = Network(
+        PAYLOAD * rates.rate_bytes(args.rate),
+        seconds(args.delay),
+        rates.rate_bytes(args.core_rate) if args.core_rate else 0.0,
+        args.cores,
+        args.streams,
+    )
+    done: list[dict[str, Any]] = []
+    wanted = points(args)
+    print(markdown(HEADER, []), flush=True)
+    for ranks, point in wanted:
+        begin = time.monotonic()
+        outcome = simulate(
+            ranks, point, network, dedicated=args.aggregators, late_s=args.late_ms / 1e3
+        )
+        took = time.monotonic() - begin
+        print("| " + " | ".join(row(ranks, args.aggregators, point, outcome)) + " |", flush=True)
+        if args.json:
+            outcome.pop("done_s")
+            done.append({"ranks": ranks, "point": vars(point), "took_s": took, **outcome})
+            content = {"arguments": {k: str(v) for k, v in vars(args).items()}, "results": done}
+            args.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def main(arguments: list[str]) -> int:
+    args = parser().parse_args(arguments)
+    if args.aggregators < 0 or min(args.cores, args.streams, args.late_ms) < 0:
+        parser().error("--aggregators, --cores, --streams and --late-ms are not negative")
+    try:
+        run(args)
+    except (TooLarge, EngineError) as why:
+        print(f"omnihvd simulate: {why}", file=sys.stderr)
+        return 1
+    return 0
