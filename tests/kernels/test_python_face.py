@@ -226,3 +226,9 @@ else:
     raise AssertionError("no error")
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_dtypes_are_the_engine_s():
+    from omnihvd import engine
+
+    assert list(kernels.DTYPES) == engine.session.dtypes
