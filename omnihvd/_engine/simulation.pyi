@@ -23,6 +23,8 @@ class Job:
     slots: int
     streams: int
     scan_ahead: int
+    loss: float
+    seed: int
     late_s: list[float]
     def set_presence(self, has: NDArray[Any]) -> None: ...
 

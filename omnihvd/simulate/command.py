@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--densities", type=words.density, nargs="+", default=[1, 0.1, 0.01])
     p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS[:-1])
     p.add_argument("--late-ms", type=float, default=0, help="the last rank begins so much later")
+    p.add_argument("--loss", type=words.density, default=0, help="of datagrams, such as 0.01")
     p.add_argument("--cores", type=int, default=0, help="that all hosts share (default: one each)")
     p.add_argument("--streams", type=int, default=0, help="engine threads (default: by the rate)")
     p.add_argument("--json", type=Path, help="write all outcomes here, as they come")
@@ -88,6 +89,7 @@ def run(args: argparse.Namespace) -> None:
         seconds(args.delay),
         rates.rate_bytes(args.core_rate) if args.core_rate else 0.0,
         args.cores,
+        args.loss,
         args.streams,
     )
     done: list[dict[str, Any]] = []

@@ -39,6 +39,7 @@ class Network:
     delay_s: float = 5e-6
     core_rate: float = 0.0  # bytes a second of all that travels; 0: without a bound
     cores: int = 0  # that all hosts share, as in the lab; 0: one for each thread
+    loss: float = 0.0  # share of datagrams that do not arrive; 0: messages travel as they are
     streams: int = 0  # engine threads of each process; 0: as OMNIHVD_STREAMS=auto has it
 
 
@@ -68,6 +69,7 @@ def simulate(
     job = engine.simulation.Job()
     job.workers, job.dedicated, job.bytes = ranks, dedicated, point.bytes
     job.block_bytes, job.message_bytes = 4 * BLOCK, settings.message_bytes
+    job.loss = network.loss
     job.slots, job.scan_ahead = settings.slots, settings.scan_ahead
     job.streams = network.streams or engine.simulation.streams_for(network.rate, MANY_CORES)
     job.set_presence(present)

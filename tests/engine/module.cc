@@ -4,6 +4,7 @@
 
 namespace omnihvd {
 void bind_codec(pybind11::module_ m);
+void bind_datagrams(pybind11::module_ m);
 void bind_protocol(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
@@ -14,6 +15,7 @@ void bind_ways(pybind11::module_ m);
 PYBIND11_MODULE(_engine_tests, m) {
   pybind11::module_::import("omnihvd._engine");  // for its types: EngineError, Codec, Settings
   omnihvd::bind_codec(m.def_submodule("codec"));
+  omnihvd::bind_datagrams(m.def_submodule("datagrams"));
   omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));
   omnihvd::bind_session(m.def_submodule("session"));

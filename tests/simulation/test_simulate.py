@@ -73,6 +73,23 @@ def test_all_wait_for_who_is_late() -> None:
     assert min(late["done_s"]) > 0.5
 
 
+@pytest.mark.parametrize("dedicated", [0, 2])
+@pytest.mark.parametrize("loss", [0.001, 0.1])
+def test_sums_are_right_over_a_network_that_loses_datagrams(loss: float, dedicated: int) -> None:
+    point = Point(2000 * BLOCK, 0.2)
+    slow = Network(1e8, 100e-6, loss=loss, streams=1)
+    outcome = simulate(3, point, slow, dedicated=dedicated)
+    assert outcome["union_blocks"] == simulate(3, point, FAST)["union_blocks"]
+    # Each way of a pair repeats a few more than are lost: those behind which nothing comes.
+    assert 0 < outcome["again"] < 2 * loss * outcome["datagrams"] + 100
+    assert outcome["seconds"] > outcome["bound_s"]
+
+
+def test_what_is_lost_follows_from_the_seed() -> None:
+    point, lossy = Point(500 * BLOCK, 1.0), Network(1e8, 100e-6, loss=0.05, streams=1)
+    assert simulate(3, point, lossy) == simulate(3, point, lossy)
+
+
 def test_hosts_that_share_cores_take_turns() -> None:
     point = Point(10_000 * BLOCK, 1.0)
     times = [simulate(8, point, Network(1e12, 0, cores=n, streams=1))["seconds"] for n in (1, 2, 0)]
@@ -142,6 +159,7 @@ def test_the_command(tmp_path: Path) -> None:
     [
         (["--ranks", "0"], "'0' is not a number of ranks"),
         (["--densities", "2"], "not a share from 0 to 1"),
+        (["--loss", "1"], "from 0 to less than 1"),
         (["--rate", "fast"], "is not a rate"),
         (["--aggregators", "-1"], "not negative"),
         (["--ranks", "1000000"], "ranks with 1000000 aggregators need about"),

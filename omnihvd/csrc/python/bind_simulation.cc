@@ -31,6 +31,8 @@ py::dict dict_of(const Outcome& o) {
   d["events"] = o.events;
   d["messages"] = o.messages;
   d["frames"] = o.frames;
+  d["datagrams"] = o.datagrams;
+  d["again"] = o.again;
   d["bytes"] = o.bytes;
   d["most_bytes"] = o.most_bytes;
   d["most_peers"] = o.most_peers;
@@ -61,6 +63,8 @@ void bind_simulation(py::module_ m) {
       .def_readwrite("slots", &Job::slots)
       .def_readwrite("streams", &Job::streams)
       .def_readwrite("scan_ahead", &Job::scan_ahead)
+      .def_readwrite("loss", &Job::loss)
+      .def_readwrite("seed", &Job::seed)
       .def_readwrite("late_s", &Job::late_s)
       .def("set_presence", &set_presence, py::arg("has"));
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"),

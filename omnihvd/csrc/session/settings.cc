@@ -309,7 +309,8 @@ Settings settings_from_environment() {
     const size_t equals = text.find('=');
     const std::string name = text.substr(0, equals);
     if (name.rfind("OMNIHVD_", 0) != 0 || equals == std::string::npos) continue;
-    if (name == "OMNIHVD_UCX_HOME") continue;  // setup.py's, which may stay exported
+    // setup.py's, which may stay exported.
+    if (name == "OMNIHVD_UCX_HOME" || name == "OMNIHVD_TARGETS") continue;
     const std::string value = text.substr(equals + 1);
     const std::vector<Setting>& all = all_settings();
     const auto setting =

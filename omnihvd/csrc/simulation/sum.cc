@@ -14,6 +14,7 @@
 #include "protocol/frame_bytes.h"
 #include "protocol/wire.h"
 #include "protocol/worker.h"
+#include "simulation/datagrams.h"
 
 namespace omnihvd::simulation {
 namespace {
@@ -41,7 +42,8 @@ struct World {
   const Costs& costs;
   const Layout layout;
   Network network;
-  std::vector<Number> expected;  // [block]: how many workers have it
+  std::optional<Datagrams> datagrams;  // where some are lost
+  std::vector<Number> expected;        // [block]: how many workers have it
   Outcome outcome;
 
   World(const Job& j, const Costs& c, const Layout& l)
@@ -49,7 +51,9 @@ struct World {
         costs(c),
         layout(l),
         network(c, j.workers + j.dedicated, j.streams),
-        expected(l.blocks()) {}
+        expected(l.blocks()) {
+    if (j.loss > 0) datagrams.emplace(network, c, j.loss, j.seed, j.streams);
+  }
   uint32_t aggregators() const { return job.dedicated ? job.dedicated : job.workers; }
   uint32_t host_of(uint32_t aggregator) const {
     return job.dedicated ? job.workers + aggregator : aggregator;
@@ -152,9 +156,14 @@ class Thread : private Aggregator::Sink {
     world_.outcome.messages += 1;
     world_.outcome.frames += letter->parcels.size();
     const double bytes = letter->bytes;
-    world_.network.send(self_, to, bytes,
-                        [peer = all_[size_t(to) * world_.job.streams + stream_].get(),
-                         sent = std::move(letter)] { peer->take(sent); });
+    const uint32_t streams = world_.job.streams, thread = to * streams + stream_;
+    Network::Arrived arrived = [peer = all_[thread].get(), sent = std::move(letter)] {
+      peer->take(sent);
+    };
+    if (world_.datagrams)
+      world_.datagrams->send(self_ * streams + stream_, thread, bytes, std::move(arrived));
+    else
+      world_.network.send(self_, to, bytes, std::move(arrived));
   }
 
   void take(uint32_t from, bool is_result, const Parcel& parcel) {
@@ -255,6 +264,7 @@ class Thread : private Aggregator::Sink {
 void check(const Job& job, uint64_t blocks) {
   if (job.workers == 0) throw Error("a job has at least one rank");
   if (job.streams == 0) throw Error("an engine has at least one thread");
+  if (!(job.loss >= 0 && job.loss < 1)) throw Error("a loss is a share from 0 to less than 1");
   if (job.bytes == 0) throw Error("a tensor has at least one byte");
   if (job.has.size() != 1 && job.has.size() != job.workers)
     throw Error("which blocks are not zero must be said of each rank, or of all at once");
@@ -303,6 +313,10 @@ Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>
     if (!all[thread]->done())
       throw Error("simulated: rank " + std::to_string(thread / job.streams) + " waits for ever");
   outcome.seconds = *std::max_element(outcome.done_s.begin(), outcome.done_s.end());
+  if (world.datagrams) {
+    outcome.datagrams = world.datagrams->sent();
+    outcome.again = world.datagrams->again();
+  }
   for (uint32_t host = 0; host < hosts; ++host) {
     outcome.bytes += world.network.sent_bytes(host);
     outcome.most_bytes = std::max(outcome.most_bytes, world.network.sent_bytes(host));

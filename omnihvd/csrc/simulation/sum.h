@@ -25,6 +25,8 @@ struct Job {
   uint32_t streams = 1;        // engine threads of each process, with a core each: OMNIHVD_STREAMS
   uint32_t scan_ahead = 0;     // blocks: OMNIHVD_SCAN_AHEAD
   std::vector<std::vector<bool>> has;  // [worker][block]: is it not zero; of one worker: of all
+  double loss = 0;                     // of datagrams; 0: messages travel as they are
+  uint64_t seed = 0;                   // of what is lost
   std::vector<double> late_s;          // [worker]: when it begins; empty: all at once
 };
 
@@ -32,8 +34,9 @@ struct Outcome {
   double seconds = 0;          // until the last worker has all sums
   std::vector<double> done_s;  // [worker]
   uint64_t events = 0, messages = 0, frames = 0;
-  double bytes = 0, most_bytes = 0;  // sent in all, and by the host that sent most
-  uint32_t most_peers = 0;           // with which a process has exchanged messages
+  uint64_t datagrams = 0, again = 0;  // and of them repeated, where some are lost
+  double bytes = 0, most_bytes = 0;   // sent in all, and by the host that sent most
+  uint32_t most_peers = 0;            // with which a process has exchanged messages
   uint64_t union_blocks = 0;
 };
 

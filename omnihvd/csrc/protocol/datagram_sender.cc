@@ -1,0 +1,180 @@
+#include "protocol/datagram_sender.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t kFirstTimeOut = 100'000;  // before a round trip was measured
+constexpr uint64_t kLeastTimeOut = 1'000, kMostTimeOut = 1'000'000;
+
+}  // namespace
+
+DatagramSender::DatagramSender(uint32_t first, uint32_t payload, uint32_t window)
+    : payload_(payload),
+      window_(window),
+      begin_(first_sequence(first)),
+      limit_(window),
+      floor_(begin_) {
+  if (payload == 0 || window == 0 || window >= 1u << 16)
+    throw Error("a window of datagrams has 1 to 65535, of at least a byte");
+}
+
+bool DatagramSender::is_current(const Transmission& transmission) const {
+  if (transmission.sequence < floor_) return false;
+  const Entry& entry = entries_[transmission.sequence - floor_];
+  return entry.state == State::under_way && entry.sent_at == transmission.sent_at;
+}
+
+bool DatagramSender::next(uint64_t now, Piece* piece) {
+  find_lost(now);
+  if (under_way_ > 0 && now >= touched_ + time_out()) {
+    lose_oldest();
+    ++time_outs_;
+    touched_ = now;
+  }
+  if (under_way_ >= limit_) return false;
+  std::optional<uint64_t> sequence = next_lost();
+  if (sequence)
+    ++again_;
+  else
+    sequence = next_new();
+  if (!sequence) return false;
+  Entry& chosen = entry(*sequence);
+  chosen.state = State::under_way;
+  chosen.sent_at = touched_ = now;
+  order_.push_back({*sequence, now});
+  ++under_way_;
+  ++sent_;
+  const Message& message = messages_[chosen.message - first_message_];
+  piece->header = {uint32_t(*sequence), uint32_t(now), message.size, chosen.offset};
+  piece->message = message.name;
+  piece->bytes = std::min(payload_, message.size - chosen.offset);
+  return true;
+}
+
+std::optional<uint64_t> DatagramSender::next_lost() {
+  while (!lost_.empty()) {
+    const uint64_t sequence = lost_.front();
+    lost_.pop_front();
+    if (sequence >= floor_ && entry(sequence).state == State::lost) return sequence;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> DatagramSender::next_new() {
+  if (entries_.size() >= window_ || cutting_ - first_message_ >= messages_.size())
+    return std::nullopt;
+  Message& message = messages_[cutting_ - first_message_];
+  entries_.push_back({cutting_, 0, message.cut * payload_, State::lost});
+  if (++message.cut == datagrams_of(message.size, payload_)) ++cutting_;
+  return floor_ + entries_.size() - 1;
+}
+
+std::optional<uint64_t> DatagramSender::wake_at() const {
+  if (under_way_ == 0) return std::nullopt;
+  uint64_t at = touched_ + time_out();
+  for (const Transmission& oldest : order_) {
+    if (!is_current(oldest)) continue;
+    if (latest_ && oldest.sent_at <= *latest_) at = std::min(at, oldest.sent_at + patience());
+    break;
+  }
+  return at;
+}
+
+uint64_t DatagramSender::time_out() const {
+  const uint64_t once =
+      smoothed_ == 0 ? kFirstTimeOut
+                     : std::max(kLeastTimeOut, smoothed_ + std::max(smoothed_, 4 * deviation_));
+  return std::min(once << std::min(time_outs_, 16u), std::max(once, kMostTimeOut));
+}
+
+bool DatagramSender::on_acknowledgement(uint64_t now, const Acknowledgement& acknowledgement,
+                                        std::vector<uint64_t>* done) {
+  const uint64_t floor = unwrapped(acknowledgement.floor, floor_);
+  const uint64_t end = floor_ + entries_.size();
+  const uint64_t bits = acknowledgement.bits.size() * 8;
+  const uint64_t sent_at = unwrapped(acknowledgement.stamp, now);
+  if (floor < begin_ || floor > end || sent_at > now) return false;
+  for (uint64_t i = end - floor; i < bits; ++i)
+    if (acknowledgement.has(i)) return false;
+  const uint64_t before = floor_;
+  bool any = false;
+  const auto take = [&](uint64_t sequence) {
+    if (entry(sequence).state == State::arrived) return;
+    arrive(sequence, done);
+    any = true;
+  };
+  for (uint64_t sequence = before; sequence < floor; ++sequence) take(sequence);
+  for (uint64_t i = before > floor ? before - floor : 0; i < bits; ++i)
+    if (acknowledgement.has(i)) take(floor + i);
+  // A repeated or overtaken acknowledgement measures nothing.
+  if (any && (!latest_ || sent_at > *latest_)) measure(now, sent_at);
+  if (any) {
+    touched_ = now;
+    time_outs_ = 0;
+  }
+  forget_done();
+  return true;
+}
+
+void DatagramSender::arrive(uint64_t sequence, std::vector<uint64_t>* done) {
+  Entry& arrived = entry(sequence);
+  if (arrived.state == State::under_way) --under_way_;
+  arrived.state = State::arrived;
+  Message& message = messages_[arrived.message - first_message_];
+  if (++message.arrived == datagrams_of(message.size, payload_)) done->push_back(message.name);
+}
+
+void DatagramSender::measure(uint64_t now, uint64_t sent_at) {
+  latest_ = sent_at;
+  last_trip_ = std::max<uint64_t>(1, now - sent_at);
+  if (smoothed_ == 0) {
+    smoothed_ = last_trip_;
+    deviation_ = last_trip_ / 2;
+    return;
+  }
+  const uint64_t off = std::max(smoothed_, last_trip_) - std::min(smoothed_, last_trip_);
+  deviation_ = (3 * deviation_ + off) / 4;
+  smoothed_ = std::max<uint64_t>(1, (7 * smoothed_ + last_trip_) / 8);
+}
+
+void DatagramSender::forget_done() {
+  while (!entries_.empty() && entries_.front().state == State::arrived) {
+    entries_.pop_front();
+    ++floor_;
+  }
+  while (!messages_.empty() && first_message_ < cutting_ &&
+         messages_.front().arrived == datagrams_of(messages_.front().size, payload_)) {
+    messages_.pop_front();
+    ++first_message_;
+  }
+  while (!order_.empty() && !is_current(order_.front())) order_.pop_front();
+  while (!lost_.empty() && (lost_.front() < floor_ || entry(lost_.front()).state != State::lost))
+    lost_.pop_front();
+}
+
+void DatagramSender::find_lost(uint64_t now) {
+  while (!order_.empty()) {
+    const Transmission& oldest = order_.front();
+    if (is_current(oldest)) {
+      if (!latest_ || oldest.sent_at > *latest_ || now < oldest.sent_at + patience()) return;
+      lose_oldest();
+    } else {
+      order_.pop_front();
+    }
+  }
+}
+
+void DatagramSender::lose_oldest() {
+  while (!is_current(order_.front())) order_.pop_front();
+  const uint64_t sequence = order_.front().sequence;
+  order_.pop_front();
+  entry(sequence).state = State::lost;
+  --under_way_;
+  lost_.push_back(sequence);
+}
+
+}  // namespace omnihvd

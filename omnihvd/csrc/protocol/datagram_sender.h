@@ -1,0 +1,101 @@
+// Sends messages as datagrams over a network that loses, repeats and reorders them: selective
+// repeat. Pure: times are arguments, microseconds of a clock that never goes back; the bytes stay
+// with the caller, who learns which are to go.
+//
+// A datagram is lost when one that was sent after it has come, and it has not within a quarter of a
+// round trip more (RACK, RFC 8985). Where nothing comes at all, the oldest is sent once more after
+// a time-out from the measured round trips (RFC 6298), which doubles; its acknowledgement tells
+// what became of the others. Whatever is repeated or comes late is harmless: to have come is for
+// good.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "protocol/datagram.h"
+
+namespace omnihvd {
+
+class DatagramSender {
+ public:
+  struct Piece {
+    Datagram header;
+    uint64_t message;  // as given to send()
+    uint32_t bytes;    // of the message, from header.offset
+  };
+
+  // payload, window: as the receiver's; at most `window` datagrams are kept in mind, besides the
+  // messages themselves. Throws Error unless both are above 0, and the window below 2^16.
+  DatagramSender(uint32_t first, uint32_t payload, uint32_t window);
+
+  void send(uint64_t message, uint32_t size) { messages_.push_back({message, size, 0, 0}); }
+  // At most so many are under way: what the network is thought to take. At least 1.
+  void set_limit(uint32_t datagrams) { limit_ = datagrams > 0 ? datagrams : 1; }
+  // The next datagram that is to go now; false: none.
+  bool next(uint64_t now, Piece* piece);
+  // When next() has something to give though nothing has come; none: not before that, or at once.
+  std::optional<uint64_t> wake_at() const;
+  // Appends the messages of which all has come to `done`. False, and without effect, when it is of
+  // datagrams that were never sent.
+  bool on_acknowledgement(uint64_t now, const Acknowledgement& acknowledgement,
+                          std::vector<uint64_t>* done);
+
+  bool idle() const { return messages_.empty(); }
+  uint32_t under_way() const { return under_way_; }
+  uint64_t sent() const { return sent_; }            // datagrams, those sent again included
+  uint64_t again() const { return again_; }          // of them
+  uint64_t round_trip() const { return smoothed_; }  // 0: not known yet
+  size_t kept() const { return entries_.size() + order_.size() + lost_.size(); }
+
+ private:
+  enum class State : uint8_t { under_way, lost, arrived };
+  struct Message {
+    uint64_t name;
+    uint32_t size;
+    uint32_t cut;      // datagrams that have been made of it
+    uint32_t arrived;  // of them
+  };
+  struct Entry {
+    uint64_t message;  // its place in messages_, counted from the first ever
+    uint64_t sent_at;
+    uint32_t offset;
+    State state;
+  };
+  struct Transmission {
+    uint64_t sequence, sent_at;
+  };
+
+  Entry& entry(uint64_t sequence) { return entries_[sequence - floor_]; }
+  bool is_current(const Transmission& transmission) const;
+  std::optional<uint64_t> next_lost();
+  std::optional<uint64_t> next_new();
+  void arrive(uint64_t sequence, std::vector<uint64_t>* done);
+  void lose_oldest();
+  void find_lost(uint64_t now);
+  void measure(uint64_t now, uint64_t sent_at);
+  void forget_done();
+  uint64_t time_out() const;
+  uint64_t patience() const { return last_trip_ + smoothed_ / 4 + 1; }
+
+  const uint32_t payload_, window_;
+  const uint64_t begin_;
+  uint32_t limit_;
+  std::deque<Message> messages_;
+  uint64_t first_message_ = 0;      // the place of messages_.front()
+  uint64_t cutting_ = 0;            // the place of the message that is being cut
+  uint64_t floor_;                  // all below have come
+  std::deque<Entry> entries_;       // from floor_
+  std::deque<Transmission> order_;  // in order of time; some are of the past
+  std::deque<uint64_t> lost_;       // some have come meanwhile
+  uint32_t under_way_ = 0;
+  // When the latest of those was sent that are known to have come.
+  std::optional<uint64_t> latest_;
+  uint64_t touched_ = 0;    // when anything was last sent or acknowledged
+  uint32_t time_outs_ = 0;  // in a row
+  uint64_t smoothed_ = 0, deviation_ = 0, last_trip_ = 0;  // round trips
+  uint64_t sent_ = 0, again_ = 0;
+};
+
+}  // namespace omnihvd
