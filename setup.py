@@ -87,7 +87,9 @@ class BuildEngine(build_ext):
             done = subprocess.run(configure, stdout=subprocess.DEVNULL).returncode == 0
             targets = shlex.split(os.environ.get("OMNIHVD_TARGETS", ""))
             make = [cmake, "--build", str(build), *(["--target", *targets] if targets else [])]
-            if not (done and subprocess.run(make).returncode == 0):
+            # Of `make -j` ninja would take jobs, which make does not give to such a recipe.
+            env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+            if not (done and subprocess.run(make, env=env).returncode == 0):
                 sys.exit("omnihvd: building the engine failed; see the messages above")
 
 

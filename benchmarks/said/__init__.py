@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.said import bench, compression, trainings
+from benchmarks.said import bench, compression, scale, trainings
 from benchmarks.said.results import Said
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -13,6 +13,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "launchers": trainings.launchers,
     "predictions": trainings.predictions,
     "delay-control": compression.delay_control,
+    "scale": scale.scale,
 }
 
 
@@ -24,4 +25,5 @@ SENTENCES: list[Callable[[], list[Said]]] = [
     compression.of_methods,
     compression.of_delay_control,
     compression.of_lossless,
+    scale.of_scale,
 ]

@@ -1,0 +1,53 @@
+"""What is said of simulated sums."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from benchmarks.said.results import Said, load
+from omnihvd.bench.report import markdown
+
+
+def scale() -> str:
+    header = ["ranks", "aggregators", "non-zero", "ms", "over the bound", "ring ms", "peers"]
+    cells = []
+    for r in load("scale.json")["results"]:
+        share = f"{100 * r['point']['density']:g}%"
+        cells.append(
+            [
+                str(r["ranks"]),
+                str(r["aggregators"] or "colocated"),
+                share if r["point"]["density"] == 1 else f"{share}, {r['point']['pattern']}",
+                f"{1e3 * r['seconds']:.1f}",
+                f"{r['seconds'] / r['bound_s']:.1f}",
+                f"{1e3 * r['ring_s']:.1f}",
+                str(r["most_peers"]),
+            ]
+        )
+    return markdown(header, cells)
+
+
+def of_scale() -> list[Said]:
+    result = load("simulation.json")
+    off = [abs(time["error"]) for time in result["times"] if time["predicted"]]
+    known = [abs(time["error"]) for time in result["times"] if not time["predicted"]]
+    costs = result["costs"]
+
+    def one(template: str, *figures: str) -> Said:
+        return Said("docs/scale.md", "simulation.json", template, [*figures])
+
+    return [
+        one(
+            "the predicted times are off by {}% on average, and by {}% at most; those from which "
+            "the costs were found by {}%",
+            *(f"{100 * error:.0f}" for error in (fmean(off), max(off), fmean(known))),
+        ),
+        one(
+            "{} us for a message, {} ns for each of its bytes, {} ns to look at a byte of the "
+            "tensor, and {} ms before",
+            f"{1e6 * costs['message_s']:.2g}",
+            f"{1e9 * costs['byte_s']:.2g}",
+            f"{1e9 * costs['inspected_s']:.2g}",
+            f"{1e3 * costs['begin_s']:.2g}",
+        ),
+    ]
