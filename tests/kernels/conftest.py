@@ -54,3 +54,16 @@ def double(folder):
     from cuda_double import cupy_double
 
     return cupy_double(folder)
+
+
+@pytest.fixture
+def no_gpu(double, monkeypatch):
+    """CuPy's stand-in in its place, and kernels emulated."""
+    from cuda_double import cubin
+
+    build = sys.modules["omnihvd.kernels.build"]
+    monkeypatch.setitem(sys.modules, "cupy", double)
+    monkeypatch.setattr(build, "cubin", cubin)
+    build._loaded.cache_clear()
+    yield
+    build._loaded.cache_clear()

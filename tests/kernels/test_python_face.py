@@ -17,13 +17,7 @@ from omnihvd import kernels
 DLPACK_CODES = {"int32": 0, "uint8": 1, "float32": 2, "bfloat16": 4}
 
 
-@pytest.fixture(autouse=True)
-def no_gpu(double, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", double)
-    monkeypatch.setattr(kernels.build, "cubin", cubin)
-    kernels.build._loaded.cache_clear()
-    yield
-    kernels.build._loaded.cache_clear()
+pytestmark = pytest.mark.usefixtures("no_gpu")
 
 
 def as_dtype(values: np.ndarray, dtype: str) -> np.ndarray:

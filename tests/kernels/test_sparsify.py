@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
-from cuda_double import DLPack, cubin, device_array, stream_at
+from cuda_double import DLPack, device_array, stream_at
 
-from omnihvd import kernels
 from omnihvd.kernels import sparsify
 
-
-@pytest.fixture(autouse=True)
-def no_gpu(double, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", double)
-    monkeypatch.setattr(kernels.build, "cubin", cubin)
-    kernels.build._loaded.cache_clear()
-    yield
-    kernels.build._loaded.cache_clear()
+pytestmark = pytest.mark.usefixtures("no_gpu")
 
 
 def ramp() -> np.ndarray:

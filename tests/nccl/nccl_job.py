@@ -21,7 +21,8 @@ from omnihvd import engine
 from omnihvd.carriers import kernel_cache
 
 HERE = Path(__file__).parent
-CUDA_SOURCES, NCCL_SOURCES = ("cuda", "memory", "stream"), ("nccl", "star", "reduce")
+CUDA_SOURCES = ("cuda", "kernels", "memory", "stream")
+NCCL_SOURCES = ("nccl", "communicator", "star", "reduce")
 BLOCK_SIZES = (256, 32)
 ARCH = "sm_90"  # what the double of CUDA says it is
 

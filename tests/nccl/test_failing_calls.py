@@ -16,9 +16,10 @@ def test_no_hang_and_no_wrong_sum(doubles, who, which):
     check(run(doubles, "failing_calls.py", 2, who, which, env=UNION))
 
 
-def test_no_hang_and_no_wrong_sum_on_two_levels(doubles):
+@pytest.mark.parametrize("which", ["first", "later"])
+def test_no_hang_and_no_wrong_sum_on_two_levels(doubles, which):
     env = {**UNION, "OMNIHVD_HIERARCHY": "on"}
-    check(run(doubles, "failing_calls.py", 4, "one", "later", ranks_per_host=2, env=env))
+    check(run(doubles, "failing_calls.py", 4, "one", which, ranks_per_host=2, env=env))
 
 
 def check(ranks: list[Ended]) -> None:

@@ -145,6 +145,28 @@ def test_capacities_follow_but_not_every_wave(library):
     assert chooser.sums(1, on_union=200 * US) == 0
 
 
+@pytest.mark.parametrize("united", [0.47, 0.6, 0.68])
+def test_room_that_is_not_needed_is_given_back(library, united):
+    """Also where it was less than twice of what is: a union starts with room for all blocks."""
+    chooser = Chooser(library, UNION)
+    chooser.capacity = BLOCKS
+    capacity = chooser.sums(united)
+    assert 1.25 * united * BLOCKS <= capacity <= 1.25 * united * BLOCKS + 64
+    for fewer in (0.97, 0.92, 1):
+        assert chooser.sums(fewer * united) == capacity, "not every wave"
+    for _ in range(8):
+        chooser.sums(0.8 * united)
+    assert united * BLOCKS <= chooser.capacity <= united * BLOCKS + 64
+
+
+@pytest.mark.parametrize("part", [0.9, 0.95, 1, 1.05, 1.1])
+def test_a_capacity_stays_where_little_would_change(library, part):
+    chooser = Chooser(library, UNION)
+    capacity = chooser.sums(0.4)
+    for _ in range(20):
+        assert chooser.sums(0.4 * part) == capacity
+
+
 def test_what_came_too_late_is_proposed_again(library):
     chooser = Chooser(library)
     capacity = chooser.sums(0.1, 600 * US)

@@ -37,3 +37,14 @@ def test_kernels_that_do_not_fit_beside_each_other(doubles):
     """Sums of one communicator on several streams: NCCL orders them, and so do we."""
     env = {"OMNIHVD_GPU": "union", "OMNIHVD_HIERARCHY": "on", "CUDA_DOUBLE_KERNELS": "alone"}
     run_well(doubles, "streams.py", 4, "several_streams", ranks_per_host=2, env=env)
+
+
+@pytest.mark.parametrize(
+    ("script", "scenario", "ranks"),
+    [("union.py", "overflows", 2), ("streams.py", "several_streams", 3)],
+)
+def test_processes_that_take_turns_on_a_gpu(doubles, script, scenario, ranks):
+    """While a kernel of one of them runs, none of another does; NCCL's, which need each other, are
+    its own matter. `rest`, which waits, gives way; that another kernel waits is an error always."""
+    env = {"OMNIHVD_GPU": "union", "CUDA_DOUBLE_KERNELS": "turns"}
+    run_well(doubles, script, ranks, scenario, env=env)

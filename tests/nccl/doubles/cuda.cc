@@ -1,14 +1,9 @@
 // As much of libcuda.so.1 as the NCCL shim uses, for tests where there is no GPU. What a GPU does
 // not forgive is an error here: a call without a context or in a host function, copies that miss
-// their memory, kernels that fail.
+// their memory, kernels that fail (kernels.h).
 //
-// CUDA_DOUBLE_KERNELS=alone: a kernel, NCCL's too, has the device for itself until it ends, as
-// where two do not fit. =blocking: its launch returns when it has ended, as under tools that look
-// at one at a time.
-//
-// A "cubin" is a file with the path of the emulated kernels (tests/kernels/emulation).
+// A "cubin" is a file with the path of the emulated kernels.
 #include <dlfcn.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,12 +11,14 @@
 #include <cstring>
 #include <string>
 
+#include "kernels.h"
 #include "memory.h"
 #include "stream.h"
 
 using doubles::die;
 using doubles::Event;
 using doubles::host_of;
+using doubles::kernels_are;
 using doubles::Kind;
 using doubles::Stream;
 
@@ -84,7 +81,7 @@ std::shared_ptr<Stream> shared(CUstream_st* stream) {
 Stream& of(CUstream_st* stream) { return *shared(stream); }
 
 // After a kernel has failed every call says so. For the tests.
-std::atomic<bool> sticky_error{false}, ends_in_rest{false};
+std::atomic<bool> sticky_error{false};
 
 // Which call fails: the one that makes this 0.
 std::atomic<long> until_failure{0};
@@ -105,142 +102,16 @@ Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) 
   return may_fail && double_fails(call) ? launch_failed : success;
 }
 
-uint8_t* translated(uint64_t address, size_t bytes, const char* what) {
-  uint8_t* const host = host_of(address, bytes);
-  if (host == nullptr)
-    die((std::string("a kernel was given a wrong address of its ") + what).c_str());
-  return host;
-}
-
-// Of the arguments of a launch: arguments[i] points to the i-th.
-template <typename T>
-T argument(void** arguments, int i) {
-  T value;
-  std::memcpy(&value, arguments[i], sizeof value);
-  return value;
-}
-
 // An allocation of more fails.
 size_t most(const char* variable) {
   const char* const setting = std::getenv(variable);
   return setting ? size_t(std::atoll(setting)) : ~size_t(0);
 }
 
-bool kernels_are(const char* how) {
-  static const char* const setting = std::getenv("CUDA_DOUBLE_KERNELS");
-  return setting != nullptr && std::strcmp(setting, how) == 0;
-}
-
-std::mutex kernel_mutex;  // the emulation runs one kernel at a time
-
-void run_kernel(const std::function<const char*()>& kernel) {
-  const std::lock_guard<std::mutex> lock(kernel_mutex);
-  if (const char* const failure = kernel()) die(failure);
-}
-
 // Until it is at least that, in cyclic order.
 void wait_for_value(const uint8_t* at, uint32_t value) {
   const auto* const word = reinterpret_cast<const uint32_t*>(at);
   while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
-}
-
-// A grid as large as a GPU's takes the emulation long; kernels must do with a smaller one as well.
-uint64_t few(uint64_t grid) { return grid < 3 ? grid : 3; }
-
-unsigned seed() {
-  static std::atomic<unsigned> next{0};
-  return next++;
-}
-
-// The kernels of union.cuh. What Union points to is the device's, too.
-struct Union {
-  uint64_t united, prefix, starts, numbers[4];
-};
-Union translated_union(Union u) {
-  for (uint64_t* const at : {&u.united, &u.prefix, &u.starts})
-    *at = reinterpret_cast<uint64_t>(translated(*at, 4, "union"));
-  return u;
-}
-
-bool launch_union(CUfunc_st* function, unsigned grid, unsigned threads, CUstream_st* stream,
-                  void** a) {
-  const std::string& name = function->name;
-  void* const entry = function->entry;
-  const uint64_t ctas = few(grid);
-  const auto queue = [&](const std::function<const char*()>& run) {
-    if (threads != 128 || grid == 0) die("a kernel was launched with a wrong grid");
-    of(stream).queue([=] { run_kernel(run); });
-    return true;
-  };
-  if (name == "unite") {
-    const auto stride = argument<uint64_t>(a, 1), words = argument<uint64_t>(a, 4),
-               per_chunk = argument<uint64_t>(a, 5);
-    const auto ranks = argument<uint32_t>(a, 2), rank = argument<uint32_t>(a, 3);
-    const uint64_t chunks = (words + per_chunk - 1) / per_chunk;
-    uint8_t* const marks = translated(argument<uint64_t>(a, 0), stride * ranks * 4, "marks");
-    uint8_t* const united = translated(argument<uint64_t>(a, 6), words * 4, "union");
-    uint8_t* const prefix = translated(argument<uint64_t>(a, 7), words * 4, "prefix sums");
-    uint8_t* const counts = translated(argument<uint64_t>(a, 8), chunks * 8, "counts");
-    using Entry = const char* (*)(uint8_t*, uint64_t, uint32_t, uint32_t, uint64_t, uint64_t,
-                                  uint8_t*, uint8_t*, uint8_t*, uint64_t, unsigned);
-    return queue([=] {
-      return reinterpret_cast<Entry>(entry)(marks, stride, ranks, rank, words, per_chunk, united,
-                                            prefix, counts, ctas, seed());
-    });
-  }
-  if (name == "total") {
-    const auto chunks = argument<uint64_t>(a, 1), number = argument<uint64_t>(a, 4);
-    uint8_t* const counts = translated(argument<uint64_t>(a, 0), chunks * 8, "counts");
-    uint8_t* const starts = translated(argument<uint64_t>(a, 2), (chunks + 1) * 8, "starts");
-    uint8_t* const seen = translated(argument<uint64_t>(a, 3), 24, "words for the host");
-    using Entry =
-        const char* (*)(uint8_t*, uint64_t, uint8_t*, uint8_t*, uint64_t, uint64_t, unsigned);
-    return queue([=] {
-      return reinterpret_cast<Entry>(entry)(counts, chunks, starts, seen, number, 1, seed());
-    });
-  }
-  if (name == "rest") {
-    const auto n = argument<uint64_t>(a, 2);
-    uint8_t* const in = translated(argument<uint64_t>(a, 0), n, "input");
-    uint8_t* const out = translated(argument<uint64_t>(a, 1), n, "output");
-    const Union u = translated_union(argument<Union>(a, 3));
-    uint8_t* const rest = translated(argument<uint64_t>(a, 4), 32, "words for the host");
-    uint8_t* const data = translated(argument<uint64_t>(a, 5), 1, "window");
-    const auto dtype = argument<uint32_t>(a, 6), format = argument<uint32_t>(a, 8);
-    const auto factor = argument<double>(a, 7);
-    if (grid != 1) die("a kernel that may wait was launched with a wrong grid");
-    using Entry = const char* (*)(uint8_t*, uint8_t*, uint64_t, const Union*, uint8_t*, uint8_t*,
-                                  uint32_t, double, uint32_t, uint64_t, unsigned);
-    return queue([=] {
-      if (ends_in_rest) kill(getpid(), SIGKILL);
-      return reinterpret_cast<Entry>(entry)(in, out, n, &u, rest, data, dtype, factor, format, 1,
-                                            seed());
-    });
-  }
-  if (name != "mark" && name != "gather" && name != "spread") return false;
-  const auto elements = argument<uint64_t>(a, 1);
-  uint8_t* const tensor = translated(argument<uint64_t>(a, 0), elements, "tensor");
-  if (name == "mark") {
-    const auto flags = argument<uint32_t>(a, 2);
-    uint8_t* const marks = translated(argument<uint64_t>(a, 3), 4, "marks");
-    using Entry = const char* (*)(uint8_t*, uint64_t, uint32_t, uint8_t*, uint64_t, unsigned);
-    return queue([=] {
-      return reinterpret_cast<Entry>(entry)(tensor, elements, flags, marks, ctas, seed());
-    });
-  }
-  const Union u = translated_union(argument<Union>(a, 2));
-  uint8_t* const buffer = translated(argument<uint64_t>(a, 3), 1, "buffer");
-  if (name == "gather") {
-    using Entry = const char* (*)(uint8_t*, uint64_t, const Union*, uint8_t*, uint64_t, unsigned);
-    return queue(
-        [=] { return reinterpret_cast<Entry>(entry)(tensor, elements, &u, buffer, ctas, seed()); });
-  }
-  const auto fill = argument<uint32_t>(a, 4);
-  using Entry =
-      const char* (*)(uint8_t*, uint64_t, const Union*, uint8_t*, uint32_t, uint64_t, unsigned);
-  return queue([=] {
-    return reinterpret_cast<Entry>(entry)(tensor, elements, &u, buffer, fill, ctas, seed());
-  });
 }
 
 }  // namespace
@@ -332,67 +203,12 @@ int cuModuleGetFunction(CUfunc_st** function, CUmod_st* module, const char* name
 }
 int cuFuncLoad(CUfunc_st*) { return permitted(); }
 
-static int launch(CUfunc_st* function, unsigned grid, unsigned threads, CUstream_st* stream,
-                  void** a) {
-  const auto address = argument<uint64_t>(a, 0), elements = argument<uint64_t>(a, 1);
-  if (function->name == "scale") {
-    const auto n = argument<uint64_t>(a, 2);
-    uint8_t* const in = translated(address, n, "input");
-    uint8_t* const out = translated(elements, n, "output");
-    const auto factor = argument<double>(a, 3);
-    const auto format = argument<uint32_t>(a, 4);
-    if (threads != 256 || grid == 0) die("scale was launched with a wrong number of threads");
-    using Entry =
-        const char* (*)(uint8_t*, uint8_t*, uint64_t, double, uint32_t, uint64_t, unsigned);
-    const auto run = reinterpret_cast<Entry>(function->entry);
-    of(stream).queue(
-        [=] { run_kernel([=] { return run(in, out, n, factor, format, few(grid), seed()); }); });
-    return success;
-  }
-  if (launch_union(function, grid, threads, stream, a)) return success;
-  if (argument<uint64_t>(a, 2) != 0 || argument<uint32_t>(a, 3) != 0 || grid == 0)
-    die("a kernel was launched on segments, or on nothing");
-  // Of what size the pieces must at least be, the kernel knows; here their beginnings are checked.
-  uint8_t* const tensor = translated(address, elements, "tensor");
-  if (function->name == "compact") {
-    if (threads != 128) die("compact was launched with a wrong number of threads");
-    const auto flags = argument<uint32_t>(a, 4);
-    uint8_t* const totals = translated(argument<uint64_t>(a, 5), 16, "totals");
-    uint8_t* const bitmap = translated(argument<uint64_t>(a, 6), 4, "bitmap");
-    uint8_t* const records = translated(argument<uint64_t>(a, 7), 16, "records");
-    uint8_t* const data = translated(argument<uint64_t>(a, 8), 1, "data");
-    using Entry = const char* (*)(uint8_t*, uint64_t, void*, uint32_t, uint32_t, uint8_t*, uint8_t*,
-                                  uint8_t*, uint8_t*, uint64_t, unsigned);
-    const auto run = reinterpret_cast<Entry>(function->entry);
-    of(stream).queue([=] {
-      run_kernel([=] {
-        return run(tensor, elements, nullptr, 0, flags, totals, bitmap, records, data, few(grid),
-                   seed());
-      });
-    });
-  } else {
-    if (threads != 256) die("scatter was launched with a wrong number of threads");
-    uint8_t* const records = translated(argument<uint64_t>(a, 4), 16, "records");
-    uint8_t* const count = translated(argument<uint64_t>(a, 5), 8, "count");
-    uint8_t* const data = translated(argument<uint64_t>(a, 6), 1, "data");
-    using Entry = const char* (*)(uint8_t*, uint64_t, void*, uint32_t, uint8_t*, uint8_t*, uint8_t*,
-                                  uint64_t, unsigned);
-    const auto run = reinterpret_cast<Entry>(function->entry);
-    of(stream).queue([=] {
-      run_kernel([=] {
-        return run(tensor, elements, nullptr, 0, records, count, data, few(grid), seed());
-      });
-    });
-  }
-  return success;
-}
-
 int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsigned threads,
                    unsigned, unsigned, unsigned, CUstream_st* stream, void** a, void**) {
   if (const Result bad = permitted(true, "cuLaunchKernel")) return bad;
-  const int result = launch(function, grid, threads, stream, a);
+  doubles::launch(function->name, function->entry, grid, threads, of(stream), a);
   if (kernels_are("blocking")) of(stream).wait_until_done(of(stream).queued());
-  return result;
+  return success;
 }
 
 int cuLaunchHostFunc(CUstream_st* stream, void (*function)(void*), void* argument) {
@@ -491,7 +307,7 @@ void* double_host_of(uint64_t device_address, size_t bytes) {
 }
 void double_queue(CUstream_st* stream, void (*work)(void*), void* argument) {
   const uint64_t number = of(stream).queue([=] {
-    std::unique_lock<std::mutex> alone(kernel_mutex, std::defer_lock);
+    std::unique_lock<std::mutex> alone(doubles::device_mutex(), std::defer_lock);
     if (kernels_are("alone")) alone.lock();
     work(argument);
   });
@@ -507,7 +323,7 @@ void double_queue_after(CUstream_st* stream, CUstream_st* other) {
       [other = shared(other), number = of(other).queued()] { other->wait_until_done(number); });
 }
 void double_fail_for_good() { sticky_error = true; }
-void double_end_in_rest() { ends_in_rest = true; }
+void double_end_in_rest() { doubles::end_in_rest(); }
 bool double_wait_for_device(int seconds) {
   for (int i = 0; i < 1000 * seconds; ++i, usleep(1000))
     if (doubles::all_streams_idle()) return true;

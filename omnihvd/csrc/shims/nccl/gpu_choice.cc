@@ -12,6 +12,7 @@ constexpr double kDeviceBytes_s = 1.5e12;  // memory of the device
 constexpr double kBetter = 0.9;            // more than this share of NCCL's time is worth no change
 constexpr double kNearlyAll = 0.9;
 constexpr double kOtherLevels = 0.93;  // of the time that one way takes: change to the other
+constexpr uint64_t kFollows = 8;       // a capacity that differs by less than this part stays
 constexpr size_t kLooks = 8, kTimes = 4, kSums = 100, kOverflows = 2;
 constexpr uint32_t kBarred = 32;
 
@@ -91,7 +92,8 @@ std::vector<UnionChange> UnionChooser::changes(size_t most) {
     if (!known.fresh) continue;
     known.fresh = false;
     const uint64_t want = wanted(known), now = known.planned;
-    const bool same = now == 0 || want == 0 ? want == now : want <= now + now / 8 && want > now / 2;
+    const uint64_t most = now + now / kFollows, least = now - now / kFollows;
+    const bool same = now == 0 || want == 0 ? want == now : least < want && want <= most;
     const bool two_levels = want > 0 && wants_two_levels(known);
     if (same && two_levels == known.two_levels) continue;
     if (want == 0 && now > 0) {  // it was slower, or has become dense

@@ -56,6 +56,11 @@ std::string source_digest() {
   return text.substr(0, 16);
 }
 
+// By Function.
+constexpr const char* kNames[] = {"compact", "scatter", "scale",  "mark", "unite",
+                                  "total",   "gather",  "spread", "rest"};
+constexpr CuAddress kNoSegments = 0;
+
 fs::path cache_folder(const std::string& setting) {
   if (!setting.empty()) return setting;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != 0)
@@ -71,29 +76,21 @@ GpuKernels::Functions GpuKernels::load(CuDevice device, const std::string& path,
   static std::mutex mutex;
   static auto& loaded = *new std::map<std::pair<CuDevice, std::string>, Functions>;
   const std::lock_guard<std::mutex> lock(mutex);
-  Functions& f = loaded[{device, path}];
-  if (f.scatter != nullptr) return f;
+  if (const auto found = loaded.find({device, path}); found != loaded.end()) return found->second;
   const std::string image = content_of(path);
   if (image.empty())
     throw Error("no kernels for this GPU: " + path +
                 " is missing. `omnihvd kernels` on this host makes it (or `import omnihvd`)");
   CuModule module = nullptr;
   check_cuda(cuda().module_load_data(&module, image.c_str()), ("loading " + path).c_str());
-  const auto find = [module](CuFunction* function, const char* name) {
-    check_cuda(cuda().module_get_function(function, module, name), "cuModuleGetFunction");
+  Functions f{};
+  for (int i = 0; i < kFunctions; ++i) {
+    if (i == kScale && !of_floats) continue;
+    check_cuda(cuda().module_get_function(&f[size_t(i)], module, kNames[i]), "cuModuleGetFunction");
     // Now, and not at the first launch, when the device may be waiting for other ranks.
-    if (cuda().func_load != nullptr) check_cuda(cuda().func_load(*function), "cuFuncLoad");
-  };
-  find(&f.compact, "compact");
-  if (of_floats) find(&f.scale, "scale");
-  find(&f.mark, "mark");
-  find(&f.unite, "unite");
-  find(&f.total, "total");
-  find(&f.gather, "gather");
-  find(&f.spread, "spread");
-  find(&f.rest, "rest");
-  find(&f.scatter, "scatter");  // the last: it says that all are there
-  return f;
+    if (cuda().func_load != nullptr) check_cuda(cuda().func_load(f[size_t(i)]), "cuFuncLoad");
+  }
+  return loaded[{device, path}] = f;
 }
 
 KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string& cache) {
@@ -114,94 +111,73 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
   }
 }
 
-namespace {
-
-void launch(CuFunction function, uint64_t grid, unsigned threads, CuStream stream,
-            void** arguments) {
-  check_cuda(cuda().launch_kernel(function, static_cast<unsigned>(grid), 1, 1, threads, 1, 1, 0,
-                                  stream, arguments, nullptr),
+// Arguments have the types that the kernel's parameters have.
+template <typename... Arguments>
+void GpuKernels::launch(Function which, uint64_t grid, unsigned threads, CuStream stream,
+                        Arguments... arguments) const {
+  void* addresses[] = {&arguments...};
+  check_cuda(cuda().launch_kernel(functions_[which], unsigned(grid), 1, 1, threads, 1, 1, 0, stream,
+                                  addresses, nullptr),
              "launching a kernel");
 }
-
-}  // namespace
 
 // Compact and scatter reach into the host's memory: more CTAs would only wait.
 void GpuKernels::compact(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress totals,
                          CuAddress bitmap, CuAddress records, CuAddress data,
                          CuStream stream) const {
-  CuAddress segments = 0;
-  uint32_t n_segments = 0;
-  void* arguments[] = {&tensor, &elements, &segments, &n_segments, &flags,
-                       &totals, &bitmap,   &records,  &data};
-  launch(functions_.compact,
-         kernels::at_most(kernels::kPcieCtas, kernels::compact_grid(elements, width_)),
-         kernels::kCompactThreads, stream, arguments);
+  launch(kCompact, kernels::at_most(kernels::kPcieCtas, kernels::compact_grid(elements, width_)),
+         kernels::kCompactThreads, stream, tensor, elements, kNoSegments, 0u, flags, totals, bitmap,
+         records, data);
 }
 
 void GpuKernels::scatter(CuAddress tensor, uint64_t elements, CuAddress records, CuAddress count,
                          CuAddress data, CuStream stream) const {
-  CuAddress segments = 0;
-  uint32_t n_segments = 0;
-  const uint64_t blocks = (elements + block_size_ - 1) / block_size_;
-  void* arguments[] = {&tensor, &elements, &segments, &n_segments, &records, &count, &data};
-  const uint64_t grid = kernels::scatter_grid(blocks, width_, block_size_);
-  launch(functions_.scatter, kernels::at_most(kernels::kPcieCtas, grid), kernels::kScatterThreads,
-         stream, arguments);
+  const uint64_t grid = kernels::scatter_grid(blocks_of(elements), width_, block_size_);
+  launch(kScatter, kernels::at_most(kernels::kPcieCtas, grid), kernels::kScatterThreads, stream,
+         tensor, elements, kNoSegments, 0u, records, count, data);
 }
 
 void GpuKernels::scale(CuAddress in, CuAddress out, uint64_t elements, double factor,
                        CuStream stream) const {
-  uint32_t form = format();
-  void* arguments[] = {&in, &out, &elements, &factor, &form};
-  launch(functions_.scale, kernels::stride_grid(elements, width_), kernels::kStrideThreads, stream,
-         arguments);
+  launch(kScale, kernels::stride_grid(elements, width_), kernels::kStrideThreads, stream, in, out,
+         elements, factor, format());
 }
 
 void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress marks,
                       CuStream stream) const {
-  const uint64_t blocks = (elements + block_size_ - 1) / block_size_;
-  void* arguments[] = {&tensor, &elements, &flags, &marks};
-  launch(functions_.mark, kernels::word_grid((blocks + 31) / 32), kernels::kWordThreads, stream,
-         arguments);
+  launch(kMark, kernels::word_grid((blocks_of(elements) + 31) / 32), kernels::kWordThreads, stream,
+         tensor, elements, flags, marks);
 }
 
 void GpuKernels::unite(CuAddress marks, uint64_t stride, uint32_t ranks, uint32_t rank,
                        uint64_t words, uint64_t words_per_chunk, CuAddress united, CuAddress prefix,
                        CuAddress counts, CuStream stream) const {
-  void* arguments[] = {&marks,           &stride, &ranks,  &rank,  &words,
-                       &words_per_chunk, &united, &prefix, &counts};
   const uint64_t chunks = (words + words_per_chunk - 1) / words_per_chunk;
-  launch(functions_.unite, kernels::at_most(kernels::kUniteCtas, chunks), kernels::kUniteThreads,
-         stream, arguments);
+  launch(kUnite, kernels::at_most(kernels::kUniteCtas, chunks), kernels::kUniteThreads, stream,
+         marks, stride, ranks, rank, words, words_per_chunk, united, prefix, counts);
 }
 
 void GpuKernels::total(CuAddress counts, uint64_t chunks, CuAddress starts, CuAddress seen,
                        uint64_t number, CuStream stream) const {
-  void* arguments[] = {&counts, &chunks, &starts, &seen, &number};
-  launch(functions_.total, 1, kernels::kUniteThreads, stream, arguments);
+  launch(kTotal, 1, kernels::kUniteThreads, stream, counts, chunks, starts, seen, number);
 }
 
 void GpuKernels::gather(CuAddress tensor, uint64_t elements, const kernels::Union& part,
                         CuAddress buffer, CuStream stream) const {
-  kernels::Union u = part;
-  void* arguments[] = {&tensor, &elements, &u, &buffer};
-  launch(functions_.gather, kernels::word_grid(u.words), kernels::kWordThreads, stream, arguments);
+  launch(kGather, kernels::word_grid(part.words), kernels::kWordThreads, stream, tensor, elements,
+         part, buffer);
 }
 
 void GpuKernels::spread(CuAddress tensor, uint64_t elements, const kernels::Union& part,
                         CuAddress buffer, bool fill, CuStream stream) const {
-  kernels::Union u = part;
-  uint32_t zeros = fill;
-  void* arguments[] = {&tensor, &elements, &u, &buffer, &zeros};
-  launch(functions_.spread, kernels::word_grid(u.words), kernels::kWordThreads, stream, arguments);
+  launch(kSpread, kernels::word_grid(part.words), kernels::kWordThreads, stream, tensor, elements,
+         part, buffer, uint32_t(fill));
 }
 
 void GpuKernels::rest(CuAddress in, CuAddress out, uint64_t elements, const kernels::Union& windows,
                       CuAddress rest, CuAddress data, double factor, CuStream stream) const {
-  kernels::Union u = windows;
-  uint32_t dtype = uint32_t(dtype_), form = format();
-  void* arguments[] = {&in, &out, &elements, &u, &rest, &data, &dtype, &factor, &form};
-  launch(functions_.rest, 1, kernels::kWordThreads, stream, arguments);
+  launch(kRest, 1, kernels::kWordThreads, stream, in, out, elements, windows, rest, data,
+         uint32_t(dtype_), factor, format());
 }
 
 }  // namespace omnihvd

@@ -1,6 +1,7 @@
 // The kernels (kernels/*.cu), compiled for this machine's GPUs beforehand: `omnihvd kernels`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -36,14 +37,27 @@ class GpuKernels {
  private:
   friend class KernelTable;
   uint32_t format() const { return dtype_ == DType::bf16 ? kernels::kBfloat16 : kernels::kIeee; }
+  uint64_t blocks_of(uint64_t elements) const { return (elements + block_size_ - 1) / block_size_; }
 
-  struct Functions {
-    CuFunction compact = nullptr, scatter = nullptr, scale = nullptr, mark = nullptr,
-               unite = nullptr, total = nullptr, gather = nullptr, spread = nullptr, rest = nullptr;
+  enum Function {
+    kCompact,
+    kScatter,
+    kScale,
+    kMark,
+    kUnite,
+    kTotal,
+    kGather,
+    kSpread,
+    kRest,
+    kFunctions
   };
+  using Functions = std::array<CuFunction, kFunctions>;
   static Functions load(CuDevice device, const std::string& path, bool of_floats);
+  template <typename... Arguments>
+  void launch(Function which, uint64_t grid, unsigned threads, CuStream stream,
+              Arguments... arguments) const;
 
-  Functions functions_;
+  Functions functions_{};
   DType dtype_ = DType::f32;
   uint32_t width_ = 0, block_size_ = 0;
 };

@@ -45,11 +45,13 @@ struct Making {
     if (unwanted && result == NcclResult::success) nccl().comm_abort(comm);
   }
 
-  // Nobody wants it any more.
+  // Nobody wants it any more. NCCL's abort frees memory, and so may wait for the device, on which
+  // the caller's own communicator may hang until its caller, who is in our call, aborts that.
   void give_up() {
     const std::lock_guard<std::mutex> lock(mutex);
     unwanted = true;
-    if (done && result == NcclResult::success) nccl().comm_abort(comm);
+    if (done && result == NcclResult::success)
+      std::thread([unneeded = comm] { nccl().comm_abort(unneeded); }).detach();
   }
 
   char state() {
