@@ -9,7 +9,8 @@ from omnihvd.bench.report import markdown
 
 
 def scale() -> str:
-    header = ["ranks", "aggregators", "non-zero", "ms", "over the bound", "ring ms", "peers"]
+    header = ["ranks", "aggregators", "joined", "non-zero"]
+    header += ["ms", "over the bound", "ring ms", "peers"]
     cells = []
     for r in load("scale.json")["results"]:
         share = f"{100 * r['point']['density']:g}%"
@@ -17,6 +18,7 @@ def scale() -> str:
             [
                 str(r["ranks"]),
                 str(r["aggregators"] or "colocated"),
+                " x ".join(map(str, r["levels"])) or "one level",
                 share if r["point"]["density"] == 1 else f"{share}, {r['point']['pattern']}",
                 f"{1e3 * r['seconds']:.1f}",
                 f"{r['seconds'] / r['bound_s']:.1f}",

@@ -14,13 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from omnihvd import rates
+from omnihvd import engine, rates
 from omnihvd.bench import arguments as words
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.bench.report import markdown, size_text
 from omnihvd.engine import EngineError
 from omnihvd.simulate.model import PAYLOAD, Network, TooLarge, simulate
 
+MOST_PEERS = 64  # with `--levels auto`
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 HEADER = [
     *("ranks", "aggregators", "tensor", "pattern", "density", "ms", "over the bound", "ring ms"),
@@ -36,6 +37,13 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         help="on hosts of their own (default: each rank is one)",
+    )
+    p.add_argument(
+        "--levels",
+        nargs="+",
+        metavar="N",
+        default=[],
+        help="of aggregators: how many each joins, from below; auto: at most 64 peers a rank",
     )
     p.add_argument("--rate", type=rates.rate, default="100gbit", help="of links (default: 100gbit)")
     p.add_argument("--core-rate", type=rates.rate, help="of all that travels together")
@@ -55,6 +63,13 @@ def seconds(text: str) -> float:
     """Of a delay in the words of the bench."""
     unit = next(unit for unit in UNITS if text.endswith(unit))
     return float(text[: -len(unit)]) * UNITS[unit]
+
+
+def fans(words: list[str], ranks: int) -> list[int]:
+    """Of --levels."""
+    if words == ["auto"]:
+        return engine.simulation.fans_for(ranks, MOST_PEERS)
+    return [int(word) for word in words]
 
 
 def points(args: argparse.Namespace) -> list[tuple[int, Point]]:
@@ -98,7 +113,12 @@ def run(args: argparse.Namespace) -> None:
     for ranks, point in wanted:
         begin = time.monotonic()
         outcome = simulate(
-            ranks, point, network, dedicated=args.aggregators, late_s=args.late_ms / 1e3
+            ranks,
+            point,
+            network,
+            dedicated=args.aggregators,
+            fans=fans(args.levels, ranks),
+            late_s=args.late_ms / 1e3,
         )
         took = time.monotonic() - begin
         print("| " + " | ".join(row(ranks, args.aggregators, point, outcome)) + " |", flush=True)
@@ -113,6 +133,8 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     if args.aggregators < 0 or min(args.cores, args.streams, args.late_ms) < 0:
         parser().error("--aggregators, --cores, --streams and --late-ms are not negative")
+    if args.levels != ["auto"] and not all(word.isdecimal() for word in args.levels):
+        parser().error("--levels are numbers, such as 16 16, or auto")
     try:
         run(args)
     except (TooLarge, EngineError) as why:

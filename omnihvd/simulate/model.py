@@ -4,6 +4,7 @@ job would have, over links and processors with these costs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class Costs(NamedTuple):
 
 
 # Of the machine on which the committed results were measured (results/simulation.json).
-MEASURED = Costs(message_s=2.2e-5, byte_s=3.1e-10, inspected_s=1.5e-10, begin_s=2.6e-5)
+MEASURED = Costs(message_s=1.1e-5, byte_s=2e-10, inspected_s=1e-10, begin_s=4e-5)
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def simulate(
     network: Network,
     *,
     dedicated: int = 0,
+    fans: Sequence[int] = (),
     late_s: float = 0.0,
     costs: Costs = MEASURED,
 ) -> dict[str, Any]:
@@ -60,18 +62,23 @@ def simulate(
     in which links could carry it, and `ring_s`, that of a dense ring.
 
     point: float32. dedicated: aggregators on hosts of their own; 0: each rank aggregates a share.
+    fans: of levels of aggregators, from below (csrc/protocol/tree.h); none: one level, of all.
     late_s: by how much the last rank begins later. Raises TooLarge, and EngineError where sums come
     out wrong.
     """
     settings = engine.session.settings_from_environment()
-    _check_memory(ranks, point, dedicated or ranks, settings.slots)
+    streams = network.streams or engine.simulation.streams_for(network.rate, MANY_CORES)
+    window = streams * max(1, settings.message_bytes)
+    shares = dedicated or _shares(ranks, fans, point.bytes // window)
+    _check_memory(ranks, point, shares, settings.slots)
     present = _presence(point, ranks)
     job = engine.simulation.Job()
     job.workers, job.dedicated, job.bytes = ranks, dedicated, point.bytes
+    job.shares, job.fans = shares, list(fans)
     job.block_bytes, job.message_bytes = 4 * BLOCK, settings.message_bytes
     job.loss = network.loss
     job.slots, job.scan_ahead = settings.slots, settings.scan_ahead
-    job.streams = network.streams or engine.simulation.streams_for(network.rate, MANY_CORES)
+    job.streams = streams
     job.set_presence(present)
     if late_s:
         job.late_s = [*[0.0] * (ranks - 1), late_s]
@@ -98,6 +105,13 @@ def _presence(point: Point, ranks: int) -> np.ndarray:
     """[rank][block]; where all ranks have the same blocks, of one."""
     alike = point.pattern == "identical" or point.density in (0, 1)
     return np.stack([present_blocks(point, rank, ranks) for rank in range(1 if alike else ranks)])
+
+
+def _shares(ranks: int, fans: Sequence[int], windows: int) -> int:
+    """On one level one for each rank. With more levels none is smaller than a window for each
+    engine thread, which would cost frames and save nothing; but each rank of a group has as many.
+    """
+    return min(ranks, fans[0] * max(1, windows // fans[0])) if fans else ranks
 
 
 def _check_memory(ranks: int, point: Point, aggregators: int, slots: int) -> None:

@@ -1,5 +1,4 @@
-// _engine_tests.protocol: the state machines; messages are bytes, tensors are NumPy arrays.
-#include <pybind11/numpy.h>
+// _engine_tests.protocol: layouts and the wire format.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -11,11 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "protocol/aggregator.h"
+#include "messages.h"
 #include "protocol/block_ops.h"
-#include "protocol/tensor.h"
 #include "protocol/wire.h"
-#include "protocol/worker.h"
 #include "python/dtypes.h"
 
 namespace py = pybind11;
@@ -24,177 +21,9 @@ namespace omnihvd {
 
 void bind_block_ops(py::module_ m);
 void bind_number_set(py::module_ m);
+void bind_state_machines(py::module_& m);
 
 namespace {
-
-// An outgoing message that is not sent yet: bytes() reads the memory it refers to anew each time,
-// so that a test sees it when that changes too early.
-class PyMessage {
- public:
-  void add(const Frame& frame, const Layout& layout, uint32_t aggregator) {
-    FrameBytes bytes;
-    bytes.encode(frame, layout, aggregator);
-    message_.add(bytes);
-    frames_.emplace_back(frame.slot, frame.round);
-  }
-  Message& message() { return message_; }
-  const std::vector<std::pair<uint32_t, uint32_t>>& frames() const { return frames_; }
-
-  py::bytes bytes(uint64_t number = 0) {
-    message_.finish(number);
-    std::string bytes;
-    for (const Slice& slice : message_.slices())
-      bytes.append(static_cast<const char*>(slice.data), slice.size);
-    return bytes;
-  }
-
- private:
-  Message message_;
-  std::vector<std::pair<uint32_t, uint32_t>> frames_;  // slot, round
-};
-
-// A received message in memory of exactly its size, so that a sanitizer sees reads beyond it.
-class Received {
- public:
-  explicit Received(const py::bytes& message) {
-    const std::string_view view = message;
-    bytes_.reset(new uint8_t[view.size()]);
-    std::copy(view.begin(), view.end(), bytes_.get());
-    size_ = view.size();
-  }
-  MessageReader reader() const { return {bytes_.get(), size_}; }
-  MessageReader reader(Kind kind) const {
-    MessageReader reader(bytes_.get(), size_);
-    if (reader.header().kind != kind) throw Error("a message of another kind");
-    return reader;
-  }
-
- private:
-  std::unique_ptr<uint8_t[]> bytes_;
-  size_t size_;
-};
-
-// One worker with the tensor that it sums, over the slots of one stream.
-class PyWorker {
- public:
-  PyWorker(const Shape& shape, uint32_t rank, py::array in, py::array out, uint32_t scan_ahead,
-           uint32_t stream, uint32_t streams)
-      : in_(in),
-        out_(out),
-        rank_(rank),
-        layout_(shape),
-        tensor_(layout_, in_.data(), out_.mutable_data(), rank),
-        worker_(layout_, tensor_, scan_ahead, stream, streams) {
-    const py::ssize_t bytes = py::ssize_t(shape.count * size_of(shape.dtype));
-    if (in.nbytes() != bytes || out.nbytes() != bytes || !(in.flags() & py::array::c_style) ||
-        !(out.flags() & py::array::c_style))
-      throw py::value_error("the arrays do not have the tensor's shape");
-  }
-
-  // The first contributions of the next `slots` slots, fused as far as they go to one aggregator.
-  std::vector<std::pair<uint32_t, PyMessage>> start(size_t slots) {
-    std::vector<std::pair<uint32_t, PyMessage>> messages;
-    uint32_t aggregator;
-    while (slots-- > 0 && worker_.start(&aggregator, &frame_)) {
-      size_t i = 0;
-      while (i < messages.size() && (messages[i].first != aggregator ||
-                                     messages[i].second.message().size() >= Message::kFull))
-        ++i;
-      if (i == messages.size()) {
-        messages.emplace_back(aggregator, PyMessage());
-        messages[i].second.message().begin(header(), &layout_.shape());
-      }
-      messages[i].second.add(frame_, layout_, aggregator);
-    }
-    return messages;
-  }
-
-  std::optional<PyMessage> on_message(const py::bytes& bytes) {
-    const Received received(bytes);
-    MessageReader reader = received.reader(Kind::result);
-    PyMessage replies;
-    Frame result;
-    const uint32_t aggregator = reader.header().from;
-    while (reader.next(layout_, aggregator, nullptr, &result))
-      if (worker_.on_result(aggregator, result, &frame_)) {
-        if (replies.message().empty()) replies.message().begin(header(), nullptr);
-        replies.add(frame_, layout_, aggregator);
-      }
-    if (replies.message().empty()) return std::nullopt;
-    return replies;
-  }
-
-  bool done() const { return worker_.done(); }
-  uint64_t nonzero_blocks() const { return worker_.nonzero_blocks(); }
-  uint64_t result_blocks() const { return worker_.result_blocks(); }
-
- private:
-  Header header() const {
-    Header header;
-    header.kind = Kind::contribution;
-    header.from = rank_;
-    return header;
-  }
-
-  py::array in_, out_;
-  uint32_t rank_;
-  Layout layout_;
-  HostTensor tensor_;
-  Worker worker_;
-  Frame frame_;
-};
-
-class PyAggregator : Aggregator::Sink {
- public:
-  PyAggregator(const Shape& shape, uint32_t index, uint32_t workers, bool ordered, uint32_t stream,
-               uint32_t streams)
-      : index_(index),
-        layout_(shape),
-        aggregator_(layout_, index, workers, stream, streams, ordered) {}
-
-  std::optional<PyMessage> on_message(const py::bytes& bytes) {
-    const Received received(bytes);
-    MessageReader reader = received.reader(Kind::contribution);
-    if (reader.has_shape() && reader.shape() != layout_.shape()) throw Error("shapes differ");
-    Frame frame;
-    const auto named = [&](uint32_t slot, uint32_t round) {
-      return aggregator_.named(reader.header().from, slot, round);
-    };
-    while (reader.next(layout_, index_, named, &frame))
-      aggregator_.on_contribution(reader.header().from, frame, *this);
-    return results();
-  }
-
-  std::optional<PyMessage> released(uint32_t slot, uint32_t round) {
-    aggregator_.released(slot, round, *this);
-    return results();
-  }
-
-  bool done() const { return aggregator_.done(); }
-  std::vector<uint32_t> awaited() const { return aggregator_.awaited(); }
-  size_t accumulator_bytes() const { return aggregator_.accumulator_bytes(); }
-
- private:
-  void result(const Frame& frame) override {
-    if (results_.message().empty()) {
-      Header header;
-      header.kind = Kind::result;
-      header.from = index_;
-      results_.message().begin(header, nullptr);
-    }
-    results_.add(frame, layout_, index_);
-  }
-
-  std::optional<PyMessage> results() {
-    if (results_.message().empty()) return std::nullopt;
-    return std::exchange(results_, PyMessage());
-  }
-
-  uint32_t index_;
-  Layout layout_;
-  Aggregator aggregator_;
-  PyMessage results_;
-};
 
 // A frame that owns its blocks: (position, bytes, packed). Those listed on the wire are packed
 // here.
@@ -375,27 +204,7 @@ void bind_protocol(py::module_ m) {
   bind_number_set(m);
   bind_shape(m);
   bind_wire(m);
-  py::class_<PyMessage>(m, "Message")
-      .def("bytes", [](PyMessage& message) { return message.bytes(); })
-      .def_property_readonly("frames", &PyMessage::frames);
-  py::class_<PyWorker>(m, "Worker")
-      .def(py::init<const Shape&, uint32_t, py::array, py::array, uint32_t, uint32_t, uint32_t>(),
-           py::arg("shape"), py::arg("rank"), py::arg("input"), py::arg("output"),
-           py::arg("scan_ahead") = 2048, py::arg("stream") = 0, py::arg("streams") = 1)
-      .def("start", &PyWorker::start, py::arg("slots") = SIZE_MAX)
-      .def("on_message", &PyWorker::on_message)
-      .def_property_readonly("done", &PyWorker::done)
-      .def_property_readonly("nonzero_blocks", &PyWorker::nonzero_blocks)
-      .def_property_readonly("result_blocks", &PyWorker::result_blocks);
-  py::class_<PyAggregator>(m, "Aggregator")
-      .def(py::init<const Shape&, uint32_t, uint32_t, bool, uint32_t, uint32_t>(), py::arg("shape"),
-           py::arg("index"), py::arg("workers"), py::arg("ordered") = false, py::arg("stream") = 0,
-           py::arg("streams") = 1)
-      .def("on_message", &PyAggregator::on_message)
-      .def("released", &PyAggregator::released)
-      .def_property_readonly("done", &PyAggregator::done)
-      .def_property_readonly("awaited", &PyAggregator::awaited)
-      .def_property_readonly("accumulator_bytes", &PyAggregator::accumulator_bytes);
+  bind_state_machines(m);
 }
 
 }  // namespace omnihvd

@@ -37,6 +37,32 @@ def test_all_ranks_get_all_sums(ranks: int, dedicated: int, count: int) -> None:
         assert len(outcome["done_s"]) == ranks and 0 < outcome["seconds"] < 1
 
 
+@pytest.mark.parametrize(
+    ("ranks", "fans"),
+    [(4, (2, 2)), (9, (3, 3)), (7, (3, 3)), (13, (2, 4, 2)), (2, (2,)), (1, (3,))],
+)
+@pytest.mark.parametrize("dedicated", [0, 3])
+def test_levels_give_the_same_sums(ranks: int, fans: tuple[int, ...], dedicated: int) -> None:
+    for count, density in ((1, 1.0), (60 * BLOCK, 0.3), (3001 * BLOCK - 7, 0.05), (700_000, 1.0)):
+        point = Point(count, density)
+        flat, levels = (
+            simulate(ranks, point, FAST, dedicated=dedicated, fans=f) for f in ((), fans)
+        )
+        assert levels["union_blocks"] == flat["union_blocks"]
+        assert len(levels["done_s"]) == ranks
+
+
+def test_levels_are_for_many_ranks() -> None:
+    """Each rank has few peers, and waits for few messages."""
+    point, network = Point(1_000_000, 0.05, "identical"), Network(12.5e9, 5e-6, streams=1)
+    flat, levels = (simulate(256, point, network, fans=fans) for fans in ((), (16, 16)))
+    assert (flat["most_peers"], levels["most_peers"]) == (255, 30)
+    assert levels["messages"] < flat["messages"] / 4
+    assert levels["seconds"] < flat["seconds"] / 3
+    # As reduce-scatters one after the other: the second is of a 16th.
+    assert levels["bytes"] < 1.1 * flat["bytes"]
+
+
 @pytest.mark.parametrize("streams", [2, 4])
 def test_engine_threads_share_a_sum(streams: int) -> None:
     point = Point(20_000 * BLOCK, 0.1)
@@ -162,6 +188,8 @@ def test_the_command(tmp_path: Path) -> None:
         (["--loss", "1"], "from 0 to less than 1"),
         (["--rate", "fast"], "is not a rate"),
         (["--aggregators", "-1"], "not negative"),
+        (["--levels", "many"], "are numbers, such as 16 16, or auto"),
+        (["--ranks", "9", "--levels", "2", "2"], "3 groups of 9 ranks apart"),
         (["--ranks", "1000000"], "ranks with 1000000 aggregators need about"),
     ],
 )

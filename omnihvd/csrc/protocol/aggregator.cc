@@ -2,77 +2,29 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "protocol/aggregator_slot.h"
 
 namespace omnihvd {
 
-// The sum of one block in the making.
-struct Aggregator::Sum {
-  bool present = false;     // some worker had this block
-  bool dense = false;       // and some worker thought it not worth packing
-  uint8_t* home = nullptr;  // the sum is there, and not in our accumulator
-};
-
-// Room for the sums of one round. Allocated at need, and not cleared: `of` says what is valid.
-struct Aggregator::Version {
-  std::unique_ptr<uint8_t[]> sums;    // [index in window][accumulator block]
-  std::unique_ptr<uint8_t[]> packed;  // packed and coded results, one behind the other
-  std::vector<Sum> of;                // [index in window]
-  bool lent = false;                  // a result that refers to this memory is being sent
-};
-
-struct Aggregator::Named {
-  std::vector<uint64_t> ahead;  // ascending
-  size_t first = 0;             // of them, those from here on lie beyond the window
-  uint64_t bound = 0;           // all below have been named
-};
-
-struct Aggregator::Held {
-  bool present = false;
-  Frame frame;
-  std::vector<uint8_t> bytes;
-  std::vector<uint32_t> offsets;
-};
-
-struct Aggregator::Slot {
-  uint32_t number = 0;
-  uint32_t round = 0;
-  uint64_t lo = 0, hi = 0;
-  std::vector<uint64_t> window;   // the blocks of this round; in round 0 all positions
-  std::vector<uint64_t> pending;  // named beyond the window by anybody: ascending, distinct
-  std::vector<uint64_t> fresh;    // named in this round, unsorted
-  std::vector<Named> named;       // [worker]
-  std::vector<uint8_t> awaited;   // [worker]
-  uint32_t missing = 0;           // how many are awaited
-  uint32_t first_awaited = 0;     // maintained if ordered
-  std::vector<Held> held;         // [worker], if ordered
-  bool result_ready = false;      // summed, but waits for the other version
-  bool done = false;
-  Version versions[2];
-  Version& version() { return versions[round % 2]; }
-  // Index in the window, `from` or later, of the first position that is not below this one.
-  size_t find(size_t from, uint64_t position) const {
-    while (from < window.size() && window[from] < position) ++from;
-    return from;
-  }
-};
-
 Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
-                       uint32_t streams, bool ordered)
+                       uint32_t streams, bool ordered, std::optional<uint32_t> below)
     : layout_(layout),
       ops_(block_ops(layout.shape().dtype)),
       received_(layout.shape().codec, contribution_coding(layout.shape().codec), kSums,
                 layout.shape().dtype),
-      to_send_(layout.shape().codec, sum_coding(layout.shape().codec), kSums, layout.shape().dtype),
+      to_send_(layout.shape().codec,
+               below ? contribution_coding(layout.shape().codec) : sum_coding(layout.shape().codec),
+               below.value_or(kSums), layout.shape().dtype),
       index_(index),
       workers_(workers),
       stream_(stream),
       streams_(streams),
       ordered_(ordered),
+      below_(below),
       element_(size_of(layout.shape().dtype)),
       accumulator_block_bytes_(size_t(layout.shape().block_size) *
                                accumulator_size_of(layout.shape().dtype)),
@@ -250,28 +202,40 @@ void Aggregator::finish_round(Slot& slot, Sink& sink) {
                  std::back_inserter(united_));
   slot.pending.swap(united_);
   slot.fresh.clear();
+  if (below_) return contribute(slot, sink);
   slot.result_ready = true;
   // The next round is summed into the other version, and may begin as soon as a worker has this
   // round's result.
   if (!slot.versions[(slot.round + 1) % 2].lent) send_result(slot, sink);
 }
 
+uint64_t Aggregator::known(const Slot& slot) {
+  uint64_t least = kEnd;
+  for (const Named& named : slot.named) least = std::min(least, named.bound);
+  return least;
+}
+
 // The next window: the blocks below every worker's bound, as many as there is room for.
 void Aggregator::choose_window(Slot& slot) {
-  uint64_t known = kEnd;
-  for (const Named& named : slot.named) known = std::min(known, named.bound);
+  const uint64_t bound = known(slot);
   const auto first = slot.pending.begin();
-  const auto last = std::lower_bound(first, slot.pending.end(), known);
+  const auto last = std::lower_bound(first, slot.pending.end(), bound);
   const size_t blocks = std::min<size_t>(last - first, layout_.shape().window);
-  slot.window.assign(first, first + blocks);
-  slot.lo = slot.hi;
   if (first + blocks != last)
-    slot.hi = first[blocks];
-  else if (known != kEnd)
-    slot.hi = known;
+    open_window(slot, first[blocks]);
+  else if (bound != kEnd)
+    open_window(slot, bound);
   else
-    slot.hi = blocks ? slot.window.back() + 1 : kEnd;
-  slot.pending.erase(first, first + blocks);
+    open_window(slot, blocks ? first[blocks - 1] + 1 : kEnd);
+}
+
+void Aggregator::open_window(Slot& slot, uint64_t hi) {
+  const auto first = slot.pending.begin();
+  const auto last = std::lower_bound(first, slot.pending.end(), hi);
+  slot.window.assign(first, last);
+  slot.pending.erase(first, last);
+  slot.lo = slot.hi;
+  slot.hi = hi;
   slot.missing = 0;
   slot.first_awaited = workers_;
   for (uint32_t worker = 0; worker < workers_; ++worker) {
@@ -283,12 +247,17 @@ void Aggregator::choose_window(Slot& slot) {
     slot.missing += speaks;
     if (speaks) slot.first_awaited = std::min(slot.first_awaited, worker);
   }
+  ++slot.round;
+  if (slot.hi == kEnd) {
+    slot.done = true;
+    --open_slots_;
+  }
 }
 
-void Aggregator::send_result(Slot& slot, Sink& sink) {
-  slot.result_ready = false;
+// The sums of this round, as blocks of what is said next: they refer to its memory.
+void Aggregator::take_sums(Slot& slot) {
   Version& version = slot.version();
-  result_.clear(slot.number, slot.round);
+  said_.clear(slot.number, slot.round);
   size_t packed_used = 0;
   BlockCursor cursor(layout_, index_, slot.number);
   for (size_t index = 0; index < slot.window.size(); ++index) {
@@ -306,27 +275,25 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
         packed ? ops_.pack(sum, n, made) : to_send_.encode(cursor.block_at(position), sum, n, made);
     packed_used += bytes;
     if (bytes > 0)
-      result_.blocks.push_back({position, made, uint32_t(bytes), packed,
-                                packed ? nullptr : sum_of.home, nullptr, !packed});
+      said_.blocks.push_back({position, made, uint32_t(bytes), packed,
+                              packed ? nullptr : sum_of.home, nullptr, !packed});
     else
-      result_.blocks.push_back({position, sum, uint32_t(n * element_), false, sum_of.home});
+      said_.blocks.push_back({position, sum, uint32_t(n * element_), false, sum_of.home});
   }
+  version.lend(slot.round);
+}
+
+void Aggregator::send_result(Slot& slot, Sink& sink) {
+  slot.result_ready = false;
+  take_sums(slot);
   choose_window(slot);
-  result_.bound = slot.hi;
-  version.lent = true;
-  ++slot.round;
-  if (slot.hi == kEnd) {
-    slot.done = true;
-    --open_slots_;
-  }
-  sink.result(result_);
+  said_.bound = slot.hi;
+  sink.result(said_);
 }
 
 void Aggregator::released(uint32_t number, uint32_t round, Sink& sink) {
   Slot& slot = slot_of(number);
-  Version& version = slot.versions[round % 2];
-  OMNIHVD_INVARIANT(version.lent);
-  version.lent = false;
+  slot.take_back(round);
   if (slot.result_ready) send_result(slot, sink);
 }
 

@@ -1,5 +1,10 @@
 // An aggregator's side of one collective, over the slots of one stream: frames in, frames out.
 //
+// Aggregators may be a tree (tree.h): one below others sums what its members have, as any does,
+// says that to the one above as a worker would, and its members get the results of the topmost as
+// they are. All of a tree are in the same round of a slot, and who has nothing in a window is
+// silent, on each level.
+//
 // Memory: for each slot two versions of `window` accumulators, whatever the tensor and the number
 // of workers; and for each worker and slot the positions it has named ahead: about as many as a
 // window has blocks. Two versions, because a result is still being sent from one while the next
@@ -7,9 +12,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "protocol/block_coder.h"
 #include "protocol/block_ops.h"
 #include "protocol/frame.h"
@@ -20,7 +27,7 @@ namespace omnihvd {
 
 class Aggregator {
  public:
-  // Takes the results that are to be sent to all workers.
+  // Takes the results that are to be sent to all members, or the contributions to the one above.
   class Sink {
    public:
     virtual ~Sink() = default;
@@ -28,12 +35,15 @@ class Aggregator {
     // released(slot, round) is called, once, at any time but from within result(). Blocks with a
     // home are in the memory of this process's worker, which is to have the same result.
     virtual void result(const Frame& frame) = 0;
+    // The same for sums that go to the aggregator above.
+    virtual void contribution(const Frame&) { OMNIHVD_INVARIANT(!"nothing is above"); }
   };
 
   // ordered: contributions are added in rank order, so that runs reproduce bit for bit; those that
   // come out of order are copied and wait.
+  // below: it is below another. Whose random numbers its codes take: no rank's and no other's.
   Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
-             uint32_t streams, bool ordered);
+             uint32_t streams, bool ordered, std::optional<uint32_t> below = {});
   ~Aggregator();
 
   // Throws Error, and changes nothing, when the contribution is none that this aggregator waits
@@ -41,11 +51,15 @@ class Aggregator {
   // without loss that hold nonsense, some may have been added.)
   void on_contribution(uint32_t worker, const Frame& frame, Sink& sink);
 
+  // Below others: a result of the one above, which is for all members, too. Throws Error, and
+  // changes nothing, when it is none that this aggregator waits for: `frame` is not trusted.
+  void on_result(const Frame& frame, Sink& sink);
+
   // The positions that this worker has named in the slot's window: those of its contribution to
   // this round. Throws Error unless that is awaited. Valid until the next call that is not const.
   Positions named(uint32_t worker, uint32_t slot, uint32_t round) const;
 
-  // The memory of this round's result is no longer referred to. May produce the next result.
+  // The memory of this round's frame is no longer referred to. May produce the next result.
   void released(uint32_t slot, uint32_t round, Sink& sink);
 
   // All slots have ended; results may still wait for released().
@@ -73,19 +87,24 @@ class Aggregator {
   uint8_t* accumulator(Version& version, size_t index) const;
   void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
   void finish_round(Slot& slot, Sink& sink);
+  static uint64_t known(const Slot& slot);  // all workers have named all blocks below
   void choose_window(Slot& slot);
+  void open_window(Slot& slot, uint64_t hi);
+  void take_sums(Slot& slot);
   void send_result(Slot& slot, Sink& sink);
+  void contribute(Slot& slot, Sink& sink);
 
   const Layout& layout_;
   const BlockOps& ops_;
   const BlockCoder received_, to_send_;
   const uint32_t index_, workers_, stream_, streams_;
   const bool ordered_;
+  const std::optional<uint32_t> below_;
   const size_t element_, accumulator_block_bytes_;
   const size_t sums_bytes_, packed_bytes_;  // of one version
   std::vector<Slot> slots_;
   size_t open_slots_;
-  Frame result_;
+  Frame said_;
   std::vector<uint64_t> united_;  // scratch
   std::vector<uint8_t> decoded_;  // a block, if there is a codec
 };

@@ -46,6 +46,9 @@ struct Frame {
   std::vector<BlockRef> blocks;  // positions ascend strictly
   std::vector<uint64_t> ahead;   // ascend strictly; contributions only
 
+  // Workers look ahead until they have found a window's blocks, a stripe at a time.
+  static constexpr uint64_t most_ahead(uint32_t window) { return 2 * uint64_t(window); }
+
   void clear(uint32_t new_slot, uint32_t new_round) {
     slot = new_slot;
     round = new_round;

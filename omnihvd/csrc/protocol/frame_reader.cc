@@ -133,8 +133,8 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named&
     read_positions(end, window, &positions_);
     positions = {positions_.data(), positions_.size()};
   }
-  // Workers look ahead until they have found a window's blocks, a stripe at a time.
-  if (flags & frame_flags::kAhead) read_positions(end, 2 * window, &frame->ahead);
+  if (flags & frame_flags::kAhead)
+    read_positions(end, Frame::most_ahead(uint32_t(window)), &frame->ahead);
   read_forms(flags, positions.size);
   if (positions.size == 0) return true;
 

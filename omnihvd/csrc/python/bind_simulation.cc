@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "protocol/tree.h"
 #include "session/auto_streams.h"
 #include "simulation/sum.h"
 
@@ -30,12 +31,12 @@ py::dict dict_of(const Outcome& o) {
   d["done_s"] = o.done_s;
   d["events"] = o.events;
   d["messages"] = o.messages;
-  d["frames"] = o.frames;
   d["datagrams"] = o.datagrams;
   d["again"] = o.again;
   d["bytes"] = o.bytes;
   d["most_bytes"] = o.most_bytes;
   d["most_peers"] = o.most_peers;
+  d["most_accumulators"] = o.most_accumulators;
   d["union_blocks"] = o.union_blocks;
   return d;
 }
@@ -57,6 +58,8 @@ void bind_simulation(py::module_ m) {
       .def(py::init<>())
       .def_readwrite("workers", &Job::workers)
       .def_readwrite("dedicated", &Job::dedicated)
+      .def_readwrite("shares", &Job::shares)
+      .def_readwrite("fans", &Job::fans)
       .def_readwrite("bytes", &Job::bytes)
       .def_readwrite("block_bytes", &Job::block_bytes)
       .def_readwrite("message_bytes", &Job::message_bytes)
@@ -69,6 +72,8 @@ void bind_simulation(py::module_ m) {
       .def("set_presence", &set_presence, py::arg("has"));
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"),
         "Engine threads, by OMNIHVD_STREAMS=auto.");
+  m.def("fans_for", &Tree::fans_for, py::arg("ranks"), py::arg("peers"),
+        "Of the fewest levels with which a rank speaks with so many others at most.");
   m.def(
       "simulate",
       [](const Job& job, const Costs& costs) {

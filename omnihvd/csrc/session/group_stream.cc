@@ -111,11 +111,12 @@ bool GroupStream::work() {
 // Some slots at a time: enough to fill a message to each aggregator where there is little to say,
 // few enough to say it soon, and to hear the others meanwhile.
 void GroupStream::start_slots(WorkerTask& task) {
-  const uint64_t end = task.worker.inspected_blocks() +
-                       kInspectAtOnce / task.collective->layout.shape().block_bytes();
+  const Shape& shape = task.collective->layout.shape();
+  const size_t more = std::max<size_t>(1, shape.aggregators / 4);
+  const uint64_t end = task.worker.inspected_blocks() + more * kInspectAtOnce / shape.block_bytes();
   size_t bytes = 0;
   uint32_t aggregator;
-  while (bytes < Message::kFull / 2 && task.worker.inspected_blocks() < end) {
+  while (bytes < more * Message::kFull / 2 && task.worker.inspected_blocks() < end) {
     if (!task.worker.start(&aggregator, &reply_)) {
       task.started = true;
       return;

@@ -64,8 +64,11 @@ void GroupStream::flush(uint32_t node) {
   transport_.send(peers_[node].id, slices.data(), slices.size(), reinterpret_cast<uint64_t>(out));
 }
 
+// To the next ranks first, so that all do not send to the same one.
 void GroupStream::flush_all() {
-  for (uint32_t node = 0; node < outgoing_.size(); ++node) flush(node);
+  const auto nodes = uint32_t(outgoing_.size());
+  for (uint32_t node = self_; node < nodes; ++node) flush(node);
+  for (uint32_t node = 0; node < self_; ++node) flush(node);
 }
 
 // To every node that is still there.

@@ -37,20 +37,25 @@ void Network::begin(Job job) {
 }
 
 // A message is on both links at once, but for the delay: the later of them that is free says when.
+// The target's link is asked when the message's first byte is there, and not before: what waits for
+// its sender's link holds up no other's.
 void Network::send(uint32_t from, uint32_t to, double bytes, Arrived arrived) {
   const double seconds = bytes / costs_.rate;
-  Host &source = hosts_[from], &target = hosts_[to];
+  Host& source = hosts_[from];
   source.sent += bytes;
   const double leaves = std::max(now_, source.out_free);
   source.out_free = leaves + seconds;
-  double passes = leaves;
-  if (costs_.core_rate > 0) {
-    passes = std::max(leaves, core_free_);
+  Arrived comes = [this, to, seconds, last = std::move(arrived)]() mutable {
+    Host& target = hosts_[to];
+    target.in_free = std::max(now_, target.in_free) + seconds;
+    at(target.in_free, std::move(last));
+  };
+  if (costs_.core_rate == 0) return at(leaves + costs_.delay, std::move(comes));
+  at(leaves, [this, bytes, then = std::move(comes)]() mutable {
+    const double passes = std::max(now_, core_free_);
     core_free_ = passes + bytes / costs_.core_rate;
-  }
-  const double comes = std::max(passes + costs_.delay, target.in_free);
-  target.in_free = std::max(comes + seconds, source.out_free + costs_.delay);
-  at(target.in_free, std::move(arrived));
+    at(passes + costs_.delay, std::move(then));
+  });
 }
 
 uint64_t Network::run(const std::function<void()>& tick) {

@@ -1,8 +1,6 @@
 // One allreduce of many ranks, by the engine's own Worker and Aggregator, over a simulated network.
 //
-// What a process does with messages is that of session/group_stream.cc: it takes all that have
-// come, starts some slots, and sends what is to be said to each other process, together, in
-// messages of at most Message::kFull. Blocks hold one number instead of a block's elements, so that
+// Blocks hold one number instead of a block's elements, so that
 // sums cost little and are verified: that of a block is how many ranks have it. Sizes of messages
 // are those of the wire format, with the elements that a block would have.
 #pragma once
@@ -17,8 +15,10 @@ namespace omnihvd::simulation {
 
 struct Job {
   uint32_t workers = 1;
-  uint32_t dedicated = 0;  // aggregators on hosts of their own; 0: each worker aggregates
-  uint64_t bytes = 0;      // of a tensor of float32
+  uint32_t dedicated = 0;      // aggregators on hosts of their own; 0: the workers aggregate
+  uint32_t shares = 0;         // of the tensor, if the workers aggregate; 0: one for each
+  std::vector<uint32_t> fans;  // of levels (tree.h); empty: one level
+  uint64_t bytes = 0;          // of a tensor of float32
   uint32_t block_bytes = 1024;
   uint32_t message_bytes = 0;  // of a window: OMNIHVD_MESSAGE_BYTES
   uint32_t slots = 1;          // at most, of each aggregator: OMNIHVD_SLOTS
@@ -33,10 +33,11 @@ struct Job {
 struct Outcome {
   double seconds = 0;          // until the last worker has all sums
   std::vector<double> done_s;  // [worker]
-  uint64_t events = 0, messages = 0, frames = 0;
+  uint64_t events = 0, messages = 0;
   uint64_t datagrams = 0, again = 0;  // and of them repeated, where some are lost
   double bytes = 0, most_bytes = 0;   // sent in all, and by the host that sent most
-  uint32_t most_peers = 0;            // with which a process has exchanged messages
+  uint32_t most_peers = 0;            // to which a process has sent messages
+  uint64_t most_accumulators = 0;     // bytes, of a process
   uint64_t union_blocks = 0;
 };
 

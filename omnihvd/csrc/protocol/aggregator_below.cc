@@ -1,0 +1,55 @@
+// An aggregator below others: partial sums go up as contributions, results come down.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "protocol/aggregator_slot.h"
+
+namespace omnihvd {
+
+// To the aggregator above: the sums of this round, and what any member has named since.
+void Aggregator::contribute(Slot& slot, Sink& sink) {
+  uint64_t bound = known(slot);
+  take_sums(slot);
+  // What a member has named it has sent, unless it did not use that form.
+  said_.as_named = slot.round > 0 && said_.blocks.size() == slot.window.size();
+  const auto from = std::lower_bound(slot.pending.begin(), slot.pending.end(), slot.said);
+  auto to = std::lower_bound(from, slot.pending.end(), bound);
+  // All members together may have named more than a frame holds.
+  const auto most = std::ptrdiff_t(Frame::most_ahead(layout_.shape().window));
+  if (to - from > most) {
+    to = from + most;
+    bound = *to;
+  }
+  said_.ahead.assign(from, to);
+  said_.bound = slot.said = bound;
+  sink.contribution(said_);
+}
+
+void Aggregator::on_result(const Frame& frame, Sink& sink) {
+  Slot& slot = slot_of(frame.slot);
+  if (!below_ || slot.done || frame.round != slot.round || slot.missing > 0)
+    throw Error("a result for round " + std::to_string(frame.round) + " of slot " +
+                std::to_string(frame.slot) + ", which is in round " + std::to_string(slot.round));
+  if (!frame.blocks.empty() &&
+      (frame.blocks.front().position < slot.lo || frame.blocks.back().position >= slot.hi))
+    throw Error("a result holds a block outside its window: an aggregator is faulty");
+  if (frame.bound <= slot.hi || frame.bound > slot.said)
+    throw Error("a result names a next window that nobody has announced");
+  if (frame.bound == kEnd && !slot.pending.empty())
+    throw Error("an aggregator ended a slot before all blocks were sent");
+  open_window(slot, frame.bound);
+  // That a result has come says that the sums before have; but not that their message is no longer
+  // referred to.
+  Version& next = slot.version();
+  if (next.lent) {
+    Version fresh;
+    fresh.of.resize(next.of.size());
+    slot.old.push_back(std::exchange(next, std::move(fresh)));
+  }
+  // The one above waits for more names, and the members have said them already.
+  if (!slot.done && slot.missing == 0 && slot.said == slot.hi) contribute(slot, sink);
+}
+
+}  // namespace omnihvd
