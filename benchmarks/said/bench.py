@@ -6,7 +6,7 @@ import re
 from statistics import mean, median
 
 from benchmarks.said.results import Said, cpu, horovod, in_ms, load, ms, of, times
-from omnihvd.bench.report import markdown
+from omnihvd.bench.report import markdown, size_text
 
 HOROVOD_AND_TORCH = ("omnihvd", "omnihvd-torch")
 HEADS = {
@@ -15,6 +15,8 @@ HEADS = {
     "omnihvd-torch": "under torch.distributed",
     "gloo": "Gloo at its best",
     "horovod": "Horovod at its best",
+    "mpi": "Open MPI at its best",
+    "mpich": "MPICH at its best",
     "agsparse-of-dense": "allgather",
     "agsparse": "allgather, sparse from the start",
 }
@@ -34,6 +36,21 @@ def hosts4() -> str:
             dense = found[backend][1.0] if [*found[backend]] == [1.0] else ""
             cells[-1].append(found[backend].get(density, dense))
     return markdown(["non-zero", *(HEADS.get(b, b) for b in backends)], cells)
+
+
+def peers() -> str:
+    """MPI's own sums, without Horovod above them."""
+    found: dict[tuple[int, float], dict[str, str]] = {}
+    for r in load("hosts2-peers.json")["results"]:
+        sums = found.setdefault((r["point"]["count"], r["point"]["density"]), {})
+        sums[r["backend"]] = f"{1e3 * median(r['samples']):.1f}"
+    backends = [name for name in HEADS if name in next(iter(found.values()))]
+    cells = []
+    for (count, density), sums in found.items():
+        dense = found[count, 1.0]
+        cells.append([size_text(4 * count), f"{100 * density:g}%"])
+        cells[-1] += [sums.get(name, dense[name]) for name in backends]
+    return markdown(["tensor", "non-zero", *(HEADS[name] for name in backends)], cells)
 
 
 def of_the_bench() -> list[Said]:

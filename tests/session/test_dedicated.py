@@ -124,8 +124,10 @@ def relay(address: str, change: Callable[[int, bytes], bytes]) -> Iterator[str]:
     """Sits between a job and its aggregator, whose answers it changes: (number, answer)."""
 
     def pass_on(worker: socket.socket, aggregator: socket.socket) -> None:
-        while part := worker.recv(65536):
-            aggregator.sendall(part)
+        with contextlib.suppress(OSError):
+            while part := worker.recv(65536):
+                aggregator.sendall(part)
+            aggregator.shutdown(socket.SHUT_RDWR)  # or serve() waits for an answer
 
     def serve(listener: socket.socket) -> None:
         host, port = address.split(":")
