@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize coverage bench targets map bench-gpu clean
+.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets map bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -40,6 +40,10 @@ $(VENV)/.horovod: omnihvd/tools/build_horovod.py $(VENV)/.packages
 $(VENV)/.optional: .ci/optional.txt | $(VENV)/.packages
 	@echo "== Ray, Spark, Lightning, Accelerate and TensorBoard, for tests (0.5 GB)"
 	@$(PIP) install --no-deps --no-build-isolation -r $<
+	@touch $@
+
+$(VENV)/.docs: .ci/docs.txt | $(VENV)/.packages
+	@$(PIP) install --no-deps -r $<
 	@touch $@
 
 $(VENV)/.tools: .ci/tools.txt | $(VENV)/.packages
@@ -94,8 +98,12 @@ lint: $(VENV)/.packages  ## formats and static checks
 tidy: build $(VENV)/.tools  ## clang-tidy over what changed since it passed
 	@.ci/tidy
 
-pytest: build $(VENV)/.optional
+pytest: build $(VENV)/.optional $(VENV)/.docs
 	@python -m pytest -n 2 --dist loadfile -m 'not slow and not gpu'
+
+docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/docs/start.html
+	@python -m sphinx -q -W --keep-going -c docs/site . build/site
+	@echo "build/site/docs/start.html"
 
 test-slow: build $(VENV)/.optional  ## the tests that take minutes or gigabytes
 	@python -m pytest -m 'slow and not gpu'

@@ -87,7 +87,8 @@ def main() -> None:
     args = parser.parse_args()
     header = ["", "tensor", "non-zero", "ms", "framework", *PARTS, "limit"]
     about = machine()
-    text = f"Made by `benchmarks/latency.py`, {about['date']}, commit {about['commit'][:12]}.\n"
+    text = "# Where the time of small sums goes\n\n"
+    text += f"Made by `benchmarks/latency.py`, {about['date']}, commit {about['commit'][:12]}.\n"
     for name in args.networks:
         rate, hosts = name.split("-")
         network = Hosts(int(hosts), rate)

@@ -286,6 +286,7 @@ def write(content: dict[str, Any], output: Path) -> None:
     commits = sorted({about["commit"][:10] for about in abouts})
     congestion = sorted({about["congestion_control"] for about in abouts})
     text = (
+        "# The map\n\n"
         f"Made by `benchmarks/map.py` at {', '.join(commits)}, with TCP's {', '.join(congestion)}; "
         "how many times as fast, by the share of non-zero blocks. Peers are in the setting named, "
         "the fastest for them at that point.\n"

@@ -217,7 +217,7 @@ def main() -> None:
     for part in (four_hosts, more_hosts, patterns, one_host, training, predictions):
         part(rows)
     table = [[figure, t, f"{m:.3g}", "yes" if met else "no"] for figure, t, m, met in rows]
-    text = markdown(["figure", "target", "measured", "met"], table) + "\n"
+    text = "# Targets\n\n" + markdown(["figure", "target", "measured", "met"], table) + "\n"
     for name in BENCH:
         header, cells = columns(Run(name).results)
         text += f"\n## {name}\n\n`omnihvd bench {BENCH[name]}`{conditions(name)}\n\n"

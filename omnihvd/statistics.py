@@ -103,12 +103,12 @@ def meanings() -> dict[str, str]:
 
 class Statistics:
     """The figures of stats() since this was made (`since_start`: since the process was), or last
-    reset; any number side by side.
+    reset; any number side by side:
 
-    step = omnihvd.Statistics()
-    for batch in batches:
-        train(batch)
-        print(step.read(reset=True)["sent_of_ring"])
+        step = omnihvd.Statistics()
+        for batch in batches:
+            train(batch)
+            print(step.read(reset=True)["sent_of_ring"])
     """
 
     def __init__(self, since_start: bool = False) -> None:
