@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -83,18 +84,38 @@ def compile_cubin(
     dtype: str, block_size: int, arch: str, source: str = "kernels.cu"
 ) -> tuple[bytes, str]:
     """The cubin, and what ptxas says of the functions' use of registers and memory."""
+    flags = (f"-arch={arch}", "-Xptxas=-v")
+    # CuPy takes the last byte for the end of a string.
+    return _compiled(
+        dtype,
+        block_size,
+        flags,
+        source,
+        lambda nvrtc, program: (nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program)),
+    )
+
+
+def compile_ptx(dtype: str, block_size: int, arch: str, source: str = "kernels.cu") -> str:
+    """The text that a driver compiles itself, for `arch` ("compute_90") and all later ones."""
+    made = _compiled(
+        dtype, block_size, (f"-arch={arch}",), source, lambda nvrtc, program: nvrtc.getPTX(program)
+    )
+    return made.decode() if isinstance(made, bytes) else str(made)
+
+
+def _compiled(
+    dtype: str, block_size: int, flags: tuple[str, ...], source: str, take: Callable[..., Any]
+) -> Any:
     cupy()
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram((FOLDER / source).read_text(), source, [], [])
     try:
-        flags = [*options(dtype, block_size), f"-arch={arch}", "-Xptxas=-v"]
         try:
-            nvrtc.compileProgram(program, flags)
+            nvrtc.compileProgram(program, [*options(dtype, block_size), *flags])
         except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program)
+            log, arch = nvrtc.getProgramLog(program), flags[0].partition("=")[2]
             raise RuntimeError(f"cannot compile {source} for {arch}: {error}\n{log}") from error
-        # CuPy takes the last byte for the end of a string.
-        return nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program)
+        return take(nvrtc, program)
     finally:
         nvrtc.destroyProgram(program)

@@ -22,8 +22,10 @@ sys.path.append(str(FOLDER.parent / "benchmarks"))
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """Where what is compiled is kept."""
-    return tmp_path_factory.mktemp("kernels")
+    """Where what is compiled is kept, for tests/nccl, too."""
+    made = tmp_path_factory.getbasetemp() / "kernels"
+    made.mkdir(exist_ok=True)
+    return made
 
 
 def _flags() -> tuple[str, ...]:

@@ -14,4 +14,6 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "kernels"), str(Path(__file__).p
 def doubles(tmp_path_factory):
     import nccl_job
 
-    return nccl_job.build(tmp_path_factory.mktemp("doubles"))
+    kernels = tmp_path_factory.getbasetemp() / "kernels"  # of tests/kernels, too
+    kernels.mkdir(exist_ok=True)
+    return nccl_job.build(tmp_path_factory.mktemp("doubles"), kernels)

@@ -40,13 +40,14 @@ class Doubles:
         return self.folder / "libnccl.so.2"
 
 
-def build(folder: Path) -> Doubles:
-    """Compiles the doubles, and the emulated kernels as the files that the shim loads."""
+def build(folder: Path, kernels: Path) -> Doubles:
+    """Compiles the doubles, and, in `kernels`, the emulated ones as the files that the shim
+    loads."""
     doubles = Doubles(folder)
     _library(doubles.cuda, CUDA_SOURCES)
     _library(doubles.nccl, NCCL_SOURCES, f"-L{folder}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN")
     os.environ["OMNIHVD_KERNEL_CACHE"] = str(folder / "cache")
-    modules = [(dtype, size, folder) for size in BLOCK_SIZES for dtype in kernel_cache.DTYPES]
+    modules = [(dtype, size, kernels) for size in BLOCK_SIZES for dtype in kernel_cache.DTYPES]
     try:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_emulate, *zip(*modules)))

@@ -19,15 +19,12 @@ def test_sums(doubles, ranks, block_size):
 
 
 @pytest.mark.parametrize("env", [{}, JITTER, {"NCCL_DOUBLE_NONBLOCKING": "1"}])
-@pytest.mark.parametrize(
-    "scenario",
-    [
+def test_streams(doubles, env):
+    scenarios = (
         "back_to_back", "several_streams", "several_communicators", "growing",
         "caller_never_waits", "left_alone",
-    ],
-)  # fmt: skip
-def test_streams(doubles, scenario, env):
-    run_well(doubles, "streams.py", 3, scenario, env=env)
+    )  # fmt: skip
+    run_well(doubles, "streams.py", 3, *scenarios, env=env)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

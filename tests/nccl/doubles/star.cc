@@ -80,8 +80,8 @@ Star::Star(const std::string& path, int rank, int size)
   }
   peers_[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   for (int tries = 0; connect(peers_[0], where, sizeof address) != 0; ++tries) {
-    if (tries == 6000) double_die("rank 0 did not come to ncclCommInitRank");
-    usleep(10000);
+    if (tries == 60000) double_die("rank 0 did not come to ncclCommInitRank");
+    usleep(1000);
   }
   send_all(peers_[0], &rank, sizeof rank);
 }

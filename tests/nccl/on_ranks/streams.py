@@ -1,5 +1,5 @@
 """On each rank: order on streams, several communicators, and that no caller waits for the network.
-The word given chooses."""
+The words given choose, one after the other."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ COUNT = 20_011
 F32 = "float32"
 
 
+def communicator(name: str, rank: int = RANK) -> Communicator:
+    return Communicator(f"{name} of {scenario}", rank)
+
+
 def tensor(seed: int, density: float = 0.2) -> Array:
     return Array(to_dtype(values(COUNT, density, RANK, seed), F32))
 
 
 def back_to_back() -> None:
     """Many sums without waiting; each finds what the one before it on the stream has left."""
-    stream, comm = Stream(), Communicator("all")
+    stream, comm = Stream(), communicator("all")
     chain = tensor(0)
     others = [tensor(seed) for seed in range(1, 9)]
     for other in others:
@@ -39,7 +43,7 @@ def back_to_back() -> None:
 
 def several_streams() -> None:
     """One communicator on six streams, more than there are staging sets, out of place."""
-    streams, comm = [Stream() for _ in range(6)], Communicator("all")
+    streams, comm = [Stream() for _ in range(6)], communicator("all")
     sources = [tensor(seed) for seed in range(24)]
     targets = [Array(np.full(COUNT, 5, np.float32)) for _ in sources]
     for i, (source, target) in enumerate(zip(sources, targets)):
@@ -53,7 +57,7 @@ def several_streams() -> None:
 
 def several_communicators() -> None:
     """Of all ranks, and of the ranks in another order; each on its own stream, at once."""
-    first, second = Communicator("one"), Communicator("two", rank=SIZE - 1 - RANK)
+    first, second = communicator("one"), communicator("two", rank=SIZE - 1 - RANK)
     streams = [Stream(), Stream()]
     tensors = [tensor(seed) for seed in range(12)]
     for i, x in enumerate(tensors):
@@ -69,7 +73,7 @@ def several_communicators() -> None:
 
 def growing() -> None:
     """Each tensor larger than the staging that the ones before it needed, some still under way."""
-    stream, comm = Stream(), Communicator("all")
+    stream, comm = Stream(), communicator("all")
     arrays = []
     for seed, count in enumerate((100, 5_000, 30_000, 200, 60_000)):
         arrays.append(Array(to_dtype(values(count, 0.5, RANK, seed), F32)))
@@ -82,7 +86,7 @@ def growing() -> None:
 
 def caller_never_waits() -> None:
     """Rank 0 has queued three sums, and gone on, before another rank has called."""
-    stream, comm = Stream(), Communicator("all")
+    stream, comm = Stream(), communicator("all")
     first = tensor(0)
     assert comm.allreduce(stream, first, first, F32) == SUCCESS  # here the ranks meet
     stream.wait()
@@ -105,7 +109,7 @@ def caller_never_waits() -> None:
 
 def left_alone() -> None:
     """The ranks sleep in between; nothing of the shim's is at work meanwhile."""
-    stream, comm = Stream(), Communicator("all")
+    stream, comm = Stream(), communicator("all")
     x = tensor(0)
     assert comm.allreduce(stream, x, x, F32) == SUCCESS
     stream.wait()
@@ -118,7 +122,10 @@ def left_alone() -> None:
 
 
 use_device()
-before = omnihvd.stats()["calls"]
-globals()[sys.argv[1]]()
-assert omnihvd.stats()["calls"] > before and (in_nccl() == 0) == STREAMED
+for scenario in sys.argv[1:]:
+    before = omnihvd.stats()["calls"]
+    globals()[scenario]()
+    assert omnihvd.stats()["calls"] > before and (in_nccl() == 0) == STREAMED
+    assert STREAMED or omnihvd.stats()["ways"]["stream"]["calls"] == 0
+    barrier(f"end of {scenario}")
 print("all well")
