@@ -73,6 +73,9 @@ def stats(reset: bool = False) -> Figures:
                       (not counted where nobody looked before the original library summed)
     seconds           from call to result, summed over sums in all ways, which may overlap
     messages_refused  from strangers, of other versions, or malformed
+    datagrams         under OMNIHVD_TRANSPORT=udp: {"sent", of them "again" since the network lost
+                      them or seemed to; "received", of them "repeated", which had come before;
+                      "refused": short, long, forged, old, or of strangers}
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
     nap_seconds       the time that they left their cores to others, summed over threads
     compression       of lossy compressors: see omnihvd.compressors.stats()

@@ -35,6 +35,9 @@ class Settings:
     host_id: str
     kernel_cache: str
     aggregators: list[str]
+    transport: str
+    udp_interface: str
+    udp_mtu: int
     secret: str
     secret_file: str
     encrypt: bool

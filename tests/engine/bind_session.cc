@@ -18,7 +18,11 @@ namespace omnihvd {
 namespace {
 
 std::shared_ptr<Engine> engine(const Settings& settings, const std::string& transport) {
-  if (transport == "ucx") return Engine::create(settings, make_ucx_transport);
+  if (transport == "ucx" || transport == "udp") {
+    Settings made = settings;
+    made.transport = transport == "udp" ? TransportKind::udp : TransportKind::ucx;
+    return Engine::create(made, Engine::transports_of(made));
+  }
   if (transport == "memory") return Engine::create(settings, make_memory_transport);
   throw py::value_error("no such transport: " + transport);
 }

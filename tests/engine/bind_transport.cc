@@ -166,6 +166,13 @@ class Driver {
 void bind_transport(py::module_ m) {
   py::class_<Driver>(m, "Transport", "A transport with a handler that collects what comes.")
       .def_static("ucx", [] { return std::make_unique<Driver>(make_ucx_transport()); })
+      .def_static(
+          "udp",
+          [](const std::string& secret, uint32_t mtu) {
+            return std::make_unique<Driver>(
+                make_udp_transport({TransportKind::udp, secret, "", mtu}));
+          },
+          py::arg("secret") = "", py::arg("mtu") = 0)
       .def_static("memory", [] { return std::make_unique<Driver>(make_memory_transport()); })
       .def("address", &Driver::address)
       .def("connect", &Driver::connect, py::arg("address"))

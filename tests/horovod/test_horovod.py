@@ -47,7 +47,7 @@ def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) ->
     ("launcher", "setting"),
     [
         ("mpirun", {"OMNIHVD_DETERMINISTIC": "1"}),
-        (GLOO, {**STREAM, "OMNIHVD_STREAMS": "2", "OMNIHVD_MESSAGE_BYTES": "4096"}),
+        (GLOO, {**STREAM, "OMNIHVD_STREAMS": "2", "OMNIHVD_TRANSPORT": "udp"}),
         ("mpirun", {**STREAM, "OMNIHVD_BLOCK_SIZE": "32"}),
         (GLOO, {"OMNIHVD_WAY": "shared"}),
     ],

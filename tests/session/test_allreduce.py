@@ -16,7 +16,7 @@ BLOCK = 256
 COUNTS = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 64 * BLOCK, 64 * BLOCK + 1, 100_003, 1_000_003]
 
 
-@pytest.mark.parametrize("transport", ["memory", "ucx"])
+@pytest.mark.parametrize("transport", ["memory", "ucx", "udp"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_sizes_and_densities(size: int, transport: str) -> None:
     def work(rank: int, group: Any) -> None:

@@ -31,7 +31,7 @@ def _reduce_until_failure(rank: int, size: int, group: Any, pipe: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "victim, transport", [(0, "ucx"), (2, "ucx"), (0, "shared"), (1, "shared")]
+    "victim, transport", [(0, "ucx"), (2, "ucx"), (1, "udp"), (0, "shared"), (1, "shared")]
 )
 def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) -> None:
     with processes(3, _reduce_until_failure, transport) as ranks:

@@ -165,6 +165,13 @@ def test_where_ranks_differ_rank_0_is_followed_and_it_is_said(
     )
 
 
+def test_transports_that_differ_are_an_error_that_names_both() -> None:
+    with pytest.raises(EngineError, match=r"OMNIHVD_TRANSPORT is udp on rank 1 .h1., and ucx"):
+        agree({}, {"transport": "udp"})
+    with pytest.raises(EngineError, match=r"OMNIHVD_TRANSPORT is ucx on rank 2 .h2., and udp"):
+        agree({"transport": "udp"}, {"transport": "udp"}, {})
+
+
 @pytest.mark.parametrize("ranks", [(0, 1), (1, 0), (0, 2)])
 def test_of_what_protects_the_strictest_is_used(ranks: tuple[int, int]) -> None:
     """Whichever rank asks for it: the messages of all would else be read."""

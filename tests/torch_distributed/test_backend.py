@@ -15,6 +15,7 @@ from processes import free_port
     ],
 )
 def test_all_that_a_group_does(backend: str, ranks: int, way: str) -> None:
-    env = {"OMNIHVD_WAY": way, "LATER_PORT": str(free_port())}
+    transport = "udp" if way == "stream" else "ucx"
+    env = {"OMNIHVD_WAY": way, "OMNIHVD_TRANSPORT": transport, "LATER_PORT": str(free_port())}
     for ended in run("sums.py", ranks, backend, env=env):
         assert "all well" in ended.output

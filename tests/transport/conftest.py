@@ -22,3 +22,10 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 def ucx_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("UCX_TLS", "all")
     return str(request.param)
+
+
+@pytest.fixture(params=[name for name in KINDS if name != "memory"])
+def process_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of those that connect processes."""
+    monkeypatch.setenv("UCX_TLS", "all")
+    return str(request.param)

@@ -15,14 +15,15 @@ from typing import Any
 
 from _engine_tests.transport import Transport
 
-# Each as (transport, UCX_TLS). "any" is what users have: UCX chooses. The thread sanitizer takes
-# what CMA reads of another process for memory of this one.
+# Each as (transport, UCX_TLS, if it is UCX). "any" is what users have: UCX chooses. The thread
+# sanitizer takes what CMA reads of another process for memory of this one.
 CMA = "TSAN_OPTIONS" not in os.environ
 KINDS = {
     "memory": ("memory", ""),
     "ucx-shm": ("ucx", "posix,sysv,cma,self" if CMA else "posix,sysv,self"),
     "ucx-tcp": ("ucx", "tcp,self"),
     "ucx-any": ("ucx", "all" if CMA else "^cma"),
+    "udp": ("udp", ""),
 }
 PATIENCE_S = 30
 

@@ -81,9 +81,9 @@ def test_all_to_all(kind: str) -> None:
             assert from_i == [bytes([i, j, k]) * (1 + 999 * k) for k in range(20)]
 
 
-def test_between_processes(ucx_kind: str) -> None:
+def test_between_processes(process_kind: str) -> None:
     messages = [patterned(size, i) for i, size in enumerate(SIZES)]
-    with Process(ucx_kind, "echo") as other:
+    with Process(process_kind, "echo") as other:
         for message in messages:
             other.end.send(other.peer, message)
         other.end.wait_until(lambda: len(other.end.messages) == len(messages))
@@ -167,8 +167,8 @@ def test_detached_send_goes_on_from_a_copy(kind: str) -> None:
     assert sorted(a.sent) == cookies[:begun], "no word of those that were detached"
 
 
-def test_leaving_process_is_heard_out(ucx_kind: str) -> None:
-    with Process(ucx_kind, "leave", 200) as other:
+def test_leaving_process_is_heard_out(process_kind: str) -> None:
+    with Process(process_kind, "leave", 200) as other:
         other.end.wait_until(lambda: len(other.end.messages) == 200)
         assert other.end.messages == [
             i.to_bytes(4, "little") * (i * 37 % 20000) for i in range(200)

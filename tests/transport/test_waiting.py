@@ -84,8 +84,8 @@ def test_idle_costs_nothing(kind: str) -> None:
     assert waits < 20
 
 
-def test_process_that_only_waits_notices_a_kill(ucx_kind: str) -> None:
-    with Process(ucx_kind, "sink") as other:
+def test_process_that_only_waits_notices_a_kill(process_kind: str) -> None:
+    with Process(process_kind, "sink") as other:
         end = other.end
         end.wait_until(lambda: bool(end.messages))
         while end.progress():

@@ -25,29 +25,54 @@ DatagramSender::DatagramSender(uint32_t first, uint32_t payload, uint32_t window
 bool DatagramSender::is_current(const Transmission& transmission) const {
   if (transmission.sequence < floor_) return false;
   const Entry& entry = entries_[transmission.sequence - floor_];
-  return entry.state == State::under_way && entry.sent_at == transmission.sent_at;
+  return entry.state == State::under_way && entry.place == transmission.place;
+}
+
+void DatagramSender::pace(uint32_t overhead) {
+  overhead_ = overhead;
+  pace_.emplace(payload_ + overhead);
+}
+
+uint32_t DatagramSender::bytes_of(const Entry& entry) const {
+  const Message& message = messages_[entry.message - first_message_];
+  return std::min(payload_, message.size - entry.offset) + overhead_;
+}
+
+bool DatagramSender::may_send(uint64_t now) const {
+  return under_way_ < limit_ && (!pace_ || pace_->may_send(now, under_way_bytes_));
+}
+
+bool DatagramSender::has_more() const {
+  return !lost_.empty() ||
+         (entries_.size() < window_ && cutting_ - first_message_ < messages_.size());
 }
 
 bool DatagramSender::next(uint64_t now, Piece* piece) {
   find_lost(now);
-  if (under_way_ > 0 && now >= touched_ + time_out()) {
+  const bool timed_out = under_way_ > 0 && now >= touched_ + time_out();
+  if (timed_out) {
     lose_oldest();
     ++time_outs_;
     touched_ = now;
   }
-  if (under_way_ >= limit_) return false;
+  if (timed_out ? under_way_ >= limit_ : !may_send(now)) return false;
   std::optional<uint64_t> sequence = next_lost();
   if (sequence)
     ++again_;
   else
     sequence = next_new();
-  if (!sequence) return false;
+  if (!sequence) {
+    if (pace_) pace_->on_nothing_to_send(under_way_bytes_);
+    return false;
+  }
   Entry& chosen = entry(*sequence);
   chosen.state = State::under_way;
   chosen.sent_at = touched_ = now;
-  order_.push_back({*sequence, now});
+  chosen.place = ++sent_;
+  order_.push_back({*sequence, now, sent_});
+  if (pace_) pace_->on_sent(now, bytes_of(chosen), under_way_bytes_);
+  under_way_bytes_ += bytes_of(chosen);
   ++under_way_;
-  ++sent_;
   const Message& message = messages_[chosen.message - first_message_];
   piece->header = {uint32_t(*sequence), uint32_t(now), message.size, chosen.offset};
   piece->message = message.name;
@@ -68,17 +93,20 @@ std::optional<uint64_t> DatagramSender::next_new() {
   if (entries_.size() >= window_ || cutting_ - first_message_ >= messages_.size())
     return std::nullopt;
   Message& message = messages_[cutting_ - first_message_];
-  entries_.push_back({cutting_, 0, message.cut * payload_, State::lost});
+  entries_.push_back({cutting_, 0, 0, message.cut * payload_, State::lost});
   if (++message.cut == datagrams_of(message.size, payload_)) ++cutting_;
   return floor_ + entries_.size() - 1;
 }
 
 std::optional<uint64_t> DatagramSender::wake_at() const {
-  if (under_way_ == 0) return std::nullopt;
+  const bool held =
+      pace_ && under_way_ < limit_ && has_more() && under_way_bytes_ < pace_->most_under_way();
+  if (under_way_ == 0) return held ? std::optional(pace_->next_at()) : std::nullopt;
   uint64_t at = touched_ + time_out();
+  if (held) at = std::min(at, pace_->next_at());
   for (const Transmission& oldest : order_) {
     if (!is_current(oldest)) continue;
-    if (latest_ && oldest.sent_at <= *latest_) at = std::min(at, oldest.sent_at + patience());
+    if (oldest.place < latest_place_) at = std::min(at, oldest.sent_at + patience());
     break;
   }
   return at;
@@ -101,9 +129,13 @@ bool DatagramSender::on_acknowledgement(uint64_t now, const Acknowledgement& ack
   for (uint64_t i = end - floor; i < bits; ++i)
     if (acknowledgement.has(i)) return false;
   const uint64_t before = floor_;
+  arrived_bytes_ = 0;
   bool any = false;
   const auto take = [&](uint64_t sequence) {
-    if (entry(sequence).state == State::arrived) return;
+    const Entry& one = entry(sequence);
+    if (one.state == State::arrived) return;
+    // If not, an earlier transmission of it has come.
+    if (one.sent_at <= sent_at) latest_place_ = std::max(latest_place_, one.place);
     arrive(sequence, done);
     any = true;
   };
@@ -113,6 +145,7 @@ bool DatagramSender::on_acknowledgement(uint64_t now, const Acknowledgement& ack
   // A repeated or overtaken acknowledgement measures nothing.
   if (any && (!latest_ || sent_at > *latest_)) measure(now, sent_at);
   if (any) {
+    if (pace_) pace_->on_delivered(now, sent_at, arrived_bytes_, under_way_bytes_);
     touched_ = now;
     time_outs_ = 0;
   }
@@ -122,7 +155,11 @@ bool DatagramSender::on_acknowledgement(uint64_t now, const Acknowledgement& ack
 
 void DatagramSender::arrive(uint64_t sequence, std::vector<uint64_t>* done) {
   Entry& arrived = entry(sequence);
-  if (arrived.state == State::under_way) --under_way_;
+  if (arrived.state == State::under_way) {
+    --under_way_;
+    under_way_bytes_ -= bytes_of(arrived);
+  }
+  arrived_bytes_ += bytes_of(arrived);
   arrived.state = State::arrived;
   Message& message = messages_[arrived.message - first_message_];
   if (++message.arrived == datagrams_of(message.size, payload_)) done->push_back(message.name);
@@ -160,7 +197,7 @@ void DatagramSender::find_lost(uint64_t now) {
   while (!order_.empty()) {
     const Transmission& oldest = order_.front();
     if (is_current(oldest)) {
-      if (!latest_ || oldest.sent_at > *latest_ || now < oldest.sent_at + patience()) return;
+      if (oldest.place > latest_place_ || now < oldest.sent_at + patience()) return;
       lose_oldest();
     } else {
       order_.pop_front();
@@ -174,6 +211,7 @@ void DatagramSender::lose_oldest() {
   order_.pop_front();
   entry(sequence).state = State::lost;
   --under_way_;
+  under_way_bytes_ -= bytes_of(entry(sequence));
   lost_.push_back(sequence);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "protocol/datagram.h"
+#include "protocol/datagram_pace.h"
 
 namespace omnihvd {
 
@@ -33,6 +34,9 @@ class DatagramSender {
   void send(uint64_t message, uint32_t size) { messages_.push_back({message, size, 0, 0}); }
   // At most so many are under way: what the network is thought to take. At least 1.
   void set_limit(uint32_t datagrams) { limit_ = datagrams > 0 ? datagrams : 1; }
+  // From now on as fast as is seen to be delivered (protocol/datagram_pace.h). overhead: bytes of a
+  // datagram's headers.
+  void pace(uint32_t overhead);
   // The next datagram that is to go now; false: none.
   bool next(uint64_t now, Piece* piece);
   // When next() has something to give though nothing has come; none: not before that, or at once.
@@ -42,6 +46,7 @@ class DatagramSender {
   bool on_acknowledgement(uint64_t now, const Acknowledgement& acknowledgement,
                           std::vector<uint64_t>* done);
 
+  const DatagramPace* pace() const { return pace_ ? &*pace_ : nullptr; }
   bool idle() const { return messages_.empty(); }
   uint32_t under_way() const { return under_way_; }
   uint64_t sent() const { return sent_; }            // datagrams, those sent again included
@@ -60,11 +65,12 @@ class DatagramSender {
   struct Entry {
     uint64_t message;  // its place in messages_, counted from the first ever
     uint64_t sent_at;
+    uint64_t place;  // its last transmission's, of all
     uint32_t offset;
     State state;
   };
   struct Transmission {
-    uint64_t sequence, sent_at;
+    uint64_t sequence, sent_at, place;
   };
 
   Entry& entry(uint64_t sequence) { return entries_[sequence - floor_]; }
@@ -77,6 +83,9 @@ class DatagramSender {
   void measure(uint64_t now, uint64_t sent_at);
   void forget_done();
   uint64_t time_out() const;
+  bool may_send(uint64_t now) const;
+  bool has_more() const;
+  uint32_t bytes_of(const Entry& entry) const;
   uint64_t patience() const { return last_trip_ + smoothed_ / 4 + 1; }
 
   const uint32_t payload_, window_;
@@ -90,10 +99,14 @@ class DatagramSender {
   std::deque<Transmission> order_;  // in order of time; some are of the past
   std::deque<uint64_t> lost_;       // some have come meanwhile
   uint32_t under_way_ = 0;
+  uint64_t under_way_bytes_ = 0, arrived_bytes_ = 0;  // with their headers, of a paced sender
+  std::optional<DatagramPace> pace_;
+  uint32_t overhead_ = 0;
   // When the latest of those was sent that are known to have come.
   std::optional<uint64_t> latest_;
-  uint64_t touched_ = 0;    // when anything was last sent or acknowledged
-  uint32_t time_outs_ = 0;  // in a row
+  uint64_t latest_place_ = 0;  // and how many transmissions there were up to it
+  uint64_t touched_ = 0;       // when anything was last sent or acknowledged
+  uint32_t time_outs_ = 0;     // in a row
   uint64_t smoothed_ = 0, deviation_ = 0, last_trip_ = 0;  // round trips
   uint64_t sent_ = 0, again_ = 0;
 };

@@ -18,6 +18,7 @@
 #include "session/group_info.h"
 #include "session/session.h"
 #include "session/trace.h"
+#include "transport/udp_counts.h"
 
 namespace py = pybind11;
 
@@ -97,6 +98,11 @@ py::dict stats_dict() {
                                          {"plain_blocks", &CodecStats::plain_blocks},
                                          {"bytes", &CodecStats::bytes},
                                          {"plain_bytes", &CodecStats::plain_bytes}});
+  d["datagrams"] = dict_of(datagram_counts(), {{"sent", &DatagramCounts::sent},
+                                               {"again", &DatagramCounts::again},
+                                               {"received", &DatagramCounts::received},
+                                               {"repeated", &DatagramCounts::repeated},
+                                               {"refused", &DatagramCounts::refused}});
   return d;
 }
 
@@ -184,7 +190,7 @@ void bind_engine(py::module_& m) {
            py::arg("dtype") = "", py::arg("codec") = Codec());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def(py::init([](const Settings& settings) {
-             return Engine::create(settings, make_ucx_transport);
+             return Engine::create(settings, Engine::transports_of(settings));
            }),
            py::arg("settings"))
       .def(
@@ -201,7 +207,7 @@ void bind_engine(py::module_& m) {
 void bind_aggregator_host(py::module_& m) {
   py::class_<AggregatorHost>(m, "AggregatorHost")
       .def(py::init([](const Settings& settings) {
-             return AggregatorHost::create(settings, make_ucx_transport);
+             return AggregatorHost::create(settings, Engine::transports_of(settings));
            }),
            py::arg("settings"), py::call_guard<py::gil_scoped_release>())
       .def("addresses",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "session/settings.h"
 #include "transport/transport.h"
 
 namespace py = pybind11;
@@ -17,7 +18,8 @@ namespace {
 class LinkEnd final : Transport::Handler {
  public:
   explicit LinkEnd(size_t message_bytes)
-      : content_(message_bytes, '\0'), transport_(make_ucx_transport()) {
+      : content_(message_bytes, '\0'),
+        transport_(make_transport(transport_options(settings_from_environment()))) {
     transport_->set_handler(this);
   }
 

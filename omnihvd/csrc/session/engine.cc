@@ -251,6 +251,10 @@ std::shared_ptr<Engine>& process_slot() {
 
 }  // namespace
 
+Engine::TransportFactory Engine::transports_of(const Settings& settings) {
+  return [options = transport_options(settings)] { return make_transport(options); };
+}
+
 std::shared_ptr<Engine> Engine::create(const Settings& settings, TransportFactory factory) {
   return std::make_shared<EngineImpl>(settings, std::move(factory));
 }
@@ -263,7 +267,8 @@ std::unique_ptr<AggregatorHost> AggregatorHost::create(const Settings& settings,
 std::shared_ptr<Engine> process_engine() {
   std::lock_guard lock(process_mutex);
   if (!process_slot()) {
-    process_slot() = Engine::create(settings_from_environment(), make_ucx_transport);
+    const Settings settings = settings_from_environment();
+    process_slot() = Engine::create(settings, Engine::transports_of(settings));
   }
   return process_slot();
 }

@@ -78,6 +78,7 @@ class Group {
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   using TransportFactory = std::function<std::unique_ptr<Transport>()>;
+  static TransportFactory transports_of(const Settings& settings);
   static std::shared_ptr<Engine> create(const Settings& settings, TransportFactory factory);
   virtual ~Engine() = default;
 

@@ -240,6 +240,14 @@ std::vector<Setting> table() {
       any("OMNIHVD_AGGREGATORS", &S::aggregators, rank0, "host:port,...",
           "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share",
           addresses),
+      word("OMNIHVD_TRANSPORT", &S::transport, {"ucx", "udp"}, Agreed::same,
+           "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
+           "repeated where the network loses them (docs/in-network.md)"),
+      any("OMNIHVD_UDP_INTERFACE", &S::udp_interface, own, "name of an interface",
+          "network interface of the datagrams; none: any that leads to the peer", same),
+      number("OMNIHVD_UDP_MTU", &S::udp_mtu, 0, 65535, own,
+             "bytes of a datagram with its IP header, at least 576; 0: as the interfaces and the "
+             "route have it"),
       any("OMNIHVD_SECRET", &S::secret, own, "16 characters or more",
           "shared by the workers and dedicated aggregators of a job", secret),
       any("OMNIHVD_SECRET_FILE", &S::secret, own, "path", "file that holds the secret",
@@ -367,10 +375,17 @@ std::vector<std::string> agree_on_settings(const std::vector<std::string>& packe
     const auto where = [&](size_t rank) {
       return (values[rank].empty() ? "none" : values[rank]) + " on " + ranks[rank];
     };
+    if (setting.agreed == Agreed::same)
+      throw Error(setting.name + " is " + where(other) + ", and " + where(used) +
+                  ": set it alike everywhere");
     differences.push_back(setting.name + " is " + where(other) + ", and " + where(used) +
                           ", which all ranks use: set it alike everywhere");
   }
   return differences;
+}
+
+TransportOptions transport_options(const Settings& settings) {
+  return {settings.transport, settings.secret, settings.udp_interface, settings.udp_mtu};
 }
 
 std::string host_name(const Settings& settings) {

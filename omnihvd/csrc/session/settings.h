@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/way.h"
+#include "transport/transport.h"
 
 namespace omnihvd {
 
@@ -36,6 +37,9 @@ struct Settings {
   std::string host_id;                   // tells hosts apart; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated
+  TransportKind transport = TransportKind::ucx;
+  std::string udp_interface;             // empty: any
+  uint32_t udp_mtu = 0;                  // 0: as found
   bool encrypt = false;                  // messages between hosts
   std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;                  // 0: none
@@ -52,11 +56,20 @@ struct Settings {
 // none of ours is an Error too: a misspelt setting must not be silent.
 Settings settings_from_environment();
 
+// Of the transports of a process with these settings.
+TransportOptions transport_options(const Settings& settings);
+
 // What tells this host from others: host_id, or the host's name.
 std::string host_name(const Settings& settings);
 
 // Whose value is used, where ranks differ.
-enum class Agreed { own, rank0, rank0_silently, strictest };
+enum class Agreed {
+  own,
+  rank0,
+  rank0_silently,
+  strictest,
+  same,  // they must not: it is in use before they agree
+};
 
 struct Setting {
   using Member =
@@ -77,7 +90,8 @@ const std::vector<Setting>& all_settings();
 std::string pack_agreed(const Settings& settings);
 
 // Makes of *settings what those use that have packed theirs. `ranks`: how each is called. Returns a
-// sentence for each setting in which some differ. Pure; throws Error where bytes are malformed.
+// sentence for each setting in which some differ. Pure; throws Error where bytes are malformed, and
+// where some differ that must not.
 std::vector<std::string> agree_on_settings(const std::vector<std::string>& packed,
                                            const std::vector<std::string>& ranks,
                                            Settings* settings);

@@ -32,6 +32,8 @@ class ProcessWatch {
   // kernel has no pidfd (before 5.3). Throws Error when this process has no descriptors left.
   bool add(uint32_t key, const ProcessId& process);
   void remove(uint32_t key);
+  // Its end would be noticed: it lives, whatever it does not say.
+  bool watches(uint32_t key) const { return pidfds_.count(key) > 0; }
   // The keys of processes that have ended, told once, and not at once: what they sent before may
   // still be on its way. idle: nothing has come now. Looks now and then.
   std::vector<uint32_t> ended(bool idle);

@@ -82,7 +82,24 @@ class Transport {
   virtual std::string describe() const = 0;  // for `omnihvd check`: name, version, devices
 };
 
+enum class TransportKind { ucx, udp };
+
+struct TransportOptions {
+  TransportKind kind = TransportKind::ucx;
+  // Of UDP only.
+  std::string secret;     // of the job; empty: none
+  std::string interface;  // the one to use; empty: any
+  uint32_t mtu = 0;       // bytes of a packet; 0: as interfaces and routes have it
+};
+
 // UCX active messages: TCP between hosts, shared memory within one, RDMA where UCX finds it.
 std::unique_ptr<Transport> make_ucx_transport();
+// Datagrams that are repeated where the network loses them.
+std::unique_ptr<Transport> make_udp_transport(const TransportOptions& options);
+
+// Throws Error where it cannot be had.
+inline std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
+  return options.kind == TransportKind::udp ? make_udp_transport(options) : make_ucx_transport();
+}
 
 }  // namespace omnihvd

@@ -3,20 +3,9 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "base/error.h"
+#include "transport/address.h"
 
 namespace omnihvd {
-namespace {
-
-constexpr char kMagic[] = "omnihvd ucx 4";
-
-std::string checked(const std::string& body) {
-  BytesWriter out;
-  out.u64(fnv1a(body.data(), body.size()));
-  return kMagic + out.bytes();
-}
-
-}  // namespace
 
 std::string encode_address(const UcxAddress& address) {
   BytesWriter body;
@@ -29,18 +18,11 @@ std::string encode_address(const UcxAddress& address) {
   body.text(address.ucx);
   body.text(address.worker);
   body.text(address.worker_wide);
-  return checked(body.bytes()) + body.bytes();
+  return wrap_address(kUcxAddress, body.bytes());
 }
 
 UcxAddress decode_address(const std::string& bytes) {
-  constexpr size_t header = sizeof kMagic - 1 + sizeof(uint64_t);
-  if (bytes.size() < header || bytes.compare(0, sizeof kMagic - 1, kMagic) != 0)
-    throw Error(
-        "not the address of a UCX transport of this version: do all processes of the job run the "
-        "same omnihvd?");
-  const std::string body = bytes.substr(header);
-  if (checked(body) != bytes.substr(0, header))
-    throw Error("the address of a UCX transport was damaged on its way");
+  const std::string body = unwrap_address(kUcxAddress, bytes);
   BytesReader in(body);
   UcxAddress address;
   address.process.host = in.text();

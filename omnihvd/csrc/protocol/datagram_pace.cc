@@ -1,0 +1,144 @@
+#include "protocol/datagram_pace.h"
+
+#include <algorithm>
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t kFirstPackets = 32;  // under way, before anything was measured
+constexpr uint64_t kLeastPackets = 8;   // under way at any time
+constexpr double kStartupGain = 2.89;   // 2 / ln 2: doubles in each round
+constexpr double kUnderWayGain = 2;
+constexpr uint64_t kRounds = 10;            // a rate is kept for so many
+constexpr uint64_t kTripKept = 10'000'000;  // and a round trip for so long
+constexpr uint64_t kLeastTrip = 100;        // clocks and schedulers are no finer
+constexpr uint64_t kBurst = 1000;           // of pacing: what may go at once
+constexpr double kMostHeldBack = 50'000;    // microseconds at the bandwidth
+// A round trip each: look for more, let the queue go that this made, and keep to it.
+constexpr double kPhases[] = {1.25, 0.75, 1, 1, 1, 1, 1, 1};
+constexpr uint32_t kPhaseCount = sizeof kPhases / sizeof kPhases[0];
+
+template <typename T>
+void keep_greatest(std::deque<std::pair<uint64_t, T>>& kept, uint64_t round, T value) {
+  while (!kept.empty() && kept.back().second <= value) kept.pop_back();
+  kept.emplace_back(round, value);
+  while (kept.front().first + kRounds < round) kept.pop_front();
+}
+
+}  // namespace
+
+DatagramPace::DatagramPace(uint32_t packet) : packet_(packet) {}
+
+double DatagramPace::gain() const {
+  switch (mode_) {
+    case Mode::startup: return kStartupGain;
+    case Mode::drain: return 1 / kStartupGain;
+    default: return kPhases[phase_];
+  }
+}
+
+uint64_t DatagramPace::most_under_way() const {
+  if (rates_.empty()) return kFirstPackets * packet_;
+  const double gain = mode_ == Mode::startup ? kStartupGain : kUnderWayGain;
+  const double held = held_.empty() ? 0 : double(held_.front().second);
+  return std::max(kLeastPackets * packet_, uint64_t(gain * path() + held));
+}
+
+// What was not sent while nobody looked may be made up for, but for no more than a burst.
+void DatagramPace::on_sent(uint64_t now, uint64_t bytes, uint64_t under_way_before) {
+  if (under_way_before == 0) {
+    first_sent_at_ = delivered_at_ = now;
+    late_bytes_ = 0;
+  }
+  if (marks_.empty() || marks_.back().sent_at != now)
+    marks_.push_back({now, first_sent_at_, delivered_, delivered_at_, limited_until_ > 0});
+  const double rate = bandwidth() * gain();
+  if (rate <= 0) return;
+  owed_ += double(bytes) / rate;
+  const uint64_t from = std::max(next_at_, now > kBurst ? now - kBurst : 0);
+  next_at_ = from + uint64_t(owed_);
+  owed_ -= double(uint64_t(owed_));
+}
+
+void DatagramPace::on_nothing_to_send(uint64_t under_way) {
+  limited_until_ = std::max<uint64_t>(1, delivered_ + under_way);
+}
+
+void DatagramPace::on_delivered(uint64_t now, uint64_t sent_at, uint64_t bytes,
+                                uint64_t under_way) {
+  delivered_ += bytes;
+  delivered_at_ = now;
+  if (limited_until_ > 0 && delivered_ > limited_until_) limited_until_ = 0;
+  Mark mark{};
+  bool found = false;
+  while (!marks_.empty() && marks_.front().sent_at <= sent_at) {
+    found = marks_.front().sent_at == sent_at;
+    mark = marks_.front();
+    marks_.pop_front();
+  }
+  measure_held_back(now, bytes);
+  if (!found) return;
+  // What else was sent at that time may come later.
+  marks_.push_front(mark);
+  new_round_ = mark.delivered >= round_ends_;
+  if (new_round_) {
+    ++round_;
+    round_ends_ = delivered_;
+  }
+  measure_trip(now, now - sent_at);
+  sample(now, mark);
+  first_sent_at_ = mark.sent_at;
+  choose_mode(now, under_way, mark.limited);
+}
+
+// Neither the sender's bursts nor the receiver's make a rate of deliveries that the path has not.
+void DatagramPace::sample(uint64_t now, const Mark& mark) {
+  const uint64_t span = std::max(now - mark.delivered_at, mark.sent_at - mark.first_sent_at);
+  if (span < std::max(shortest_, kLeastTrip)) return;
+  const double rate = double(delivered_ - mark.delivered) / double(span);
+  if (!mark.limited || rate >= bandwidth()) keep_greatest(rates_, round_, rate);
+}
+
+void DatagramPace::measure_trip(uint64_t now, uint64_t trip) {
+  if (shortest_ != 0 && trip > shortest_ && now < shortest_at_ + kTripKept) return;
+  shortest_ = std::max(kLeastTrip, trip);
+  shortest_at_ = now;
+}
+
+// Acknowledgements that come late and together: what is to be under way, besides, so that the path
+// is not idle before they come.
+void DatagramPace::measure_held_back(uint64_t now, uint64_t bytes) {
+  double expected = bandwidth() * double(now - late_since_);
+  if (double(late_bytes_) <= expected) {
+    late_since_ = now;
+    late_bytes_ = 0;
+    expected = 0;
+  }
+  late_bytes_ += bytes;
+  const double more = std::min(double(late_bytes_) - expected, bandwidth() * kMostHeldBack);
+  keep_greatest(held_, round_, uint64_t(std::max(more, 0.0)));
+}
+
+void DatagramPace::choose_mode(uint64_t now, uint64_t under_way, bool limited) {
+  if (mode_ == Mode::startup && new_round_ && !limited) {
+    if (bandwidth() >= 1.25 * full_at_) {
+      full_at_ = bandwidth();
+      full_rounds_ = 0;
+    } else if (++full_rounds_ >= 3) {
+      mode_ = Mode::drain;
+    }
+  }
+  if (mode_ == Mode::drain &&
+      double(under_way) <= std::max(path(), double(kLeastPackets * packet_))) {
+    mode_ = Mode::cruise;
+    phase_ = 2;
+    phase_at_ = now;
+  }
+  if (mode_ != Mode::cruise || now < phase_at_ + shortest_) return;
+  // More is looked for until it is there; less, until the queue is gone.
+  if (phase_ == 0 && double(under_way) < 1.25 * path() && now < phase_at_ + 4 * shortest_) return;
+  phase_ = (phase_ + 1) % kPhaseCount;
+  phase_at_ = now;
+}
+
+}  // namespace omnihvd

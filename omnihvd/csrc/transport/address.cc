@@ -1,0 +1,51 @@
+#include "transport/address.h"
+
+#include <cctype>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace omnihvd {
+namespace {
+
+std::string head_of(const char* magic, const std::string& body) {
+  BytesWriter out;
+  out.u64(fnv1a(body.data(), body.size()));
+  return magic + out.bytes();
+}
+
+// "udp", of "omnihvd udp 1".
+std::string word_of(const std::string& magic) { return magic.substr(8, 3); }
+
+std::string upper(std::string word) {
+  for (char& c : word) c = char(std::toupper(static_cast<unsigned char>(c)));
+  return word;
+}
+
+bool begins_with(const std::string& bytes, const std::string& magic) {
+  return bytes.compare(0, magic.size(), magic) == 0;
+}
+
+}  // namespace
+
+std::string wrap_address(const char* magic, const std::string& body) {
+  return head_of(magic, body) + body;
+}
+
+std::string unwrap_address(const char* magic, const std::string& bytes) {
+  for (const std::string other : {kUcxAddress, kUdpAddress})
+    if (other != magic && begins_with(bytes, other))
+      throw Error("its address is of the transport " + word_of(other) + ", and this process uses " +
+                  word_of(magic) + ": set OMNIHVD_TRANSPORT alike everywhere");
+  const std::string name = upper(word_of(magic));
+  const size_t header = std::string(magic).size() + sizeof(uint64_t);
+  if (bytes.size() < header || !begins_with(bytes, magic))
+    throw Error("not the address of a " + name +
+                " transport of this version: do all processes of the job run the same omnihvd?");
+  std::string body = bytes.substr(header);
+  if (head_of(magic, body) != bytes.substr(0, header))
+    throw Error("the address of a " + name + " transport was damaged on its way");
+  return body;
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,494 @@
+// Datagrams as a Transport: one socket, a flow to each peer, and one from each.
+//
+// Messages are cut into datagrams, and lost ones are repeated, by protocol/datagram_sender.h and
+// datagram_receiver.h; here are sockets, clocks and the question whether a peer is still there. All
+// that comes is authenticated before anything else looks at it (udp_packet.h).
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "transport/file_descriptor.h"
+#include "transport/process_watch.h"
+#include "transport/transport.h"
+#include "transport/ucx_address.h"
+#include "transport/udp_counts.h"
+#include "transport/udp_flow.h"
+#include "transport/udp_socket.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t kMillisecond = 1000, kSecond = 1'000'000;  // all times are microseconds
+constexpr uint64_t kProbeEvery = kSecond;
+constexpr uint64_t kProbeRefused = 60 * kMillisecond;
+constexpr uint32_t kRefusals = 3;  // in a row, and
+constexpr uint64_t kRefusedFor = 100 * kMillisecond;
+constexpr uint64_t kSilence = 30 * kSecond;  // of a peer that is given up
+constexpr uint64_t kOpening = 15 * kSecond;  // the same, before it has answered
+constexpr uint64_t kFirstOpen = 100 * kMillisecond;
+constexpr uint64_t kForgetIn = 120 * kSecond;  // a flow to us of which nothing is heard
+constexpr uint64_t kFlushLimit = 5 * kSecond;  // of the destructor
+constexpr size_t kMostIn = 1 << 16;            // flows to us
+constexpr char kEnded[] = "the process has ended";
+
+uint64_t now_us() {
+  using std::chrono::duration_cast;
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  // From where 32 bits of it have some before them.
+  return (uint64_t(1) << 33) + uint64_t(duration_cast<std::chrono::microseconds>(since).count());
+}
+
+class UdpTransport final : public Transport {
+ public:
+  explicit UdpTransport(const TransportOptions& options);
+  ~UdpTransport() override;
+
+  void set_handler(Handler* handler) override { handler_ = handler; }
+  std::string address() const override { return encode_address(self_); }
+  PeerId connect(const std::string& address) override;
+  void disconnect(PeerId peer) override { --peers_.at(peer)->users; }
+  void send(PeerId peer, const Slice* slices, size_t count, uint64_t cookie) override;
+  void detach(uint64_t cookie) override;
+  bool progress() override;
+  void wait(int timeout_ms) override;
+  void wake() override;
+  bool is_local(const std::string& address) const override {
+    return share_loopback(self_, decode_udp_address(address));
+  }
+  std::string describe() const override;
+
+ private:
+  std::string key_of(const UdpAddress& address) const;
+
+  bool move(uint64_t now);
+  void on_datagram(uint64_t now, const sockaddr_in& from, const uint8_t* data, size_t size);
+  bool take(uint64_t now, const sockaddr_in& from, const Packet& packet);
+  bool on_open(uint64_t now, const sockaddr_in& from, const Packet& packet);
+  bool on_data(uint64_t now, const Packet& packet);
+  bool on_answer(uint64_t now, const Packet& packet);
+  void accept(const InFlow& flow, uint32_t index);
+  void acknowledge();
+  bool pump(uint64_t now, OutFlow& flow);
+  void look_after(uint64_t now, OutFlow& flow);
+  uint64_t wakes_at(const OutFlow& flow) const;
+  void send_small(const OutFlow& flow, PacketKind kind, uint32_t number, const uint32_t* fields,
+                  const PacketKey& key);
+  void forget_silent(uint64_t now);
+  void fail(OutFlow& flow, const std::string& reason);
+  bool dispatch();
+
+  Handler* handler_ = nullptr;
+  const TransportOptions options_;
+  UdpSocket socket_;
+  ProcessWatch watch_;
+  FileDescriptor wake_;
+  UdpAddress self_;
+  const std::string key_;
+  const PacketKey open_key_;
+  bool closing_ = false;
+
+  std::unordered_map<PeerId, std::unique_ptr<OutFlow>> peers_;
+  std::unordered_map<std::string, PeerId> by_address_;  // but those that have failed
+  PeerId next_peer_ = 0;
+  std::unordered_map<uint32_t, std::unique_ptr<InFlow>> in_;
+  std::unordered_map<std::string, uint32_t> by_nonce_;
+  uint32_t next_in_ = 0;
+  std::vector<uint32_t> to_acknowledge_;  // flows to us
+  uint64_t look_at_ = 0;                  // when to look after all flows
+
+  // For the handler.
+  std::deque<std::pair<PeerId, std::string>> failures_;
+  std::vector<uint64_t> sent_;
+};
+
+UdpTransport::UdpTransport(const TransportOptions& options)
+    : options_(options),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
+      self_{this_process(),
+            host_name(),
+            this_network(),
+            socket_.port(),
+            random_bytes(32),
+            !options.secret.empty(),
+            places_of_this_host(options.interface)},
+      key_(key_of(self_)),
+      open_key_(open_key(key_)) {
+  if (options.mtu != 0 && options.mtu < 576)
+    throw Error("OMNIHVD_UDP_MTU=" + std::to_string(options.mtu) + ": allowed: 0, 576 .. 65535");
+  for (Place& place : self_.places)
+    if (options.mtu != 0) place.mtu = std::min(place.mtu, options.mtu);
+}
+
+UdpTransport::~UdpTransport() {
+  closing_ = true;
+  const uint64_t end = now_us() + kFlushLimit;
+  const auto is_done = [](const auto& peer) { return peer.second->failed || peer.second->idle(); };
+  while (!std::all_of(peers_.begin(), peers_.end(), is_done)) {
+    if (now_us() > end) {
+      log(LogLevel::info, "not all peers have taken their last messages within 5 s");
+      break;
+    }
+    if (!move(now_us())) {
+      sent_.clear();
+      failures_.clear();
+      wait(10);
+    }
+  }
+}
+
+// The job's secret need not have travelled with the address.
+std::string UdpTransport::key_of(const UdpAddress& address) const {
+  if (!address.has_secret) return address.key;
+  return to_string(hmac_sha256(options_.secret, "udp" + address.key));
+}
+
+PeerId UdpTransport::connect(const std::string& bytes) {
+  const auto known = by_address_.find(bytes);
+  if (known != by_address_.end()) {
+    ++peers_.at(known->second)->users;
+    return known->second;
+  }
+  const UdpAddress address = decode_udp_address(bytes);
+  const std::string name =
+      "process " + std::to_string(address.process.pid) + " on " + address.hostname;
+  const PeerId id = next_peer_++ % kFlows;
+  try {
+    if (address.has_secret != self_.has_secret)
+      throw Error(std::string("it has ") + (address.has_secret ? "a" : "no") +
+                  " OMNIHVD_SECRET, and this process " + (address.has_secret ? "none" : "one") +
+                  ": over UDP all ranks need the same, or none has any");
+    Route route = route_between(self_, address);
+    if (options_.mtu != 0) route.mtu = std::min(route.mtu, options_.mtu);
+    const bool lives = watch_.add(id, address.process);
+    auto flow =
+        std::make_unique<OutFlow>(id, bytes, address, route, key_of(address), uint32_t(kDataHead));
+    flow->begun_at = flow->heard_at = now_us();
+    by_address_[bytes] = id;
+    OutFlow& kept = *(peers_[id] = std::move(flow));
+    if (!lives) fail(kept, kEnded);
+  } catch (const Error& why) {
+    watch_.remove(id);
+    throw Error("cannot connect to " + name + ": " + why.what());
+  }
+  look_at_ = 0;
+  return id;
+}
+
+void UdpTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t cookie) {
+  OutFlow& flow = *peers_.at(id);
+  if (flow.failed)
+    sent_.push_back(cookie);
+  else
+    flow.send(slices, count, cookie, &sent_);
+}
+
+void UdpTransport::detach(uint64_t cookie) {
+  const auto over = std::find(sent_.begin(), sent_.end(), cookie);
+  if (over != sent_.end()) {
+    sent_.erase(over);
+    return;
+  }
+  for (auto& [id, flow] : peers_) flow->detach(cookie);
+}
+
+bool UdpTransport::progress() {
+  const bool moved = move(now_us());
+  for (const PeerId id : watch_.ended(!moved))
+    if (const auto found = peers_.find(id); found != peers_.end()) fail(*found->second, kEnded);
+  return dispatch() || moved;
+}
+
+bool UdpTransport::move(uint64_t now) {
+  bool moved = socket_.receive([&](const sockaddr_in& from, const uint8_t* data, size_t size) {
+    on_datagram(now, from, data, size);
+  });
+  acknowledge();
+  for (const sockaddr_in& to : socket_.refusals())
+    for (auto& [id, flow] : peers_) {
+      if (flow->route.to.sin_port != to.sin_port ||
+          flow->route.to.sin_addr.s_addr != to.sin_addr.s_addr)
+        continue;
+      if (flow->refusals++ == 0) flow->refused_at = now;
+      flow->probe_at = std::min(flow->probe_at, now + kProbeRefused);
+      look_at_ = std::min(look_at_, flow->probe_at);
+    }
+  now = now_us();
+  const bool look = now >= look_at_;
+  if (look) look_at_ = now + kProbeEvery;
+  for (auto& [id, flow] : peers_) {
+    if (flow->failed) continue;
+    if (look) look_after(now, *flow);
+    if (flow->is_open && !flow->failed) moved |= pump(now, *flow);
+  }
+  if (look) forget_silent(now);
+  socket_.flush();
+  return moved;
+}
+
+void UdpTransport::on_datagram(uint64_t now, const sockaddr_in& from, const uint8_t* data,
+                               size_t size) {
+  Packet packet;
+  if (!read_packet(data, size, &packet) || !take(now, from, packet)) ++datagram_counts().refused;
+}
+
+bool UdpTransport::take(uint64_t now, const sockaddr_in& from, const Packet& packet) {
+  switch (packet.kind) {
+    case PacketKind::open: return on_open(now, from, packet);
+    case PacketKind::data:
+    case PacketKind::probe: return on_data(now, packet);
+    default: return on_answer(now, packet);
+  }
+}
+
+bool UdpTransport::on_open(uint64_t now, const sockaddr_in& from, const Packet& packet) {
+  if (!is_authentic(packet, open_key_, true)) return false;
+  const uint32_t first = packet.fields[0], payload = packet.fields[1], window = packet.fields[2];
+  const std::string nonce(reinterpret_cast<const char*>(&packet.fields[4]), 16);
+  const auto known = by_nonce_.find(nonce);
+  if (known != by_nonce_.end()) {
+    accept(*in_.at(known->second), known->second);
+    return true;
+  }
+  if (payload == 0 || payload > 65535 || window == 0 || window > kWindow) return false;
+  if (in_.size() >= kMostIn) return false;
+  while (in_.count(next_in_) > 0) next_in_ = (next_in_ + 1) % kFlows;
+  auto flow = std::make_unique<InFlow>(from, packet.flow, flow_key(key_, nonce), nonce, first,
+                                       payload, window);
+  flow->heard_at = now;
+  accept(*flow, next_in_);
+  by_nonce_[nonce] = next_in_;
+  in_[next_in_] = std::move(flow);
+  next_in_ = (next_in_ + 1) % kFlows;
+  return true;
+}
+
+void UdpTransport::accept(const InFlow& flow, uint32_t index) {
+  const uint32_t fields[] = {index, socket_.receive_bytes()};
+  uint8_t head[kPacketHead];
+  const size_t size =
+      write_packet(PacketKind::accept, flow.number, fields, flow.key, nullptr, 0, head);
+  socket_.add(flow.from, head, size, {nullptr, 0});
+}
+
+bool UdpTransport::on_data(uint64_t now, const Packet& packet) {
+  const auto found = in_.find(packet.flow);
+  if (found == in_.end()) return false;
+  InFlow& flow = *found->second;
+  if (!is_authentic(packet, flow.key, self_.has_secret)) return false;
+  flow.heard_at = now;
+  if (packet.kind == PacketKind::probe) {
+    uint8_t head[kPacketHead];
+    const size_t size =
+        write_packet(PacketKind::alive, flow.number, packet.fields, flow.key, nullptr, 0, head);
+    socket_.add(flow.from, head, size, {nullptr, 0});
+    return true;
+  }
+  ++datagram_counts().received;
+  const Datagram header{packet.fields[0], packet.fields[1], packet.fields[2], packet.fields[3]};
+  const auto taken = flow.receiver.on_datagram(header, packet.rest, packet.rest_bytes);
+  if (taken == DatagramReceiver::Taken::refused) return false;
+  if (taken == DatagramReceiver::Taken::duplicate) ++datagram_counts().repeated;
+  if (!std::exchange(flow.is_to_acknowledge, true)) to_acknowledge_.push_back(packet.flow);
+  std::vector<uint8_t> message;
+  while (flow.receiver.next_message(&message))
+    if (!closing_) handler_->on_message(message.data(), message.size());
+  return true;
+}
+
+// Of one to whom we send.
+bool UdpTransport::on_answer(uint64_t now, const Packet& packet) {
+  const auto found = peers_.find(packet.flow);
+  if (found == peers_.end() || found->second->failed) return false;
+  OutFlow& flow = *found->second;
+  if (!is_authentic(packet, flow.key, true)) return false;
+  if (packet.kind == PacketKind::accept) {
+    if (flow.is_open) return true;
+    flow.is_open = true;
+    flow.flow = packet.fields[0];
+    flow.probe_at = now + kProbeEvery;
+    // Of the kernel's memory for what comes about half is used by headers of its own.
+    flow.sender.set_limit(std::max(32u, packet.fields[1] / 2 / flow.payload));
+  } else if (packet.kind == PacketKind::alive) {
+    if (packet.fields[0] != flow.probe_stamp) return false;
+  } else {
+    const Acknowledgement said{
+        packet.fields[0], packet.fields[1], {packet.rest, packet.rest + packet.rest_bytes}};
+    if (!flow.is_open || !flow.on_acknowledgement(now, said, &sent_)) return false;
+  }
+  flow.heard_at = now;
+  flow.refusals = 0;
+  return true;
+}
+
+void UdpTransport::acknowledge() {
+  for (const uint32_t index : to_acknowledge_) {
+    const auto found = in_.find(index);
+    if (found == in_.end()) continue;
+    InFlow& flow = *found->second;
+    flow.is_to_acknowledge = false;
+    const Acknowledgement made = flow.receiver.acknowledgement();
+    const uint32_t fields[] = {made.floor, made.stamp};
+    uint8_t all[UdpSocket::kMostHead];
+    const size_t head = write_packet(PacketKind::acknowledgement, flow.number, fields, flow.key,
+                                     made.bits.data(), made.bits.size(), all);
+    socket_.add(flow.from, all, head, {made.bits.data(), made.bits.size()});
+    if (!made.bits.empty()) socket_.flush();  // its bits go with this turn
+  }
+  to_acknowledge_.clear();
+}
+
+bool UdpTransport::pump(uint64_t now, OutFlow& flow) {
+  const uint64_t sent = flow.sender.sent(), again = flow.sender.again();
+  DatagramSender::Piece piece;
+  while (flow.sender.next(now, &piece)) {
+    const Datagram& header = piece.header;
+    const uint32_t fields[] = {header.sequence, header.stamp, header.size, header.offset};
+    const uint8_t* const bytes = flow.bytes_of(piece);
+    uint8_t head[kPacketHead];
+    const size_t size = write_packet(PacketKind::data, flow.flow, fields, flow.key, bytes,
+                                     self_.has_secret ? piece.bytes : 0, head);
+    socket_.add(flow.route.to, head, size, {bytes, piece.bytes});
+  }
+  datagram_counts().sent += flow.sender.sent() - sent;
+  datagram_counts().again += flow.sender.again() - again;
+  return flow.sender.sent() > sent;
+}
+
+void UdpTransport::send_small(const OutFlow& flow, PacketKind kind, uint32_t number,
+                              const uint32_t* fields, const PacketKey& key) {
+  uint8_t head[kPacketHead];
+  const size_t size = write_packet(kind, number, fields, key, nullptr, 0, head);
+  socket_.add(flow.route.to, head, size, {nullptr, 0});
+}
+
+// Opens it, asks whether the peer is still there, and gives it up.
+void UdpTransport::look_after(uint64_t now, OutFlow& flow) {
+  if (flow.refusals >= kRefusals && now >= flow.refused_at + kRefusedFor)
+    return fail(flow, "nobody listens there any more: it has ended, or has closed its transport");
+  if (!watch_.watches(flow.id)) {  // one that is merely stopped answers nothing, either
+    if (!flow.is_open && now >= flow.begun_at + kOpening)
+      return fail(flow, "no answer from " + text_of(flow.route.to) +
+                            " within 15 s: do datagrams get through between the hosts (firewalls, "
+                            "OMNIHVD_UDP_INTERFACE)?");
+    if (now >= flow.heard_at + kSilence) return fail(flow, "nothing was heard of it for 30 s");
+  }
+  if (now >= flow.probe_at) {
+    if (flow.is_open) {
+      flow.probe_stamp = uint32_t(now);
+      send_small(flow, PacketKind::probe, flow.flow, &flow.probe_stamp, flow.key);
+      flow.probe_at = now + (flow.refusals > 0 ? kProbeRefused : kProbeEvery);
+    } else {
+      uint32_t fields[kPacketFields] = {flow.first, flow.payload, kWindow, 0};
+      std::memcpy(&fields[4], flow.nonce.data(), 16);
+      send_small(flow, PacketKind::open, flow.id, fields, flow.opening_key);
+      flow.probe_at =
+          now + (flow.refusals > 0 ? kProbeRefused
+                                   : std::min(kFirstOpen << std::min(flow.tries++, 4u), kSecond));
+    }
+  }
+  look_at_ = std::min(look_at_, flow.probe_at);
+}
+
+void UdpTransport::forget_silent(uint64_t now) {
+  for (auto at = in_.begin(); at != in_.end();) {
+    const bool silent = now >= at->second->heard_at + kForgetIn;
+    if (silent) by_nonce_.erase(at->second->nonce);
+    at = silent ? in_.erase(at) : std::next(at);
+  }
+}
+
+void UdpTransport::fail(OutFlow& flow, const std::string& reason) {
+  if (flow.failed) return;
+  flow.failed = true;
+  by_address_.erase(flow.address);
+  failures_.emplace_back(flow.id, flow.name + ": " + reason);
+}
+
+// Tells the handler what was noted before the call: first failures, then the sends that are over.
+bool UdpTransport::dispatch() {
+  bool any = !failures_.empty() || !sent_.empty();
+  for (size_t count = failures_.size(); count > 0; --count) {
+    const auto [id, reason] = std::move(failures_.front());
+    failures_.pop_front();
+    watch_.remove(id);
+    OutFlow& flow = *peers_.at(id);
+    flow.end(&sent_);
+    flow.told = true;
+    if (flow.users > 0) handler_->on_peer_failed(id, reason);
+  }
+  for (size_t count = sent_.size(); count > 0 && !sent_.empty(); --count) {
+    const uint64_t cookie = sent_.front();
+    sent_.erase(sent_.begin());
+    handler_->on_sent(cookie);
+  }
+  for (auto at = peers_.begin(); any && at != peers_.end();)
+    at = at->second->told && at->second->users == 0 ? peers_.erase(at) : std::next(at);
+  return any;
+}
+
+uint64_t UdpTransport::wakes_at(const OutFlow& flow) const {
+  if (flow.failed || !flow.is_open) return UINT64_MAX;
+  return flow.sender.wake_at().value_or(UINT64_MAX);
+}
+
+void UdpTransport::wait(int timeout_ms) {
+  if (!failures_.empty() || !sent_.empty()) return;
+  uint64_t until = peers_.empty() ? UINT64_MAX : look_at_;
+  for (const auto& [id, flow] : peers_) until = std::min(until, wakes_at(*flow));
+  const uint64_t now = now_us();
+  if (const int limit = watch_.limit(timeout_ms); limit >= 0)
+    until = std::min(until, now + uint64_t(limit) * kMillisecond);
+  const uint64_t left = until > now ? until - now : 0;
+  const timespec time{time_t(left / kSecond), long(left % kSecond * 1000)};
+  pollfd events[] = {{socket_.fd(), POLLIN, 0}, {wake_, POLLIN, 0}, {watch_.fd(), POLLIN, 0}};
+  if (ppoll(events, 3, until == UINT64_MAX ? nullptr : &time, nullptr) <= 0) return;
+  if (events[0].revents & POLLERR) socket_.expect_refusals();
+  if (events[1].revents) {
+    uint64_t wakes;
+    [[maybe_unused]] const ssize_t n = read(wake_, &wakes, sizeof wakes);  // resets it
+  }
+  if (events[2].revents) watch_.look_now();
+}
+
+void UdpTransport::wake() {
+  const uint64_t one = 1;
+  // Fails only when the counter is full: then it is awake anyhow.
+  [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
+}
+
+std::string UdpTransport::describe() const {
+  std::string text = std::string("UDP: port ") + std::to_string(socket_.port()) +
+                     (socket_.in_runs() ? ", segmented by the kernel" : "");
+  std::map<uint32_t, int> payloads;
+  for (const auto& [id, flow] : peers_)
+    if (flow->is_open && !flow->failed) ++payloads[flow->payload];
+  for (const auto& [payload, count] : payloads)
+    text += "; " + std::to_string(count) + " connected over udp/" + std::to_string(payload);
+  return text;
+}
+
+}  // namespace
+
+DatagramCounts& datagram_counts() {
+  static DatagramCounts counts;
+  return counts;
+}
+
+std::unique_ptr<Transport> make_udp_transport(const TransportOptions& options) {
+  return std::make_unique<UdpTransport>(options);
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,96 @@
+// The two ends of a flow: what one UDP transport sends to another.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "base/slice.h"
+#include "protocol/datagram_receiver.h"
+#include "protocol/datagram_sender.h"
+#include "transport/transport.h"
+#include "transport/udp_address.h"
+#include "transport/udp_packet.h"
+
+namespace omnihvd {
+
+constexpr uint32_t kWindow = 8192;              // datagrams of a flow that are kept in mind
+constexpr uint32_t kLargestMessage = 1u << 28;  // bytes
+
+// Of a flow, whose number is random, to a transport with this key.
+PacketKey flow_key(const std::string& transport_key, const std::string& nonce);
+// Of what opens flows.
+PacketKey open_key(const std::string& transport_key);
+
+// Messages to one peer. Those that are taken are copied; while too many bytes of copies are
+// under way, further ones wait where the caller has them.
+class OutFlow {
+ public:
+  struct Waiting {
+    uint64_t cookie;
+    std::vector<Slice> slices;
+    std::vector<uint8_t> copy;  // once detached
+    bool detached = false;
+  };
+
+  OutFlow(PeerId id, std::string address, const UdpAddress& peer, const Route& route,
+          const std::string& transport_key, uint32_t packet_overhead);
+
+  // Cookies of messages that were copied, and are the caller's again, are appended to `sent`.
+  void send(const Slice* slices, size_t count, uint64_t cookie, std::vector<uint64_t>* sent);
+  void detach(uint64_t cookie);
+  bool on_acknowledgement(uint64_t now, const Acknowledgement& said, std::vector<uint64_t>* sent);
+  void end(std::vector<uint64_t>* sent);  // gives back what waits, and forgets the rest
+  const uint8_t* bytes_of(const DatagramSender::Piece& piece) const;
+  bool idle() const { return sender.idle() && waiting_.empty(); }
+
+  const PeerId id;
+  const std::string address, name;
+  const Route route;
+  const std::string nonce;
+  const PacketKey key, opening_key;
+  const uint32_t first, payload;
+  DatagramSender sender;
+  uint32_t users = 1;  // connect() less disconnect()
+  uint32_t flow = 0;   // the receiver's number of it
+  bool is_open = false, failed = false, told = false;
+  // Whether anybody is there.
+  uint64_t begun_at = 0, heard_at = 0, probe_at = 0;
+  uint32_t probe_stamp = 0, tries = 0, refusals = 0;
+  uint64_t refused_at = 0;  // the first of them
+
+ private:
+  void take(std::vector<uint8_t> copy);
+  void take_waiting(std::vector<uint64_t>* sent);
+
+  std::deque<Waiting> waiting_;
+  struct Copy {
+    std::vector<uint8_t> bytes;
+    bool has_come = false;
+  };
+  std::deque<Copy> copies_;  // by number, from first_copy_
+  uint64_t first_copy_ = 0, next_copy_ = 0;
+  size_t copied_ = 0;  // bytes
+};
+
+struct InFlow {
+  InFlow(const sockaddr_in& source, uint32_t senders_number, const PacketKey& of_flow,
+         const std::string& its_nonce, uint32_t first, uint32_t payload, uint32_t window)
+      : from(source),
+        number(senders_number),
+        key(of_flow),
+        nonce(its_nonce),
+        receiver(first, payload, window, kLargestMessage, true) {}
+  const sockaddr_in from;
+  const uint32_t number;  // the sender's of it
+  const PacketKey key;
+  const std::string nonce;
+  DatagramReceiver receiver;
+  uint64_t heard_at = 0;
+  bool is_to_acknowledge = false;
+};
+
+}  // namespace omnihvd
