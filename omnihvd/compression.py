@@ -36,6 +36,8 @@ class OmniReduce:
     power_sgd = staticmethod(compressors.power_sgd)
     grace = staticmethod(compressors.grace)
     signum = staticmethod(compressors.signum)
+    sign_sgd = staticmethod(compressors.sign_sgd)
+    one_bit_sgd = staticmethod(compressors.one_bit_sgd)
 
     # Lossy forms in which tensors travel (docs/codecs.md).
     natural = staticmethod(codecs.natural)

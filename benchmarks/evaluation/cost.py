@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import statistics
 import time
 from typing import Any, Callable
 
 import torch
 
 from omnihvd import compressors
-from omnihvd.compressors import torch_ops
-from omnihvd.compressors.rules import Call
+from omnihvd.compressors import counters, part_sums, torch_ops
+from omnihvd.compressors.methods.sidco import DISTRIBUTIONS
+from omnihvd.compressors.rules import Call, CodedRule
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
 ELEMENTS = 25_000_000
@@ -18,11 +20,11 @@ RATIOS = (0.1, 0.01, 0.001)
 
 
 def measure() -> list[dict[str, Any]]:
-    """Of each method, {"method", "seconds"}; of SIDCo's thresholds also torch_topk_seconds."""
+    """Of each method, {"method", "seconds"}; of thresholds also rounds and kept, of SIDCo's
+    torch_topk_seconds."""
     torch.set_num_threads(1)
-    values = torch.randn(ELEMENTS) / 20
     entries = [
-        {"method": repr(compressor), "seconds": _least(_split(compressor), values)}
+        {"method": repr(compressor), "seconds": _median(_split(compressor))}
         for compressor in (
             compressors.block_topk(0.01),
             compressors.block_random(0.01),
@@ -37,43 +39,80 @@ def measure() -> list[dict[str, Any]]:
             compressors.inceptionn(),
             compressors.sketch(),
             compressors.ef_sign(),
+            compressors.one_bit_sgd(),
+            compressors.sign_sgd(),
             compressors.signum(),
         )
     ]
     for ratio in RATIOS:
-        topk = _least(functools.partial(_topk, ratio), values)
-        for distribution in ("exponential", "gamma", "pareto"):
-            seconds = _least(_threshold(compressors.sidco(ratio, distribution), values), values)
-            name = f"threshold of sidco({ratio}, {distribution})"
-            entries.append({"method": name, "seconds": seconds, "torch_topk_seconds": topk})
+        topk = _median(functools.partial(_topk, ratio))
+        dgc = _threshold(compressors.dgc(ratio))
+        entries.append({"method": f"dgc's threshold ({ratio})", **dgc})
+        for distribution in DISTRIBUTIONS:
+            for published in (False, True):
+                found = _threshold(compressors.sidco(ratio, distribution, published))
+                name = f"{'published ' * published}threshold of sidco({ratio}, {distribution})"
+                entries.append({"method": name, **found, "torch_topk_seconds": topk})
     return entries
 
 
-def _least(run: Callable[[Any], Any], values: torch.Tensor, runs: int = 3) -> float:
-    """On copies of the values, which it may overwrite."""
+def _median(run: Callable[[torch.Tensor], Any], runs: int = 3) -> float:
+    """Of gradients of which it has seen none: it runs on as many others before. What it returns
+    is called in between."""
     seconds = []
-    for _ in range(runs):
-        given = values.clone()
+    for seed in range(2 * runs):
+        given = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(seed)).div_(20)
         start = time.thread_time()
-        run(given)
+        after = run(given)
         seconds.append(time.thread_time() - start)
-    return min(seconds)
+        if after is not None:
+            after()
+    return statistics.median(seconds[runs:])
 
 
 def _split(compressor: Any) -> Callable[[Any], Any]:
-    state = ParameterState("p")
-    return lambda gradient: split_by(compressor, gradient, state)
+    state, rule = ParameterState("p"), compressor.config.rule
+    if not isinstance(rule, CodedRule):
+
+        def split(gradient: torch.Tensor) -> None:
+            split_by(compressor, gradient, state)
+
+        return split
+    memory = rule.memory("p", (ELEMENTS,))
+
+    def coded(gradient: torch.Tensor) -> None:
+        """As one of two ranks: its contribution; of the sum's code, as of that, is not counted."""
+        feedback = compressor.config.error_feedback
+        total = state.accumulate(gradient, 0.0) if feedback else gradient
+        made = part_sums.contribution(rule, rule.values(total.numpy(), memory), 2)
+        if feedback:
+            total.sub_(torch.from_numpy(made.values)).nan_to_num_(0.0, 0.0, 0.0)
+
+    return coded
 
 
 def _topk(ratio: float, given: torch.Tensor) -> None:
     torch.topk(given.abs_(), int(ratio * ELEMENTS), sorted=False)
 
 
-def _threshold(compressor: Any, values: torch.Tensor) -> Callable[[Any], Any]:
-    rule, memory = compressor.config.rule, {}
-    for kind, array in rule.memory("p", (ELEMENTS,)).items():
-        memory[kind] = torch.from_numpy(array)
+def _threshold(compressor: Any) -> dict[str, float]:
+    """Its seconds, rounds of correction, and what it keeps of what it should, means of the same
+    gradients without a rest."""
+    rule, kept = compressor.config.rule, []
+    memory = {k: torch.from_numpy(a) for k, a in rule.memory("p", (ELEMENTS,)).items()}
     call = Call(torch_ops, ELEMENTS, rule.ratio, 0, 0, memory)
-    for _ in range(20):  # until it has as many stages as it wants
-        rule.learn(int((values.abs() > rule.limit(values, call)).sum()), call)
-    return lambda given: rule.limit(given, call)
+
+    def limit(given: torch.Tensor) -> Callable[[], None]:
+        found = rule.limit(given, call)
+
+        def after() -> None:
+            kept.append(int((given.abs() > found).sum()))
+            if rule.learns:
+                rule.learn(kept[-1], call)
+
+        return after
+
+    counters.reset()
+    seconds = _median(limit)
+    rounds = counters.stats()["rounds"] / len(kept)
+    return {"seconds": seconds, "rounds": rounds, "kept": statistics.mean(kept) / call.count}

@@ -21,12 +21,12 @@ from omnihvd.compressors.counters import stats
 from omnihvd.compressors.methods.adaptive import Adaptive
 from omnihvd.compressors.methods.dgc import Dgc
 from omnihvd.compressors.methods.eight_bit import EightBit
-from omnihvd.compressors.methods.grace import GraceObjects
+from omnihvd.compressors.methods.grace import COMMUNICATORS, GraceObjects, adds
 from omnihvd.compressors.methods.inceptionn import Inceptionn
 from omnihvd.compressors.methods.low_rank import LowRank
 from omnihvd.compressors.methods.random_elements import RandomElements
 from omnihvd.compressors.methods.sidco import DISTRIBUTIONS, Sidco
-from omnihvd.compressors.methods.signs import EfSign, Signum
+from omnihvd.compressors.methods.signs import EfSign, OneBitSgd, SignSgd, Signum
 from omnihvd.compressors.methods.sketch import Sketch
 from omnihvd.compressors.methods.threshold import ElementThreshold
 from omnihvd.compressors.methods.top_elements import TopElements
@@ -43,9 +43,11 @@ __all__ = [
     "eight_bit",
     "grace",
     "inceptionn",
+    "one_bit_sgd",
     "power_sgd",
     "randomk",
     "sidco",
+    "sign_sgd",
     "signum",
     "sketch",
     "stats",
@@ -116,15 +118,18 @@ def dgc(ratio: float) -> Compressor:
     return _compressor(Dgc(checks.ratio(ratio)))
 
 
-def sidco(ratio: float, distribution: str = "exponential") -> Compressor:
+def sidco(
+    ratio: float, distribution: str = "exponential", as_published: bool = False
+) -> Compressor:
     """Sends the largest elements, by a threshold that a distribution of them says.
 
     Abdelmoniem et al., SIDCo (MLSys 2021). distribution: "exponential", "gamma" or "pareto". The
-    ratio is met within 20% once a parameter has been seen some steps.
+    ratio is met within 20% once a parameter has been seen some steps. as_published: by the paper's
+    adaptation of the number of stages alone, one more or less after each 5 steps.
     """
     if distribution not in DISTRIBUTIONS:
         raise ValueError(f"distribution is {distribution!r}: it must be one of {DISTRIBUTIONS}")
-    return _compressor(Sidco(checks.ratio(ratio), distribution))
+    return _compressor(Sidco(checks.ratio(ratio), distribution, bool(as_published)))
 
 
 def adaptive(ratio: float) -> Compressor:
@@ -133,29 +138,55 @@ def adaptive(ratio: float) -> Compressor:
 
 
 def eight_bit() -> Compressor:
-    """Sends each element as one of 255 values, closer together where they are small."""
+    """Sends each element as one of 255 values, closer together where they are small: in 8 bits."""
     return _compressor(EightBit())
 
 
 def inceptionn(bits: int = 10) -> Compressor:
-    """Sends elements cut to multiples of 2**-bits, 0 <= bits <= 24, in units of the gradient."""
+    """Sends elements cut to multiples of 2**-bits, 0 <= bits <= 24, in units of the gradient.
+
+    In 2, 10, 18 or 34 bits each: a tag, and as many as its size needs.
+    """
     if checks.count("bits", bits, 0) > 24:
         raise ValueError(f"bits is {bits}: it must be 24 at most")
     return _compressor(Inceptionn(int(bits)))
 
 
 def sketch(quantiles: int = 64) -> Compressor:
-    """Sends each element as the mean of its bucket, of as many equally full ones; at least 2."""
-    return _compressor(Sketch(checks.count("quantiles", quantiles, 2)))
+    """Sends each element as the mean of its bucket, of as many equally full ones: 2 to 255. 8 bits
+    an element."""
+    if checks.count("quantiles", quantiles, 2) > 255:
+        raise ValueError(f"quantiles is {quantiles}: it must be 255 at most")
+    return _compressor(Sketch(int(quantiles)))
 
 
 def ef_sign() -> Compressor:
-    """Sends each element's sign, times the mean of their absolute values."""
+    """Sends each element's sign, times the mean of their absolute values: in a bit.
+
+    Karimireddy et al., EF-SignSGD (ICML 2019), with error feedback of what is sent and of sums.
+    """
     return _compressor(EfSign())
 
 
+def one_bit_sgd() -> Compressor:
+    """Sends each element as the mean of those of its sign: in a bit.
+
+    Seide et al., 1-bit SGD (Interspeech 2014), with error feedback on both sides, as published: of
+    what a rank sends, and of the sums, whose parts each have one rank.
+    """
+    return _compressor(OneBitSgd())
+
+
+def sign_sgd() -> Compressor:
+    """Sends each element's sign, in a bit; the result is the majority's: -1, 0 or 1.
+
+    Bernstein et al., signSGD with majority vote (ICML 2018). Nothing is kept for later.
+    """
+    return _compressor(SignSgd())
+
+
 def signum(beta: float = 0.9) -> Compressor:
-    """Sends the sign of each element's momentum; the result is the majority's: -1, 0 or 1.
+    """Sends the sign of each element's momentum, in a bit; the result is the majority's: -1, 0, 1.
 
     0 <= beta < 1. Nothing is kept for later. The optimizer's own momentum must be 0.
     """
@@ -173,11 +204,13 @@ def power_sgd(rank: int = 1) -> Compressor:
     return _compressor(LowRank(checks.count("rank", rank, 1)))
 
 
-def grace(compressor: Any, memory: Any = None) -> Compressor:
+def grace(compressor: Any, memory: Any = None, communicator: str | None = None) -> Compressor:
     """Objects with GRACE's interface (methods/grace.py), of the framework that is used.
 
-    memory: None for none. Each rank's own objects; reduction must be hvd.Average. PyTorch: what
-    they keep in dictionaries by the parameters' names is saved with the optimizer.
+    memory: None for none. communicator: GRACE's "allreduce", "allgather" or "broadcast"; or "sum",
+    of what each rank decompresses of its own. By default "sum" where the compressor's aggregate()
+    is a plain sum, else "allgather". Each rank's own objects; reduction must be hvd.Average.
+    PyTorch: what they keep in dictionaries by the parameters' names is saved with the optimizer.
     """
     needed = [(compressor, "compress"), (compressor, "decompress")]
     if memory is not None:
@@ -185,7 +218,17 @@ def grace(compressor: Any, memory: Any = None) -> Compressor:
     for held, method in needed:
         if not callable(getattr(held, method, None)):
             raise TypeError(f"{held!r} has no {method}(), which GRACE's interface has")
-    return _compressor(GraceObjects(compressor, memory))
+    plain = adds(getattr(compressor, "aggregate", None))
+    if communicator is None:
+        communicator = "sum" if plain else "allgather"
+    if communicator not in COMMUNICATORS:
+        raise ValueError(f"communicator is {communicator!r}: it must be one of {COMMUNICATORS}")
+    if communicator == "sum" and not plain:
+        raise ValueError(
+            f"aggregate() of {compressor!r} is no plain sum: it has to see what each rank sent, by "
+            'communicator="allgather" or "broadcast"'
+        )
+    return _compressor(GraceObjects(compressor, memory, communicator))
 
 
 def _compressor(rule: Rule, block_size: int | None = None) -> Compressor:

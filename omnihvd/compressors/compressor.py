@@ -88,6 +88,8 @@ class Compressor:
         The optimizer's own momentum must then be 0: velocity = momentum * velocity + gradient is
         what is accumulated and sent, and is cleared where it was sent. 0 <= momentum < 1.
         """
+        if self.config.rule.sums:
+            raise ValueError(f"{self.config.rule.factory} has no momentum that is corrected")
         if not 0 <= checks.number("momentum", momentum) < 1:
             raise ValueError(f"momentum is {momentum}: it must be at least 0 and less than 1")
         return self._with(momentum=float(momentum))

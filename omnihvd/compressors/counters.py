@@ -16,6 +16,7 @@ _ZEROS = {
     "calls": 0,
     "seconds": 0.0,
     "elements": 0,
+    "rounds": 0,
     "exposed_seconds": 0.0,
     "controlled_steps": 0,
     "delay_seconds": 0.0,
@@ -54,6 +55,12 @@ def add_exposed(seconds: float) -> None:
         _totals["exposed_seconds"] += seconds
 
 
+def add_rounds(rounds: int) -> None:
+    """By which a threshold was corrected."""
+    with _lock:
+        _totals["rounds"] += rounds
+
+
 def add_kept(device: Any, count: Any) -> None:
     """`count`: elements kept; an int, or a tensor of one integer on `device`."""
     with _lock:
@@ -74,7 +81,8 @@ def stats() -> dict[str, float]:
 
     calls: gradients compressed. seconds: host time to select, add and split; a CUDA device may
     still be at work when the host is done. elements: of the gradients seen. kept_elements: of the
-    blocks (or single elements) that were sent. exposed_seconds: for which the optimizer waited for
+    blocks (or single elements) that were sent. rounds: of looking once more at a gradient, to
+    correct its threshold (dgc, sidco). exposed_seconds: for which the optimizer waited for
     sums.
 
     Under delay control: controlled_steps; of those delay_seconds and delay_bytes of sums, and

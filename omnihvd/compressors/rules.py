@@ -102,6 +102,36 @@ class ThresholdBlocks(BlockRule):
     threshold: float
 
 
+class CodedRule(Rule):
+    """Sends codes, which cannot be added: by part_sums.py. Flat float32 in, flat uint8 out."""
+
+    sums = "parts"
+
+    def values(self, gradient: np.ndarray, memory: dict[str, np.ndarray]) -> np.ndarray:
+        """What is encoded of a gradient, rest included. Arrays of `memory` are replaced."""
+        return gradient
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """values: finite, perhaps none."""
+        raise NotImplementedError
+
+    def decode(self, code: np.ndarray, count: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def summed(self, total: np.ndarray) -> np.ndarray:
+        """What is sent back where `total` is the ranks' sum or average."""
+        return total
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        return 0 not in shape
+
+    def check_use(self, averages: bool, grouped: bool) -> None:
+        if grouped:
+            raise ValueError(
+                f"{self.factory} sums each parameter in two steps: it needs groups=None"
+            )
+
+
 @dataclass
 class Call:
     """One gradient of one parameter, of `elements` elements.

@@ -85,6 +85,9 @@ class Memory:
         return self.variables[name].read_value()
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self.variables:
+            with tf.init_scope():
+                self.variables[name] = tf.Variable(value, trainable=False)
         self.variables[name].assign(value)
 
 
@@ -351,16 +354,51 @@ def _own_sums(compressor: Compressor, process_set: Any, hvd: Any, op: Any) -> Ca
     """By the rule's module, and of what that does not take by Horovod."""
     backend, rule = compressor._backend("tensorflow"), compressor.config.rule
     own: Any = part(f"omnihvd.compressors.tensorflow_{rule.sums}")
-
-    def average(tensor: Any, name: str) -> Any:
-        return hvd.allreduce(tensor, op=hvd.Average, name=name, process_set=process_set)
+    ranks = Ranks(hvd, process_set, op)
 
     def sums(grads: Any, vars: Any, reduce: Callable) -> Any:
         states = [backend.own_sums(*pair) for pair in zip(grads, vars)]
         rest = reduce([g if state is None else None for g, state in zip(grads, states)])
         grads = [part if state is None else g for g, part, state in zip(grads, rest, states)]
-        factor = process_set.size() if op == hvd.Sum else 1
-        reduced = own.reduce(rule, grads, states, average)
-        return [g if state is None else g * factor for g, state in zip(reduced, states)]
+        reduced: list[Any] = own.reduce(rule, grads, states, ranks)
+        return reduced
 
     return sums
+
+
+class Ranks:
+    """Of a process set, and what they do together, for a rule's own sums. Tensors have names."""
+
+    def __init__(self, hvd: Any, process_set: Any, op: Any) -> None:
+        self._hvd, self._set = hvd, process_set
+        self.averages = op == hvd.Average
+
+    @property
+    def size(self) -> int:
+        return int(self._set.size())
+
+    @property
+    def rank(self) -> int:
+        return int(self._set.rank())
+
+    @property
+    def scale(self) -> float:
+        """By which a sum is to be multiplied."""
+        return 1 / self.size if self.averages else 1.0
+
+    def average(self, tensor: Any, name: str) -> Any:
+        return self.reduce(tensor, name, averages=True)
+
+    def reduce(self, tensor: Any, name: str, averages: bool) -> Any:
+        op = self._hvd.Average if averages else self._hvd.Sum
+        return self._hvd.allreduce(tensor, op=op, name=name, process_set=self._set)
+
+    def alltoall(self, tensor: Any, splits: Any, name: str) -> Any:
+        both = self._hvd.alltoall(tensor, splits=splits, name=name, process_set=self._set)
+        return both[0] if isinstance(both, (list, tuple)) else both
+
+    def allgather(self, tensor: Any, name: str) -> Any:
+        return self._hvd.allgather(tensor, name=name, process_set=self._set)
+
+    def broadcast(self, tensor: Any, root: int, name: str) -> Any:
+        return self._hvd.broadcast(tensor, root, name=name, process_set=self._set)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable
+from typing import Any
 
 import tensorflow as tf
 
 from omnihvd.compressors.methods.low_rank import LowRank
 
 
-def reduce(
-    rule: LowRank, gradients: list[Any], states: list[Any], average: Callable[[Any, str], Any]
-) -> list[Any]:
-    """The averages of those gradients that have a state, the others as they are.
+def reduce(rule: LowRank, gradients: list[Any], states: list[Any], ranks: Any) -> list[Any]:
+    """The averages, or sums, of those gradients that have a state, the others as they are.
 
-    average: of a tensor over the ranks, by its name.
+    ranks: a tensorflow_horovod.Ranks.
     """
     totals: list[Any] = []
     lefts: list[Any] = []
@@ -32,7 +30,7 @@ def reduce(
         total = tf.reshape(total, matrix)
         left = total @ tf.cast(state.memory["right"], total.dtype)
         totals.append(total)
-        lefts.append(average(left, _sum_name(state, "left")))
+        lefts.append(ranks.average(left, _sum_name(state, "left")))
     reduced = []
     for gradient, state, total, left in zip(gradients, states, totals, lefts):
         if state is None:
@@ -41,7 +39,7 @@ def reduce(
         finite = tf.math.is_finite(tf.reduce_sum(left))
         safe = tf.where(finite, left, tf.ones_like(left))
         left = tf.where(finite, tf.linalg.qr(safe).q, left)
-        right = average(tf.matmul(total, left, transpose_a=True), _sum_name(state, "right"))
+        right = ranks.average(tf.matmul(total, left, transpose_a=True), _sum_name(state, "right"))
         result = tf.matmul(left, right, transpose_b=True)
         if state.rest is not None:
             rest = total - result
@@ -51,6 +49,7 @@ def reduce(
         right = tf.cast(right, before.dtype)
         state.memory["right"] = tf.where(tf.math.is_finite(tf.reduce_sum(right)), right, before)
         state.step.assign_add(1)
+        result *= 1 if ranks.averages else ranks.size
         reduced.append(tf.cast(tf.reshape(result, gradient.shape), gradient.dtype))
     return reduced
 

@@ -12,6 +12,8 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
+from omnihvd.compressors import counters
+
 MANY, RUN = 1 << 20, 1 << 10  # elements
 CHUNK = 1 << 18  # elements that are looked at together: their copy stays in the processor's cache
 
@@ -72,6 +74,11 @@ def loop(condition: Callable, body: Callable, values: tuple) -> tuple:
     while condition(*values):
         values = body(*values)
     return values
+
+
+def count_rounds(rounds: float) -> None:
+    """Of a threshold's correction, for the statistics."""
+    counters.add_rounds(int(rounds))
 
 
 def count(condition: Tensor) -> float:

@@ -43,6 +43,17 @@ def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) ->
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
+@pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 2), (GLOO, 3)])
+def test_horovods_other_operations(launcher: str, ranks: int) -> None:
+    """On Gloo while it tunes itself."""
+    tunes = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1"}
+    tunes |= {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2"}
+    arguments = ("mpi", {}) if launcher == "mpirun" else ("gloo", tunes)
+    command, env = [HERE / "surface.py", arguments[0]], arguments[1]
+    job = launch(command, ranks, launcher=launcher, env=env, timeout=110)
+    assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
+
+
 @pytest.mark.parametrize(
     ("launcher", "setting"),
     [

@@ -46,4 +46,6 @@ class Dgc(ThresholdRule):
             return tries + 1, limit, ops.exceedance(total, limit)[0]
 
         first = (ops.number(0), start, ops.exceedance(total, start)[0])
-        return ops.loop(unsettled, again, first)[1]
+        rounds, limit, _ = ops.loop(unsettled, again, first)
+        ops.count_rounds(rounds)
+        return limit

@@ -3,15 +3,17 @@ deep learning" (ICLR 2016)."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from omnihvd.compressors.rules import Call, ElementRule
+from omnihvd.compressors.rules import CodedRule
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@functools.cache
 def dynamic_tree() -> np.ndarray:
     """The 128 absolute values of a code's 7 bits, of the largest one: `zeros` zero bits, of a tenth
     each, a one, and the other bits as a fraction from 0.1 to 1, in the middle of their interval."""
@@ -23,20 +25,31 @@ def dynamic_tree() -> np.ndarray:
         edges = np.linspace(0.1, 1, steps + 1)
         values.extend(10.0**-zeros * (edges[1:] + edges[:-1]) / 2)
     values[64] = 1.0  # the largest itself
-    return np.sort(np.array(values))
+    return np.sort(np.array(values, np.float32))
 
 
 @dataclass(frozen=True)
-class EightBit(ElementRule):
-    """Each element as the nearest of 255 values, of a dynamic tree below the largest of all."""
+class EightBit(CodedRule):
+    """Each element as the nearest of 255 values, of a dynamic tree below the largest of all.
+
+    A part's code: the largest magnitude (f32); a byte an element, its sign and the tree's 7 bits.
+    """
 
     factory = "eight_bit"
 
-    def sent(self, total: Any, call: Call) -> Any:
-        ops, tree = call.ops, dynamic_tree()
-        absolute = ops.abs(total)
-        largest = ops.maximum(ops.largest(absolute), 1e-30)
-        middles = ops.constant((tree[1:] + tree[:-1]) / 2, total)
-        codes = ops.bucket(ops.times(absolute, 1 / largest), middles)
-        values = ops.times(ops.take(ops.constant(tree, total), codes), largest)
-        return values * ops.sign(total)
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        tree = dynamic_tree()
+        magnitudes = np.abs(values)
+        largest = np.float32(max(magnitudes.max(initial=0), 1e-30))
+        codes = np.searchsorted((tree[1:] + tree[:-1]) / 2, magnitudes / largest).astype(np.uint8)
+        codes |= (values < 0).astype(np.uint8) << np.uint8(7)
+        return np.concatenate([np.array([largest], "<f4").view(np.uint8), codes])
+
+    def decode(self, code: np.ndarray, count: int) -> np.ndarray:
+        import numpy as np
+
+        largest = code[:4].copy().view("<f4")[0]
+        values: np.ndarray = (np.concatenate([dynamic_tree(), -dynamic_tree()]) * largest)[code[4:]]
+        return values

@@ -6,41 +6,70 @@ distributed machine learning" (ICDCS 2021).
     memory.compensate(tensor, name)
     memory.update(tensor, name, compressor, tensors, ctx)
 
-GRACE gathers what the ranks compressed, and adds what it decompresses to. Here a rank decompresses
-its own, and that is summed: the same, for fewer bytes where it is sparse. So it does not matter
-whether `tensors_size_are_same`.
+Communicators are GRACE's, which torch_grace.py and tensorflow_grace.py make of Horovod's calls:
+
+    allreduce   what is compressed is summed, and decompressed once
+    allgather   everybody gets what each rank compressed, decompresses all, and aggregates
+    broadcast   the same, by a broadcast from each rank
+
+and "sum": a rank decompresses its own, and that is summed. Where aggregate() is a plain sum this is
+what allgather gives, for fewer bytes where it is sparse, and does not depend on whether
+`tensors_size_are_same`.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 from omnihvd.compressors.rules import Rule
+
+COMMUNICATORS = ("sum", "allreduce", "allgather", "broadcast")
 
 
 @dataclass(frozen=True)
 class GraceObjects(Rule):
     factory = "grace"
     error_feedback = None
-    replaces = True
     compressor: Any
     memory_object: Any
+    communicator: str
+
+    @property
+    def replaces(self) -> bool:  # type: ignore[override]
+        return self.communicator == "sum"
+
+    @property
+    def sums(self) -> str:  # type: ignore[override]
+        return "" if self.replaces else "grace"
+
+    @property
+    def averages(self) -> bool:
+        return bool(getattr(self.compressor, "average", True))
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        return 0 not in shape
 
     def arguments(self) -> list[tuple[str, str]]:
         return [
             ("compressor", _described(self.compressor)),
             ("memory", _described(self.memory_object)),
+            ("communicator", repr(self.communicator)),
         ]
 
     def check_use(self, averages: bool, grouped: bool) -> None:
         if not averages:
             raise ValueError("objects of GRACE's interface say what is averaged: op=hvd.Average")
+        if grouped and self.sums:
+            raise ValueError(f"grace by {self.communicator} needs groups=None")
 
-    def replacement(
+    def compressed(
         self, gradient: Any, name: str, memory: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[list[Any], Any, dict[str, Any]]:
+        """What compress() returns, and what the objects keep. memory: what they kept before; None:
+        as it is. gradient: theirs from now on."""
         for key, held in self._dictionaries():
             if memory is None:
                 break
@@ -54,14 +83,23 @@ class GraceObjects(Rule):
         if self.memory_object is not None:
             self.memory_object.update(gradient, name, self.compressor, tensors, ctx)
         kept = {key: held[name] for key, held in self._dictionaries() if name in held}
+        return list(tensors), ctx, kept
+
+    def replacement(
+        self, gradient: Any, name: str, memory: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        tensors, ctx, kept = self.compressed(gradient, name, memory)
         return self.compressor.decompress(tensors, ctx), kept
 
+    def combined(self, of_ranks: list[list[Any]], ctx: Any) -> Any:
+        """The gradient, of what each rank compressed."""
+        total = [self.compressor.decompress(tensors, ctx) for tensors in of_ranks]
+        aggregate = getattr(self.compressor, "aggregate", sum)
+        return aggregate(total) / len(of_ranks) if self.averages else aggregate(total)
+
     def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
-        """gradient: the ranks' average."""
-        total = gradient * ranks
-        if hasattr(self.compressor, "aggregate"):
-            total = self.compressor.aggregate([total])
-        return total / ranks if getattr(self.compressor, "average", True) else total
+        """gradient: the ranks' average of what they decompressed."""
+        return gradient if self.averages else gradient * ranks
 
     def _dictionaries(self) -> list[tuple[str, dict[Any, Any]]]:
         return [
@@ -70,6 +108,24 @@ class GraceObjects(Rule):
             for key, value in getattr(held, "__dict__", {}).items()
             if isinstance(value, dict)
         ]
+
+
+def adds(aggregate: Callable | None) -> bool:
+    """Whether it is a plain sum, found by three vectors of each framework that is loaded."""
+    if aggregate is None:
+        return True
+    vectors = ([3.0, -5.0, 0.5], [1.0, 8.0, 0.5], [-2.0, 2.0, 4.0])
+    for framework, make in (("torch", "tensor"), ("tensorflow", "constant"), ("numpy", "array")):
+        module = sys.modules.get(framework)
+        if module is None or not hasattr(module, make):
+            continue
+        try:
+            total = aggregate([getattr(module, make)(vector) for vector in vectors])
+            if [float(x) for x in total] == [2.0, 5.0, 5.0]:
+                return True
+        except Exception:  # for tensors of another framework, perhaps
+            continue
+    return False
 
 
 def _described(thing: Any) -> str:

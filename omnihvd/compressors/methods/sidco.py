@@ -8,11 +8,11 @@ exceed the threshold so far by. After each WINDOW of steps there is one stage le
 elements were sent, or one more.
 
 What differs from the paper: elements that are zero are not fitted (an embedding's are nearly all);
-stages are adapted for each parameter, not for all together; the share that a fit with so many
-stages is asked for is corrected by what it achieved (`gains`), as whole stages are too coarse; and
-a threshold that is off by more than TOLERANCE is corrected at once. Error feedback wants that: it
-lets rests grow together until they are no distribution's, and whole layers pass a threshold in
-one step and none in the next.
+stages are adapted for each parameter, not for all together; and, unless `as_published`, the share
+that a fit with so many stages is asked for is corrected by what it achieved (`gains`), as whole
+stages are too coarse, and a threshold that is off by more than TOLERANCE is corrected at once.
+Error feedback wants that: it lets rests grow together until they are no distribution's, and whole
+layers pass a threshold in one step and none in the next.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Sidco(ThresholdRule):
     learns = True
     ratio: float
     distribution: str
+    as_published: bool
 
     def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         import numpy as np
@@ -59,11 +60,13 @@ class Sidco(ThresholdRule):
         if call.elements <= SMALL:
             return BELOW * ops.kth_largest(ops.abs(total), call.count)
         stages, steps, achieved, _ = ops.numbers(call.memory["fit"], 4)
-        gain = ops.element(call.memory["gains"], stages - 1)
+        gain = 1.0 if self.as_published else ops.element(call.memory["gains"], stages - 1)
         moments = ops.exceedance(total, ops.number(0))
         share = gain * call.count / ops.maximum(moments[0], 1.0)
         share = ops.where(call.count < call.elements, share, 1.0)
         limit = self.fit(ops, total, moments, share, stages)
+        if self.as_published:
+            return limit
         kept, sums, _ = ops.exceedance(total, limit)
         call.memory["fit"] = ops.pack(stages, steps, achieved, kept)
         return self._corrected(limit, kept, sums, total, call)
@@ -107,14 +110,16 @@ class Sidco(ThresholdRule):
             return tries + 1, limit, low, high, kept, sums
 
         first = (ops.number(0), limit, ops.number(0), ops.number(math.inf), kept, sums)
-        return ops.loop(far, again, first)[1]
+        rounds, limit, *_ = ops.loop(far, again, first)
+        ops.count_rounds(rounds)
+        return limit
 
     def learn(self, kept: Any, call: Call) -> None:
         ops = call.ops
         if call.elements <= SMALL:
             return
         stages, steps, total, fitted = ops.numbers(call.memory["fit"], 4)
-        achieved = fitted / call.count
+        achieved = (kept if self.as_published else fitted) / call.count
         gains, error = call.memory["gains"], ops.log(ops.clip(achieved, 1 / 8, 8.0))
         better = ops.element(gains, stages - 1) * ops.exp(-DAMPING * error)
         call.memory["gains"] = ops.with_element(gains, stages - 1, ops.clip(better, 1e-3, 1e3))

@@ -4,26 +4,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from omnihvd.compressors.rules import Call, ElementRule
+from omnihvd.compressors.rules import CodedRule
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SAMPLE = 65536  # elements that the quantiles are estimated from
 
 
 @dataclass(frozen=True)
-class Sketch(ElementRule):
-    """Each element as the mean of its bucket, between `quantiles` quantiles; 0 stays 0."""
+class Sketch(CodedRule):
+    """Each element as the mean of its bucket, between `quantiles` quantiles; 0 stays 0.
+
+    A part's code: the buckets' means (f32); a byte an element, its bucket, or `quantiles` for 0.
+    """
 
     factory = "sketch"
     quantiles: int
 
-    def sent(self, total: Any, call: Call) -> Any:
-        ops, sample = call.ops, total
-        if call.elements > SAMPLE:
-            chosen = ops.random_indices(ops.number(SAMPLE), call.elements, 0, call)
-            sample = ops.take(total, chosen)
-        edges = ops.quantiles(sample, self.quantiles + 1)[1:-1]
-        buckets = ops.bucket(total, edges)
-        means = ops.take(ops.bucket_means(total, buckets, self.quantiles), buckets)
-        return ops.select(total == 0, total, means)
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        sample = np.sort(values[:: max(1, len(values) // SAMPLE)])
+        places = np.linspace(0, max(len(sample) - 1, 0), self.quantiles + 1)[1:-1].astype(np.int64)
+        edges = sample[places] if len(sample) else sample
+        buckets = np.searchsorted(edges, values)
+        buckets[values == 0] = self.quantiles
+        counts = np.bincount(buckets, minlength=self.quantiles + 1)[: self.quantiles]
+        sums = np.bincount(buckets, values, self.quantiles + 1)[: self.quantiles]
+        means = (sums / np.maximum(counts, 1)).astype("<f4")
+        return np.concatenate([means.view(np.uint8), buckets.astype(np.uint8)])
+
+    def decode(self, code: np.ndarray, count: int) -> np.ndarray:
+        import numpy as np
+
+        means = code[: 4 * self.quantiles].copy().view("<f4")
+        values: np.ndarray = np.append(means, np.float32(0))[code[4 * self.quantiles :]]
+        return values

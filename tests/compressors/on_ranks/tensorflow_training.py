@@ -241,7 +241,11 @@ def test_power_sgd_is_that_of_the_paper(graph):
 
 def test_objects_of_grace_and_signum():
     expected = np.sign(sum(np.sign(of_rank(rank, 0)[0]) for rank in range(SIZE)))
-    for compressor in (compressors.grace(Signs(tf.sign)), compressors.signum(0.0)):
+    votes = Signs(tf.sign)
+    for compressor in (
+        compressors.grace(votes), compressors.grace(votes, None, "broadcast"),
+        compressors.signum(0.0), compressors.sign_sgd(),
+    ):  # fmt: skip
         got = reducer(compressor, graph=True)(*map(tf.constant, of_rank(RANK, 0)))
         np.testing.assert_array_equal(got[0], expected)
     reduce = reducer(compressors.grace(Halves(), Residual()), graph=False)
@@ -251,6 +255,21 @@ def test_objects_of_grace_and_signum():
         np.testing.assert_allclose(got[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_codes_in_parts(graph):
+    compressor = compressors.eight_bit()
+    reduce, wanted, arrived = reducer(compressor, graph), 0, 0
+    for step in range(3):
+        got = reduce(*map(tf.constant, of_rank(RANK, step)))[0].numpy()
+        mean = np.mean([of_rank(rank, step)[0] for rank in range(SIZE)], 0)
+        assert 0 < np.linalg.norm(got - mean) < 0.05 * np.linalg.norm(mean)
+        wanted, arrived = wanted + mean, arrived + got
+    kept = compressor.state_dict()["v0:0"]
+    rest = hvd.allreduce(kept["rest"], name="rests").numpy()
+    rest += hvd.allgather(kept["memory"]["sum_rest"], name="sum rests").numpy().reshape(20, 30)
+    np.testing.assert_allclose(arrived + rest, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_delay_control_follows_the_sums():
     compressor = compressors.block_topk(0.5, BLOCK).with_delay_control(1e-6, min_ratio=0.05)
     before = omnihvd.Statistics()
@@ -258,3 +277,12 @@ def test_delay_control_follows_the_sums():
     assert compressor.ratio(12) == 0.05
     figures = before.read()["compression"]
     assert 0 < figures["exposed_seconds"] < 60
+
+
+def test_synchronized_batch_norms_are_those_of_all_ranks():
+    """PyTorch's are for GPUs."""
+    whole = np.random.default_rng(0).standard_normal((8 * SIZE, 5)).astype(np.float32)
+    layer, alone = hvd.SyncBatchNormalization(), tf.keras.layers.BatchNormalization()
+    got = layer(tf.constant(whole[8 * RANK : 8 * RANK + 8]), training=True)
+    expected = alone(tf.constant(whole), training=True)[8 * RANK : 8 * RANK + 8]
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

@@ -5,9 +5,10 @@ import copy
 import horovod.torch as hvd
 import pytest
 import torch
-from grace_objects import Halves, Residual, Signs
+from grace_objects import Halves, Largest, Median, Residual, Signs
 from torch_models import RANK, SIZE, assert_same_on_all_ranks
 
+import omnihvd
 from omnihvd import compressors
 
 
@@ -83,10 +84,93 @@ def test_power_sgd_passes_a_nan_on_and_forgets_it():
     assert all(g.isfinite().all() for g in reduce(model, optimizer, of_rank(RANK, 1)))
 
 
-def test_signum_is_the_majority():
-    model, optimizer = matrices(compressors.signum(0.0))
+def test_signs_are_the_majority():
     votes = sum(own[0].sign() for own in (of_rank(rank, 0) for rank in range(SIZE)))
-    assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], votes.sign())
+    for compressor in (compressors.signum(0.0), compressors.sign_sgd()):
+        model, optimizer = matrices(compressor)
+        assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], votes.sign())
+    momentum = [torch.zeros(20, 30) for _ in range(SIZE)]
+    model, optimizer = matrices(compressors.signum(0.5))
+    for step in range(3):
+        momentum = [m / 2 + of_rank(rank, step)[0] / 2 for rank, m in enumerate(momentum)]
+        got = reduce(model, optimizer, of_rank(RANK, step))[0]
+        assert torch.equal(got, sum(m.sign() for m in momentum).sign())
+
+
+CODED = {
+    "eight_bit": (compressors.eight_bit(), 0.03, 1.2),
+    "sketch": (compressors.sketch(), 0.2, 1.7),
+    "inceptionn": (compressors.inceptionn(10), 0.01, 3),
+    "ef_sign": (compressors.ef_sign(), 1.5, 0.3),
+    "one_bit_sgd": (compressors.one_bit_sgd(), 1.5, 0.3),
+}
+
+
+@pytest.mark.parametrize("kind", CODED)
+@pytest.mark.parametrize("op", ["Average", "Sum"])
+def test_codes_in_parts(kind, op):
+    """Results are near the means; what they lack is in the rests of both sides, and nothing is
+    lost; fewer bytes travel than floats have."""
+    given, error, most = CODED[kind]
+    compressor = compressors.Compressor(given.config)  # of this test's optimizer alone
+    model, optimizer = matrices(compressor, op=getattr(hvd, op))
+    before = omnihvd.Statistics()
+    wanted, arrived = 0, 0
+    for step in range(4):
+        got = reduce(model, optimizer, [g / 4 for g in of_rank(RANK, step)])[0]
+        mean = sum(of_rank(rank, step)[0] / 4 for rank in range(SIZE))
+        mean = mean / SIZE if op == "Average" else mean
+        wanted, arrived = wanted + mean, arrived + got
+        if step == 0:
+            assert 0 < (got - mean).norm() / mean.norm() < error
+        assert_same_on_all_ranks(got, f"same.{kind}")
+    kept = compressor.state_dict()["matrix"]
+    rests = hvd.allreduce(kept["rest"], op=getattr(hvd, op), name="rests")
+    rests += hvd.allgather(kept["memory"]["sum_rest"], name="sum rests").view(20, 30)
+    torch.testing.assert_close(arrived + rests, wanted, rtol=1e-4, atol=1e-4)
+    figures = before.read()["compression"]
+    headers = 3 * SIZE * 4 * (8 + 5 + 256) if kind == "sketch" else 3 * SIZE * 4 * 14
+    assert 4 * figures["kept_elements"] < most * figures["elements"] + headers
+
+
+def test_codes_pass_a_nan_on_and_forget_it():
+    model, optimizer = matrices(compressors.eight_bit())
+    bad = of_rank(RANK, 0)
+    if RANK == 1:
+        bad[0][3, 3] = float("nan")
+    got = reduce(model, optimizer, bad)[0]
+    assert got[3, 3].isnan() and got.isnan().sum() == 1
+    assert all(g.isfinite().all() for g in reduce(model, optimizer, of_rank(RANK, 1)))
+
+
+def test_communicators_of_grace():
+    mean = sum(of_rank(rank, 0)[0] for rank in range(SIZE)) / SIZE
+    for communicator in ("sum", "allreduce", "allgather", "broadcast"):
+        model, optimizer = matrices(compressors.grace(Halves(), None, communicator))
+        got = reduce(model, optimizer, of_rank(RANK, 0))[0]
+        torch.testing.assert_close(got, mean / 2, rtol=1e-5, atol=1e-6)
+    largest = Largest(600)
+    model, optimizer = matrices(compressors.grace(largest, None, "allgather"))
+    reduce(model, optimizer, of_rank(RANK, 0))  # in which ranks compare what they are given
+    largest.k = 600 // (1 + RANK)
+    expected = torch.zeros(600)
+    for rank in range(SIZE):
+        values = of_rank(rank, 0)[0].view(-1)
+        places = values.abs().topk(600 // (1 + rank)).indices
+        expected[places] += values[places] / SIZE
+    got = reduce(model, optimizer, of_rank(RANK, 0))[0]
+    torch.testing.assert_close(got, expected.view(20, 30), rtol=1e-5, atol=1e-6)
+
+
+def test_what_grace_aggregates_is_what_each_rank_sent():
+    median = Median(lambda tensors: torch.stack(tensors).median(0).values)
+    model, optimizer = matrices(compressors.grace(median))
+    expected = torch.stack([of_rank(rank, 0)[0] for rank in range(SIZE)]).median(0).values
+    assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], expected)
+    with pytest.raises(ValueError, match="no plain sum"):
+        compressors.grace(median, None, "sum")
+    with pytest.raises(ValueError, match="communicator is 'alltoall'"):
+        compressors.grace(median, None, "alltoall")
 
 
 def test_objects_of_grace():

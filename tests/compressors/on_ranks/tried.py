@@ -13,7 +13,7 @@ COMPRESSORS = {
     "sidco": compressors.sidco(0.1, "pareto"),
     "dgc": compressors.dgc(0.1),
     "randomk": compressors.randomk(0.1),
-    "sketch": compressors.sketch(8),
+    "adaptive": compressors.adaptive(0.1),
     "momentum": compressors.block_topk(0.1, BLOCK).with_momentum_correction(0.9),
     "warm-up": compressors.block_topk(0.1, BLOCK).with_warmup(3, 0.9, steps_per_epoch=2),
 }

@@ -1,0 +1,101 @@
+"""Sums of codes (part_sums.py) in Horovod's PyTorch optimizer, as alltoall and allgather.
+
+Horovod waits for a handle that is a function by calling it: torch_low_rank.py says what follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from omnihvd.compressors import counters, part_sums
+from omnihvd.compressors.rules import CodedRule
+from omnihvd.compressors.torch_split import ParameterState, first_memory
+
+
+@dataclass
+class _Pending:
+    state: ParameterState
+    count: int
+    handle: Any
+    second: bool = False  # whether the handle is of the gather
+
+
+class Sums:
+    """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
+
+    def __init__(self, rule: CodedRule, error_feedback: bool, optimizer: Any) -> None:
+        from horovod.torch.mpi_ops import Average
+
+        self._rule, self._feedback = rule, error_feedback
+        self._ranks = optimizer.process_set
+        self._scale = 1 / self._ranks.size() if optimizer.op == Average else 1.0
+        self._pending: dict[str, _Pending] = {}
+
+    @torch.no_grad()
+    def start(self, gradient: Tensor, state: ParameterState) -> Callable[[], Tensor] | None:
+        """A function that waits, and returns the reduced gradient; None: send it whole."""
+        from horovod.torch.mpi_ops import alltoall_async
+
+        if not gradient.is_floating_point() or gradient.numel() == 0:
+            return None
+        with counters.timed(gradient.numel()):
+            if not state.memory:
+                state.memory = first_memory(self._rule, gradient, state.name)
+            total = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+            total = state.accumulate(total, 0.0) if self._feedback else total.contiguous()
+            memory = {kind: tensor.cpu().numpy() for kind, tensor in state.memory.items()}
+            values = self._rule.values(_numpy(total), memory)
+            state.memory = {kind: torch.from_numpy(array) for kind, array in memory.items()}
+            made = part_sums.contribution(self._rule, values, self._ranks.size())
+            if self._feedback:
+                sent = torch.from_numpy(made.values).view(total.shape).to(total)
+                total.sub_(sent).nan_to_num_(0.0, 0.0, 0.0)
+            counters.add_kept(gradient.device, made.code.nbytes // 4)
+        handle = alltoall_async(
+            torch.from_numpy(made.code),
+            torch.from_numpy(made.splits),
+            name=f"{state.name}.parts",
+            process_set=self._ranks,
+        )
+        self._pending[state.name] = _Pending(state, gradient.numel(), handle)
+        state.step += 1
+        return lambda: self._finish(state.name).view(gradient.shape).to(gradient)
+
+    @torch.no_grad()
+    def _finish(self, name: str) -> Tensor:
+        from horovod.torch.mpi_ops import synchronize
+
+        if not self._pending[name].second:
+            for other in sorted(self._pending):
+                self._start_second(self._pending[other])
+        pending = self._pending.pop(name)
+        codes = synchronize(pending.handle).numpy()
+        result = part_sums.opened(self._rule, codes, pending.count, self._ranks.size())
+        return torch.from_numpy(result)
+
+    def _start_second(self, pending: _Pending) -> None:
+        from horovod.torch.mpi_ops import allgather_async, synchronize
+
+        received = synchronize(pending.handle)
+        codes = received[0] if isinstance(received, tuple) else received
+        part = part_sums.part_of(pending.count, self._ranks.rank(), self._ranks.size())
+        size, rest = part.stop - part.start, None
+        if self._feedback:
+            kept = pending.state.memory.get("sum_rest")
+            fits = kept is not None and len(kept) == size  # else of another number of ranks
+            rest = kept.numpy() if kept is not None and fits else np.zeros(size, np.float32)
+            pending.state.memory["sum_rest"] = torch.from_numpy(rest)
+        code = part_sums.summed(self._rule, codes.numpy(), size, self._scale, rest)
+        name = f"{pending.state.name}.sum"
+        gathered = allgather_async(torch.from_numpy(code), name=name, process_set=self._ranks)
+        pending.handle, pending.second = gathered, True
+
+
+def _numpy(total: Tensor) -> np.ndarray:
+    flat: np.ndarray = total.detach().reshape(-1).float().cpu().numpy()
+    return flat

@@ -1,0 +1,140 @@
+"""Codes that cannot be added: what each method makes of a part, and sums of them."""
+
+import numpy as np
+import pytest
+
+from omnihvd import compressors
+from omnihvd.compressors import part_sums
+from omnihvd.compressors.methods.eight_bit import dynamic_tree
+
+BITS = {  # an element, beside scales and the like
+    "eight_bit": (compressors.eight_bit(), 8),
+    "sketch": (compressors.sketch(), 8),
+    "inceptionn": (compressors.inceptionn(8), 34),
+    "ef_sign": (compressors.ef_sign(), 1),
+    "one_bit_sgd": (compressors.one_bit_sgd(), 1),
+    "sign_sgd": (compressors.sign_sgd(), 1),
+    "signum": (compressors.signum(), 1),
+}
+each_method = pytest.mark.parametrize("kind", BITS)
+
+
+def rule_of(kind):
+    return BITS[kind][0].config.rule
+
+
+def heavy(size=20_000, seed=0):
+    random = np.random.default_rng(seed)
+    values = random.standard_t(4, size) * random.exponential(1, size)
+    return values.astype(np.float32)
+
+
+def coded(rule, values):
+    return rule.decode(rule.encode(values), len(values))
+
+
+@each_method
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 300, 20_001])
+def test_codes_have_the_size_that_is_promised_and_sizes_return(kind, size):
+    rule, values = rule_of(kind), heavy(size)
+    code = rule.encode(values)
+    assert code.dtype == np.uint8 and len(code) <= size * BITS[kind][1] / 8 + 4 * 64 + 2
+    decoded = rule.decode(code, size)
+    assert decoded.dtype == np.float32 and decoded.shape == (size,)
+    large = np.abs(values) >= 2**-8
+    assert np.array_equal(np.sign(decoded)[large], np.sign(values)[large]) or kind == "sketch"
+
+
+@each_method
+def test_zeros_stay_zeros(kind):
+    values = heavy()
+    values[::3] = 0
+    assert not coded(rule_of(kind), values)[::3].any()
+    assert not coded(rule_of(kind), np.zeros(9, np.float32)).any()
+
+
+@each_method
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [0, 1, 3, 1000])
+def test_sums_of_parts(kind, ranks, size):
+    """What arrives is the code of the sum of what was sent; on the owner's side nothing is lost."""
+    rule = rule_of(kind)
+    sent = [part_sums.contribution(rule, heavy(size, seed), ranks) for seed in range(ranks)]
+    total = rule.summed(sum(made.values for made in sent) / np.float32(ranks))
+    rests, codes = [], []
+    for rank in range(ranks):
+        part = part_sums.part_of(size, rank, ranks)
+        received = []
+        for made in sent:
+            ends = np.cumsum(made.splits)
+            received.append(made.code[ends[rank] - made.splits[rank] : ends[rank]])
+        rests.append(np.zeros(part.stop - part.start, np.float32))
+        own = part.stop - part.start, 1 / ranks, rests[-1]
+        codes.append(part_sums.summed(rule, np.concatenate(received), *own))
+    result = part_sums.opened(rule, np.concatenate(codes), size, ranks)
+    np.testing.assert_allclose(result + np.concatenate(rests), total, rtol=1e-4, atol=1e-5)
+    if kind in ("sign_sgd", "signum"):
+        np.testing.assert_array_equal(result, total)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_part_that_is_not_finite_travels_plain(bad):
+    values = heavy(100)
+    values[10] = bad
+    made = part_sums.contribution(rule_of("eight_bit"), values, 2)
+    np.testing.assert_array_equal(made.values[:50], values[:50])
+    assert np.isfinite(made.values[50:]).all() and made.splits[0] == 208 and made.splits[1] == 62
+
+
+def test_eight_bits_err_by_less_than_a_gap_of_the_tree():
+    tree = dynamic_tree()
+    assert len(tree) == 128 and tree[0] == 0 and tree[-1] == 1 and (np.diff(tree) > 0).all()
+    values = heavy()
+    sent, largest = coded(rule_of("eight_bit"), values), np.abs(values).max()
+    gaps = np.diff(tree)[np.clip(np.searchsorted(tree, np.abs(values) / largest) - 1, 0, None)]
+    assert np.all(np.abs(sent - values) <= (0.5001 * gaps + 1e-6) * largest)
+    assert len(np.unique(sent)) <= 255 and np.abs(sent).max() == pytest.approx(largest)
+
+
+@pytest.mark.parametrize("bits", [0, 6, 10, 20, 24])
+def test_inceptionn_errs_by_less_than_its_bound_in_bits_by_its_tags(bits):
+    rule, values = compressors.inceptionn(bits).config.rule, heavy() / 50
+    sent, small = coded(rule, values), np.abs(values) < 1
+    np.testing.assert_array_equal(sent[~small], values[~small])
+    steps = np.trunc(values[small] * np.float32(2.0**bits))
+    np.testing.assert_array_equal(sent[small], steps / np.float32(2.0**bits))
+    sizes = np.abs(steps)
+    none, eight = np.sum(sizes == 0), np.sum((sizes > 0) & (sizes < 128))
+    sixteen = np.sum((sizes >= 128) & (sizes < 32768))
+    whole = len(values) - none - eight - sixteen
+    assert len(rule.encode(values)) == len(values) / 4 + eight + 2 * sixteen + 4 * whole
+
+
+def test_sketch_sends_means_of_equally_full_buckets():
+    values = np.random.default_rng(0).standard_normal(6400).astype(np.float32)
+    sent = coded(rule_of("sketch"), values)
+    kinds, counts = np.unique(sent, return_counts=True)
+    assert len(kinds) == 64 and counts.min() >= 99 and counts.max() <= 101
+    for value in kinds[::9]:
+        assert values[sent == value].mean() == pytest.approx(value, rel=1e-3, abs=1e-5)
+    with pytest.raises(ValueError, match="255 at most"):
+        compressors.sketch(256)
+
+
+def test_scales_of_signs():
+    values = heavy()
+    np.testing.assert_allclose(
+        coded(rule_of("ef_sign"), values), np.sign(values) * np.abs(values).mean(), rtol=1e-5
+    )
+    sent = coded(rule_of("one_bit_sgd"), values)
+    for side in (values > 0, values < 0):
+        np.testing.assert_allclose(sent[side], values[side].mean(), rtol=1e-5)
+    np.testing.assert_array_equal(coded(rule_of("sign_sgd"), values), np.sign(values))
+
+
+@pytest.mark.parametrize("kind", ["sign_sgd", "signum"])
+def test_votes_keep_no_rest(kind):
+    with pytest.raises(ValueError, match="no rest"):
+        BITS[kind][0].with_error_feedback()
+    with pytest.raises(ValueError, match="no momentum"):
+        BITS[kind][0].with_momentum_correction(0.9)
