@@ -37,6 +37,7 @@ class OmniReduce:
     grace = staticmethod(compressors.grace)
     signum = staticmethod(compressors.signum)
     sign_sgd = staticmethod(compressors.sign_sgd)
+    natural_dithering = staticmethod(compressors.natural_dithering)
     one_bit_sgd = staticmethod(compressors.one_bit_sgd)
 
     # Lossy forms in which tensors travel (docs/codecs.md).

@@ -24,6 +24,7 @@ from omnihvd.compressors.methods.eight_bit import EightBit
 from omnihvd.compressors.methods.grace import COMMUNICATORS, GraceObjects, adds
 from omnihvd.compressors.methods.inceptionn import Inceptionn
 from omnihvd.compressors.methods.low_rank import LowRank
+from omnihvd.compressors.methods.powers import NaturalDithering
 from omnihvd.compressors.methods.random_elements import RandomElements
 from omnihvd.compressors.methods.sidco import DISTRIBUTIONS, Sidco
 from omnihvd.compressors.methods.signs import EfSign, OneBitSgd, SignSgd, Signum
@@ -43,6 +44,7 @@ __all__ = [
     "eight_bit",
     "grace",
     "inceptionn",
+    "natural_dithering",
     "one_bit_sgd",
     "power_sgd",
     "randomk",
@@ -81,13 +83,20 @@ def block_threshold(threshold: float, block_size: int | None = None) -> Compress
     return _compressor(ThresholdBlocks(checks.threshold(threshold)), block_size)
 
 
-def topk_threshold(threshold: float) -> Compressor:
+def topk_threshold(threshold: float | None = None, budget: int | None = None) -> Compressor:
     """Sends the elements whose absolute value exceeds `threshold`, in units of the gradient.
+
+    budget: in its place, elements of the whole model that are to be sent in a step, on average; the
+    threshold is then the authors', 1 / (2 sqrt(budget)).
 
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021):
     for a budget of elements over the whole training, one constant threshold has the least total
     error. Blocks are then partly zero, and travel packed.
     """
+    if (threshold is None) == (budget is None):
+        raise ValueError("topk_threshold() takes a threshold, or a budget")
+    if budget is not None:
+        threshold = 0.5 / checks.count("budget", budget, 1) ** 0.5
     return _compressor(ElementThreshold(checks.threshold(threshold)))
 
 
@@ -158,6 +167,17 @@ def sketch(quantiles: int = 64) -> Compressor:
     if checks.count("quantiles", quantiles, 2) > 255:
         raise ValueError(f"quantiles is {quantiles}: it must be 255 at most")
     return _compressor(Sketch(int(quantiles)))
+
+
+def natural_dithering(bits: int = 4) -> Compressor:
+    """Sends each element as one of 2**(bits-1) - 1 powers of two of the largest, or 0, at random
+    without bias. bits: 4 or 8.
+
+    Horvath et al., "Natural Compression" (MSML 2022), natural dithering, by the largest magnitude.
+    """
+    if checks.count("bits", bits, 0) not in (4, 8):
+        raise ValueError(f"bits is {bits}: it must be 4 or 8")
+    return _compressor(NaturalDithering(int(bits)))
 
 
 def ef_sign() -> Compressor:

@@ -12,8 +12,19 @@ from omnihvd import engine
 from omnihvd.carriers import in_use
 from omnihvd.compressors import checks
 from omnihvd.compressors.delay import DelayControl, Monitor, start_of
-from omnihvd.compressors.rules import BlockRule, Rule, WarmUp
+from omnihvd.compressors.methods.coded_set import CodedSet
+from omnihvd.compressors.methods.eight_bit import EightBit
+from omnihvd.compressors.methods.powers import Natural, NaturalDithering
+from omnihvd.compressors.methods.signs import EfSign
+from omnihvd.compressors.rules import BlockRule, CodedRule, Rule, WarmUp
 from omnihvd.frameworks.after_import import part
+
+CODECS: dict[str, CodedRule] = {
+    "natural": Natural(),
+    "natural_dithering": NaturalDithering(4),
+    "eight_bit": EightBit(),
+    "ef_sign": EfSign(),
+}
 
 
 @dataclass(frozen=True)
@@ -24,11 +35,23 @@ class Config:
     momentum: float = 0.0
     warm_up: WarmUp | None = None
     delay: DelayControl | None = None
+    codec: CodedRule | None = None  # of the values that are sent
+    clip: float | None = None  # an L2 norm
 
     @classmethod
     def of(cls, rule: Rule, block_size: int) -> Config:
         """With the rule's own defaults."""
         return cls(rule, block_size, bool(rule.error_feedback), rule.momentum)
+
+    @property
+    def sums(self) -> str:
+        """As Rule.sums."""
+        return self.codec.sums if self.codec else self.rule.sums
+
+    def clipping(self, norm: Any, ranks: int) -> Any:
+        """What a gradient of this norm, which is a tensor, is to be multiplied by."""
+        share = (self.clip or 0.0) / ranks**0.5
+        return (share / (norm + 1e-30)).clip(max=1.0)
 
 
 class Compressor:
@@ -70,6 +93,10 @@ class Compressor:
             if control:
                 given = [(field, repr(value)) for field, value in vars(control).items()]
                 text += f".with_{name}({_arguments(given)})"
+        if config.codec is not None:
+            text += f".with_codec({config.codec.factory!r})"
+        if config.clip is not None:
+            text += f".with_clipping({config.clip})"
         return text
 
     def with_error_feedback(self, enabled: bool = True) -> Compressor:
@@ -93,6 +120,27 @@ class Compressor:
         if not 0 <= checks.number("momentum", momentum) < 1:
             raise ValueError(f"momentum is {momentum}: it must be at least 0 and less than 1")
         return self._with(momentum=float(momentum))
+
+    def with_codec(self, codec: str) -> Compressor:
+        """Sends the values that are chosen in fewer bits, and their places as a set.
+
+        codec: "natural" (powers of two, 8 bits), "natural_dithering" (4 bits), "eight_bit" or
+        "ef_sign" (1 bit). Sums travel so, too (part_sums.py). Error feedback keeps what coding
+        loses on both sides. PyTorch under Horovod only.
+        """
+        if codec not in CODECS:
+            raise ValueError(f"codec is {codec!r}: it must be one of {tuple(CODECS)}")
+        if self.config.rule.sums or self.config.rule.replaces:
+            raise ValueError(f"{self.config.rule.factory} sends no values that could be coded")
+        return self._with(codec=CodedSet(CODECS[codec]))
+
+    def with_clipping(self, norm: float) -> Compressor:
+        """Scales each parameter's gradient down to an L2 norm of `norm` / sqrt(ranks), before
+        anything is kept or sent (Lin et al., "Deep Gradient Compression", ICLR 2018, 3.2): the sum
+        of all ranks' has about `norm` then. Leave clipping out of the training."""
+        if not 0 < checks.number("norm", norm) < float("inf"):
+            raise ValueError(f"norm is {norm}: it must be above 0, and finite")
+        return self._with(clip=float(norm))
 
     def with_warmup(
         self, epochs: float = 5, start: float = 0.25, steps_per_epoch: int | None = None

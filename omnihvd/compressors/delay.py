@@ -1,5 +1,6 @@
 """Compression that follows the network: Abdelmoniem and Canini, "DC2: delay-aware compression
-control for distributed machine learning" (INFOCOM 2021), whose law we know from the abstract only.
+control for distributed machine learning" (INFOCOM 2021): published, not available to us; the law is
+ours, after its abstract.
 
 After every step, with v the running mean of the ratio over the time of the step's sums:
 

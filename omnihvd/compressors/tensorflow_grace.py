@@ -13,7 +13,7 @@ from omnihvd.compressors.methods.grace import GraceObjects
 def reduce(rule: GraceObjects, gradients: list[Any], states: list[Any], ranks: Any) -> list[Any]:
     """The results for those gradients that have a state, the others as they are.
 
-    ranks: a tensorflow_horovod.Ranks.
+    ranks: a tensorflow_ranks.Ranks.
     """
     ways = {"allreduce": _allreduce, "allgather": _allgather, "broadcast": _broadcast}
     reduced = []

@@ -29,6 +29,7 @@ from omnihvd.compressors.rules import (
     kept_count,
     name_seed,
 )
+from omnihvd.compressors.tensorflow_ranks import Ranks
 from omnihvd.frameworks.after_import import part
 
 
@@ -120,7 +121,7 @@ class Backend:
             agreement.check(theirs.tobytes() for theirs in everyone.numpy())
         self._agreed.add(process_set)
 
-    def compress(self, gradient: Any, variable: tf.Variable) -> Any:
+    def compress(self, gradient: Any, variable: tf.Variable, ranks: int = 1) -> Any:
         """Returns what to send of `gradient`, dense, zero elsewhere."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return gradient
@@ -131,6 +132,9 @@ class Backend:
             state.step.assign_add(1)
             return config.rule.replacement(gradient, state.name)[0]
         total = tf.cast(gradient, state.dtype)
+        if config.clip is not None:
+            share = config.clip / ranks**0.5 / (tf.norm(total) + 1e-30)
+            total *= tf.cast(tf.minimum(share, 1.0), total.dtype)
         if config.momentum:
             velocity = config.momentum * state.velocity + total
             total = velocity
@@ -319,6 +323,8 @@ def install(module: Any) -> None:
         if op not in (module.Average, module.Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         compression.config.rule.check_use(averages=op == module.Average, grouped=False)
+        if compression.config.codec:
+            raise ValueError("with_codec() is for PyTorch: in TensorFlow use a method of its own")
         # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
         options["compression"] = OmniReduce
         reduce = make(*given.args, **given.kwargs)
@@ -343,7 +349,8 @@ def _compressed(compressor: Compressor, process_set: Any) -> Callable:
     backend = compressor._backend("tensorflow")
 
     def sums(grads: Any, vars: Any, reduce: Callable) -> Any:
-        sent = [backend.compress(gradient, var) for gradient, var in zip(grads, vars)]
+        ranks = process_set.size()
+        sent = [backend.compress(gradient, var, ranks) for gradient, var in zip(grads, vars)]
         reduced = _timed(sent, lambda: reduce(sent)) if compressor.config.delay else reduce(sent)
         return [backend.received(gradient, process_set.size()) for gradient in reduced]
 
@@ -364,41 +371,3 @@ def _own_sums(compressor: Compressor, process_set: Any, hvd: Any, op: Any) -> Ca
         return reduced
 
     return sums
-
-
-class Ranks:
-    """Of a process set, and what they do together, for a rule's own sums. Tensors have names."""
-
-    def __init__(self, hvd: Any, process_set: Any, op: Any) -> None:
-        self._hvd, self._set = hvd, process_set
-        self.averages = op == hvd.Average
-
-    @property
-    def size(self) -> int:
-        return int(self._set.size())
-
-    @property
-    def rank(self) -> int:
-        return int(self._set.rank())
-
-    @property
-    def scale(self) -> float:
-        """By which a sum is to be multiplied."""
-        return 1 / self.size if self.averages else 1.0
-
-    def average(self, tensor: Any, name: str) -> Any:
-        return self.reduce(tensor, name, averages=True)
-
-    def reduce(self, tensor: Any, name: str, averages: bool) -> Any:
-        op = self._hvd.Average if averages else self._hvd.Sum
-        return self._hvd.allreduce(tensor, op=op, name=name, process_set=self._set)
-
-    def alltoall(self, tensor: Any, splits: Any, name: str) -> Any:
-        both = self._hvd.alltoall(tensor, splits=splits, name=name, process_set=self._set)
-        return both[0] if isinstance(both, (list, tuple)) else both
-
-    def allgather(self, tensor: Any, name: str) -> Any:
-        return self._hvd.allgather(tensor, name=name, process_set=self._set)
-
-    def broadcast(self, tensor: Any, root: int, name: str) -> Any:
-        return self._hvd.broadcast(tensor, root, name=name, process_set=self._set)

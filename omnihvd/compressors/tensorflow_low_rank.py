@@ -13,7 +13,7 @@ from omnihvd.compressors.methods.low_rank import LowRank
 def reduce(rule: LowRank, gradients: list[Any], states: list[Any], ranks: Any) -> list[Any]:
     """The averages, or sums, of those gradients that have a state, the others as they are.
 
-    ranks: a tensorflow_horovod.Ranks.
+    ranks: a tensorflow_ranks.Ranks.
     """
     totals: list[Any] = []
     lefts: list[Any] = []

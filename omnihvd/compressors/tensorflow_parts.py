@@ -16,7 +16,7 @@ from omnihvd.compressors.rules import CodedRule
 def reduce(rule: CodedRule, gradients: list[Any], states: list[Any], ranks: Any) -> list[Any]:
     """The sums or averages of those gradients that have a state, the others as they are.
 
-    ranks: a tensorflow_horovod.Ranks.
+    ranks: a tensorflow_ranks.Ranks.
     """
     received = [
         None if state is None else _start(rule, gradient, state, ranks)

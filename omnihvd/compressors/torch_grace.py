@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from omnihvd.compressors import counters
+from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.methods.grace import GraceObjects
 from omnihvd.compressors.torch_split import ParameterState
 
@@ -15,7 +16,9 @@ from omnihvd.compressors.torch_split import ParameterState
 class Sums:
     """Of one optimizer."""
 
-    def __init__(self, rule: GraceObjects, _: bool, optimizer: Any) -> None:
+    def __init__(self, compressor: Compressor, optimizer: Any) -> None:
+        rule = compressor.config.rule
+        assert isinstance(rule, GraceObjects)
         self._rule, self._ranks = rule, optimizer.process_set
 
     @torch.no_grad()

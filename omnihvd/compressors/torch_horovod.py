@@ -65,9 +65,12 @@ class Backend:
             return [(states[parameter], optimizer.process_set.size()) for parameter in parameters]
 
         optimizer.synchronize = _timed(optimizer.synchronize, self._compressor)
-        if rule.sums:
-            made = import_module(f"omnihvd.compressors.torch_{rule.sums}").Sums(
-                rule, self._compressor.config.error_feedback, optimizer
+        config = self._compressor.config
+        if config.codec:
+            config.codec.check_use(optimizer.op == Average, optimizer._groups is not None)
+        if config.sums:
+            made = import_module(f"omnihvd.compressors.torch_{config.sums}").Sums(
+                self._compressor, optimizer
             )
             _sum_by(made, optimizer, states)
         for name, owners_of in (
@@ -103,8 +106,9 @@ class Backend:
         if owner is None:
             raise no_owner()
         state, ranks = owner
-        rule = self._compressor.config.rule
-        if not gradient.is_floating_point() or gradient.numel() == 0 or rule.sums:
+        config = self._compressor.config
+        rule = config.rule
+        if not gradient.is_floating_point() or gradient.numel() == 0 or config.sums:
             return gradient, None
         if rule.replaces:
             with counters.timed(gradient.numel()):
@@ -113,7 +117,7 @@ class Backend:
                 counters.add_kept(gradient.device, sent.count_nonzero())
             state.step += 1
             return sent, ranks
-        return split_by(self._compressor, gradient, state), ranks
+        return split_by(self._compressor, gradient, state, ranks), ranks
 
     def received(self, gradient: Tensor, ranks: int) -> Tensor:
         return self._compressor.config.rule.received(torch_ops, gradient, ranks)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from omnihvd.compressors import counters
+from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.methods.low_rank import LowRank
 from omnihvd.compressors.torch_split import ParameterState, first_memory
 
@@ -30,8 +31,10 @@ class _Pending:
 class Sums:
     """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
 
-    def __init__(self, rule: LowRank, error_feedback: bool, optimizer: Any) -> None:
-        self._rule, self._feedback = rule, error_feedback
+    def __init__(self, compressor: Compressor, optimizer: Any) -> None:
+        rule = compressor.config.rule
+        assert isinstance(rule, LowRank)
+        self._rule, self._feedback = rule, compressor.config.error_feedback
         self._process_set, self._op = optimizer.process_set, optimizer.op
         self._pending: dict[str, _Pending] = {}
 

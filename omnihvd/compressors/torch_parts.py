@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from omnihvd.compressors import counters, part_sums
+from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.rules import CodedRule
-from omnihvd.compressors.torch_split import ParameterState, first_memory
+from omnihvd.compressors.torch_split import ParameterState, first_memory, split_by
 
 
 @dataclass
@@ -28,10 +29,13 @@ class _Pending:
 class Sums:
     """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
 
-    def __init__(self, rule: CodedRule, error_feedback: bool, optimizer: Any) -> None:
+    def __init__(self, compressor: Compressor, optimizer: Any) -> None:
         from horovod.torch.mpi_ops import Average
 
-        self._rule, self._feedback = rule, error_feedback
+        config = compressor.config
+        rule = config.codec or config.rule
+        assert isinstance(rule, CodedRule)
+        self._compressor, self._rule, self._feedback = compressor, rule, config.error_feedback
         self._ranks = optimizer.process_set
         self._scale = 1 / self._ranks.size() if optimizer.op == Average else 1.0
         self._pending: dict[str, _Pending] = {}
@@ -43,6 +47,18 @@ class Sums:
 
         if not gradient.is_floating_point() or gradient.numel() == 0:
             return None
+        begin = self._of_some if self._compressor.config.codec else self._of_all
+        made = begin(gradient, state)
+        handle = alltoall_async(
+            torch.from_numpy(made.code),
+            torch.from_numpy(made.splits),
+            name=f"{state.name}.parts",
+            process_set=self._ranks,
+        )
+        self._pending[state.name] = _Pending(state, gradient.numel(), handle)
+        return lambda: self._finish(state.name).view(gradient.shape).to(gradient)
+
+    def _of_all(self, gradient: Tensor, state: ParameterState) -> part_sums.Contribution:
         with counters.timed(gradient.numel()):
             if not state.memory:
                 state.memory = first_memory(self._rule, gradient, state.name)
@@ -56,15 +72,19 @@ class Sums:
                 sent = torch.from_numpy(made.values).view(total.shape).to(total)
                 total.sub_(sent).nan_to_num_(0.0, 0.0, 0.0)
             counters.add_kept(gradient.device, made.code.nbytes // 4)
-        handle = alltoall_async(
-            torch.from_numpy(made.code),
-            torch.from_numpy(made.splits),
-            name=f"{state.name}.parts",
-            process_set=self._ranks,
-        )
-        self._pending[state.name] = _Pending(state, gradient.numel(), handle)
         state.step += 1
-        return lambda: self._finish(state.name).view(gradient.shape).to(gradient)
+        return made
+
+    def _of_some(self, gradient: Tensor, state: ParameterState) -> part_sums.Contribution:
+        """Of what the compressor's own rule sends, whose places' codes are exact."""
+        ranks = self._ranks.size()
+        sent = split_by(self._compressor, gradient.clone(), state, ranks)
+        made = part_sums.contribution(self._rule, _numpy(sent), ranks)
+        if self._feedback:
+            rest = state.begin(gradient, 0.0)
+            lost = sent.float() - torch.from_numpy(made.values).view(sent.shape).to(sent.device)
+            rest.add_(lost.nan_to_num_(0.0, 0.0, 0.0).to(rest.dtype))
+        return made
 
     @torch.no_grad()
     def _finish(self, name: str) -> Tensor:

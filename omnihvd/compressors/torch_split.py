@@ -76,9 +76,14 @@ class ParameterState:
         return rest.add_(gradient)
 
 
-def split_by(compressor: Compressor, gradient: Tensor, state: ParameterState) -> Tensor:
+def split_by(
+    compressor: Compressor, gradient: Tensor, state: ParameterState, ranks: int = 1
+) -> Tensor:
     """split() as the compressor is configured, in the parameter's present step."""
     config, ratio = compressor.config, compressor.ratio(state.step)
+    if config.clip is not None:
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
+        gradient.mul_(config.clipping(norm, ranks).to(gradient.dtype))
     if config.delay:
         config = dataclasses.replace(config, rule=at(config.rule, ratio))
     return split(gradient, state, config, ratio)

@@ -31,10 +31,9 @@ class CompressionState(HookState):
     ) -> None:
         super().__init__(process_group)
         rule = compressor.config.rule
-        if rule.has_second_step:
-            raise ValueError(
-                f"{rule.factory} is for Horovod: DDP's hook does not do its second step"
-            )
+        if rule.has_second_step or compressor.config.codec:
+            what = "with_codec()" if compressor.config.codec else rule.factory
+            raise ValueError(f"{what} is for Horovod: DDP's hook does not do its second step")
         self.compressor = compressor
         self.kept: dict[str, ParameterState] = {}  # by name
         self._agreed = False
@@ -91,6 +90,7 @@ compressed_allreduce_hook = compress_wrapper(allreduce_hook)
 
 
 def _compress(state: CompressionState, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-    sent = split_by(state.compressor, gradient, state.of(parameter))
+    ranks = group_of(state).size()
+    sent = split_by(state.compressor, gradient, state.of(parameter), ranks)
     if sent is not gradient:  # which is not contiguous
         gradient.copy_(sent)

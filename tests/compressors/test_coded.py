@@ -5,7 +5,10 @@ import pytest
 
 from omnihvd import compressors
 from omnihvd.compressors import part_sums
+from omnihvd.compressors.compressor import CODECS
+from omnihvd.compressors.methods.coded_set import CodedSet
 from omnihvd.compressors.methods.eight_bit import dynamic_tree
+from omnihvd.compressors.rules import CodedRule
 
 BITS = {  # an element, beside scales and the like
     "eight_bit": (compressors.eight_bit(), 8),
@@ -16,11 +19,18 @@ BITS = {  # an element, beside scales and the like
     "sign_sgd": (compressors.sign_sgd(), 1),
     "signum": (compressors.signum(), 1),
 }
+BITS |= {
+    "natural_dithering": (compressors.natural_dithering(), 4),
+    "natural": (CODECS["natural"], 8),
+    "set of natural": (CodedSet(CODECS["natural"]), 9),
+    "set of signs": (CodedSet(CODECS["ef_sign"]), 2),
+}
 each_method = pytest.mark.parametrize("kind", BITS)
 
 
 def rule_of(kind):
-    return BITS[kind][0].config.rule
+    method = BITS[kind][0]
+    return method if isinstance(method, CodedRule) else method.config.rule
 
 
 def heavy(size=20_000, seed=0):
@@ -38,11 +48,11 @@ def coded(rule, values):
 def test_codes_have_the_size_that_is_promised_and_sizes_return(kind, size):
     rule, values = rule_of(kind), heavy(size)
     code = rule.encode(values)
-    assert code.dtype == np.uint8 and len(code) <= size * BITS[kind][1] / 8 + 4 * 64 + 2
+    assert code.dtype == np.uint8 and len(code) <= size * BITS[kind][1] / 8 + 4 * 64 + 9
     decoded = rule.decode(code, size)
     assert decoded.dtype == np.float32 and decoded.shape == (size,)
     large = np.abs(values) >= 2**-8
-    assert np.array_equal(np.sign(decoded)[large], np.sign(values)[large]) or kind == "sketch"
+    assert (decoded * values)[large].min(initial=0) >= 0 or kind == "sketch"
 
 
 @each_method
@@ -138,3 +148,48 @@ def test_votes_keep_no_rest(kind):
         BITS[kind][0].with_error_feedback()
     with pytest.raises(ValueError, match="no momentum"):
         BITS[kind][0].with_momentum_correction(0.9)
+
+
+@pytest.mark.parametrize(
+    "method", [compressors.natural_dithering(4), compressors.natural_dithering(8)]
+)
+def test_natural_dithering_rounds_to_powers_without_bias(method):
+    rule = method.config.rule
+    values = np.tile(np.array([1.0, -0.75, 0.3, 0.011, -0.001, 0], np.float32), 20_000)
+    sent = coded(rule, values).reshape(-1, 6)
+    powers = np.unique(np.abs(sent[sent != 0]))
+    assert (np.frexp(powers)[0] == 0.5).all() and powers.max() == 1
+    assert len(powers) <= 2 ** (rule.bits - 1) - 1
+    deviations = sent.std(0) / np.sqrt(len(sent))
+    assert (np.abs(sent.mean(0) - values[:6]) <= 5 * deviations + 1e-7).all()
+
+
+def test_natural_compression_keeps_powers_of_two_and_is_within_a_factor_of_two():
+    powers = np.ldexp(1.0, np.arange(-20, 20)).astype(np.float32)
+    np.testing.assert_array_equal(coded(CODECS["natural"], -powers), -powers)
+    shares = coded(CODECS["natural"], heavy()) / heavy()
+    assert shares.min() > 0.5 and shares.max() < 2 and abs(shares.mean() - 1) < 0.01
+
+
+@pytest.mark.parametrize("ratio", [0.0005, 0.01, 0.3])
+def test_a_set_costs_little_more_than_its_values(ratio):
+    size = 100_000
+    values = np.zeros(size, np.float32)
+    values[np.random.default_rng(0).choice(size, int(ratio * size), replace=False)] = 1.5
+    code = CodedSet(CODECS["natural"]).encode(values)
+    far = ratio * size + size / 255
+    assert len(code) < ratio * size + min(far, size / 8) + 30
+    np.testing.assert_array_equal(CodedSet(CODECS["natural"]).decode(code, size) != 0, values != 0)
+
+
+def test_with_codec_is_for_what_sends_values():
+    assert repr(compressors.topk(0.01).with_codec("natural")).endswith(".with_codec('natural')")
+    with pytest.raises(ValueError, match="codec is 'zip'"):
+        compressors.topk(0.01).with_codec("zip")
+    with pytest.raises(ValueError, match="no values"):
+        compressors.sketch().with_codec("natural")
+    pytest.importorskip("torch")
+    from omnihvd.torch import CompressionState
+
+    with pytest.raises(ValueError, match=r"with_codec\(\) is for Horovod"):
+        CompressionState(compressors.topk(0.01).with_codec("natural"), [])

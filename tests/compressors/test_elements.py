@@ -136,6 +136,30 @@ def test_dgc_is_near_its_ratio(framework, ratio):
     assert np.abs(left).max() <= np.abs(sent[sent != 0]).min() * 1.0001
 
 
+@each_framework
+def test_gradients_are_clipped_before_they_are_kept(framework):
+    compressor = compressors.dgc(0.01).with_clipping(0.5)
+    parameter, gradient = parameters.make(framework, compressor), normal()
+    for given in (gradient, gradient / np.linalg.norm(gradient) / 4):
+        before = parameter.kept("rest") if given is not gradient else 0
+        velocity = 0.9 * parameter.kept("velocity") if given is not gradient else 0
+        sent = parameter.send(given)
+        clipped = given * min(1, 0.5 / np.linalg.norm(given))
+        wanted = before + velocity + clipped
+        np.testing.assert_allclose(sent + parameter.kept("rest"), wanted, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match="above 0"):
+        compressors.dgc(0.01).with_clipping(0)
+
+
+def test_a_hard_threshold_by_its_budget_is_the_authors():
+    assert compressors.topk_threshold(budget=11174).config.rule.threshold == pytest.approx(
+        4.73e-3, rel=1e-3
+    )
+    for wrong in ({}, {"threshold": 1.0, "budget": 5}):
+        with pytest.raises(ValueError, match="or a budget"):
+            compressors.topk_threshold(**wrong)
+
+
 def test_dgc_corrects_momentum():
     assert compressors.dgc(0.01).config.momentum == 0.9
     assert compressors.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5

@@ -103,6 +103,8 @@ CODED = {
     "inceptionn": (compressors.inceptionn(10), 0.01, 3),
     "ef_sign": (compressors.ef_sign(), 1.5, 0.3),
     "one_bit_sgd": (compressors.one_bit_sgd(), 1.5, 0.3),
+    "natural_dithering": (compressors.natural_dithering(), 0.8, 0.7),
+    "set": (compressors.topk(0.1).with_codec("natural"), 1.5, 0.6),
 }
 
 

@@ -1,0 +1,59 @@
+"""What a sparsifier sends, in fewer bits: places as a set, and the values there by another code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnihvd.compressors.rules import CodedRule
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BITMAP, GAPS, FAR = 0, 1, 255
+
+
+@dataclass(frozen=True)
+class CodedSet(CodedRule):
+    """The elements that are not 0, by `of_values`.
+
+    A part's code: how many they are (an int64); where, as the shorter of a bitmap and a byte for
+    each, the distance from the one before (FAR: as far, and no element there), and which of them
+    (a byte), with the gaps' length (an int64) before these; their values' code.
+    """
+
+    of_values: CodedRule
+
+    @property
+    def factory(self) -> str:  # type: ignore[override]
+        return self.of_values.factory
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        places = np.flatnonzero(values)
+        gaps = np.diff(places, prepend=-1) - 1
+        skips = gaps // FAR
+        if len(places) + skips.sum() < len(values) / 8:
+            where = np.full(len(places) + int(skips.sum()), FAR, np.uint8)
+            where[np.cumsum(skips + 1) - 1] = gaps % FAR
+            form = GAPS
+        else:
+            where, form = np.packbits(values != 0), BITMAP
+        counts = np.array([len(places), len(where)], "<i8").view(np.uint8)
+        code = self.of_values.encode(values[places])
+        return np.concatenate([counts, np.array([form], np.uint8), where, code])
+
+    def decode(self, code: np.ndarray, count: int) -> np.ndarray:
+        import numpy as np
+
+        size, length = (int(n) for n in code[:16].copy().view("<i8"))
+        where, at = code[17 : 17 + length], 17 + length
+        if code[16] == GAPS:
+            ends = np.cumsum(where.astype(np.int64) + (where != FAR))
+            places = ends[where != FAR] - 1
+        else:
+            places = np.flatnonzero(np.unpackbits(where, count=count))
+        values = np.zeros(count, np.float32)
+        values[places] = self.of_values.decode(code[at:], size)
+        return values
