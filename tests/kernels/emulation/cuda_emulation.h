@@ -19,13 +19,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fibre.h"
@@ -75,18 +76,40 @@ class ThreadSet {
 
 using Values = std::array<uint64_t, 32>;  // one of each lane
 
+// A fibre that does one job after the other: to make one takes long, for the sanitizer of races
+// most, so they are kept from one CTA to the next.
+struct Worker {
+  std::function<void()> job;
+  Fibre* back = nullptr;
+  Fibre fibre{[this] {
+                while (true) {
+                  job();
+                  fibre.switch_to(*back, true);
+                }
+              },
+              fibre};
+
+  static std::vector<std::unique_ptr<Worker>>& idle() {
+    static auto& all = *new std::vector<std::unique_ptr<Worker>>;
+    return all;
+  }
+};
+
 class Cta {
  public:
   Cta(unsigned threads, const std::function<void()>& kernel, Order order, std::mt19937& random)
       : order_(order), random_(random), threads_(threads), warps_(threads / 32) {
+    auto& idle = Worker::idle();
+    while (idle.size() < threads) idle.push_back(std::make_unique<Worker>());
     for (Thread& thread : threads_) {
-      fibres_.emplace_back(
-          [&] {
-            kernel();
-            Unchecked unchecked;
-            thread.state = State::ended;
-          },
-          scheduler_);
+      workers_.push_back(std::move(idle.back()));
+      idle.pop_back();
+      workers_.back()->back = &scheduler_;
+      workers_.back()->job = [&] {
+        kernel();
+        Unchecked unchecked;
+        thread.state = State::ended;
+      };
     }
   }
 
@@ -101,7 +124,8 @@ class Cta {
                            : order_ == Order::last ? ready - 1
                                                    : unsigned(random_() % ready));
       ready_.remove(thread_);
-      scheduler_.switch_to(fibres_[thread_], false);
+      const bool begins = !std::exchange(threads_[thread_].begun, true);
+      scheduler_.switch_to(workers_[thread_]->fibre, begins);
       switch (threads_[thread_].state) {
         case State::ended: --live; break;
         case State::at_barrier: ++at_barrier_; break;
@@ -111,6 +135,7 @@ class Cta {
       at_barrier_ = 0;
       for (unsigned i = 0; i < threads_.size(); ++i) ready_.add(i);
     }
+    for (auto& worker : workers_) Worker::idle().push_back(std::move(worker));
   }
 
   // Waits for all lanes of the warp; returns what each of them brought.
@@ -123,7 +148,7 @@ class Cta {
     values[self % 32] = value;
     thread.operation = mask == 0xffffffffu ? operation : "an operation of a part of the warp";
     thread.state = State::waiting;
-    fibres_[self].switch_to(scheduler_, false);
+    workers_[self]->fibre.switch_to(scheduler_, false);
     return values;
   }
 
@@ -132,7 +157,7 @@ class Cta {
     Unchecked unchecked;
     const unsigned self = thread_;
     threads_[self].state = State::at_barrier;
-    fibres_[self].switch_to(scheduler_, false);
+    workers_[self]->fibre.switch_to(scheduler_, false);
   }
 
   unsigned thread() const {
@@ -146,6 +171,7 @@ class Cta {
   enum class State { waiting, at_barrier, ended };  // of those that are not ready
   struct Thread {
     State state = State::ended;
+    bool begun = false;
     const char* operation = nullptr;
     unsigned operations = 0;
   };
@@ -172,7 +198,7 @@ class Cta {
   std::mt19937& random_;
   Fibre scheduler_;
   std::vector<Thread> threads_;
-  std::deque<Fibre> fibres_;
+  std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Warp> warps_;
   ThreadSet ready_;
   unsigned thread_ = 0;
