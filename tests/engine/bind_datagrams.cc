@@ -56,6 +56,13 @@ void bind_datagrams(py::module_ m) {
            py::arg("window"))
       .def("send", &DatagramSender::send, py::arg("message"), py::arg("size"))
       .def("set_limit", &DatagramSender::set_limit, py::arg("datagrams"))
+      .def(
+          "pace", [](DatagramSender& sender, uint32_t overhead) { sender.pace(overhead); },
+          py::arg("overhead"))
+      .def_property_readonly("bandwidth",
+                             [](const DatagramSender& sender) {
+                               return sender.pace() ? sender.pace()->bandwidth() : 0;
+                             })
       .def("next", &next, py::arg("now"), "((sequence, stamp, size, offset), message, bytes)")
       .def("wake_at", &DatagramSender::wake_at)
       .def("on_acknowledgement", &told, py::arg("now"), py::arg("what"),

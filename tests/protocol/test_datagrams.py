@@ -34,6 +34,7 @@ class Network:
     jitter: int = 0  # on top of the delay: more than a datagram's time reorders
     delay: int = 200  # one way
     spacing: int = 0  # a datagram's time on the link: the others queue behind it
+    paced: bool = False
     given: list[bytes] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
     most_kept: int = 0
@@ -41,6 +42,8 @@ class Network:
 
     def __post_init__(self) -> None:
         self.sender = Sender(self.first, self.payload, self.window)
+        if self.paced:
+            self.sender.pace(28)
         self.receiver = Receiver(self.first, self.payload, self.window, LARGEST, self.ordered)
         self.messages = [content(i, size) for i, size in enumerate(self.sizes)]
         self.random = random.Random(self.seed)
@@ -118,6 +121,7 @@ networks = st.builds(
     duplication=st.sampled_from([0, 0.1, 0.5]),
     jitter=st.sampled_from([0, 50, 1000]),
     spacing=st.sampled_from([0, 10]),
+    paced=st.booleans(),
 )
 
 
@@ -150,6 +154,29 @@ def test_time_and_datagrams_are_nearly_those_of_ideal_repetition(loss: float, mo
     lossy = Network(sizes, window=1000, delay=500, spacing=10, loss=loss, seed=3).run()
     assert lossy.now - lossy.start <= most * (lossless.now - lossless.start)
     assert lossy.sender.sent <= lossless.sender.sent / (1 - loss) * 1.005
+
+
+@pytest.mark.parametrize("loss", [0, 0.001, 0.01, 0.05])
+def test_a_paced_sender_finds_the_rate_of_the_link_and_keeps_it(loss: float) -> None:
+    """128 bytes with headers, 10 microseconds each: loss that is no congestion slows nothing."""
+    network = Network([5000] * 400, window=1000, delay=500, spacing=10, loss=loss, paced=True)
+    network.run()
+    assert 0.9 * 12.8 < network.sender.bandwidth < 1.3 * 12.8
+    assert network.now - network.start < 1.25 * 20_000 * 10 / (1 - loss)
+    assert network.sender.sent <= 20_000 / (1 - loss) * 1.01
+
+
+def test_a_paced_sender_that_hears_nothing_goes_on_asking() -> None:
+    sender = Sender(0, 100, 64)
+    sender.pace(28)
+    sender.send(0, 5000)
+    begun = sum(sender.next(0) is not None for _ in range(50))
+    assert begun == 32
+    now = 0
+    for _ in range(8):
+        now = sender.wake_at()
+        assert sender.next(now) is not None, "one probe"
+        assert sender.next(now) is None
 
 
 def test_a_lost_datagram_holds_up_no_other_message() -> None:

@@ -26,6 +26,7 @@
 #include "transport/ucx_address.h"
 #include "transport/udp_counts.h"
 #include "transport/udp_flow.h"
+#include "transport/udp_inbox.h"
 #include "transport/udp_socket.h"
 
 namespace omnihvd {
@@ -39,9 +40,7 @@ constexpr uint64_t kRefusedFor = 100 * kMillisecond;
 constexpr uint64_t kSilence = 30 * kSecond;  // of a peer that is given up
 constexpr uint64_t kOpening = 15 * kSecond;  // the same, before it has answered
 constexpr uint64_t kFirstOpen = 100 * kMillisecond;
-constexpr uint64_t kForgetIn = 120 * kSecond;  // a flow to us of which nothing is heard
 constexpr uint64_t kFlushLimit = 5 * kSecond;  // of the destructor
-constexpr size_t kMostIn = 1 << 16;            // flows to us
 constexpr char kEnded[] = "the process has ended";
 
 uint64_t now_us() {
@@ -75,18 +74,12 @@ class UdpTransport final : public Transport {
 
   bool move(uint64_t now);
   void on_datagram(uint64_t now, const sockaddr_in& from, const uint8_t* data, size_t size);
-  bool take(uint64_t now, const sockaddr_in& from, const Packet& packet);
-  bool on_open(uint64_t now, const sockaddr_in& from, const Packet& packet);
-  bool on_data(uint64_t now, const Packet& packet);
   bool on_answer(uint64_t now, const Packet& packet);
-  void accept(const InFlow& flow, uint32_t index);
-  void acknowledge();
   bool pump(uint64_t now, OutFlow& flow);
   void look_after(uint64_t now, OutFlow& flow);
   uint64_t wakes_at(const OutFlow& flow) const;
   void send_small(const OutFlow& flow, PacketKind kind, uint32_t number, const uint32_t* fields,
                   const PacketKey& key);
-  void forget_silent(uint64_t now);
   void fail(OutFlow& flow, const std::string& reason);
   bool dispatch();
 
@@ -97,19 +90,14 @@ class UdpTransport final : public Transport {
   FileDescriptor wake_;
   UdpAddress self_;
   const std::string key_;
-  const PacketKey open_key_;
+  UdpInbox inbox_;
   bool closing_ = false;
 
   std::unordered_map<PeerId, std::unique_ptr<OutFlow>> peers_;
   std::unordered_map<std::string, PeerId> by_address_;  // but those that have failed
   PeerId next_peer_ = 0;
-  std::unordered_map<uint32_t, std::unique_ptr<InFlow>> in_;
-  std::unordered_map<std::string, uint32_t> by_nonce_;
-  uint32_t next_in_ = 0;
-  std::vector<uint32_t> to_acknowledge_;  // flows to us
-  uint64_t look_at_ = 0;                  // when to look after all flows
+  uint64_t look_at_ = 0;  // when to look after all flows
 
-  // For the handler.
   std::deque<std::pair<PeerId, std::string>> failures_;
   std::vector<uint64_t> sent_;
 };
@@ -125,7 +113,9 @@ UdpTransport::UdpTransport(const TransportOptions& options)
             !options.secret.empty(),
             places_of_this_host(options.interface)},
       key_(key_of(self_)),
-      open_key_(open_key(key_)) {
+      inbox_(socket_, key_, self_.has_secret, [this](const std::vector<uint8_t>& message) {
+        if (!closing_) handler_->on_message(message.data(), message.size());
+      }) {
   if (options.mtu != 0 && options.mtu < 576)
     throw Error("OMNIHVD_UDP_MTU=" + std::to_string(options.mtu) + ": allowed: 0, 576 .. 65535");
   for (Place& place : self_.places)
@@ -215,7 +205,7 @@ bool UdpTransport::move(uint64_t now) {
   bool moved = socket_.receive([&](const sockaddr_in& from, const uint8_t* data, size_t size) {
     on_datagram(now, from, data, size);
   });
-  acknowledge();
+  inbox_.acknowledge();
   for (const sockaddr_in& to : socket_.refusals())
     for (auto& [id, flow] : peers_) {
       if (flow->route.to.sin_port != to.sin_port ||
@@ -233,79 +223,20 @@ bool UdpTransport::move(uint64_t now) {
     if (look) look_after(now, *flow);
     if (flow->is_open && !flow->failed) moved |= pump(now, *flow);
   }
-  if (look) forget_silent(now);
+  if (look) inbox_.forget_silent(now);
   socket_.flush();
   return moved;
 }
 
 void UdpTransport::on_datagram(uint64_t now, const sockaddr_in& from, const uint8_t* data,
                                size_t size) {
+  const auto is_taken = [&](const Packet& packet) {
+    const bool to_us = packet.kind == PacketKind::open || packet.kind == PacketKind::data ||
+                       packet.kind == PacketKind::probe;
+    return to_us ? inbox_.on_packet(now, from, packet) : on_answer(now, packet);
+  };
   Packet packet;
-  if (!read_packet(data, size, &packet) || !take(now, from, packet)) ++datagram_counts().refused;
-}
-
-bool UdpTransport::take(uint64_t now, const sockaddr_in& from, const Packet& packet) {
-  switch (packet.kind) {
-    case PacketKind::open: return on_open(now, from, packet);
-    case PacketKind::data:
-    case PacketKind::probe: return on_data(now, packet);
-    default: return on_answer(now, packet);
-  }
-}
-
-bool UdpTransport::on_open(uint64_t now, const sockaddr_in& from, const Packet& packet) {
-  if (!is_authentic(packet, open_key_, true)) return false;
-  const uint32_t first = packet.fields[0], payload = packet.fields[1], window = packet.fields[2];
-  const std::string nonce(reinterpret_cast<const char*>(&packet.fields[4]), 16);
-  const auto known = by_nonce_.find(nonce);
-  if (known != by_nonce_.end()) {
-    accept(*in_.at(known->second), known->second);
-    return true;
-  }
-  if (payload == 0 || payload > 65535 || window == 0 || window > kWindow) return false;
-  if (in_.size() >= kMostIn) return false;
-  while (in_.count(next_in_) > 0) next_in_ = (next_in_ + 1) % kFlows;
-  auto flow = std::make_unique<InFlow>(from, packet.flow, flow_key(key_, nonce), nonce, first,
-                                       payload, window);
-  flow->heard_at = now;
-  accept(*flow, next_in_);
-  by_nonce_[nonce] = next_in_;
-  in_[next_in_] = std::move(flow);
-  next_in_ = (next_in_ + 1) % kFlows;
-  return true;
-}
-
-void UdpTransport::accept(const InFlow& flow, uint32_t index) {
-  const uint32_t fields[] = {index, socket_.receive_bytes()};
-  uint8_t head[kPacketHead];
-  const size_t size =
-      write_packet(PacketKind::accept, flow.number, fields, flow.key, nullptr, 0, head);
-  socket_.add(flow.from, head, size, {nullptr, 0});
-}
-
-bool UdpTransport::on_data(uint64_t now, const Packet& packet) {
-  const auto found = in_.find(packet.flow);
-  if (found == in_.end()) return false;
-  InFlow& flow = *found->second;
-  if (!is_authentic(packet, flow.key, self_.has_secret)) return false;
-  flow.heard_at = now;
-  if (packet.kind == PacketKind::probe) {
-    uint8_t head[kPacketHead];
-    const size_t size =
-        write_packet(PacketKind::alive, flow.number, packet.fields, flow.key, nullptr, 0, head);
-    socket_.add(flow.from, head, size, {nullptr, 0});
-    return true;
-  }
-  ++datagram_counts().received;
-  const Datagram header{packet.fields[0], packet.fields[1], packet.fields[2], packet.fields[3]};
-  const auto taken = flow.receiver.on_datagram(header, packet.rest, packet.rest_bytes);
-  if (taken == DatagramReceiver::Taken::refused) return false;
-  if (taken == DatagramReceiver::Taken::duplicate) ++datagram_counts().repeated;
-  if (!std::exchange(flow.is_to_acknowledge, true)) to_acknowledge_.push_back(packet.flow);
-  std::vector<uint8_t> message;
-  while (flow.receiver.next_message(&message))
-    if (!closing_) handler_->on_message(message.data(), message.size());
-  return true;
+  if (!read_packet(data, size, &packet) || !is_taken(packet)) ++datagram_counts().refused;
 }
 
 // Of one to whom we send.
@@ -331,23 +262,6 @@ bool UdpTransport::on_answer(uint64_t now, const Packet& packet) {
   flow.heard_at = now;
   flow.refusals = 0;
   return true;
-}
-
-void UdpTransport::acknowledge() {
-  for (const uint32_t index : to_acknowledge_) {
-    const auto found = in_.find(index);
-    if (found == in_.end()) continue;
-    InFlow& flow = *found->second;
-    flow.is_to_acknowledge = false;
-    const Acknowledgement made = flow.receiver.acknowledgement();
-    const uint32_t fields[] = {made.floor, made.stamp};
-    uint8_t all[UdpSocket::kMostHead];
-    const size_t head = write_packet(PacketKind::acknowledgement, flow.number, fields, flow.key,
-                                     made.bits.data(), made.bits.size(), all);
-    socket_.add(flow.from, all, head, {made.bits.data(), made.bits.size()});
-    if (!made.bits.empty()) socket_.flush();  // its bits go with this turn
-  }
-  to_acknowledge_.clear();
 }
 
 bool UdpTransport::pump(uint64_t now, OutFlow& flow) {
@@ -400,14 +314,6 @@ void UdpTransport::look_after(uint64_t now, OutFlow& flow) {
     }
   }
   look_at_ = std::min(look_at_, flow.probe_at);
-}
-
-void UdpTransport::forget_silent(uint64_t now) {
-  for (auto at = in_.begin(); at != in_.end();) {
-    const bool silent = now >= at->second->heard_at + kForgetIn;
-    if (silent) by_nonce_.erase(at->second->nonce);
-    at = silent ? in_.erase(at) : std::next(at);
-  }
 }
 
 void UdpTransport::fail(OutFlow& flow, const std::string& reason) {

@@ -1,4 +1,4 @@
-// The two ends of a flow: what one UDP transport sends to another.
+// A flow: what one UDP transport sends to another.
 #pragma once
 
 #include <netinet/in.h>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/slice.h"
-#include "protocol/datagram_receiver.h"
 #include "protocol/datagram_sender.h"
 #include "transport/transport.h"
 #include "transport/udp_address.h"
@@ -74,23 +73,6 @@ class OutFlow {
   std::deque<Copy> copies_;  // by number, from first_copy_
   uint64_t first_copy_ = 0, next_copy_ = 0;
   size_t copied_ = 0;  // bytes
-};
-
-struct InFlow {
-  InFlow(const sockaddr_in& source, uint32_t senders_number, const PacketKey& of_flow,
-         const std::string& its_nonce, uint32_t first, uint32_t payload, uint32_t window)
-      : from(source),
-        number(senders_number),
-        key(of_flow),
-        nonce(its_nonce),
-        receiver(first, payload, window, kLargestMessage, true) {}
-  const sockaddr_in from;
-  const uint32_t number;  // the sender's of it
-  const PacketKey key;
-  const std::string nonce;
-  DatagramReceiver receiver;
-  uint64_t heard_at = 0;
-  bool is_to_acknowledge = false;
 };
 
 }  // namespace omnihvd

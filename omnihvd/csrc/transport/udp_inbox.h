@@ -1,0 +1,57 @@
+// The flows to a UDP transport: what they bring, and what they are answered.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "protocol/datagram_receiver.h"
+#include "transport/udp_packet.h"
+#include "transport/udp_socket.h"
+
+namespace omnihvd {
+
+class UdpInbox {
+ public:
+  using Taken = std::function<void(const std::vector<uint8_t>& message)>;
+
+  // key: of the transport. covered: tags of data are over all of it.
+  UdpInbox(UdpSocket& socket, std::string key, bool covered, Taken taken);
+
+  // Of the kinds open, data and probe. False, and without effect: it is refused.
+  bool on_packet(uint64_t now, const sockaddr_in& from, const Packet& packet);
+  void acknowledge();  // what has come since the last time
+  void forget_silent(uint64_t now);
+
+ private:
+  struct Flow {
+    sockaddr_in from;
+    uint32_t number;  // the sender's of it
+    PacketKey key;
+    std::string nonce;
+    DatagramReceiver receiver;
+    uint64_t heard_at;
+    bool is_to_acknowledge = false;
+  };
+  bool on_open(uint64_t now, const sockaddr_in& from, const Packet& packet);
+  bool on_data(Flow& flow, const Packet& packet);
+  void answer(const Flow& flow, PacketKind kind, const uint32_t* fields);
+  void accept(const Flow& flow, uint32_t index);
+
+  UdpSocket& socket_;
+  const std::string key_;
+  const PacketKey open_key_;
+  const bool covered_;
+  const Taken taken_;
+  std::unordered_map<uint32_t, std::unique_ptr<Flow>> flows_;
+  std::unordered_map<std::string, uint32_t> by_nonce_;
+  uint32_t next_ = 0;
+  std::vector<uint32_t> to_acknowledge_;
+};
+
+}  // namespace omnihvd
