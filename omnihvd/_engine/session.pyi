@@ -44,6 +44,7 @@ class Settings:
     timeout_s: float
     join_timeout_s: float | None
     stall_warning_s: float
+    delay_budget_ms: int
     trace: str
     stats: str
     metrics: str

@@ -243,6 +243,10 @@ class Compressor:
         for backend in self._backends.values():
             backend.average_rest()
 
+    def change(self, **changes: Any) -> None:
+        """Of its Config, before it is used."""
+        self.config = self._with(**changes).config
+
     def _with(self, **changes: Any) -> Compressor:
         config = dataclasses.replace(self.config, **changes)
         if config.momentum and not config.error_feedback:

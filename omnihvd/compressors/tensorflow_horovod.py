@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from omnihvd.compression import OmniReduce
-from omnihvd.compressors import agreement, checks, counters, tensorflow_ops
+from omnihvd.compressors import agreement, budget, checks, counters, tensorflow_ops
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.delay import at
 from omnihvd.compressors.rules import (
@@ -318,6 +318,8 @@ def install(module: Any) -> None:
         options = given.arguments
         compression, op, process_set = map(options.get, ("compression", "op", "process_set"))
         checks.called(compression)
+        ops = (module.Average, module.Sum)
+        compression = budget.controlled(compression, module.Compression.none, op, ops)
         if not isinstance(compression, Compressor):
             return make(*args, **kwargs)
         if op not in (module.Average, module.Sum):

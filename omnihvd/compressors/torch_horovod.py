@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from omnihvd.carriers import in_use
-from omnihvd.compressors import agreement, checks, counters, delay, torch_ops
+from omnihvd.compressors import agreement, budget, checks, counters, delay, torch_ops
 from omnihvd.compressors.compressor import Compressor, no_owner
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
@@ -244,6 +244,8 @@ def install(module: ModuleType) -> None:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
         checks.called(self._compression)
+        none, ops = module.Compression.none, (module.Average, module.Sum)
+        self._compression = budget.controlled(self._compression, none, self.op, ops)
         if isinstance(self._compression, Compressor):
             self._compression._backend("torch").attach(self)
 

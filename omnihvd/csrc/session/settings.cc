@@ -263,6 +263,10 @@ std::vector<Setting> table() {
            "programs. Where the library is preloaded, MPI_Init waits 10 s at the most"),
       time("OMNIHVD_STALL_WARNING", &S::stall_warning_s, rank0,
            "an allreduce that waits this long for a rank is reported, with the rank"),
+      number(
+          "OMNIHVD_DELAY_BUDGET_MS", &S::delay_budget_ms, 0, 1000000, rank0,
+          "milliseconds that the sums of a step are to take: Horovod's optimizers send blocks of "
+          "their gradients, as many as fit (docs/compression.md); 0: all, as ever"),
       any("OMNIHVD_TRACE", &S::trace, own, "path",
           "file of what the engine did when, for Perfetto (docs/observing.md); of rank N: with "
           ".rank-N before its ending",

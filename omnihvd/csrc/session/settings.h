@@ -45,10 +45,11 @@ struct Settings {
   double timeout_s = 0;                  // 0: none
   std::optional<double> join_timeout_s;  // 0: none; absent: what suits the library
   double stall_warning_s = 60;
-  std::string trace;      // file of spans; empty: none
-  std::string stats;      // file of steps; empty: none
-  std::string metrics;    // [host:]port of the figures for Prometheus; empty: none
-  bool watchable = true;  // `omnihvd top` may ask
+  uint32_t delay_budget_ms = 0;  // of a step's sums, for omnihvd/compressors; 0: none
+  std::string trace;             // file of spans; empty: none
+  std::string stats;             // file of steps; empty: none
+  std::string metrics;           // [host:]port of the figures for Prometheus; empty: none
+  bool watchable = true;         // `omnihvd top` may ask
   LogLevel log = LogLevel::notice;
 };
 

@@ -145,6 +145,23 @@ def test_codes_pass_a_nan_on_and_forget_it():
     assert all(g.isfinite().all() for g in reduce(model, optimizer, of_rank(RANK, 1)))
 
 
+def test_a_budget_controls_an_optimizer_that_knows_nothing_of_it(monkeypatch):
+    monkeypatch.setenv("OMNIHVD_DELAY_BUDGET_MS", "1")
+    own = compressors.topk(0.5)
+    for compression in (hvd.Compression.none, omnihvd.OmniReduce, own):
+        model, optimizer = matrices(compression)
+        assert optimizer._compression.config.delay.budget_ms == 1
+        got = reduce(model, optimizer, of_rank(RANK, 0))[0]
+        mean = sum(of_rank(rank, 0)[0] for rank in range(SIZE)) / SIZE
+        assert torch.allclose(got, mean, atol=1e-6) == (compression is not own)
+    assert optimizer._compression is own
+    fixed = compressors.sign_sgd()
+    assert matrices(fixed)[1]._compression is fixed and fixed.config.delay is None
+    assert matrices(hvd.Compression.fp16)[1]._compression is hvd.Compression.fp16
+    monkeypatch.setenv("OMNIHVD_DELAY_BUDGET_MS", "0")
+    assert matrices(hvd.Compression.none)[1]._compression is hvd.Compression.none
+
+
 def test_communicators_of_grace():
     mean = sum(of_rank(rank, 0)[0] for rank in range(SIZE)) / SIZE
     for communicator in ("sum", "allreduce", "allgather", "broadcast"):

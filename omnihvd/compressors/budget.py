@@ -1,0 +1,31 @@
+"""OMNIHVD_DELAY_BUDGET_MS: delay control for whole jobs, whose scripts know nothing of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omnihvd import engine
+from omnihvd.compression import OmniReduce
+from omnihvd.compressors import block_topk
+from omnihvd.compressors.compressor import Compressor
+from omnihvd.compressors.delay import DelayControl
+
+MIN_RATIO = 0.001
+
+
+def controlled(compression: Any, none: Any, op: Any, averages_or_sums: tuple[Any, ...]) -> Any:
+    """What an optimizer of Horovod's is to have in place of `compression`, where there is a budget.
+
+    Without compression (`none`, OmniReduce): block_topk, which begins with all blocks. A compressor
+    that can send more or less gets the budget, if nothing else sets its ratio. Others stay.
+    """
+    budget = engine.session.settings_from_environment().delay_budget_ms
+    if not budget or op not in averages_or_sums:
+        return compression
+    if compression is none or compression is OmniReduce:
+        return block_topk(1.0).with_delay_control(budget, MIN_RATIO)
+    if isinstance(compression, Compressor):
+        config = compression.config
+        if config.rule.adjustable and not (config.warm_up or config.delay):
+            compression.change(delay=DelayControl(float(budget), MIN_RATIO))
+    return compression
