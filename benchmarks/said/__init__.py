@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.said import bench, compression, scale, trainings
+from benchmarks.said import bench, compression, faults, scale, trainings
 from benchmarks.said.results import Said
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -15,6 +15,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "predictions": trainings.predictions,
     "delay-control": compression.delay_control,
     "scale": scale.scale,
+    "faults": faults.campaign,
 }
 
 

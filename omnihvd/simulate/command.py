@@ -19,6 +19,7 @@ from omnihvd.bench import arguments as words
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.bench.report import markdown, size_text
 from omnihvd.engine import EngineError
+from omnihvd.simulate import faults
 from omnihvd.simulate.model import PAYLOAD, Network, TooLarge, simulate
 
 MOST_PEERS = 64  # with `--levels auto`
@@ -56,6 +57,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--cores", type=int, default=0, help="that all hosts share (default: one each)")
     p.add_argument("--streams", type=int, default=0, help="engine threads (default: by the rate)")
     p.add_argument("--json", type=Path, help="write all outcomes here, as they come")
+    group = p.add_argument_group("random jobs over a bad network, instead")
+    group.add_argument("--faults", action="store_true", help="run them until one goes wrong")
+    group.add_argument("--seed", type=int, default=0, help="of the first; they ascend")
+    group.add_argument("--jobs", type=int, help="how many (default: 1, or as --seconds has it)")
+    group.add_argument("--seconds", type=float, default=0, help="for so long")
     return p
 
 
@@ -129,8 +135,24 @@ def run(args: argparse.Namespace) -> None:
             args.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
+def look_for_faults(args: argparse.Namespace) -> int:
+    if args.seed < 0 or args.seconds < 0 or (args.jobs is not None and args.jobs < 1):
+        parser().error("--seed and --seconds are not negative, and --jobs are at least 1")
+    jobs = args.jobs or (sys.maxsize if args.seconds else 1)
+    outcome = faults.run(args.seed, jobs, args.seconds, args.json)
+    if outcome["failure"] is None:
+        if jobs == 1:
+            print(outcome["last_job"])
+        return 0
+    again = f"omnihvd simulate --faults --seed {outcome['failed_seed']}"
+    print(f"omnihvd simulate: {outcome['failure']}\nonce more: {again}", file=sys.stderr)
+    return 1
+
+
 def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
+    if args.faults:
+        return look_for_faults(args)
     if args.aggregators < 0 or min(args.cores, args.streams, args.late_ms) < 0:
         parser().error("--aggregators, --cores, --streams and --late-ms are not negative")
     if args.levels != ["auto"] and not all(word.isdecimal() for word in args.levels):

@@ -51,8 +51,9 @@ class Aggregator {
   // without loss that hold nonsense, some may have been added.)
   void on_contribution(uint32_t worker, const Frame& frame, Sink& sink);
 
-  // Below others: a result of the one above, which is for all members, too. Throws Error, and
-  // changes nothing, when it is none that this aggregator waits for: `frame` is not trusted.
+  // Below others: a result of the one above, which is for all members, too, and goes on to them in
+  // the order of rounds: messages between aggregators must not overtake each other. Throws Error,
+  // and changes nothing, when it is none that this aggregator waits for: `frame` is not trusted.
   void on_result(const Frame& frame, Sink& sink);
 
   // The positions that this worker has named in the slot's window: those of its contribution to

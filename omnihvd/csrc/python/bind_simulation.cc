@@ -5,6 +5,7 @@
 
 #include "protocol/tree.h"
 #include "session/auto_streams.h"
+#include "simulation/bad_job.h"
 #include "simulation/sum.h"
 
 namespace py = pybind11;
@@ -12,6 +13,7 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
+using simulation::BadOutcome;
 using simulation::Costs;
 using simulation::Job;
 using simulation::Outcome;
@@ -38,6 +40,25 @@ py::dict dict_of(const Outcome& o) {
   d["most_peers"] = o.most_peers;
   d["most_accumulators"] = o.most_accumulators;
   d["union_blocks"] = o.union_blocks;
+  return d;
+}
+
+py::dict dict_of(const BadOutcome& o) {
+  py::dict d, counts;
+  counts["datagrams"] = o.counts.datagrams;
+  counts["lost"] = o.counts.lost;
+  counts["twice"] = o.counts.twice;
+  counts["late"] = o.counts.late;
+  counts["cut"] = o.counts.cut;
+  counts["crashes"] = o.counts.crashes;
+  counts["jumps"] = o.counts.jumps;
+  d["job"] = o.job;
+  d["counts"] = counts;
+  d["sums"] = o.sums;
+  d["unfinished"] = o.unfinished;
+  d["events"] = o.events;
+  d["messages"] = o.messages;
+  d["seconds"] = o.seconds;
   return d;
 }
 
@@ -70,6 +91,17 @@ void bind_simulation(py::module_ m) {
       .def_readwrite("seed", &Job::seed)
       .def_readwrite("late_s", &Job::late_s)
       .def("set_presence", &set_presence, py::arg("has"));
+  m.def(
+      "run_bad_job",
+      [](uint64_t seed) {
+        BadOutcome outcome;
+        {
+          py::gil_scoped_release release;
+          outcome = simulation::run_bad_job(seed);
+        }
+        return dict_of(outcome);
+      },
+      py::arg("seed"));
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"),
         "Engine threads, by OMNIHVD_STREAMS=auto.");
   m.def("fans_for", &Tree::fans_for, py::arg("ranks"), py::arg("peers"),

@@ -1,0 +1,76 @@
+"""Random jobs over a bad network: sums are right or not there at all, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from omnihvd.engine import EngineError, simulation
+from omnihvd.simulate import faults
+
+SECONDS = 6.0  # thousands of jobs, on an idle core
+
+
+def test_no_seed_fails() -> None:
+    outcome = faults.run(0, sys.maxsize, SECONDS, None)
+    assert outcome["failure"] is None
+    counts = outcome["counts"]
+    assert counts["jobs"] >= 50 and counts["sums"] > counts["jobs"]
+    for fault in ("lost", "twice", "late", "cut", "crashes", "jumps"):
+        assert counts[fault] > 0, fault
+    assert 0 < counts["unfinished"] < counts["sums"] / 4
+
+
+@pytest.mark.parametrize("seed", [0, 7, 238, 287, 2**63])
+def test_a_seed_says_all(seed: int) -> None:
+    assert simulation.run_bad_job(seed) == simulation.run_bad_job(seed)
+
+
+def test_jobs_are_of_many_kinds() -> None:
+    words = [simulation.run_bad_job(seed)["job"] for seed in range(150)]
+    said = Counter(word for text in words for word in re.findall(r"[\w']+", text))
+    for word in ("levels", "ordered", "coded", "float16", "int64", "cut", "stops", "clock"):
+        assert said[word] > 0, word
+    assert len(set(words)) == len(words)
+
+
+def test_a_failure_names_its_seed_and_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = simulation.run_bad_job
+
+    def broken(seed: int) -> dict[str, object]:
+        if seed == 5:
+            raise EngineError("seed 5: rank 1 has a wrong sum 0; 2 ranks")
+        return run(seed)
+
+    monkeypatch.setattr(simulation, "run_bad_job", broken)
+    outcome = faults.run(3, 100, 0, tmp_path / "out.json")
+    assert (outcome["failed_seed"], outcome["counts"]["jobs"]) == (5, 3)
+    assert json.loads((tmp_path / "out.json").read_text())["failure"].startswith("seed 5: ")
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "omnihvd", "simulate", "--faults", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_command(tmp_path: Path) -> None:
+    done = command("--seed", "7")
+    assert done.returncode == 0 and done.stdout.startswith("1 jobs, ")
+    assert " ranks, " in done.stdout.splitlines()[1]
+    done = command("--seed", "7", "--jobs", "20", "--json", str(tmp_path / "x.json"))
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "x.json").read_text())["counts"]["jobs"] == 20
+    done = command("--jobs", "0")
+    assert done.returncode == 2 and "at least 1" in done.stderr
