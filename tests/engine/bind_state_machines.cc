@@ -114,12 +114,11 @@ class PyAggregator : Aggregator::Sink {
   }
 
   // Below others: a result of the one above, for all members.
-  std::optional<PyMessage> on_result(const py::bytes& bytes) {
+  void on_result(const py::bytes& bytes) {
     const Received received(bytes);
     MessageReader reader = received.reader(Kind::result);
     Frame frame;
-    while (reader.next(layout_, index_, nullptr, &frame)) aggregator_.on_result(frame, *this);
-    return results();
+    while (reader.next(layout_, index_, nullptr, &frame)) aggregator_.on_result(frame);
   }
 
   std::optional<PyMessage> released(uint32_t slot, uint32_t round) {

@@ -181,9 +181,8 @@ class Joined:
             == (group, member)
         )
         if level > 1:
-            said = self.nodes[level - 1, below, share].on_result(data)
+            self.nodes[level - 1, below, share].on_result(data)
             self.spread(level - 1, below, share, data)
-            self.say(level - 1, below, share, said)
             return
         reply = self.workers[below].on_message(data)
         if reply is not None:

@@ -54,7 +54,7 @@ class Aggregator {
   // Below others: a result of the one above, which is for all members, too, and goes on to them in
   // the order of rounds: messages between aggregators must not overtake each other. Throws Error,
   // and changes nothing, when it is none that this aggregator waits for: `frame` is not trusted.
-  void on_result(const Frame& frame, Sink& sink);
+  void on_result(const Frame& frame);
 
   // The positions that this worker has named in the slot's window: those of its contribution to
   // this round. Throws Error unless that is awaited. Valid until the next call that is not const.

@@ -27,7 +27,7 @@ void Aggregator::contribute(Slot& slot, Sink& sink) {
   sink.contribution(said_);
 }
 
-void Aggregator::on_result(const Frame& frame, Sink& sink) {
+void Aggregator::on_result(const Frame& frame) {
   Slot& slot = slot_of(frame.slot);
   if (!below_ || slot.done || frame.round != slot.round || slot.missing > 0)
     throw Error("a result for round " + std::to_string(frame.round) + " of slot " +
@@ -48,8 +48,9 @@ void Aggregator::on_result(const Frame& frame, Sink& sink) {
     fresh.of.resize(next.of.size());
     slot.old.push_back(std::exchange(next, std::move(fresh)));
   }
-  // The one above waits for more names, and the members have said them already.
-  if (!slot.done && slot.missing == 0 && slot.said == slot.hi) contribute(slot, sink);
+  // With the last block that was named more are named, so that who is waited for has a member that
+  // speaks.
+  OMNIHVD_INVARIANT(slot.done || slot.missing > 0 || slot.said > slot.hi);
 }
 
 }  // namespace omnihvd

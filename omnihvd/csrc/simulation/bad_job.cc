@@ -255,7 +255,7 @@ void Run::on_result(uint32_t host, MessageReader& reader, const Bytes& bytes) {
   if (level > 1) {
     Node& node = node_at(host, {sum, level - 1, share});
     while (reader.next(plan_.sums[sum].layout(), share, nullptr, &frame))
-      node.aggregator.on_result(frame, node);
+      node.aggregator.on_result(frame);
     spread(node, bytes);
     return;
   }

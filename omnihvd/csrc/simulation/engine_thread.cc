@@ -197,7 +197,7 @@ void EngineThread::contribute(const Seat& seat, uint32_t member, const Frame& fr
 void EngineThread::hear(const Seat& seat, const std::shared_ptr<const Parcel>& parcel) {
   if (seat.level > 1) {
     Node& below = node_at({seat.level - 1, seat.share});
-    below.aggregator.on_result(parcel->frame, below);
+    below.aggregator.on_result(parcel->frame);
     spread(below, parcel);
   } else if (worker_->on_result(seat.share, parcel->frame, &reply_)) {
     contribute(seat, world_.tree.member_of(1, self_), reply_);
