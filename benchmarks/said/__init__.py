@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.said import bench, compression, faults, scale, trainings
+from benchmarks.said import bench, compression, faults, loss, scale, trainings
 from benchmarks.said.results import Said
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -16,6 +16,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "delay-control": compression.delay_control,
     "scale": scale.scale,
     "faults": faults.campaign,
+    "loss": loss.loss,
 }
 
 
@@ -28,4 +29,5 @@ SENTENCES: list[Callable[[], list[Said]]] = [
     compression.of_delay_control,
     compression.of_lossless,
     scale.of_scale,
+    loss.of_loss,
 ]

@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 namespace omnihvd {
+void bind_arithmetic(pybind11::module_ m);
 void bind_codec(pybind11::module_ m);
 void bind_datagrams(pybind11::module_ m);
 void bind_protocol(pybind11::module_ m);
@@ -14,6 +15,7 @@ void bind_ways(pybind11::module_ m);
 
 PYBIND11_MODULE(_engine_tests, m) {
   pybind11::module_::import("omnihvd._engine");  // for its types: EngineError, Codec, Settings
+  omnihvd::bind_arithmetic(m.def_submodule("arithmetic"));
   omnihvd::bind_codec(m.def_submodule("codec"));
   omnihvd::bind_datagrams(m.def_submodule("datagrams"));
   omnihvd::bind_protocol(m.def_submodule("protocol"));

@@ -6,7 +6,8 @@
 //   bandwidth    the greatest rate of deliveries of the last ten round trips
 //   round trip   the shortest of the last ten seconds
 //   under way    at most twice what these two hold, and what acknowledgements that came late and
-//                together have been seen to hold back
+//                together have been seen to hold back; and a millisecond at that rate, but no more
+//                than 64 KiB
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@ namespace omnihvd::simulation {
 namespace {
 
 constexpr uint32_t kPayload = 1000, kWindow = 256, kLargest = 1 << 20;
-constexpr uint64_t kTrip = 50, kMillion = 1'000'000;  // microseconds
+constexpr uint64_t kTrip = 50;  // microseconds
 
 }  // namespace
 

@@ -238,7 +238,8 @@ std::shared_ptr<const Parcel> EngineThread::parcel_of(const Frame& frame, uint32
 void EngineThread::put(uint32_t to, bool is_result, const Seat& seat,
                        std::shared_ptr<const Parcel> parcel, double bytes) {
   std::shared_ptr<Letter>& letter = open_[{to, is_result}];
-  if (letter && letter->bytes + bytes > double(Message::kFull)) send(to, std::move(letter));
+  if (letter && letter->bytes + bytes > double(Message::kFull))
+    send(to, std::exchange(letter, nullptr));
   if (!letter) {
     letter = std::make_shared<Letter>();
     letter->from = self_;

@@ -34,11 +34,13 @@ def shrink_after_a_death() -> None:
     stream, comm, x = first_sum()
     if RANK == SIZE - 1:
         os._exit(0)
-    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    status = comm.allreduce(stream, x, x, "float32")
+    assert status in (SUCCESS, REMOTE_ERROR)  # the death may be known by now
     barrier("queued", SIZE - 1)  # a shrunk communicator is none that others can still call on
     smaller = comm.shrunk([SIZE - 1])
     stream.wait()
-    assert np.isnan(x.host).all() or "hosts" in sys.argv  # then NCCL ends its part as it likes
+    ends_as_it_likes = status == REMOTE_ERROR or "hosts" in sys.argv  # NCCL, with its part
+    assert np.isnan(x.host).all() or ends_as_it_likes
     x.host[:] = RANK + 1
     assert smaller.allreduce(stream, x, x, "float32") == SUCCESS
     stream.wait()
