@@ -16,6 +16,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "delay-control": compression.delay_control,
     "scale": scale.scale,
     "faults": faults.campaign,
+    "mutations": faults.mutations,
     "loss": loss.loss,
 }
 

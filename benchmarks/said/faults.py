@@ -26,3 +26,13 @@ def campaign() -> str:
     cells.append(["simulated hours", f"{result['simulated_s'] / 3600:,.0f}"])
     cells.append(["failures", "0" if result["failure"] is None else "1"])
     return markdown(["", "how many"], cells)
+
+
+def mutations() -> str:
+    cells = []
+    for r in load("mutations.json")["results"]:
+        seed = (
+            "none" if r["said"] is None else "the process ends" if r["seed"] is None else r["seed"]
+        )
+        cells.append([r["bug"], str(seed), r["said"] or ""])
+    return markdown(["bug", "first seed that finds it", "what it says"], cells)
