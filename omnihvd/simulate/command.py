@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--seed", type=int, default=0, help="of the first; they ascend")
     group.add_argument("--jobs", type=int, help="how many (default: 1, or as --seconds has it)")
     group.add_argument("--seconds", type=float, default=0, help="for so long")
+    group.add_argument("--processes", type=int, default=1, help="that share them (default: 1)")
     return p
 
 
@@ -136,10 +137,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def look_for_faults(args: argparse.Namespace) -> int:
-    if args.seed < 0 or args.seconds < 0 or (args.jobs is not None and args.jobs < 1):
-        parser().error("--seed and --seconds are not negative, and --jobs are at least 1")
+    least = min(args.processes, 1 if args.jobs is None else args.jobs)
+    if args.seed < 0 or args.seconds < 0 or least < 1:
+        parser().error(
+            "--seed and --seconds are not negative, and --jobs and --processes are at least 1"
+        )
     jobs = args.jobs or (sys.maxsize if args.seconds else 1)
-    outcome = faults.run(args.seed, jobs, args.seconds, args.json)
+    try:
+        outcome = faults.run(args.seed, jobs, args.seconds, args.json, args.processes)
+    except EngineError as why:
+        print(f"omnihvd simulate: {why}", file=sys.stderr)
+        return 1
     if outcome["failure"] is None:
         if jobs == 1:
             print(outcome["last_job"])

@@ -7,9 +7,14 @@ clocks that jump (csrc/simulation/bad_job.h). All of a job follows from its seed
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import time
 from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -17,39 +22,89 @@ from omnihvd import engine
 from omnihvd.engine import EngineError
 
 TOLD_S = 5.0  # between lines of progress
+AT_ONCE = 50  # jobs between two looks at the clock
+SUMMED = ("sums", "unfinished", "events", "messages")
 
 
-def run(first: int, jobs: int, seconds: float, to: Path | None) -> dict[str, Any]:
+def run(
+    first: int, jobs: int, seconds: float, to: Path | None, processes: int = 1
+) -> dict[str, Any]:
     """Jobs of the seeds `first`, `first + 1`, ..., as many as that, or for as long; at least one.
 
     Returns what there was, and of the first that failed `failed_seed` and `failure`, else None.
-    `to`: the same as JSON, now and then.
+    `to`: the same as JSON, now and then. `processes`: that share the seeds.
     """
     counts: Counter[str] = Counter()
-    began = told = time.monotonic()
     outcome: dict[str, Any] = {"first_seed": first, "failed_seed": None, "failure": None}
-    while True:
-        seed = first + counts["jobs"]
+    began = told = time.monotonic()
+    with contextlib.closing(_parts(first, jobs, processes)) as parts:
+        for part in parts:
+            counts.update(part.pop("counts"))
+            outcome["simulated_s"] = outcome.get("simulated_s", 0.0) + part.pop("simulated_s")
+            outcome.update(part)
+            now = time.monotonic()
+            over = outcome["failure"] is not None or 0 < seconds <= now - began
+            if over or counts["jobs"] == jobs or now - told >= TOLD_S:
+                told = now
+                outcome.update(counts=dict(counts), took_s=now - began)
+                print(line(outcome), flush=True)
+                if to:
+                    to.write_text(json.dumps(outcome, indent=1) + "\n")
+            if over:
+                break
+    return outcome
+
+
+def _parts(first: int, jobs: int, processes: int) -> Generator[dict[str, Any], None, None]:
+    """What run_seeds says of all the seeds, in their order."""
+    endless = (
+        range(begin, min(begin + AT_ONCE, first + jobs))
+        for begin in itertools.count(first, AT_ONCE)
+    )
+    pieces = itertools.takewhile(len, endless)
+    if processes == 1:
+        yield from map(run_seeds, pieces)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        try:
+            yield from _in_order(pool, pieces, 4 * processes)
+        except BrokenProcessPool:
+            raise EngineError(
+                "a process that ran jobs has ended; --processes 1 says at which seed"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _in_order(
+    pool: ProcessPoolExecutor, pieces: Iterable[range], ahead: int
+) -> Iterator[dict[str, Any]]:
+    """As pool.map, but with no more than `ahead` pieces under way."""
+    under_way: list[Future[dict[str, Any]]] = []
+    for piece in pieces:
+        under_way.append(pool.submit(run_seeds, piece))
+        if len(under_way) == ahead:
+            yield under_way.pop(0).result()
+    for future in under_way:
+        yield future.result()
+
+
+def run_seeds(seeds: range) -> dict[str, Any]:
+    """Runs them until one fails: what run() says of them."""
+    counts: Counter[str] = Counter()
+    part: dict[str, Any] = {"counts": counts, "simulated_s": 0.0}
+    for seed in seeds:
         counts["jobs"] += 1
         try:
             one = engine.simulation.run_bad_job(seed)
         except EngineError as why:
-            outcome.update(failed_seed=seed, failure=str(why))
-        else:
-            counts.update(one.pop("counts"))
-            counts.update({k: one[k] for k in ("sums", "unfinished", "events", "messages")})
-            outcome["simulated_s"] = outcome.get("simulated_s", 0.0) + one["seconds"]
-            outcome["last_job"] = one["job"]
-        now = time.monotonic()
-        over = outcome["failure"] or counts["jobs"] >= jobs or (seconds and now - began >= seconds)
-        if over or now - told >= TOLD_S:
-            told = now
-            outcome.update(counts=dict(counts), took_s=now - began)
-            print(line(outcome), flush=True)
-            if to:
-                to.write_text(json.dumps(outcome, indent=1) + "\n")
-        if over:
-            return outcome
+            part.update(failed_seed=seed, failure=str(why))
+            break
+        counts.update(one.pop("counts"))
+        counts.update({name: one[name] for name in SUMMED})
+        part["simulated_s"] += one["seconds"]
+        part["last_job"] = one["job"]
+    return part
 
 
 def line(outcome: dict[str, Any]) -> str:

@@ -72,5 +72,9 @@ def test_the_command(tmp_path: Path) -> None:
     done = command("--seed", "7", "--jobs", "20", "--json", str(tmp_path / "x.json"))
     assert done.returncode == 0
     assert json.loads((tmp_path / "x.json").read_text())["counts"]["jobs"] == 20
+    shared = tmp_path / "y.json"
+    done = command("--seed", "7", "--jobs", "120", "--processes", "2", "--json", str(shared))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(shared.read_text())["counts"] == faults.run(7, 120, 0, None)["counts"]
     done = command("--jobs", "0")
     assert done.returncode == 2 and "at least 1" in done.stderr

@@ -24,7 +24,8 @@ def ucx_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return str(request.param)
 
 
-@pytest.fixture(params=[name for name in KINDS if name != "memory"])
+# ucx-any has shared memory, too.
+@pytest.fixture(params=[name for name in KINDS if name not in ("memory", "ucx-shm")])
 def process_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Of those that connect processes."""
     monkeypatch.setenv("UCX_TLS", "all")

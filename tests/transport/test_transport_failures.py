@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -165,7 +166,7 @@ def test_stopped_process_does_not_block(process_kind: str) -> None:
     with Process(process_kind, "stop") as other:
         end = other.end
         end.wait_until(lambda: bool(end.messages))
-        time.sleep(0.2)
+        os.waitid(os.P_PID, other.child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         start = time.monotonic()
         for _ in range(100):
             end.send(other.peer, bytes(1_000_000))
@@ -222,7 +223,7 @@ def test_destruction_in_any_order(kind: str, first: int, disconnect: bool) -> No
 
 
 def test_destroyed_with_sends_under_way(kind: str) -> None:
-    if kind == "udp":
+    if kind in ("udp", "ucx-shm"):
         pytest.skip("as of a stopped process, above")
     a, b = End(kind), End(kind)
     peer = a.connect(b)
