@@ -1,10 +1,14 @@
-// fpisa.h, over NumPy arrays.
+// fpisa.h and integers.h, over NumPy arrays.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "protocol/fpisa.h"
+#include "protocol/integers.h"
 
 namespace omnihvd {
 namespace {
@@ -31,12 +35,59 @@ std::tuple<Ints, Ints, Floats> fpisa_sum(const Floats& rows, bool approximate) {
   return {exponents, mantissas, sums};
 }
 
+const IntegerOps& ops_named(const std::string& implementation) {
+  const IntegerOps* const ops = integer_ops_named(implementation);
+  if (!ops) throw py::value_error("not on this CPU: " + implementation);
+  return *ops;
+}
+
+uint8_t exponent_of(const Floats& block, const std::string& implementation) {
+  return ops_named(implementation).exponent(block.data(), size_t(block.size()));
+}
+
+std::tuple<Ints, bool> to_integers(const Floats& block, uint8_t exponent, uint8_t bits,
+                                   const std::string& implementation) {
+  Ints integers(block.size());
+  const bool numbers =
+      ops_named(implementation)
+          .from_floats(block.data(), size_t(block.size()), exponent, bits, integers.mutable_data());
+  return {integers, numbers};
+}
+
+Floats to_floats(const Ints& sums, uint8_t exponent, uint8_t bits,
+                 const std::string& implementation) {
+  Floats block(sums.size());
+  ops_named(implementation)
+      .to_floats(sums.data(), size_t(sums.size()), exponent, bits, block.mutable_data());
+  return block;
+}
+
+// What is left of rows where they are no numbers, put into the sums of the rest.
+Floats with_no_numbers(const Floats& rows, const Floats& sums) {
+  if (rows.ndim() != 2 || rows.shape(1) != sums.size()) throw py::value_error("not [rows, n], [n]");
+  const auto n = size_t(sums.size());
+  std::vector<float> none(n);
+  for (py::ssize_t row = 0; row < rows.shape(0); ++row)
+    add_no_numbers(rows.data(row), n, none.data());
+  Floats result(sums.size());
+  std::copy(sums.data(), sums.data() + n, result.mutable_data());
+  put_no_numbers(none.data(), n, result.mutable_data());
+  return result;
+}
+
 }  // namespace
 
 void bind_arithmetic(py::module_ m) {
   m.attr("NO_NUMBER") = fpisa::kNoNumber;
   m.def("fpisa_sum", &fpisa_sum, py::arg("rows"), py::arg("approximate") = false,
         "(exponents, mantissas, floats), each [n], of the sums over rows of float32 [rows, n].");
+  m.def("bits_for", &integer_bits_for, py::arg("workers"));
+  const auto best = py::arg("implementation") = "portable";
+  m.def("exponent_of", &exponent_of, py::arg("block"), best);
+  m.def("to_integers", &to_integers, py::arg("block"), py::arg("exponent"), py::arg("bits"), best,
+        "(int32 [n], whether all of the block are numbers).");
+  m.def("to_floats", &to_floats, py::arg("sums"), py::arg("exponent"), py::arg("bits"), best);
+  m.def("with_no_numbers", &with_no_numbers, py::arg("rows"), py::arg("sums"));
 }
 
 }  // namespace omnihvd

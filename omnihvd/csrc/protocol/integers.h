@@ -1,0 +1,55 @@
+// Floats as integers of a common scale, as SwitchML sums them (Sapio et al., NSDI 2021, section 5).
+//
+// A block's exponent is that of the power of two above its largest magnitude, over all workers:
+// |x| < 2^(exponent - 126). An integer of `bits` bits is round(x 2^(bits - exponent + 126)), to
+// nearest even, so that |integer| <= 2^bits; with integer_bits_for() the sum of all workers' cannot
+// overflow. As scales are powers of two, a number whose last bit is not below the scale's is exact.
+//
+// The sum of N workers' numbers differs from the exact one by at most half a unit of the scale for
+// each of them, N 2^(exponent - 127 - bits), and by the rounding of the result to a float32.
+//
+// NaN and infinities are no integers: a block that has some travels as floats, and they are summed
+// apart: no order of additions shows.
+//
+// Pure functions: no state, any thread. Pointers need no alignment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace omnihvd {
+
+constexpr uint8_t kLargestExponent = 254;
+
+// The most whose sum over so many workers fits 32 bits: 2^bits x workers < 2^31.
+constexpr uint8_t integer_bits_for(uint32_t workers) {
+  uint8_t bits = 30;
+  while (bits > 0 && (uint64_t{workers} << bits) >= uint64_t{1} << 31) --bits;
+  return bits;
+}
+
+struct IntegerOps {
+  // 1 .. kLargestExponent, of the numbers among n floats.
+  uint8_t (*exponent)(const void* block, size_t n);
+  // Larger numbers than the exponent says become the largest integer; NaN and infinities 0. False:
+  // there are such.
+  bool (*from_floats)(const void* block, size_t n, uint8_t exponent, uint8_t bits, void* integers);
+  // In place (block == integers), too.
+  void (*to_floats)(const void* integers, size_t n, uint8_t exponent, uint8_t bits, void* block);
+};
+const IntegerOps& integer_ops();  // the best for this CPU
+// For tests: "portable" or "avx2"; null when this CPU lacks it.
+const IntegerOps* integer_ops_named(const std::string& implementation);
+
+extern const IntegerOps portable_integer_ops;
+#if defined(__x86_64__)
+extern const IntegerOps avx2_integer_ops;  // where cpu_has_avx2()
+#endif
+
+// Adds what is no number of a block to the sums of such, which begin as 0, at the same places; and
+// puts these, where there are any, into the sums of n floats.
+void add_no_numbers(const void* block, size_t n, float* sums);
+void put_no_numbers(const float* sums, size_t n, void* block);
+
+}  // namespace omnihvd
