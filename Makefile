@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets map bench-gpu clean
+.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map bench-gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -127,6 +127,10 @@ bench: build  ## this and its peers, side by side; as root on hosts with shaped 
 
 targets: build  ## all figures of benchmarks/README.md; root, 40 minutes
 	@python benchmarks/targets.py
+
+models: build  ## the paper's six models (DATA=folder); as root on hosts with shaped links
+	@python examples/models/run.py --model all $(if $(DATA),--data $(DATA)) \
+	  $(if $(filter 0,$(shell id -u)),,--local)
 
 map: build  ## where it is faster than its peers, and where not; root, 40 minutes
 	@python benchmarks/map.py

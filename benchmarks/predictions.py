@@ -102,12 +102,8 @@ def calibrate(lab: Lab, scheme: str, folder: Path, timeout: float) -> Machine:
     counts = [1 if scheme == "ring" else SMALL, LARGE]
     said = run(lab, [*SCHEMES[scheme], str(script), *map(str, counts)], timeout)
     (latency, _, _), (zeros, ones, copied) = json.loads(said.splitlines()[-1])
-    size = 4.0 * LARGE
-    looked = size if scheme == "omnireduce" else 0.0
-    scan = looked / max(zeros - latency, 1e-6) or Machine(0).scan
-    moved = 2 * costs.ring(size, HOSTS)  # sent and received, of a dense tensor in both schemes
-    move = moved / max(ones - latency - looked / scan, 1e-6)
-    return Machine(0, scan, move, latency, copy=size / copied, spare_cores=False)
+    looks = scheme == "omnireduce"
+    return costs.measured(latency, zeros, ones, copied, 4.0 * LARGE, HOSTS, looks)
 
 
 def predict(model: str, rates: list[str], timeout: float) -> dict[tuple[str, str], float]:

@@ -16,7 +16,7 @@ import re
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_text(path: Path | None) -> tuple[Tensor, int]:
     """The words of the text as numbers, the most frequent word 0, and how many words there are."""
-    files = [path] if path else sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    return load_texts([path] if path else [])
+
+
+def load_texts(files: Sequence[Path]) -> tuple[Tensor, int]:
+    """The same of several files; of none: of the standard library's."""
+    files = files or sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
     words = re.findall(r"\w+|[^\w\s]", text)
     vocabulary = {word: i for i, (word, _) in enumerate(Counter(words).most_common())}

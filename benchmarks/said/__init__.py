@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.said import bench, compression, faults, loss, scale, trainings
+from benchmarks.said import bench, compression, faults, loss, models, scale, trainings
 from benchmarks.said.results import Said
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -18,6 +18,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults": faults.campaign,
     "mutations": faults.mutations,
     "loss": loss.loss,
+    "model-zeros": models.zeros,
 }
 
 

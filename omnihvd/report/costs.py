@@ -56,6 +56,18 @@ class Machine(NamedTuple):
     spare_cores: bool = True  # beside those that compute
 
 
+def measured(
+    latency: float, zeros: float, ones: float, copied: float, size: float, ranks: int, looks: bool
+) -> Machine:
+    """What hosts can do that share a machine's cores, all at once, from seconds on links that
+    nothing slows: of a small sum, of one of `size` bytes of zeros and of as many that are none, and
+    of a copy. looks: whether sums search for zeros. No core is spare."""
+    scan = size / max(zeros - latency, 1e-6) if looks else Machine(0).scan
+    moved = 2 * ring(size, ranks)  # sent and received, of a dense tensor in either way
+    move = moved / max(ones - latency - (size / scan if looks else 0), 1e-6)
+    return Machine(0, scan, move, latency, copy=size / copied, spare_cores=False)
+
+
 class Cost(NamedTuple):
     sent: float  # bytes, by a rank
     received: float

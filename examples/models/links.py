@@ -1,0 +1,108 @@
+"""Steps on links of a given rate: measured by each method, and what the report predicts of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jobs
+from jobs import OFF, Tell
+
+from omnihvd.bench.lab import Lab
+from omnihvd.bench.settings import HOROVOD, Setting
+from omnihvd.report import costs, figures, samples
+from omnihvd.report.predictions import Model
+
+# The fastest of Open MPI's settings there (benchmarks/training.py tries seven).
+BEST = [s for s in HOROVOD if s.name in ("yielding, ring", "yielding, segmented ring")]
+WITHOUT, WITH = ("horovod", "fp16"), ("omnireduce", "codec", "block_topk")
+SCHEMES = {"horovod": "ring", "fp16": "fp16", "omnireduce": "omnireduce"}
+SCHEMES |= {"block_topk": "block_topk"}  # the report knows no codecs
+SMALL, LARGE = 250_000, 6_250_000  # floats, of sums that say what hosts can do
+REPORTED = 16  # steps, of which the report sees some
+# Of losses, relative: sums in another order differ in their last bits, and optimizers that divide
+# by small gradients make more of that from step to step.
+TOLERANCE, COMPARED = 1e-3, 10
+
+
+class Differs(Exception):
+    """OmniReduce, which is lossless, has trained something else."""
+
+
+def measure(
+    given: Mapping[str, Any], hosts: int, rate: str | None, tell: Tell, timeout: float
+) -> dict[str, Any]:
+    """{"settings": the seconds of a step of plain Horovod by setting, "methods": what worker.py
+    says of each}. rate: None: on this machine alone."""
+    lab = Lab(hosts, rate=rate) if rate else None
+    try:
+        tried: dict[str, list[dict[str, Any]]] = {}
+        for setting in BEST:
+            tried[setting.name] = jobs.run(
+                {**given, "methods": WITHOUT},
+                hosts,
+                lambda what, *n, name=setting.name: tell(f"{rate}, {name}, {what}", *n),  # type: ignore[misc]
+                **{"lab": lab, "mca": setting.mca, "env": OFF, "timeout": timeout},
+            )
+        ours = jobs.run(
+            {**given, "methods": WITH},
+            hosts,
+            lambda what, *n: tell(f"{rate}, {what}", *n),
+            **{"lab": lab, "timeout": timeout},
+        )
+    finally:
+        if lab:
+            lab.close()
+    methods: dict[str, Any] = {}
+    for i, method in enumerate(WITHOUT):
+        best = min(tried, key=lambda name: tried[name][i]["step_s"])
+        methods[method] = {**tried[best][i], "setting": best}
+    methods |= {entry["method"]: entry for entry in ours}
+    check(methods["horovod"]["losses"], methods["omnireduce"]["losses"])
+    settings = {name: entries[0]["step_s"] for name, entries in tried.items()}
+    return {"settings": settings, "methods": methods}
+
+
+def check(plain: list[float], ours: list[float]) -> None:
+    for step, (a, b) in enumerate(zip(plain[:COMPARED], ours), 1):
+        if not abs(a - b) <= TOLERANCE * abs(a):
+            raise Differs(f"the losses differ at step {step}: {a} and, with OmniReduce, {b}")
+
+
+def predict(
+    given: Mapping[str, Any], hosts: int, rates: list[str], tell: Tell, timeout: float
+) -> dict[str, dict[str, float]]:
+    """Seconds of a step by rate and method, from a report made on links that nothing slows, and
+    from what hosts that share this machine's cores can do, all at once."""
+    setting: Setting = BEST[-1]
+    with tempfile.TemporaryDirectory() as name, Lab(hosts, rate=None) as lab:
+        common: dict[str, Any] = {"lab": lab, "timeout": timeout}
+        reported = {**given, "methods": ["horovod"], "steps": REPORTED, "seeds": [0], "points": 0}
+        jobs.run(
+            *(reported, hosts, lambda what, *n: tell(f"report, {what}", *n)),
+            **common,
+            **{"mca": setting.mca, "env": OFF},
+            under=["-m", "omnihvd", "--report", name],
+        )
+        seen = samples.load_all([Path(name)])
+        parameters = figures.measured(seen)
+        buffers = figures.job_buffers(seen, parameters)
+        timing, copied = figures.timing(seen), figures.copied_bytes(seen, buffers)
+        machines = {}
+        for looks, environment in ((False, OFF), (True, {"OMNIHVD_WAY": "stream"})):
+            mca = {} if looks else setting.mca
+            (found,) = jobs.run(
+                {"calibrate": [SMALL if looks else 1, LARGE], "take_over": looks},
+                *(hosts, lambda *_: None),
+                **{"mca": mca, "env": environment, **common},
+            )
+            (latency, _, _), (zeros, ones, copy) = found["calibrated"]
+            machines[looks] = costs.measured(latency, zeros, ones, copy, 4.0 * LARGE, hosts, looks)
+    predicted: dict[str, dict[str, float]] = {}
+    for method, scheme in SCHEMES.items():
+        model = Model(buffers, timing, hosts, machines[method in WITH], copied)
+        for rate in rates:
+            predicted.setdefault(rate, {})[method] = model.predict(scheme, rate).step_s
+    return predicted

@@ -1,0 +1,220 @@
+"""Trains the six models of OmniReduce's paper, and says what omnihvd does for each.
+
+    python examples/models/run.py --model bert --data DIR
+    sudo python examples/models/run.py --model all --data DIR --download --rates 1gbit 10gbit
+
+zeros    how sparse gradients are, by elements and blocks, beside the paper's table 1
+links    what a step takes on 4 hosts with shaped links (root; else on this machine alone): plain
+         Horovod in the best of MPI's settings, its fp16 compression, OmniReduce, QSGD with 4 bits
+         and block_topk(0.1); beside what `omnihvd report` predicts
+quality  of what is held out, after as many steps and after as much time, by seeds
+
+DIR has the data, or gets it (--download); sources.py says where what is. Models are the published
+ones with fewer layers, words or users, so that two cores finish; --full has all. Writes
+MODEL.json into --output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+import jobs  # noqa: E402
+import links  # noqa: E402
+import sources  # noqa: E402
+import zeros  # noqa: E402
+from registry import FOLDERS, MODELS  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import (  # noqa: E402
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table  # noqa: E402
+
+from omnihvd.bench.command import machine  # noqa: E402
+from omnihvd.bench.lab import LabError  # noqa: E402
+
+PARTS = ("zeros", "links", "quality")
+QUALITY = ("omnireduce", "fp16", "codec", "block_topk")  # OmniReduce is as plain Horovod
+STREAM = {"OMNIHVD_WAY": "stream", "OMNIHVD_MIN_BYTES": "1024"}
+NAMES = {
+    "horovod": "Horovod at its best",
+    "fp16": "the same, fp16",
+    "omnireduce": "OmniReduce",
+    "codec": "QSGD, 4 bits",
+    "block_topk": "block_topk(0.1)",
+}
+console = Console()
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", nargs="+", choices=[*MODELS, "all"], required=True)
+    parser.add_argument("--data", type=Path, help="the folder (default: none)")
+    parser.add_argument("--download", action="store_true", help="what is missing there")
+    parser.add_argument("--full", action="store_true", help="models of the published sizes")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--hosts", type=int, default=4, help="each with one rank")
+    parser.add_argument("--rates", nargs="+", default=["1gbit"], help="of links")
+    parser.add_argument("--local", action="store_true", help="no links: this machine alone")
+    parser.add_argument("--zeros-steps", type=int, default=20)
+    parser.add_argument(
+        "--steps", type=int, default=40, help="on links; the times of the second half count"
+    )
+    parser.add_argument("--quality-steps", type=int, help="default: the model's")
+    parser.add_argument("--seeds", type=int, default=3, help="of quality")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds, of a job")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "models")
+    args = parser.parse_args()
+    if "all" in args.model:
+        args.model = list(MODELS)
+    if args.data:
+        args.data = args.data.resolve()
+    elif args.download:
+        parser.error("--download: into which folder? (--data)")
+    return args
+
+
+class Bars:
+    """One for what is under way, in a job or here."""
+
+    def __init__(self, progress: Progress, model: str) -> None:
+        self._progress, self._model = progress, model
+        self._task = progress.add_task(model, total=None, what="")
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total, what=what)
+        if not console.is_terminal and done == total:
+            console.print(f"{self._model}: {what}", markup=False, highlight=False)
+
+
+def zeros_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
+    size, steps = ("full", 1) if args.full else ("default", args.zeros_steps)
+    ranks = 1 if args.full else args.hosts
+
+    def tell(step: int) -> None:
+        bars.tell("looking at gradients", step, steps)
+
+    found = zeros.measure(name, args.data, size, ranks, steps, tell=tell)
+    result["zeros"] = [z for z in result.get("zeros", []) if z["size"] != size] + [found]
+
+
+def links_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
+    given = given_of(name, args, args.steps, 1) | {"warm_up": args.steps // 2}
+    if args.local:
+        measured = links.measure(given, args.hosts, None, bars.tell, args.timeout)
+        result.setdefault("links", {})["none"] = measured
+        return
+    predicted = links.predict(given, args.hosts, args.rates, bars.tell, args.timeout)
+    for rate in args.rates:
+        measured = links.measure(given, args.hosts, rate, bars.tell, args.timeout)
+        result.setdefault("links", {})[rate] = {**measured, "predicted": predicted[rate]}
+        save(name, args, result)
+
+
+def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
+    steps = args.quality_steps or MODELS[name].steps
+    given = given_of(name, args, steps, args.seeds) | {"methods": QUALITY, "points": 10}
+    found = jobs.run(given, args.hosts, bars.tell, env=STREAM, timeout=args.timeout)
+    keys = ("method", "seed", "steps", "ranks", "curve")
+    result["quality"] = [{key: entry[key] for key in keys} for entry in found]
+
+
+def given_of(name: str, args: argparse.Namespace, steps: int, seeds: int) -> dict[str, Any]:
+    size = "full" if args.full else "default"
+    given = {"model": name, "size": size, "steps": steps, "seeds": list(range(seeds))}
+    return given | {"data": str(args.data) if args.data else None}
+
+
+def table(name: str, result: dict[str, Any]) -> Table:
+    about = MODELS[name]
+    shown = Table(title=f"{name}: {result['source']}", title_justify="left")
+    for head in ("", "a step", "predicted", "sent by a host", f"held out: {about.measure}"):
+        shown.add_column(head, justify="right" if head else "left")
+    qualities = {
+        method: [e["curve"][-1][1] for e in result.get("quality", []) if e["method"] == method]
+        for method in QUALITY
+    }
+    for rate, measured in result.get("links", {}).items():
+        shown.add_section()
+        for method, entry in measured["methods"].items():
+            predicted = measured.get("predicted", {}).get(method)
+            ends = qualities["omnireduce" if method == "horovod" else method]
+            shown.add_row(
+                f"{NAMES[method]}, {rate}",
+                f"{1e3 * entry['step_s']:.0f} ms",
+                f"{1e3 * predicted:.0f} ms" if predicted else "",
+                f"{entry['bytes'] / 1e6:.2f} MB",
+                interval(ends) if ends else "",
+            )
+    said = []
+    for z in result.get("zeros", []):
+        share = f"{z['size']}: {z['zeros']:.1%} zeros, {z['zero_blocks']:.1%} of blocks of 256"
+        said.append(f"{share}; of the ranks' sum {z['sum_zeros']:.1%}, {z['sum_zero_blocks']:.1%}")
+    shown.caption = "\n".join([*said, f"published: {about.published.zeros}% zeros"])
+    return shown
+
+
+def interval(values: list[float]) -> str:
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.4f} ± {spread:.4f}"
+
+
+def measure(name: str, args: argparse.Namespace, bars: Bars) -> dict[str, Any]:
+    file = file_of(name, args)
+    result: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    size = "full" if args.full else "default"
+    result["source"] = MODELS[name](args.data, size).source
+    console.print(f"{name}: {result['source']}", markup=False, highlight=False)
+    measures = {"zeros": zeros_of, "links": links_of, "quality": quality_of}
+    for part in args.parts:
+        measures[part](name, args, bars, result)
+        save(name, args, result)
+    return result
+
+
+def file_of(name: str, args: argparse.Namespace) -> Path:
+    return args.output / f"{name}.json"
+
+
+def save(name: str, args: argparse.Namespace, result: dict[str, Any]) -> None:
+    args.output.mkdir(parents=True, exist_ok=True)
+    content = {**result, **machine(), "hosts": args.hosts}
+    file_of(name, args).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def main() -> int:
+    args = parse_arguments()
+    for folder in sorted({FOLDERS[name] for name in args.model}) if args.download else ():
+        wrong = sources.download(args.data, folder)
+        if wrong:
+            console.print(wrong, style="yellow", markup=False, highlight=False)
+    columns = (
+        TextColumn("{task.description:10}"),
+        *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
+        TextColumn("{task.fields[what]}"),
+    )
+    try:
+        for name in args.model:
+            with Progress(*columns, console=console, transient=True) as progress:
+                result = measure(name, args, Bars(progress, name))
+            console.print(table(name, result))
+    except (jobs.JobError, links.Differs, LabError) as error:
+        console.print(f"models: {error}", markup=False, highlight=False)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What a model here is: its layers, its data, how it is trained, and what is held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+SIZES = ("tiny", "default", "full")  # of tests; for two cores; as published
+
+
+class Published(NamedTuple):
+    """Fei et al., "Efficient Sparse Collective Communication and its Application to Accelerate
+    Distributed Deep Learning" (SIGCOMM 2021), table 1."""
+
+    zeros: int  # per cent of a gradient's elements
+    data: str
+
+
+class Task:
+    """A rank's examples, of which batches are drawn by seed and step, and those held out.
+
+    Rows of `inputs` and `targets` belong together. A subclass calls split() with all of them, and
+    says in `source` where they are from.
+    """
+
+    published: Published
+    measure = "accuracy"
+    higher_is_better = True
+    batch_size = 32  # examples of a rank
+    steps = 100  # of a training
+    source = ""
+
+    def __init__(self, data: Path | None, size: str, rank: int = 0, ranks: int = 1) -> None:
+        """data: a folder (sources.py), None: what packages bring. size: one of SIZES."""
+        self.data, self.size, self.rank, self.ranks = data, size, rank, ranks
+
+    def split(self, inputs: Tensor, targets: Tensor, held_out: int) -> None:
+        """The last `held_out` of a fixed order are held out, the others dealt to the ranks."""
+        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+        self.held_out = inputs[order[-held_out:]], targets[order[-held_out:]]
+        mine = order[:-held_out][self.rank :: self.ranks]
+        self.inputs, self.targets = inputs[mine], targets[mine]
+
+    def batch(self, seed: int, step: int) -> tuple[Any, Any]:
+        generator = torch.Generator().manual_seed(1_000_003 * seed + step)
+        chosen = torch.randint(len(self.inputs), (self.batch_size,), generator=generator)
+        return self.inputs[chosen], self.targets[chosen]
+
+    def model(self) -> nn.Module:
+        """With weights drawn by torch's generator, which the caller seeds alike on all ranks."""
+        raise NotImplementedError
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        raise NotImplementedError
+
+    def rate(self, done: float) -> float:
+        """The learning rate's factor when this share of the steps is done."""
+        return 1.0
+
+    def loss(self, model: nn.Module, batch: tuple[Any, Any]) -> Tensor:
+        inputs, targets = batch
+        return nn.functional.cross_entropy(model(inputs), targets)
+
+    def quality(self, model: nn.Module) -> float:
+        """Of what is held out."""
+        model.eval()
+        with torch.no_grad():
+            inputs, targets = self.held_out
+            outputs = torch.cat([model(part) for part in inputs.split(256)])
+        model.train()
+        return self.judge(outputs, targets)
+
+    def judge(self, outputs: Tensor, targets: Tensor) -> float:
+        return float((outputs.argmax(1) == targets).float().mean())
+
+
+def area_under_curve(scores: Tensor, labels: Tensor) -> float:
+    """That a positive example has a higher score than a negative one; equal scores count half."""
+    _, places, counts = scores.double().unique(return_inverse=True, return_counts=True)
+    ranks = (counts.cumsum(0) - (counts - 1) / 2)[places]
+    positive = labels > 0.5
+    n = int(positive.sum())
+    above = float(ranks[positive].sum()) - n * (n + 1) / 2
+    return above / max(n * (len(labels) - n), 1)
+
+
+def gradient_bytes(model: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)

@@ -1,0 +1,128 @@
+"""On each rank of a Horovod job: trains a model by the methods that it is given (run.py).
+
+    horovodrun -np 4 python examples/models/worker.py '{"model": "ncf", "methods": ["omnireduce"]}'
+
+Rank 0 says what it does in lines, and writes what it found into a file of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Callable
+
+import horovod.torch as hvd
+import torch
+import training
+from registry import MODELS
+from task import Task, gradient_bytes
+
+WITHOUT = ("horovod", "fp16")  # methods that are plain Horovod's: in a job without omnihvd
+
+
+def compression(method: str) -> Any:
+    if method in WITHOUT:
+        return getattr(hvd.Compression, "none" if method == "horovod" else method)
+    from omnihvd import OmniReduce  # before hvd.init(): main() sees to it
+
+    makers = {
+        "omnireduce": lambda: OmniReduce,
+        "codec": lambda: OmniReduce.qsgd(bits=4),
+        "block_topk": lambda: OmniReduce.block_topk(0.1),
+        "natural": lambda: OmniReduce.natural(),
+        "topk": lambda: OmniReduce.topk(0.1),
+    }
+    return makers[method]()
+
+
+def one(task: Task, method: str, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    model = training.drawn_model(task, seed)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    plain = task.optimizer(model)
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), compression(method))
+    optimizer.state.update(plain.state)  # Horovod begins Adagrad's anew, from zeros
+    steps = given.get("steps") or task.steps
+
+    def tell(step: int, loss: float) -> None:
+        if hvd.rank() == 0:
+            print(f"step {step} {steps} {method} {seed} {loss:.4f}", flush=True)
+
+    hvd.barrier()
+    before = training.sent()
+    with ExitStack() as stack:
+
+        def wait() -> None:
+            optimizer.synchronize()
+            stack.close()
+            stack.enter_context(optimizer.skip_synchronize())
+
+        points = given.get("points", 0)
+        trained = training.train(task, model, optimizer, wait, seed, steps, points, tell)
+    hvd.barrier()
+    bytes_sent = training.sent() - before
+    warm_up = min(given.get("warm_up", 5), steps - 1)
+    return {
+        **{"method": method, "seed": seed, "steps": steps, "ranks": hvd.size()},
+        "step_s": statistics.median(trained.seconds[warm_up:]),
+        "wait_s": statistics.median(trained.waits[warm_up:]),
+        "bytes": round(bytes_sent / steps),
+        "gradient_bytes": gradient_bytes(model),
+        "losses": hvd.allreduce(torch.tensor(trained.losses), name="losses").tolist(),
+        "curve": trained.curve,
+    }
+
+
+def calibrate(counts: list[int]) -> list[list[float]]:
+    """Seconds, medians, of a sum of so many zeros, of as many ones, and of a copy of as many."""
+
+    def median(work: Callable[[], Any]) -> float:
+        seconds = []
+        for _ in range(25):
+            hvd.barrier()
+            start = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - start)
+        return statistics.median(seconds[5:])
+
+    found = []
+    for count in counts:
+        zeros, ones, other = torch.zeros(count), torch.ones(count), torch.ones(count)
+        sums = [
+            median(lambda x=x: hvd.allreduce_(x, name=f"sum {len(x)}", op=hvd.Sum))  # type: ignore
+            for x in (zeros, torch.ones(count))
+        ]
+        found.append([*sums, median(lambda: other.copy_(ones))])  # noqa: B023
+    return found
+
+
+def main() -> None:
+    """argv[1]: a dictionary in JSON. model, size, data: of the task; methods, seeds, steps, points:
+    of trainings; warm_up: steps whose times do not count; calibrate: counts of floats, with
+    omnihvd if take_over; file: what to write."""
+    given = json.loads(sys.argv[1])
+    if given.get("take_over") or set(given.get("methods", [])) - set(WITHOUT):
+        import omnihvd  # noqa: F401, before hvd.init()
+    torch.set_num_threads(1)
+    hvd.init()
+    data = Path(given["data"]) if given.get("data") else None
+    found: list[dict[str, Any]] = []
+    if given.get("calibrate"):
+        found.append({"calibrated": calibrate(given["calibrate"])})
+    if given.get("methods"):
+        size = given.get("size", "default")
+        task = MODELS[given["model"]](data, size, hvd.rank(), hvd.size())
+        if hvd.rank() == 0:
+            print(f"data: {task.source}", flush=True)
+        for seed in given.get("seeds", [0]):
+            for method in given["methods"]:
+                found.append(one(task, method, seed, given))
+    if hvd.rank() == 0 and given.get("file"):
+        Path(given["file"]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

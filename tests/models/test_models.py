@@ -1,0 +1,195 @@
+"""The six models are the published ones, and train alike whoever sums their gradients."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from launch import ENVIRONMENT, STREAM, launch
+from processes import run_beside
+
+HERE = Path(__file__).parents[2] / "examples" / "models"
+sys.path.insert(0, str(HERE))
+torch = pytest.importorskip("torch")
+pytest.importorskip("horovod.torch")
+
+import bert  # noqa: E402
+import deeplight  # noqa: E402
+import jobs  # noqa: E402
+import links  # noqa: E402
+import ncf  # noqa: E402
+import pictures  # noqa: E402
+import sources  # noqa: E402
+import training  # noqa: E402
+import zeros  # noqa: E402
+from registry import MODELS  # noqa: E402
+from task import area_under_curve  # noqa: E402
+
+RANKS, STEPS = 2, 4
+BYTES = {**os.environ, **ENVIRONMENT, **STREAM, "OMNIHVD_MIN_BYTES": "1024"}
+
+
+def parameters(model) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_full_models_have_the_published_numbers_of_parameters():
+    with torch.device("meta"):
+        assert parameters(pictures.Vgg19(224, 1000, 1.0)) == 143_667_240
+        assert parameters(pictures.ResNet152(224, 1000, 1.0)) == 60_192_808
+        layers, width, heads, words, *_ = bert.SIZES["full"]
+        body = bert.Bert(words, 512, width, heads, layers, 2)
+        assert parameters(body.layers) == 24 * (12 * 1024**2 + 13 * 1024)
+        users, items = ncf.ML_20M
+        he = ncf.NeuMF(users, items, 64, (256, 256, 128, 64))
+        in_layers = 256 * 256 + 256 + 256 * 128 + 128 + 128 * 64 + 64 + 64 + 64 + 1
+        assert parameters(he) == (users + items) * 192 + in_layers
+        deep = deeplight.DeepFwFM(1000, 400)
+        in_layers = 390 * 400 + 2 * 400 * 400 + 3 * 400 + 400 + 1
+        assert parameters(deep) == 10 * 1000 + 39 * 10 + 39 * 39 + in_layers
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 700])
+def test_zeros_are_counted_by_elements_and_blocks(count):
+    tensor = torch.zeros(count)
+    tensor[1::300] = 1  # 1, 301, 601: each in a block of its own
+    filled, blocks = len(range(1, count, 300)), -(-count // 256)
+    by_element, by_block = zeros.shares([tensor, torch.zeros(0)])
+    assert by_element == pytest.approx(1 - filled / max(count, 1))
+    assert by_block == pytest.approx(1 - filled / max(blocks, 1))
+
+
+def test_area_under_the_curve():
+    labels = torch.tensor([0.0, 0, 1, 1])
+    assert area_under_curve(torch.tensor([1.0, 2, 3, 4]), labels) == 1
+    assert area_under_curve(torch.tensor([4.0, 3, 2, 1]), labels) == 0
+    assert area_under_curve(torch.tensor([1.0, 3, 2, 4]), labels) == 0.75
+    assert area_under_curve(torch.zeros(4), labels) == 0.5
+
+
+def test_fields_are_paired_with_their_weights():
+    """Each pair of fields once, by a sum over pairs."""
+    model = deeplight.DeepFwFM(50, 4).eval()
+    rows = torch.randint(50, (3, deeplight.FIELDS))
+    values = torch.rand(3, deeplight.FIELDS)
+    found = model.table(rows) * values[..., None]
+    right = (found * model.first).sum((1, 2)) + model.deep(found.flatten(1))[:, 0]
+    for i in range(deeplight.FIELDS):
+        for j in range(i + 1, deeplight.FIELDS):
+            weight = (model.between[i, j] + model.between[j, i]) / 2
+            right = right + weight * (found[:, i] * found[:, j]).sum(1)
+    torch.testing.assert_close(model(torch.stack([rows.double(), values.double()], 1)), right)
+
+
+def test_what_is_missing_is_loaded_whole_or_not_at_all(tmp_path, monkeypatch):
+    there, folder = tmp_path / "there", tmp_path / "data"
+    there.mkdir()
+    with zipfile.ZipFile(there / "ml.zip", "w") as archive:
+        archive.writestr("ml-100k/u.data", "1\t2\t5\t0\n")
+    archive = {"ml.zip": (there / "ml.zip").as_uri()}
+    monkeypatch.setattr(sources, "DOWNLOADS", {"ml-100k": archive, "sst2": {}})
+    assert sources.download(folder, "ml-100k") is None
+    (found,) = sources.files(folder, "ml-100k", "u.data", "*.csv")
+    assert found.read_text() == "1\t2\t5\t0\n"
+    broken = {**archive, "other.tsv": (there / "none").as_uri()}
+    monkeypatch.setattr(sources, "DOWNLOADS", {"sst2": broken})
+    assert "sst2 cannot be loaded from file:" in sources.download(folder, "sst2")
+    assert [path.name for path in folder.iterdir()] == ["ml-100k"]
+
+
+def test_data_of_a_folder_is_used_and_named(tmp_path):
+    (tmp_path / "wikitext-2").mkdir()
+    (tmp_path / "wikitext-2" / "text.txt").write_text("the quick brown fox jumps . " * 3000)
+    task = MODELS["lstm"](tmp_path, "tiny")
+    assert (task.vocabulary, task.source) == (6, "18,000 words of text.txt")
+    assert "drawn" in MODELS["ncf"](tmp_path, "tiny").source
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_model_learns(name):
+    task = MODELS[name](None, "tiny")
+    model = training.drawn_model(task, 0)
+    # With one batch again and again: that it can be learnt, not how fast.
+    batch = task.batch(0, 0)
+    task.batch = lambda seed, step: batch
+    trained = training.train(task, model, task.optimizer(model), lambda: None, 0, 40, points=2)
+    assert sum(trained.losses[-5:]) < 0.97 * sum(trained.losses[:5])
+    assert [step for step, _ in trained.curve] == [20, 40]
+    assert trained.curve[-1][1] == task.quality(model)
+
+
+def in_one_process(name) -> list[float]:
+    """Mean losses of ranks whose gradients are summed by hand."""
+    tasks = [MODELS[name](None, "tiny", rank, RANKS) for rank in range(RANKS)]
+    models = [training.drawn_model(task, 0) for task in tasks]
+    optimizers = [task.optimizer(model) for task, model in zip(tasks, models)]
+    schedules = [
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: tasks[0].rate(n / STEPS))
+        for optimizer in optimizers
+    ]
+    losses = []
+    for step in range(STEPS):
+        for task, model, optimizer in zip(tasks, models, optimizers):
+            optimizer.zero_grad()
+            loss = task.loss(model, task.batch(0, step))
+            loss.backward()
+            losses.append(loss.item())
+        for both in zip(*(model.parameters() for model in models)):
+            mean = sum(p.grad for p in both) / RANKS
+            for parameter in both:
+                parameter.grad = mean.clone()
+        for each in (*optimizers, *schedules):
+            each.step()
+    return [sum(losses[i : i + RANKS]) / RANKS for i in range(0, len(losses), RANKS)]
+
+
+@pytest.fixture(scope="module")
+def losses() -> dict[str, list[float]]:
+    return {name: in_one_process(name) for name in ("ncf", "deeplight", "resnet152")}
+
+
+def check(found, losses, tolerance):
+    for name, of_model in found.items():
+        assert len(of_model) == STEPS
+        assert of_model == pytest.approx(losses[name], rel=tolerance), name
+
+
+def test_losses_under_horovod(losses):
+    steps = []
+    found = jobs.run(
+        {"model": "ncf", "size": "tiny", "methods": ["omnireduce"], "steps": STEPS, "points": 1},
+        *(RANKS, lambda *told: steps.append(told[1:])),
+        **{"env": BYTES, "timeout": 60},
+    )
+    check({"ncf": found[0]["losses"]}, losses, 1e-5)
+    assert steps == [(i + 1, STEPS) for i in range(STEPS)]
+    links.check(losses["ncf"], found[0]["losses"])
+    with pytest.raises(links.Differs, match="differ at step 1"):
+        links.check([1.01 * loss for loss in losses["ncf"]], found[0]["losses"])
+
+
+def test_a_job_that_fails_says_why():
+    with pytest.raises(jobs.JobError, match=r"exit 1: (.|\n)*KeyError: 'nothing'"):
+        jobs.run({}, 1, print, under=["-c", "raise KeyError('nothing')"], timeout=60)
+
+
+def test_losses_under_ddp(tmp_path, losses):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, f"--nproc-per-node={RANKS}", HERE / "ddp.py", "--omnireduce"]
+    command += ["--model", "ncf", "resnet152", "--size", "tiny", "--steps", str(STEPS)]
+    (job,) = run_beside([[*command, "--json", tmp_path / "losses"]], [BYTES], timeout=60)
+    check(json.loads((tmp_path / "losses").read_text()), losses, 1e-4)
+    assert "takes over PyTorch's sums over Gloo" in job.output
+
+
+@pytest.mark.slow
+def test_losses_under_keras(tmp_path, losses):
+    pytest.importorskip("tensorflow")
+    command = [HERE / "keras_versions.py", "--model", "ncf", "deeplight", "--size", "tiny"]
+    command += ["--steps", str(STEPS), "--json", tmp_path / "losses"]
+    launch(command, RANKS, env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
+    check(json.loads((tmp_path / "losses").read_text()), losses, 5e-4)
