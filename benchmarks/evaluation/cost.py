@@ -40,6 +40,7 @@ def measure() -> list[dict[str, Any]]:
             compressors.sketch(),
             compressors.ef_sign(),
             compressors.one_bit_sgd(),
+            compressors.natural_dithering(),
             compressors.sign_sgd(),
             compressors.signum(),
         )

@@ -59,7 +59,7 @@ def run(name: str, task: str, arguments: argparse.Namespace) -> None:
     names = [*getattr(methods, part.makers)(TASKS[task])]
     wanted = [
         (method, seed)
-        for seed in range(part.seeds)
+        for seed in range(min(part.seeds, arguments.seeds))
         for method in arguments.method or names
         if not (arguments.missing and (method, seed) in there)
     ]
@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("part", nargs="*", metavar="PART", help="default: all")
     parser.add_argument("--task", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--method", nargs="+", help="default: all")
+    parser.add_argument("--seeds", type=int, default=3, help="at most; default: 3")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=1e6, help="for a task: then no new piece")
     parser.add_argument("--missing", action="store_true", help="only pieces that are not there")
