@@ -10,7 +10,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 PIP := python -m pip --disable-pip-version-check --quiet
-CXX_FILES = $(shell find omnihvd/csrc kernels tests -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
+CXX_FILES = $(shell find omnihvd/csrc kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
 .PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map bench-gpu clean
 

@@ -13,12 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import delay_control  # noqa: E402
 import map as the_map  # noqa: E402
+import papers  # noqa: E402
 import sparse  # noqa: E402
 import training  # noqa: E402
 
 from omnihvd.bench import plots  # noqa: E402
 
-PROGRAMS = {"training": training, "sparse": sparse, "delay_control": delay_control}
+PROGRAMS = {
+    "training": training,
+    "sparse": sparse,
+    "delay_control": delay_control,
+    "papers": papers,
+}
 
 
 def redraw(path: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import secrets
 import signal
@@ -12,13 +13,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from omnihvd.bench import mpich
+from omnihvd.bench import mpich, published
 from omnihvd.bench.lab import Lab, mpirun_env
+from omnihvd.bench.reducers import DEDICATED, PUBLISHED
 from omnihvd.bench.session import BenchError, Session, environment
 from omnihvd.bench.settings import AS_IT_IS, Setting
 
 Command = Callable[[Sequence[str]], Sequence[str]]  # with a worker's words, what starts all ranks
 TIMEOUT_S = 300.0  # of a visit
+ports = itertools.count(7000)  # of aggregators, those of each session
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
@@ -26,6 +29,7 @@ def _environment(
     ranks: int, backend: str, setting: Setting, env: Mapping[str, str] | None
 ) -> dict[str, str]:
     own = mpich.environment() if backend == "mpich" else {}
+    own |= published.environment() if backend in PUBLISHED else {}
     return {**mpirun_env(ranks), **environment(backend), **own, **setting.env, **(env or {})}
 
 
@@ -68,7 +72,7 @@ class Hosts:
         hosts, ranks = self.lab.hosts[: self.count], self.count * self.per_host
         env = {**_environment(ranks, backend, setting, env), "GLOO_SOCKET_IFNAME": "eth0"}
         with contextlib.ExitStack() as stack:
-            if backend == "omnihvd-dedicated":
+            if backend in DEDICATED:
                 env |= stack.enter_context(self._aggregators())
             command: Command = functools.partial(
                 self.lab.mpirun_command,
@@ -85,10 +89,10 @@ class Hosts:
     def _aggregators(self) -> Iterator[dict[str, str]]:
         secret = secrets.token_hex(16)
         env = {**os.environ, **environment("omnihvd-dedicated"), "OMNIHVD_SECRET": secret}
-        started, addresses = [], []
+        started, addresses, port = [], [], next(ports)
         try:
             for host in self.lab.hosts[self.count :]:
-                bind = f"{host.address}:7000"
+                bind = f"{host.address}:{port}"
                 words = [sys.executable, "-m", "omnihvd", "aggregator", "--bind", bind]
                 process = subprocess.Popen(
                     host.command(words),

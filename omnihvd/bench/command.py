@@ -17,6 +17,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from omnihvd.bench import report
 from omnihvd.bench.backends import Hosts, ThisMachine
 from omnihvd.bench.lab import RATE, LabError
 from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
-from omnihvd.bench.reducers import BACKENDS, USUAL
+from omnihvd.bench.reducers import BACKENDS, DEDICATED, USUAL
 from omnihvd.bench.session import BenchError
 from omnihvd.bench.settings import settings_of
 from omnihvd.bench.turns import Plan, measure
@@ -80,6 +81,8 @@ def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
     if backend.startswith("agsparse"):  # nobody would send more than this by it
         few = [p for p in points if p.density <= 0.1]
         return [p for p in few if (p.memory, p.tensors) == ("kept", 1)]
+    if backend == "switchml":  # sends all, so that what it is given may be all
+        points = [replace(p, density=1.0) for p in points]
     if backend in report.DENSE:
         return list({(p.count, p.dtype, p.memory): p for p in reversed(points)}.values())[::-1]
     return points
@@ -135,7 +138,7 @@ def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
     if args.local:
         return ThisMachine(ranks)
     rate = None if args.rate == "none" else args.rate
-    dedicated = "omnihvd-dedicated" in args.backends
+    dedicated = bool({*DEDICATED} & {*args.backends})
     return Hosts(ranks, rate, args.delay, dedicated, args.ranks_per_host)
 
 
@@ -150,7 +153,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         timeout=args.timeout,
     )
     for ranks in args.ranks:
-        backends = [b for b in args.backends if not (args.local and b == "omnihvd-dedicated")]
+        backends = [b for b in args.backends if not (args.local and b in DEDICATED)]
         network = network_of(args, ranks)
         try:
             link, congestion = network.link_rate(), network.congestion_control()

@@ -106,6 +106,13 @@ def part(point: Point, rank: int, size: int) -> np.ndarray:
     return _fill(out, point, rank, _present(point, rank, size), 0)
 
 
+def row_width(x: np.ndarray) -> int:
+    """Of the rows as which a sparse tensor of this one's non-zeros is given: a block, or a single
+    element where those are strewn over blocks."""
+    by_rows = x[: len(x) // BLOCK * BLOCK].reshape(-1, BLOCK) != 0
+    return 1 if by_rows.mean() < by_rows.any(1).mean() / 2 else BLOCK
+
+
 def is_total(result: np.ndarray, point: Point, size: int, most_error: float = 0) -> bool:
     """Whether this is the sum over all ranks, in closed form; or not further from it than that
     share of its size (of about a MB, at any place)."""

@@ -33,6 +33,10 @@ STYLES = {
     "mpich": Style("MPI (MPICH)", "#DDCC77", "", (0, (4, 1)), 3),
     "agsparse": Style("allgather, sparse from the start", "#CC79A7", "^"),
     "agsparse-of-dense": Style("allgather of a dense tensor", "#009E73", "v"),
+    "switchml": Style("SwitchML*", "#117733", "", (0, (3, 1, 1, 1)), 2.2),
+    "sparcml": Style("SparCML", "#AA4499", "<"),
+    "sparcml-rows": Style("SparCML, an index a row", "#88CCEE", ">"),
+    "parallax": Style("Parallax", "#000000", "h"),
 }
 
 

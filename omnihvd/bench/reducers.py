@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from omnihvd.bench.patterns import BLOCK, Point
+from omnihvd.bench.patterns import Point, row_width
+from omnihvd.bench.published import PARTS, Parallax, SparCml, SparCmlOfRows
 
 BUCKET = 25 * 2**20  # bytes; DDP's
-PARTS = "BENCH_PARTS"  # in the environment: of a tensor, that Gloo sums at once
 
 
 class Gloo:
@@ -157,6 +157,14 @@ class OmniGlooNatural(OmniGloo):
         work.wait()
 
 
+class SwitchMl(OmniHvd):
+    """SwitchML* of OmniReduce's paper: all blocks, whatever is in them, stream through the same
+    dedicated aggregators (OMNIHVD_WAY=stream; points_of gives it a tensor without zeros).
+
+    Words are float32, as many and as long as SwitchML's int32 (Sapio et al., NSDI 2021).
+    """
+
+
 class Mpi(Gloo):
     """MPI's allreduce, in place, without Horovod, which would have it wait for its cycle."""
 
@@ -190,7 +198,7 @@ class AgSparse(Horovod):
     def prepare(self, x: np.ndarray, point: Point) -> None:
         self.count = len(x)
         given = self.torch.from_numpy(x)
-        width = 1 if _is_elementwise(x) else BLOCK
+        width = row_width(x)
         self.dense = self.torch.zeros(-(-len(x) // width), width, dtype=given.dtype)
         self.dense.view(-1)[: len(x)] = given
         self.rows = self.dense.any(1).nonzero().t()
@@ -234,12 +242,7 @@ class AgSparseOfDense(AgSparse):
         return self.tensor.flatten()[: self.count].numpy()
 
 
-def _is_elementwise(x: np.ndarray) -> bool:
-    by_rows = x[: len(x) // BLOCK * BLOCK].reshape(-1, BLOCK) != 0
-    return bool(by_rows.mean() < by_rows.any(1).mean() / 2)
-
-
-BACKENDS = {
+BACKENDS: dict[str, Any] = {
     "omnihvd": OmniHvd,
     "omnihvd-dedicated": OmniHvd,
     "omnihvd-torch": OmniGloo,
@@ -251,9 +254,12 @@ BACKENDS = {
     "mpich": Mpi,
     "agsparse": AgSparse,
     "agsparse-of-dense": AgSparseOfDense,
+    "switchml": SwitchMl,
+    "sparcml": SparCml,
+    "sparcml-rows": SparCmlOfRows,
+    "parallax": Parallax,
 }
-USUAL = [
-    name
-    for name, backend in BACKENDS.items()
-    if not backend.most_error and backend is not Mpi  # which no training uses as it is
-]
+DEDICATED = ("omnihvd-dedicated", "switchml")  # with aggregators on hosts of their own
+PUBLISHED = ("sparcml", "sparcml-rows", "parallax")  # which benchmarks/peers has
+UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED)  # which no training uses as they are
+USUAL = [name for name, b in BACKENDS.items() if not b.most_error and name not in UNUSUAL]

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from omnihvd.bench.patterns import Point, volume
+from omnihvd.bench.reducers import PUBLISHED
 
 COPIED = "bytes_copied"  # in a result's counters
 # Schemes whose time does not depend on where the zeros are.
-DENSE = ("gloo", "horovod", "mpi", "mpich")
+DENSE = ("gloo", "horovod", "mpi", "mpich", "switchml")
 
 
 def limit_seconds(
@@ -28,7 +29,9 @@ def limit_seconds(
       omnihvd-dedicated, N aggregators   max(P, U) / rate
       omnihvd (-torch), colocated        (N-1)/N * (P + U) / rate
       dense rings                        2 (N-1)/N * S / rate
+      switchml, N aggregators            S / rate
       agsparse                           (N-1) * P / rate (what each host must receive)
+    Of SparCML and Parallax, see summarize().
     """
     hosts = ranks // per_host
     if link_rate is None or hosts == 1:
@@ -40,6 +43,7 @@ def limit_seconds(
     wire = {
         "omnihvd-dedicated": float(max(bytes_.largest_part, bytes_.union)),
         "omnihvd": others * (bytes_.largest_part + bytes_.union),
+        "switchml": float(point.bytes),
         "agsparse": (hosts - 1.0) * bytes_.largest_part,
         "agsparse-of-dense": (hosts - 1.0) * bytes_.largest_part,
     }.get(backend, 2 * others * point.bytes)
@@ -57,6 +61,8 @@ def summarize(
     point = Point(**answer["point"])
     samples = answer["samples"]
     limit = limit_seconds(backend, point, ranks, link_rate, answer["read_s"], per_host)
+    if backend in PUBLISHED and link_rate:  # whose algorithm, and so whose bytes, is a setting
+        limit = max(c["bytes_sent"] for c in answer["counters"]) / link_rate
     return {
         "ranks": ranks,
         "ranks_per_host": per_host,

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from omnihvd.bench.reducers import DEDICATED
 from omnihvd.bench.settings import Setting
 from omnihvd.bench.worker import Visit
 
@@ -148,6 +149,6 @@ def environment(backend: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         "OMP_NUM_THREADS": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
-        "OMNIHVD_ENABLE": str(int(backend.startswith("omnihvd"))),
+        "OMNIHVD_ENABLE": str(int(backend.startswith("omnihvd") or backend in DEDICATED)),
         "OMNIHVD_LOG": os.environ.get("OMNIHVD_LOG", "error"),  # notices would be between rows
     }

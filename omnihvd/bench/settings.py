@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from omnihvd.bench.reducers import PARTS
+from omnihvd.bench.published import ALGORITHM, PARTS, RING
 
 MPICH_ALGORITHM = "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"
 
@@ -53,11 +53,43 @@ MPICH = (
         }.items()
     ),
 )
+SWITCHML = (Setting("", env={"OMNIHVD_WAY": "stream"}),)
+
+
+def _published(waits: str, name: str, algorithm: str, parts: int = 1) -> Setting:
+    words = f"{waits}, {name}" + f", {parts} parts a rank" * (parts > 1)
+    return Setting(words, _open_mpi(waits).mca, {ALGORITHM: algorithm, PARTS: str(parts)})
+
+
+SPARCML = (
+    _published("yielding", "SSAR recursive doubling", "recursive"),
+    _published("yielding", "SSAR split allgather", "sparse"),
+    _published("yielding", "SSAR split allgather", "sparse", 8),
+    _published("polling", "SSAR split allgather", "sparse", 8),
+    _published("yielding", "DSAR split allgather", "dense", 8),
+)
+PARALLAX = (
+    *(_published("yielding", "servers", "sparse", parts) for parts in (1, 8)),
+    _published("polling", "servers", "sparse", 8),
+    *(
+        Setting(setting.name, setting.mca, {ALGORITHM: RING})
+        for setting in (
+            _open_mpi("yielding", algorithm) for algorithm in ("segmented ring", "Rabenseifner")
+        )
+    ),
+)
 
 
 def settings_of(backend: str, one_host: bool) -> tuple[Setting, ...]:
     if backend in ("horovod", "mpi"):
         return (*HOROVOD, _open_mpi("yielding", "shared memory")) if one_host else HOROVOD
-    return {"gloo": GLOO, "mpich": MPICH, "agsparse": WAITS, "agsparse-of-dense": WAITS}.get(
-        backend, (AS_IT_IS,)
-    )
+    return {
+        "gloo": GLOO,
+        "mpich": MPICH,
+        "agsparse": WAITS,
+        "agsparse-of-dense": WAITS,
+        "switchml": SWITCHML,
+        "sparcml": SPARCML,
+        "sparcml-rows": SPARCML,
+        "parallax": PARALLAX,
+    }.get(backend, (AS_IT_IS,))

@@ -21,7 +21,7 @@ import numpy as np
 
 from omnihvd.bench.meeting import Meeting
 from omnihvd.bench.patterns import BLOCK, Point, is_total, part
-from omnihvd.bench.reducers import BACKENDS
+from omnihvd.bench.reducers import BACKENDS, DEDICATED
 
 COUNTERS = (
     "calls",
@@ -215,7 +215,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    others = aggregators() if backend_name == "omnihvd-dedicated" and rank == 0 else []
+    others = aggregators() if backend_name in DEDICATED and rank == 0 else []
     with contextlib.ExitStack() as stack:
         if rank == 0:
             connection = stack.enter_context(socket.socket(socket.AF_UNIX))

@@ -1,0 +1,48 @@
+"""SparCML and Parallax as peers: their sums, in closed form, and the bytes that they send."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launch import ENVIRONMENT
+from processes import run_beside
+
+from omnihvd.bench import published
+from omnihvd.bench.lab import LabError
+
+CHECK = Path(__file__).parent / "on_ranks" / "published.py"
+
+
+@pytest.mark.parametrize("ranks", [1, 5])
+@pytest.mark.timeout(70)
+def test_sums_of_all_algorithms(ranks: int) -> None:
+    pytest.importorskip("mpi4py")
+    mpirun = ["mpirun", "--oversubscribe", "-mca", "mpi_yield_when_idle", "1", "-np", str(ranks)]
+    env = {**os.environ, **ENVIRONMENT, **published.environment()}
+    run_beside([[*mpirun, sys.executable, str(CHECK)]], [env], timeout=60)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_list_is_given_where_it_is_shorter(width: int) -> None:
+    x = np.zeros(15, np.float32)
+    x[[0, 5]] = 1, 2
+    numbers, values = published.as_list(x, width)
+    assert numbers is not None and numbers.dtype == np.uint32
+    assert numbers.tolist() == ([0, 5] if width == 1 else [0, 1])
+    assert values.shape == (2, width) and values.sum() == 3
+    x[:8] = 1  # half of all elements: 8 numbers and 8 values
+    numbers, values = published.as_list(x, 1)
+    assert numbers is None and values.shape == (15, 1)
+
+
+def test_without_sources_a_message_names_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(published, "SOURCES", tmp_path / "none")
+    published._built.cache_clear()
+    with pytest.raises(LabError, match=r"sparcml.*need a checkout of omnihvd.*benchmarks/peers"):
+        published.environment()
