@@ -205,6 +205,18 @@ def test_a_limit_holds_while_nothing_is_heard() -> None:
     assert sender.under_way == 5
 
 
+def test_a_clock_put_forward_is_no_round_trip_to_wait_for() -> None:
+    """omnihvd simulate --faults found it: with each further loss another minute passed."""
+    sender = Sender(0, 100, 64)
+    for name in range(2):
+        sender.send(name, 100)
+    assert sender.next(0) is not None
+    jumped = 60_000_000
+    assert sender.on_acknowledgement(jumped, (1, 0, [])) == [0]
+    assert sender.next(jumped) is not None
+    assert sender.wake_at() == jumped + 1_000_000
+
+
 HOSTILE = [
     ((0, 0, 100, 0), b"x" * 99),  # short
     ((0, 0, 100, 0), b"x" * 101),  # long

@@ -8,6 +8,7 @@ namespace omnihvd {
 namespace {
 
 constexpr uint64_t kFirstTimeOut = 100'000;  // before a round trip was measured
+// The most, too, where a clock was put forward within a round trip, which then seems that long.
 constexpr uint64_t kLeastTimeOut = 1'000, kMostTimeOut = 1'000'000;
 
 }  // namespace
@@ -116,7 +117,7 @@ uint64_t DatagramSender::time_out() const {
   const uint64_t once =
       smoothed_ == 0 ? kFirstTimeOut
                      : std::max(kLeastTimeOut, smoothed_ + std::max(smoothed_, 4 * deviation_));
-  return std::min(once << std::min(time_outs_, 16u), std::max(once, kMostTimeOut));
+  return std::min(once << std::min(time_outs_, 16u), kMostTimeOut);
 }
 
 bool DatagramSender::on_acknowledgement(uint64_t now, const Acknowledgement& acknowledgement,
