@@ -15,6 +15,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "predictions": trainings.predictions,
     "delay-control": compression.delay_control,
     "scale": scale.scale,
+    "goal": scale.goal,
     "faults": faults.campaign,
     "mutations": faults.mutations,
     "loss": loss.loss,

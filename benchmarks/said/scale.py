@@ -29,6 +29,26 @@ def scale() -> str:
     return markdown(header, cells)
 
 
+def goal() -> str:
+    header = ["links", "ranks", "aggregators", "joined", "tensor", "non-zero", "messages"]
+    header += ["ms", "by LogGOPSim"]
+    cells = [
+        [
+            r["rate"].replace("gbit", " Gbit/s"),
+            str(r["ranks"]),
+            str(r["aggregators"] or "colocated"),
+            " x ".join(map(str, r["levels"])) or "one level",
+            f"{r['megabytes']} MB",
+            f"{100 * r['density']:g}%",
+            f"{r['messages']:,}",
+            f"{1e3 * r['seconds']:.3f}",
+            f"{1e3 * r['loggopsim_s']:.3f}",
+        ]
+        for r in load("goal.json")["results"]
+    ]
+    return markdown(header, cells)
+
+
 def of_scale() -> list[Said]:
     result = load("simulation.json")
     off = [abs(time["error"]) for time in result["times"] if time["predicted"]]

@@ -28,6 +28,7 @@ class Job:
     loss: float
     seed: int
     late_s: list[float]
+    goal: bool
     def set_presence(self, has: NDArray[Any]) -> None: ...
 
 def run_bad_job(seed: int) -> dict[str, Any]: ...

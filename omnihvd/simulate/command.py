@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--cores", type=int, default=0, help="that all hosts share (default: one each)")
     p.add_argument("--streams", type=int, default=0, help="engine threads (default: by the rate)")
     p.add_argument("--json", type=Path, help="write all outcomes here, as they come")
+    p.add_argument("--goal", type=Path, help="write the first sum's schedule here, for LogGOPSim")
     group = p.add_argument_group("random jobs over a bad network, instead")
     group.add_argument("--faults", action="store_true", help="run them until one goes wrong")
     group.add_argument("--seed", type=int, default=0, help="of the first; they ascend")
@@ -105,6 +106,12 @@ def row(ranks: int, aggregators: int, point: Point, outcome: dict[str, Any]) -> 
     ]
 
 
+def loggopsim(network: Network) -> str:
+    """How to simulate a schedule with the same links: times in picoseconds."""
+    delay, byte = round(1e12 * network.delay_s), round(1e12 / network.rate)
+    return f"txt2bin -i GOAL -o BIN; LogGOPSim -f BIN -o 0 -g 0 -S 2147483647 -L {delay} -G {byte}"
+
+
 def run(args: argparse.Namespace) -> None:
     network = Network(
         PAYLOAD * rates.rate_bytes(args.rate),
@@ -126,12 +133,17 @@ def run(args: argparse.Namespace) -> None:
             dedicated=args.aggregators,
             fans=fans(args.levels, ranks),
             late_s=args.late_ms / 1e3,
+            goal=args.goal is not None and not done,
         )
         took = time.monotonic() - begin
         print("| " + " | ".join(row(ranks, args.aggregators, point, outcome)) + " |", flush=True)
+        schedule = outcome.pop("goal", "")
+        if schedule:
+            args.goal.write_text(schedule)
+            print(f"{args.goal}: {loggopsim(network)}", file=sys.stderr)
+        outcome.pop("done_s")
+        done.append({"ranks": ranks, "point": vars(point), "took_s": took, **outcome})
         if args.json:
-            outcome.pop("done_s")
-            done.append({"ranks": ranks, "point": vars(point), "took_s": took, **outcome})
             content = {"arguments": {k: str(v) for k, v in vars(args).items()}, "results": done}
             args.json.write_text(json.dumps(content, indent=1) + "\n")
 

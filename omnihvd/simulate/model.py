@@ -57,14 +57,16 @@ def simulate(
     fans: Sequence[int] = (),
     late_s: float = 0.0,
     costs: Costs = MEASURED,
+    goal: bool = False,
 ) -> dict[str, Any]:
     """The engine's outcome (seconds, messages, bytes, ...), and beside it `bound_s`, the least time
     in which links could carry it, and `ring_s`, that of a dense ring.
 
     point: float32. dedicated: aggregators on hosts of their own; 0: each rank aggregates a share.
     fans: of levels of aggregators, from below (csrc/protocol/tree.h); none: one level, of all.
-    late_s: by how much the last rank begins later. Raises TooLarge, and EngineError where sums come
-    out wrong.
+    late_s: by how much the last rank begins later. goal: the outcome's `goal` is what all did, as a
+    schedule for other simulators (csrc/simulation/goal.h). Raises TooLarge, and EngineError where
+    sums come out wrong.
     """
     settings = engine.session.settings_from_environment()
     streams = network.streams or engine.simulation.streams_for(network.rate, MANY_CORES)
@@ -79,6 +81,7 @@ def simulate(
     job.loss = network.loss
     job.slots, job.scan_ahead = settings.slots, settings.scan_ahead
     job.streams = streams
+    job.goal = goal
     job.set_presence(present)
     if late_s:
         job.late_s = [*[0.0] * (ranks - 1), late_s]

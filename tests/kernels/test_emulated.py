@@ -51,10 +51,11 @@ def elements_of(dtype: str, kib: float) -> int:
     return int(kib * 1024) // bits_of(dtype).itemsize
 
 
+# Each dtype, and each size, packed and not; both for each pair would take minutes.
 @pytest.mark.parametrize("block_size", BLOCK_SIZES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("pack", [False, True])
-def test_round_trip(kernels, dtype, block_size, pack):
+def test_round_trip(kernels, dtype, block_size):
+    pack = bool((BLOCK_SIZES.index(block_size) + list(DTYPES).index(dtype)) % 2)
     for seed, (blocks, filled) in enumerate([(0.3, 0.1), (0.7, 1.0), (1.0, 0.6)]):
         size = elements_of(dtype, 40) + 8 * block_size + 13 * (seed + 1)
         round_trip(kernels, Case(dtype, block_size, size, blocks, filled, seed), pack)

@@ -40,6 +40,7 @@ py::dict dict_of(const Outcome& o) {
   d["most_peers"] = o.most_peers;
   d["most_accumulators"] = o.most_accumulators;
   d["union_blocks"] = o.union_blocks;
+  if (!o.goal.empty()) d["goal"] = o.goal;
   return d;
 }
 
@@ -90,6 +91,7 @@ void bind_simulation(py::module_ m) {
       .def_readwrite("loss", &Job::loss)
       .def_readwrite("seed", &Job::seed)
       .def_readwrite("late_s", &Job::late_s)
+      .def_readwrite("goal", &Job::goal)
       .def("set_presence", &set_presence, py::arg("has"));
   m.def(
       "run_bad_job",

@@ -95,6 +95,7 @@ EngineThread::~EngineThread() = default;
 
 void EngineThread::begin() {
   is_late_ = false;
+  if (world_.goal) world_.goal->waits(self_ * world_.job.streams + stream_, world_.network.now());
   wake();
 }
 
@@ -122,7 +123,12 @@ void EngineThread::wake() {
 double EngineThread::work() {
   spent_ = 0;
   if (worker_ && !is_late_ && worker_->inspected_blocks() == 0) pay(world_.costs.begin_s);
-  for (const auto& letter : std::exchange(inbox_, {})) {
+  const auto letters = std::exchange(inbox_, {});
+  const uint32_t thread = self_ * world_.job.streams + stream_;
+  if (world_.goal)
+    for (const auto& letter : letters)
+      world_.goal->takes(thread, letter->from, uint64_t(letter->bytes), letter->in_goal);
+  for (const auto& letter : letters) {
     pay_for_message(letter->bytes);
     for (const Letter::Enclosed& one : letter->enclosed) {
       if (letter->is_result)
@@ -146,6 +152,7 @@ double EngineThread::work() {
   const auto next = last.lower_bound({self_, false});
   for (auto at = next; at != last.end(); ++at) send(at->first.first, std::move(at->second));
   for (auto at = last.begin(); at != next; ++at) send(at->first.first, std::move(at->second));
+  if (world_.goal) world_.goal->ends(thread, spent_);
   return spent_;
 }
 
@@ -255,6 +262,8 @@ void EngineThread::send(uint32_t to, std::shared_ptr<Letter> letter) {
   peers_.insert(to);
   world_.outcome.messages += 1;
   const uint32_t streams = world_.job.streams, thread = to * streams + stream_;
+  if (world_.goal)
+    letter->in_goal = world_.goal->sends(self_ * streams + stream_, to, uint64_t(bytes), spent_);
   Network::Arrived arrived = [peer = all_[thread].get(), sent = std::move(letter)] {
     peer->take(sent);
   };

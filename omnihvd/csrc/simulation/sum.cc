@@ -21,7 +21,7 @@ std::vector<uint32_t> fans_of(const Job& job) {
   return job.fans.empty() ? std::vector<uint32_t>{std::max(1u, job.workers)} : job.fans;
 }
 
-void check(const Job& job, uint64_t blocks) {
+void check(const Job& job, const Costs& costs, uint64_t blocks) {
   if (job.workers == 0) throw Error("a job has at least one rank");
   if (job.streams == 0) throw Error("an engine has at least one thread");
   if (!(job.loss >= 0 && job.loss < 1)) throw Error("a loss is a share from 0 to less than 1");
@@ -34,6 +34,11 @@ void check(const Job& job, uint64_t blocks) {
                   std::to_string(has.size()));
   if (!job.late_s.empty() && job.late_s.size() != job.workers)
     throw Error("when it begins must be said of each rank, or of none");
+  if (job.goal && (job.loss > 0 || costs.cores > 0 || costs.core_rate > 0))
+    throw Error(
+        "a schedule in GOAL knows neither lost datagrams, nor a core of the network, nor "
+        "processors "
+        "that hosts share");
 }
 
 // That of the tensor, with blocks of one number.
@@ -56,12 +61,13 @@ World::World(const Job& j, const Costs& c, const Layout& l)
       tree(j.workers, fans_of(j)),
       network(c, j.workers + j.dedicated, j.streams),
       expected(l.blocks()) {
+  if (j.goal) goal.emplace(hosts(), j.streams);
   if (j.loss > 0) datagrams.emplace(network, c, j.loss, j.seed, j.streams);
 }
 
 Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>& tick) {
   const Layout layout(shape_of(job));
-  check(job, layout.blocks());
+  check(job, costs, layout.blocks());
   World world(job, costs, layout);
   for (uint32_t worker = 0; worker < job.workers; ++worker) {
     const auto& has = job.has.size() == 1 ? job.has[0] : job.has[worker];
@@ -96,6 +102,7 @@ Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>
     }
     outcome.most_accumulators = std::max(outcome.most_accumulators, accumulators);
   }
+  if (world.goal) outcome.goal = world.goal->text();
   for (const Number ranks : world.expected) outcome.union_blocks += ranks > 0;
   return outcome;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "protocol/layout.h"
@@ -28,6 +29,7 @@ struct Job {
   double loss = 0;                     // of datagrams; 0: messages travel as they are
   uint64_t seed = 0;                   // of what is lost
   std::vector<double> late_s;          // [worker]: when it begins; empty: all at once
+  bool goal = false;                   // whether the outcome has the schedule (goal.h)
 };
 
 struct Outcome {
@@ -39,6 +41,7 @@ struct Outcome {
   uint32_t most_peers = 0;            // to which a process has sent messages
   uint64_t most_accumulators = 0;     // bytes, of a process
   uint64_t union_blocks = 0;
+  std::string goal;
 };
 
 // Throws Error: a job that cannot be, or sums that are wrong. tick: called now and then.

@@ -12,6 +12,7 @@
 #include "protocol/tree.h"
 #include "protocol/wire.h"
 #include "simulation/datagrams.h"
+#include "simulation/goal.h"
 #include "simulation/network.h"
 #include "simulation/sum.h"
 
@@ -39,6 +40,7 @@ struct Letter {  // a message
   uint32_t from = 0;
   bool is_result = false;
   double bytes = kHeaderBytes;
+  uint64_t in_goal = 0;
   std::vector<Enclosed> enclosed;
 };
 
@@ -50,6 +52,7 @@ struct World {
   Network network;
   std::optional<Datagrams> datagrams;  // where some are lost
   std::vector<Number> expected;        // [block]: how many workers have it
+  std::optional<Goal> goal;            // where it is asked for
   Outcome outcome;
 
   World(const Job& j, const Costs& c, const Layout& l);
