@@ -26,6 +26,7 @@ class Settings:
     spin_us: int
     way: str
     gpu: str
+    arithmetic: str
     gpu_chunk_bytes: int
     gpu_min_bytes: int
     polite: bool

@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +35,7 @@ struct PyFrame {
   bool as_named;
   std::vector<std::tuple<uint64_t, py::bytes, bool>> blocks;
   std::vector<uint64_t> ahead;
+  std::vector<uint8_t> exponents;
 };
 
 py::bytes encode(const std::vector<PyFrame>& frames, const Shape& of,
@@ -60,9 +63,13 @@ py::bytes encode(const std::vector<PyFrame>& frames, const Shape& of,
       // A coded block is smaller than a plain one.
       const uint32_t n = layout.elements_of(layout.block_at(aggregator, frame.slot, position));
       frame.blocks.back().coded =
-          layout.shape().codec && !packed && data.size() < n * size_of(layout.shape().dtype);
+          !packed &&
+          (layout.shape().arithmetic.integers()
+               ? data.size() > n * sizeof(int32_t)
+               : layout.shape().codec && data.size() < n * size_of(layout.shape().dtype));
     }
     frame.ahead = from_python.ahead;
+    frame.exponents = from_python.exponents;
     message.add(frame, layout, aggregator);
   }
   if (!text.empty()) message.message().add_text(text);
@@ -104,8 +111,8 @@ py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator,
   py::list listed;  // how many blocks of each frame are
   Frame frame;
   while (reader.next(layout, aggregator, positions, &frame)) {
-    PyFrame& copy = frames.emplace_back(
-        PyFrame{frame.slot, frame.round, frame.bound, frame.as_named, {}, frame.ahead});
+    PyFrame& copy = frames.emplace_back(PyFrame{
+        frame.slot, frame.round, frame.bound, frame.as_named, {}, frame.ahead, frame.exponents});
     size_t count = 0;
     BlockCursor cursor(layout, aggregator, frame.slot);
     for (const BlockRef& block : frame.blocks) {
@@ -121,11 +128,18 @@ py::dict decode(const py::bytes& bytes, const Shape& shape, uint32_t aggregator,
   return fields;
 }
 
+ArithmeticKind arithmetic_named(const std::string& name) {
+  const auto* const found =
+      std::find(std::begin(kArithmeticNames), std::end(kArithmeticNames), name);
+  if (found == std::end(kArithmeticNames)) throw py::value_error("no arithmetic: " + name);
+  return ArithmeticKind(found - std::begin(kArithmeticNames));
+}
+
 void bind_shape(py::module_& m) {
   py::class_<Shape>(m, "Shape")
       .def(py::init([](uint64_t count, const std::string& dtype, uint32_t block_size,
                        uint32_t aggregators, uint32_t slots, uint32_t window, uint32_t stripe,
-                       const Codec& codec) {
+                       const Codec& codec, const std::string& arithmetic, uint32_t workers) {
              Shape shape;
              shape.count = count;
              shape.dtype = dtype_named(dtype);
@@ -135,11 +149,13 @@ void bind_shape(py::module_& m) {
              shape.window = window;
              shape.stripe = stripe;
              shape.codec = codec;
+             shape.arithmetic = Arithmetic::of(arithmetic_named(arithmetic), shape.dtype, workers);
              return shape;
            }),
            py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("block_size") = 256,
            py::arg("aggregators") = 1, py::arg("slots") = 1, py::arg("window") = 1,
-           py::arg("stripe") = 1, py::arg("codec") = Codec())
+           py::arg("stripe") = 1, py::arg("codec") = Codec(), py::arg("arithmetic") = "float",
+           py::arg("workers") = 1, "arithmetic, workers: as of Arithmetic::of().")
       .def_static(
           "fit",
           [](uint64_t count, const std::string& dtype, uint32_t block_size, uint32_t aggregators,
@@ -176,18 +192,22 @@ void bind_wire(py::module_& m) {
   m.attr("END") = kEnd;
   m.attr("FULL") = Message::kFull;
   py::class_<PyFrame>(m, "Frame")
-      .def(py::init(
-               [](uint32_t slot, uint32_t round, uint64_t bound,
-                  const decltype(PyFrame::blocks)& blocks, const decltype(PyFrame::ahead)& ahead,
-                  bool as_named) { return PyFrame{slot, round, bound, as_named, blocks, ahead}; }),
+      .def(py::init([](uint32_t slot, uint32_t round, uint64_t bound,
+                       const decltype(PyFrame::blocks)& blocks,
+                       const decltype(PyFrame::ahead)& ahead, bool as_named,
+                       const std::vector<uint8_t>& exponents) {
+             return PyFrame{slot, round, bound, as_named, blocks, ahead, exponents};
+           }),
            py::arg("slot") = 0, py::arg("round") = 0, py::arg("bound") = kEnd,
            py::arg("blocks") = decltype(PyFrame::blocks){},
-           py::arg("ahead") = decltype(PyFrame::ahead){}, py::arg("as_named") = false)
+           py::arg("ahead") = decltype(PyFrame::ahead){}, py::arg("as_named") = false,
+           py::arg("exponents") = std::vector<uint8_t>{})
       .def_readwrite("slot", &PyFrame::slot)
       .def_readwrite("round", &PyFrame::round)
       .def_readwrite("bound", &PyFrame::bound)
       .def_readwrite("blocks", &PyFrame::blocks)
       .def_readwrite("ahead", &PyFrame::ahead)
+      .def_readwrite("exponents", &PyFrame::exponents)
       .def_readwrite("as_named", &PyFrame::as_named);
   m.def("encode", &encode, py::arg("frames"), py::arg("of"), py::kw_only(),
         py::arg("shape") = py::none(), py::arg("kind") = int(Kind::contribution),

@@ -132,6 +132,15 @@ def test_two_levels(programs: Path, hosts: str, program: str) -> None:
     assert len(summaries(job)) == len(hosts)
 
 
+@pytest.mark.parametrize("arithmetic", ["switchml", "fpisa"])
+def test_two_levels_in_other_numbers(programs: Path, arithmetic: str) -> None:
+    env = {"OMNIHVD_ARITHMETIC": arithmetic}
+    job = run([programs / "sums"], 4, env=env, env_of_rank=on_hosts("aabb"))
+    assert all(f"sums taken: {SUMS}," in output for output in job.ranks)
+    others = rf"sums of float64 are made of floats: OMNIHVD_ARITHMETIC={arithmetic} is of float32"
+    assert job.output.count(others) == 1
+
+
 def test_two_levels_send_less(programs: Path) -> None:
     def sent(**env: str) -> float:
         job = run([programs / "sums"], 4, env=env, env_of_rank=on_hosts("aabb"))

@@ -44,6 +44,14 @@ def test_sums_and_several_jobs(aggregators: int, encrypt: bool) -> None:
             assert "sums for a group of 3 workers" in server.end()
 
 
+def test_they_sum_in_the_numbers_that_the_ranks_have() -> None:
+    with servers(2) as started:
+        for kind in ("integer", "fpisa"):
+            values: dict[str, Any] = {"aggregators": addresses(started), "secret": SECRET}
+            values["arithmetic"] = kind
+            all_well(in_threads(3, lambda r, g: reduce(r, g, 3), "ucx", **values))
+
+
 def test_another_secret_is_refused() -> None:
     with servers(1) as started:
         results = in_threads(

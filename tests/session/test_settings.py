@@ -172,6 +172,25 @@ def test_transports_that_differ_are_an_error_that_names_both() -> None:
         agree({"transport": "udp"}, {"transport": "udp"}, {})
 
 
+def test_arithmetics_that_differ_are_an_error_that_names_both() -> None:
+    said = r"OMNIHVD_ARITHMETIC is integer on rank 1 .h1., and float on rank 0"
+    with pytest.raises(EngineError, match=said):
+        agree({}, {"arithmetic": "integer"})
+    used, said_ = agree({"arithmetic": "fpisa-a"}, {"arithmetic": "fpisa-a"})
+    assert used.arithmetic == "fpisa-a" and not said_
+
+
+def test_arithmetic_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIHVD_ARITHMETIC", "Integer")
+    assert session.settings_from_environment().way == "stream"
+    for way in ("shared", "union", "original", "coded"):
+        monkeypatch.setenv("OMNIHVD_WAY", way)
+        with pytest.raises(EngineError, match=r"integer is of sums .* set OMNIHVD_WAY=stream"):
+            session.settings_from_environment()
+    monkeypatch.setenv("OMNIHVD_ARITHMETIC", "float")
+    assert session.settings_from_environment().way == "coded"
+
+
 @pytest.mark.parametrize("ranks", [(0, 1), (1, 0), (0, 2)])
 def test_of_what_protects_the_strictest_is_used(ranks: tuple[int, int]) -> None:
     """Whichever rank asks for it: the messages of all would else be read."""

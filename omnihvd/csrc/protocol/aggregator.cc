@@ -13,7 +13,7 @@ namespace omnihvd {
 Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
                        uint32_t streams, bool ordered, std::optional<uint32_t> below)
     : layout_(layout),
-      ops_(block_ops(layout.shape().dtype)),
+      ops_(sum_ops(layout.shape().arithmetic, layout.shape().dtype)),
       received_(layout.shape().codec, contribution_coding(layout.shape().codec), kSums,
                 layout.shape().dtype),
       to_send_(layout.shape().codec,
@@ -23,26 +23,26 @@ Aggregator::Aggregator(const Layout& layout, uint32_t index, uint32_t workers, u
       workers_(workers),
       stream_(stream),
       streams_(streams),
-      ordered_(ordered),
+      integers_(layout.shape().arithmetic.integers()),
+      ordered_(ordered && !integers_),
       below_(below),
       element_(size_of(layout.shape().dtype)),
-      accumulator_block_bytes_(size_t(layout.shape().block_size) *
-                               accumulator_size_of(layout.shape().dtype)),
+      accumulator_block_bytes_(layout.shape().sum_bytes()),
       sums_bytes_(layout.shape().window * accumulator_block_bytes_),
-      packed_bytes_(layout.shape().window * layout.shape().block_bytes()) {
+      packed_bytes_(layout.shape().window * layout.shape().made_bytes()) {
   const Shape& shape = layout.shape();
   if (shape.codec) decoded_.resize(shape.block_bytes());
   for (uint32_t number = stream; number < shape.slots; number += streams) {
     Slot& slot = slots_.emplace_back();
     slot.number = number;
-    slot.hi = std::min<uint64_t>(shape.window, layout.positions(number));
-    slot.done = slot.hi == 0;
+    slot.done = layout.positions(number) == 0;
+    if (!integers_) slot.hi = std::min<uint64_t>(shape.window, layout.positions(number));
     slot.window.resize(slot.hi);
     for (uint64_t i = 0; i < slot.hi; ++i) slot.window[i] = i;
     slot.named.resize(workers);
     slot.awaited.assign(workers, 1);
     slot.missing = workers;
-    if (ordered) slot.held.resize(workers);
+    if (ordered_) slot.held.resize(workers);
     for (Version& version : slot.versions) version.of.resize(shape.window);
   }
   open_slots_ = std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.done; });
@@ -164,6 +164,8 @@ void Aggregator::add(Version& version, size_t index, const BlockRef& block, size
     ops_.add_listed(target, block.offsets, block.data, block.bytes / element_);
   else if (block.packed)
     (first ? ops_.store_packed : ops_.add_packed)(target, block.data, n);
+  else if (block.coded && integers_)
+    add_integers(version, index, block.data, n, first);
   else if (block.coded)
     add_coded(target, block.data, n, first);
   else
@@ -184,8 +186,12 @@ uint8_t* Aggregator::accumulator(Version& version, size_t index) const {
 void Aggregator::note_ahead(Slot& slot, uint32_t worker, const Frame& frame) {
   Named& named = slot.named[worker];
   named.ahead.erase(named.ahead.begin(), named.ahead.begin() + named.first);
-  named.first = 0;
   named.ahead.insert(named.ahead.end(), frame.ahead.begin(), frame.ahead.end());
+  if (integers_) {
+    named.exponents.erase(named.exponents.begin(), named.exponents.begin() + named.first);
+    named.exponents.insert(named.exponents.end(), frame.exponents.begin(), frame.exponents.end());
+  }
+  named.first = 0;
   named.bound = frame.bound;
   // Dense tensors all name the same: once is enough.
   const std::vector<uint64_t>& more = frame.ahead;
@@ -267,6 +273,11 @@ void Aggregator::take_sums(Slot& slot) {
     const uint32_t n = cursor.elements_at(position);
     uint8_t* sum = sum_of.home ? sum_of.home : accumulator(version, index);
     ops_.finish(sum, sum, n);
+    if (!version.no_numbers.empty() && version.no_numbers.count(index)) {
+      said_.blocks.push_back(with_no_numbers(version, index, position, n, packed_used));
+      packed_used += said_.blocks.back().bytes;
+      continue;
+    }
     const bool packed = !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n));
     if (!version.packed && (packed || layout_.shape().codec))
       version.packed.reset(new uint8_t[packed_bytes_]);
@@ -280,6 +291,7 @@ void Aggregator::take_sums(Slot& slot) {
     else
       said_.blocks.push_back({position, sum, uint32_t(n * element_), false, sum_of.home});
   }
+  version.no_numbers.clear();
   version.lend(slot.round);
 }
 
@@ -288,6 +300,10 @@ void Aggregator::send_result(Slot& slot, Sink& sink) {
   take_sums(slot);
   choose_window(slot);
   said_.bound = slot.hi;
+  if (integers_) {
+    said_.ahead = slot.window;
+    gather_exponents(slot, &said_);
+  }
   sink.result(said_);
 }
 

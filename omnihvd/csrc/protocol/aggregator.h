@@ -40,7 +40,7 @@ class Aggregator {
   };
 
   // ordered: contributions are added in rank order, so that runs reproduce bit for bit; those that
-  // come out of order are copied and wait.
+  // come out of order are copied and wait. (Sums of integers do so in any order: none waits.)
   // below: it is below another. Whose random numbers its codes take: no rank's and no other's.
   Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
              uint32_t streams, bool ordered, std::optional<uint32_t> below = {});
@@ -85,6 +85,10 @@ class Aggregator {
   void sum(Slot& slot, uint32_t worker, const Frame& frame);
   void add(Version& version, size_t index, const BlockRef& block, size_t n);
   void add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n, bool first);
+  void add_integers(Version& version, size_t index, const uint8_t* block, size_t n, bool first);
+  BlockRef with_no_numbers(Version& version, size_t index, uint64_t position, size_t n,
+                           size_t used);
+  static void gather_exponents(const Slot& slot, Frame* frame);
   uint8_t* accumulator(Version& version, size_t index) const;
   void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
   void finish_round(Slot& slot, Sink& sink);
@@ -99,7 +103,7 @@ class Aggregator {
   const BlockOps& ops_;
   const BlockCoder received_, to_send_;
   const uint32_t index_, workers_, stream_, streams_;
-  const bool ordered_;
+  const bool integers_, ordered_;
   const std::optional<uint32_t> below_;
   const size_t element_, accumulator_block_bytes_;
   const size_t sums_bytes_, packed_bytes_;  // of one version

@@ -23,6 +23,7 @@ void Aggregator::contribute(Slot& slot, Sink& sink) {
     bound = *to;
   }
   said_.ahead.assign(from, to);
+  if (integers_) gather_exponents(slot, &said_);
   said_.bound = slot.said = bound;
   sink.contribution(said_);
 }

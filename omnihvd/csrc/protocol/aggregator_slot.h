@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -23,7 +24,9 @@ struct Aggregator::Version {
   std::unique_ptr<uint8_t[]> sums;    // [index in window][accumulator block]
   std::unique_ptr<uint8_t[]> packed;  // packed and coded results, one behind the other
   std::vector<Sum> of;                // [index in window]
-  bool lent = false;                  // a frame that refers to this memory is being sent
+  // Where sums are of integers, by index in the window: the sums of what is no number.
+  std::map<size_t, std::vector<float>> no_numbers;
+  bool lent = false;  // a frame that refers to this memory is being sent
   uint32_t lent_round = 0;
 
   void lend(uint32_t round) {
@@ -33,9 +36,10 @@ struct Aggregator::Version {
 };
 
 struct Aggregator::Named {
-  std::vector<uint64_t> ahead;  // ascending
-  size_t first = 0;             // of them, those from here on lie beyond the window
-  uint64_t bound = 0;           // all below have been named
+  std::vector<uint64_t> ahead;     // ascending
+  std::vector<uint8_t> exponents;  // of these, where sums are of integers
+  size_t first = 0;                // of them, those from here on lie beyond the window
+  uint64_t bound = 0;              // all below have been named
 };
 
 struct Aggregator::Held {

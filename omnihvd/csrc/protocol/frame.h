@@ -13,6 +13,11 @@
 // slot takes at most 2 + (blocks that anybody has) / window + positions / scan_ahead rounds.
 //
 // Round 0 has the first positions of the stream as its window, and every worker speaks.
+//
+// Where sums are of integers (integers.h) the scale of a block must be known before it is sent. So
+// its exponent travels a round ahead, as in SwitchML: with the position that a worker names goes
+// the exponent of what it has there, and with a result the largest of all workers for each block of
+// the next window. The window of round 0 is empty then.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +38,10 @@ struct BlockRef {
   // Received blocks only: if not null, the block is listed (block_ops.h), and `data` holds the
   // elements at these offsets. Not owned.
   const uint32_t* offsets = nullptr;
-  bool coded = false;  // as in codec.h, by the coding of contributions or of sums
+  // As in codec.h, by the coding of contributions or of sums; where sums are of integers, as in
+  // integers.h.
+  bool coded = false;
+  uint8_t exponent = 0;  // of integers, at workers: known from the last round, and not sent
 };
 
 struct Frame {
@@ -44,7 +52,10 @@ struct Frame {
   // that the aggregator knows their positions.
   bool as_named = false;
   std::vector<BlockRef> blocks;  // positions ascend strictly
-  std::vector<uint64_t> ahead;   // ascend strictly; contributions only
+  std::vector<uint64_t> ahead;   // ascend strictly; contributions only, but for those below
+  // Where sums are of integers: of the blocks `ahead`, which in a result are those of the next
+  // window.
+  std::vector<uint8_t> exponents;
 
   // Workers look ahead until they have found a window's blocks, a stripe at a time.
   static constexpr uint64_t most_ahead(uint32_t window) { return 2 * uint64_t(window); }
@@ -56,6 +67,7 @@ struct Frame {
     as_named = false;
     blocks.clear();
     ahead.clear();
+    exponents.clear();
   }
 };
 

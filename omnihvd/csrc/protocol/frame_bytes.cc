@@ -146,6 +146,10 @@ void FrameBytes::encode(const Frame& frame, const Layout& layout, uint32_t aggre
   if (!frame.ahead.empty()) {
     positions_ = frame.ahead;
     write_positions();
+    if (layout.shape().arithmetic.integers()) {
+      OMNIHVD_INVARIANT(frame.exponents.size() == frame.ahead.size());
+      head_.insert(head_.end(), frame.exponents.begin(), frame.exponents.end());
+    }
   }
   if (form == Form::mixed) {
     uint8_t* const out = grow((forms_.size() + 3) / 4);

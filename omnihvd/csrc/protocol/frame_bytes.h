@@ -3,11 +3,13 @@
 //   varints   slot, round, bound + 1 (0: kEnd)
 //   flags     a byte: 1: as_named, 2: has ahead, 4 x the form of all blocks
 //   blocks    their positions, unless as_named
-//   ahead     positions, if there are such
+//   ahead     positions, if there are such; where sums are of integers, a byte for each: its
+//             exponent
 //   forms     if mixed: two bits a block
 //   listed    of the listed blocks together: their elements less their number, as a varint; where
 //             the elements are, as a set of block << bits of an offset | offset; the elements
-//   packed    the packed (block_ops.h) and the coded blocks (codec.h), back to back
+//   packed    the packed (block_ops.h) and the coded blocks (codec.h; integers.h, where sums are
+//             of integers), back to back
 //   plain     if there are such: padding to 8 bytes from the front of the message, then these
 //   blocks
 //

@@ -43,6 +43,14 @@ void MessageReader::read_positions(uint64_t end, uint64_t most, std::vector<uint
   out->push_back(first + 1 + range);
 }
 
+void MessageReader::read_exponents(Frame* frame) {
+  const size_t count = frame->ahead.size();
+  const uint8_t* const exponents = take(count);
+  frame->exponents.assign(exponents, exponents + count);
+  for (const uint8_t exponent : frame->exponents)
+    if (exponent == 0 || exponent > kLargestExponent) malformed("an impossible exponent");
+}
+
 void MessageReader::read_forms(unsigned flags, size_t blocks) {
   const Form form = Form(flags / frame_flags::kForm);
   forms_.assign(blocks, uint8_t(form));
@@ -55,6 +63,12 @@ void MessageReader::read_forms(unsigned flags, size_t blocks) {
 
 const uint8_t* MessageReader::read_coded(const Shape& shape, uint32_t n, uint32_t* bytes) {
   const Codec& codec = shape.codec;
+  if (shape.arithmetic.integers()) {
+    if (remaining() == 0) malformed("ends early");
+    if (data_[at_] > 1) malformed("a block of integers that nothing writes");
+    *bytes = uint32_t(integer_block_bytes(n, data_[at_] == 1));
+    return take(*bytes);
+  }
   if (codec.kind == CodecKind::lossless) {
     *bytes = uint32_t(lossless_bytes(data_ + at_, remaining(), n, size_of(shape.dtype)));
     if (*bytes == 0) malformed("a coded block that nothing writes");
@@ -133,8 +147,10 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named&
     read_positions(end, window, &positions_);
     positions = {positions_.data(), positions_.size()};
   }
-  if (flags & frame_flags::kAhead)
+  if (flags & frame_flags::kAhead) {
     read_positions(end, Frame::most_ahead(uint32_t(window)), &frame->ahead);
+    if (layout.shape().arithmetic.integers()) read_exponents(frame);
+  }
   read_forms(flags, positions.size);
   if (positions.size == 0) return true;
 

@@ -20,21 +20,33 @@ const IntegerOps& integer_ops() {
   return avx2 ? *avx2 : portable_integer_ops;
 }
 
-void add_no_numbers(const void* block, size_t n, float* sums) {
+namespace {
+
+float element(const void* block, size_t i) {
+  float x;
+  std::memcpy(&x, static_cast<const uint8_t*>(block) + i * sizeof x, sizeof x);
+  return x;
+}
+
+void put(void* block, size_t i, float x) {
+  std::memcpy(static_cast<uint8_t*>(block) + i * sizeof x, &x, sizeof x);
+}
+
+}  // namespace
+
+void add_no_numbers(const void* block, size_t n, void* sums) {
   for (size_t i = 0; i < n; ++i) {
-    float x;
-    std::memcpy(&x, static_cast<const uint8_t*>(block) + i * sizeof x, sizeof x);
+    const float x = element(block, i);
     if (std::isfinite(x)) continue;
-    const float sum = sums[i] + x;
+    const float sum = element(sums, i) + x;
     // One NaN: whose bits would be kept depends on the order.
-    sums[i] = std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : sum;
+    put(sums, i, std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : sum);
   }
 }
 
-void put_no_numbers(const float* sums, size_t n, void* block) {
+void put_no_numbers(const void* sums, size_t n, void* block) {
   for (size_t i = 0; i < n; ++i)
-    if (sums[i] != 0)
-      std::memcpy(static_cast<uint8_t*>(block) + i * sizeof(float), &sums[i], sizeof(float));
+    if (const float x = element(sums, i); x != 0) put(block, i, x);
 }
 
 }  // namespace omnihvd

@@ -49,7 +49,13 @@ extern const IntegerOps avx2_integer_ops;  // where cpu_has_avx2()
 
 // Adds what is no number of a block to the sums of such, which begin as 0, at the same places; and
 // puts these, where there are any, into the sums of n floats.
-void add_no_numbers(const void* block, size_t n, float* sums);
-void put_no_numbers(const float* sums, size_t n, void* block);
+void add_no_numbers(const void* block, size_t n, void* sums);
+void put_no_numbers(const void* sums, size_t n, void* block);
+
+// A block as it travels where it is not packed: a byte, 1 if some are no numbers; an int32 an
+// element; and, in such a block, a float an element, 0 where it is a number.
+constexpr size_t integer_block_bytes(size_t n, bool no_numbers) {
+  return 1 + n * sizeof(int32_t) * (no_numbers ? 2 : 1);
+}
 
 }  // namespace omnihvd

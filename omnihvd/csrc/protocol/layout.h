@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "protocol/arithmetic.h"
 #include "protocol/codec.h"
 #include "protocol/dtype.h"
 
@@ -26,20 +27,29 @@ struct Shape {
   DType dtype = DType::f32;
   uint32_t block_size = 256;  // elements
   uint32_t aggregators = 1;
-  uint32_t slots = 1;   // of each aggregator
-  uint32_t window = 1;  // blocks in a slot: the most that one message sums; a multiple of stripe
-  uint32_t stripe = 1;  // blocks
-  Codec codec;          // one that takes the dtype
+  uint32_t slots = 1;     // of each aggregator
+  uint32_t window = 1;    // blocks in a slot: the most that one message sums; a multiple of stripe
+  uint32_t stripe = 1;    // blocks
+  Codec codec;            // one that takes the dtype
+  Arithmetic arithmetic;  // one that takes it; without a codec, unless it is the dtype's own
 
   bool operator==(const Shape& o) const {
     return count == o.count && dtype == o.dtype && block_size == o.block_size &&
            aggregators == o.aggregators && slots == o.slots && window == o.window &&
-           stripe == o.stripe && codec == o.codec;
+           stripe == o.stripe && codec == o.codec && arithmetic == o.arithmetic;
   }
   bool operator!=(const Shape& o) const { return !(*this == o); }
 
   uint64_t blocks() const { return (count + block_size - 1) / block_size; }
   size_t block_bytes() const { return size_t(block_size) * size_of(dtype); }
+  // Of an aggregator's sum of a block, and of what is made of it to be sent, at most.
+  size_t sum_bytes() const {
+    return size_t(block_size) *
+           (arithmetic.registers() ? kRegisterBytes : accumulator_size_of(dtype));
+  }
+  size_t made_bytes() const {
+    return arithmetic.integers() ? integer_block_bytes(block_size, true) : block_bytes();
+  }
 
   // Fits windows and slots to the tensor: windows of about message_bytes, and no more slots than
   // there are windows for them.

@@ -14,7 +14,7 @@ HostTensor::HostTensor(const Layout& layout, const void* in, void* out, uint32_t
       out_(static_cast<uint8_t*>(out)),
       block_bytes_(layout.shape().block_bytes()),
       element_(size_of(layout.shape().dtype)),
-      scratch_(size_t(layout.shape().window) * block_bytes_),
+      scratch_(size_t(layout.shape().window) * layout.shape().made_bytes()),
       zero_(layout.blocks()) {}
 
 bool HostTensor::nonzero(uint64_t block) {
@@ -53,6 +53,7 @@ BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
 }
 
 void HostTensor::write(uint64_t block, const BlockRef& sum) {
+  if (layout_.shape().arithmetic.integers()) return write_integers(block, sum);
   uint8_t* target = out_ + block * block_bytes_;
   if (sum.offsets)
     ops_.unlist(sum.offsets, sum.data, sum.bytes / element_, target,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/error.h"
 #include "protocol/block_coder.h"
 #include "protocol/block_ops.h"
 #include "protocol/frame.h"
@@ -23,6 +24,16 @@ class Tensor {
   // The same for the aggregator of this process, to which nothing is sent: a block need not be
   // packed, and may have a home.
   virtual BlockRef read_local(uint64_t block, uint64_t position) { return read(block, position); }
+  // Where sums are of integers, in place of these: the exponent of a block, and its integers of the
+  // scale of the largest of all workers' (integers.h). As packed data; never plain, nor at home.
+  virtual uint8_t exponent(uint64_t) {
+    OMNIHVD_INVARIANT(!"no integers");
+    return 0;
+  }
+  virtual BlockRef read_integers(uint64_t, uint64_t, uint8_t) {
+    OMNIHVD_INVARIANT(!"no integers");
+    return {};
+  }
   virtual void next_message() = 0;
   virtual void write(uint64_t block, const BlockRef& sum) = 0;
   // The block's sum is zero: no rank had anything in it. Called only if wants_zeros(): in place,
@@ -39,12 +50,16 @@ class HostTensor : public Tensor {
   bool nonzero(uint64_t block) override;
   BlockRef read(uint64_t block, uint64_t position) override;
   BlockRef read_local(uint64_t block, uint64_t position) override;
+  uint8_t exponent(uint64_t block) override;
+  BlockRef read_integers(uint64_t block, uint64_t position, uint8_t exponent) override;
   void next_message() override { scratch_used_ = 0; }
   void write(uint64_t block, const BlockRef& sum) override;
   void write_zero(uint64_t block) override;
   bool wants_zeros() const override { return in_ != out_; }
 
  private:
+  void write_integers(uint64_t block, const BlockRef& sum);
+
   const Layout& layout_;
   const BlockOps& ops_;
   const BlockCoder to_send_, of_sums_;

@@ -32,7 +32,8 @@ static_assert(sizeof(WireHeader) == kHeaderBytes && offsetof(WireHeader, tag) ==
 struct WireShape {
   uint64_t count;
   uint32_t dtype, block_size, aggregators, slots, window, stripe;
-  uint8_t codec, codec_bits, codec_exact, unused;
+  uint8_t codec, codec_bits, codec_exact;
+  uint8_t arithmetic;  // its kind, and 8 x its bits
   uint32_t seed;
 };
 static_assert(sizeof(WireShape) == kShapeBytes);
@@ -85,7 +86,7 @@ void Message::begin(const Header& header, const Shape* shape) {
                     uint8_t(shape->codec.kind),
                     shape->codec.bits,
                     shape->codec.of_sums,
-                    0,
+                    uint8_t(unsigned(shape->arithmetic.kind) | shape->arithmetic.bits * 8u),
                     shape->codec.seed};
   own(&s, sizeof s);
 }
@@ -191,6 +192,10 @@ Shape MessageReader::shape() {
   shape.codec = {CodecKind(wire.codec), wire.codec_bits, wire.codec_exact != 0, wire.seed};
   if (!is_valid(shape.codec) || (shape.codec && !shape.codec.takes(DType(wire.dtype))))
     malformed("impossible codec");
+  shape.arithmetic = {ArithmeticKind(wire.arithmetic % 8), uint8_t(wire.arithmetic / 8)};
+  if (!shape.arithmetic.is_valid() ||
+      (shape.arithmetic && (shape.codec || !Arithmetic::takes(DType(wire.dtype)))))
+    malformed("impossible arithmetic");
   shape.count = wire.count;
   shape.dtype = DType(wire.dtype);
   shape.block_size = wire.block_size;

@@ -22,7 +22,7 @@
 namespace omnihvd {
 
 constexpr uint32_t kMagic = 0x4456484F;  // "OHVD"
-constexpr uint16_t kWireVersion = 4;
+constexpr uint16_t kWireVersion = 5;
 
 enum class Kind : uint8_t { contribution = 1, result = 2, abort = 3, leave = 4 };
 
@@ -117,6 +117,7 @@ class MessageReader {
   // Of frames: frame_reader.cc.
   uint64_t varint();
   void read_positions(uint64_t end, uint64_t most, std::vector<uint64_t>* out);
+  void read_exponents(Frame* frame);
   void read_forms(unsigned flags, size_t blocks);
   void read_listed(const Layout& layout, size_t last_elements, Frame* frame);
   const uint8_t* read_packed(uint32_t n, size_t element, uint32_t* bytes);

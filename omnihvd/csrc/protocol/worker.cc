@@ -7,6 +7,17 @@
 
 namespace omnihvd {
 
+namespace {
+
+// Of a block in the window.
+template <class Slot>
+uint8_t exponent_at(const Slot& state, uint64_t position) {
+  const auto found = std::lower_bound(state.window.begin(), state.window.end(), position);
+  return state.exponents[size_t(found - state.window.begin())];
+}
+
+}  // namespace
+
 Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
                uint32_t streams, std::optional<uint32_t> local_aggregator)
     : layout_(layout),
@@ -15,6 +26,7 @@ Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32
       stream_(stream),
       streams_(streams),
       local_aggregator_(local_aggregator),
+      arithmetic_(layout.shape().arithmetic),
       own_slots_(layout.shape().slots > stream
                      ? (layout.shape().slots - stream + streams - 1) / streams
                      : 0),
@@ -38,7 +50,9 @@ bool Worker::start(uint32_t* aggregator, Frame* frame) {
       --open_slots_;
       continue;
     }
-    state.hi = std::min<uint64_t>(layout_.shape().window, layout_.positions(slot));
+    // Integers can only be sent once their scale is known.
+    if (!arithmetic_.integers())
+      state.hi = std::min<uint64_t>(layout_.shape().window, layout_.positions(slot));
     state.named = state.hi;
     contribute(state, *aggregator, slot, frame);
     return true;
@@ -78,7 +92,7 @@ void Worker::inspect_row(uint32_t slot) {
     std::vector<uint64_t>& found = slot_of((column + row.rotation) % aggregators, slot).found;
     const uint64_t stripe_end = std::min(block + stripe, layout_.blocks());
     for (uint64_t position = inspected; block < stripe_end; ++position, ++block)
-      if (tensor_.nonzero(block)) found.push_back(position);
+      if (tensor_.nonzero(block) || arithmetic_.dense()) found.push_back(position);
   }
   inspected += stripe;
   inspected_blocks_ += block - row.first_block;
@@ -98,17 +112,45 @@ void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* 
   BlockCursor cursor(layout_, aggregator, slot);
   while (state.first_found < state.seen_found && state.found[state.first_found] < state.hi) {
     const uint64_t position = state.found[state.first_found++];
-    const uint64_t block = cursor.block_at(position);
-    frame->blocks.push_back(aggregator == local_aggregator_ ? tensor_.read_local(block, position)
-                                                            : tensor_.read(block, position));
+    read_block(state, aggregator, cursor.block_at(position), position, frame);
   }
   nonzero_blocks_ += frame->blocks.size();
   const auto seen_end = state.found.begin() + state.seen_found;
   frame->ahead.assign(
       std::lower_bound(state.found.begin() + state.first_found, seen_end, state.named), seen_end);
+  if (arithmetic_.integers()) name_exponents(aggregator, frame);
   state.named = state.seen;
   frame->bound = state.seen == layout_.positions(slot) ? kEnd : state.seen;
   if (frame->bound == kEnd) state.named = kEnd;
+}
+
+void Worker::read_block(const Slot& state, uint32_t aggregator, uint64_t block, uint64_t position,
+                        Frame* frame) {
+  if (arithmetic_.integers())
+    frame->blocks.push_back(tensor_.read_integers(block, position, exponent_at(state, position)));
+  else if (aggregator == local_aggregator_)
+    frame->blocks.push_back(tensor_.read_local(block, position));
+  else
+    frame->blocks.push_back(tensor_.read(block, position));
+}
+
+// Of the blocks that it names.
+void Worker::name_exponents(uint32_t aggregator, Frame* frame) {
+  BlockCursor cursor(layout_, aggregator, frame->slot);
+  for (const uint64_t position : frame->ahead)
+    frame->exponents.push_back(tensor_.exponent(cursor.block_at(position)));
+}
+
+// Does a result have the scales that it must: known before, of the blocks that it sums, and new, of
+// those that are next?
+void Worker::check_exponents(const Slot& state, const Frame& frame) const {
+  for (const BlockRef& sum : frame.blocks)
+    if (!std::binary_search(state.window.begin(), state.window.end(), sum.position))
+      throw Error("a result holds a block whose scale nobody was told: an aggregator is faulty");
+  const auto first = state.found.begin() + state.first_found;
+  const auto last = std::lower_bound(first, state.found.begin() + state.seen_found, frame.bound);
+  if (!std::includes(frame.ahead.begin(), frame.ahead.end(), first, last))
+    throw Error("a result lacks the scale of a block that this rank has: an aggregator is faulty");
 }
 
 void Worker::write_zeros(uint32_t aggregator, uint32_t slot, uint64_t first, uint64_t last) {
@@ -128,7 +170,9 @@ void Worker::write(const Slot& state, uint32_t aggregator, const Frame& frame) {
   BlockCursor cursor(layout_, aggregator, frame.slot);
   for (const BlockRef& sum : frame.blocks) {
     if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, sum.position);
-    tensor_.write(cursor.block_at(sum.position), sum);
+    BlockRef scaled = sum;
+    if (arithmetic_.integers()) scaled.exponent = exponent_at(state, sum.position);
+    tensor_.write(cursor.block_at(sum.position), scaled);
     next = sum.position + 1;
   }
   if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, state.hi);
@@ -141,7 +185,7 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
       frame.slot % streams_ != stream_)
     throw Error("a result for a slot that does not exist: " + std::to_string(frame.slot));
   Slot& state = slot_of(aggregator, frame.slot);
-  if (state.done || state.hi == 0 || frame.round != state.round)
+  if (state.done || state.named == 0 || frame.round != state.round)
     throw Error("a result for round " + std::to_string(frame.round) + " of slot " +
                 std::to_string(frame.slot) + ", which is in round " + std::to_string(state.round));
   if (!frame.blocks.empty() &&
@@ -151,7 +195,10 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
     throw Error("a result names a next window that nobody has announced");
   if (frame.bound == kEnd && state.first_found < state.seen_found)
     throw Error("an aggregator ended a slot before all blocks were sent");
+  if (arithmetic_.integers()) check_exponents(state, frame);
   write(state, aggregator, frame);
+  state.window = frame.ahead;
+  state.exponents = frame.exponents;
   state.lo = state.hi;
   state.hi = frame.bound;
   ++state.round;
@@ -175,7 +222,7 @@ std::vector<uint32_t> Worker::awaited() const {
   std::vector<uint32_t> aggregators;
   for (uint32_t aggregator = 0; aggregator < count; ++aggregator)
     for (size_t index = aggregator; index < slots_.size(); index += count)
-      if (slots_[index].hi > 0 && !slots_[index].done) {  // has contributed
+      if (slots_[index].named > 0 && !slots_[index].done) {  // has contributed
         aggregators.push_back(aggregator);
         break;
       }

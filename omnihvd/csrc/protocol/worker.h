@@ -46,6 +46,9 @@ class Worker {
     std::vector<uint64_t> found;  // non-zero positions not yet sent, ascending
     size_t first_found = 0;       // of them, those before have been sent
     size_t seen_found = 0;        // those from here on lie beyond `seen`
+    // Where sums are of integers: the window's blocks, and the exponents of their scales.
+    std::vector<uint64_t> window;
+    std::vector<uint8_t> exponents;
     uint32_t round = 0;
     bool done = false;
   };
@@ -54,6 +57,10 @@ class Worker {
   void look_ahead(Slot& state, uint32_t slot);
   void inspect_row(uint32_t slot);
   void contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame);
+  void read_block(const Slot& state, uint32_t aggregator, uint64_t block, uint64_t position,
+                  Frame* frame);
+  void name_exponents(uint32_t aggregator, Frame* frame);
+  void check_exponents(const Slot& state, const Frame& frame) const;
   void write(const Slot& state, uint32_t aggregator, const Frame& frame);
   void write_zeros(uint32_t aggregator, uint32_t slot, uint64_t first, uint64_t last);
 
@@ -62,6 +69,7 @@ class Worker {
   const uint64_t scan_ahead_;
   const uint32_t stream_, streams_;
   const std::optional<uint32_t> local_aggregator_;
+  const Arithmetic arithmetic_;
   const uint32_t own_slots_;         // of each aggregator
   std::vector<Slot> slots_;          // [own slot][aggregator]
   std::vector<uint64_t> inspected_;  // [own slot]: positions below, of all aggregators

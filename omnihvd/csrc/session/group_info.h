@@ -35,8 +35,10 @@ struct GroupInfo {
 
   // That all members give a sum.
   Shape shape_of(uint64_t count, DType dtype, const Codec& codec) const {
-    return Shape::fit(count, dtype, settings.block_size, aggregators(),
-                      settings.slots * settings.streams, settings.message_bytes, codec);
+    Shape shape = Shape::fit(count, dtype, settings.block_size, aggregators(),
+                             settings.slots * settings.streams, settings.message_bytes, codec);
+    if (!codec) shape.arithmetic = Arithmetic::of(settings.arithmetic, dtype, workers);
+    return shape;
   }
 
   // The engine thread's address at which a node listens for a stream.

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <sstream>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "session/auto_streams.h"
 
@@ -217,6 +217,12 @@ std::vector<Setting> table() {
           "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
           "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest. Only "
           "original has run on a GPU"),
+      word("OMNIHVD_ARITHMETIC", &S::arithmetic,
+           {std::begin(kArithmeticNames), std::end(kArithmeticNames)}, Agreed::same,
+           "numbers in which float32 are summed, through aggregators, on CPUs: floats; integers of "
+           "a "
+           "common scale; the same of all blocks, zero or not, as SwitchML does; or registers of "
+           "integers, exact or as today's switches can (docs/arithmetic.md)"),
       number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,
              "bytes of a union that NCCL sums at a time"),
       number("OMNIHVD_GPU_MIN_BYTES", &S::gpu_min_bytes, 0, 1ull << 60, rank0,
@@ -306,6 +312,15 @@ std::string meant(const std::string& name) {
   return close(best) <= 3 ? "did you mean " + best.name + "? " : "";
 }
 
+// Only streams have aggregators that sum so.
+void stream_arithmetic(Settings* settings) {
+  if (settings->arithmetic == ArithmeticKind::floats) return;
+  if (settings->way == Way::automatic) settings->way = Way::stream;
+  if (settings->way != Way::stream)
+    throw Error(std::string("OMNIHVD_ARITHMETIC=") + name_of(settings->arithmetic) +
+                " is of sums through aggregators: set OMNIHVD_WAY=stream, or leave it out");
+}
+
 }  // namespace
 
 const std::vector<Setting>& all_settings() {
@@ -344,48 +359,8 @@ Settings settings_from_environment() {
     throw Error(
         "OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
         "aggregators'");
+  stream_arithmetic(&settings);
   return settings;
-}
-
-std::string pack_agreed(const Settings& settings) {
-  BytesWriter out;
-  for (const Setting& setting : all_settings())
-    if (setting.agreed != Agreed::own) out.text(setting.show(settings));
-  return out.bytes();
-}
-
-std::vector<std::string> agree_on_settings(const std::vector<std::string>& packed,
-                                           const std::vector<std::string>& ranks,
-                                           Settings* settings) {
-  std::vector<BytesReader> all(packed.begin(), packed.end());
-  std::vector<std::string> differences;
-  for (const Setting& setting : all_settings()) {
-    if (setting.agreed == Agreed::own) continue;
-    std::vector<std::string> values;
-    for (BytesReader& one : all) values.push_back(one.text());
-    size_t used = 0, other = 0;
-    const auto strictness = [&](size_t rank) {
-      return std::find(setting.words.begin(), setting.words.end(), values[rank]);
-    };
-    for (size_t rank = 1; rank < all.size() && setting.agreed == Agreed::strictest; ++rank)
-      if (strictness(rank) > strictness(used)) used = rank;
-    try {
-      setting.parse(*settings, values[used]);
-    } catch (const std::exception&) {
-      throw Error("malformed description of a group: impossible " + setting.name);
-    }
-    while (other < all.size() && values[other] == values[used]) ++other;
-    if (other == all.size() || setting.agreed == Agreed::rank0_silently) continue;
-    const auto where = [&](size_t rank) {
-      return (values[rank].empty() ? "none" : values[rank]) + " on " + ranks[rank];
-    };
-    if (setting.agreed == Agreed::same)
-      throw Error(setting.name + " is " + where(other) + ", and " + where(used) +
-                  ": set it alike everywhere");
-    differences.push_back(setting.name + " is " + where(other) + ", and " + where(used) +
-                          ", which all ranks use: set it alike everywhere");
-  }
-  return differences;
 }
 
 TransportOptions transport_options(const Settings& settings) {

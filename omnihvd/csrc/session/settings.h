@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/way.h"
+#include "protocol/arithmetic.h"
 #include "transport/transport.h"
 
 namespace omnihvd {
@@ -18,20 +19,21 @@ namespace omnihvd {
 enum class Hierarchy { automatic, on, off };
 
 struct Settings {
-  bool enable = true;                  // false: every call goes to the original library
-  uint64_t min_bytes = 262144;         // smaller tensors go to the original library
-  uint32_t block_size = 256;           // elements
-  uint32_t message_bytes = 57344;      // of fused blocks in one slot
-  uint32_t slots = 8;                  // per aggregator and stream
-  uint32_t streams = 1;                // engine threads
-  uint32_t scan_ahead = 2048;          // blocks inspected ahead
-  uint32_t spin_us = 5;                // polling before an engine thread sleeps
-  Way way = Way::automatic;            // in which sums are made
-  Way gpu = Way::original;             // the same, of GPUs' sums
-  uint64_t gpu_chunk_bytes = 8388608;  // of a union, that are summed at a time
-  uint64_t gpu_min_bytes = 1 << 20;    // of them, smaller ones go to NCCL
-  bool polite = true;                  // who waits for a sum sleeps instead of polling
-  bool deterministic = false;          // add in rank order
+  bool enable = true;              // false: every call goes to the original library
+  uint64_t min_bytes = 262144;     // smaller tensors go to the original library
+  uint32_t block_size = 256;       // elements
+  uint32_t message_bytes = 57344;  // of fused blocks in one slot
+  uint32_t slots = 8;              // per aggregator and stream
+  uint32_t streams = 1;            // engine threads
+  uint32_t scan_ahead = 2048;      // blocks inspected ahead
+  uint32_t spin_us = 5;            // polling before an engine thread sleeps
+  Way way = Way::automatic;        // in which sums are made
+  Way gpu = Way::original;         // the same, of GPUs' sums
+  ArithmeticKind arithmetic = ArithmeticKind::floats;  // of float32, as they are streamed
+  uint64_t gpu_chunk_bytes = 8388608;                  // of a union, that are summed at a time
+  uint64_t gpu_min_bytes = 1 << 20;                    // of them, smaller ones go to NCCL
+  bool polite = true;          // who waits for a sum sleeps instead of polling
+  bool deterministic = false;  // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
   bool compress_first = false;           // on GPUs: before they reduce inside a host
   std::string host_id;                   // tells hosts apart; empty: the host name
@@ -69,7 +71,7 @@ enum class Agreed {
   rank0,
   rank0_silently,
   strictest,
-  same,  // they must not: it is in use before they agree
+  same,  // they must not
 };
 
 struct Setting {

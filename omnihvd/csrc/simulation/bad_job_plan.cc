@@ -32,9 +32,18 @@ Shape shape_of(Dice& dice, uint32_t ranks, uint32_t shares) {
   return shape;
 }
 
+// The numbers are such that none of these rounds.
+Arithmetic arithmetic_of(Dice& dice, const Shape& shape, uint32_t ranks) {
+  if (shape.codec || !dice.chance(0.5)) return {};
+  const auto kind = dice.one_of<ArithmeticKind>({ArithmeticKind::integers, ArithmeticKind::switchml,
+                                                 ArithmeticKind::fpisa, ArithmeticKind::fpisa_a});
+  return Arithmetic::of(kind, shape.dtype, ranks);
+}
+
 SumPlan sum_of(Dice& dice, uint32_t ranks, uint32_t shares) {
   SumPlan sum;
   sum.shape = shape_of(dice, ranks, shares);
+  sum.shape.arithmetic = arithmetic_of(dice, sum.shape, ranks);
   sum.fix();
   sum.scan_ahead = uint32_t(dice.one_of<uint64_t>({1, 5, 64, 2048}));
   sum.slots_at_once = uint32_t(dice.between(1, 5));
@@ -110,8 +119,7 @@ std::vector<uint8_t> SumPlan::expected() const {
 
 // Two versions of each slot's window, of sums and of what is packed of them.
 size_t SumPlan::most_accumulators() const {
-  const size_t block = shape.block_size * (accumulator_size_of(shape.dtype) + size_of(shape.dtype));
-  return size_t(shape.slots) * 2 * shape.window * block;
+  return size_t(shape.slots) * 2 * shape.window * (shape.sum_bytes() + shape.made_bytes());
 }
 
 std::string Plan::words() const {
@@ -123,7 +131,9 @@ std::string Plan::words() const {
     text << "; " << sum.shape.count << " elements of " << name_of(sum.shape.dtype) << ", blocks of "
          << sum.shape.block_size << ", windows of " << sum.shape.window << ", " << sum.shape.slots
          << " slots of " << sum.shape.aggregators << (sum.ordered ? ", ordered" : "")
-         << (sum.in_place ? ", in place" : "") << (sum.shape.codec ? ", coded" : "");
+         << (sum.in_place ? ", in place" : "") << (sum.shape.codec ? ", coded" : "")
+         << (sum.shape.arithmetic ? ", " : "")
+         << (sum.shape.arithmetic ? name_of(sum.shape.arithmetic.kind) : "");
   text << "; " << 100 * faults.lost << "% lost, " << 100 * faults.twice << "% twice, "
        << 100 * faults.late << "% late by up to " << faults.late_us << " us"
        << (faults.in_order ? ", in order" : "");

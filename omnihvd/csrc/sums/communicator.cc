@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "hook/polite_yield.h"
 #include "sums/coded_buffer.h"
 #include "sums/huge_pages.h"
@@ -158,7 +160,25 @@ bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
   return true;
 }
 
+// Throws Error at what cannot be summed as OMNIHVD_ARITHMETIC says; of what it is not about, rank 0
+// says so once.
+void Communicator::check_arithmetic(const Call& call, int rank) const {
+  if (agreed_->settings.arithmetic == ArithmeticKind::floats) return;
+  const std::string setting =
+      std::string("OMNIHVD_ARITHMETIC=") + name_of(agreed_->settings.arithmetic);
+  if (call.codec)
+    throw Error(setting + " sums float32 as they are, and not what the codec " +
+                name_of(call.codec) + " makes of them: leave out the setting, or the codec");
+  if (Arithmetic::takes(call.dtype) || !info_of(call.dtype).is_float || rank != 0) return;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log(LogLevel::warning, "sums of ", name_of(call.dtype), " are made of floats: ", setting,
+        " is of float32");
+  });
+}
+
 Ways::SumMade Communicator::own(const Call& call, Exchange& exchange) {
+  check_arithmetic(call, exchange.rank());
   if (!own_) own_.emplace(exchange, agreed_->settings, agreed_->hosts);
   return own_->allreduce(call.in, call.out, call.count, call.dtype, call.codec);
 }

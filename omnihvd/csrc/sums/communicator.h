@@ -79,6 +79,7 @@ class Communicator {
   template <typename Make>
   void counted(const Call& call, Make make);
   bool sum_coded(const Call& call, Exchange& exchange);
+  void check_arithmetic(const Call& call, int rank) const;
   Ways::SumMade own(const Call& call, Exchange& exchange);
 
   const OwnProcess process_;

@@ -16,14 +16,21 @@ namespace {
 class NotedTensor : public HostTensor {
  public:
   NotedTensor(const Layout& layout, uint8_t* data, int rank, uint8_t* has)
-      : HostTensor(layout, data, data, uint32_t(rank)), has_(has) {}
-  bool nonzero(uint64_t block) override { return has_[block] && HostTensor::nonzero(block); }
+      : HostTensor(layout, data, data, uint32_t(rank)),
+        dense_(layout.shape().arithmetic.dense()),
+        has_(has) {}
+  bool nonzero(uint64_t block) override {
+    if (has_[block]) return HostTensor::nonzero(block);
+    if (dense_) write_zero(block);  // it is sent all the same
+    return false;
+  }
   void write(uint64_t block, const BlockRef& sum) override {
     has_[block] = 1;
     HostTensor::write(block, sum);
   }
 
  private:
+  const bool dense_;
   uint8_t* const has_;  // [block]
 };
 

@@ -65,6 +65,11 @@ void NcclTerms::read_words(const std::vector<std::string>& words) {
 void NcclTerms::read_greetings(const std::vector<std::string>& greetings, int own_rank) {
   Agreement agreed = greeting_->read(greetings, own_rank);
   settings_ = agreed.settings;
+  if (settings_.arithmetic != ArithmeticKind::floats && own_rank == 0)
+    log(LogLevel::warning,
+        "sums on GPUs are made of floats: OMNIHVD_ARITHMETIC=", name_of(settings_.arithmetic),
+        " is of sums on CPUs");
+  settings_.arithmetic = ArithmeticKind::floats;
   colocated_ = settings_.aggregators.empty();
   hosts_ = std::move(agreed.hosts);
   read_words(agreed.words);
