@@ -6,11 +6,22 @@
 namespace peers {
 namespace {
 
-constexpr uint32_t kRun = 16;  // elements in a row that are added at once
+constexpr uint32_t kRun = 16;   // elements in a row that are added at once
+constexpr uint32_t kLook = 64;  // elements that are looked at before it is asked what they were
 constexpr uint64_t kAllThere = 0x0101010101010101;
 
 void add_to(float* sums, const float* values, size_t count) {
   for (size_t i = 0; i < count; ++i) sums[i] += values[i];
+}
+
+bool any(const float* values, uint32_t count) {
+  uint32_t i = 0;
+  for (; i + kLook <= count; i += kLook) {
+    uint32_t nonzero = 0;
+    for (uint32_t j = i; j < i + kLook; ++j) nonzero |= values[j] != 0 ? 1 : 0;
+    if (nonzero != 0) return true;
+  }
+  return std::any_of(values + i, values + count, [](float value) { return value != 0; });
 }
 
 uint64_t eight(const uint8_t* there) {
@@ -23,6 +34,19 @@ uint64_t eight(const uint8_t* there) {
 
 bool is_long(size_t listed, size_t range, uint32_t width) {
   return listed * (1 + size_t{width}) >= range * width;
+}
+
+Stream list_of(const float* tensor, size_t rows, uint32_t width, uint32_t* numbers, float* values) {
+  size_t listed = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    const float* from = tensor + row * width;
+    if (!any(from, width)) continue;
+    if (is_long(listed + 1, rows, width)) return {nullptr, tensor, rows};
+    numbers[listed] = static_cast<uint32_t>(row);
+    std::copy_n(from, width, values + listed * width);
+    ++listed;
+  }
+  return {numbers, values, listed};
 }
 
 Sum::Sum(uint32_t begin, uint32_t rows, uint32_t width)

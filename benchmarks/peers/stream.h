@@ -21,6 +21,10 @@ struct Stream {
 // the threshold delta).
 bool is_long(size_t listed, size_t range, uint32_t width);
 
+// The rows of a tensor that are not all zeros, in memory for all of them; if that is no shorter
+// than the tensor, the tensor.
+Stream list_of(const float* tensor, size_t rows, uint32_t width, uint32_t* numbers, float* values);
+
 // Of streams, in a range of rows. As a list costs a pass over it, whatever the range, but for one
 // byte a row in take().
 class Sum {

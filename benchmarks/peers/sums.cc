@@ -43,7 +43,10 @@ class Peer {
 
   void split(const Stream& mine, bool dense);
   void double_up(const Stream& mine);
-  void result(float* tensor) const;
+  // In place, by split.
+  void sum(float* tensor);
+  // Over what is in the tensor; where the sum has no row nothing is written.
+  void put(float* tensor) const;
   int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
@@ -68,9 +71,11 @@ class Peer {
   std::vector<Incoming> incoming_;  // contributions to parts of this rank, then other parts' sums
   std::vector<Sum> sums_;           // of this rank's parts
   std::vector<MPI_Request> receives_, sends_;
-  std::vector<Stream> results_;      // of each part
-  std::vector<Incoming> exchanged_;  // of double_up: one
-  std::vector<Sum> whole_;           // the same
+  std::vector<Stream> results_;         // of each part
+  std::vector<Incoming> exchanged_;     // of double_up: one
+  std::vector<Sum> whole_;              // the same
+  std::unique_ptr<uint32_t[]> listed_;  // of sum()
+  std::unique_ptr<float[]> values_;
 };
 
 Stream Peer::slice(const Stream& whole, int part) const {
@@ -239,8 +244,16 @@ void Peer::double_up(const Stream& mine) {
   if (rank_ + most < size_) exchange(results_[0], rank_ + most, true, false);
 }
 
-void Peer::result(float* tensor) const {
-  std::fill_n(tensor, size_t{rows_} * width_, 0.0F);
+void Peer::sum(float* tensor) {
+  if (!listed_) {
+    listed_.reset(new uint32_t[rows_]);
+    values_.reset(new float[size_t{rows_} * width_]);
+  }
+  split(list_of(tensor, rows_, width_, listed_.get(), values_.get()), false);
+  put(tensor);
+}
+
+void Peer::put(float* tensor) const {
   for (size_t part = 0; part < results_.size(); ++part) {
     const Stream& stream = results_[part];
     if (stream.dense()) {
@@ -272,8 +285,11 @@ void peers_double(Peer* peer, uint64_t rows, const uint32_t* numbers, const floa
   peer->double_up({numbers, values, rows});
 }
 
-// Of the last sum: all of its rows; bytes that this rank sent for it.
-void peers_result(const Peer* peer, float* tensor) { peer->result(tensor); }
+// The same of a tensor, in place.
+void peers_sum(Peer* peer, float* tensor) { peer->sum(tensor); }
+
+// Of the last sum: its rows, to where they belong; bytes that this rank sent for it.
+void peers_put(const Peer* peer, float* tensor) { peer->put(tensor); }
 int64_t peers_bytes_sent(const Peer* peer) { return peer->bytes_sent(); }
 
 }  // extern "C"

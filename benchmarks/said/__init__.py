@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.said import bench, compression, faults, loss, models, scale, trainings
+from benchmarks.said import bench, compression, faults, loss, models, papers, scale, trainings
 from benchmarks.said.results import Said
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -19,6 +19,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults": faults.campaign,
     "mutations": faults.mutations,
     "loss": loss.loss,
+    "papers": papers.papers,
     "model-zeros": models.zeros,
 }
 
@@ -33,4 +34,5 @@ SENTENCES: list[Callable[[], list[Said]]] = [
     compression.of_lossless,
     scale.of_scale,
     loss.of_loss,
+    papers.of_papers,
 ]

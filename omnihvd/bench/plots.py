@@ -36,6 +36,7 @@ STYLES = {
     "switchml": Style("SwitchML*", "#117733", "", (0, (3, 1, 1, 1)), 2.2),
     "sparcml": Style("SparCML", "#AA4499", "<"),
     "sparcml-rows": Style("SparCML, an index a row", "#88CCEE", ">"),
+    "sparcml-of-dense": Style("SparCML of a dense tensor, an index a row", "#44AA99", "<"),
     "parallax": Style("Parallax", "#000000", "h"),
 }
 

@@ -118,8 +118,8 @@ class SparCml:
         self.sent += self.library.peers_bytes_sent(self.peer)
 
     def result(self) -> np.ndarray:
-        tensor = np.empty(self.padded, np.float32)
-        self.library.peers_result(self.peer, tensor.ctypes.data_as(ctypes.c_void_p))
+        tensor = np.zeros(self.padded, np.float32)
+        self.library.peers_put(self.peer, tensor.ctypes.data_as(ctypes.c_void_p))
         return tensor[: self.count]
 
     def stats(self) -> dict[str, Any]:
@@ -141,6 +141,27 @@ class SparCmlOfRows(SparCml):
 
     def _width(self, x: np.ndarray) -> int:
         return row_width(x)
+
+
+class SparCmlOfDense(SparCmlOfRows):
+    """The same for what omnihvd is given and gives back: a dense tensor, in place, whose non-zero
+    rows are found, and over which the sum's are written."""
+
+    def prepare(self, x: np.ndarray, point: Point) -> None:
+        super().prepare(x, point)
+        self.original = np.zeros(self.padded, np.float32)
+        self.original[: self.count] = x
+        self.tensor = self.original.copy()
+
+    def restore(self) -> None:
+        np.copyto(self.tensor, self.original)
+
+    def reduce(self) -> None:
+        self.library.peers_sum(self.peer, self.tensor.ctypes.data_as(ctypes.c_void_p))
+        self.sent += self.library.peers_bytes_sent(self.peer)
+
+    def result(self) -> np.ndarray:
+        return self.tensor[: self.count]
 
 
 class Parallax(SparCmlOfRows):

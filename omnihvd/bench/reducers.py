@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from omnihvd.bench.patterns import Point, row_width
-from omnihvd.bench.published import PARTS, Parallax, SparCml, SparCmlOfRows
+from omnihvd.bench.published import (
+    PARTS,
+    Parallax,
+    SparCml,
+    SparCmlOfDense,
+    SparCmlOfRows,
+)
 
 BUCKET = 25 * 2**20  # bytes; DDP's
 
@@ -257,9 +263,15 @@ BACKENDS: dict[str, Any] = {
     "switchml": SwitchMl,
     "sparcml": SparCml,
     "sparcml-rows": SparCmlOfRows,
+    "sparcml-of-dense": SparCmlOfDense,
     "parallax": Parallax,
 }
 DEDICATED = ("omnihvd-dedicated", "switchml")  # with aggregators on hosts of their own
-PUBLISHED = ("sparcml", "sparcml-rows", "parallax")  # which benchmarks/peers has
+PUBLISHED = (
+    "sparcml",
+    "sparcml-rows",
+    "sparcml-of-dense",
+    "parallax",
+)  # which benchmarks/peers has
 UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED)  # which no training uses as they are
 USUAL = [name for name, b in BACKENDS.items() if not b.most_error and name not in UNUSUAL]

@@ -68,6 +68,7 @@ SPARCML = (
     _published("polling", "SSAR split allgather", "sparse", 8),
     _published("yielding", "DSAR split allgather", "dense", 8),
 )
+SPARCML_OF_DENSE = tuple(one for one in SPARCML if "SSAR split" in one.name)
 PARALLAX = (
     *(_published("yielding", "servers", "sparse", parts) for parts in (1, 8)),
     _published("polling", "servers", "sparse", 8),
@@ -91,5 +92,6 @@ def settings_of(backend: str, one_host: bool) -> tuple[Setting, ...]:
         "switchml": SWITCHML,
         "sparcml": SPARCML,
         "sparcml-rows": SPARCML,
+        "sparcml-of-dense": SPARCML_OF_DENSE,
         "parallax": PARALLAX,
     }.get(backend, (AS_IT_IS,))

@@ -11,6 +11,8 @@ import pytest
 from launch import ENVIRONMENT
 from processes import run_beside
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks import papers
 from omnihvd.bench import published
 from omnihvd.bench.lab import LabError
 
@@ -46,3 +48,25 @@ def test_without_sources_a_message_names_what_is_missing(
     published._built.cache_clear()
     with pytest.raises(LabError, match=r"sparcml.*need a checkout of omnihvd.*benchmarks/peers"):
         published.environment()
+
+
+def test_what_sends_all_is_measured_once_and_stands_at_each_share(tmp_path: Path) -> None:
+    results = [
+        {"backend": backend, "point": {"density": point.density}, "median_s": point.density}
+        for backend in (*papers.OURS, *papers.PEERS)
+        for point in papers.points_of(backend)
+    ]
+    found = papers.by_density(results)
+    assert list(found) == list(papers.DENSITIES)
+    for density, there in found.items():
+        assert set(there) == {*papers.OURS, *papers.PEERS}
+        assert {there[b]["median_s"] for b in there if b != "switchml"} == {density}
+        assert there["switchml"]["median_s"] == 1.0
+    some = [r for r in results if r["point"]["density"] == 0.1]
+    assert list(papers.by_density(some)) == [0.1] and "switchml" not in papers.by_density(some)[0.1]
+    pytest.importorskip("matplotlib")
+    papers.plot({"parts": {"10gbit": {"results": some}}}, tmp_path / "some.png")
+    papers.plot(
+        {"parts": {rate: {"results": results} for rate in papers.RATES}}, tmp_path / "a.png"
+    )
+    assert (tmp_path / "some.png").exists() and (tmp_path / "a.png").exists()

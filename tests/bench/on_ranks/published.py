@@ -9,7 +9,12 @@ from omnihvd.bench.patterns import BLOCK, Point, is_total, part
 COUNTS = (1, 7, 60 * BLOCK + 3)
 DENSITIES = (0.0, 0.1, 1.0)
 PATTERNS = ("random", "elements")
-BACKENDS = (published.SparCml, published.SparCmlOfRows, published.Parallax)
+BACKENDS = (
+    published.SparCml,
+    published.SparCmlOfRows,
+    published.SparCmlOfDense,
+    published.Parallax,
+)
 
 os.environ[published.ALGORITHM] = "sparse"
 peers = [kind() for kind in BACKENDS]

@@ -1,0 +1,53 @@
+"""What is said of the peers of OmniReduce's paper (papers.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.papers import COUNT, HOSTS, OURS, PEERS, by_density
+from benchmarks.said.results import Said, load
+from omnihvd.bench.plots import STYLES
+from omnihvd.bench.report import markdown
+from omnihvd.rates import rate_text
+
+RING = "yielding, segmented ring"  # a setting of Parallax
+Found = dict[str, dict[str, Any]]
+
+
+def at(rate: str) -> dict[float, Found]:
+    return by_density(load("papers.json")["parts"][rate]["results"])
+
+
+def ms(result: dict[str, Any]) -> str:
+    return f"{1e3 * result['median_s']:.0f}"
+
+
+def ratio(found: Found, peer: str) -> float:
+    """How many times as fast omnihvd is, the better of its two, as that peer."""
+    ours = min(found[backend]["median_s"] for backend in OURS)
+    return float(found[peer]["median_s"] / ours)
+
+
+def papers() -> str:
+    """Times; behind a peer's, how many times as fast omnihvd is."""
+    header = ["links", "non-zero", "omnihvd, dedicated", "omnihvd"]
+    header += [STYLES[peer].label for peer in PEERS]
+    cells = []
+    for rate in load("papers.json")["parts"]:
+        for density, found in at(rate).items():
+            cells.append([rate_text(rate), f"{100 * density:g}%", *(ms(found[b]) for b in OURS)])
+            cells[-1] += [
+                f"{ms(found[p])} ({ratio(found, p):.1f}x)" if p in found else "" for p in PEERS
+            ]
+    return markdown(header, cells)
+
+
+def of_papers() -> list[Said]:
+    """At what rates the peers' ranks send, where processors are the limit."""
+    found = at("10gbit")[0.1]
+    peers = [found[name] for name in ("sparcml", "sparcml-rows")]
+    rates = [max(c["bytes_sent"] for c in r["counters"]) / r["median_s"] for r in peers]
+    rates.append(2 * (HOSTS - 1) / HOSTS * 4 * COUNT / found["parallax"]["tried"][RING])
+    template = "SparCML's ranks send {} MB a second, by rows {}, and those of Open MPI's ring {}"
+    figures = [f"{rate / 1e6:.0f}" for rate in rates]
+    return [Said("benchmarks/README.md", "papers.json", template, figures)]
