@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.said import bench, compression, faults, loss, models, papers, scale, trainings
+from benchmarks.said import (
+    arithmetic,
+    bench,
+    compression,
+    faults,
+    loss,
+    models,
+    papers,
+    scale,
+    trainings,
+)
 from benchmarks.said.results import Said
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -20,6 +30,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mutations": faults.mutations,
     "loss": loss.loss,
     "papers": papers.papers,
+    "arithmetic-errors": arithmetic.errors,
     "model-zeros": models.zeros,
 }
 
