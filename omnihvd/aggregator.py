@@ -3,6 +3,9 @@
 `omnihvd aggregator --bind HOST:PORT` listens for the first ranks of new groups. How both sides
 prove that they know the secret is written down in csrc/session/rendezvous.h; what follows, the
 blocks themselves, goes between the engine's transports.
+
+`--udp HOST:PORT` and `--xdp INTERFACE` sum for workers of `omnihvd.inline` instead, at a socket or
+in the kernel's receive path (docs/in-network.md).
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ import struct
 from typing import Any
 
 from omnihvd import engine
+from omnihvd.inline import PORT
+from omnihvd.inline.aggregator import Aggregator as InlineAggregator
+from omnihvd.inline.aggregator import serve
 from omnihvd.log import logger
 
 HELLO = b"omnihvd-join 2\n"
@@ -127,18 +133,47 @@ async def _run(host: str, port: int, settings: Any) -> None:
 def main(arguments: list[str]) -> int:
     """The command `omnihvd aggregator`. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="omnihvd aggregator", description=__doc__)
-    parser.add_argument("--bind", required=True, metavar="HOST:PORT", help="port 0: any free one")
-    bind = parser.parse_args(arguments).bind
-    host, colon, port = bind.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        parser.error(f"--bind {bind}: not HOST:PORT, with a port from 0 to 65535")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bind", metavar="HOST:PORT", help="port 0: any free one")
+    where.add_argument("--udp", metavar="HOST:PORT", help="for workers of omnihvd.inline")
+    where.add_argument("--xdp", metavar="INTERFACE", help="the same, in the kernel's receive path")
+    inline = parser.add_argument_group("with --udp and --xdp (docs/in-network.md)")
+    inline.add_argument("--port", type=int, default=PORT, help="with --xdp (default: %(default)s)")
+    inline.add_argument("--group", default="", help="multicast address of results")
+    inline.add_argument("--jobs", type=int, default=4, help="at most (default: %(default)s)")
+    inline.add_argument("--slots", type=int, default=128, help="of a job (default: %(default)s)")
+    args = parser.parse_args(arguments)
     # A job's settings name its aggregators; this process is one.
     os.environ.pop("OMNIHVD_AGGREGATORS", None)
+    given = args.bind or args.udp or args.xdp
     try:
         settings = engine.session.settings_from_environment()
         if not settings.secret:
             parser.error("a secret is needed: set OMNIHVD_SECRET_FILE or OMNIHVD_SECRET")
-        asyncio.run(_run(host, int(port), settings))
+        if args.bind:
+            asyncio.run(_run(*_address(parser, "--bind", args.bind), settings))
+        else:
+            serve(_inline(parser, args, settings.secret))
     except (OSError, engine.EngineError) as why:
-        parser.exit(1, f"omnihvd aggregator: {bind}: {why}\n")
+        parser.exit(1, f"omnihvd aggregator: {given}: {why}\n")
     return 0
+
+
+def _address(parser: argparse.ArgumentParser, option: str, bind: str) -> tuple[str, int]:
+    host, colon, port = bind.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        parser.error(f"{option} {bind}: not HOST:PORT, with a port from 0 to 65535")
+    return host, int(port)
+
+
+def _inline(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, secret: str
+) -> InlineAggregator:
+    for option, most in (("port", 65535), ("jobs", 1024), ("slots", 65535)):
+        if not 1 <= getattr(args, option) <= most:
+            parser.error(f"--{option} {getattr(args, option)}: not from 1 to {most}")
+    common = {"group": args.group, "jobs": args.jobs, "slots": args.slots}
+    if args.xdp:
+        return InlineAggregator(secret, interface=args.xdp, port=args.port, **common)
+    host, port = _address(parser, "--udp", args.udp)
+    return InlineAggregator(secret, host=host, port=port, **common)

@@ -16,12 +16,13 @@ LIBRARIES = Path(__file__).parent / "lib"
 LIBRARY = LIBRARIES / "libomnihvd.so"
 GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
-NAMES = ("EngineError", "codec", "hook", "session", "simulation", "transport")
+NAMES = ("EngineError", "codec", "hook", "inline_path", "session", "simulation", "transport")
 
 if TYPE_CHECKING:
     from omnihvd._engine import EngineError as EngineError
     from omnihvd._engine import codec as codec
     from omnihvd._engine import hook as hook
+    from omnihvd._engine import inline_path as inline_path
     from omnihvd._engine import session as session
     from omnihvd._engine import simulation as simulation
     from omnihvd._engine import transport as transport

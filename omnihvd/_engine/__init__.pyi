@@ -2,6 +2,7 @@
 # tests/session/test_engine_stubs.py compares these files with the compiled module.
 from . import codec as codec
 from . import hook as hook
+from . import inline_path as inline_path
 from . import session as session
 from . import simulation as simulation
 from . import transport as transport

@@ -16,13 +16,14 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, create_autospec
 
 import pytest
 import yaml
 from processes import run_beside
 
 import omnihvd
+from omnihvd import inline
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -287,6 +288,8 @@ def test_snippets(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         modules = {"horovod": horovod, "ray": MagicMock(), "horovod.ray": horovod.ray}
         for name, module in {**modules, "horovod.spark": horovod.spark}.items():
             monkeypatch.setitem(sys.modules, name, module)
+    if "import inline" in text:  # for real in tests/inline
+        monkeypatch.setattr("omnihvd.inline.Worker", create_autospec(inline.Worker))
     tree = ast.parse(text)
     frameworks = [
         node

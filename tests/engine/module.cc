@@ -6,6 +6,7 @@ namespace omnihvd {
 void bind_arithmetic(pybind11::module_ m);
 void bind_codec(pybind11::module_ m);
 void bind_datagrams(pybind11::module_ m);
+void bind_inline(pybind11::module_ m);
 void bind_protocol(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
@@ -18,6 +19,7 @@ PYBIND11_MODULE(_engine_tests, m) {
   omnihvd::bind_arithmetic(m.def_submodule("arithmetic"));
   omnihvd::bind_codec(m.def_submodule("codec"));
   omnihvd::bind_datagrams(m.def_submodule("datagrams"));
+  omnihvd::bind_inline(m.def_submodule("inline_parts"));
   omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));
   omnihvd::bind_session(m.def_submodule("session"));

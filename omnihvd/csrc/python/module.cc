@@ -10,6 +10,7 @@ void bind_session(pybind11::module_ m);
 void bind_communicator(pybind11::module_ m);
 void bind_hook(pybind11::module_ m);
 void bind_simulation(pybind11::module_ m);
+void bind_inline(pybind11::module_ m);
 }  // namespace omnihvd
 
 PYBIND11_MODULE(_engine, m) {
@@ -22,4 +23,5 @@ PYBIND11_MODULE(_engine, m) {
   omnihvd::bind_communicator(session);
   omnihvd::bind_hook(m.def_submodule("hook"));
   omnihvd::bind_simulation(m.def_submodule("simulation"));
+  omnihvd::bind_inline(m.def_submodule("inline_path"));
 }

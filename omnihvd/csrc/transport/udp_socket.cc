@@ -61,13 +61,15 @@ void wait_for_room(int socket) {
 
 }  // namespace
 
-UdpSocket::UdpSocket()
+UdpSocket::UdpSocket(const sockaddr_in* at, bool shared)
     : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket"),
       heads_(kMostOut),
       in_(kIn * kInBytes) {
   sockaddr_in any{};
   any.sin_family = AF_INET;
+  if (at) any = *at;
   socklen_t size = sizeof any;
+  if (shared) set_flag(socket_, SOL_SOCKET, SO_REUSEADDR);
   if (bind(socket_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
       getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &size) != 0)
     throw Error(std::string("cannot open a socket of UDP: ") + std::strerror(errno));

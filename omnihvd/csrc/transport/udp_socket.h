@@ -21,7 +21,9 @@ class UdpSocket {
  public:
   static constexpr size_t kMostHead = 48;  // bytes
 
-  UdpSocket();  // throws Error
+  // At any free port, or at this address; shared: with other sockets, as of a multicast group.
+  // Throws Error.
+  explicit UdpSocket(const sockaddr_in* at = nullptr, bool shared = false);
 
   int fd() const { return socket_; }
   uint16_t port() const { return port_; }

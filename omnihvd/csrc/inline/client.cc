@@ -1,0 +1,163 @@
+#include "inline/client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+#include "inline/addresses.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr size_t kBatch = 64;            // datagrams
+constexpr uint64_t kAskEvery = 300'000;  // microseconds, whether the aggregator is there
+
+uint64_t now_us() {
+  using namespace std::chrono;
+  return uint64_t(duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+// This host's address on the way to another.
+in_addr address_towards(uint64_t other) {
+  const FileDescriptor probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+  sockaddr_in at = socket_address(other);
+  socklen_t size = sizeof at;
+  if (connect(probe, reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
+      getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size) != 0)
+    throw Error(std::string("no way to the aggregator: ") + std::strerror(errno));
+  return at.sin_addr;
+}
+
+std::unique_ptr<UdpSocket> open_socket(uint64_t aggregator) {
+  sockaddr_in at = socket_address(0);
+  at.sin_addr = address_towards(aggregator);
+  return std::make_unique<UdpSocket>(&at);
+}
+
+}  // namespace
+
+InlineClient::InlineClient(const Options& options)
+    : options_(options),
+      secret_(options.secret),
+      aggregator_(ipv4(options.host, options.port)),
+      socket_(open_socket(aggregator_)),
+      out_(kBatch * INLINE_FULL_BYTES) {
+  if (options.ranks < 1 || options.ranks > INLINE_WORKERS || options.rank >= options.ranks)
+    throw Error("a job has 1 to " + std::to_string(INLINE_WORKERS) +
+                " workers in the data path, each with a rank below their number");
+  join();
+}
+
+InlineClient::~InlineClient() { say(INLINE_LEAVE, 0); }
+
+void InlineClient::fail(const std::string& why) {
+  failure_ = "rank " + std::to_string(options_.rank) + ": the aggregator at " + options_.host +
+             ":" + std::to_string(options_.port) + " " + why;
+  throw Error(failure_);
+}
+
+void InlineClient::say(uint8_t kind, uint8_t flags) {
+  inline_head head{};
+  head.key = options_.session;
+  head.kind = kind;
+  head.flags = flags;
+  head.worker = uint16_t(options_.rank);
+  head.round = options_.ranks;
+  uint8_t bytes[kSignedBytes];
+  secret_.sign(head, bytes);
+  socket_->add(socket_address(aggregator_), bytes, sizeof bytes, {nullptr, 0});
+  socket_->flush();
+}
+
+void InlineClient::join() {
+  heard_at_ = now_us();
+  while (!welcome_) {
+    say(INLINE_JOIN, 0);
+    step(kAskEvery / 3);
+    if (!welcome_ && now_us() - heard_at_ > uint64_t(options_.patience_s * 1e6))
+      fail("does not answer; the secret must be the same there, and its port open for UDP");
+  }
+  if (welcome_->next) join_group(welcome_->block, uint16_t(welcome_->next));
+  worker_ = std::make_unique<SlotWorker>(
+      SlotWorker::Place{secret_.job_key(options_.session), welcome_->job, uint16_t(options_.rank),
+                        welcome_->slot},
+      uint64_t(options_.shortest_s * 1e6), uint64_t(options_.longest_s * 1e6));
+}
+
+void InlineClient::join_group(uint32_t address, uint16_t port) {
+  const sockaddr_in at = socket_address(uint64_t{address} << 16 | port);
+  group_ = std::make_unique<UdpSocket>(&at, true);
+  const ip_mreq request{at.sin_addr, address_towards(aggregator_)};
+  if (setsockopt(group_->fd(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) != 0)
+    fail(std::string("sends to a multicast group that cannot be joined: ") + std::strerror(errno));
+}
+
+void InlineClient::sum(InlineTensor& tensor, bool dense) {
+  if (!failure_.empty()) throw Error(failure_);
+  heard_at_ = asked_at_ = now_us();
+  worker_->begin(heard_at_, tensor, dense);
+  for (;;) {
+    send_all();
+    if (worker_->done()) return;
+    uint64_t now = now_us();
+    const uint64_t wake = worker_->wake_at().value_or(now + kAskEvery);
+    step(std::min(wake > now ? wake - now : 0, kAskEvery));
+    now = now_us();
+    if (now - heard_at_ <= kAskEvery || now - asked_at_ <= kAskEvery) continue;
+    if (now - heard_at_ > uint64_t(options_.patience_s * 1e6)) fail("has given no sign of life");
+    // Others may just be late: their aggregator says that it is there.
+    asked_at_ = now;
+    say(INLINE_JOIN, INLINE_REPEAT);
+  }
+}
+
+void InlineClient::send_all() {
+  const sockaddr_in to = socket_address(aggregator_);
+  for (size_t filled = 1; filled > 0;) {
+    for (filled = 0; filled < kBatch; ++filled) {
+      uint8_t* const at = &out_[filled * INLINE_FULL_BYTES];
+      const size_t size = worker_->next(now_us(), at);
+      if (size == 0) break;
+      socket_->add(to, at, INLINE_HEAD_BYTES, {at + INLINE_HEAD_BYTES, size - INLINE_HEAD_BYTES});
+    }
+    socket_->flush();
+  }
+}
+
+void InlineClient::step(uint64_t timeout_us) {
+  pollfd waits[] = {{socket_->fd(), POLLIN, 0}, {group_ ? group_->fd() : -1, POLLIN, 0}};
+  poll(waits, 2, int((timeout_us + 999) / 1000));
+  const auto take_one = [this](const sockaddr_in&, const uint8_t* data, size_t size) {
+    take(data, size);
+  };
+  if (waits[0].revents & POLLERR) look_for_refusals();
+  if (waits[0].revents) socket_->receive(take_one);
+  if (waits[1].revents) group_->receive(take_one);
+}
+
+void InlineClient::take(const uint8_t* data, size_t size) {
+  if (worker_ && size != kSignedBytes) {
+    if (worker_->take(now_us(), data, size)) heard_at_ = now_us();
+  } else {
+    take_control(data, size);
+  }
+}
+
+void InlineClient::take_control(const uint8_t* data, size_t size) {
+  const auto head = secret_.proven(data, size);
+  if (!head || head->key != options_.session || head->worker != options_.rank) return;
+  heard_at_ = now_us();
+  if (head->kind == INLINE_REFUSAL) fail("refuses this job: " + reason(InlineRefusal(head->flags)));
+  if (head->kind == INLINE_WELCOME && !welcome_ && head->slot > 0) welcome_ = head;
+}
+
+void InlineClient::look_for_refusals() {
+  socket_->expect_refusals();
+  if (!socket_->refusals().empty() && worker_) fail("is not there any more");
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,59 @@
+// A worker of an aggregator in the data path, over sockets of UDP. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inline/jobs.h"
+#include "inline/slot_worker.h"
+#include "transport/udp_socket.h"
+
+namespace omnihvd {
+
+class InlineClient {
+ public:
+  struct Options {
+    std::string secret;
+    std::string host;  // the aggregator's IPv4 address
+    uint16_t port = 0;
+    uint64_t session = 0;  // the job's number, the same on all workers, and of no other job
+    uint32_t rank = 0, ranks = 1;
+    double patience_s = 15;                      // with an aggregator that gives no sign of life
+    double shortest_s = 0.005, longest_s = 0.5;  // time-outs of datagrams
+  };
+  // Joins the job. Throws Error.
+  explicit InlineClient(const Options& options);
+  ~InlineClient();
+
+  // Returns when the tensor is the sum. Throws Error; the job cannot go on then.
+  void sum(InlineTensor& tensor, bool dense);
+  const SlotWorker& worker() const { return *worker_; }
+
+ private:
+  void join();
+  void join_group(uint32_t address, uint16_t port);
+  void say(uint8_t kind, uint8_t flags);
+  // Waits at most so long, and takes what has come.
+  void step(uint64_t timeout_us);
+  void take(const uint8_t* data, size_t size);
+  void take_control(const uint8_t* data, size_t size);
+  void send_all();
+  void look_for_refusals();
+  [[noreturn]] void fail(const std::string& why);
+
+  const Options options_;
+  const InlineSecret secret_;
+  const uint64_t aggregator_;  // address
+  const std::unique_ptr<UdpSocket> socket_;
+  std::unique_ptr<UdpSocket> group_;
+  std::optional<inline_head> welcome_;
+  std::unique_ptr<SlotWorker> worker_;
+  std::vector<uint8_t> out_;
+  std::string failure_;
+  uint64_t heard_at_ = 0, asked_at_ = 0;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,72 @@
+// The jobs of an aggregator in the data path: who may join, and what the data path is to know of
+// each. Pure: datagrams in, datagrams out; times are arguments, microseconds of a clock that never
+// goes back.
+//
+// Joins carry a code that only who knows the secret can make (SipHash); contributions carry the
+// job's key, which follows from the secret and the session: who reads the network can read it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/siphash.h"
+#include "inline/packet.h"
+
+namespace omnihvd {
+
+constexpr size_t kSignedBytes = INLINE_HEAD_BYTES + sizeof(uint64_t);
+
+enum class InlineRefusal : uint8_t { full = 1, other_workers, unknown };
+std::string reason(InlineRefusal refusal);
+
+// What both sides make of a secret.
+class InlineSecret {
+ public:
+  explicit InlineSecret(const std::string& secret);
+  uint64_t job_key(uint64_t session) const;
+  // Writes kSignedBytes.
+  void sign(const inline_head& head, uint8_t* out) const;
+  std::optional<inline_head> proven(const uint8_t* data, size_t size) const;
+
+ private:
+  SipKey join_{}, key_{};
+};
+
+struct InlineJob {
+  uint64_t session = 0, key = 0;
+  uint32_t workers = 0;             // 0: the place is free
+  std::vector<uint64_t> addresses;  // [worker], as given with its join; 0: it has not joined
+  uint64_t heard_at = 0;
+};
+
+class InlineJobs {
+ public:
+  // group: the IPv4 address and port to which results go, for the workers to join; 0: to each.
+  InlineJobs(const std::string& secret, size_t jobs, uint16_t slots, uint32_t group,
+             uint16_t group_port);
+
+  struct Answer {
+    uint8_t bytes[kSignedBytes];
+    std::optional<size_t> changed;  // this job has begun or ended
+  };
+  // Of a join or a leave; none: it is no such, or forged.
+  std::optional<Answer> take(uint64_t now, uint64_t from, const uint8_t* data, size_t size);
+  void heard(size_t job, uint64_t now) { jobs_[job].heard_at = now; }
+  const std::vector<InlineJob>& jobs() const { return jobs_; }
+
+ private:
+  std::optional<size_t> find(uint64_t session) const;
+  std::optional<size_t> place(uint64_t now) const;
+  std::optional<InlineRefusal> join(uint64_t now, uint64_t from, const inline_head& head,
+                                    Answer* answer);
+  void leave(const inline_head& head, Answer* answer);
+
+  const InlineSecret secret_;
+  const uint16_t slots_, group_port_;
+  const uint32_t group_;
+  std::vector<InlineJob> jobs_;
+};
+
+}  // namespace omnihvd

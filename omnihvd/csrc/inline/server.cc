@@ -1,0 +1,124 @@
+#include "inline/server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "inline/addresses.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t kLookEvery = 1'000'000;  // microseconds
+
+uint64_t now_us() {
+  using namespace std::chrono;
+  return uint64_t(duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+std::unique_ptr<UdpSocket> open_socket(const InlineServer::Options& options) {
+  if (options.jobs < 1 || options.jobs > 1024 || options.slots < 1)
+    throw Error("an aggregator takes 1 to 1024 jobs, of at least one slot");
+  const sockaddr_in at = socket_address(ipv4(options.host, options.port));
+  return std::make_unique<UdpSocket>(&at);
+}
+
+uint64_t group_of(const InlineServer::Options& options, uint16_t port) {
+  if (options.group.empty()) return 0;
+  const uint64_t group = ipv4(options.group, port);
+  if (!IN_MULTICAST(uint32_t(group >> 16)))
+    throw Error(options.group + " is no multicast address: those are 224.0.0.0 to 239.255.255.255");
+  return group;
+}
+
+}  // namespace
+
+InlineServer::InlineServer(const Options& options, InlinePlane* plane)
+    : made_(open_socket(options)),
+      socket_(*made_),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"),
+      group_(group_of(options, socket_.port())),
+      plane_(plane),
+      jobs_(options.secret, options.jobs, options.slots, uint32_t(group_ >> 16),
+            group_ ? uint16_t(group_) : uint16_t{0}),
+      sums_(plane ? 0 : options.jobs, options.slots),
+      contributions_(options.jobs) {
+  if (group_ == 0) return;
+  const in_addr out = socket_address(ipv4(options.host, 0)).sin_addr;
+  if (setsockopt(socket_.fd(), IPPROTO_IP, IP_MULTICAST_IF, &out, sizeof out) != 0)
+    throw Error("cannot send to a group from " + options.host + ": " + std::strerror(errno));
+}
+
+void InlineServer::run() {
+  for (;;) {
+    const bool any = socket_.receive([this](const sockaddr_in& from, const uint8_t* data,
+                                            size_t size) { take(from, data, size); });
+    socket_.flush();
+    const uint64_t now = now_us();
+    if (now - looked_at_ >= kLookEvery) look_at_jobs(now);
+    pollfd waits[] = {{stop_, POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
+    poll(waits, 2, any ? 0 : int(kLookEvery / 1000));
+    if (waits[0].revents) return;
+    if (waits[1].revents & POLLERR) {
+      socket_.expect_refusals();
+      socket_.refusals();  // workers who have ended
+    }
+  }
+}
+
+void InlineServer::stop() {
+  const uint64_t one = 1;
+  if (write(stop_, &one, sizeof one) < 0) return;  // it is stopped already
+}
+
+std::array<uint64_t, kInlineCounts> InlineServer::counts() const { return sums_.counts(); }
+
+void InlineServer::look_at_jobs(uint64_t now) {
+  looked_at_ = now;
+  for (size_t i = 0; i < contributions_.size(); ++i) {
+    const uint64_t count = plane_ ? plane_->contributions(i) : sums_.contributions(i);
+    if (count != contributions_[i]) jobs_.heard(i, now);
+    contributions_[i] = count;
+  }
+}
+
+void InlineServer::take(const sockaddr_in& from, const uint8_t* data, size_t size) {
+  if (SlotAggregator::is_contribution(data, size)) {
+    if (!plane_) send(sums_.take(data, size), from);
+    return;  // what a data plane does not take, nobody does
+  }
+  const auto answer = jobs_.take(now_us(), number_of(from), data, size);
+  if (!answer) return;
+  if (answer->changed) {
+    const InlineJob& job = jobs_.jobs()[*answer->changed];
+    if (plane_)
+      plane_->set_job(*answer->changed, job.key, job.workers);
+    else
+      sums_.set_job(*answer->changed, job.key, job.workers);
+    if (job.workers)
+      log(LogLevel::info, "a job of ", job.workers, " workers begins");
+    else
+      log(LogLevel::info, "a job has ended");
+  }
+  socket_.add(from, answer->bytes, sizeof answer->bytes, {nullptr, 0});
+  socket_.flush();
+}
+
+void InlineServer::send(const SlotAggregator::Answer& answer, const sockaddr_in& from) {
+  const auto* const head = reinterpret_cast<const uint8_t*>(&answer.head);
+  const auto to = [&](const sockaddr_in& at) {
+    socket_.add(at, head, sizeof answer.head, answer.block);
+  };
+  if (answer.to == SlotAggregator::To::sender) return to(from);
+  if (answer.to == SlotAggregator::To::nobody) return;
+  if (group_) return to(socket_address(group_));
+  for (const uint64_t address : jobs_.jobs()[answer.job].addresses)
+    if (address) to(socket_address(address));
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,64 @@
+// The user space of an aggregator in the data path: a socket of UDP at which workers join, and
+// which makes the sums itself where the data path is user space. Blocks its thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "inline/jobs.h"
+#include "inline/slot_aggregator.h"
+#include "transport/file_descriptor.h"
+#include "transport/udp_socket.h"
+
+namespace omnihvd {
+
+// Where contributions are summed, if not here.
+class InlinePlane {
+ public:
+  virtual ~InlinePlane() = default;
+  // A job begins, or ends (workers: 0).
+  virtual void set_job(size_t job, uint64_t key, uint32_t workers) = 0;
+  // That came of a job so far, or any number that has changed if some have.
+  virtual uint64_t contributions(size_t job) = 0;
+};
+
+class InlineServer {
+ public:
+  struct Options {
+    std::string secret;
+    std::string host;   // an IPv4 address of the interface at which workers reach it
+    uint16_t port = 0;  // 0: any free one
+    std::string group;  // an IPv4 multicast address for results, at the same port; empty: to each
+    uint32_t jobs = 4;
+    uint16_t slots = 128;
+  };
+  // Throws Error. plane: none: sums are made here; else it must outlive the server.
+  InlineServer(const Options& options, InlinePlane* plane);
+
+  // Until stop(), which any thread may call.
+  void run();
+  void stop();
+  uint16_t port() const { return socket_.port(); }
+  // Of the sums made here; in the order of InlineCount.
+  std::array<uint64_t, kInlineCounts> counts() const;
+
+ private:
+  void take(const sockaddr_in& from, const uint8_t* data, size_t size);
+  void send(const SlotAggregator::Answer& answer, const sockaddr_in& from);
+  void look_at_jobs(uint64_t now);
+
+  const std::unique_ptr<UdpSocket> made_;
+  UdpSocket& socket_;
+  const FileDescriptor stop_;
+  const uint64_t group_;  // 0: none
+  InlinePlane* const plane_;
+  InlineJobs jobs_;
+  SlotAggregator sums_;
+  std::vector<uint64_t> contributions_;  // [job], when it was looked last
+  uint64_t looked_at_ = 0;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,74 @@
+// An aggregator of datagrams in user space: the slots of slot.h, and their sums. Pure: datagrams
+// in, datagrams out. It is what the data planes are compared with, and what serves where there are
+// none. Trusts nothing that comes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/slice.h"
+#include "inline/packet.h"
+#include "inline/slot.h"
+
+namespace omnihvd {
+
+// What became of datagrams; the XDP program counts the same, in this order.
+enum class InlineCount : uint32_t {
+  taken,      // contributions
+  results,    // to all
+  answers,    // results for those whom they have not reached
+  duplicate,  // contributions that have come before
+  old,
+  early,
+  impossible,  // a worker of the job that does not keep to the protocol
+  too_short,
+  too_long,
+  forged,     // with a key that is not the job's
+  other_job,  // of which nothing is known here
+  stranger,   // a worker that the job has not
+};
+constexpr size_t kInlineCounts = 12;
+extern const char* const kInlineCountNames[kInlineCounts];
+
+class SlotAggregator {
+ public:
+  SlotAggregator(size_t jobs, uint16_t slots);
+
+  // A job begins, or ends (workers: 0).
+  void set_job(size_t job, uint64_t key, uint32_t workers);
+
+  enum class To : uint8_t { nobody, all, sender };
+  struct Answer {
+    To to;
+    size_t job;  // which one's
+    inline_head head;
+    Slice block;  // until INLINE_VERSIONS rounds later
+  };
+  Answer take(const uint8_t* data, size_t size);
+  // Whether it is a contribution at all; others are for InlineJobs.
+  static bool is_contribution(const uint8_t* data, size_t size);
+  const std::array<uint64_t, kInlineCounts>& counts() const { return counts_; }
+  uint64_t contributions(size_t job) const { return jobs_[job].contributions; }
+
+ private:
+  struct Job {
+    uint64_t key = 0;
+    uint32_t workers = 0;
+    uint64_t contributions = 0;
+  };
+  struct Slot {
+    inline_slot state;
+    int32_t sums[INLINE_VERSIONS][INLINE_ELEMENTS];
+  };
+  Answer refuse(InlineCount count);
+  void count(InlineCount what) { ++counts_[size_t(what)]; }
+  Answer result(const inline_head& head, const Slot& slot, const slot_decision& decision, To to);
+
+  const uint16_t slots_per_job_;
+  std::vector<Job> jobs_;
+  std::vector<Slot> slots_;  // [job][slot]
+  std::array<uint64_t, kInlineCounts> counts_{};
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,48 @@
+// What the XDP program and who loads it have in common. C.
+#ifndef OMNIHVD_INLINE_XDP_AGGREGATOR_MAPS_H
+#define OMNIHVD_INLINE_XDP_AGGREGATOR_MAPS_H
+
+#include <linux/bpf.h>
+
+#include "inline/packet.h"
+#include "inline/slot.h"
+
+struct inline_xdp_constants {  // of the program, set before it is loaded
+  __u32 address;               // as in packets
+  __u32 slots_per_job;
+  __u16 port;  // as in packets
+  __u16 reserved;
+};
+
+struct inline_xdp_job {
+  __u64 key;
+  __u64 contributions;
+  __u32 workers;     // 0: there is no such job
+  __u32 group;       // as in packets
+  __u16 group_port;  // as in packets
+  __u8 mac[6];       // of the group
+};
+
+struct inline_xdp_slot {
+  struct inline_slot state;
+  struct bpf_spin_lock lock;
+  __u32 sums[INLINE_VERSIONS][INLINE_ELEMENTS] __attribute__((aligned(8)));
+};
+
+enum inline_xdp_count {  // in the order of InlineCount (slot_aggregator.h)
+  INLINE_XDP_TAKEN,
+  INLINE_XDP_RESULTS,
+  INLINE_XDP_ANSWERS,
+  INLINE_XDP_DUPLICATE,  // and what follows: in the order of slot_verdict
+  INLINE_XDP_OLD,
+  INLINE_XDP_EARLY,
+  INLINE_XDP_IMPOSSIBLE,
+  INLINE_XDP_SHORT,
+  INLINE_XDP_LONG,
+  INLINE_XDP_FORGED,
+  INLINE_XDP_OTHER_JOB,
+  INLINE_XDP_STRANGER,
+  INLINE_XDP_COUNTS,
+};
+
+#endif

@@ -1,0 +1,84 @@
+// omnihvd._engine.inline_path: aggregators in the data path, in user space, and their workers.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "inline/client.h"
+#include "inline/server.h"
+
+namespace py = pybind11;
+
+namespace omnihvd {
+namespace {
+
+using Integers = py::array_t<int32_t, py::array::c_style>;
+
+std::unique_ptr<InlineServer> make_server(const std::string& host, uint16_t port,
+                                          const std::string& secret, const std::string& group,
+                                          uint32_t jobs, uint16_t slots, uint64_t plane) {
+  return std::make_unique<InlineServer>(
+      InlineServer::Options{secret, host, port, group, jobs, slots},
+      reinterpret_cast<InlinePlane*>(plane));
+}
+
+std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port,
+                                          const std::string& secret, uint64_t session,
+                                          uint32_t rank, uint32_t ranks, double patience_s) {
+  InlineClient::Options options;
+  options.host = host;
+  options.port = port;
+  options.secret = secret;
+  options.session = session;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.patience_s = patience_s;
+  const py::gil_scoped_release release;
+  return std::make_unique<InlineClient>(options);
+}
+
+void sum(InlineClient& client, Integers& values, bool dense) {
+  InlineIntegers tensor(values.mutable_data(), uint64_t(values.size()));
+  const py::gil_scoped_release release;
+  client.sum(tensor, dense);
+}
+
+py::dict counts(const InlineServer& server) {
+  py::dict counts;
+  const auto values = server.counts();
+  for (size_t i = 0; i < kInlineCounts; ++i) counts[kInlineCountNames[i]] = values[i];
+  return counts;
+}
+
+py::dict stats(const InlineClient& client) {
+  py::dict stats;
+  stats["sent"] = client.worker().sent();
+  stats["again"] = client.worker().again();
+  stats["blocks"] = client.worker().blocks_sent();
+  stats["round_trip_us"] = client.worker().round_trip();
+  return stats;
+}
+
+}  // namespace
+
+void bind_inline(py::module_ m) {
+  m.attr("MOST_WORKERS") = INLINE_WORKERS;
+  m.attr("BLOCK") = INLINE_ELEMENTS;
+  py::class_<InlineServer>(m, "Server", "Where workers join, and, without a plane, sums are made.")
+      .def(py::init(&make_server), py::arg("host"), py::arg("port"), py::arg("secret"),
+           py::arg("group"), py::arg("jobs"), py::arg("slots"), py::arg("plane") = 0)
+      .def("run", &InlineServer::run, py::call_guard<py::gil_scoped_release>(), "Until stop().")
+      .def("stop", &InlineServer::stop)
+      .def_property_readonly("port", &InlineServer::port)
+      .def("counts", &counts, "What became of contributions: {name: number}.");
+  py::class_<InlineClient>(m, "Client", "A worker: joins its job when it is made.")
+      .def(py::init(&make_client), py::arg("host"), py::arg("port"), py::arg("secret"),
+           py::arg("session"), py::arg("rank"), py::arg("ranks"), py::arg("patience_s"))
+      .def("sum", &sum, py::arg("values").noconvert(), py::arg("dense"),
+           "Sums int32, in place, over all workers.")
+      .def("stats", &stats);
+}
+
+}  // namespace omnihvd

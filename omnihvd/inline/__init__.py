@@ -1,0 +1,86 @@
+"""Sums through an aggregator in the data path (docs/in-network.md).
+
+    with inline.Worker("10.0.0.1", 47800, rank=rank, ranks=4, session=number) as worker:
+        worker.sum(values)
+
+This is OmniReduce's Algorithm 1 (Fei et al., SIGCOMM 2021) over datagrams that may be lost: only
+non-zero blocks of 256 elements travel. `omnihvd aggregator --udp` (a socket) and `--xdp INTERFACE`
+(in the kernel's receive path) are the other end.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from omnihvd import engine
+
+PORT = 47800
+
+
+class Worker:
+    """One worker of a job; all of them make the same sums in the same order, from one thread each.
+
+    host, port: the aggregator's IPv4 address. session: a random number of 64 bits, the same on
+    all workers of a job, and of no other job. secret: as the aggregator has it; by default
+    OMNIHVD_SECRET's or OMNIHVD_SECRET_FILE's. Raises EngineError when the aggregator does not
+    answer within `patience_s`, or refuses the job, whose workers are 32 at most.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = PORT,
+        *,
+        rank: int,
+        ranks: int,
+        session: int,
+        secret: str | None = None,
+        patience_s: float = 15.0,
+    ) -> None:
+        if secret is None:
+            secret = engine.session.settings_from_environment().secret
+        if not secret:
+            raise ValueError("a secret is needed: set OMNIHVD_SECRET_FILE or OMNIHVD_SECRET")
+        self._client: Any = engine.inline_path.Client(
+            host=host,
+            port=port,
+            secret=secret,
+            session=session,
+            rank=rank,
+            ranks=ranks,
+            patience_s=patience_s,
+        )
+
+    def sum(self, values: np.ndarray, dense: bool = False) -> None:
+        """Sums over all workers, in place: int32, C-contiguous, of the same size everywhere.
+
+        Sums wrap around at 32 bits. dense: zero blocks travel, too, as SwitchML has it. Raises
+        EngineError when the aggregator is gone, or gives no sign of life; the job ends with that.
+        """
+        if values.dtype != np.int32 or not values.flags.c_contiguous or not values.flags.writeable:
+            raise ValueError("sums are made of int32, C-contiguous and writeable")
+        if self._client is None:
+            raise ValueError("this worker has left its job")
+        self._client.sum(values, dense)
+
+    def stats(self) -> dict[str, int]:
+        """Datagrams sent, sent again, with blocks; microseconds of the smoothed round trip."""
+        return dict(self._client.stats())
+
+    def close(self) -> None:
+        """Leaves the job, which ends with its last worker."""
+        self._client = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def random_session() -> int:
+    """A session's number, for one worker to make and the others to be told."""
+    return int.from_bytes(os.urandom(8), "little")

@@ -1,0 +1,224 @@
+// Workers and an aggregator of inline/ over a network that loses, repeats and delays datagrams, by
+// a clock that is a number; and the aggregator alone.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "inline/jobs.h"
+#include "inline/slot_aggregator.h"
+#include "inline/slot_worker.h"
+#include "simulation/dice.h"
+
+namespace omnihvd {
+namespace {
+
+namespace py = pybind11;
+using Tensors = py::array_t<int32_t, py::array::c_style>;  // [sums, workers, elements]
+using simulation::Dice;
+
+struct Network {
+  double lost = 0, twice = 0, late = 0;
+  uint64_t delay = 50, lateness = 20000, pause = 0;  // microseconds
+};
+
+constexpr uint64_t kKey = 0x0123456789ABCDEFu;
+constexpr uint64_t kStep = 100, kEnd = 600'000'000;  // microseconds
+
+std::string bytes_of(const SlotAggregator::Answer& answer) {
+  if (answer.to == SlotAggregator::To::nobody) return {};
+  std::string bytes(reinterpret_cast<const char*>(&answer.head), sizeof answer.head);
+  return bytes.append(static_cast<const char*>(answer.block.data), answer.block.size);
+}
+
+class InlineJobRun {
+ public:
+  InlineJobRun(const Tensors& tensors, uint16_t slots, bool dense, const Network& network,
+               uint64_t seed)
+      : sums_(size_t(tensors.shape(0))),
+        count_(size_t(tensors.shape(2))),
+        data_(tensors.data(), tensors.data() + tensors.size()),
+        dense_(dense),
+        network_(network),
+        dice_(seed),
+        aggregator_(2, slots) {
+    const size_t workers = size_t(tensors.shape(1));
+    aggregator_.set_job(1, kKey, uint32_t(workers));
+    for (size_t w = 0; w < workers; ++w)
+      ends_.push_back({SlotWorker({kKey, 1, uint16_t(w), slots}, 1000, 50000), {}, 0, 0});
+  }
+
+  // Whether all sums came to an end.
+  bool run() {
+    for (bool open = true; open && now_ < kEnd; now_ += kStep) {
+      open = false;
+      for (size_t w = 0; w < ends_.size(); ++w) open |= step(w);
+      while (!under_way_.empty() && under_way_.top().at <= now_) arrive();
+    }
+    return now_ < kEnd;
+  }
+
+  std::vector<int32_t> data() const { return data_; }
+  uint64_t now() const { return now_; }
+  std::tuple<uint64_t, uint64_t, uint64_t> sent() const {
+    uint64_t sent = 0, again = 0, blocks = 0;
+    for (const End& end : ends_) {
+      sent += end.worker.sent();
+      again += end.worker.again();
+      blocks += end.worker.blocks_sent();
+    }
+    return {sent, again, blocks};
+  }
+  py::dict counts() const {
+    py::dict counts;
+    for (size_t i = 0; i < kInlineCounts; ++i)
+      counts[kInlineCountNames[i]] = aggregator_.counts()[i];
+    return counts;
+  }
+
+ private:
+  struct End {
+    SlotWorker worker;
+    std::unique_ptr<InlineIntegers> tensor;
+    size_t begun;
+    uint64_t begins_at;
+  };
+  struct Datagram {
+    uint64_t at, order;
+    int to;  // a worker; -1: the aggregator
+    std::string bytes;
+    bool operator<(const Datagram& other) const {
+      return std::tie(other.at, other.order) < std::tie(at, order);
+    }
+  };
+
+  bool step(size_t w) {
+    End& end = ends_[w];
+    if (end.worker.done()) {
+      if (end.begun == sums_) return false;
+      if (end.begins_at == 0) end.begins_at = now_ + 1 + dice_.below(network_.pause + 1);
+      if (now_ < end.begins_at) return true;
+      int32_t* const at = &data_[(end.begun * ends_.size() + w) * count_];
+      end.tensor = std::make_unique<InlineIntegers>(at, count_);
+      end.worker.begin(now_, *end.tensor, dense_);
+      end.begins_at = 0;
+      ++end.begun;
+    }
+    uint8_t out[INLINE_FULL_BYTES];
+    while (const size_t size = end.worker.next(now_, out))
+      send(-1, {reinterpret_cast<const char*>(out), size});
+    return true;
+  }
+
+  void send(int to, const std::string& bytes) {
+    const int copies = (dice_.chance(network_.lost) ? 0 : 1) + dice_.chance(network_.twice);
+    for (int i = 0; i < copies; ++i) {
+      uint64_t at = now_ + 1 + dice_.below(network_.delay + 1);
+      if (dice_.chance(network_.late)) at += dice_.below(network_.lateness + 1);
+      under_way_.push({at, order_++, to, bytes});
+    }
+  }
+
+  void arrive() {
+    const Datagram datagram = under_way_.top();
+    under_way_.pop();
+    const auto* const data = reinterpret_cast<const uint8_t*>(datagram.bytes.data());
+    if (datagram.to >= 0) {
+      ends_[size_t(datagram.to)].worker.take(now_, data, datagram.bytes.size());
+      return;
+    }
+    inline_head head;
+    std::memcpy(&head, data, sizeof head);
+    const auto answer = aggregator_.take(data, datagram.bytes.size());
+    for (size_t w = 0; w < ends_.size(); ++w)
+      if (answer.to == SlotAggregator::To::all ||
+          (answer.to == SlotAggregator::To::sender && w == head.worker))
+        send(int(w), bytes_of(answer));
+  }
+
+  const size_t sums_, count_;
+  std::vector<int32_t> data_;
+  const bool dense_;
+  const Network network_;
+  Dice dice_;
+  SlotAggregator aggregator_;
+  std::vector<End> ends_;
+  std::priority_queue<Datagram> under_way_;
+  uint64_t now_ = 1, order_ = 0;
+};
+
+py::tuple run_job(const Tensors& tensors, uint16_t slots, bool dense, const Network& network,
+                  uint64_t seed) {
+  if (tensors.ndim() != 3) throw py::value_error("tensors: [sums, workers, elements]");
+  InlineJobRun job(tensors, slots, dense, network, seed);
+  const bool ended = job.run();
+  Tensors out({tensors.shape(0), tensors.shape(1), tensors.shape(2)});
+  const std::vector<int32_t> data = job.data();
+  std::copy(data.begin(), data.end(), out.mutable_data());
+  return py::make_tuple(ended, out, job.sent(), job.counts(), job.now());
+}
+
+py::object answer_of(InlineJobs& jobs, uint64_t now, uint64_t from, const std::string& data) {
+  const auto answer =
+      jobs.take(now, from, reinterpret_cast<const uint8_t*>(data.data()), data.size());
+  if (!answer) return py::none();
+  return py::make_tuple(
+      py::bytes(reinterpret_cast<const char*>(answer->bytes), sizeof answer->bytes),
+      answer->changed);
+}
+
+py::tuple aggregator_answer(SlotAggregator& aggregator, const std::string& data) {
+  const auto answer = aggregator.take(reinterpret_cast<const uint8_t*>(data.data()), data.size());
+  return py::make_tuple(int(answer.to), py::bytes(bytes_of(answer)));
+}
+
+}  // namespace
+
+void bind_inline(py::module_ m) {
+  py::class_<Network>(m, "Network")
+      .def(py::init(
+               [](double lost, double twice, double late, uint64_t delay, uint64_t lateness,
+                  uint64_t pause) { return Network{lost, twice, late, delay, lateness, pause}; }),
+           py::kw_only(), py::arg("lost") = 0.0, py::arg("twice") = 0.0, py::arg("late") = 0.0,
+           py::arg("delay") = 50, py::arg("lateness") = 20000, py::arg("pause") = 0);
+  m.def("run_job", &run_job, py::arg("tensors"), py::arg("slots"), py::arg("dense"),
+        py::arg("network"), py::arg("seed"),
+        "(ended, sums, (sent, again, blocks), counts, microseconds) of tensors, int32 [sums, "
+        "workers, elements]; sums: of the same shape.");
+  py::class_<SlotAggregator>(m, "SlotAggregator")
+      .def(py::init<size_t, uint16_t>())
+      .def("set_job", &SlotAggregator::set_job)
+      .def("take", &aggregator_answer, "(to: 0 nobody, 1 all, 2 the sender; datagram)")
+      .def_property_readonly("counts", [](const SlotAggregator& aggregator) {
+        py::dict counts;
+        for (size_t i = 0; i < kInlineCounts; ++i)
+          counts[kInlineCountNames[i]] = aggregator.counts()[i];
+        return counts;
+      });
+  py::class_<InlineJobs>(m, "Jobs")
+      .def(py::init<std::string, size_t, uint16_t, uint32_t, uint16_t>())
+      .def("take", &answer_of, "(datagram, job that has changed or None), or None")
+      .def("heard", &InlineJobs::heard);
+  m.def("signed_head", [](const std::string& secret, uint64_t session, uint8_t kind, uint8_t flags,
+                          uint16_t worker, uint32_t workers) {
+    inline_head head{};
+    head.key = session;
+    head.kind = kind;
+    head.flags = flags;
+    head.worker = worker;
+    head.round = workers;
+    uint8_t out[kSignedBytes];
+    InlineSecret(secret).sign(head, out);
+    return py::bytes(reinterpret_cast<const char*>(out), sizeof out);
+  });
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,214 @@
+"""Sums over slots: right whatever a network does to datagrams, by a clock that is a number."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from _engine_tests import inline_parts as parts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+BLOCK = 256
+NONE = 0xFFFFFFFF
+HEAD = struct.Struct("<QBBHHHIIIB3x")
+CONTRIBUTION, RESULT, JOIN, WELCOME, REFUSAL, LEAVE = range(1, 7)
+HAS_BLOCK, REPEAT = 1, 2
+NOBODY, ALL, SENDER = range(3)
+KEY = 77
+
+
+def tensors(sums: int, workers: int, count: int, density: float, seed: int) -> np.ndarray:
+    """int32 [sums, workers, count], of which so many blocks are non-zero; each element says where
+    it is from, and most sums over workers wrap around."""
+    random = np.random.default_rng(seed)
+    blocks = -(-count // BLOCK)
+    keep = np.repeat(random.random((sums, workers, blocks)) < density, BLOCK, axis=2)[..., :count]
+    values = random.integers(-(2**31), 2**31, (sums, workers, count))
+    return np.where(keep, values, 0).astype(np.int32)
+
+
+def summed(given: np.ndarray) -> np.ndarray:
+    total = given.astype(np.int64).sum(1, keepdims=True).astype(np.int32)
+    return np.broadcast_to(total, given.shape)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.sampled_from([0, 1, 255, 256, 257, 3000, 9001]),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.integers(1, 9),
+    st.booleans(),
+    st.sampled_from([0.0, 0.02, 0.3]),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([0, 3000, 200_000]),
+    st.integers(0, 2**32),
+)
+def test_sums_are_right_over_any_network(
+    workers: int,
+    count: int,
+    density: float,
+    slots: int,
+    dense: bool,
+    lost: float,
+    twice: float,
+    late: float,
+    pause: int,
+    seed: int,
+) -> None:
+    given_ = tensors(3, workers, count, density, seed)
+    network = parts.Network(lost=lost, twice=twice, late=late, pause=pause)
+    ended, sums, _, counts, _ = parts.run_job(given_, slots, dense, network, seed)
+    assert ended
+    assert np.array_equal(sums, summed(given_))
+    assert not counts["impossible"] and not counts["forged"]
+
+
+def test_all_workers_of_a_mask() -> None:
+    given_ = tensors(2, 32, 700, 0.5, 1)
+    ended, sums, *_ = parts.run_job(given_, 2, False, parts.Network(lost=0.05, late=0.1), 1)
+    assert ended and np.array_equal(sums, summed(given_))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_on_a_sound_network_each_block_travels_once(dense: bool) -> None:
+    given_ = tensors(1, 4, 64 * BLOCK, 0.25, 3)
+    ended, _, (sent, again, blocks), counts, _ = parts.run_job(given_, 4, dense, parts.Network(), 3)
+    present = given_.reshape(4, 64, BLOCK).any(2)
+    openings, rounds = 4 * 4, 64 if dense else int(present.any(0).sum())
+    assert ended and again == 0
+    assert blocks == (4 * 64 if dense else present.sum())
+    assert counts["results"] == rounds + 4
+    # Those who lack a block say so in every other round at most.
+    assert sent <= openings + blocks + (4 * rounds - blocks) / 2 + 4 * 4
+    assert counts["answers"] == counts["duplicate"] == counts["early"] == 0
+
+
+def test_who_is_silent_for_long_holds_up_what_he_may_need() -> None:
+    # A worker without blocks, whom nothing reaches but after long: results are kept for it.
+    given_ = tensors(1, 2, 40 * BLOCK, 1.0, 5)
+    given_[0, 1] = 0
+    network = parts.Network(late=0.5, lateness=60_000)
+    ended, sums, _, counts, _ = parts.run_job(given_, 1, False, network, 5)
+    assert ended and np.array_equal(sums, summed(given_))
+    assert counts["early"] > 0 and counts["answers"] > 0
+
+
+def contribution(worker: int = 0, round_: int = 0, block: int = NONE, **other: int) -> bytes:
+    fields = {"key": KEY, "kind": CONTRIBUTION, "flags": 0, "job": 0, "slot": 0, "next": 0, **other}
+    flags = fields["flags"] | (HAS_BLOCK if block != NONE else 0)
+    head = HEAD.pack(
+        fields["key"], fields["kind"], flags, fields["job"], worker, fields["slot"], round_, block,
+        fields["next"], other.get("exponent", 0),
+    )  # fmt: skip
+    return head + bytes(4 * BLOCK if flags else 0)
+
+
+@pytest.fixture
+def aggregator() -> parts.SlotAggregator:
+    made = parts.SlotAggregator(2, 4)
+    made.set_job(0, KEY, 2)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("datagram", "counted"),
+    [
+        (b"", "short"),
+        (contribution()[:31], "short"),
+        (contribution(block=0)[:-1], "short"),
+        (contribution(block=0) + b"x", "long"),
+        (contribution() + b"x", "long"),
+        (contribution(key=KEY + 1), "forged"),
+        (contribution(key=0, job=1), "other_job"),
+        (contribution(job=2), "other_job"),
+        (contribution(job=65535), "other_job"),
+        (contribution(worker=2), "stranger"),
+        (contribution(worker=65535), "stranger"),
+        (contribution(slot=4), "impossible"),
+        (contribution(round_=1), "impossible"),
+        (contribution(block=0, next=4), "impossible"),  # before the opening
+        (contribution(round_=2**32 - 9), "old"),
+        (contribution(round_=2**32 - 1), "duplicate"),
+        (contribution(round_=2**31 + 5), "old"),
+    ],
+)
+def test_what_no_worker_sends_is_counted_and_has_no_effect(
+    aggregator: parts.SlotAggregator, datagram: bytes, counted: str
+) -> None:
+    assert aggregator.take(datagram) == (NOBODY, b"")
+    assert {name for name, n in aggregator.counts.items() if n} == {counted}
+    assert aggregator.take(contribution(0, next=4))[0] == NOBODY
+    to, result = aggregator.take(contribution(1, next=8, exponent=9))
+    assert to == ALL
+    assert HEAD.unpack(result)[6:] == (0, NONE, 4, 0)
+
+
+def test_results_are_for_all_and_for_whom_they_have_not_reached(
+    aggregator: parts.SlotAggregator,
+) -> None:
+    def said(answer: tuple[int, bytes]) -> tuple[int, ...]:
+        return answer[0], *HEAD.unpack(answer[1][:32])[6:], len(answer[1])
+
+    aggregator.take(contribution(0, next=4, exponent=3))
+    assert said(aggregator.take(contribution(1, next=4, exponent=7))) == (ALL, 0, NONE, 4, 7, 32)
+    aggregator.take(contribution(0, 1, 4, next=8))
+    again = contribution(1, 0, next=4, flags=REPEAT)
+    assert said(aggregator.take(again)) == (SENDER, 0, NONE, 4, 7, 32)
+    assert aggregator.take(contribution(1, 0, next=4)) == (NOBODY, b"")
+    assert aggregator.counts["duplicate"] == 1
+    assert said(aggregator.take(contribution(1, 1, 4, next=NONE))) == (ALL, 1, 4, 8, 0, 1056)
+    for wrong in (contribution(1, 2, 8), contribution(0, 2, 8, next=8), contribution(0, 2, 12)):
+        assert aggregator.take(wrong) == (NOBODY, b"")  # not its own; not ascending; another block
+    assert aggregator.counts["impossible"] == 3
+    assert said(aggregator.take(contribution(0, 2, 8, next=NONE))) == (ALL, 2, 8, NONE, 0, 1056)
+
+
+class TestJobs:
+    SECRET, SESSION = "of the tests", 12345
+
+    def said(
+        self, kind: int, worker: int, workers: int = 2, session: int = SESSION, **other
+    ) -> bytes:
+        secret, flags = other.get("secret", self.SECRET), other.get("flags", 0)
+        return parts.signed_head(secret, session, kind, flags, worker, workers)
+
+    def test_a_job_begins_with_its_first_worker_and_ends_with_its_last(self) -> None:
+        jobs = parts.Jobs(self.SECRET, 1, 16, 0, 0)
+        for worker, changed in ((0, 0), (1, None), (1, None)):
+            answer, what = jobs.take(1, 9, self.said(JOIN, worker))
+            assert what == changed and HEAD.unpack(answer[:32])[1] == WELCOME
+            assert HEAD.unpack(answer[:32])[5] == 16
+        full, _ = jobs.take(2, 9, self.said(JOIN, 0, session=6))
+        assert HEAD.unpack(full[:32])[1:3] == (REFUSAL, 1)
+        assert HEAD.unpack(jobs.take(2, 9, self.said(JOIN, 0, 3))[0][:32])[1:3] == (REFUSAL, 2)
+        assert [jobs.take(3, 9, self.said(LEAVE, w))[1] for w in (0, 0, 1, 1)] == [
+            None,
+            None,
+            0,
+            None,
+        ]
+        gone, _ = jobs.take(4, 9, self.said(JOIN, 0, flags=REPEAT))
+        assert HEAD.unpack(gone[:32])[1:3] == (REFUSAL, 3)
+        assert jobs.take(4, 9, self.said(JOIN, 0, session=6))[1] == 0
+
+    def test_a_silent_job_gives_way_to_another(self) -> None:
+        jobs = parts.Jobs(self.SECRET, 1, 16, 0, 0)
+        jobs.take(1, 9, self.said(JOIN, 0))
+        jobs.heard(0, 10_000_000)
+        assert jobs.take(70_000_000, 9, self.said(JOIN, 0, session=6))[1] is None
+        assert jobs.take(70_000_001, 9, self.said(JOIN, 0, session=6))[1] == 0
+
+    def test_strangers_get_no_answer(self) -> None:
+        jobs = parts.Jobs(self.SECRET, 1, 16, 0, 0)
+        right = self.said(JOIN, 0)
+        wrong = [
+            self.said(JOIN, 0, secret="another"), self.said(JOIN, 2), self.said(JOIN, 0, 0),
+            self.said(JOIN, 0, 33), self.said(WELCOME, 0), right[:-1], right + b"x", b"",
+        ]  # fmt: skip
+        wrong += [right[:i] + bytes([right[i] ^ 1]) + right[i + 1 :] for i in range(len(right))]
+        assert all(jobs.take(1, 9, datagram) is None for datagram in wrong)
+        assert jobs.take(1, 9, right)

@@ -1,0 +1,196 @@
+"""Workers in processes and threads of their own sum through an aggregator at a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from omnihvd import inline
+from omnihvd.engine import EngineError
+from omnihvd.inline.aggregator import Aggregator, running
+
+SECRET = "the secret of a test"
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def aggregator() -> Iterator[Aggregator]:
+    with running(Aggregator(SECRET, host=HOST, port=0, jobs=2, slots=16)) as made:
+        yield made
+
+
+def port_of(aggregator: Aggregator) -> int:
+    return int(aggregator.address.rsplit(":", 1)[1])
+
+
+def together(functions: list[Callable[[], None]]) -> None:
+    failures: list[BaseException] = []
+
+    def run(function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as why:
+            failures.append(why)
+
+    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def values(rank: int, count: int) -> np.ndarray:
+    """Of each three blocks this rank's are one, and one more is of all."""
+    blocks = np.arange(count) // 256
+    keep = (blocks % 3 == rank % 3) | (blocks % 7 == 0)
+    return np.where(keep, np.arange(count) * (rank + 1) + 1, 0).astype(np.int32)
+
+
+def sum_in_turn(port: int, rank: int, ranks: int, session: int, dense: bool) -> None:
+    with inline.Worker(HOST, port, rank=rank, ranks=ranks, session=session, secret=SECRET) as one:
+        for count in (1, 0, 256, 10_001, 65_537):
+            mine = values(rank, count)
+            one.sum(mine, dense)
+            assert np.array_equal(mine, sum(values(r, count) for r in range(ranks)))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_sums(aggregator: Aggregator, ranks: int, dense: bool) -> None:
+    port = port_of(aggregator)
+    jobs = [(rank, session) for rank in range(ranks) for session in (1, 2)]  # at once
+    together([lambda r=r, s=s: sum_in_turn(port, r, ranks, s, dense) for r, s in jobs])
+    counts = aggregator.counts()
+    assert counts["taken"] and not counts["forged"] and not counts["impossible"]
+    sum_in_turn(port, 0, 1, 3, dense)  # there is room again
+
+
+def test_datagrams_of_others_have_no_effect(aggregator: Aggregator) -> None:
+    port, stop = port_of(aggregator), threading.Event()
+    random = np.random.default_rng(7)
+
+    def disturb() -> None:
+        with socket.socket(type=socket.SOCK_DGRAM) as stranger:
+            while not stop.is_set():
+                datagram = bytearray(random.bytes(int(random.choice([0, 9, 32, 40, 1056, 2000]))))
+                if len(datagram) > 12 and random.random() < 0.8:
+                    datagram[8] = random.integers(0, 8)
+                    datagram[9] = len(datagram) == 1056
+                    datagram[10:12] = b"\0\0"
+                stranger.sendto(datagram, (HOST, port))
+                stop.wait(0.0002)
+
+    stranger = threading.Thread(target=disturb)
+    stranger.start()
+    try:
+        for session in range(50):
+            both = [functools.partial(sum_in_turn, port, r, 2, session, False) for r in range(2)]
+            together(both)
+            if aggregator.counts()["forged"] and aggregator.counts()["short"]:
+                break
+    finally:
+        stop.set()
+        stranger.join()
+    counts = aggregator.counts()
+    assert counts["forged"] and counts["short"] and not counts["impossible"]
+
+
+def test_too_many_jobs_and_other_numbers_of_workers_are_refused(aggregator: Aggregator) -> None:
+    port = port_of(aggregator)
+
+    def worker(session: int, ranks: int = 1) -> inline.Worker:
+        return inline.Worker(HOST, port, rank=0, ranks=ranks, session=session, secret=SECRET)
+
+    with worker(1), worker(2):
+        with pytest.raises(EngineError, match=r"as many jobs as it takes \(--jobs\)"):
+            worker(3)
+        with pytest.raises(EngineError, match="another number of workers"):
+            worker(2, ranks=2)
+    with pytest.raises(EngineError, match="1 to 32 workers"):
+        worker(4, ranks=33)
+
+
+def test_another_secret_is_named(aggregator: Aggregator) -> None:
+    with pytest.raises(EngineError, match="the secret must be the same there"):
+        inline.Worker(
+            HOST, port_of(aggregator), rank=0, ranks=1, session=1, secret="no", patience_s=0.3
+        )
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros(4, np.int64), np.zeros((4, 4), np.int32)[:, 1], np.zeros(4, np.float32)]
+)
+def test_other_arrays_are_refused(aggregator: Aggregator, wrong: np.ndarray) -> None:
+    port = port_of(aggregator)
+    one = inline.Worker(HOST, port, rank=0, ranks=1, session=1, secret=SECRET)
+    with one, pytest.raises(ValueError, match="int32, C-contiguous"):
+        one.sum(wrong)
+
+
+@contextlib.contextmanager
+def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "omnihvd", "aggregator", *arguments],
+        env={**os.environ, "OMNIHVD_SECRET": SECRET},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_command_sums_and_says_what_it_did() -> None:
+    with command("--udp", f"{HOST}:0") as process:
+        assert process.stdout and process.stderr
+        port = int(process.stdout.readline().rsplit(":", 1)[1])
+        together([lambda r=rank: sum_in_turn(port, r, 2, 5, False) for rank in range(2)])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stdout.readline().startswith("taken ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_aggregator_that_is_gone_ends_sums(number: int) -> None:
+    with command("--udp", f"{HOST}:0") as process:
+        assert process.stdout
+        port = int(process.stdout.readline().rsplit(":", 1)[1])
+        one = inline.Worker(HOST, port, rank=0, ranks=2, session=5, secret=SECRET, patience_s=1.0)
+        threading.Timer(0.2, lambda: process.send_signal(number)).start()
+        with pytest.raises(
+            EngineError, match=r"rank 0: .* (is not there any more|no sign of life)"
+        ):
+            one.sum(np.ones(300, np.int32))  # of two workers, the other is not there
+        with pytest.raises(EngineError):
+            one.sum(np.ones(300, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--udp", "127.0.0.1"], "not HOST:PORT"),
+        (["--udp", "nowhere:0"], "no IPv4 address"),
+        (["--udp", "127.0.0.1:0", "--group", "10.0.0.1"], "no multicast address"),
+        (["--udp", "127.0.0.1:0", "--slots", "0"], "not from 1 to 65535"),
+        (["--udp", "192.0.2.1:0"], "Cannot assign requested address"),
+    ],
+)
+def test_the_command_says_what_is_wrong(arguments: list[str], said: str) -> None:
+    with command(*arguments) as process:
+        _, error = process.communicate(timeout=20)
+    assert process.returncode in (1, 2) and said in error.splitlines()[-1]

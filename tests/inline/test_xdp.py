@@ -1,0 +1,325 @@
+"""The XDP program: does what user space does, sums between hosts, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from _engine_tests import inline_parts as parts
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from omnihvd import engine  # noqa: E402
+from omnihvd.bench.lab import Lab, LabError  # noqa: E402
+from omnihvd.inline.aggregator import xdp_module  # noqa: E402
+
+BLOCK, NONE, KEY = 256, 0xFFFFFFFF, 77
+HEAD = struct.Struct("<QBBHHHIIIB3x")
+DROP, PASS, TX = 1, 2, 3
+HOST, GROUP, PORT, JOBS, SLOTS = "10.0.0.1", "239.255.77.1", 47800, 2, 4
+SECRET = "the secret of a test"
+MACS = bytes(range(6)) + bytes(range(16, 22))
+
+
+def loaded() -> str:
+    """Why not; empty: the XDP program can be loaded here."""
+    if os.geteuid() != 0:
+        return "loading an XDP program takes root"
+    try:
+        make_plane()
+    except engine.EngineError as why:
+        return str(why)
+    return ""
+
+
+def make_plane(interface: str = "") -> Any:
+    return xdp_module().Plane(
+        object=str(engine.LIBRARIES / "aggregator.bpf.o"), interface=interface, host=HOST,
+        port=PORT, group=GROUP, jobs=JOBS, slots=SLOTS,
+    )  # fmt: skip
+
+
+WHY_NOT = loaded()
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return make_plane()
+
+
+class Fresh:
+    """The program with a job that begins, and what it has counted since."""
+
+    def __init__(self, plane: Any) -> None:
+        self.plane, self.run = plane, plane.run
+        plane.set_job(0, KEY, 2)
+        self.before = plane.counts()
+
+    def counts(self) -> dict[str, int]:
+        return {name: n - self.before[name] for name, n in self.plane.counts().items()}
+
+
+@pytest.fixture
+def plane(made: Any) -> Fresh:
+    return Fresh(made)
+
+
+def checksum(header: bytes) -> int:
+    total = sum(struct.unpack("!10H", header))
+    return (total & 0xFFFF) + (total >> 16)
+
+
+def frame(datagram: bytes, worker: int = 0, **other: int) -> bytes:
+    """Ethernet, IPv4 and UDP around a datagram of a worker, whose checksums are its kernel's."""
+    length = other.get("udp_length", 8 + len(datagram))
+    ip = struct.pack(
+        "!BBHHHBBH4s4s", other.get("version", 0x45), 0, 20 + length, 0,
+        other.get("fragment", 0x4000), 64, other.get("protocol", 17), 0,
+        bytes([10, 0, 0, 2 + worker]), bytes([10, 0, 0, other.get("host", 1)]),
+    )  # fmt: skip
+    udp = struct.pack("!HHHH", 5000 + worker, other.get("port", PORT), length, 0)
+    return MACS + struct.pack("!H", other.get("ethertype", 0x0800)) + ip + udp + datagram
+
+
+def contribution(worker: int, round_: int, block: int, next_: int, data: bytes = b"", **other: int):
+    flags = other.get("flags", 0) | (1 if data else 0)
+    head = HEAD.pack(
+        other.get("key", KEY), other.get("kind", 1), flags, other.get("job", 0), worker,
+        other.get("slot", 0), round_, block, next_, other.get("exponent", 0),
+    )  # fmt: skip
+    return head + (data or bytes(4 * BLOCK if flags else 0))
+
+
+def numbers(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-(2**31), 2**31, BLOCK).astype("<i4")
+
+
+def test_sums_go_to_all_and_answers_to_who_asks(plane) -> None:
+    assert plane.run(frame(contribution(0, 0, NONE, 4, exponent=3)))[0] == DROP
+    verdict, opened, _ = plane.run(frame(contribution(1, 0, NONE, 4, exponent=5), 1))
+    assert verdict == TX and len(opened) == 42 + 32
+    assert HEAD.unpack(opened[42:])[6:] == (0, NONE, 4, 5)
+    first, second = numbers(1), numbers(2)
+    assert plane.run(frame(contribution(0, 1, 4, NONE, first.tobytes())))[0] == DROP
+    verdict, result, _ = plane.run(frame(contribution(1, 1, 4, 12, second.tobytes()), 1))
+    assert verdict == TX and len(result) == 42 + 32 + 4 * BLOCK
+    assert result[:6] == bytes([1, 0, 0x5E, 0x7F, 77, 1]) and result[6:12] == MACS[:6]
+    assert result[26:34] == bytes([10, 0, 0, 1, 239, 255, 77, 1])
+    assert struct.unpack("!HHHH", result[34:42]) == (PORT, PORT, len(result) - 34, 0)
+    assert checksum(result[14:34]) == 0xFFFF
+    assert struct.unpack("!H", result[16:18])[0] == len(result) - 14
+    assert HEAD.unpack(result[42:74])[1:3] == (2, 1)
+    assert HEAD.unpack(result[42:74])[6:] == (1, 4, 12, 0)
+    assert np.array_equal(np.frombuffer(result[74:], "<i4"), first + second)
+    for round_, block, sums in ((1, 4, first + second), (0, NONE, None)):
+        asked = contribution(0, round_, block, 8, flags=2)
+        verdict, answer, _ = plane.run(frame(asked))
+        assert verdict == TX and answer[:12] == MACS[6:] + MACS[:6]
+        assert struct.unpack("!HH", answer[34:38]) == (PORT, 5000)
+        assert (
+            answer[26:34] == bytes([10, 0, 0, 1, 10, 0, 0, 2]) and checksum(answer[14:34]) == 0xFFFF
+        )
+        assert len(answer) == 42 + 32 + (0 if sums is None else 4 * BLOCK)
+        assert sums is None or np.array_equal(np.frombuffer(answer[74:], "<i4"), sums)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        frame(b"x" * 32, ethertype=0x86DD),
+        frame(b"x" * 32, protocol=6),
+        frame(b"x" * 32, version=0x46),
+        frame(b"x" * 32, version=0x65),
+        frame(b"x" * 32, fragment=0x2000),
+        frame(b"x" * 32, fragment=1),
+        frame(b"x" * 32, port=PORT + 1),
+        frame(b"x" * 32, host=9),
+        frame(contribution(0, 0, NONE, 4, kind=3) + bytes(8)),  # a join
+        frame(b"")[:14],
+        frame(b"")[:30],
+        frame(b"12345678"),
+    ],
+)
+def test_all_else_goes_on_to_the_kernel(plane, other: bytes) -> None:
+    verdict, same, _ = plane.run(other)
+    assert verdict == PASS and same == other
+    assert not any(plane.counts().values())
+
+
+DATA = numbers(3).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "counted"),
+    [
+        (frame(contribution(0, 0, NONE, 4))[:-1], "short"),
+        (frame(contribution(0, 0, NONE, 4)[:9]), "short"),
+        (frame(contribution(0, 1, 4, 8, DATA)[:-4]), "short"),
+        (frame(contribution(0, 0, NONE, 4), udp_length=20), "short"),
+        (frame(contribution(0, 0, NONE, 4, flags=2)[:-1]), "short"),
+        (frame(contribution(0, 0, NONE, 4) + b"x"), "long"),
+        (frame(contribution(0, 1, 4, 8, DATA) + b"x"), "long"),
+        (frame(contribution(0, 0, NONE, 4), udp_length=1000), "long"),
+        (frame(contribution(0, 0, NONE, 4, key=KEY ^ 1 << 63)), "forged"),
+        (frame(contribution(0, 0, NONE, 4, key=0, job=1)), "other_job"),
+        (frame(contribution(0, 0, NONE, 4, job=JOBS)), "other_job"),
+        (frame(contribution(2, 0, NONE, 4)), "stranger"),
+        (frame(contribution(65535, 0, NONE, 4)), "stranger"),
+        (frame(contribution(0, 0, NONE, 4, slot=SLOTS)), "impossible"),
+        (frame(contribution(0, 1, NONE, 4)), "impossible"),
+        (frame(contribution(0, 0, 0, 4, DATA)), "impossible"),
+        (frame(contribution(0, 2**32 - 9, NONE, 4)), "old"),
+    ],
+)
+def test_what_no_worker_sends_is_counted_and_dropped(plane, wrong: bytes, counted: str) -> None:
+    assert plane.run(wrong)[0] == DROP
+    assert {name for name, n in plane.counts().items() if n} == {counted}
+
+
+def test_any_datagrams_do_what_they_do_in_user_space(plane) -> None:
+    dice = random.Random(5)
+    model = parts.SlotAggregator(JOBS, SLOTS)
+    model.set_job(0, KEY, 2)
+    said = {0: 0, 1: 0, 2: 0}
+    rounds = [0] * SLOTS
+    for _ in range(3000):
+        slot = dice.randrange(SLOTS)
+        round_ = (rounds[slot] - dice.choice([0, 0, 0, 0, 1, 1, 2, 7, 8, 9, -1])) % 2**32
+        block = dice.choice([NONE, NONE, 4, 8])
+        datagram = bytearray(
+            contribution(
+                dice.randrange(2), round_, block, dice.choice([4, 8, NONE]),
+                numbers(dice.randrange(9)).tobytes() if block != NONE else b"",
+                slot=slot, flags=dice.choice([0, 0, 2]), exponent=dice.randrange(255),
+            )
+        )  # fmt: skip
+        if dice.random() < 0.1:
+            datagram[dice.choice([*range(8), *range(9, 29)])] ^= 1 << dice.randrange(8)
+        if dice.random() < 0.05:
+            datagram = datagram[: dice.randrange(9, len(datagram))] + b"x" * dice.randrange(2)
+        to, answer = model.take(bytes(datagram))
+        verdict, after, _ = plane.run(frame(bytes(datagram)))
+        said[to] += 1
+        assert verdict == (TX if to else DROP)
+        if to:
+            assert after[42:] == answer
+            assert (after[0] == 1) == (to == 1)
+        if to == 1:
+            rounds[slot] = (HEAD.unpack(answer[:32])[6] + 1) % 2**32
+    assert plane.counts() == model.counts
+    assert min(said.values()) > 20 and min(rounds) > 2
+
+
+WORKER = """
+import json, sys
+import numpy as np
+from omnihvd import inline
+rank, ranks, session, host = *map(int, sys.argv[1:4]), sys.argv[4]
+def values(rank, count):
+    blocks = np.arange(count) // 256
+    keep = (blocks % 3 == rank % 3) | (blocks % 7 == 0)
+    return np.where(keep, np.arange(count) * (rank + 1) + 1, 0).astype(np.int32)
+with inline.Worker(host, rank=rank, ranks=ranks, session=session) as worker:
+    for count in (1, 0, 256, 300_001):
+        for dense in (False, True):
+            mine = values(rank, count)
+            worker.sum(mine, dense)
+            assert np.array_equal(mine, sum(values(r, count) for r in range(ranks))), count
+    print(json.dumps(worker.stats()))
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    try:
+        with Lab(4, rate=None) as made:
+            program = str(engine.LIBRARIES / "pass.bpf.o")
+            other_end = ["ip", "link", "set", "dev", "port-h0", "xdp", "obj", program, "sec", "xdp"]
+            subprocess.run(made.command(other_end), check=True)
+            yield made
+    except LabError as why:
+        pytest.skip(str(why))
+
+
+def start(lab: Lab, host: int, *arguments: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "OMNIHVD_SECRET": SECRET, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    # Its number, as numbered in the lab: signals to nsenter reach nobody.
+    command = lab.hosts[host].command(
+        ["sh", "-c", 'echo $$; exec "$@"', "sh", sys.executable, *arguments]
+    )
+    process = subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout
+    process.number = process.stdout.readline().strip()  # type: ignore[attr-defined]
+    return process
+
+
+def aggregator(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
+    process = start(lab, 0, "-m", "omnihvd", "aggregator", *arguments)
+    assert process.stdout and process.stderr
+    assert process.stdout.readline().strip() == f"omnihvd aggregator at {HOST}:{PORT}", (
+        process.stderr.read()
+    )
+    return process
+
+
+def on_eth0(lab: Lab) -> str:
+    show = lab.hosts[0].command(["ip", "-details", "link", "show", "dev", "eth0"])
+    return subprocess.run(show, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def end(lab: Lab, process: subprocess.Popen[str], number: int) -> str:
+    kill = ["kill", f"-{int(number)}", process.number]  # type: ignore[attr-defined]
+    subprocess.run(lab.hosts[0].command(kill), check=True)
+    output, _ = process.communicate(timeout=20)
+    return output
+
+
+def test_hosts_sum_through_the_program_which_goes_with_its_process(lab: Lab) -> None:
+    process = aggregator(lab, "--xdp", "eth0")
+    assert "prog/xdp" in on_eth0(lab)
+    workers = [start(lab, 1 + r, "-c", WORKER, str(r), "3", "11", HOST) for r in range(3)]
+    for worker in workers:
+        output, error = worker.communicate(timeout=60)
+        assert worker.returncode == 0, error
+        assert json.loads(output)["blocks"] > 0
+    counts = dict(re.findall(r"(\w+) (\d+)", end(lab, process, signal.SIGTERM)))
+    assert int(counts["results"]) > 2 * 1172 and counts["impossible"] == counts["forged"] == "0"
+    assert "prog/xdp" not in on_eth0(lab)
+
+
+def test_a_killed_aggregator_leaves_no_program(lab: Lab) -> None:
+    process = aggregator(lab, "--xdp", "eth0")
+    assert "prog/xdp" in on_eth0(lab)
+    end(lab, process, signal.SIGKILL)
+    assert "prog/xdp" not in on_eth0(lab)
+
+
+def test_an_interface_that_will_not_do_is_named(lab: Lab) -> None:
+    def said(interface: str) -> str:
+        process = start(lab, 0, "-m", "omnihvd", "aggregator", "--xdp", interface)
+        _, error = process.communicate(timeout=20)
+        assert process.returncode == 1
+        return error.splitlines()[-1]
+
+    subprocess.run(lab.hosts[0].command(["ip", "link", "add", "down0", "type", "veth"]), check=True)
+    assert "there is no interface eth9" in said("eth9")
+    assert "interface down0 is not up: ip link set down0 up" in said("down0")
+    subprocess.run(lab.hosts[0].command(["ip", "link", "set", "down0", "up"]), check=True)
+    assert "interface down0 has no IPv4 address" in said("down0")
+    other = aggregator(lab, "--xdp", "eth0")
+    assert "interface eth0 has another XDP program" in said("eth0")
+    end(lab, other, signal.SIGTERM)
