@@ -32,6 +32,7 @@ class Settings:
     polite: bool
     deterministic: bool
     hierarchy: str
+    levels: str
     compress_first: bool
     host_id: str
     kernel_cache: str

@@ -22,7 +22,6 @@ from omnihvd.engine import EngineError
 from omnihvd.simulate import faults
 from omnihvd.simulate.model import PAYLOAD, Network, TooLarge, simulate
 
-MOST_PEERS = 64  # with `--levels auto`
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 HEADER = [
     *("ranks", "aggregators", "tensor", "pattern", "density", "ms", "over the bound", "ring ms"),
@@ -76,7 +75,7 @@ def seconds(text: str) -> float:
 def fans(words: list[str], ranks: int) -> list[int]:
     """Of --levels."""
     if words == ["auto"]:
-        return engine.simulation.fans_for(ranks, MOST_PEERS)
+        return engine.simulation.fans_of("auto", ranks, 0)
     return [int(word) for word in words]
 
 

@@ -71,12 +71,13 @@ def simulate(
     settings = engine.session.settings_from_environment()
     streams = network.streams or engine.simulation.streams_for(network.rate, MANY_CORES)
     window = streams * max(1, settings.message_bytes)
-    shares = dedicated or _shares(ranks, fans, point.bytes // window)
+    fans = list(fans) or [max(2, ranks)]
+    shares = engine.simulation.shares_of(ranks, dedicated, fans, point.bytes // window)
     _check_memory(ranks, point, shares, settings.slots)
     present = _presence(point, ranks)
     job = engine.simulation.Job()
     job.workers, job.dedicated, job.bytes = ranks, dedicated, point.bytes
-    job.shares, job.fans = shares, list(fans)
+    job.shares, job.fans = shares, fans
     job.block_bytes, job.message_bytes = 4 * BLOCK, settings.message_bytes
     job.loss = network.loss
     job.slots, job.scan_ahead = settings.slots, settings.scan_ahead
@@ -108,13 +109,6 @@ def _presence(point: Point, ranks: int) -> np.ndarray:
     """[rank][block]; where all ranks have the same blocks, of one."""
     alike = point.pattern == "identical" or point.density in (0, 1)
     return np.stack([present_blocks(point, rank, ranks) for rank in range(1 if alike else ranks)])
-
-
-def _shares(ranks: int, fans: Sequence[int], windows: int) -> int:
-    """On one level one for each rank. With more levels none is smaller than a window for each
-    engine thread, which would cost frames and save nothing; but each rank of a group has as many.
-    """
-    return min(ranks, fans[0] * max(1, windows // fans[0])) if fans else ranks
 
 
 def _check_memory(ranks: int, point: Point, aggregators: int, slots: int) -> None:

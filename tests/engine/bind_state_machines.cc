@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "messages.h"
 #include "protocol/aggregator.h"
+#include "protocol/seats.h"
 #include "protocol/tensor.h"
-#include "protocol/tree.h"
 #include "protocol/worker.h"
 #include "python/dtypes.h"
 
@@ -167,6 +167,21 @@ void bind_tree(py::module_& m) {
       .def("host", &Tree::host, py::arg("level"), py::arg("group"), py::arg("share"))
       .def("host_of_member", &Tree::host_of_member, py::arg("level"), py::arg("group"),
            py::arg("m"), py::arg("share"));
+  m.def("fans_of", &fans_of, py::arg("levels"), py::arg("ranks"), py::arg("dedicated"));
+  py::class_<Seats>(m, "Seats")
+      .def(py::init<uint32_t, uint32_t, const std::vector<uint32_t>&>(), py::arg("ranks"),
+           py::arg("dedicated"), py::arg("fans"))
+      .def_property_readonly("levels", &Seats::levels)
+      .def_property_readonly("most_shares", &Seats::most_shares)
+      .def("shares", &Seats::shares, py::arg("windows"))
+      .def("peers", &Seats::peers, py::arg("node"))
+      .def("chance_of", &Seats::chance_of, py::arg("level"), py::arg("node"))
+      .def("number", [](const Seats& seats, uint32_t level,
+                        uint32_t share) { return seats.number({level, share}); })
+      .def("at", [](const Seats& seats, uint64_t number) {
+        const Seat seat = seats.at(number);
+        return std::make_pair(seat.level, seat.share);
+      });
 }
 
 }  // namespace

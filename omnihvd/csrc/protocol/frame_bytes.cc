@@ -119,7 +119,8 @@ void FrameBytes::write_listed(const Frame& frame, const Layout& layout, uint32_t
   }
 }
 
-void FrameBytes::encode(const Frame& frame, const Layout& layout, uint32_t aggregator) {
+void FrameBytes::encode(const Frame& frame, const Layout& layout, uint32_t aggregator,
+                        std::optional<uint64_t> seat) {
   head_.clear();
   packed_.clear();
   plain_.clear();
@@ -132,6 +133,7 @@ void FrameBytes::encode(const Frame& frame, const Layout& layout, uint32_t aggre
   for (const Form other : forms_)
     if (other != form) form = Form::mixed;
 
+  if (seat) varint(*seat);
   varint(frame.slot);
   varint(frame.round);
   varint(frame.bound + 1);

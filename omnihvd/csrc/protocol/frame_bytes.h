@@ -1,5 +1,6 @@
 // The bytes of a frame.
 //
+//   seat      a varint: whose it is (seats.h), where aggregators have levels
 //   varints   slot, round, bound + 1 (0: kEnd)
 //   flags     a byte: 1: as_named, 2: has ahead, 4 x the form of all blocks
 //   blocks    their positions, unless as_named
@@ -23,6 +24,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -53,7 +55,8 @@ inline unsigned offset_bits(uint32_t block_size) {
 class FrameBytes {
  public:
   // Refers to the frame's blocks. `aggregator` names the stream that positions belong to.
-  void encode(const Frame& frame, const Layout& layout, uint32_t aggregator);
+  void encode(const Frame& frame, const Layout& layout, uint32_t aggregator,
+              std::optional<uint64_t> seat = {});
 
   const std::vector<uint8_t>& head() const { return head_; }    // all up to the packed blocks
   const std::vector<Slice>& packed() const { return packed_; }  // runs

@@ -123,12 +123,14 @@ const uint8_t* MessageReader::read_packed(uint32_t n, size_t element, uint32_t* 
   return take(*bytes);
 }
 
+bool MessageReader::more() const {
+  if (frames_left_ == 0 && remaining()) malformed("bytes after its last frame");
+  return frames_left_ > 0;
+}
+
 bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named& named,
                          Frame* frame) {
-  if (frames_left_ == 0) {
-    if (remaining()) malformed("bytes after its last frame");
-    return false;
-  }
+  if (!more()) return false;
   --frames_left_;
   const uint64_t slot = varint();
   const uint64_t round = varint();

@@ -105,6 +105,10 @@ class MessageReader {
   // Throws Error unless the shape is one that this build can take.
   Shape shape();
   std::string text();
+  // Is there another frame?
+  bool more() const;
+  // Whose the next frame is, where frames say it.
+  uint64_t seat() { return varint(); }
   // False when there are no more frames. `aggregator` names the stream that positions belong to;
   // `named` is null where no frame can be as_named. What the frame refers to is valid until the
   // next call.

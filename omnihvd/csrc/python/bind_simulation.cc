@@ -3,7 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "protocol/tree.h"
+#include "protocol/seats.h"
 #include "session/auto_streams.h"
 #include "simulation/bad_job.h"
 #include "simulation/sum.h"
@@ -106,8 +106,15 @@ void bind_simulation(py::module_ m) {
       py::arg("seed"));
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"),
         "Engine threads, by OMNIHVD_STREAMS=auto.");
-  m.def("fans_for", &Tree::fans_for, py::arg("ranks"), py::arg("peers"),
-        "Of the fewest levels with which a rank speaks with so many others at most.");
+  m.def("fans_of", &fans_of, py::arg("levels"), py::arg("ranks"), py::arg("dedicated"),
+        "By OMNIHVD_LEVELS: how many each level of aggregators joins, from below.");
+  m.def(
+      "shares_of",
+      [](uint32_t ranks, uint32_t dedicated, const std::vector<uint32_t>& fans, uint64_t windows) {
+        return Seats(ranks, dedicated, fans).shares(windows);
+      },
+      py::arg("ranks"), py::arg("dedicated"), py::arg("fans"), py::arg("windows"),
+      "Into how many shares a tensor of so many windows is cut.");
   m.def(
       "simulate",
       [](const Job& job, const Costs& costs) {

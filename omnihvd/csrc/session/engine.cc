@@ -163,8 +163,11 @@ class EngineImpl : public Engine {
     }
     // Nobody sends before everybody listens.
     meet(exchange, self, failure);
-    log(LogLevel::info, "joined a group of ", info->workers, " ranks and ", info->aggregators(),
-        info->dedicated() ? " dedicated" : " colocated", " aggregators");
+    const uint32_t levels = info->seats->levels();
+    log(LogLevel::info, "joined a group of ", info->workers, " ranks and ",
+        info->dedicated() ? info->dedicated() : info->workers,
+        info->dedicated() ? " dedicated" : " colocated", " aggregators on ", levels,
+        levels > 1 ? " levels" : " level");
     return group;
   }
 

@@ -46,6 +46,11 @@ std::string GroupInfo::name_of(uint32_t node) const {
   return (node < workers ? "rank " : "aggregator ") + number + " (" + nodes[node].host + ")";
 }
 
+void GroupInfo::take_seats() {
+  seats =
+      std::make_shared<Seats>(workers, dedicated(), fans_of(settings.levels, workers, dedicated()));
+}
+
 std::string GroupInfo::pack() const {
   BytesWriter out;
   out.u64(id);
@@ -66,6 +71,7 @@ GroupInfo GroupInfo::unpack(const std::string& bytes) {
   for (Node& node : info.nodes) node = Node::unpack(in.text());
   if (info.workers == 0 || info.workers > info.nodes.size())
     throw Error("malformed description of a group: no workers");
+  info.take_seats();
   return info;
 }
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "protocol/layout.h"
+#include "protocol/seats.h"
 #include "session/settings.h"
 
 namespace omnihvd {
@@ -28,14 +30,19 @@ struct GroupInfo {
   std::vector<Node> nodes;
   Settings settings;  // rank 0's
 
-  bool dedicated() const { return nodes.size() > workers; }
-  uint32_t aggregators() const { return uint32_t(dedicated() ? nodes.size() - workers : workers); }
-  uint32_t aggregator_node(uint32_t index) const { return dedicated() ? workers + index : index; }
+  std::shared_ptr<const Seats> seats;  // who aggregates what; null until all nodes are there
+
+  uint32_t dedicated() const { return uint32_t(nodes.size()) - workers; }
+  bool has_levels() const { return seats->levels() > 1; }
+  // On one level, of the aggregator of this process.
+  Seat only_seat(uint32_t node) const { return {1, node < workers ? node : node - workers}; }
   std::string name_of(uint32_t node) const;  // "rank 3 (host)"
 
   // That all members give a sum.
   Shape shape_of(uint64_t count, DType dtype, const Codec& codec) const {
-    Shape shape = Shape::fit(count, dtype, settings.block_size, aggregators(),
+    const uint64_t window = uint64_t(settings.message_bytes) * settings.streams;
+    Shape shape = Shape::fit(count, dtype, settings.block_size,
+                             seats->shares(count * size_of(dtype) / window),
                              settings.slots * settings.streams, settings.message_bytes, codec);
     if (!codec) shape.arithmetic = Arithmetic::of(settings.arithmetic, dtype, workers);
     return shape;
@@ -47,8 +54,11 @@ struct GroupInfo {
     return all[stream % all.size()];
   }
 
+  // Throws Error: levels that do not fit the ranks.
+  void take_seats();
+
   std::string pack() const;                           // all but the key
-  static GroupInfo unpack(const std::string& bytes);  // throws Error
+  static GroupInfo unpack(const std::string& bytes);  // throws Error; takes seats
 };
 
 // The hosts of the workers of all groups that this process has been in. Any thread.

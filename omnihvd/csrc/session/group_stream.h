@@ -1,6 +1,10 @@
 // One stream of one group in this process: its connections, and the collectives that it carries.
 // Lives on one engine thread. Takes messages apart, feeds the protocol's state machines, and puts
 // what they say into messages.
+//
+// Aggregators are a tree (protocol/seats.h), mostly of one level: what a worker or an aggregator
+// contributes goes to the one above it, and results come down, by messages between processes that
+// are peers in the tree. A process tells its peers of a failure, and they theirs.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +14,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "protocol/aggregator.h"
@@ -27,7 +33,7 @@ class GroupStream {
  public:
   // `failed` is told once, with the reason, when the group can go on no more.
   using Failed = std::function<void(const std::string& reason)>;
-  // Connects to all other nodes. Throws Error, and leaves nothing behind then.
+  // Connects to its peers. Throws Error, and leaves nothing behind then.
   GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
               Transport& transport, Failed failed);
   ~GroupStream();
@@ -42,7 +48,7 @@ class GroupStream {
   void on_message(const Header& header, const uint8_t* data, size_t size);
   static void on_sent(uint64_t cookie);
   void on_peer_failed(PeerId peer, const std::string& reason);  // which may be none of ours
-  // Fails what is under way and all that follows; tells the other nodes unless one of them told us.
+  // Fails what is under way and all that follows; tells the peers, unless all know.
   void fail(const std::string& reason, bool tell);
   // Warns of stalls and ends what takes too long. Called about twice a second while busy().
   void check_time(Clock::time_point now);
@@ -62,9 +68,15 @@ class GroupStream {
   struct WorkerTask;
   struct AggregatorTask;
   struct Outgoing;
-  struct SelfResult {  // from our own aggregator to our own worker: no message
-    std::shared_ptr<AggregatorTask> task;
+  struct Loan;
+  struct Copied;
+  // Keeps the memory that a frame refers to as it is.
+  using Hold = std::shared_ptr<const void>;
+  struct OwnResult {  // from an aggregator of ours to a member of ours: no message
+    uint64_t sequence;
+    Seat seat;
     Frame frame;
+    Hold hold;
   };
 
   struct Release {
@@ -75,17 +87,27 @@ class GroupStream {
   void on_contribution(MessageReader& reader);
   void on_result(MessageReader& reader);
   void on_leave(uint32_t node);
+  Seat next_seat(MessageReader& reader, uint32_t aggregator) const;
+  std::optional<uint64_t> number_of(const Seat& seat) const;
+  void hear(uint64_t sequence, const Seat& seat, const Frame& frame);
   void take_result(uint64_t sequence, uint32_t aggregator, const Frame& frame);
-  std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Shape* shape,
-                                                  uint32_t worker);
+  std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Seat& seat,
+                                                  const Shape* shape, uint32_t node);
+  std::shared_ptr<AggregatorTask> aggregator_below(uint64_t sequence, const Seat& seat) const;
+  std::shared_ptr<WorkerTask> worker_task(uint64_t sequence) const;
   void start_slots(WorkerTask& task);
-  void contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame, bool first);
-  void take_contribution(AggregatorTask& task, uint32_t worker, const Frame& frame);
+  void contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame);
+  Outgoing* send_up(uint64_t sequence, const Layout& layout, const Seat& seat, uint32_t host,
+                    const Frame& frame);
+  void take_contribution(AggregatorTask& task, uint32_t node, const Frame& frame);
   void trace_round(WorkerTask& task, uint32_t aggregator, const Frame& frame);
   void trace_gathering(AggregatorTask& task, const Frame& frame);
   static void count_coded(const Layout& layout, const Frame& frame, uint64_t receivers);
   void refer_to_worker(Outgoing& out, uint64_t sequence);
+  void pass_up(AggregatorTask& task, const Frame& frame);
   void publish(AggregatorTask& task, const Frame& frame);
+  void spread(AggregatorTask& task, const Frame& frame, const Hold& hold);
+  void note_last(AggregatorTask& task, const Frame& frame);
   void release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot, uint32_t round);
   void retire(AggregatorTask& task);
   void finish_if_done(WorkerTask& task);
@@ -95,6 +117,9 @@ class GroupStream {
   void warn_of_stalls(Clock::time_point now);
   struct Awaited;
   Awaited awaited(uint64_t sequence) const;
+  std::set<uint32_t> members_awaited(uint64_t sequence, uint32_t level) const;
+  std::set<uint32_t> aggregators_awaited(uint64_t sequence) const;
+  std::string names_of(const std::set<uint32_t>& nodes, bool with_doing = false) const;
   std::optional<uint32_t> sender_of(const Header& header) const;
 
   Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape, size_t bytes);
@@ -106,7 +131,9 @@ class GroupStream {
 
   const std::shared_ptr<const GroupInfo> info_;
   const uint32_t self_, stream_;
-  std::optional<uint32_t> own_aggregator_;  // its index
+  // The aggregator that sums in our worker's tensor: of one level, where a result's memory is not
+  // needed any longer than the worker's.
+  std::optional<uint32_t> home_aggregator_;
   Transport& transport_;
   Failed failed_;
 
@@ -116,15 +143,15 @@ class GroupStream {
     bool connected = false;
     bool left = false;  // said good-bye
   };
-  std::vector<Peer> peers_;                           // [node]
+  std::vector<Release> releases_;  // due, but not from within the state machine's own call
+  std::vector<Peer> peers_;        // [node]
   std::vector<std::unique_ptr<Outgoing>> outgoing_;   // [node], being filled
   std::vector<std::unique_ptr<Outgoing>> under_way_;  // given to the transport
   std::vector<std::unique_ptr<Outgoing>> pool_;
 
-  std::map<uint64_t, std::shared_ptr<WorkerTask>> workers_;          // by sequence
-  std::map<uint64_t, std::shared_ptr<AggregatorTask>> aggregators_;  // by sequence
-  std::deque<SelfResult> self_results_;
-  std::vector<Release> releases_;  // due, but not from within the state machine's own call
+  std::map<uint64_t, std::shared_ptr<WorkerTask>> workers_;  // by sequence
+  std::map<std::pair<uint64_t, Seat>, std::shared_ptr<AggregatorTask>> aggregators_;
+  std::deque<OwnResult> own_results_;
 
   std::optional<std::string> failure_;
   bool left_ = false;

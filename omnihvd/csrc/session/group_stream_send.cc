@@ -28,7 +28,7 @@ GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequ
     Header header;
     header.kind = kind;
     header.stream = uint16_t(stream_);
-    header.from = kind == Kind::result ? *own_aggregator_ : self_;
+    header.from = self_;
     header.group = info_->id;
     header.sequence = sequence;
     out->message.begin(header, shape);
@@ -71,7 +71,7 @@ void GroupStream::flush_all() {
   for (uint32_t node = 0; node < self_; ++node) flush(node);
 }
 
-// To every node that is still there.
+// To every peer that is still there.
 void GroupStream::say(Kind kind, const std::string& text) {
   for (uint32_t node = 0; node < peers_.size(); ++node) {
     if (!peers_[node].connected || peers_[node].left) continue;
@@ -96,11 +96,10 @@ void GroupStream::on_sent(uint64_t cookie) {
 }
 
 void GroupStream::sent(std::unique_ptr<Outgoing> out) {
-  const std::vector<Release> releases = std::exchange(out->releases, {});
+  out->holds.clear();
   const std::shared_ptr<WorkerTask> worker = std::exchange(out->worker, nullptr);
   pool_.push_back(std::move(out));
   try {
-    for (const Release& r : releases) release(r.task, r.slot, r.round);
     if (worker) {
       --worker->unsent;
       finish_if_done(*worker);

@@ -1,10 +1,11 @@
 // GroupStream: who is waited for, for how long, and what people are told of it.
 //
-// A process knows the ranks for which its own aggregator waits, and the aggregators for whose
-// results its own worker waits. So the culprit of a stall is known best to itself, if it is alive;
-// then to the aggregators; and of an aggregator that hangs its workers know. Whoever knows best is
+// A process knows the ranks for which its own aggregators wait, the processes that sum for groups
+// below, and the aggregators for whose results it waits itself. So the culprit of a stall is known
+// best to itself, if it is alive; then to its group's aggregators, and to those on each level above
+// later; and of an aggregator that hangs those know who have given it theirs. Whoever knows best is
 // the first to end what takes too long, since the others are told its words.
-#include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "session/group_tasks.h"
@@ -12,13 +13,10 @@
 namespace omnihvd {
 namespace {
 
-// By which those who know less come later; more than the time between two checks.
-constexpr auto kKnowsRanks = std::chrono::seconds(1);
-constexpr auto kKnowsAggregators = std::chrono::seconds(2);
+// By which those who know less come later, for each level; more than the time between two checks.
+constexpr auto kKnowsLess = std::chrono::seconds(1);
 
-bool contains(const std::vector<uint32_t>& list, uint32_t number) {
-  return std::find(list.begin(), list.end(), number) != list.end();
-}
+constexpr const char* kOrWaiting = ": stopped, out of reach, or waiting as well";
 
 }  // namespace
 
@@ -30,29 +28,55 @@ struct GroupStream::Awaited {
 };
 
 GroupStream::Awaited GroupStream::awaited(uint64_t sequence) const {
-  const auto ours = workers_.find(sequence);
+  for (uint32_t level = 1; level <= info_->seats->levels(); ++level) {
+    const std::set<uint32_t> nodes = members_awaited(sequence, level);
+    if (nodes.empty()) continue;
+    if (level > 1)
+      return {"; waiting for what " + names_of(nodes) + " sums for a group of ranks" + kOrWaiting,
+              level * kKnowsLess, false};
+    const bool ourselves = nodes.count(self_) > 0 && workers_.count(sequence) == 0;
+    return {"; waiting for " + names_of(nodes, ourselves),
+            ourselves ? Clock::duration() : kKnowsLess, ourselves};
+  }
+  std::set<uint32_t> nodes = aggregators_awaited(sequence);
+  nodes.erase(self_);
+  const Clock::duration grace = (info_->seats->levels() + 1) * kKnowsLess;
+  if (nodes.empty()) return {"", grace, false};
+  return {"; waiting for the results of " + names_of(nodes) + kOrWaiting, grace, false};
+}
+
+// Those who have not contributed to our aggregators on this level.
+std::set<uint32_t> GroupStream::members_awaited(uint64_t sequence, uint32_t level) const {
+  std::set<uint32_t> nodes;
+  const auto end = aggregators_.lower_bound({sequence, Seat{level + 1, 0}});
+  for (auto at = aggregators_.lower_bound({sequence, Seat{level, 0}}); at != end; ++at)
+    for (const uint32_t member : at->second->aggregator.awaited())
+      nodes.insert(at->second->node_of(member));
+  return nodes;
+}
+
+// Those whose results our worker and our aggregators miss.
+std::set<uint32_t> GroupStream::aggregators_awaited(uint64_t sequence) const {
+  std::set<uint32_t> nodes;
+  if (const auto ours = workers_.find(sequence); ours != workers_.end())
+    for (const uint32_t share : ours->second->worker.awaited())
+      nodes.insert(info_->seats->host({1, share}, self_));
+  const auto end = aggregators_.lower_bound({sequence + 1, Seat{0, 0}});
+  for (auto at = aggregators_.lower_bound({sequence, Seat{0, 0}}); at != end; ++at)
+    if (at->second->is_below()) nodes.insert(info_->seats->host(at->second->above(), self_));
+  return nodes;
+}
+
+// with_doing: and what we do meanwhile.
+std::string GroupStream::names_of(const std::set<uint32_t>& nodes, bool with_doing) const {
   std::string names;
-  const auto add = [&](const std::string& name) { names += (names.empty() ? "" : ", ") + name; };
-  bool ourselves = false;
-  if (const auto found = aggregators_.find(sequence); found != aggregators_.end())
-    for (uint32_t worker : found->second->aggregator.awaited()) {
-      if (worker == self_ && ours == workers_.end()) {
-        const std::lock_guard<std::mutex> lock(elsewhere_mutex_);
-        ourselves = true;
-        add(info_->name_of(worker) + ", " +
-            (elsewhere_.empty() ? "which has not begun it" : elsewhere_));
-      } else {
-        add(info_->name_of(worker));
-      }
-    }
-  if (!names.empty())
-    return {"; waiting for " + names, ourselves ? Clock::duration() : kKnowsRanks, ourselves};
-  if (ours != workers_.end())
-    for (uint32_t aggregator : ours->second->worker.awaited())
-      if (own_aggregator_ != aggregator) add(info_->name_of(info_->aggregator_node(aggregator)));
-  if (names.empty()) return {"", kKnowsAggregators, false};
-  return {"; waiting for the results of " + names + ": stopped, out of reach, or waiting as well",
-          kKnowsAggregators, false};
+  for (const uint32_t node : nodes) {
+    names += (names.empty() ? "" : ", ") + info_->name_of(node);
+    if (node != self_ || !with_doing) continue;
+    const std::lock_guard<std::mutex> lock(elsewhere_mutex_);
+    names += ", " + (elsewhere_.empty() ? "which has not begun it" : elsewhere_);
+  }
+  return names;
 }
 
 void GroupStream::set_elsewhere(std::string what) {
@@ -65,8 +89,8 @@ void GroupStream::check_time(Clock::time_point now) {
     const Collective& collective = *task->collective;
     if (fail_if_overdue(sequence, collective.layout.shape(), now - collective.begun)) return;
   }
-  for (const auto& [sequence, task] : aggregators_)
-    if (fail_if_overdue(sequence, task->layout.shape(), now - task->begun)) return;
+  for (const auto& [place, task] : aggregators_)
+    if (fail_if_overdue(place.first, task->layout.shape(), now - task->begun)) return;
   warn_of_stalls(now);
 }
 
@@ -87,36 +111,43 @@ void GroupStream::warn_of_stalls(Clock::time_point now) {
   if (limit <= 0) return;
   const auto warn = [&](uint64_t sequence, const Shape& shape, Clock::time_point& touched,
                         bool only_if_ourselves) {
-    if (std::chrono::duration<double>(now - touched).count() < limit) return;
+    if (std::chrono::duration<double>(now - touched).count() < limit) return false;
     const Awaited awaits = awaited(sequence);
-    if (only_if_ourselves && !awaits.ourselves) return;
+    if (only_if_ourselves && !awaits.ourselves) return false;
     touched = now;
     log(LogLevel::warning, "an allreduce of ", shape_text(shape), " has made no progress for ",
         limit, " s", awaits.text);
+    return true;
   };
   for (auto& [sequence, task] : workers_)
     warn(sequence, task->collective->layout.shape(), task->touched, false);
-  for (auto& [sequence, task] : aggregators_)
-    warn(sequence, task->layout.shape(), task->touched, self_ < info_->workers);
+  for (auto at = aggregators_.begin(); at != aggregators_.end();) {
+    const auto& [place, task] = *at++;
+    if (!warn(place.first, task->layout.shape(), task->touched, self_ < info_->workers)) continue;
+    // Once is enough for all that this process aggregates of it.
+    for (; at != aggregators_.end() && at->first.first == place.first; ++at)
+      at->second->touched = now;
+  }
 }
 
 void GroupStream::on_leave(uint32_t node) {
   peers_[node].left = true;
-  for (const auto& [sequence, task] : aggregators_)
-    if (contains(task->aggregator.awaited(), node))
-      return fail(info_->name_of(node) +
-                      " left the job while the others wait for its part of an "
-                      "allreduce of " +
-                      shape_text(task->layout.shape()),
-                  true);
-  for (const auto& [sequence, task] : workers_)
-    for (uint32_t aggregator : task->worker.awaited())
-      if (info_->aggregator_node(aggregator) == node)
-        return fail(info_->name_of(node) +
-                        " left the job while the ranks wait for its part of the "
-                        "sum of " +
-                        shape_text(task->collective->layout.shape()),
-                    true);
+  const auto fail_if_awaited = [&](const std::set<uint32_t>& nodes, const char* how,
+                                   const Shape& shape) {
+    if (!failure_ && nodes.count(node) > 0)
+      fail(info_->name_of(node) + how + shape_text(shape), true);
+  };
+  // What fails goes.
+  const auto workers = workers_;
+  const auto aggregators = aggregators_;
+  for (const auto& [place, task] : aggregators)
+    fail_if_awaited(members_awaited(place.first, place.second.level),
+                    " left the job while the others wait for its part of an allreduce of ",
+                    task->layout.shape());
+  for (const auto& [sequence, task] : workers)
+    fail_if_awaited(aggregators_awaited(sequence),
+                    " left the job while the ranks wait for its part of the sum of ",
+                    task->collective->layout.shape());
 }
 
 }  // namespace omnihvd

@@ -1,7 +1,6 @@
 // The parts of one collective in a GroupStream: private to group_stream*.cc.
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,11 +18,11 @@ inline std::string shape_text(const Shape& shape) {
 // Our worker's part.
 struct GroupStream::WorkerTask {
   WorkerTask(std::shared_ptr<Collective> c, uint32_t stream, const Settings& settings,
-             std::optional<uint32_t> own_aggregator)
+             std::optional<uint32_t> home_aggregator)
       : collective(std::move(c)),
         tensor(collective->make_tensor(collective->layout)),
         worker(collective->layout, *tensor, settings.scan_ahead, stream, settings.streams,
-               own_aggregator),
+               home_aggregator),
         touched(Clock::now()) {}
 
   void report(const std::string* failure) {
@@ -44,34 +43,67 @@ struct GroupStream::WorkerTask {
   std::map<std::pair<uint32_t, uint32_t>, Clock::time_point> sent_at;
 };
 
-// Our aggregator's part.
-struct GroupStream::AggregatorTask : Aggregator::Sink {
-  AggregatorTask(GroupStream& o, uint64_t s, const Shape& shape, uint32_t worker, uint32_t index,
-                 const GroupInfo& info, uint32_t stream)
+// The part of an aggregator of ours.
+struct GroupStream::AggregatorTask : Aggregator::Sink,
+                                     std::enable_shared_from_this<AggregatorTask> {
+  AggregatorTask(GroupStream& o, uint64_t sequence_number, const Seat& at, const Shape& shape,
+                 uint32_t node)
       : owner(o),
-        sequence(s),
+        sequence(sequence_number),
+        seat(at),
         layout(shape),
-        aggregator(layout, index, info.workers, stream, info.settings.streams,
-                   info.settings.deterministic),
-        first_worker(worker),
-        lent(shape.slots),
+        members(o.info_->seats->members(seat.level, o.self_)),
+        aggregator(layout, seat.share, members, o.stream_, o.info_->settings.streams,
+                   o.info_->settings.deterministic, below()),
+        first_node(node),
         begun(Clock::now()),
         touched(begun) {}
 
   void result(const Frame& frame) override { owner.publish(*this, frame); }
+  void contribution(const Frame& frame) override { owner.pass_up(*this, frame); }
+
+  bool is_below() const { return seat.level < owner.info_->seats->levels(); }
+  Seat above() const { return {seat.level + 1, seat.share}; }
+  uint32_t node_of(uint32_t member) const {
+    return owner.info_->seats->host_of_member(seat, owner.self_, member);
+  }
 
   GroupStream& owner;
   const uint64_t sequence;
+  const Seat seat;
   const Layout layout;
+  const uint32_t members;
   Aggregator aggregator;
-  const uint32_t first_worker;  // whose shape this is
-  // [slot][round % 2]: who still refers to the result
-  std::vector<std::array<uint32_t, 2>> lent;
+  const uint32_t first_node;  // whose shape this is
   const Clock::time_point begun;
   Clock::time_point touched;
-  uint32_t speaking = 0;  // whose contribution is being taken
+  uint32_t speaking = 0;  // the node whose contribution is being taken
   // If tracing(): [slot], when the first contribution of the round came.
   std::map<uint32_t, Clock::time_point> first_came;
+
+ private:
+  std::optional<uint32_t> below() const {
+    if (!is_below()) return std::nullopt;
+    return owner.info_->seats->chance_of(seat.level, owner.self_);
+  }
+};
+
+// The memory of a frame of an aggregator of ours, until nobody refers to it.
+struct GroupStream::Loan {
+  Loan(const std::shared_ptr<AggregatorTask>& of, const Frame& frame)
+      : task(of), slot(frame.slot), round(frame.round) {}
+  Loan(const Loan&) = delete;
+  ~Loan() { task->owner.releases_.push_back({task, slot, round}); }
+
+  const std::shared_ptr<AggregatorTask> task;
+  const uint32_t slot, round;
+};
+
+// A result that goes on to others: its blocks have come in a message, or are another's.
+struct GroupStream::Copied {
+  Copied(const Frame& of, const Layout& layout, uint32_t aggregator);
+  Frame frame;
+  std::vector<uint8_t> bytes;
 };
 
 // A message being filled or sent.
@@ -82,7 +114,7 @@ struct GroupStream::Outgoing {
   uint64_t sequence = 0;
   Message message;
   std::vector<uint8_t> cipher;         // what is sent in its place, encrypted
-  std::vector<Release> releases;       // what it refers to of our aggregator
+  std::vector<Hold> holds;             // what else it refers to
   std::shared_ptr<WorkerTask> worker;  // whose tensor it refers to
 };
 

@@ -89,7 +89,8 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
     names.push_back(info->name_of(uint32_t(names.size())));
   }
   agree_on_settings(packed, names, &info->settings);
-  Settings agreed = info->settings;  // this process's own, where all need not agree
+  Settings agreed = info->settings;          // this process's own, where all need not agree
+  fans_of(agreed.levels, info->workers, 0);  // throws, on all ranks, before any is told more
   // Then the key need not pass through the exchange, where others may read it.
   const bool all_have_secret = same_secret(proofs, *info, exchange.rank() == 0);
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "protocol/seats.h"
 #include "session/auto_streams.h"
 
 extern char** environ;
@@ -61,6 +62,12 @@ std::vector<std::string> addresses(const std::string& value) {
     list.push_back(item);
   }
   return list;
+}
+
+// Whether they join all ranks is known when these are.
+std::string levels(const std::string& value) {
+  fans_of(lower(value), 1, 0);
+  return lower(value);
 }
 
 std::string file_content(const std::string& path) {
@@ -235,6 +242,10 @@ std::vector<Setting> table() {
       word("OMNIHVD_HIERARCHY", &S::hierarchy, {"auto", "on", "off"}, rank0,
            "reduce among the ranks of a host before streaming between hosts; auto: when there are "
            "several hosts with the same number of ranks; on GPUs, on unions, where it is faster"),
+      any("OMNIHVD_LEVELS", &S::levels, rank0, "auto, or numbers such as 16x16",
+          "aggregators as a tree: how many each level joins, from below; auto: one level, or as "
+          "many as leave a rank at most 64 others to speak with (docs/scale.md)",
+          levels),
       flag("OMNIHVD_COMPRESS_FIRST", &S::compress_first, rank0,
            "of GPUs that reduce inside a host first. 1: each finds its non-zero blocks before, and "
            "these are summed in the host's memory; 0: NCCL sums whole tensors, over NVLink"),

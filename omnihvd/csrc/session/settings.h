@@ -35,6 +35,7 @@ struct Settings {
   bool polite = true;          // who waits for a sum sleeps instead of polling
   bool deterministic = false;  // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
+  std::string levels = "auto";           // of aggregators: protocol/seats.h
   bool compress_first = false;           // on GPUs: before they reduce inside a host
   std::string host_id;                   // tells hosts apart; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...

@@ -52,15 +52,17 @@ struct EngineThread::Node : Aggregator::Sink {
         seat(at),
         members(member_count),
         aggregator(of.world_.layout, at.share, members, of.stream_, of.world_.job.streams, false,
-                   at.level < of.world_.top() ? std::optional(kSums - at.level) : std::nullopt) {}
+                   at.level < of.world_.top()
+                       ? std::optional(of.world_.seats.chance_of(at.level, of.self_))
+                       : std::nullopt) {}
 
   void result(const Frame& frame) override {
     double bytes;
-    thread.spread(*this, thread.parcel_of(frame, seat.share, &bytes));
+    thread.spread(*this, thread.parcel_of(frame, seat, &bytes));
     thread.released_.push_back({seat, {frame.slot, frame.round}});
   }
   void contribution(const Frame& frame) override {
-    const uint32_t member = thread.world_.tree.member_of(seat.level + 1, thread.self_);
+    const uint32_t member = thread.world_.seats.member_of(seat.level + 1, thread.self_);
     thread.contribute({seat.level + 1, seat.share}, member, frame);
     thread.released_.push_back({seat, {frame.slot, frame.round}});
   }
@@ -78,15 +80,14 @@ EngineThread::EngineThread(World& world, std::vector<std::unique_ptr<EngineThrea
   const auto add = [&](const Seat& seat, uint32_t members) {
     nodes_.emplace(key_of(seat), std::make_unique<Node>(*this, seat, members));
   };
-  const Tree& tree = world.tree;
+  const Seats& seats = world.seats;
   if (self >= job.workers) {
-    add({world.top(), self - job.workers}, tree.members(world.top(), 0));
+    add({world.top(), self - job.workers}, seats.members(world.top(), self));
     return;
   }
   for (uint32_t level = 1; level <= world.top() - (job.dedicated > 0); ++level)
     for (uint32_t share = 0; share < world.layout.shape().aggregators; ++share)
-      if (world.host_of({level, share}, self) == self)
-        add({level, share}, tree.members(level, tree.group_of(level, self)));
+      if (seats.host({level, share}, self) == self) add({level, share}, seats.members(level, self));
   tensor_ = std::make_unique<Ones>(world, job.has.size() == 1 ? job.has[0] : job.has[self]);
   worker_.emplace(world.layout, *tensor_, job.scan_ahead, stream, job.streams);
 }
@@ -135,7 +136,7 @@ double EngineThread::work() {
         hear(one.seat, one.parcel);
       else
         node_at(one.seat).aggregator.on_contribution(
-            world_.tree.member_of(one.seat.level, letter->from), one.parcel->frame,
+            world_.seats.member_of(one.seat.level, letter->from), one.parcel->frame,
             node_at(one.seat));
     }
     pay_for_inspection();
@@ -172,7 +173,8 @@ void EngineThread::pay_for_inspection() {
 
 void EngineThread::start_slots() {
   const size_t more = std::max<size_t>(
-      1, (world_.top() > 1 ? world_.tree.members(1, 0) : world_.layout.shape().aggregators) / 4);
+      1,
+      (world_.top() > 1 ? world_.seats.members(1, self_) : world_.layout.shape().aggregators) / 4);
   const uint64_t end = worker_->inspected_blocks() + more * kInspectAtOnce / world_.job.block_bytes;
   size_t bytes = 0;
   uint32_t share = 0;
@@ -182,21 +184,21 @@ void EngineThread::start_slots() {
       return;
     }
     pay_for_inspection();
-    contribute({1, share}, world_.tree.member_of(1, self_), reply_);
+    contribute({1, share}, world_.seats.member_of(1, self_), reply_);
     bytes += reply_.blocks.size() * world_.job.block_bytes;
   }
 }
 
 // Of our worker, or of our aggregator on the level below, to the one at this seat.
 void EngineThread::contribute(const Seat& seat, uint32_t member, const Frame& frame) {
-  const uint32_t host = world_.host_of(seat, self_);
+  const uint32_t host = world_.seats.host(seat, self_);
   if (host == self_) {
     Node& node = node_at(seat);
     node.aggregator.on_contribution(member, frame, node);
     return;
   }
   double bytes;
-  auto parcel = parcel_of(frame, seat.share, &bytes);
+  auto parcel = parcel_of(frame, seat, &bytes);
   put(host, false, seat, std::move(parcel), bytes);
 }
 
@@ -207,18 +209,16 @@ void EngineThread::hear(const Seat& seat, const std::shared_ptr<const Parcel>& p
     below.aggregator.on_result(parcel->frame);
     spread(below, parcel);
   } else if (worker_->on_result(seat.share, parcel->frame, &reply_)) {
-    contribute(seat, world_.tree.member_of(1, self_), reply_);
+    contribute(seat, world_.seats.member_of(1, self_), reply_);
   }
 }
 
 // A result, to all members.
 void EngineThread::spread(const Node& node, const std::shared_ptr<const Parcel>& parcel) {
-  encoded_.encode(parcel->frame, world_.layout, node.seat.share);
+  encoded_.encode(parcel->frame, world_.layout, node.seat.share, world_.number_of(node.seat));
   const double bytes = world_.real_bytes(parcel->frame, encoded_.size());
-  const bool is_rank = self_ < world_.job.workers;
-  const uint32_t group = is_rank ? world_.tree.group_of(node.seat.level, self_) : 0;
   for (uint32_t m = 0; m < node.members; ++m) {
-    const uint32_t to = world_.tree.host_of_member(node.seat.level, group, m, node.seat.share);
+    const uint32_t to = world_.seats.host_of_member(node.seat, self_, m);
     if (to == self_)
       own_results_.push_back({node.seat, parcel});
     else
@@ -228,9 +228,9 @@ void EngineThread::spread(const Node& node, const std::shared_ptr<const Parcel>&
 
 EngineThread::Node& EngineThread::node_at(const Seat& seat) { return *nodes_.at(key_of(seat)); }
 
-std::shared_ptr<const Parcel> EngineThread::parcel_of(const Frame& frame, uint32_t share,
+std::shared_ptr<const Parcel> EngineThread::parcel_of(const Frame& frame, const Seat& seat,
                                                       double* bytes) {
-  encoded_.encode(frame, world_.layout, share);
+  encoded_.encode(frame, world_.layout, seat.share, world_.number_of(seat));
   *bytes = world_.real_bytes(frame, encoded_.size());
   auto parcel = std::make_shared<Parcel>();
   parcel->frame = frame;

@@ -49,7 +49,7 @@ class EngineThread {
   void hear(const Seat& seat, const std::shared_ptr<const Parcel>& parcel);
   void spread(const Node& node, const std::shared_ptr<const Parcel>& parcel);
   Node& node_at(const Seat& seat);
-  std::shared_ptr<const Parcel> parcel_of(const Frame& frame, uint32_t share, double* bytes);
+  std::shared_ptr<const Parcel> parcel_of(const Frame& frame, const Seat& seat, double* bytes);
   void put(uint32_t to, bool is_result, const Seat& seat, std::shared_ptr<const Parcel> parcel,
            double bytes);
   void send(uint32_t to, std::shared_ptr<Letter> letter);

@@ -58,7 +58,7 @@ World::World(const Job& j, const Costs& c, const Layout& l)
     : job(j),
       costs(c),
       layout(l),
-      tree(j.workers, fans_of(j)),
+      seats(j.workers, j.dedicated, fans_of(j)),
       network(c, j.workers + j.dedicated, j.streams),
       expected(l.blocks()) {
   if (j.goal) goal.emplace(hosts(), j.streams);

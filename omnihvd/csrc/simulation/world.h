@@ -9,7 +9,7 @@
 
 #include "protocol/frame.h"
 #include "protocol/layout.h"
-#include "protocol/tree.h"
+#include "protocol/seats.h"
 #include "protocol/wire.h"
 #include "simulation/datagrams.h"
 #include "simulation/goal.h"
@@ -19,12 +19,6 @@
 namespace omnihvd::simulation {
 
 using Number = int32_t;  // that stands for a block: how many ranks have it
-
-// An aggregator: that of a share, of the group on this level that its host belongs to.
-struct Seat {
-  uint32_t level = 1, share = 0;
-  bool operator==(const Seat& o) const { return level == o.level && share == o.share; }
-};
 
 // A frame on its way: refers to numbers of its own, as its sender's memory may change.
 struct Parcel {
@@ -48,7 +42,7 @@ struct World {
   const Job& job;
   const Costs& costs;
   const Layout layout;
-  const Tree tree;
+  const Seats seats;
   Network network;
   std::optional<Datagrams> datagrams;  // where some are lost
   std::vector<Number> expected;        // [block]: how many workers have it
@@ -57,11 +51,10 @@ struct World {
 
   World(const Job& j, const Costs& c, const Layout& l);
   uint32_t hosts() const { return job.workers + job.dedicated; }
-  uint32_t top() const { return tree.levels(); }
-  // Of a rank's group on this level. Dedicated aggregators are the topmost.
-  uint32_t host_of(const Seat& seat, uint32_t rank) const {
-    if (job.dedicated && seat.level == top()) return job.workers + seat.share;
-    return tree.host(seat.level, tree.group_of(seat.level, rank), seat.share);
+  uint32_t top() const { return seats.levels(); }
+  std::optional<uint64_t> number_of(const Seat& seat) const {
+    if (top() == 1) return std::nullopt;
+    return seats.number(seat);
   }
   double real_bytes(const Frame& frame, size_t encoded) const {
     return double(encoded) + double(frame.blocks.size()) * (job.block_bytes - sizeof(Number));
