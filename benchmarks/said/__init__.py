@@ -32,6 +32,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "papers": papers.papers,
     "arithmetic-errors": arithmetic.errors,
     "model-zeros": models.zeros,
+    "model-steps": models.steps,
+    "model-sent": models.sent,
+    "model-quality": models.quality,
 }
 
 
@@ -46,4 +49,5 @@ SENTENCES: list[Callable[[], list[Said]]] = [
     scale.of_scale,
     loss.of_loss,
     papers.of_papers,
+    models.of_models,
 ]

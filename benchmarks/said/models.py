@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.said.results import RESULTS, load
+from benchmarks.said.results import RESULTS, Said, in_ms, load
 from omnihvd.bench.report import markdown
 
 PUBLISHED = {"deeplight": 99, "lstm": 94, "ncf": 84, "vgg19": 32, "resnet152": 21, "bert": 9}
+MEASURES = {"deeplight": "AUC", "ncf": "AUC", "lstm": "nats a word"}  # the others': accuracy
+METHODS = {
+    "horovod": "Horovod at its best",
+    "fp16": "the same, fp16",
+    "omnireduce": "OmniReduce",
+    "codec": "QSGD, 4 bits",
+    "block_topk": "block_topk(0.1)",
+}
+RATES = {"1gbit": "1 Gbit/s", "10gbit": "10 Gbit/s"}
 
 
 def results(part: str) -> dict[str, dict[str, Any]]:
@@ -33,3 +43,83 @@ def zeros() -> str:
         cells[-1].append(percent(here["table_share"]))
     heads = ["", "published", "full size", "here: MB", "batch", "zeros", "zero blocks"]
     return markdown([*heads, "of the sum", "blocks of it", "in tables"], cells)
+
+
+def steps() -> str:
+    cells = []
+    for name, content in results("links").items():
+        for rate, said in RATES.items():
+            if rate in content["links"]:
+                measured = content["links"][rate]
+                cells.append([f"{name}, {said}", *(_step(measured, m) for m in METHODS)])
+    return markdown(["ms (predicted)", *METHODS.values()], cells)
+
+
+def _step(measured: dict[str, Any], method: str) -> str:
+    took = in_ms(measured["methods"][method]["step_s"])
+    predicted = measured["predicted"].get(method)
+    return f"{took} ({in_ms(predicted)})" if predicted else took
+
+
+def sent() -> str:
+    cells = []
+    for name, content in results("links").items():
+        methods = content["links"]["1gbit"]["methods"]
+        cells.append([name, f"{methods['horovod']['gradient_bytes'] / 1e6:.1f}"])
+        cells[-1] += [f"{methods[method]['bytes'] / 1e6:.2f}" for method in METHODS]
+    return markdown(["MB", "gradients", *METHODS.values()], cells)
+
+
+def quality() -> str:
+    """Plain Horovod's is OmniReduce's, but for the time that it takes."""
+    cells = []
+    for name, content in results("quality").items():
+        if "links" not in content:
+            continue
+        curves = _curves(content)
+        steps_ = curves["omnireduce"][0][-1][0]
+        methods = content["links"]["1gbit"]["methods"]
+        seconds = {method: methods[method]["step_s"] for method in METHODS}
+        cells.append([f"{name}, {MEASURES.get(name, 'accuracy')}: {int(steps_)} steps"])
+        cells[-1] += [_interval([c[-1][1] for c in curves[m]]) for m in METHODS]
+        time = min(seconds.values()) * steps_  # that the fastest needs for all of them
+        cells.append([f"the same, {time:.0f} seconds at 1 Gbit/s"])
+        for method in METHODS:
+            ends = [_at(curve, time / seconds[method]) for curve in curves[method]]
+            cells[-1].append("" if None in ends else _interval(ends))  # type: ignore[arg-type]
+    return markdown(["", *METHODS.values()], cells)
+
+
+def _curves(content: dict[str, Any]) -> dict[str, list[list[list[float]]]]:
+    found: dict[str, list[list[list[float]]]] = {}
+    for entry in content["quality"]:
+        found.setdefault(entry["method"], []).append(entry["curve"])
+    return {"horovod": found["omnireduce"], **found}
+
+
+def _at(curve: list[list[float]], steps_: float) -> float | None:
+    """Of what was looked at, the last that was there by then; None: nothing yet."""
+    there = [value for step, value in curve if step <= steps_ + 1e-6]
+    return there[-1] if there else None
+
+
+def _interval(values: list[float]) -> str:
+    return f"{mean(values):.3f} ± {stdev(values) if len(values) > 1 else 0:.3f}"
+
+
+def of_models() -> list[Said]:
+    off = [
+        abs(predicted / measured["methods"][method]["step_s"] - 1)
+        for content in results("links").values()
+        for measured in content["links"].values()
+        for method, predicted in measured.get("predicted", {}).items()
+    ]
+    within = sum(error <= 0.15 for error in off)
+    return [
+        Said(
+            "docs/models.md",
+            "models/*.json",
+            "{} of {} predictions are within 15%",
+            [str(within), str(len(off))],
+        )
+    ]
