@@ -33,7 +33,7 @@ class Settings:
     deterministic: bool
     hierarchy: str
     levels: str
-    compress_first: bool
+    compress_first: str
     host_id: str
     kernel_cache: str
     aggregators: list[str]

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from omnihvd import engine
 from omnihvd.carriers import in_use
+from omnihvd.compressors import order
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.frameworks import horovod_library
 from omnihvd.frameworks.after_import import part
@@ -56,6 +57,7 @@ class Codec:
     def compress(self, tensor: Any) -> tuple[Any, Any]:
         """Horovod's interface: the tensor in; out int32, which are a header and its elements as
         float32, and what undoes it."""
+        self.check_order()
         problem = _problem()
         if problem:
             return tensor, None
@@ -63,6 +65,14 @@ class Codec:
         if torch is not None and isinstance(tensor, torch.Tensor):
             return _face("torch").compress(self, tensor)
         return _face("tensorflow").compress(self, tensor)
+
+    def check_order(self) -> None:
+        """ValueError where hosts sum first, so that no rank's own encoding loses anything."""
+        if self.error_feedback:
+            order.refuse_hosts_first(
+                f"{self.name} with error feedback",
+                "ranks encode nothing of their own: with_error_feedback(False)",
+            )
 
     def decompress(self, tensor: Any, ctx: Any) -> Any:
         """Horovod's interface. RuntimeError if the sum was not made by omnihvd."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from omnihvd.compressors import order
+
 BYTES = 512  # of a description
 
 
@@ -15,7 +17,8 @@ def wanted(ranks: int) -> bool:
 
 def encode(compressor: object) -> bytes:
     """A compressor as it describes itself, in BYTES bytes."""
-    return repr(compressor).encode()[:BYTES].ljust(BYTES)
+    text = repr(compressor) + " after hosts have summed" * order.hosts_sum_first()
+    return text.encode()[:BYTES].ljust(BYTES)
 
 
 def check(described: Iterable[bytes]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from omnihvd.compression import OmniReduce
-from omnihvd.compressors import agreement, budget, checks, counters, tensorflow_ops
+from omnihvd.compressors import agreement, budget, checks, counters, order, tensorflow_ops
 from omnihvd.compressors.compressor import Compressor, Config
 from omnihvd.compressors.delay import at
 from omnihvd.compressors.rules import (
@@ -324,6 +324,7 @@ def install(module: Any) -> None:
             return make(*args, **kwargs)
         if op not in (module.Average, module.Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
+        order.refuse_hosts_first(compression.config.rule.factory, "TensorFlow has no such order")
         compression.config.rule.check_use(averages=op == module.Average, grouped=False)
         if compression.config.codec:
             raise ValueError("with_codec() is for PyTorch: in TensorFlow use a method of its own")

@@ -27,7 +27,16 @@ import torch
 from torch import Tensor
 
 from omnihvd.carriers import in_use
-from omnihvd.compressors import agreement, budget, checks, counters, delay, torch_ops
+from omnihvd.compressors import (
+    agreement,
+    budget,
+    checks,
+    counters,
+    delay,
+    order,
+    torch_hosts,
+    torch_ops,
+)
 from omnihvd.compressors.compressor import Compressor, no_owner
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
@@ -42,6 +51,7 @@ class Backend:
     def __init__(self, compressor: Compressor) -> None:
         self._compressor = compressor
         self._optimizers: WeakKeyDictionary[Any, States] = WeakKeyDictionary()
+        self._hosts_first = order.hosts_sum_first()
 
     def set_epoch(self, epoch: float) -> None:
         pass  # read from the compressor at each step
@@ -69,10 +79,13 @@ class Backend:
         if config.codec:
             config.codec.check_use(optimizer.op == Average, optimizer._groups is not None)
         if config.sums:
+            order.refuse_hosts_first(rule.factory, "its codes or factors are of all ranks")
             made = import_module(f"omnihvd.compressors.torch_{config.sums}").Sums(
                 self._compressor, optimizer
             )
             _sum_by(made, optimizer, states)
+        elif self._hosts_first:
+            _sum_by(torch_hosts.Sums(self, optimizer), optimizer, states)
         for name, owners_of in (
             ("_allreduce_grad_async", lambda parameter: several([parameter])),
             ("_grouped_allreduce_grad_async", several),
@@ -106,18 +119,22 @@ class Backend:
         if owner is None:
             raise no_owner()
         state, ranks = owner
-        config = self._compressor.config
-        rule = config.rule
-        if not gradient.is_floating_point() or gradient.numel() == 0 or config.sums:
+        whole = not gradient.is_floating_point() or gradient.numel() == 0
+        if whole or self._compressor.config.sums or self._hosts_first:
             return gradient, None
-        if rule.replaces:
-            with counters.timed(gradient.numel()):
-                sent, state.memory = rule.replacement(gradient, state.name, state.memory)
-                sent = sent.contiguous()
-                counters.add_kept(gradient.device, sent.count_nonzero())
-            state.step += 1
-            return sent, ranks
-        return split_by(self._compressor, gradient, state, ranks), ranks
+        return self.sent(gradient, state, ranks), ranks
+
+    def sent(self, gradient: Tensor, state: ParameterState, ranks: int) -> Tensor:
+        """What is sent of it; the rest stays in the state."""
+        rule = self._compressor.config.rule
+        if not rule.replaces:
+            return split_by(self._compressor, gradient, state, ranks)
+        with counters.timed(gradient.numel()):
+            sent, state.memory = rule.replacement(gradient, state.name, state.memory)
+            sent = sent.contiguous()
+            counters.add_kept(gradient.device, sent.count_nonzero())
+        state.step += 1
+        return sent
 
     def received(self, gradient: Tensor, ranks: int) -> Tensor:
         return self._compressor.config.rule.received(torch_ops, gradient, ranks)
@@ -237,6 +254,8 @@ def _from_dict(states: States, saved: dict[str, Any]) -> None:
 
 def install(module: ModuleType) -> None:
     """Has the optimizers of horovod.torch.optimizer, those constructed from now on, call attach."""
+    if order.hosts_sum_first():
+        torch_hosts.allow_process_sets()
     optimizer_class = module._DistributedOptimizer
     construct = optimizer_class.__init__
 

@@ -21,6 +21,7 @@ class CodecState(HookState):
 
     def __init__(self, codec: Codec, process_group: Any = None) -> None:
         super().__init__(process_group)
+        codec.check_order()
         self.codec = codec
         self.rests: Rests = {}  # by the bucket's number
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed import GradBucket
 from torch.futures import Future
 
-from omnihvd.compressors import agreement
+from omnihvd.compressors import agreement, order
 from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.torch_split import ParameterState, split_by
 from omnihvd.torch.hook import HookState, allreduce_hook, group_of
@@ -34,6 +34,7 @@ class CompressionState(HookState):
         if rule.has_second_step or compressor.config.codec:
             what = "with_codec()" if compressor.config.codec else rule.factory
             raise ValueError(f"{what} is for Horovod: DDP's hook does not do its second step")
+        order.refuse_hosts_first("DDP's hook", "it knows no hosts; Horovod's optimizers do")
         self.compressor = compressor
         self.kept: dict[str, ParameterState] = {}  # by name
         self._agreed = False

@@ -246,9 +246,12 @@ std::vector<Setting> table() {
           "aggregators as a tree: how many each level joins, from below; auto: one level, or as "
           "many as leave a rank at most 64 others to speak with (docs/scale.md)",
           levels),
-      flag("OMNIHVD_COMPRESS_FIRST", &S::compress_first, rank0,
-           "of GPUs that reduce inside a host first. 1: each finds its non-zero blocks before, and "
-           "these are summed in the host's memory; 0: NCCL sums whole tensors, over NVLink"),
+      word(
+          "OMNIHVD_COMPRESS_FIRST", &S::compress_first, {"auto", "1", "0"}, rank0,
+          "whether each rank compresses before the ranks of a host sum. Codecs and compressors, 0: "
+          "the host's sum is compressed, once. GPUs, 1: each finds its non-zero blocks, which are "
+          "summed in the host's memory; 0: NCCL sums whole tensors, over NVLink. auto: codecs and "
+          "compressors 1, GPUs 0"),
       any("OMNIHVD_HOST_ID", &S::host_id, own, "any text",
           "name of this host, where host names do not differ", same),
       any("OMNIHVD_KERNEL_CACHE", &S::kernel_cache, own, "path",

@@ -17,6 +17,7 @@
 namespace omnihvd {
 
 enum class Hierarchy { automatic, on, off };
+using CompressionFirst = Hierarchy;
 
 struct Settings {
   bool enable = true;              // false: every call goes to the original library
@@ -35,8 +36,9 @@ struct Settings {
   bool polite = true;          // who waits for a sum sleeps instead of polling
   bool deterministic = false;  // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
-  std::string levels = "auto";           // of aggregators: protocol/seats.h
-  bool compress_first = false;           // on GPUs: before they reduce inside a host
+  std::string levels = "auto";  // of aggregators: protocol/seats.h
+  CompressionFirst compress_first =
+      CompressionFirst::automatic;       // before ranks reduce inside a host
   std::string host_id;                   // tells hosts apart; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated

@@ -57,6 +57,7 @@ std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agre
   levels->local_index_ = uint64_t(place.local_index);
   levels->local_size_ = place.inside.size();
   levels->block_size_ = agreed.block_size;
+  levels->whole_inside_ = agreed.compress_first == CompressionFirst::off;
   const std::string& host = hosts[size_t(all.rank())];
   std::string here;
   among(all, place.inside, [&](Exchange& inside) {
@@ -82,7 +83,7 @@ uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType d
                                blocks * (local_index_ + 1) / local_size_};
   uint8_t* const has = (has_.assign(blocks, 0), has_.data());
 
-  inside_->reduce_scatter(in, out, count, dtype, codec, part, has);
+  inside_->reduce_scatter(in, out, count, dtype, whole_inside_ ? Codec() : codec, part, has);
   if (part.first < part.end) {
     const uint64_t begin = part.first * block_size_;
     const uint64_t elements = std::min(part.end * block_size_, count) - begin;

@@ -152,7 +152,7 @@ std::shared_ptr<StagingSet> NcclGroup::stream_part(CuAddress in, CuAddress out, 
 }
 
 // Whether the ranks of a host have a part of each tensor.
-bool NcclGroup::parts() const { return grid_ && !terms_.settings().compress_first; }
+bool NcclGroup::parts() const { return grid_ && !compresses_first(); }
 
 // How many elements a rank streams. Parts are equal, and begin where kernels are fastest; if there
 // are none with nothing behind them, NCCL sums what is.

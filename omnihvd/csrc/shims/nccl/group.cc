@@ -170,8 +170,8 @@ void NcclGroup::connect_streams() {
     levels = one_level(engine()->join(exchange_, terms_.settings()));
   } else {
     const auto between = join_part(grid_->across());
-    levels = terms_.settings().compress_first ? compress_first(join_part(grid_->inside()), between)
-                                              : one_level(between);
+    levels = compresses_first() ? compress_first(join_part(grid_->inside()), between)
+                                : one_level(between);
   }
   std::atomic_store(&levels_, levels);
 }
@@ -182,7 +182,7 @@ std::shared_ptr<Group> NcclGroup::join_part(const std::vector<int>& ranks) {
   std::shared_ptr<Group> group;
   std::string failure;
   try {
-    if (!terms_.settings().compress_first)
+    if (!compresses_first())
       if (const std::string why = grid_->make_host(exchange_); !why.empty()) throw Error(why);
     group = engine()->join(part, terms_.settings());
   } catch (const Error& error) {
@@ -200,7 +200,7 @@ void NcclGroup::choose_levels() {
   const Hierarchy wanted = terms_.settings().hierarchy;
   if (wanted == Hierarchy::off) return;
   const char* obstacle = grid_obstacle(terms_.hosts());
-  const bool in_memory = terms_.settings().gpu == Way::stream && terms_.settings().compress_first;
+  const bool in_memory = terms_.settings().gpu == Way::stream && compresses_first();
   if (in_memory && !terms_.colocated())
     obstacle = "OMNIHVD_COMPRESS_FIRST works without dedicated aggregators only";
   if (!in_memory && !terms_.can_part())

@@ -90,6 +90,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void say_one_level(const std::string& why) const;
   std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
   void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
+  bool compresses_first() const { return terms_.settings().compress_first == CompressionFirst::on; }
   bool parts() const;
   uint64_t part_of(uint64_t count, size_t width) const;
   StagingLayout layout_of(const NcclReduction& r, DType dtype) const;
