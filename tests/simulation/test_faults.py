@@ -27,10 +27,6 @@ def test_no_seed_fails() -> None:
     assert 0 < counts["unfinished"] < counts["sums"] / 4
 
 
-def test_a_clock_put_forward_does_not_slow_what_follows() -> None:
-    assert simulation.run_bad_job(1132335)["seconds"] < 600
-
-
 @pytest.mark.parametrize("seed", [0, 7, 238, 287, 2**63])
 def test_a_seed_says_all(seed: int) -> None:
     assert simulation.run_bad_job(seed) == simulation.run_bad_job(seed)
