@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jobs
-from jobs import OFF, Tell
+import model_jobs
+from model_jobs import OFF, Tell
 
 from omnihvd.bench.lab import Lab
 from omnihvd.bench.settings import HOROVOD, Setting
@@ -40,13 +40,13 @@ def measure(
     try:
         tried: dict[str, list[dict[str, Any]]] = {}
         for setting in BEST:
-            tried[setting.name] = jobs.run(
+            tried[setting.name] = model_jobs.run(
                 {**given, "methods": WITHOUT},
                 hosts,
                 lambda what, *n, name=setting.name: tell(f"{rate}, {name}, {what}", *n),  # type: ignore[misc]
                 **{"lab": lab, "mca": setting.mca, "env": OFF, "timeout": timeout},
             )
-        ours = jobs.run(
+        ours = model_jobs.run(
             {**given, "methods": WITH},
             hosts,
             lambda what, *n: tell(f"{rate}, {what}", *n),
@@ -80,7 +80,7 @@ def predict(
     with tempfile.TemporaryDirectory() as name, Lab(hosts, rate=None) as lab:
         common: dict[str, Any] = {"lab": lab, "timeout": timeout}
         reported = {**given, "methods": ["horovod"], "steps": REPORTED, "seeds": [0], "points": 0}
-        jobs.run(
+        model_jobs.run(
             *(reported, hosts, lambda what, *n: tell(f"report, {what}", *n)),
             **common,
             **{"mca": setting.mca, "env": OFF},
@@ -93,7 +93,7 @@ def predict(
         machines = {}
         for looks, environment in ((False, OFF), (True, {"OMNIHVD_WAY": "stream"})):
             mca = {} if looks else setting.mca
-            (found,) = jobs.run(
+            (found,) = model_jobs.run(
                 {"calibrate": [SMALL if looks else 1, LARGE], "take_over": looks},
                 *(hosts, lambda *_: None),
                 **{"mca": mca, "env": environment, **common},

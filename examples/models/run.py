@@ -25,8 +25,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-import jobs  # noqa: E402
 import links  # noqa: E402
+import model_jobs  # noqa: E402
 import sources  # noqa: E402
 import zeros  # noqa: E402
 from registry import FOLDERS, MODELS  # noqa: E402
@@ -126,7 +126,7 @@ def links_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, 
 def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
     steps = args.quality_steps or MODELS[name].steps
     given = given_of(name, args, steps, args.seeds) | {"methods": QUALITY, "points": 10}
-    found = jobs.run(given, args.hosts, bars.tell, env=STREAM, timeout=args.timeout)
+    found = model_jobs.run(given, args.hosts, bars.tell, env=STREAM, timeout=args.timeout)
     keys = ("method", "seed", "steps", "ranks", "curve")
     result["quality"] = [{key: entry[key] for key in keys} for entry in found]
 
@@ -210,7 +210,7 @@ def main() -> int:
             with Progress(*columns, console=console, transient=True) as progress:
                 result = measure(name, args, Bars(progress, name))
             console.print(table(name, result))
-    except (jobs.JobError, links.Differs, LabError) as error:
+    except (model_jobs.JobError, links.Differs, LabError) as error:
         console.print(f"models: {error}", markup=False, highlight=False)
         return 1
     return 0

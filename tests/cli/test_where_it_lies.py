@@ -92,6 +92,7 @@ def test_ucx_is_found_wherever_python_has_it(tmp_path: Path) -> None:
           PyModule_AddIntConstant(m, "EngineError", ucp());
           PyModule_AddIntConstant(m, "codec", ucp());
           PyModule_AddIntConstant(m, "hook", ucp());
+          PyModule_AddIntConstant(m, "inline_path", ucp());
           PyModule_AddIntConstant(m, "session", ucp());
           PyModule_AddIntConstant(m, "simulation", ucp());
           PyModule_AddIntConstant(m, "transport", ucp());

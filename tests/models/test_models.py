@@ -19,8 +19,8 @@ pytest.importorskip("horovod.torch")
 
 import bert  # noqa: E402
 import deeplight  # noqa: E402
-import jobs  # noqa: E402
 import links  # noqa: E402
+import model_jobs  # noqa: E402
 import ncf  # noqa: E402
 import pictures  # noqa: E402
 import sources  # noqa: E402
@@ -160,7 +160,7 @@ def check(found, losses, tolerance):
 
 def test_losses_under_horovod(losses):
     steps = []
-    found = jobs.run(
+    found = model_jobs.run(
         {"model": "ncf", "size": "tiny", "methods": ["omnireduce"], "steps": STEPS, "points": 1},
         *(RANKS, lambda *told: steps.append(told[1:])),
         **{"env": BYTES, "timeout": 60},
@@ -173,8 +173,8 @@ def test_losses_under_horovod(losses):
 
 
 def test_a_job_that_fails_says_why():
-    with pytest.raises(jobs.JobError, match=r"exit 1: (.|\n)*KeyError: 'nothing'"):
-        jobs.run({}, 1, print, under=["-c", "raise KeyError('nothing')"], timeout=60)
+    with pytest.raises(model_jobs.JobError, match=r"exit 1: (.|\n)*KeyError: 'nothing'"):
+        model_jobs.run({}, 1, print, under=["-c", "raise KeyError('nothing')"], timeout=60)
 
 
 def test_losses_under_ddp(tmp_path, losses):
