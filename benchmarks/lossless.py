@@ -33,8 +33,10 @@ from torch.nn.functional import cross_entropy
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
 sys.path.insert(0, str(ROOT))
-from benchmarks.evaluation.tasks import Layer, Words  # noqa: E402
+from benchmarks.evaluation.tasks import Words  # noqa: E402
 from benchmarks.standard_text import numbered_words  # noqa: E402
+
+from bert import Layer  # noqa: E402  isort: skip
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SUMMED = ("float32", "bfloat16")

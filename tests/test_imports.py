@@ -36,6 +36,37 @@ def test_no_circles() -> None:
     list(TopologicalSorter(graph).static_order())  # or it names the circle
 
 
+def names_of(file: Path) -> set[str]:
+    """What a module has at its top."""
+    found: set[str] = set()
+    for node in ast.parse(file.read_text()).body:
+        for part in ast.walk(node):
+            if isinstance(part, (ast.FunctionDef, ast.ClassDef)):
+                found.add(part.name)
+            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                found.add(part.id)
+            elif isinstance(part, (ast.Import, ast.ImportFrom)):
+                found.update(alias.asname or alias.name.split(".")[0] for alias in part.names)
+    return found
+
+
+def test_what_benchmarks_import_of_each_other_is_there() -> None:
+    """Most of them run only when somebody measures."""
+    folder, seen = ROOT / "benchmarks", 0
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("bench"):
+                continue
+            path = ROOT / str(node.module).replace(".", "/")
+            for alias in node.names:
+                seen += 1
+                if (path / f"{alias.name}.py").exists() or (path / alias.name).is_dir():
+                    continue
+                module = path.with_suffix(".py") if not path.is_dir() else path / "__init__.py"
+                assert alias.name in names_of(module), f"{file.name}: {node.module}.{alias.name}"
+    assert seen > 20
+
+
 def test_no_script_hides_a_module_of_pythons() -> None:
     folders = [ROOT / name for name in ("benchmarks", "examples", "tests")]  # some are on sys.path
     scripts = {file.stem for folder in folders for file in folder.rglob("*.py")}
