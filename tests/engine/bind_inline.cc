@@ -16,6 +16,7 @@
 #include "inline/jobs.h"
 #include "inline/slot_aggregator.h"
 #include "inline/slot_worker.h"
+#include "python/inline_counts.h"
 #include "simulation/dice.h"
 
 namespace omnihvd {
@@ -77,12 +78,7 @@ class InlineJobRun {
     }
     return {sent, again, blocks};
   }
-  py::dict counts() const {
-    py::dict counts;
-    for (size_t i = 0; i < kInlineCounts; ++i)
-      counts[kInlineCountNames[i]] = aggregator_.counts()[i];
-    return counts;
-  }
+  py::dict counts() const { return dict_of_counts(aggregator_.counts()); }
 
  private:
   struct End {
@@ -198,10 +194,7 @@ void bind_inline(py::module_ m) {
       .def("set_job", &SlotAggregator::set_job)
       .def("take", &aggregator_answer, "(to: 0 nobody, 1 all, 2 the sender; datagram)")
       .def_property_readonly("counts", [](const SlotAggregator& aggregator) {
-        py::dict counts;
-        for (size_t i = 0; i < kInlineCounts; ++i)
-          counts[kInlineCountNames[i]] = aggregator.counts()[i];
-        return counts;
+        return dict_of_counts(aggregator.counts());
       });
   py::class_<InlineJobs>(m, "Jobs")
       .def(py::init<std::string, size_t, uint16_t, uint32_t, uint16_t>())

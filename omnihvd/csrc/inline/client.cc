@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "inline/addresses.h"
 
@@ -15,11 +15,6 @@ namespace {
 
 constexpr size_t kBatch = 64;            // datagrams
 constexpr uint64_t kAskEvery = 300'000;  // microseconds, whether the aggregator is there
-
-uint64_t now_us() {
-  using namespace std::chrono;
-  return uint64_t(duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count());
-}
 
 // This host's address on the way to another.
 in_addr address_towards(uint64_t other) {
@@ -32,10 +27,10 @@ in_addr address_towards(uint64_t other) {
   return at.sin_addr;
 }
 
-std::unique_ptr<UdpSocket> open_socket(uint64_t aggregator) {
+sockaddr_in any_port_towards(uint64_t aggregator) {
   sockaddr_in at = socket_address(0);
   at.sin_addr = address_towards(aggregator);
-  return std::make_unique<UdpSocket>(&at);
+  return at;
 }
 
 }  // namespace
@@ -44,7 +39,7 @@ InlineClient::InlineClient(const Options& options)
     : options_(options),
       secret_(options.secret),
       aggregator_(ipv4(options.host, options.port)),
-      socket_(open_socket(aggregator_)),
+      socket_(any_port_towards(aggregator_)),
       out_(kBatch * INLINE_FULL_BYTES) {
   if (options.ranks < 1 || options.ranks > INLINE_WORKERS || options.rank >= options.ranks)
     throw Error("a job has 1 to " + std::to_string(INLINE_WORKERS) +
@@ -69,16 +64,16 @@ void InlineClient::say(uint8_t kind, uint8_t flags) {
   head.round = options_.ranks;
   uint8_t bytes[kSignedBytes];
   secret_.sign(head, bytes);
-  socket_->add(socket_address(aggregator_), bytes, sizeof bytes, {nullptr, 0});
-  socket_->flush();
+  socket_.add(socket_address(aggregator_), bytes, sizeof bytes, {nullptr, 0});
+  socket_.flush();
 }
 
 void InlineClient::join() {
-  heard_at_ = now_us();
+  heard_at_ = steady_us();
   while (!welcome_) {
     say(INLINE_JOIN, 0);
     step(kAskEvery / 3);
-    if (!welcome_ && now_us() - heard_at_ > uint64_t(options_.patience_s * 1e6))
+    if (!welcome_ && steady_us() - heard_at_ > uint64_t(options_.patience_s * 1e6))
       fail("does not answer; the secret must be the same there, and its port open for UDP");
   }
   if (welcome_->next) join_group(welcome_->block, uint16_t(welcome_->next));
@@ -90,7 +85,7 @@ void InlineClient::join() {
 
 void InlineClient::join_group(uint32_t address, uint16_t port) {
   const sockaddr_in at = socket_address(uint64_t{address} << 16 | port);
-  group_ = std::make_unique<UdpSocket>(&at, true);
+  group_.emplace(at, true);
   const ip_mreq request{at.sin_addr, address_towards(aggregator_)};
   if (setsockopt(group_->fd(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) != 0)
     fail(std::string("sends to a multicast group that cannot be joined: ") + std::strerror(errno));
@@ -98,15 +93,15 @@ void InlineClient::join_group(uint32_t address, uint16_t port) {
 
 void InlineClient::sum(InlineTensor& tensor, bool dense) {
   if (!failure_.empty()) throw Error(failure_);
-  heard_at_ = asked_at_ = now_us();
+  heard_at_ = asked_at_ = steady_us();
   worker_->begin(heard_at_, tensor, dense);
   for (;;) {
     send_all();
     if (worker_->done()) return;
-    uint64_t now = now_us();
+    uint64_t now = steady_us();
     const uint64_t wake = worker_->wake_at().value_or(now + kAskEvery);
     step(std::min(wake > now ? wake - now : 0, kAskEvery));
-    now = now_us();
+    now = steady_us();
     if (now - heard_at_ <= kAskEvery || now - asked_at_ <= kAskEvery) continue;
     if (now - heard_at_ > uint64_t(options_.patience_s * 1e6)) fail("has given no sign of life");
     // Others may just be late: their aggregator says that it is there.
@@ -120,28 +115,28 @@ void InlineClient::send_all() {
   for (size_t filled = 1; filled > 0;) {
     for (filled = 0; filled < kBatch; ++filled) {
       uint8_t* const at = &out_[filled * INLINE_FULL_BYTES];
-      const size_t size = worker_->next(now_us(), at);
+      const size_t size = worker_->next(steady_us(), at);
       if (size == 0) break;
-      socket_->add(to, at, INLINE_HEAD_BYTES, {at + INLINE_HEAD_BYTES, size - INLINE_HEAD_BYTES});
+      socket_.add(to, at, INLINE_HEAD_BYTES, {at + INLINE_HEAD_BYTES, size - INLINE_HEAD_BYTES});
     }
-    socket_->flush();
+    socket_.flush();
   }
 }
 
 void InlineClient::step(uint64_t timeout_us) {
-  pollfd waits[] = {{socket_->fd(), POLLIN, 0}, {group_ ? group_->fd() : -1, POLLIN, 0}};
+  pollfd waits[] = {{socket_.fd(), POLLIN, 0}, {group_ ? group_->fd() : -1, POLLIN, 0}};
   poll(waits, 2, int((timeout_us + 999) / 1000));
   const auto take_one = [this](const sockaddr_in&, const uint8_t* data, size_t size) {
     take(data, size);
   };
   if (waits[0].revents & POLLERR) look_for_refusals();
-  if (waits[0].revents) socket_->receive(take_one);
+  if (waits[0].revents) socket_.receive(take_one);
   if (waits[1].revents) group_->receive(take_one);
 }
 
 void InlineClient::take(const uint8_t* data, size_t size) {
   if (worker_ && size != kSignedBytes) {
-    if (worker_->take(now_us(), data, size)) heard_at_ = now_us();
+    if (worker_->take(steady_us(), data, size)) heard_at_ = steady_us();
   } else {
     take_control(data, size);
   }
@@ -150,14 +145,14 @@ void InlineClient::take(const uint8_t* data, size_t size) {
 void InlineClient::take_control(const uint8_t* data, size_t size) {
   const auto head = secret_.proven(data, size);
   if (!head || head->key != options_.session || head->worker != options_.rank) return;
-  heard_at_ = now_us();
+  heard_at_ = steady_us();
   if (head->kind == INLINE_REFUSAL) fail("refuses this job: " + reason(InlineRefusal(head->flags)));
   if (head->kind == INLINE_WELCOME && !welcome_ && head->slot > 0) welcome_ = head;
 }
 
 void InlineClient::look_for_refusals() {
-  socket_->expect_refusals();
-  if (!socket_->refusals().empty() && worker_) fail("is not there any more");
+  socket_.expect_refusals();
+  if (!socket_.refusals().empty() && worker_) fail("is not there any more");
 }
 
 }  // namespace omnihvd

@@ -47,8 +47,8 @@ class InlineClient {
   const Options options_;
   const InlineSecret secret_;
   const uint64_t aggregator_;  // address
-  const std::unique_ptr<UdpSocket> socket_;
-  std::unique_ptr<UdpSocket> group_;
+  UdpSocket socket_;
+  std::optional<UdpSocket> group_;
   std::optional<inline_head> welcome_;
   std::unique_ptr<SlotWorker> worker_;
   std::vector<uint8_t> out_;

@@ -4,9 +4,9 @@
 #include <sys/eventfd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "inline/addresses.h"
@@ -16,16 +16,10 @@ namespace {
 
 constexpr uint64_t kLookEvery = 1'000'000;  // microseconds
 
-uint64_t now_us() {
-  using namespace std::chrono;
-  return uint64_t(duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count());
-}
-
-std::unique_ptr<UdpSocket> open_socket(const InlineServer::Options& options) {
+sockaddr_in address_of(const InlineServer::Options& options) {
   if (options.jobs < 1 || options.jobs > 1024 || options.slots < 1)
     throw Error("an aggregator takes 1 to 1024 jobs, of at least one slot");
-  const sockaddr_in at = socket_address(ipv4(options.host, options.port));
-  return std::make_unique<UdpSocket>(&at);
+  return socket_address(ipv4(options.host, options.port));
 }
 
 uint64_t group_of(const InlineServer::Options& options, uint16_t port) {
@@ -39,14 +33,13 @@ uint64_t group_of(const InlineServer::Options& options, uint16_t port) {
 }  // namespace
 
 InlineServer::InlineServer(const Options& options, InlinePlane* plane)
-    : made_(open_socket(options)),
-      socket_(*made_),
+    : socket_(address_of(options)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"),
       group_(group_of(options, socket_.port())),
-      plane_(plane),
       jobs_(options.secret, options.jobs, options.slots, uint32_t(group_ >> 16),
             group_ ? uint16_t(group_) : uint16_t{0}),
       sums_(plane ? 0 : options.jobs, options.slots),
+      plane_(plane ? *plane : sums_),
       contributions_(options.jobs) {
   if (group_ == 0) return;
   const in_addr out = socket_address(ipv4(options.host, 0)).sin_addr;
@@ -59,7 +52,7 @@ void InlineServer::run() {
     const bool any = socket_.receive([this](const sockaddr_in& from, const uint8_t* data,
                                             size_t size) { take(from, data, size); });
     socket_.flush();
-    const uint64_t now = now_us();
+    const uint64_t now = steady_us();
     if (now - looked_at_ >= kLookEvery) look_at_jobs(now);
     pollfd waits[] = {{stop_, POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
     poll(waits, 2, any ? 0 : int(kLookEvery / 1000));
@@ -81,7 +74,7 @@ std::array<uint64_t, kInlineCounts> InlineServer::counts() const { return sums_.
 void InlineServer::look_at_jobs(uint64_t now) {
   looked_at_ = now;
   for (size_t i = 0; i < contributions_.size(); ++i) {
-    const uint64_t count = plane_ ? plane_->contributions(i) : sums_.contributions(i);
+    const uint64_t count = plane_.contributions(i);
     if (count != contributions_[i]) jobs_.heard(i, now);
     contributions_[i] = count;
   }
@@ -89,17 +82,14 @@ void InlineServer::look_at_jobs(uint64_t now) {
 
 void InlineServer::take(const sockaddr_in& from, const uint8_t* data, size_t size) {
   if (SlotAggregator::is_contribution(data, size)) {
-    if (!plane_) send(sums_.take(data, size), from);
+    if (&plane_ == &sums_) send(sums_.take(data, size), from);
     return;  // what a data plane does not take, nobody does
   }
-  const auto answer = jobs_.take(now_us(), number_of(from), data, size);
+  const auto answer = jobs_.take(steady_us(), number_of(from), data, size);
   if (!answer) return;
   if (answer->changed) {
     const InlineJob& job = jobs_.jobs()[*answer->changed];
-    if (plane_)
-      plane_->set_job(*answer->changed, job.key, job.workers);
-    else
-      sums_.set_job(*answer->changed, job.key, job.workers);
+    plane_.set_job(*answer->changed, job.key, job.workers);
     if (job.workers)
       log(LogLevel::info, "a job of ", job.workers, " workers begins");
     else

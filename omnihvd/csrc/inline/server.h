@@ -15,16 +15,6 @@
 
 namespace omnihvd {
 
-// Where contributions are summed, if not here.
-class InlinePlane {
- public:
-  virtual ~InlinePlane() = default;
-  // A job begins, or ends (workers: 0).
-  virtual void set_job(size_t job, uint64_t key, uint32_t workers) = 0;
-  // That came of a job so far, or any number that has changed if some have.
-  virtual uint64_t contributions(size_t job) = 0;
-};
-
 class InlineServer {
  public:
   struct Options {
@@ -50,13 +40,12 @@ class InlineServer {
   void send(const SlotAggregator::Answer& answer, const sockaddr_in& from);
   void look_at_jobs(uint64_t now);
 
-  const std::unique_ptr<UdpSocket> made_;
-  UdpSocket& socket_;
+  UdpSocket socket_;
   const FileDescriptor stop_;
   const uint64_t group_;  // 0: none
-  InlinePlane* const plane_;
   InlineJobs jobs_;
-  SlotAggregator sums_;
+  SlotAggregator sums_;                  // has no jobs where a plane has
+  InlinePlane& plane_;                   // that, or sums_
   std::vector<uint64_t> contributions_;  // [job], when it was looked last
   uint64_t looked_at_ = 0;
 };

@@ -31,12 +31,22 @@ enum class InlineCount : uint32_t {
 constexpr size_t kInlineCounts = 12;
 extern const char* const kInlineCountNames[kInlineCounts];
 
-class SlotAggregator {
+// Where the contributions of jobs are summed.
+class InlinePlane {
+ public:
+  virtual ~InlinePlane() = default;
+  // A job begins, or ends (workers: 0).
+  virtual void set_job(size_t job, uint64_t key, uint32_t workers) = 0;
+  // That came of a job so far, or any number that has changed if some have.
+  virtual uint64_t contributions(size_t job) const = 0;
+};
+
+class SlotAggregator final : public InlinePlane {
  public:
   SlotAggregator(size_t jobs, uint16_t slots);
 
-  // A job begins, or ends (workers: 0).
-  void set_job(size_t job, uint64_t key, uint32_t workers);
+  void set_job(size_t job, uint64_t key, uint32_t workers) override;
+  uint64_t contributions(size_t job) const override { return jobs_[job].contributions; }
 
   enum class To : uint8_t { nobody, all, sender };
   struct Answer {
@@ -49,7 +59,6 @@ class SlotAggregator {
   // Whether it is a contribution at all; others are for InlineJobs.
   static bool is_contribution(const uint8_t* data, size_t size);
   const std::array<uint64_t, kInlineCounts>& counts() const { return counts_; }
-  uint64_t contributions(size_t job) const { return jobs_[job].contributions; }
 
  private:
   struct Job {

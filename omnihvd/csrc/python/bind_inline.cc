@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "inline/client.h"
 #include "inline/server.h"
+#include "python/inline_counts.h"
 
 namespace py = pybind11;
 
@@ -45,13 +46,6 @@ void sum(InlineClient& client, Integers& values, bool dense) {
   client.sum(tensor, dense);
 }
 
-py::dict counts(const InlineServer& server) {
-  py::dict counts;
-  const auto values = server.counts();
-  for (size_t i = 0; i < kInlineCounts; ++i) counts[kInlineCountNames[i]] = values[i];
-  return counts;
-}
-
 py::dict stats(const InlineClient& client) {
   py::dict stats;
   stats["sent"] = client.worker().sent();
@@ -72,7 +66,9 @@ void bind_inline(py::module_ m) {
       .def("run", &InlineServer::run, py::call_guard<py::gil_scoped_release>(), "Until stop().")
       .def("stop", &InlineServer::stop)
       .def_property_readonly("port", &InlineServer::port)
-      .def("counts", &counts, "What became of contributions: {name: number}.");
+      .def(
+          "counts", [](const InlineServer& server) { return dict_of_counts(server.counts()); },
+          "What became of contributions: {name: number}.");
   py::class_<InlineClient>(m, "Client", "A worker: joins its job when it is made.")
       .def(py::init(&make_client), py::arg("host"), py::arg("port"), py::arg("secret"),
            py::arg("session"), py::arg("rank"), py::arg("ranks"), py::arg("patience_s"))

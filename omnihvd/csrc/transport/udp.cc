@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -44,10 +44,8 @@ constexpr uint64_t kFlushLimit = 5 * kSecond;  // of the destructor
 constexpr char kEnded[] = "the process has ended";
 
 uint64_t now_us() {
-  using std::chrono::duration_cast;
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
   // From where 32 bits of it have some before them.
-  return (uint64_t(1) << 33) + uint64_t(duration_cast<std::chrono::microseconds>(since).count());
+  return (uint64_t(1) << 33) + steady_us();
 }
 
 class UdpTransport final : public Transport {

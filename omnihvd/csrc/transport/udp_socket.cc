@@ -54,6 +54,12 @@ size_t segment_of(msghdr& message) {
   return 0;
 }
 
+sockaddr_in any_address() {
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  return any;
+}
+
 void wait_for_room(int socket) {
   pollfd room{socket, POLLOUT, 0};
   poll(&room, 1, kPatienceMs);
@@ -61,19 +67,18 @@ void wait_for_room(int socket) {
 
 }  // namespace
 
-UdpSocket::UdpSocket(const sockaddr_in* at, bool shared)
+UdpSocket::UdpSocket() : UdpSocket(any_address()) {}
+
+UdpSocket::UdpSocket(sockaddr_in at, bool shared)
     : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket"),
       heads_(kMostOut),
       in_(kIn * kInBytes) {
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  if (at) any = *at;
-  socklen_t size = sizeof any;
+  socklen_t size = sizeof at;
   if (shared) set_flag(socket_, SOL_SOCKET, SO_REUSEADDR);
-  if (bind(socket_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &size) != 0)
+  if (bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
+      getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &size) != 0)
     throw Error(std::string("cannot open a socket of UDP: ") + std::strerror(errno));
-  port_ = ntohs(any.sin_port);
+  port_ = ntohs(at.sin_port);
   set_buffer(socket_, SO_RCVBUFFORCE, SO_RCVBUF);
   set_buffer(socket_, SO_SNDBUFFORCE, SO_SNDBUF);
   int bytes = 0;

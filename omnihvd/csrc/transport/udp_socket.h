@@ -21,9 +21,9 @@ class UdpSocket {
  public:
   static constexpr size_t kMostHead = 48;  // bytes
 
-  // At any free port, or at this address; shared: with other sockets, as of a multicast group.
-  // Throws Error.
-  explicit UdpSocket(const sockaddr_in* at = nullptr, bool shared = false);
+  UdpSocket();  // at any free port; throws Error
+  // At this address; shared: with other sockets, as of a multicast group. Throws Error.
+  explicit UdpSocket(sockaddr_in at, bool shared = false);
 
   int fd() const { return socket_; }
   uint16_t port() const { return port_; }

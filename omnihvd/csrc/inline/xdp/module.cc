@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "inline/slot_aggregator.h"
 #include "inline/xdp/plane.h"
+#include "python/inline_counts.h"
 
 namespace py = pybind11;
 
@@ -18,13 +18,6 @@ std::unique_ptr<XdpPlane> make_plane(const std::string& object, const std::strin
                                      const std::string& group, uint32_t jobs, uint16_t slots) {
   return std::make_unique<XdpPlane>(
       XdpPlane::Options{object, interface, host, port, group, jobs, slots});
-}
-
-py::dict counts(const XdpPlane& plane) {
-  py::dict counts;
-  const auto values = plane.counts();
-  for (size_t i = 0; i < kInlineCounts; ++i) counts[kInlineCountNames[i]] = values[i];
-  return counts;
 }
 
 py::tuple run(const XdpPlane& plane, const py::bytes& frame, uint32_t repeat) {
@@ -50,7 +43,9 @@ PYBIND11_MODULE(_xdp, m) {
           },
           "For Server(plane=...), which this must outlive.")
       .def("set_job", &XdpPlane::set_job, py::arg("job"), py::arg("key"), py::arg("workers"))
-      .def("counts", &omnihvd::counts, "What became of contributions: {name: number}.")
+      .def(
+          "counts", [](const XdpPlane& plane) { return omnihvd::dict_of_counts(plane.counts()); },
+          "What became of contributions: {name: number}.")
       .def("run_time", &XdpPlane::run_time,
            "(runs, nanoseconds) of the program, where sysctl kernel.bpf_stats_enabled is 1.")
       .def_property_readonly("verified_instructions", &XdpPlane::verified_instructions)

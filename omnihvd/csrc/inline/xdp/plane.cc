@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "inline/addresses.h"
 #include "inline/xdp/aggregator_maps.h"
+#include "transport/file_descriptor.h"
 
 namespace omnihvd {
 namespace {
@@ -154,7 +155,7 @@ void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers) {
   put("jobs", index, &entry);
 }
 
-uint64_t XdpPlane::contributions(size_t job) {
+uint64_t XdpPlane::contributions(size_t job) const {
   const uint32_t index = uint32_t(job);
   inline_xdp_job entry{};
   bpf_map_lookup_elem(bpf_map__fd(map("jobs")), &index, &entry);
@@ -170,19 +171,19 @@ std::array<uint64_t, kInlineCounts> XdpPlane::counts() const {
   return sums;
 }
 
-std::pair<uint64_t, uint64_t> XdpPlane::run_time() const {
-  bpf_prog_info info{};
-  uint32_t size = sizeof info;
-  bpf_obj_get_info_by_fd(program(), &info, &size);
-  return {info.run_cnt, info.run_time_ns};
+bpf_prog_info XdpPlane::info() const {
+  bpf_prog_info found{};
+  uint32_t size = sizeof found;
+  bpf_obj_get_info_by_fd(program(), &found, &size);
+  return found;
 }
 
-uint32_t XdpPlane::verified_instructions() const {
-  bpf_prog_info info{};
-  uint32_t size = sizeof info;
-  bpf_obj_get_info_by_fd(program(), &info, &size);
-  return info.verified_insns;
+std::pair<uint64_t, uint64_t> XdpPlane::run_time() const {
+  const bpf_prog_info found = info();
+  return {found.run_cnt, found.run_time_ns};
 }
+
+uint32_t XdpPlane::verified_instructions() const { return info().verified_insns; }
 
 XdpPlane::Run XdpPlane::run(const std::string& frame, uint32_t repeat) const {
   std::string out(4096, '\0');

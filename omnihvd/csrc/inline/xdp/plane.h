@@ -4,13 +4,15 @@
 // module of its own.
 #pragma once
 
+#include <linux/bpf.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "inline/server.h"
+#include "inline/slot_aggregator.h"
 
 struct bpf_object;
 struct bpf_link;
@@ -33,7 +35,7 @@ class XdpPlane final : public InlinePlane {
   ~XdpPlane() override;
 
   void set_job(size_t job, uint64_t key, uint32_t workers) override;
-  uint64_t contributions(size_t job) override;
+  uint64_t contributions(size_t job) const override;
   std::array<uint64_t, kInlineCounts> counts() const;
   // {runs, nanoseconds} of the program, where the kernel counts (kernel.bpf_stats_enabled).
   std::pair<uint64_t, uint64_t> run_time() const;
@@ -54,6 +56,7 @@ class XdpPlane final : public InlinePlane {
   void attach();
   bpf_map* map(const char* name) const;
   int program() const;
+  bpf_prog_info info() const;
 
   const Options options_;
   std::unique_ptr<bpf_object, Close> object_;
