@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "protocol/float_at.h"
+
 namespace omnihvd::fpisa {
 namespace {
 
@@ -20,12 +22,6 @@ Register with_no_number(Register a, Register b) {
 
 using Add = Register (*)(Register, Register);
 
-float element(const void* block, size_t i) {
-  float x;
-  std::memcpy(&x, static_cast<const uint8_t*>(block) + i * sizeof x, sizeof x);
-  return x;
-}
-
 Register load(const void* sums, size_t i) {
   Register sum;
   std::memcpy(&sum, static_cast<const uint8_t*>(sums) + i * sizeof sum, sizeof sum);
@@ -37,7 +33,7 @@ void store(void* sums, size_t i, Register sum) {
 }
 
 void store_block(void* sums, const void* block, size_t n) {
-  for (size_t i = 0; i < n; ++i) store(sums, i, from_float(element(block, i)));
+  for (size_t i = 0; i < n; ++i) store(sums, i, from_float(float_at(block, i)));
 }
 
 template <Add add_one>
@@ -47,7 +43,7 @@ void add_at(void* sums, size_t i, float x) {
 
 template <Add add_one>
 void add_block(void* sums, const void* block, size_t n) {
-  for (size_t i = 0; i < n; ++i) add_at<add_one>(sums, i, element(block, i));
+  for (size_t i = 0; i < n; ++i) add_at<add_one>(sums, i, float_at(block, i));
 }
 
 // Calls step(i, x) for each non-zero element.
@@ -56,7 +52,7 @@ void each_packed(const uint8_t* packed, size_t n, Step step) {
   const uint8_t* const elements = packed + bitmap_bytes(n);
   size_t count = 0;
   for (size_t i = 0; i < n; ++i)
-    if (packed[i / 8] >> (i % 8) & 1) step(i, element(elements, count++));
+    if (packed[i / 8] >> (i % 8) & 1) step(i, float_at(elements, count++));
 }
 
 void clear(void* sums, size_t n) {
@@ -76,20 +72,17 @@ void add_packed(void* sums, const uint8_t* packed, size_t n) {
 void store_listed(void* sums, const uint32_t* offsets, const uint8_t* elements, size_t count,
                   size_t n) {
   clear(sums, n);
-  for (size_t i = 0; i < count; ++i) store(sums, offsets[i], from_float(element(elements, i)));
+  for (size_t i = 0; i < count; ++i) store(sums, offsets[i], from_float(float_at(elements, i)));
 }
 
 template <Add add_one>
 void add_listed(void* sums, const uint32_t* offsets, const uint8_t* elements, size_t count) {
-  for (size_t i = 0; i < count; ++i) add_at<add_one>(sums, offsets[i], element(elements, i));
+  for (size_t i = 0; i < count; ++i) add_at<add_one>(sums, offsets[i], float_at(elements, i));
 }
 
 // In place, too: a register is read before what lies there is written.
 void finish(void* block, const void* sums, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    const float x = to_float(load(sums, i));
-    std::memcpy(static_cast<uint8_t*>(block) + i * sizeof x, &x, sizeof x);
-  }
+  for (size_t i = 0; i < n; ++i) put_float(block, i, to_float(load(sums, i)));
 }
 
 template <Add add_one>

@@ -1,10 +1,10 @@
 #include "protocol/integers.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "protocol/cpu.h"
+#include "protocol/float_at.h"
 
 namespace omnihvd {
 
@@ -20,33 +20,19 @@ const IntegerOps& integer_ops() {
   return avx2 ? *avx2 : portable_integer_ops;
 }
 
-namespace {
-
-float element(const void* block, size_t i) {
-  float x;
-  std::memcpy(&x, static_cast<const uint8_t*>(block) + i * sizeof x, sizeof x);
-  return x;
-}
-
-void put(void* block, size_t i, float x) {
-  std::memcpy(static_cast<uint8_t*>(block) + i * sizeof x, &x, sizeof x);
-}
-
-}  // namespace
-
 void add_no_numbers(const void* block, size_t n, void* sums) {
   for (size_t i = 0; i < n; ++i) {
-    const float x = element(block, i);
+    const float x = float_at(block, i);
     if (std::isfinite(x)) continue;
-    const float sum = element(sums, i) + x;
+    const float sum = float_at(sums, i) + x;
     // One NaN: whose bits would be kept depends on the order.
-    put(sums, i, std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : sum);
+    put_float(sums, i, std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : sum);
   }
 }
 
 void put_no_numbers(const void* sums, size_t n, void* block) {
   for (size_t i = 0; i < n; ++i)
-    if (const float x = element(sums, i); x != 0) put(block, i, x);
+    if (const float x = float_at(sums, i); x != 0) put_float(block, i, x);
 }
 
 }  // namespace omnihvd

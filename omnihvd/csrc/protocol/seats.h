@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,11 @@ class Seats {
   }
   // Whose random numbers the codes of its partial sums take: no rank's, and no other aggregator's.
   uint32_t chance_of(uint32_t level, uint32_t node) const;
+  // The same as Aggregator's `below`; none: there is no level above.
+  std::optional<uint32_t> below(const Seat& seat, uint32_t node) const {
+    if (seat.level == levels()) return std::nullopt;
+    return chance_of(seat.level, node);
+  }
   // With whom a process exchanges messages, whatever the tensor; ascending.
   std::vector<uint32_t> peers(uint32_t node) const;
 
@@ -66,6 +72,12 @@ class Seats {
     return uint64_t(seat.level - 1) * most_shares() + seat.share;
   }
   Seat at(uint64_t number) const;
+  // What frames say: on one level a process has one aggregator at most, and they do not say whose
+  // they are.
+  std::optional<uint64_t> number_in_frames(const Seat& seat) const {
+    if (levels() == 1) return std::nullopt;
+    return number(seat);
+  }
 
  private:
   // One of a process's group: all ranks are of the group of dedicated aggregators.

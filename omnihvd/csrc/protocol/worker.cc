@@ -7,16 +7,10 @@
 
 namespace omnihvd {
 
-namespace {
-
-// Of a block in the window.
-template <class Slot>
-uint8_t exponent_at(const Slot& state, uint64_t position) {
-  const auto found = std::lower_bound(state.window.begin(), state.window.end(), position);
-  return state.exponents[size_t(found - state.window.begin())];
+uint8_t Worker::Slot::exponent_at(uint64_t position) const {
+  const auto found = std::lower_bound(window.begin(), window.end(), position);
+  return exponents[size_t(found - window.begin())];
 }
-
-}  // namespace
 
 Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
                uint32_t streams, std::optional<uint32_t> local_aggregator)
@@ -127,7 +121,7 @@ void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* 
 void Worker::read_block(const Slot& state, uint32_t aggregator, uint64_t block, uint64_t position,
                         Frame* frame) {
   if (arithmetic_.integers())
-    frame->blocks.push_back(tensor_.read_integers(block, position, exponent_at(state, position)));
+    frame->blocks.push_back(tensor_.read_integers(block, position, state.exponent_at(position)));
   else if (aggregator == local_aggregator_)
     frame->blocks.push_back(tensor_.read_local(block, position));
   else
@@ -170,9 +164,14 @@ void Worker::write(const Slot& state, uint32_t aggregator, const Frame& frame) {
   BlockCursor cursor(layout_, aggregator, frame.slot);
   for (const BlockRef& sum : frame.blocks) {
     if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, sum.position);
-    BlockRef scaled = sum;
-    if (arithmetic_.integers()) scaled.exponent = exponent_at(state, sum.position);
-    tensor_.write(cursor.block_at(sum.position), scaled);
+    const uint64_t block = cursor.block_at(sum.position);
+    if (arithmetic_.integers()) {
+      BlockRef scaled = sum;
+      scaled.exponent = state.exponent_at(sum.position);
+      tensor_.write(block, scaled);
+    } else {
+      tensor_.write(block, sum);
+    }
     next = sum.position + 1;
   }
   if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, state.hi);
@@ -197,8 +196,10 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
     throw Error("an aggregator ended a slot before all blocks were sent");
   if (arithmetic_.integers()) check_exponents(state, frame);
   write(state, aggregator, frame);
-  state.window = frame.ahead;
-  state.exponents = frame.exponents;
+  if (arithmetic_.integers()) {
+    state.window = frame.ahead;
+    state.exponents = frame.exponents;
+  }
   state.lo = state.hi;
   state.hi = frame.bound;
   ++state.round;

@@ -51,6 +51,8 @@ class Worker {
     std::vector<uint8_t> exponents;
     uint32_t round = 0;
     bool done = false;
+
+    uint8_t exponent_at(uint64_t position) const;  // of a block in the window
   };
 
   Slot& slot_of(uint32_t aggregator, uint32_t slot);

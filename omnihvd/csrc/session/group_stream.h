@@ -88,7 +88,6 @@ class GroupStream {
   void on_result(MessageReader& reader);
   void on_leave(uint32_t node);
   Seat next_seat(MessageReader& reader, uint32_t aggregator) const;
-  std::optional<uint64_t> number_of(const Seat& seat) const;
   void hear(uint64_t sequence, const Seat& seat, const Frame& frame);
   void take_result(uint64_t sequence, uint32_t aggregator, const Frame& frame);
   std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Seat& seat,

@@ -44,12 +44,6 @@ GroupStream::Copied::Copied(const Frame& of, const Layout& layout, uint32_t aggr
   }
 }
 
-// On one level a process has one aggregator at most, and frames do not say whose they are.
-std::optional<uint64_t> GroupStream::number_of(const Seat& seat) const {
-  if (!info_->has_levels()) return std::nullopt;
-  return info_->seats->number(seat);
-}
-
 Seat GroupStream::next_seat(MessageReader& reader, uint32_t aggregator) const {
   return info_->has_levels() ? info_->seats->at(reader.seat()) : info_->only_seat(aggregator);
 }
@@ -108,7 +102,7 @@ void GroupStream::pass_up(AggregatorTask& task, const Frame& frame) {
 // Returns the message if it refers to the frame's memory.
 GroupStream::Outgoing* GroupStream::send_up(uint64_t sequence, const Layout& layout,
                                             const Seat& seat, uint32_t host, const Frame& frame) {
-  frame_bytes_.encode(frame, layout, seat.share, number_of(seat));
+  frame_bytes_.encode(frame, layout, seat.share, info_->seats->number_in_frames(seat));
   count_coded(layout, frame, 1);
   Outgoing& out = open(host, Kind::contribution, sequence,
                        frame.round == 0 ? &layout.shape() : nullptr, frame_bytes_.size());
@@ -235,7 +229,8 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
 void GroupStream::spread(AggregatorTask& task, const Frame& frame, const Hold& hold) {
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
                                    [](const BlockRef& block) { return block.home; });
-  frame_bytes_.encode(frame, task.layout, task.seat.share, number_of(task.seat));
+  frame_bytes_.encode(frame, task.layout, task.seat.share,
+                      info_->seats->number_in_frames(task.seat));
   uint32_t receivers = 0;
   for (uint32_t member = 0; member < task.members; ++member) {
     const uint32_t node = task.node_of(member);

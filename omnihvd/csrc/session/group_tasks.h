@@ -54,7 +54,7 @@ struct GroupStream::AggregatorTask : Aggregator::Sink,
         layout(shape),
         members(o.info_->seats->members(seat.level, o.self_)),
         aggregator(layout, seat.share, members, o.stream_, o.info_->settings.streams,
-                   o.info_->settings.deterministic, below()),
+                   o.info_->settings.deterministic, o.info_->seats->below(seat, o.self_)),
         first_node(node),
         begun(Clock::now()),
         touched(begun) {}
@@ -80,12 +80,6 @@ struct GroupStream::AggregatorTask : Aggregator::Sink,
   uint32_t speaking = 0;  // the node whose contribution is being taken
   // If tracing(): [slot], when the first contribution of the round came.
   std::map<uint32_t, Clock::time_point> first_came;
-
- private:
-  std::optional<uint32_t> below() const {
-    if (!is_below()) return std::nullopt;
-    return owner.info_->seats->chance_of(seat.level, owner.self_);
-  }
 };
 
 // The memory of a frame of an aggregator of ours, until nobody refers to it.

@@ -227,8 +227,7 @@ std::vector<Setting> table() {
       word("OMNIHVD_ARITHMETIC", &S::arithmetic,
            {std::begin(kArithmeticNames), std::end(kArithmeticNames)}, Agreed::same,
            "numbers in which float32 are summed, through aggregators, on CPUs: floats; integers of "
-           "a "
-           "common scale; the same of all blocks, zero or not, as SwitchML does; or registers of "
+           "a common scale; the same of all blocks, zero or not, as SwitchML does; or registers of "
            "integers, exact or as today's switches can (docs/arithmetic.md)"),
       number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,
              "bytes of a union that NCCL sums at a time"),

@@ -52,9 +52,7 @@ struct EngineThread::Node : Aggregator::Sink {
         seat(at),
         members(member_count),
         aggregator(of.world_.layout, at.share, members, of.stream_, of.world_.job.streams, false,
-                   at.level < of.world_.top()
-                       ? std::optional(of.world_.seats.chance_of(at.level, of.self_))
-                       : std::nullopt) {}
+                   of.world_.seats.below(at, of.self_)) {}
 
   void result(const Frame& frame) override {
     double bytes;
@@ -215,7 +213,8 @@ void EngineThread::hear(const Seat& seat, const std::shared_ptr<const Parcel>& p
 
 // A result, to all members.
 void EngineThread::spread(const Node& node, const std::shared_ptr<const Parcel>& parcel) {
-  encoded_.encode(parcel->frame, world_.layout, node.seat.share, world_.number_of(node.seat));
+  encoded_.encode(parcel->frame, world_.layout, node.seat.share,
+                  world_.seats.number_in_frames(node.seat));
   const double bytes = world_.real_bytes(parcel->frame, encoded_.size());
   for (uint32_t m = 0; m < node.members; ++m) {
     const uint32_t to = world_.seats.host_of_member(node.seat, self_, m);
@@ -230,7 +229,7 @@ EngineThread::Node& EngineThread::node_at(const Seat& seat) { return *nodes_.at(
 
 std::shared_ptr<const Parcel> EngineThread::parcel_of(const Frame& frame, const Seat& seat,
                                                       double* bytes) {
-  encoded_.encode(frame, world_.layout, seat.share, world_.number_of(seat));
+  encoded_.encode(frame, world_.layout, seat.share, world_.seats.number_in_frames(seat));
   *bytes = world_.real_bytes(frame, encoded_.size());
   auto parcel = std::make_shared<Parcel>();
   parcel->frame = frame;

@@ -37,8 +37,7 @@ void check(const Job& job, const Costs& costs, uint64_t blocks) {
   if (job.goal && (job.loss > 0 || costs.cores > 0 || costs.core_rate > 0))
     throw Error(
         "a schedule in GOAL knows neither lost datagrams, nor a core of the network, nor "
-        "processors "
-        "that hosts share");
+        "processors that hosts share");
 }
 
 // That of the tensor, with blocks of one number.

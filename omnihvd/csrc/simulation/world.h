@@ -52,10 +52,6 @@ struct World {
   World(const Job& j, const Costs& c, const Layout& l);
   uint32_t hosts() const { return job.workers + job.dedicated; }
   uint32_t top() const { return seats.levels(); }
-  std::optional<uint64_t> number_of(const Seat& seat) const {
-    if (top() == 1) return std::nullopt;
-    return seats.number(seat);
-  }
   double real_bytes(const Frame& frame, size_t encoded) const {
     return double(encoded) + double(frame.blocks.size()) * (job.block_bytes - sizeof(Number));
   }

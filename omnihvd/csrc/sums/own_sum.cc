@@ -45,9 +45,8 @@ std::unique_ptr<SharedSum> shared_sum(Exchange& exchange, const Settings& settin
 
 }  // namespace
 
-OwnSum::OwnSum(Exchange& exchange, const Settings& settings,
-               const std::vector<std::string>& hosts) {
-  whole_inside_ = settings.compress_first == CompressionFirst::off;
+OwnSum::OwnSum(Exchange& exchange, const Settings& settings, const std::vector<std::string>& hosts)
+    : whole_inside_(settings.compress_first == CompressionFirst::off) {
   shared_ = shared_sum(exchange, settings, hosts);
   if (!shared_) levels_ = two_levels(exchange, settings, hosts);
   if (!shared_ && !levels_) group_ = process_engine(exchange)->join(exchange, settings);
@@ -55,12 +54,10 @@ OwnSum::OwnSum(Exchange& exchange, const Settings& settings,
 
 Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
                                 const Codec& codec) {
-  if (shared_) {
-    const Codec inside = whole_inside_ ? Codec() : codec;
-    return {Way::shared, shared_->allreduce(in, out, count, dtype, inside)};
-  }
+  const Codec inside = whole_inside_ ? Codec() : codec;
+  if (shared_) return {Way::shared, shared_->allreduce(in, out, count, dtype, inside)};
   const Way way = codec.kind == CodecKind::lossless ? Way::coded : Way::stream;
-  if (levels_) return {way, levels_->allreduce(in, out, count, dtype, codec)};
+  if (levels_) return {way, levels_->allreduce(in, out, count, dtype, inside, codec)};
   return {way, group_->allreduce(in, out, count, dtype, codec)};
 }
 

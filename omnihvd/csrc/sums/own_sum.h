@@ -29,7 +29,7 @@ class OwnSum {
   std::shared_ptr<Group> group() const { return levels_ ? levels_->between() : group_; }
 
  private:
-  bool whole_inside_ = false;  // codecs: between hosts alone
+  const bool whole_inside_;  // codecs: between hosts alone
   // One of these.
   std::unique_ptr<SharedSum> shared_;
   std::unique_ptr<TwoLevels> levels_;

@@ -57,7 +57,6 @@ std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agre
   levels->local_index_ = uint64_t(place.local_index);
   levels->local_size_ = place.inside.size();
   levels->block_size_ = agreed.block_size;
-  levels->whole_inside_ = agreed.compress_first == CompressionFirst::off;
   const std::string& host = hosts[size_t(all.rank())];
   std::string here;
   among(all, place.inside, [&](Exchange& inside) {
@@ -77,19 +76,19 @@ std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agre
 }
 
 uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType dtype,
-                              const Codec& codec) {
+                              const Codec& given, const Codec& sent) {
   const uint64_t blocks = (count + block_size_ - 1) / block_size_;
   const SharedSum::Blocks part{blocks * local_index_ / local_size_,
                                blocks * (local_index_ + 1) / local_size_};
   uint8_t* const has = (has_.assign(blocks, 0), has_.data());
 
-  inside_->reduce_scatter(in, out, count, dtype, whole_inside_ ? Codec() : codec, part, has);
+  inside_->reduce_scatter(in, out, count, dtype, given, part, has);
   if (part.first < part.end) {
     const uint64_t begin = part.first * block_size_;
     const uint64_t elements = std::min(part.end * block_size_, count) - begin;
     try {
       sum_between(static_cast<uint8_t*>(out) + begin * size_of(dtype), elements, dtype,
-                  has + part.first, codec.of_part(uint32_t(local_index_)));
+                  has + part.first, sent.of_part(uint32_t(local_index_)));
     } catch (const Error& error) {
       inside_->abort(error.what());
       throw;

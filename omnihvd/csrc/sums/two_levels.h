@@ -30,10 +30,9 @@ class TwoLevels {
   // Collective; in == out: in place. Returns how many blocks were non-zero on any rank of this
   // host, or any in this rank's part. Throws Error, and the object must then be destroyed, as the
   // ranks of other hosts may wait for this one. `stats()` counts steps 1 and 2.
-  // codec: of what each rank gives, unless OMNIHVD_COMPRESS_FIRST is 0, and of what hosts send,
-  // which are sums already.
-  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
-                     const Codec& codec = {});
+  // given: the codec of what each rank gives; sent: of what hosts send, which are sums already.
+  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype, const Codec& given,
+                     const Codec& sent);
 
   const std::shared_ptr<Group>& between() const { return between_; }
 
@@ -42,7 +41,6 @@ class TwoLevels {
   void sum_between(uint8_t* part, uint64_t count, DType dtype, uint8_t* has, const Codec& codec);
 
   uint64_t local_index_ = 0, local_size_ = 0, block_size_ = 0;
-  bool whole_inside_ = false;
   std::unique_ptr<SharedSum> inside_;
   std::shared_ptr<Group> between_;
   std::string ranks_between_;  // for messages

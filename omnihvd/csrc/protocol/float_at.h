@@ -1,0 +1,20 @@
+// The elements of a block of float32, whose memory need not be aligned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace omnihvd {
+
+inline float float_at(const void* block, size_t i) {
+  float x;
+  std::memcpy(&x, static_cast<const uint8_t*>(block) + i * sizeof x, sizeof x);
+  return x;
+}
+
+inline void put_float(void* block, size_t i, float x) {
+  std::memcpy(static_cast<uint8_t*>(block) + i * sizeof x, &x, sizeof x);
+}
+
+}  // namespace omnihvd
