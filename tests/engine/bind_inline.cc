@@ -28,6 +28,7 @@ using simulation::Dice;
 
 struct Network {
   double lost = 0, twice = 0, late = 0;
+  double results_lost = 0;  // besides
   uint64_t delay = 50, lateness = 20000, pause = 0;  // microseconds
 };
 
@@ -57,14 +58,23 @@ class InlineJobRun {
       ends_.push_back({SlotWorker({kKey, 1, uint16_t(w), slots}, 1000, 50000), {}, 0, 0});
   }
 
-  // Whether all sums came to an end.
-  bool run() {
-    for (bool open = true; open && now_ < kEnd; now_ += kStep) {
+  // Whether all sums came to an end by then.
+  bool run(uint64_t end = kEnd) {
+    for (bool open = true; open && now_ < end; now_ += kStep) {
       open = false;
       for (size_t w = 0; w < ends_.size(); ++w) open |= step(w);
       while (!under_way_.empty() && under_way_.top().at <= now_) arrive();
     }
-    return now_ < kEnd;
+    return now_ < end;
+  }
+  // [worker], whether the aggregator has the result that it waits for.
+  std::vector<bool> there() const {
+    std::vector<bool> there;
+    for (const End& end : ends_) {
+      const auto [slot, round] = end.worker.awaited();
+      there.push_back(int32_t(aggregator_.round(1, slot) - round) > 0);
+    }
+    return there;
   }
 
   std::vector<int32_t> data() const { return data_; }
@@ -115,6 +125,7 @@ class InlineJobRun {
   }
 
   void send(int to, const std::string& bytes) {
+    if (to >= 0 && network_.results_lost > 0 && dice_.chance(network_.results_lost)) return;
     const int copies = (dice_.chance(network_.lost) ? 0 : 1) + dice_.chance(network_.twice);
     for (int i = 0; i < copies; ++i) {
       uint64_t at = now_ + 1 + dice_.below(network_.delay + 1);
@@ -162,9 +173,23 @@ py::tuple run_job(const Tensors& tensors, uint16_t slots, bool dense, const Netw
   return py::make_tuple(ended, out, job.sent(), job.counts(), job.now());
 }
 
-py::object answer_of(InlineJobs& jobs, uint64_t now, uint64_t from, const std::string& data) {
+std::vector<bool> there(const Tensors& tensors, uint16_t slots, const Network& network,
+                        uint64_t until) {
+  InlineJobRun job(tensors, slots, false, network, 1);
+  if (job.run(until)) throw py::value_error("the sums have ended");
+  return job.there();
+}
+
+struct Jobs {
+  Jobs(const std::string& secret, size_t most, uint16_t slots)
+      : sums(most, slots), jobs(secret, sums, most, slots, 0, 0) {}
+  SlotAggregator sums;
+  InlineJobs jobs;
+};
+
+py::object answer_of(Jobs& jobs, uint64_t now, uint64_t from, const std::string& data) {
   const auto answer =
-      jobs.take(now, from, reinterpret_cast<const uint8_t*>(data.data()), data.size());
+      jobs.jobs.take(now, from, reinterpret_cast<const uint8_t*>(data.data()), data.size());
   if (!answer) return py::none();
   return py::make_tuple(
       py::bytes(reinterpret_cast<const char*>(answer->bytes), sizeof answer->bytes),
@@ -182,13 +207,18 @@ void bind_inline(py::module_ m) {
   py::class_<Network>(m, "Network")
       .def(py::init(
                [](double lost, double twice, double late, uint64_t delay, uint64_t lateness,
-                  uint64_t pause) { return Network{lost, twice, late, delay, lateness, pause}; }),
+                  uint64_t pause, double results_lost) {
+                 return Network{lost, twice, late, results_lost, delay, lateness, pause};
+               }),
            py::kw_only(), py::arg("lost") = 0.0, py::arg("twice") = 0.0, py::arg("late") = 0.0,
-           py::arg("delay") = 50, py::arg("lateness") = 20000, py::arg("pause") = 0);
+           py::arg("delay") = 50, py::arg("lateness") = 20000, py::arg("pause") = 0,
+           py::arg("results_lost") = 0.0);
   m.def("run_job", &run_job, py::arg("tensors"), py::arg("slots"), py::arg("dense"),
         py::arg("network"), py::arg("seed"),
         "(ended, sums, (sent, again, blocks), counts, microseconds) of tensors, int32 [sums, "
         "workers, elements]; sums: of the same shape.");
+  m.def("there", &there, py::arg("tensors"), py::arg("slots"), py::arg("network"), py::arg("until"),
+        "Of sums that do not end by then: [worker], whether the awaited result is there.");
   py::class_<SlotAggregator>(m, "SlotAggregator")
       .def(py::init<size_t, uint16_t>())
       .def("set_job", &SlotAggregator::set_job)
@@ -196,18 +226,21 @@ void bind_inline(py::module_ m) {
       .def_property_readonly("counts", [](const SlotAggregator& aggregator) {
         return dict_of_counts(aggregator.counts());
       });
-  py::class_<InlineJobs>(m, "Jobs")
-      .def(py::init<std::string, size_t, uint16_t, uint32_t, uint16_t>())
+  py::class_<Jobs>(m, "Jobs")
+      .def(py::init<std::string, size_t, uint16_t>())
       .def("take", &answer_of, "(datagram, job that has changed or None), or None")
-      .def("heard", &InlineJobs::heard);
+      .def("heard", [](Jobs& jobs, size_t job, uint64_t now) { jobs.jobs.heard(job, now); })
+      .def_readonly("sums", &Jobs::sums);
   m.def("signed_head", [](const std::string& secret, uint64_t session, uint8_t kind, uint8_t flags,
-                          uint16_t worker, uint32_t workers) {
+                          uint16_t worker, uint32_t workers, uint16_t slot, uint32_t awaited) {
     inline_head head{};
     head.key = session;
     head.kind = kind;
     head.flags = flags;
     head.worker = worker;
     head.round = workers;
+    head.slot = slot;
+    head.block = awaited;
     uint8_t out[kSignedBytes];
     InlineSecret(secret).sign(head, out);
     return py::bytes(reinterpret_cast<const char*>(out), sizeof out);

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -21,6 +23,7 @@ from omnihvd.inline.aggregator import Aggregator, running
 
 SECRET = "the secret of a test"
 HOST = "127.0.0.1"
+RESULT = 2  # kind of a datagram
 
 
 @pytest.fixture
@@ -137,6 +140,59 @@ def test_other_arrays_are_refused(aggregator: Aggregator, wrong: np.ndarray) -> 
     one = inline.Worker(HOST, port, rank=0, ranks=1, session=1, secret=SECRET)
     with one, pytest.raises(ValueError, match="int32, C-contiguous"):
         one.sum(wrong)
+
+
+@contextlib.contextmanager
+def relay(port: int, passes: Callable[[bytes], bool]) -> Iterator[int]:
+    """The port of a relay between a worker and the aggregator at `port`, of whose datagrams those
+    go through that `passes` says."""
+    with socket.socket(type=socket.SOCK_DGRAM) as here, socket.socket(type=socket.SOCK_DGRAM) as up:
+        here.bind((HOST, 0))
+        up.connect((HOST, port))
+        stop, at = threading.Event(), [("", 0)]
+
+        def carry() -> None:
+            while not stop.is_set():
+                ready, _, _ = select.select([here, up], [], [], 0.05)
+                if here in ready:
+                    datagram, at[0] = here.recvfrom(2000)
+                    up.send(datagram)
+                if up in ready:
+                    datagram = up.recv(2000)
+                    if passes(datagram):
+                        here.sendto(datagram, at[0])
+
+        thread = threading.Thread(target=carry)
+        thread.start()
+        try:
+            yield here.getsockname()[1]
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_results_that_do_not_come_through_are_named(aggregator: Aggregator) -> None:
+    with relay(port_of(aggregator), lambda datagram: datagram[8] != RESULT) as port:
+        one = inline.Worker(
+            HOST, port, rank=0, ranks=1, session=6, secret=SECRET, patience_s=0.5
+        )
+        with pytest.raises(EngineError, match="has results of which none comes through"):
+            one.sum(np.ones(300, np.int32))
+
+
+def test_who_waits_for_others_waits(aggregator: Aggregator) -> None:
+    port = port_of(aggregator)
+
+    def late(rank: int) -> None:
+        with inline.Worker(
+            HOST, port, rank=rank, ranks=2, session=7, secret=SECRET, patience_s=0.5
+        ) as one:
+            time.sleep(1.2 * rank)
+            mine = np.ones(300, np.int32)
+            one.sum(mine)
+            assert (mine == 2).all()
+
+    together([functools.partial(late, rank) for rank in range(2)])
 
 
 @contextlib.contextmanager

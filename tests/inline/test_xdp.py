@@ -241,6 +241,14 @@ with inline.Worker(host, rank=rank, ranks=ranks, session=session) as worker:
     print(json.dumps(worker.stats()))
 """
 
+ALONE = """
+import sys
+import numpy as np
+from omnihvd import inline
+with inline.Worker(sys.argv[1], rank=0, ranks=1, session=5, patience_s=0.5) as worker:
+    worker.sum(np.ones(300, np.int32))
+"""
+
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
@@ -299,6 +307,20 @@ def test_hosts_sum_through_the_program_which_goes_with_its_process(lab: Lab) -> 
     counts = dict(re.findall(r"(\w+) (\d+)", end(lab, process, signal.SIGTERM)))
     assert int(counts["results"]) > 2 * 1172 and counts["impossible"] == counts["forged"] == "0"
     assert "prog/xdp" not in on_eth0(lab)
+
+
+def test_results_that_the_other_end_of_veth_does_not_take_are_named(lab: Lab) -> None:
+    other_end = ["ip", "link", "set", "dev", "port-h0", "xdp"]
+    program = ["obj", str(engine.LIBRARIES / "pass.bpf.o"), "sec", "xdp"]
+    process = aggregator(lab, "--xdp", "eth0")
+    subprocess.run(lab.command([*other_end, "off"]), check=True)
+    try:
+        worker = start(lab, 1, "-c", ALONE, HOST)
+        _, error = worker.communicate(timeout=60)
+    finally:
+        subprocess.run(lab.command([*other_end, *program]), check=True)
+    assert "results of which none comes through" in error.splitlines()[-1]
+    end(lab, process, signal.SIGTERM)
 
 
 def test_a_killed_aggregator_leaves_no_program(lab: Lab) -> None:

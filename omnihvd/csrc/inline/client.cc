@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -62,6 +63,7 @@ void InlineClient::say(uint8_t kind, uint8_t flags) {
   head.flags = flags;
   head.worker = uint16_t(options_.rank);
   head.round = options_.ranks;
+  if (flags & INLINE_REPEAT) std::tie(head.slot, head.block) = worker_->awaited();
   uint8_t bytes[kSignedBytes];
   secret_.sign(head, bytes);
   socket_.add(socket_address(aggregator_), bytes, sizeof bytes, {nullptr, 0});
@@ -93,7 +95,7 @@ void InlineClient::join_group(uint32_t address, uint16_t port) {
 
 void InlineClient::sum(InlineTensor& tensor, bool dense) {
   if (!failure_.empty()) throw Error(failure_);
-  heard_at_ = asked_at_ = steady_us();
+  heard_at_ = asked_at_ = fine_at_ = steady_us();
   worker_->begin(heard_at_, tensor, dense);
   for (;;) {
     send_all();
@@ -103,7 +105,9 @@ void InlineClient::sum(InlineTensor& tensor, bool dense) {
     step(std::min(wake > now ? wake - now : 0, kAskEvery));
     now = steady_us();
     if (now - heard_at_ <= kAskEvery || now - asked_at_ <= kAskEvery) continue;
-    if (now - heard_at_ > uint64_t(options_.patience_s * 1e6)) fail("has given no sign of life");
+    const uint64_t patience = uint64_t(options_.patience_s * 1e6);
+    if (now - heard_at_ > patience) fail("has given no sign of life");
+    if (now - fine_at_ > patience) fail(not_through());
     // Others may just be late: their aggregator says that it is there.
     asked_at_ = now;
     say(INLINE_JOIN, INLINE_REPEAT);
@@ -136,7 +140,7 @@ void InlineClient::step(uint64_t timeout_us) {
 
 void InlineClient::take(const uint8_t* data, size_t size) {
   if (worker_ && size != kSignedBytes) {
-    if (worker_->take(steady_us(), data, size)) heard_at_ = steady_us();
+    if (worker_->take(steady_us(), data, size)) heard_at_ = fine_at_ = steady_us();
   } else {
     take_control(data, size);
   }
@@ -146,8 +150,16 @@ void InlineClient::take_control(const uint8_t* data, size_t size) {
   const auto head = secret_.proven(data, size);
   if (!head || head->key != options_.session || head->worker != options_.rank) return;
   heard_at_ = steady_us();
+  if (!(head->flags & INLINE_THERE)) fine_at_ = heard_at_;
   if (head->kind == INLINE_REFUSAL) fail("refuses this job: " + reason(InlineRefusal(head->flags)));
   if (head->kind == INLINE_WELCOME && !welcome_ && head->slot > 0) welcome_ = head;
+}
+
+std::string InlineClient::not_through() const {
+  const std::string port = std::to_string(group_ ? group_->port() : socket_.port());
+  return "has results of which none comes through: let UDP to port " + port +
+         " of this host through" +
+         (group_ ? ", and multicast between the hosts (docs/in-network.md says it of veth)" : "");
 }
 
 void InlineClient::look_for_refusals() {

@@ -21,8 +21,8 @@ class InlineClient {
     uint16_t port = 0;
     uint64_t session = 0;  // the job's number, the same on all workers, and of no other job
     uint32_t rank = 0, ranks = 1;
-    double patience_s = 15;                      // with an aggregator that gives no sign of life
-    double shortest_s = 0.005, longest_s = 0.5;  // time-outs of datagrams
+    double patience_s = 15;  // with an aggregator of which no sign of life comes, or no result
+    double shortest_s = 0.02, longest_s = 0.5;  // time-outs of datagrams
   };
   // Joins the job. Throws Error.
   explicit InlineClient(const Options& options);
@@ -42,6 +42,7 @@ class InlineClient {
   void take_control(const uint8_t* data, size_t size);
   void send_all();
   void look_for_refusals();
+  std::string not_through() const;
   [[noreturn]] void fail(const std::string& why);
 
   const Options options_;
@@ -54,6 +55,7 @@ class InlineClient {
   std::vector<uint8_t> out_;
   std::string failure_;
   uint64_t heard_at_ = 0, asked_at_ = 0;
+  uint64_t fine_at_ = 0;  // a result has come, or there was none yet
 };
 
 }  // namespace omnihvd

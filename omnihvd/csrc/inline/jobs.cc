@@ -51,9 +51,14 @@ std::optional<inline_head> InlineSecret::proven(const uint8_t* data, size_t size
   return head;
 }
 
-InlineJobs::InlineJobs(const std::string& secret, size_t jobs, uint16_t slots, uint32_t group,
-                       uint16_t group_port)
-    : secret_(secret), slots_(slots), group_port_(group_port), group_(group), jobs_(jobs) {}
+InlineJobs::InlineJobs(const std::string& secret, const InlinePlane& plane, size_t jobs,
+                       uint16_t slots, uint32_t group, uint16_t group_port)
+    : secret_(secret),
+      plane_(plane),
+      slots_(slots),
+      group_port_(group_port),
+      group_(group),
+      jobs_(jobs) {}
 
 std::optional<size_t> InlineJobs::find(uint64_t session) const {
   for (size_t i = 0; i < jobs_.size(); ++i)
@@ -88,13 +93,19 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   job.heard_at = now;
   inline_head welcome = head;
   welcome.kind = INLINE_WELCOME;
-  welcome.flags = 0;
+  welcome.flags = is_there(*at, head) ? INLINE_THERE : 0;
   welcome.job = uint16_t(*at);
   welcome.slot = slots_;
   welcome.block = group_;
   welcome.next = group_port_;
   secret_.sign(welcome, answer->bytes);
   return {};
+}
+
+// The result that a worker awaits, as it says when it asks again.
+bool InlineJobs::is_there(size_t job, const inline_head& head) const {
+  return head.flags & INLINE_REPEAT && head.slot < slots_ &&
+         int32_t(plane_.round(job, head.slot) - head.block) > 0;
 }
 
 void InlineJobs::leave(const inline_head& head, Answer* answer) {

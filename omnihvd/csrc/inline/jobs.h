@@ -13,6 +13,7 @@
 
 #include "base/siphash.h"
 #include "inline/packet.h"
+#include "inline/slot_aggregator.h"
 
 namespace omnihvd {
 
@@ -43,9 +44,10 @@ struct InlineJob {
 
 class InlineJobs {
  public:
-  // group: the IPv4 address and port to which results go, for the workers to join; 0: to each.
-  InlineJobs(const std::string& secret, size_t jobs, uint16_t slots, uint32_t group,
-             uint16_t group_port);
+  // plane: must outlive this. group: the IPv4 address and port to which results go, for the workers
+  // to join; 0: to each.
+  InlineJobs(const std::string& secret, const InlinePlane& plane, size_t jobs, uint16_t slots,
+             uint32_t group, uint16_t group_port);
 
   struct Answer {
     uint8_t bytes[kSignedBytes];
@@ -61,9 +63,11 @@ class InlineJobs {
   std::optional<size_t> place(uint64_t now) const;
   std::optional<InlineRefusal> join(uint64_t now, uint64_t from, const inline_head& head,
                                     Answer* answer);
+  bool is_there(size_t job, const inline_head& head) const;
   void leave(const inline_head& head, Answer* answer);
 
   const InlineSecret secret_;
+  const InlinePlane& plane_;
   const uint16_t slots_, group_port_;
   const uint32_t group_;
   std::vector<InlineJob> jobs_;

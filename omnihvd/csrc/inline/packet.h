@@ -22,6 +22,7 @@ enum inline_kind {
 enum inline_flags {
   INLINE_BLOCK = 1,   // the block's elements are those of the datagram, which has room for them
   INLINE_REPEAT = 2,  // sent again: as long as with a block, for an answer needs the room
+  INLINE_THERE = 4,   // of a welcome: the result that the worker awaits is complete
 };
 
 struct inline_head {
@@ -30,9 +31,10 @@ struct inline_head {
   __u8 flags;
   __u16 job;  // its index at the aggregator
   __u16 worker;
-  __u16 slot;     // of a welcome: how many there are
+  __u16 slot;     // of a welcome: how many there are; of a repeated join: one that is open
   __u32 round;    // of the slot, counted from the job's begin; of a join: workers
-  __u32 block;    // that is being summed; INLINE_NONE: none, an opening. Of a welcome: the group
+  __u32 block;    // that is being summed; INLINE_NONE: none, an opening. Of a welcome: the group;
+                  // of a repeated join: the round that the slot awaits
   __u32 next;     // the sender's next non-zero block of the slot; of a result: the least of all
   __u8 exponent;  // of that block: the largest of those workers who have it
   __u8 reserved[3];

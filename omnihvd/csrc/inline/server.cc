@@ -36,10 +36,10 @@ InlineServer::InlineServer(const Options& options, InlinePlane* plane)
     : socket_(address_of(options)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"),
       group_(group_of(options, socket_.port())),
-      jobs_(options.secret, options.jobs, options.slots, uint32_t(group_ >> 16),
-            group_ ? uint16_t(group_) : uint16_t{0}),
       sums_(plane ? 0 : options.jobs, options.slots),
       plane_(plane ? *plane : sums_),
+      jobs_(options.secret, plane_, options.jobs, options.slots, uint32_t(group_ >> 16),
+            group_ ? uint16_t(group_) : uint16_t{0}),
       contributions_(options.jobs) {
   if (group_ == 0) return;
   const in_addr out = socket_address(ipv4(options.host, 0)).sin_addr;

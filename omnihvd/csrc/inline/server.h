@@ -43,9 +43,9 @@ class InlineServer {
   UdpSocket socket_;
   const FileDescriptor stop_;
   const uint64_t group_;  // 0: none
-  InlineJobs jobs_;
   SlotAggregator sums_;                  // has no jobs where a plane has
   InlinePlane& plane_;                   // that, or sums_
+  InlineJobs jobs_;
   std::vector<uint64_t> contributions_;  // [job], when it was looked last
   uint64_t looked_at_ = 0;
 };

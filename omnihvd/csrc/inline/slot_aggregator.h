@@ -39,6 +39,8 @@ class InlinePlane {
   virtual void set_job(size_t job, uint64_t key, uint32_t workers) = 0;
   // That came of a job so far, or any number that has changed if some have.
   virtual uint64_t contributions(size_t job) const = 0;
+  // That is being summed in a slot of a job.
+  virtual uint32_t round(size_t job, uint16_t slot) const = 0;
 };
 
 class SlotAggregator final : public InlinePlane {
@@ -47,6 +49,9 @@ class SlotAggregator final : public InlinePlane {
 
   void set_job(size_t job, uint64_t key, uint32_t workers) override;
   uint64_t contributions(size_t job) const override { return jobs_[job].contributions; }
+  uint32_t round(size_t job, uint16_t slot) const override {
+    return slots_[job * slots_per_job_ + slot].state.round;
+  }
 
   enum class To : uint8_t { nobody, all, sender };
   struct Answer {

@@ -7,6 +7,11 @@
 #include "inline/slot.h"
 
 namespace omnihvd {
+namespace {
+
+constexpr uint64_t kGranularity = 1000;  // microseconds: what clients wait in
+
+}  // namespace
 
 uint32_t InlineIntegers::blocks() const {
   return uint32_t((count_ + INLINE_ELEMENTS - 1) / INLINE_ELEMENTS);
@@ -156,7 +161,8 @@ bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
     return true;
   }
   if (head.flags & INLINE_BLOCK) tensor_->write(head.block, slot.exponent, data + sizeof head);
-  if (slot.owner && slot.tries == 0 && !slot.asked) measure(now - slot.sent_at);
+  const bool opening = head.block == INLINE_NONE;
+  if (slot.owner && !opening && slot.tries == 0 && !slot.asked) measure(now - slot.sent_at);
   ++slot.round;
   slot.block = head.next;
   slot.exponent = head.exponent;
@@ -193,13 +199,20 @@ void SlotWorker::measure(uint64_t trip) {
 }
 
 uint64_t SlotWorker::patience(const Slot& slot) const {
-  const uint64_t measured = std::max(shortest_, smoothed_ + 4 * variation_);
-  return std::min(longest_, measured << std::min(slot.tries, 16u));
+  const uint64_t measured = smoothed_ + std::max(kGranularity, 4 * variation_);
+  const uint64_t first = smoothed_ ? std::max(shortest_, measured) : 3 * shortest_;
+  return std::min(longest_, first << std::min(slot.tries, 16u));
 }
 
 void SlotWorker::set_due(Slot& slot, uint64_t now) {
   slot.due = now + patience(slot);
   check_at_ = std::min(check_at_, slot.due);
+}
+
+std::pair<uint16_t, uint32_t> SlotWorker::awaited() const {
+  const auto open = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.open; });
+  OMNIHVD_INVARIANT(open != slots_.end());
+  return {uint16_t(open - slots_.begin()), open->round};
 }
 
 std::optional<uint64_t> SlotWorker::wake_at() const {

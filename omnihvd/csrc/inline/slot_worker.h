@@ -4,11 +4,13 @@
 //
 // Results are taken in order; one from later on tells that the awaited one is lost, which is asked
 // for at once. Otherwise what waits too long is repeated: after the measured round trips (RFC
-// 6298), then half as often each time. As many datagrams are under way as there are slots.
+// 6298, but for its least), then half as often each time. An opening measures nothing: it takes as
+// long as the last worker to begin. As many datagrams are under way as there are slots.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "inline/packet.h"
@@ -51,7 +53,7 @@ class SlotWorker {
     uint64_t key;
     uint16_t job, worker, slots;
   };
-  // shortest, longest: time-outs in microseconds.
+  // shortest, longest: time-outs in microseconds; three of the former before anything is measured.
   SlotWorker(const Place& place, uint64_t shortest, uint64_t longest);
 
   // The next sum, after the last has ended. dense: all blocks are sent, as SwitchML does. The
@@ -64,6 +66,8 @@ class SlotWorker {
   // next() has nothing before that time unless something comes; none: never.
   std::optional<uint64_t> wake_at() const;
   bool done() const { return open_ == 0; }
+  // A slot that is not done, and the round whose result it waits for.
+  std::pair<uint16_t, uint32_t> awaited() const;
 
   uint64_t sent() const { return sent_; }            // datagrams, those sent again included
   uint64_t again() const { return again_; }          // of them

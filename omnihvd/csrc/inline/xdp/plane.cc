@@ -162,6 +162,13 @@ uint64_t XdpPlane::contributions(size_t job) const {
   return entry.contributions;
 }
 
+uint32_t XdpPlane::round(size_t job, uint16_t slot) const {
+  const uint32_t index = uint32_t(job) * options_.slots + slot;
+  const auto entry = std::make_unique<inline_xdp_slot>();
+  bpf_map_lookup_elem(bpf_map__fd(map("slots")), &index, entry.get());
+  return entry->state.round;
+}
+
 std::array<uint64_t, kInlineCounts> XdpPlane::counts() const {
   std::array<uint64_t, kInlineCounts> sums{};
   std::vector<uint64_t> each(static_cast<size_t>(libbpf_num_possible_cpus()));

@@ -36,6 +36,7 @@ class XdpPlane final : public InlinePlane {
 
   void set_job(size_t job, uint64_t key, uint32_t workers) override;
   uint64_t contributions(size_t job) const override;
+  uint32_t round(size_t job, uint16_t slot) const override;
   std::array<uint64_t, kInlineCounts> counts() const;
   // {runs, nanoseconds} of the program, where the kernel counts (kernel.bpf_stats_enabled).
   std::pair<uint64_t, uint64_t> run_time() const;
