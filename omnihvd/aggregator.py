@@ -4,8 +4,8 @@
 prove that they know the secret is written down in csrc/session/rendezvous.h; what follows, the
 blocks themselves, goes between the engine's transports.
 
-`--udp HOST:PORT` and `--xdp INTERFACE` sum for workers of `omnihvd.inline` instead, at a socket or
-in the kernel's receive path (docs/in-network.md).
+`--udp HOST:PORT`, `--xdp INTERFACE` and `--af-xdp INTERFACE` sum for workers of `omnihvd.inline`
+instead: at a socket, in the kernel's receive path, or past it (docs/in-network.md).
 """
 
 from __future__ import annotations
@@ -137,15 +137,17 @@ def main(arguments: list[str]) -> int:
     where.add_argument("--bind", metavar="HOST:PORT", help="port 0: any free one")
     where.add_argument("--udp", metavar="HOST:PORT", help="for workers of omnihvd.inline")
     where.add_argument("--xdp", metavar="INTERFACE", help="the same, in the kernel's receive path")
-    inline = parser.add_argument_group("with --udp and --xdp (docs/in-network.md)")
-    inline.add_argument("--port", type=int, default=PORT, help="with --xdp (default: %(default)s)")
+    past = "the same, in user space past the kernel's UDP"
+    where.add_argument("--af-xdp", metavar="INTERFACE", help=past)
+    inline = parser.add_argument_group("with all but --bind (docs/in-network.md)")
+    inline.add_argument("--port", type=int, default=PORT, help="not with --udp (default: %(default)s)")
     inline.add_argument("--group", default="", help="multicast address of results")
     inline.add_argument("--jobs", type=int, default=4, help="at most (default: %(default)s)")
     inline.add_argument("--slots", type=int, default=128, help="of a job (default: %(default)s)")
     args = parser.parse_args(arguments)
     # A job's settings name its aggregators; this process is one.
     os.environ.pop("OMNIHVD_AGGREGATORS", None)
-    given = args.bind or args.udp or args.xdp
+    given = args.bind or args.udp or args.xdp or args.af_xdp
     try:
         settings = engine.session.settings_from_environment()
         if not settings.secret:
@@ -173,7 +175,9 @@ def _inline(
         if not 1 <= getattr(args, option) <= most:
             parser.error(f"--{option} {getattr(args, option)}: not from 1 to {most}")
     common = {"group": args.group, "jobs": args.jobs, "slots": args.slots}
-    if args.xdp:
-        return InlineAggregator(secret, interface=args.xdp, port=args.port, **common)
+    if args.xdp or args.af_xdp:
+        past = bool(args.af_xdp)
+        where = args.xdp or args.af_xdp
+        return InlineAggregator(secret, interface=where, af_xdp=past, port=args.port, **common)
     host, port = _address(parser, "--udp", args.udp)
     return InlineAggregator(secret, host=host, port=port, **common)

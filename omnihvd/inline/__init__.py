@@ -4,8 +4,9 @@
         worker.sum(values)
 
 This is OmniReduce's Algorithm 1 (Fei et al., SIGCOMM 2021) over datagrams that may be lost: only
-non-zero blocks of 256 elements travel. `omnihvd aggregator --udp` (a socket) and `--xdp INTERFACE`
-(in the kernel's receive path) are the other end.
+non-zero blocks of 256 elements travel. `omnihvd aggregator --udp` (a socket), `--xdp INTERFACE` (in
+the kernel's receive path) and `--af-xdp INTERFACE` (in user space, past the kernel) are the other
+end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from omnihvd import engine
 
 PORT = 47800
+ARITHMETIC = ("integer", "float", "fpisa", "fpisa-a")  # in the order of packet.h
 
 
 class Worker:
@@ -27,6 +29,10 @@ class Worker:
     all workers of a job, and of no other job. secret: as the aggregator has it; by default
     OMNIHVD_SECRET's or OMNIHVD_SECRET_FILE's. Raises EngineError when the aggregator does not
     answer within `patience_s`, or refuses the job, whose workers are 32 at most.
+
+    arithmetic, the same on all workers: what the aggregator adds. "integer": int32. "float": float32,
+    in the order in which they come, so that two runs may differ in the last bits; not in the kernel
+    (`--xdp`). "fpisa", "fpisa-a": float32 in registers of integers (FPISA, NSDI 2022).
     """
 
     def __init__(
@@ -39,11 +45,15 @@ class Worker:
         session: int,
         secret: str | None = None,
         patience_s: float = 15.0,
+        arithmetic: str = "integer",
     ) -> None:
         if secret is None:
             secret = engine.session.settings_from_environment().secret
         if not secret:
             raise ValueError("a secret is needed: set OMNIHVD_SECRET_FILE or OMNIHVD_SECRET")
+        if arithmetic not in ARITHMETIC:
+            raise ValueError(f"arithmetic is one of {ARITHMETIC}, not {arithmetic!r}")
+        self._arithmetic = arithmetic
         self._client: Any = engine.inline_path.Client(
             host=host,
             port=port,
@@ -52,18 +62,24 @@ class Worker:
             rank=rank,
             ranks=ranks,
             patience_s=patience_s,
+            numbers=ARITHMETIC.index(arithmetic),
         )
 
     def sum(self, values: np.ndarray, dense: bool = False) -> None:
-        """Sums over all workers, in place: int32, C-contiguous, of the same size everywhere.
+        """Sums over all workers, in place: int32 (float32, if arithmetic is not "integer").
 
-        Sums wrap around at 32 bits. dense: zero blocks travel, too, as SwitchML has it. Raises
+        C-contiguous, of the same size everywhere.
+
+        int32 wrap around at 32 bits. dense: zero blocks travel, too, as SwitchML has it. Raises
         EngineError when the aggregator is gone, or gives no sign of life; the job ends with that.
         """
-        if values.dtype != np.int32 or not values.flags.c_contiguous or not values.flags.writeable:
-            raise ValueError("sums are made of int32, C-contiguous and writeable")
+        dtype = "int32" if self._arithmetic == "integer" else "float32"
+        if values.dtype != dtype or not values.flags.c_contiguous or not values.flags.writeable:
+            raise ValueError(f"sums are made of {dtype}, C-contiguous and writeable")
         if self._client is None:
             raise ValueError("this worker has left its job")
+        if self._arithmetic != "integer":
+            values = values.view(np.int32)  # the aggregator knows what they are
         self._client.sum(values, dense)
 
     def stats(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`omnihvd aggregator --udp HOST:PORT`, `--xdp INTERFACE`: an aggregator in the data path."""
+"""`omnihvd aggregator --udp HOST:PORT`, `--xdp` and `--af-xdp INTERFACE`: in the data path."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from omnihvd import engine
 from omnihvd.inline import PORT
@@ -23,8 +24,9 @@ MISSING = (
 class Aggregator:
     """Sums for jobs that know the secret, until stop().
 
-    interface: makes the sums in its receive path (XDP), which takes root; results go to the IPv4
-    multicast address `group`. None: at a socket on `host`; without a group, results go to each
+    interface: contributions are taken there, before the kernel's UDP has them, which takes root:
+    summed in its receive path (XDP), or, with af_xdp, in user space (AF_XDP). Results go to the
+    IPv4 multicast address `group`. None: at a socket on `host`; without a group, results go to each
     worker. port 0: any free one. Raises EngineError.
     """
 
@@ -33,23 +35,35 @@ class Aggregator:
         secret: str,
         *,
         interface: str | None = None,
+        af_xdp: bool = False,
         host: str = "",
         port: int = PORT,
         group: str = "",
         jobs: int = 4,
         slots: int = 128,
     ) -> None:
-        self.plane = None
-        given = {"port": port, "group": group, "jobs": jobs, "slots": slots}
+        self.plane: Any = None
+        self.interface: Any = None
         if interface is not None:
-            given["group"] = group or GROUP
+            group = group or GROUP
             xdp = xdp_module()
             host = xdp.interface_address(interface)
-            program = str(engine.LIBRARIES / "aggregator.bpf.o")
-            self.plane = xdp.Plane(object=program, interface=interface, host=host, **given)
-        pointer = self.plane.pointer() if self.plane else 0
-        path = engine.inline_path
-        self.server = path.Server(secret=secret, host=host, plane=pointer, **given)  # type: ignore
+            given = {"interface": interface, "host": host, "port": port, "group": group}
+            program = str(engine.LIBRARIES / ("redirect.bpf.o" if af_xdp else "aggregator.bpf.o"))
+            if af_xdp:
+                self.interface = xdp.Interface(object=program, **given)
+            else:
+                self.plane = xdp.Plane(object=program, jobs=jobs, slots=slots, **given)
+        self.server = engine.inline_path.Server(
+            secret=secret,
+            host=host,
+            port=port,
+            group=group,
+            jobs=jobs,
+            slots=slots,
+            plane=self.plane.pointer() if self.plane else 0,
+            interface=self.interface.pointer() if self.interface else 0,
+        )
         self.address = f"{host}:{self.server.port}"
 
     def run(self) -> None:
@@ -59,8 +73,14 @@ class Aggregator:
         self.server.stop()
 
     def counts(self) -> dict[str, int]:
-        """What became of contributions: {"taken", "results", "answers", ...: number}."""
-        return self.plane.counts() if self.plane else self.server.counts()
+        """What became of contributions: {"taken", "results", "answers", ...: number}.
+
+        Of AF_XDP also "dropped": frames for which its rings had no room.
+        """
+        if self.plane:
+            return self.plane.counts()
+        dropped = {"dropped": self.interface.dropped()} if self.interface else {}
+        return {**self.server.counts(), **dropped}
 
 
 def xdp_module() -> ModuleType:

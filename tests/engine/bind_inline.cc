@@ -53,7 +53,7 @@ class InlineJobRun {
         dice_(seed),
         aggregator_(2, slots) {
     const size_t workers = size_t(tensors.shape(1));
-    aggregator_.set_job(1, kKey, uint32_t(workers));
+    aggregator_.set_job(1, kKey, uint32_t(workers), INLINE_INT32);
     for (size_t w = 0; w < workers; ++w)
       ends_.push_back({SlotWorker({kKey, 1, uint16_t(w), slots}, 1000, 50000), {}, 0, 0});
   }
@@ -221,7 +221,8 @@ void bind_inline(py::module_ m) {
         "Of sums that do not end by then: [worker], whether the awaited result is there.");
   py::class_<SlotAggregator>(m, "SlotAggregator")
       .def(py::init<size_t, uint16_t>())
-      .def("set_job", &SlotAggregator::set_job)
+      .def("set_job", &SlotAggregator::set_job, py::arg("job"), py::arg("key"), py::arg("workers"),
+           py::arg("numbers") = uint8_t{INLINE_INT32})
       .def("take", &aggregator_answer, "(to: 0 nobody, 1 all, 2 the sender; datagram)")
       .def_property_readonly("counts", [](const SlotAggregator& aggregator) {
         return dict_of_counts(aggregator.counts());
@@ -232,7 +233,8 @@ void bind_inline(py::module_ m) {
       .def("heard", [](Jobs& jobs, size_t job, uint64_t now) { jobs.jobs.heard(job, now); })
       .def_readonly("sums", &Jobs::sums);
   m.def("signed_head", [](const std::string& secret, uint64_t session, uint8_t kind, uint8_t flags,
-                          uint16_t worker, uint32_t workers, uint16_t slot, uint32_t awaited) {
+                          uint16_t worker, uint32_t workers, uint16_t slot, uint32_t awaited,
+                          uint8_t numbers) {
     inline_head head{};
     head.key = session;
     head.kind = kind;
@@ -241,6 +243,7 @@ void bind_inline(py::module_ m) {
     head.round = workers;
     head.slot = slot;
     head.block = awaited;
+    head.numbers = numbers;
     uint8_t out[kSignedBytes];
     InlineSecret(secret).sign(head, out);
     return py::bytes(reinterpret_cast<const char*>(out), sizeof out);

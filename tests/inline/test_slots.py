@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests import arithmetic
 from _engine_tests import inline_parts as parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 BLOCK = 256
 NONE = 0xFFFFFFFF
 HEAD = struct.Struct("<QBBHHHIIIB3x")
+INT32, FLOAT32, FPISA, FPISA_A = range(4)
 CONTRIBUTION, RESULT, JOIN, WELCOME, REFUSAL, LEAVE = range(1, 7)
 HAS_BLOCK, REPEAT, THERE = 1, 2, 4
 NOBODY, ALL, SENDER = range(3)
@@ -122,14 +125,14 @@ def test_waiting_for_others_to_begin_does_not_make_losses_cost_more() -> None:
     assert took < 12 * 200_000 + 1_200_000
 
 
-def contribution(worker: int = 0, round_: int = 0, block: int = NONE, **other: int) -> bytes:
+def contribution(worker: int = 0, round_: int = 0, block: int = NONE, **other: Any) -> bytes:
     fields = {"key": KEY, "kind": CONTRIBUTION, "flags": 0, "job": 0, "slot": 0, "next": 0, **other}
     flags = fields["flags"] | (HAS_BLOCK if block != NONE else 0)
     head = HEAD.pack(
         fields["key"], fields["kind"], flags, fields["job"], worker, fields["slot"], round_, block,
         fields["next"], other.get("exponent", 0),
     )  # fmt: skip
-    return head + bytes(4 * BLOCK if flags else 0)
+    return head + other.get("data", bytes(4 * BLOCK if flags else 0))
 
 
 @pytest.fixture
@@ -192,6 +195,32 @@ def test_results_are_for_all_and_for_whom_they_have_not_reached(
     assert said(aggregator.take(contribution(0, 2, 8, next=NONE))) == (ALL, 2, 8, NONE, 0, 1056)
 
 
+SPECIAL = np.array([0.0, -0.0, 1.5, np.inf, -np.inf, np.nan, 1e-42, -3e38], "<f4")
+
+
+@pytest.mark.parametrize("numbers", [FLOAT32, FPISA, FPISA_A])
+def test_floats_are_added_as_the_job_says(numbers: int) -> None:
+    aggregator = parts.SlotAggregator(1, 1)
+    aggregator.set_job(0, KEY, 3, numbers)
+    random = np.random.default_rng(9)
+    blocks = random.standard_normal((3, BLOCK)).astype("<f4") * 2.0 ** random.integers(-9, 9, BLOCK)
+    blocks = blocks.astype("<f4")
+    blocks[1, :64], blocks[2, :64] = np.repeat(SPECIAL, 8), np.tile(SPECIAL, 8)
+    for worker in range(3):
+        aggregator.take(contribution(worker, next=0))
+    for worker in range(3):
+        sent = contribution(worker, 1, 0, next=NONE, data=blocks[worker].tobytes())
+        to, result = aggregator.take(sent)
+    asked = contribution(0, 1, 0, next=NONE, flags=REPEAT)
+    assert to == ALL and aggregator.take(asked) == (SENDER, result)
+    with np.errstate(all="ignore"):
+        floats = blocks[0] + blocks[1] + blocks[2]
+    _, _, registers = arithmetic.fpisa_sum(blocks, approximate=numbers == FPISA_A)
+    expected = floats if numbers == FLOAT32 else registers
+    got = np.frombuffer(result[32:], "<f4")
+    assert np.array_equal(got, expected, equal_nan=True)
+
+
 class TestJobs:
     SECRET, SESSION = "of the tests", 12345
 
@@ -200,7 +229,10 @@ class TestJobs:
     ) -> bytes:
         secret, flags = other.get("secret", self.SECRET), other.get("flags", 0)
         slot, awaited = other.get("slot", 0), other.get("awaited", 0)
-        return parts.signed_head(secret, session, kind, flags, worker, workers, slot, awaited)
+        numbers = other.get("numbers", 0)
+        return parts.signed_head(
+            secret, session, kind, flags, worker, workers, slot, awaited, numbers
+        )
 
     def test_a_job_begins_with_its_first_worker_and_ends_with_its_last(self) -> None:
         jobs = parts.Jobs(self.SECRET, 1, 16)
@@ -243,6 +275,16 @@ class TestJobs:
         jobs.heard(0, 10_000_000)
         assert jobs.take(70_000_000, 9, self.said(JOIN, 0, session=6))[1] is None
         assert jobs.take(70_000_001, 9, self.said(JOIN, 0, session=6))[1] == 0
+
+    def test_all_workers_of_a_job_sum_the_same_numbers(self) -> None:
+        jobs = parts.Jobs(self.SECRET, 1, 16)
+        unknown, _ = jobs.take(1, 9, self.said(JOIN, 0, numbers=4))
+        assert HEAD.unpack(unknown[:32])[1:3] == (REFUSAL, 5)
+        jobs.take(1, 9, self.said(JOIN, 0, numbers=FLOAT32))
+        other, _ = jobs.take(1, 9, self.said(JOIN, 1, numbers=INT32))
+        assert HEAD.unpack(other[:32])[1:3] == (REFUSAL, 4)
+        same, _ = jobs.take(1, 9, self.said(JOIN, 1, numbers=FLOAT32))
+        assert HEAD.unpack(same[:32])[1] == WELCOME
 
     def test_strangers_get_no_answer(self) -> None:
         jobs = parts.Jobs(self.SECRET, 1, 16)

@@ -1,57 +1,21 @@
-"""The XDP program: does what user space does, sums between hosts, and leaves nothing behind."""
+"""The XDP program does what user space does."""
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import re
-import signal
 import struct
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from _engine_tests import inline_parts as parts
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from omnihvd import engine  # noqa: E402
-from omnihvd.bench.lab import Lab, LabError  # noqa: E402
-from omnihvd.inline.aggregator import xdp_module  # noqa: E402
+from xdp_planes import GROUP, HOST, JOBS, PORT, SLOTS, WHY_NOT, make_plane
 
 BLOCK, NONE, KEY = 256, 0xFFFFFFFF, 77
 HEAD = struct.Struct("<QBBHHHIIIB3x")
 DROP, PASS, TX = 1, 2, 3
-HOST, GROUP, PORT, JOBS, SLOTS = "10.0.0.1", "239.255.77.1", 47800, 2, 4
-SECRET = "the secret of a test"
 MACS = bytes(range(6)) + bytes(range(16, 22))
 
-
-def loaded() -> str:
-    """Why not; empty: the XDP program can be loaded here."""
-    if os.geteuid() != 0:
-        return "loading an XDP program takes root"
-    try:
-        make_plane()
-    except engine.EngineError as why:
-        return str(why)
-    return ""
-
-
-def make_plane(interface: str = "") -> Any:
-    return xdp_module().Plane(
-        object=str(engine.LIBRARIES / "aggregator.bpf.o"), interface=interface, host=HOST,
-        port=PORT, group=GROUP, jobs=JOBS, slots=SLOTS,
-    )  # fmt: skip
-
-
-WHY_NOT = loaded()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 
 
@@ -221,127 +185,3 @@ def test_any_datagrams_do_what_they_do_in_user_space(plane) -> None:
             rounds[slot] = (HEAD.unpack(answer[:32])[6] + 1) % 2**32
     assert plane.counts() == model.counts
     assert min(said.values()) > 20 and min(rounds) > 2
-
-
-WORKER = """
-import json, sys
-import numpy as np
-from omnihvd import inline
-rank, ranks, session, host = *map(int, sys.argv[1:4]), sys.argv[4]
-def values(rank, count):
-    blocks = np.arange(count) // 256
-    keep = (blocks % 3 == rank % 3) | (blocks % 7 == 0)
-    return np.where(keep, np.arange(count) * (rank + 1) + 1, 0).astype(np.int32)
-with inline.Worker(host, rank=rank, ranks=ranks, session=session) as worker:
-    for count in (1, 0, 256, 300_001):
-        for dense in (False, True):
-            mine = values(rank, count)
-            worker.sum(mine, dense)
-            assert np.array_equal(mine, sum(values(r, count) for r in range(ranks))), count
-    print(json.dumps(worker.stats()))
-"""
-
-ALONE = """
-import sys
-import numpy as np
-from omnihvd import inline
-with inline.Worker(sys.argv[1], rank=0, ranks=1, session=5, patience_s=0.5) as worker:
-    worker.sum(np.ones(300, np.int32))
-"""
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    try:
-        with Lab(4, rate=None) as made:
-            program = str(engine.LIBRARIES / "pass.bpf.o")
-            other_end = ["ip", "link", "set", "dev", "port-h0", "xdp", "obj", program, "sec", "xdp"]
-            subprocess.run(made.command(other_end), check=True)
-            yield made
-    except LabError as why:
-        pytest.skip(str(why))
-
-
-def start(lab: Lab, host: int, *arguments: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "OMNIHVD_SECRET": SECRET, "PYTHONPATH": str(ROOT)}
-    pipe = subprocess.PIPE
-    # Its number, as numbered in the lab: signals to nsenter reach nobody.
-    command = lab.hosts[host].command(
-        ["sh", "-c", 'echo $$; exec "$@"', "sh", sys.executable, *arguments]
-    )
-    process = subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True)
-    assert process.stdout
-    process.number = process.stdout.readline().strip()  # type: ignore[attr-defined]
-    return process
-
-
-def aggregator(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
-    process = start(lab, 0, "-m", "omnihvd", "aggregator", *arguments)
-    assert process.stdout and process.stderr
-    assert process.stdout.readline().strip() == f"omnihvd aggregator at {HOST}:{PORT}", (
-        process.stderr.read()
-    )
-    return process
-
-
-def on_eth0(lab: Lab) -> str:
-    show = lab.hosts[0].command(["ip", "-details", "link", "show", "dev", "eth0"])
-    return subprocess.run(show, stdout=subprocess.PIPE, text=True, check=True).stdout
-
-
-def end(lab: Lab, process: subprocess.Popen[str], number: int) -> str:
-    kill = ["kill", f"-{int(number)}", process.number]  # type: ignore[attr-defined]
-    subprocess.run(lab.hosts[0].command(kill), check=True)
-    output, _ = process.communicate(timeout=20)
-    return output
-
-
-def test_hosts_sum_through_the_program_which_goes_with_its_process(lab: Lab) -> None:
-    process = aggregator(lab, "--xdp", "eth0")
-    assert "prog/xdp" in on_eth0(lab)
-    workers = [start(lab, 1 + r, "-c", WORKER, str(r), "3", "11", HOST) for r in range(3)]
-    for worker in workers:
-        output, error = worker.communicate(timeout=60)
-        assert worker.returncode == 0, error
-        assert json.loads(output)["blocks"] > 0
-    counts = dict(re.findall(r"(\w+) (\d+)", end(lab, process, signal.SIGTERM)))
-    assert int(counts["results"]) > 2 * 1172 and counts["impossible"] == counts["forged"] == "0"
-    assert "prog/xdp" not in on_eth0(lab)
-
-
-def test_results_that_the_other_end_of_veth_does_not_take_are_named(lab: Lab) -> None:
-    other_end = ["ip", "link", "set", "dev", "port-h0", "xdp"]
-    program = ["obj", str(engine.LIBRARIES / "pass.bpf.o"), "sec", "xdp"]
-    process = aggregator(lab, "--xdp", "eth0")
-    subprocess.run(lab.command([*other_end, "off"]), check=True)
-    try:
-        worker = start(lab, 1, "-c", ALONE, HOST)
-        _, error = worker.communicate(timeout=60)
-    finally:
-        subprocess.run(lab.command([*other_end, *program]), check=True)
-    assert "results of which none comes through" in error.splitlines()[-1]
-    end(lab, process, signal.SIGTERM)
-
-
-def test_a_killed_aggregator_leaves_no_program(lab: Lab) -> None:
-    process = aggregator(lab, "--xdp", "eth0")
-    assert "prog/xdp" in on_eth0(lab)
-    end(lab, process, signal.SIGKILL)
-    assert "prog/xdp" not in on_eth0(lab)
-
-
-def test_an_interface_that_will_not_do_is_named(lab: Lab) -> None:
-    def said(interface: str) -> str:
-        process = start(lab, 0, "-m", "omnihvd", "aggregator", "--xdp", interface)
-        _, error = process.communicate(timeout=20)
-        assert process.returncode == 1
-        return error.splitlines()[-1]
-
-    subprocess.run(lab.hosts[0].command(["ip", "link", "add", "down0", "type", "veth"]), check=True)
-    assert "there is no interface eth9" in said("eth9")
-    assert "interface down0 is not up: ip link set down0 up" in said("down0")
-    subprocess.run(lab.hosts[0].command(["ip", "link", "set", "down0", "up"]), check=True)
-    assert "interface down0 has no IPv4 address" in said("down0")
-    other = aggregator(lab, "--xdp", "eth0")
-    assert "interface eth0 has another XDP program" in said("eth0")
-    end(lab, other, signal.SIGTERM)

@@ -63,6 +63,7 @@ void InlineClient::say(uint8_t kind, uint8_t flags) {
   head.flags = flags;
   head.worker = uint16_t(options_.rank);
   head.round = options_.ranks;
+  head.numbers = options_.numbers;
   if (flags & INLINE_REPEAT) std::tie(head.slot, head.block) = worker_->awaited();
   uint8_t bytes[kSignedBytes];
   secret_.sign(head, bytes);

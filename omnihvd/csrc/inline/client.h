@@ -21,6 +21,7 @@ class InlineClient {
     uint16_t port = 0;
     uint64_t session = 0;  // the job's number, the same on all workers, and of no other job
     uint32_t rank = 0, ranks = 1;
+    uint8_t numbers = INLINE_INT32;  // of all workers alike
     double patience_s = 15;  // with an aggregator of which no sign of life comes, or no result
     double shortest_s = 0.02, longest_s = 0.5;  // time-outs of datagrams
   };

@@ -20,6 +20,11 @@ std::string reason(InlineRefusal refusal) {
     case InlineRefusal::unknown:
       return "it does not know this job any more: it was started anew, or took another in its "
              "place";
+    case InlineRefusal::other_numbers:
+      return "others of this job sum other numbers: arithmetic must be the same on all workers";
+    case InlineRefusal::no_numbers:
+      return "it does not add such numbers: an aggregator on XDP has no floats but FPISA's, a "
+             "socket and AF_XDP have";
   }
   return "for a reason that this release does not know: install the same omnihvd on all hosts";
 }
@@ -80,15 +85,17 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   std::optional<size_t> at = find(head.key);
   if (!at) {
     if (head.flags & INLINE_REPEAT) return InlineRefusal::unknown;
+    if (!plane_.adds(head.numbers)) return InlineRefusal::no_numbers;
     at = place(now);
     if (!at) return InlineRefusal::full;
     const uint32_t workers = head.round;
-    jobs_[*at] = {head.key, secret_.job_key(head.key), workers, std::vector<uint64_t>(workers),
-                  now};
+    jobs_[*at] = {head.key,     secret_.job_key(head.key),      workers,
+                  head.numbers, std::vector<uint64_t>(workers), now};
     answer->changed = at;
   }
   InlineJob& job = jobs_[*at];
   if (job.workers != head.round) return InlineRefusal::other_workers;
+  if (job.numbers != head.numbers) return InlineRefusal::other_numbers;
   job.addresses[head.worker] = from;
   job.heard_at = now;
   inline_head welcome = head;

@@ -19,7 +19,7 @@ namespace omnihvd {
 
 constexpr size_t kSignedBytes = INLINE_HEAD_BYTES + sizeof(uint64_t);
 
-enum class InlineRefusal : uint8_t { full = 1, other_workers, unknown };
+enum class InlineRefusal : uint8_t { full = 1, other_workers, unknown, other_numbers, no_numbers };
 std::string reason(InlineRefusal refusal);
 
 // What both sides make of a secret.
@@ -38,6 +38,7 @@ class InlineSecret {
 struct InlineJob {
   uint64_t session = 0, key = 0;
   uint32_t workers = 0;             // 0: the place is free
+  uint8_t numbers = INLINE_INT32;
   std::vector<uint64_t> addresses;  // [worker], as given with its join; 0: it has not joined
   uint64_t heard_at = 0;
 };

@@ -19,6 +19,14 @@ enum inline_kind {
   INLINE_LEAVE,
 };
 
+enum inline_numbers {  // a job's: what the elements of its datagrams are, and how they are added
+  INLINE_INT32,        // wraps around
+  INLINE_FLOAT32,
+  INLINE_FPISA,    // float32, in registers of FPISA (docs/arithmetic.md)
+  INLINE_FPISA_A,  // the same, approximately
+  INLINE_NUMBERS,
+};
+
 enum inline_flags {
   INLINE_BLOCK = 1,   // the block's elements are those of the datagram, which has room for them
   INLINE_REPEAT = 2,  // sent again: as long as with a block, for an answer needs the room
@@ -37,7 +45,8 @@ struct inline_head {
                   // of a repeated join: the round that the slot awaits
   __u32 next;     // the sender's next non-zero block of the slot; of a result: the least of all
   __u8 exponent;  // of that block: the largest of those workers who have it
-  __u8 reserved[3];
+  __u8 numbers;   // of a join
+  __u8 reserved[2];
 };
 
 #define INLINE_HEAD_BYTES 32

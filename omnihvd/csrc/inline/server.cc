@@ -1,6 +1,5 @@
 #include "inline/server.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -32,12 +31,13 @@ uint64_t group_of(const InlineServer::Options& options, uint16_t port) {
 
 }  // namespace
 
-InlineServer::InlineServer(const Options& options, InlinePlane* plane)
+InlineServer::InlineServer(const Options& options, InlinePlane* plane, InlineInterface* interface)
     : socket_(address_of(options)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"),
       group_(group_of(options, socket_.port())),
       sums_(plane ? 0 : options.jobs, options.slots),
       plane_(plane ? *plane : sums_),
+      interface_(interface),
       jobs_(options.secret, plane_, options.jobs, options.slots, uint32_t(group_ >> 16),
             group_ ? uint16_t(group_) : uint16_t{0}),
       contributions_(options.jobs) {
@@ -47,15 +47,25 @@ InlineServer::InlineServer(const Options& options, InlinePlane* plane)
     throw Error("cannot send to a group from " + options.host + ": " + std::strerror(errno));
 }
 
+std::vector<pollfd> InlineServer::waits() const {
+  std::vector<pollfd> waits = {{stop_, POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
+  if (interface_)
+    for (const int fd : interface_->descriptors()) waits.push_back({fd, POLLIN, 0});
+  return waits;
+}
+
 void InlineServer::run() {
+  std::vector<pollfd> waits = this->waits();
   for (;;) {
-    const bool any = socket_.receive([this](const sockaddr_in& from, const uint8_t* data,
-                                            size_t size) { take(from, data, size); });
+    bool any =
+        socket_.receive([this](const sockaddr_in& from, const uint8_t* data, size_t size) {
+          take(from, data, size);
+        });
     socket_.flush();
+    if (interface_ && interface_->exchange(sums_)) any = true;
     const uint64_t now = steady_us();
     if (now - looked_at_ >= kLookEvery) look_at_jobs(now);
-    pollfd waits[] = {{stop_, POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
-    poll(waits, 2, any ? 0 : int(kLookEvery / 1000));
+    poll(waits.data(), waits.size(), any ? 0 : int(kLookEvery / 1000));
     if (waits[0].revents) return;
     if (waits[1].revents & POLLERR) {
       socket_.expect_refusals();
@@ -89,7 +99,7 @@ void InlineServer::take(const sockaddr_in& from, const uint8_t* data, size_t siz
   if (!answer) return;
   if (answer->changed) {
     const InlineJob& job = jobs_.jobs()[*answer->changed];
-    plane_.set_job(*answer->changed, job.key, job.workers);
+    plane_.set_job(*answer->changed, job.key, job.workers, job.numbers);
     if (job.workers)
       log(LogLevel::info, "a job of ", job.workers, " workers begins");
     else

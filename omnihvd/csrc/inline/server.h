@@ -2,6 +2,8 @@
 // which makes the sums itself where the data path is user space. Blocks its thread.
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -15,6 +17,16 @@
 
 namespace omnihvd {
 
+// A network interface that hands contributions to user space beside the socket.
+class InlineInterface {
+ public:
+  virtual ~InlineInterface() = default;
+  // Readable when something has come.
+  virtual std::vector<int> descriptors() const = 0;
+  // Takes what has come, up to a bound, and sends answers; false: nothing.
+  virtual bool exchange(SlotAggregator& sums) = 0;
+};
+
 class InlineServer {
  public:
   struct Options {
@@ -25,8 +37,9 @@ class InlineServer {
     uint32_t jobs = 4;
     uint16_t slots = 128;
   };
-  // Throws Error. plane: none: sums are made here; else it must outlive the server.
-  InlineServer(const Options& options, InlinePlane* plane);
+  // Throws Error. plane: none: sums are made here, of what comes to the socket and by `interface`,
+  // if there is one. Both must outlive the server.
+  InlineServer(const Options& options, InlinePlane* plane, InlineInterface* interface);
 
   // Until stop(), which any thread may call.
   void run();
@@ -37,6 +50,7 @@ class InlineServer {
 
  private:
   void take(const sockaddr_in& from, const uint8_t* data, size_t size);
+  std::vector<pollfd> waits() const;
   void send(const SlotAggregator::Answer& answer, const sockaddr_in& from);
   void look_at_jobs(uint64_t now);
 
@@ -45,6 +59,7 @@ class InlineServer {
   const uint64_t group_;  // 0: none
   SlotAggregator sums_;                  // has no jobs where a plane has
   InlinePlane& plane_;                   // that, or sums_
+  InlineInterface* const interface_;
   InlineJobs jobs_;
   std::vector<uint64_t> contributions_;  // [job], when it was looked last
   uint64_t looked_at_ = 0;

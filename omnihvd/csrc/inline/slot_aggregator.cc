@@ -3,21 +3,24 @@
 #include <cstddef>
 #include <cstring>
 
+#include "protocol/fpisa.h"
+
 namespace omnihvd {
 namespace {
 
-// Wraps around, as the hardware of data planes does.
-void add(int32_t* sums, const uint8_t* block) {
-  for (size_t i = 0; i < INLINE_ELEMENTS; ++i) {
-    uint32_t x;
-    std::memcpy(&x, block + i * sizeof x, sizeof x);
-    sums[i] = int32_t(uint32_t(sums[i]) + x);
+const BlockOps& ops_of(uint8_t numbers) {
+  switch (numbers) {
+    case INLINE_FLOAT32: return block_ops(DType::f32);
+    case INLINE_FPISA: return fpisa::ops(false);
+    case INLINE_FPISA_A: return fpisa::ops(true);
+    default: return block_ops(DType::i32);
   }
 }
 
 }  // namespace
 
 static_assert(sizeof(inline_head) == INLINE_HEAD_BYTES);
+static_assert(sizeof(fpisa::Register) == sizeof(uint64_t));
 
 const char* const kInlineCountNames[kInlineCounts] = {"taken", "results", "answers",    "duplicate",
                                                       "old",   "early",   "impossible", "short",
@@ -26,8 +29,8 @@ const char* const kInlineCountNames[kInlineCounts] = {"taken", "results", "answe
 SlotAggregator::SlotAggregator(size_t jobs, uint16_t slots)
     : slots_per_job_(slots), jobs_(jobs), slots_(jobs * slots) {}
 
-void SlotAggregator::set_job(size_t job, uint64_t key, uint32_t workers) {
-  jobs_[job] = {key, workers, 0};
+void SlotAggregator::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) {
+  jobs_[job] = {key, workers, 0, &ops_of(numbers)};
   for (size_t i = 0; i < slots_per_job_; ++i)
     slot_reset(&slots_[job * slots_per_job_ + i].state, workers);
 }
@@ -75,11 +78,11 @@ SlotAggregator::Answer SlotAggregator::take(const uint8_t* data, size_t size) {
   Slot& slot = slots_[size_t(head.job) * slots_per_job_ + head.slot];
   slot_decision decision;
   slot_take(&slot.state, job.workers, &head, &decision);
+  uint64_t* const sum = slot.sums[decision.version];
+  const uint8_t* const block = data + INLINE_HEAD_BYTES;
   switch (decision.verdict) {
-    case SLOT_STORE:
-      std::memcpy(slot.sums[decision.version], data + INLINE_HEAD_BYTES, INLINE_BLOCK_BYTES);
-      break;
-    case SLOT_ADD: add(slot.sums[decision.version], data + INLINE_HEAD_BYTES); break;
+    case SLOT_STORE: job.ops->store(sum, block, INLINE_ELEMENTS); break;
+    case SLOT_ADD: job.ops->add(sum, block, INLINE_ELEMENTS); break;
     case SLOT_ANSWER: return result(head, slot, decision, To::sender);
     case SLOT_DUPLICATE: return refuse(InlineCount::duplicate);
     case SLOT_OLD: return refuse(InlineCount::old);
@@ -89,6 +92,7 @@ SlotAggregator::Answer SlotAggregator::take(const uint8_t* data, size_t size) {
   }
   count(InlineCount::taken);
   if (!decision.complete) return {To::nobody, head.job, {}, {}};
+  if (slot.state.results[decision.version].has_block) job.ops->finish(sum, sum, INLINE_ELEMENTS);
   return result(head, slot, decision, To::all);
 }
 

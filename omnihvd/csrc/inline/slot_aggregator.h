@@ -10,6 +10,7 @@
 #include "base/slice.h"
 #include "inline/packet.h"
 #include "inline/slot.h"
+#include "protocol/block_ops.h"
 
 namespace omnihvd {
 
@@ -35,8 +36,9 @@ extern const char* const kInlineCountNames[kInlineCounts];
 class InlinePlane {
  public:
   virtual ~InlinePlane() = default;
-  // A job begins, or ends (workers: 0).
-  virtual void set_job(size_t job, uint64_t key, uint32_t workers) = 0;
+  // A job begins, or ends (workers: 0). numbers: as of inline_numbers, and added here.
+  virtual void set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) = 0;
+  virtual bool adds(uint8_t numbers) const = 0;
   // That came of a job so far, or any number that has changed if some have.
   virtual uint64_t contributions(size_t job) const = 0;
   // That is being summed in a slot of a job.
@@ -47,7 +49,8 @@ class SlotAggregator final : public InlinePlane {
  public:
   SlotAggregator(size_t jobs, uint16_t slots);
 
-  void set_job(size_t job, uint64_t key, uint32_t workers) override;
+  void set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) override;
+  bool adds(uint8_t numbers) const override { return numbers < INLINE_NUMBERS; }
   uint64_t contributions(size_t job) const override { return jobs_[job].contributions; }
   uint32_t round(size_t job, uint16_t slot) const override {
     return slots_[job * slots_per_job_ + slot].state.round;
@@ -70,10 +73,12 @@ class SlotAggregator final : public InlinePlane {
     uint64_t key = 0;
     uint32_t workers = 0;
     uint64_t contributions = 0;
+    const BlockOps* ops = nullptr;
   };
   struct Slot {
     inline_slot state;
-    int32_t sums[INLINE_VERSIONS][INLINE_ELEMENTS];
+    // Accumulators, whose room is that of the largest kind; of complete rounds: blocks.
+    uint64_t sums[INLINE_VERSIONS][INLINE_ELEMENTS];
   };
   Answer refuse(InlineCount count);
   void count(InlineCount what) { ++counts_[size_t(what)]; }

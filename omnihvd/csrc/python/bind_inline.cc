@@ -19,15 +19,17 @@ using Integers = py::array_t<int32_t, py::array::c_style>;
 
 std::unique_ptr<InlineServer> make_server(const std::string& host, uint16_t port,
                                           const std::string& secret, const std::string& group,
-                                          uint32_t jobs, uint16_t slots, uint64_t plane) {
+                                          uint32_t jobs, uint16_t slots, uint64_t plane,
+                                          uint64_t interface) {
   return std::make_unique<InlineServer>(
       InlineServer::Options{secret, host, port, group, jobs, slots},
-      reinterpret_cast<InlinePlane*>(plane));
+      reinterpret_cast<InlinePlane*>(plane), reinterpret_cast<InlineInterface*>(interface));
 }
 
 std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port,
                                           const std::string& secret, uint64_t session,
-                                          uint32_t rank, uint32_t ranks, double patience_s) {
+                                          uint32_t rank, uint32_t ranks, double patience_s,
+                                          uint8_t numbers) {
   InlineClient::Options options;
   options.host = host;
   options.port = port;
@@ -36,6 +38,7 @@ std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port
   options.rank = rank;
   options.ranks = ranks;
   options.patience_s = patience_s;
+  options.numbers = numbers;
   const py::gil_scoped_release release;
   return std::make_unique<InlineClient>(options);
 }
@@ -62,7 +65,8 @@ void bind_inline(py::module_ m) {
   m.attr("BLOCK") = INLINE_ELEMENTS;
   py::class_<InlineServer>(m, "Server", "Where workers join, and, without a plane, sums are made.")
       .def(py::init(&make_server), py::arg("host"), py::arg("port"), py::arg("secret"),
-           py::arg("group"), py::arg("jobs"), py::arg("slots"), py::arg("plane") = 0)
+           py::arg("group"), py::arg("jobs"), py::arg("slots"), py::arg("plane") = 0,
+           py::arg("interface") = 0)
       .def("run", &InlineServer::run, py::call_guard<py::gil_scoped_release>(), "Until stop().")
       .def("stop", &InlineServer::stop)
       .def_property_readonly("port", &InlineServer::port)
@@ -71,7 +75,8 @@ void bind_inline(py::module_ m) {
           "What became of contributions: {name: number}.");
   py::class_<InlineClient>(m, "Client", "A worker: joins its job when it is made.")
       .def(py::init(&make_client), py::arg("host"), py::arg("port"), py::arg("secret"),
-           py::arg("session"), py::arg("rank"), py::arg("ranks"), py::arg("patience_s"))
+           py::arg("session"), py::arg("rank"), py::arg("ranks"), py::arg("patience_s"),
+           py::arg("numbers") = uint8_t{INLINE_INT32})
       .def("sum", &sum, py::arg("values").noconvert(), py::arg("dense"),
            "Sums int32, in place, over all workers.")
       .def("stats", &stats);

@@ -10,19 +10,14 @@
 #include <linux/bpf.h>
 // clang-format on
 
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
 
 #include "inline/slot.h"
 #include "inline/xdp/aggregator_maps.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-const volatile struct inline_xdp_constants own = {};
+const volatile struct inline_xdp_constants constants = {};
 
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -45,61 +40,12 @@ struct {
   __type(value, __u64);
 } counts SEC(".maps");
 
-struct packet {
-  struct ethhdr ethernet;
-  struct iphdr ip;
-  struct udphdr udp;
-  struct inline_head head;
-  __u32 block[INLINE_ELEMENTS];
-} __attribute__((packed));
-
-#define FRAME_BYTES (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
-#define SHORT_BYTES (FRAME_BYTES + INLINE_HEAD_BYTES)
-#define FULL_BYTES (FRAME_BYTES + INLINE_FULL_BYTES)
 #define INLINED static inline __attribute__((always_inline))
 
 INLINED int counted(__u32 what) {
   __u64* const count = bpf_map_lookup_elem(&counts, &what);
   if (count) *count += 1;
   return XDP_DROP;
-}
-
-INLINED void set_ip_checksum(struct packet* packet) {
-  const __u16* const words = (const __u16*)((const char*)packet + sizeof(struct ethhdr));
-  __u32 sum = 0;
-  packet->ip.check = 0;
-#pragma unroll
-  for (int i = 0; i < 10; ++i) sum += words[i];
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  packet->ip.check = (__u16)~sum;
-}
-
-// Turns the datagram into one of so many bytes to its sender, or to the job's group.
-INLINED void address(struct packet* packet, const struct inline_xdp_job* job, int to_all,
-                     __u32 bytes) {
-  __u8 mac[ETH_ALEN];
-  __builtin_memcpy(mac, packet->ethernet.h_source, ETH_ALEN);
-  __builtin_memcpy(packet->ethernet.h_source, packet->ethernet.h_dest, ETH_ALEN);
-  const __u32 from = packet->ip.saddr;
-  const __u16 from_port = packet->udp.source;
-  packet->ip.saddr = own.address;
-  packet->udp.source = own.port;
-  if (to_all) {
-    __builtin_memcpy(packet->ethernet.h_dest, job->mac, ETH_ALEN);
-    packet->ip.daddr = job->group;
-    packet->udp.dest = job->group_port;
-  } else {
-    __builtin_memcpy(packet->ethernet.h_dest, mac, ETH_ALEN);
-    packet->ip.daddr = from;
-    packet->udp.dest = from_port;
-  }
-  const __u32 length = sizeof(struct udphdr) + bytes;
-  packet->udp.len = bpf_htons((__u16)length);
-  packet->udp.check = 0;
-  packet->ip.tot_len = bpf_htons((__u16)(sizeof(struct iphdr) + length));
-  packet->ip.ttl = to_all ? 1 : 64;
-  set_ip_checksum(packet);
 }
 
 // A block is copied by 8 bytes. Loops are unrolled: the compiler makes no vectors for BPF.
@@ -122,10 +68,10 @@ INLINED void add_and_copy(__u32* sums, __u32* block) {
 }
 
 // The packet is the job's. Turns it into the result where there is one to send.
-INLINED int take(struct xdp_md* context, struct packet* packet, int full,
+INLINED int take(struct xdp_md* context, struct inline_frame* packet, int full,
                  struct inline_xdp_job* job) {
   const struct inline_head head = packet->head;
-  const __u32 index = (__u32)head.job * own.slots_per_job + head.slot;
+  const __u32 index = (__u32)head.job * constants.slots_per_job + head.slot;
   struct inline_xdp_slot* const slot = bpf_map_lookup_elem(&slots, &index);
   if (!slot) return counted(INLINE_XDP_IMPOSSIBLE);
   struct slot_decision decision;
@@ -159,7 +105,8 @@ INLINED int take(struct xdp_md* context, struct packet* packet, int full,
   packet->head.block = result.block;
   packet->head.next = result.next;
   packet->head.exponent = result.exponent;
-  address(packet, job, !answer, result.has_block ? INLINE_FULL_BYTES : INLINE_HEAD_BYTES);
+  frame_turn(packet, &constants.own, answer ? 0 : &job->group,
+             result.has_block ? INLINE_FULL_BYTES : INLINE_HEAD_BYTES);
   if (full && !result.has_block && bpf_xdp_adjust_tail(context, -(int)INLINE_BLOCK_BYTES))
     return XDP_DROP;
   return XDP_TX;
@@ -168,16 +115,12 @@ INLINED int take(struct xdp_md* context, struct packet* packet, int full,
 SEC("xdp")
 int aggregate(struct xdp_md* context) {
   void* const end = (void*)(long)context->data_end;
-  struct packet* const packet = (void*)(long)context->data;
+  struct inline_frame* const packet = (void*)(long)context->data;
   if ((void*)packet + FRAME_BYTES + sizeof(__u64) + 1 > end) return XDP_PASS;
-  if (packet->ethernet.h_proto != bpf_htons(ETH_P_IP) || packet->ip.ihl != 5 ||
-      packet->ip.version != 4 || packet->ip.protocol != IPPROTO_UDP ||
-      packet->ip.frag_off & bpf_htons(0x3FFF) || packet->ip.daddr != own.address ||
-      packet->udp.dest != own.port || packet->head.kind != INLINE_CONTRIBUTION)
-    return XDP_PASS;
-  if ((void*)packet + SHORT_BYTES > end) return counted(INLINE_XDP_SHORT);
-  const __u32 bytes = packet->head.flags ? FULL_BYTES : SHORT_BYTES;
-  const __u32 said = sizeof(struct ethhdr) + sizeof(struct iphdr) + bpf_ntohs(packet->udp.len);
+  if (!frame_is_contribution(packet, &constants.own)) return XDP_PASS;
+  if ((void*)packet + FRAME_SHORT_BYTES > end) return counted(INLINE_XDP_SHORT);
+  const __u32 bytes = packet->head.flags ? FRAME_FULL_BYTES : FRAME_SHORT_BYTES;
+  const __u32 said = sizeof(struct ethhdr) + sizeof(struct iphdr) + FRAME_BIG_ENDIAN(packet->udp.len);
   const __u32 size = (__u32)(end - (void*)packet);
   if (size < bytes || said < bytes) return counted(INLINE_XDP_SHORT);
   if (size > bytes || said > bytes) return counted(INLINE_XDP_LONG);
@@ -187,7 +130,7 @@ int aggregate(struct xdp_md* context) {
   if (packet->head.key != job->key) return counted(INLINE_XDP_FORGED);
   job->contributions += 1;
   if (packet->head.worker >= job->workers) return counted(INLINE_XDP_STRANGER);
-  if (packet->head.slot >= own.slots_per_job) return counted(INLINE_XDP_IMPOSSIBLE);
-  if ((void*)packet + FULL_BYTES > end) return take(context, packet, 0, job);
+  if (packet->head.slot >= constants.slots_per_job) return counted(INLINE_XDP_IMPOSSIBLE);
+  if ((void*)packet + FRAME_FULL_BYTES > end) return take(context, packet, 0, job);
   return take(context, packet, 1, job);
 }

@@ -4,23 +4,19 @@
 
 #include <linux/bpf.h>
 
-#include "inline/packet.h"
 #include "inline/slot.h"
+#include "inline/xdp/frame.h"
 
 struct inline_xdp_constants {  // of the program, set before it is loaded
-  __u32 address;               // as in packets
+  struct inline_place own;
   __u32 slots_per_job;
-  __u16 port;  // as in packets
-  __u16 reserved;
 };
 
 struct inline_xdp_job {
   __u64 key;
   __u64 contributions;
-  __u32 workers;     // 0: there is no such job
-  __u32 group;       // as in packets
-  __u16 group_port;  // as in packets
-  __u8 mac[6];       // of the group
+  __u32 workers;  // 0: there is no such job
+  struct inline_place group;
 };
 
 struct inline_xdp_slot {

@@ -1,0 +1,47 @@
+// An interface whose contributions come to user space by AF_XDP, past the kernel's UDP, for the
+// sums of slot_aggregator.h. An XDP program (redirect.bpf.c) hands them over for as long as this
+// lives; results go out as Ethernet multicast where the last contribution came in. Like the XDP
+// aggregator it does not look at UDP's checksum, and sends none.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "inline/af_xdp/socket.h"
+#include "inline/server.h"
+#include "inline/xdp/program.h"
+
+namespace omnihvd {
+
+class AfXdpInterface final : public InlineInterface {
+ public:
+  struct Options {
+    std::string object;     // the compiled program's file
+    std::string interface;  // its name
+    std::string host;       // its IPv4 address, at which contributions come
+    uint16_t port = 0;
+    std::string group;  // IPv4 multicast, to which results go
+  };
+  explicit AfXdpInterface(const Options& options);  // throws Error
+
+  std::vector<int> descriptors() const override;
+  bool exchange(SlotAggregator& sums) override;
+
+  size_t queues() const { return sockets_.size(); }
+  bool is_zero_copy() const;
+  // Frames that came and for which there was no room, and answers that found none.
+  uint64_t dropped() const;
+  const XdpProgram& program() const { return program_; }
+
+ private:
+  void take(XskSocket& from, SlotAggregator& sums, const uint8_t* data, size_t size);
+
+  const inline_place own_, group_;
+  XdpProgram program_;
+  std::deque<XskSocket> sockets_;  // [receive queue]
+  uint64_t unsent_ = 0;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,50 @@
+// An XDP program: loads it from the file that clang has made, and attaches it to an interface for
+// as long as this object, or this process, lives (a link of BPF: the kernel takes the program away
+// when its last descriptor is closed, by whatever end). Needs libbpf, and so is in a module of its
+// own.
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+struct bpf_link;
+struct bpf_map;
+struct bpf_object;
+
+namespace omnihvd {
+
+class XdpProgram {
+ public:
+  // file: the compiled one. Throws Error.
+  XdpProgram(const std::string& file, const std::string& function);
+  ~XdpProgram();
+
+  // Before it is loaded: its constants, and how many entries a map has.
+  void set_constants(const void* constants, size_t size);
+  void set_entries(const char* map, uint32_t entries);
+  void load();                                // throws Error
+  void attach(const std::string& interface);  // throws Error
+  int map(const char* name) const;            // its descriptor
+  int fd() const;
+  // {runs, nanoseconds}, where the kernel counts (kernel.bpf_stats_enabled).
+  std::pair<uint64_t, uint64_t> run_time() const;
+  uint32_t verified_instructions() const;
+
+ private:
+  struct Close {
+    void operator()(bpf_object* object) const;
+    void operator()(bpf_link* link) const;
+  };
+  bpf_map* find(const char* map) const;
+  bpf_prog_info info() const;
+
+  const std::string function_;
+  std::unique_ptr<bpf_object, Close> object_;
+  std::unique_ptr<bpf_link, Close> link_;
+};
+
+}  // namespace omnihvd
