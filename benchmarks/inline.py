@@ -1,17 +1,18 @@
-"""Aggregators in the data path: the XDP program beside a socket, sparse beside dense blocks.
+"""Aggregators in the data path: XDP and AF_XDP beside a socket, sparse beside dense blocks.
 
     sudo python benchmarks/inline.py [--workers 4] [--megabytes 10]
 
-Emulated hosts, without shaped links: one aggregates, the others sum int32 through it. A share of
-the blocks is zero at random, of each worker independently. Each sum is verified in closed form; a
-sample is the slowest worker's time. Per plane (socket, xdp) and share of zeros:
+Emulated hosts, without shaped links: one aggregates, the others sum through it. A share of the
+blocks is zero at random, of each worker independently. Each sum is verified in closed form; a
+sample is the slowest worker's time. Per aggregator (socket, xdp, af-xdp), what it adds (integers;
+floats and FPISA's, where it can) and share of zeros:
 
   sparse   only non-zero blocks travel (OmniReduce)
   dense    all do (SwitchML*)
 
-Processor time of the aggregator is, of the socket, that of its process; of XDP that of the
-program, as the kernel counts it (kernel.bpf_stats_enabled), and of its process. What the kernel
-does to bring datagrams to either and to the workers is in neither: it is in the whole machine's
+Processor time of the aggregator is that of its process and, of XDP and AF_XDP, that of the program,
+as the kernel counts it (kernel.bpf_stats_enabled). What the kernel
+does to bring datagrams to it and to the workers is not in that: it is in the whole machine's
 processor time.
 Writes results/inline.json.
 """
@@ -39,32 +40,42 @@ from omnihvd.inline.aggregator import GROUP, Aggregator, running  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 ZEROS = (0.0, 0.4, 0.9, 0.99)
+ADDED = {
+    "socket": ("integer", "float", "fpisa"),
+    "xdp": ("integer", "fpisa"),
+    "af-xdp": ("integer", "float", "fpisa"),
+}
 RUNS = 7  # of each point, besides a first
 SECRET = "the secret of a benchmark"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 
-def tensor(rank: int, count: int, zeros: float) -> np.ndarray:
+def tensor(rank: int, count: int, zeros: float, dtype: str) -> np.ndarray:
     blocks = -(-count // inline_block())
     keep = np.random.default_rng(rank).permutation(blocks) >= round(zeros * blocks)
-    values = np.arange(count, dtype=np.int32) % 1009 + rank + 1
-    return np.where(np.repeat(keep, inline_block())[:count], values, 0).astype(np.int32)
+    values = np.arange(count, dtype=np.int32) % 1009 + rank + 1  # exact as floats, too
+    return np.where(np.repeat(keep, inline_block())[:count], values, 0).astype(dtype)
 
 
 def inline_block() -> int:
     return int(engine.inline_path.BLOCK)
 
 
-def worker_main(rank: int, ranks: int, count: int, session: int) -> None:
+def worker_main(rank: int, ranks: int, count: int, session: int, arithmetic: str) -> None:
     """What each worker runs: sums as it is told."""
     made: dict[float, tuple[np.ndarray, np.ndarray]] = {}
-    with inline.Worker("10.0.0.1", rank=rank, ranks=ranks, session=session, secret=SECRET) as one:
+    dtype = "int32" if arithmetic == "integer" else "float32"
+    of = {"rank": rank, "ranks": ranks, "session": session, "arithmetic": arithmetic}
+    with inline.Worker("10.0.0.1", secret=SECRET, **of) as one:  # type: ignore[arg-type]
         print("joined", flush=True)
         for line in sys.stdin:
             zeros, dense = json.loads(line)
             if zeros not in made:
-                parts = (tensor(r, count, zeros) for r in range(ranks))
-                made[zeros] = (tensor(rank, count, zeros), sum(parts, np.zeros(count, np.int32)))
+                parts = (tensor(r, count, zeros, dtype) for r in range(ranks))
+                made[zeros] = (
+                    tensor(rank, count, zeros, dtype),
+                    sum(parts, np.zeros(count, dtype)),
+                )
             given, expected = made[zeros]
             buffer = given.copy()
             print("ready", flush=True)
@@ -79,13 +90,15 @@ def worker_main(rank: int, ranks: int, count: int, session: int) -> None:
 
 def aggregator_main(plane: str) -> None:
     """What the aggregator runs: for each line, its processor time and counts so far."""
-    interface = "eth0" if plane == "xdp" else None
-    made = Aggregator(SECRET, interface=interface, host="10.0.0.1", group=GROUP)
+    interface = None if plane == "socket" else "eth0"
+    past = plane == "af-xdp"
+    made = Aggregator(SECRET, interface=interface, af_xdp=past, host="10.0.0.1", group=GROUP)
+    loaded = made.plane or made.interface
     with running(made):
         print("up", flush=True)
         for _ in sys.stdin:
             usage = resource.getrusage(resource.RUSAGE_SELF)
-            runs, nanoseconds = made.plane.run_time() if made.plane else (0, 0)
+            runs, nanoseconds = loaded.run_time() if loaded else (0, 0)
             own = usage.ru_utime + usage.ru_stime
             said = {"process": own, "program": nanoseconds / 1e9, "runs": runs, **made.counts()}
             if made.plane:
@@ -126,12 +139,12 @@ def busy() -> float:
 class Plane:
     """An aggregator of one kind, and its workers."""
 
-    def __init__(self, lab: Lab, plane: str, workers: int, count: int) -> None:
+    def __init__(self, lab: Lab, plane: str, arithmetic: str, workers: int, count: int) -> None:
         self.aggregator = start(lab, 0, "--aggregator", plane)
         hear(self.aggregator)
         session = inline.random_session()
         self.workers = [
-            start(lab, 1 + rank, "--worker", rank, workers, count, session)
+            start(lab, 1 + rank, "--worker", rank, workers, count, session, arithmetic)
             for rank in range(workers)
         ]
         for worker in self.workers:
@@ -141,8 +154,8 @@ class Plane:
         say(self.aggregator, "")
         return json.loads(hear(self.aggregator))
 
-    def sum(self, zeros: float, dense: bool) -> tuple[float, int, int]:
-        """Seconds of the slowest worker; datagrams that all have sent so far, and again."""
+    def sum(self, zeros: float, dense: bool) -> tuple[float, dict[str, int]]:
+        """Seconds of the slowest worker; what all have sent so far."""
         for worker in self.workers:
             say(worker, json.dumps([zeros, dense]))
         for worker in self.workers:
@@ -150,8 +163,8 @@ class Plane:
         for worker in self.workers:
             say(worker, "")
         answers = [json.loads(hear(worker)) for worker in self.workers]
-        sent, again = (sum(a[1][name] for a in answers) for name in ("sent", "again"))
-        return max(a[0] for a in answers), sent, again
+        sent = {name: sum(a[1][name] for a in answers) for name in ("sent", "again", "blocks")}
+        return max(a[0] for a in answers), sent
 
     def measure(self, zeros: float, dense: bool, runs: int) -> dict[str, Any]:
         first = self.sum(zeros, dense)
@@ -159,7 +172,7 @@ class Plane:
         sums = [self.sum(zeros, dense) for _ in range(runs)]
         worked, after = busy() - worked, self.spent()
         grown = {name: (after[name] - before[name]) / runs for name in after}
-        blocks = grown["taken"]
+        sent = {name: (n - first[1][name]) / runs for name, n in sums[-1][1].items()}
         processor = grown["process"] + grown["program"]
         return {
             "seconds": [one[0] for one in sums],
@@ -168,10 +181,10 @@ class Plane:
             "aggregator_s": processor,
             "program_s": grown["program"],
             "runs": grown["runs"],
-            "contributions": blocks,
+            "ns_per_element": 1e9 * processor / (sent["blocks"] * inline_block()),
+            "contributions": grown["taken"],
             "results": grown["results"],
-            "sent": (sums[-1][1] - first[1]) / runs,
-            "again": (sums[-1][2] - first[2]) / runs,
+            **sent,
             "verified": after.get("verified"),
         }
 
@@ -182,12 +195,31 @@ class Plane:
             process.wait(20)
 
 
-def open_lab(workers: int) -> Lab:
-    lab = Lab(1 + workers, rate=None)
-    program = str(engine.LIBRARIES / "pass.bpf.o")
-    other_end = ["ip", "link", "set", "dev", "port-h0", "xdp", "obj", program, "sec", "xdp"]
-    subprocess.run(lab.command(other_end), check=True)
-    return lab
+def set_other_end(lab: Lab, plane: str) -> None:
+    """Of the aggregator's veth: what XDP sends is taken only by a program."""
+    program = ["obj", str(engine.LIBRARIES / "pass.bpf.o"), "sec", "xdp"]
+    what = program if plane == "xdp" else ["off"]
+    subprocess.run(lab.command(["ip", "link", "set", "dev", "port-h0", "xdp", *what]), check=True)
+
+
+def measured(lab: Lab, name: str, arithmetic: str, args: argparse.Namespace) -> list[dict]:
+    set_other_end(lab, name)
+    plane = Plane(lab, name, arithmetic, args.workers, args.megabytes * 250_000)
+    points: list[dict[str, Any]] = []
+    for zeros, dense in [(0.0, True), *((zeros, False) for zeros in ZEROS)]:
+        found = plane.measure(zeros, dense, args.runs)
+        of = {"plane": name, "arithmetic": arithmetic, "zeros": zeros, "dense": dense}
+        points.append({**of, **found})
+        print(
+            f"{name}, {arithmetic}, {zeros:.0%} zeros{', dense' * dense}: "
+            f"{1e3 * found['median']:.1f} ms, "
+            f"aggregator {1e3 * found['aggregator_s']:.1f} ms, "
+            f"{found['ns_per_element']:.2f} ns an element, "
+            f"machine {1e3 * found['machine_s']:.0f} ms, {found['again']:.0f} again",
+            flush=True,
+        )
+    plane.close()
+    return points
 
 
 def main() -> None:
@@ -198,37 +230,26 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULTS / "inline.json")
     args = parser.parse_args()
     points: list[dict[str, Any]] = []
-    configuration = {"workers": args.workers, "megabytes": args.megabytes, "runs": args.runs}
+    STATS.write_text("1\n")
+    try:
+        with Lab(1 + args.workers, rate=None) as lab:
+            for name, arithmetics in ADDED.items():
+                for arithmetic in arithmetics:
+                    points += measured(lab, name, arithmetic, args)
+    finally:
+        STATS.write_text("0\n")
     results = {
-        "configuration": configuration,
+        "configuration": {name: getattr(args, name) for name in ("workers", "megabytes", "runs")},
         "kernel": os.uname().release,
         "cores": os.cpu_count(),
         "points": points,
     }
-    STATS.write_text("1\n")
-    try:
-        with open_lab(args.workers) as lab:
-            for name in ("socket", "xdp"):
-                plane = Plane(lab, name, args.workers, args.megabytes * 250_000)
-                for zeros, dense in [(0.0, True), *((zeros, False) for zeros in ZEROS)]:
-                    found = plane.measure(zeros, dense, args.runs)
-                    points.append({"plane": name, "zeros": zeros, "dense": dense, **found})
-                    print(
-                        f"{name}, {zeros:.0%} zeros{', dense' * dense}: "
-                        f"{1e3 * found['median']:.1f} ms, "
-                        f"aggregator {1e3 * found['aggregator_s']:.1f} ms, "
-                        f"machine {1e3 * found['machine_s']:.0f} ms, {found['again']:.0f} again",
-                        flush=True,
-                    )
-                plane.close()
-    finally:
-        STATS.write_text("0\n")
     args.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        worker_main(*map(int, sys.argv[2:]))
+        worker_main(*map(int, sys.argv[2:6]), sys.argv[6])
     elif sys.argv[1:2] == ["--aggregator"]:
         aggregator_main(sys.argv[2])
     else:

@@ -140,7 +140,7 @@ def main(arguments: list[str]) -> int:
     past = "the same, in user space past the kernel's UDP"
     where.add_argument("--af-xdp", metavar="INTERFACE", help=past)
     inline = parser.add_argument_group("with all but --bind (docs/in-network.md)")
-    inline.add_argument("--port", type=int, default=PORT, help="not with --udp (default: %(default)s)")
+    inline.add_argument("--port", type=int, default=PORT, help="with --xdp, --af-xdp (%(default)s)")
     inline.add_argument("--group", default="", help="multicast address of results")
     inline.add_argument("--jobs", type=int, default=4, help="at most (default: %(default)s)")
     inline.add_argument("--slots", type=int, default=128, help="of a job (default: %(default)s)")

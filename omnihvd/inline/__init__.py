@@ -30,9 +30,9 @@ class Worker:
     OMNIHVD_SECRET's or OMNIHVD_SECRET_FILE's. Raises EngineError when the aggregator does not
     answer within `patience_s`, or refuses the job, whose workers are 32 at most.
 
-    arithmetic, the same on all workers: what the aggregator adds. "integer": int32. "float": float32,
-    in the order in which they come, so that two runs may differ in the last bits; not in the kernel
-    (`--xdp`). "fpisa", "fpisa-a": float32 in registers of integers (FPISA, NSDI 2022).
+    arithmetic, the same on all workers: what the aggregator adds. "integer": int32. "float":
+    float32, in the order in which they come, so that two runs may differ in the last bits; not in
+    the kernel (`--xdp`). "fpisa", "fpisa-a": float32 in registers of integers (FPISA, NSDI 2022).
     """
 
     def __init__(

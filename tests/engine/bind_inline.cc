@@ -28,7 +28,7 @@ using simulation::Dice;
 
 struct Network {
   double lost = 0, twice = 0, late = 0;
-  double results_lost = 0;  // besides
+  double results_lost = 0;                           // besides
   uint64_t delay = 50, lateness = 20000, pause = 0;  // microseconds
 };
 
@@ -205,11 +205,10 @@ py::tuple aggregator_answer(SlotAggregator& aggregator, const std::string& data)
 
 void bind_inline(py::module_ m) {
   py::class_<Network>(m, "Network")
-      .def(py::init(
-               [](double lost, double twice, double late, uint64_t delay, uint64_t lateness,
-                  uint64_t pause, double results_lost) {
-                 return Network{lost, twice, late, results_lost, delay, lateness, pause};
-               }),
+      .def(py::init([](double lost, double twice, double late, uint64_t delay, uint64_t lateness,
+                       uint64_t pause, double results_lost) {
+             return Network{lost, twice, late, results_lost, delay, lateness, pause};
+           }),
            py::kw_only(), py::arg("lost") = 0.0, py::arg("twice") = 0.0, py::arg("late") = 0.0,
            py::arg("delay") = 50, py::arg("lateness") = 20000, py::arg("pause") = 0,
            py::arg("results_lost") = 0.0);
@@ -232,22 +231,22 @@ void bind_inline(py::module_ m) {
       .def("take", &answer_of, "(datagram, job that has changed or None), or None")
       .def("heard", [](Jobs& jobs, size_t job, uint64_t now) { jobs.jobs.heard(job, now); })
       .def_readonly("sums", &Jobs::sums);
-  m.def("signed_head", [](const std::string& secret, uint64_t session, uint8_t kind, uint8_t flags,
-                          uint16_t worker, uint32_t workers, uint16_t slot, uint32_t awaited,
-                          uint8_t numbers) {
-    inline_head head{};
-    head.key = session;
-    head.kind = kind;
-    head.flags = flags;
-    head.worker = worker;
-    head.round = workers;
-    head.slot = slot;
-    head.block = awaited;
-    head.numbers = numbers;
-    uint8_t out[kSignedBytes];
-    InlineSecret(secret).sign(head, out);
-    return py::bytes(reinterpret_cast<const char*>(out), sizeof out);
-  });
+  m.def("signed_head",
+        [](const std::string& secret, uint64_t session, uint8_t kind, uint8_t flags,
+           uint16_t worker, uint32_t workers, uint16_t slot, uint32_t awaited, uint8_t numbers) {
+          inline_head head{};
+          head.key = session;
+          head.kind = kind;
+          head.flags = flags;
+          head.worker = worker;
+          head.round = workers;
+          head.slot = slot;
+          head.block = awaited;
+          head.numbers = numbers;
+          uint8_t out[kSignedBytes];
+          InlineSecret(secret).sign(head, out);
+          return py::bytes(reinterpret_cast<const char*>(out), sizeof out);
+        });
 }
 
 }  // namespace omnihvd

@@ -212,7 +212,9 @@ def test_floats_are_added_as_the_job_says(numbers: int) -> None:
         sent = contribution(worker, 1, 0, next=NONE, data=blocks[worker].tobytes())
         to, result = aggregator.take(sent)
     asked = contribution(0, 1, 0, next=NONE, flags=REPEAT)
-    assert to == ALL and aggregator.take(asked) == (SENDER, result)
+    assert to == ALL
+    to, answer = aggregator.take(asked)
+    assert to == SENDER and answer[32:] == result[32:]
     with np.errstate(all="ignore"):
         floats = blocks[0] + blocks[1] + blocks[2]
     _, _, registers = arithmetic.fpisa_sum(blocks, approximate=numbers == FPISA_A)

@@ -173,9 +173,7 @@ def relay(port: int, passes: Callable[[bytes], bool]) -> Iterator[int]:
 
 def test_results_that_do_not_come_through_are_named(aggregator: Aggregator) -> None:
     with relay(port_of(aggregator), lambda datagram: datagram[8] != RESULT) as port:
-        one = inline.Worker(
-            HOST, port, rank=0, ranks=1, session=6, secret=SECRET, patience_s=0.5
-        )
+        one = inline.Worker(HOST, port, rank=0, ranks=1, session=6, secret=SECRET, patience_s=0.5)
         with pytest.raises(EngineError, match="has results of which none comes through"):
             one.sum(np.ones(300, np.int32))
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from _engine_tests import inline_parts as parts
-from xdp_planes import GROUP, HOST, JOBS, PORT, SLOTS, WHY_NOT, make_plane
+from xdp_planes import JOBS, PORT, SLOTS, WHY_NOT, make_plane
 
 BLOCK, NONE, KEY = 256, 0xFFFFFFFF, 77
 HEAD = struct.Struct("<QBBHHHIIIB3x")
 DROP, PASS, TX = 1, 2, 3
+INT32, FLOAT32, FPISA, FPISA_A = range(4)
 MACS = bytes(range(6)) + bytes(range(16, 22))
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
@@ -27,9 +28,9 @@ def made() -> Any:
 class Fresh:
     """The program with a job that begins, and what it has counted since."""
 
-    def __init__(self, plane: Any) -> None:
+    def __init__(self, plane: Any, added_as: int = INT32) -> None:
         self.plane, self.run = plane, plane.run
-        plane.set_job(0, KEY, 2)
+        plane.set_job(0, KEY, 2, added_as)
         self.before = plane.counts()
 
     def counts(self) -> dict[str, int]:
@@ -123,6 +124,10 @@ def test_all_else_goes_on_to_the_kernel(plane, other: bytes) -> None:
     assert not any(plane.counts().values())
 
 
+def test_the_verifier_has_room(made: Any) -> None:
+    assert made.verified_instructions < 500_000  # of a million; other compilers need more
+
+
 DATA = numbers(3).tobytes()
 
 
@@ -153,10 +158,19 @@ def test_what_no_worker_sends_is_counted_and_dropped(plane, wrong: bytes, counte
     assert {name for name, n in plane.counts().items() if n} == {counted}
 
 
-def test_any_datagrams_do_what_they_do_in_user_space(plane) -> None:
+def floats(seed: int) -> np.ndarray:
+    """Of about one size, or any bits: NaN, infinities and denormal numbers, too."""
+    if seed % 3 == 0:
+        return numbers(seed)
+    return np.random.default_rng(seed).standard_normal(BLOCK).astype("<f4")
+
+
+@pytest.mark.parametrize("added_as", [INT32, FPISA, FPISA_A])
+def test_any_datagrams_do_what_they_do_in_user_space(made: Any, added_as: int) -> None:
+    plane, blocks = Fresh(made, added_as), floats if added_as else numbers
     dice = random.Random(5)
     model = parts.SlotAggregator(JOBS, SLOTS)
-    model.set_job(0, KEY, 2)
+    model.set_job(0, KEY, 2, added_as)
     said = {0: 0, 1: 0, 2: 0}
     rounds = [0] * SLOTS
     for _ in range(3000):
@@ -166,7 +180,7 @@ def test_any_datagrams_do_what_they_do_in_user_space(plane) -> None:
         datagram = bytearray(
             contribution(
                 dice.randrange(2), round_, block, dice.choice([4, 8, NONE]),
-                numbers(dice.randrange(9)).tobytes() if block != NONE else b"",
+                blocks(dice.randrange(9)).tobytes() if block != NONE else b"",
                 slot=slot, flags=dice.choice([0, 0, 2]), exponent=dice.randrange(255),
             )
         )  # fmt: skip

@@ -37,7 +37,7 @@ class InlineSecret {
 
 struct InlineJob {
   uint64_t session = 0, key = 0;
-  uint32_t workers = 0;             // 0: the place is free
+  uint32_t workers = 0;  // 0: the place is free
   uint8_t numbers = INLINE_INT32;
   std::vector<uint64_t> addresses;  // [worker], as given with its join; 0: it has not joined
   uint64_t heard_at = 0;

@@ -57,10 +57,9 @@ std::vector<pollfd> InlineServer::waits() const {
 void InlineServer::run() {
   std::vector<pollfd> waits = this->waits();
   for (;;) {
-    bool any =
-        socket_.receive([this](const sockaddr_in& from, const uint8_t* data, size_t size) {
-          take(from, data, size);
-        });
+    bool any = socket_.receive([this](const sockaddr_in& from, const uint8_t* data, size_t size) {
+      take(from, data, size);
+    });
     socket_.flush();
     if (interface_ && interface_->exchange(sums_)) any = true;
     const uint64_t now = steady_us();

@@ -57,8 +57,8 @@ class InlineServer {
   UdpSocket socket_;
   const FileDescriptor stop_;
   const uint64_t group_;  // 0: none
-  SlotAggregator sums_;                  // has no jobs where a plane has
-  InlinePlane& plane_;                   // that, or sums_
+  SlotAggregator sums_;   // has no jobs where a plane has
+  InlinePlane& plane_;    // that, or sums_
   InlineInterface* const interface_;
   InlineJobs jobs_;
   std::vector<uint64_t> contributions_;  // [job], when it was looked last

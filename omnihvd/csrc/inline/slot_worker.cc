@@ -210,7 +210,8 @@ void SlotWorker::set_due(Slot& slot, uint64_t now) {
 }
 
 std::pair<uint16_t, uint32_t> SlotWorker::awaited() const {
-  const auto open = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.open; });
+  const auto open =
+      std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.open; });
   OMNIHVD_INVARIANT(open != slots_.end());
   return {uint16_t(open - slots_.begin()), open->round};
 }

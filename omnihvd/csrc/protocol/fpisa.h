@@ -20,15 +20,12 @@
 #include <cstdint>
 
 #include "protocol/block_ops.h"
+#include "protocol/fpisa_register.h"
 
 namespace omnihvd::fpisa {
 
-struct Register {
-  int32_t exponent = 1;  // biased; kNoNumber: NaN (mantissa 0) or an infinity (its sign: 1, -1)
-  int32_t mantissa = 0;
-};
-constexpr int32_t kNoNumber = 1 << 20;
-constexpr int32_t kHeadroom = 7;  // bits
+using Register = fpisa_register;
+constexpr int32_t kNoNumber = FPISA_NO_NUMBER;  // its exponent, of NaN and infinities
 
 Register from_float(float x);
 float to_float(Register sum);  // truncated; infinity where it is too large

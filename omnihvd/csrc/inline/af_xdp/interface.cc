@@ -44,8 +44,8 @@ bool AfXdpInterface::is_zero_copy() const {
 bool AfXdpInterface::exchange(SlotAggregator& sums) {
   bool any = false;
   for (XskSocket& socket : sockets_) {
-    any |= socket.receive(
-        [&](const uint8_t* data, size_t size) { take(socket, sums, data, size); });
+    any |=
+        socket.receive([&](const uint8_t* data, size_t size) { take(socket, sums, data, size); });
     socket.flush();
   }
   return any;
@@ -72,8 +72,7 @@ void AfXdpInterface::take(XskSocket& from, SlotAggregator& sums, const uint8_t* 
   frame_turn(&frame, &own_, to_all ? &group_ : nullptr, uint32_t(bytes));
   std::memcpy(out, &frame, FRAME_BYTES);
   std::memcpy(out + FRAME_BYTES, &answer.head, sizeof answer.head);
-  if (answer.block.size)
-    std::memcpy(out + FRAME_SHORT_BYTES, answer.block.data, answer.block.size);
+  if (answer.block.size) std::memcpy(out + FRAME_SHORT_BYTES, answer.block.data, answer.block.size);
   from.send(FRAME_BYTES + bytes);
 }
 

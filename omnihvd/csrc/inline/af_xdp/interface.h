@@ -11,6 +11,7 @@
 
 #include "inline/af_xdp/socket.h"
 #include "inline/server.h"
+#include "inline/xdp/frame.h"
 #include "inline/xdp/program.h"
 
 namespace omnihvd {

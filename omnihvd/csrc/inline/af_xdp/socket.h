@@ -75,8 +75,8 @@ class XskSocket {
   bool receive(const Taken& taken);
   // A chunk for a frame that is to be sent; nullptr: none is free, the device is behind.
   uint8_t* frame();
-  void send(size_t size);  // that chunk
-  void flush();            // has the kernel send
+  void send(size_t size);    // that chunk
+  void flush();              // has the kernel send
   uint64_t dropped() const;  // frames that came and for which there was no room
 
  private:

@@ -4,6 +4,10 @@
 // it, or that asked for it: XDP can neither copy nor make a packet. All else goes on to the kernel,
 // and so to the sockets of user space.
 //
+// The kernel's verifier looks at a GLOBAL function once, whatever its arguments, and not again
+// wherever it is called: otherwise it would follow each loop for each way that leads there. Such
+// functions must not be called with a bpf_spin_lock, so slots have a lock of their own.
+//
 // Unlike a socket it does not look at UDP's checksum, which sockets of the same machine leave to
 // the device: it relies on the link's, and sends none.
 // clang-format off: the others need its types
@@ -41,6 +45,7 @@ struct {
 } counts SEC(".maps");
 
 #define INLINED static inline __attribute__((always_inline))
+#define GLOBAL __attribute__((noinline))
 
 INLINED int counted(__u32 what) {
   __u64* const count = bpf_map_lookup_elem(&counts, &what);
@@ -48,23 +53,101 @@ INLINED int counted(__u32 what) {
   return XDP_DROP;
 }
 
-// A block is copied by 8 bytes. Loops are unrolled: the compiler makes no vectors for BPF.
-INLINED void store(__u64* sums, const __u64* block) {
-#pragma unroll
-  for (int i = 0; i < INLINE_ELEMENTS / 2; ++i) sums[i] = block[i];
+// Whether the slot is ours now. Who has it is done within microseconds, since nothing interrupts
+// XDP on its core; if it is not, the datagram is dropped like a lost one.
+GLOBAL int lock(struct inline_xdp_slot* slot) {
+  if (!slot) return 0;
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < INLINE_XDP_TRIES; ++i)
+    if (!__sync_val_compare_and_swap(&slot->busy, 0, 1)) return 1;
+  return 0;
 }
 
-INLINED void add(__u32* sums, const __u32* block) {
-#pragma unroll
-  for (int i = 0; i < INLINE_ELEMENTS; ++i) sums[i] += block[i];
+GLOBAL int decide(struct inline_slot* slot, __u32 workers, const struct inline_head* head,
+                  struct slot_decision* decision) {
+  if (!slot || !head || !decision) return 0;
+  slot_take(slot, workers, head, decision);
+  return 1;
 }
 
-INLINED void add_and_copy(__u32* sums, __u32* block) {
+// Integers. A block is copied by 8 bytes. Loops are unrolled: there are no vectors in BPF.
+GLOBAL int copy_block(struct inline_block* to, const struct inline_block* from) {
+  if (!to || !from) return 0;
+  __u64* const out = (__u64*)to;
+  const __u64* const in = (const __u64*)from;
 #pragma unroll
-  for (int i = 0; i < INLINE_ELEMENTS; ++i) {
-    sums[i] += block[i];
-    block[i] = sums[i];
-  }
+  for (int i = 0; i < INLINE_ELEMENTS / 2; ++i) out[i] = in[i];
+  return 1;
+}
+
+GLOBAL int add_block(struct inline_block* sums, const struct inline_block* block) {
+  if (!sums || !block) return 0;
+#pragma unroll
+  for (int i = 0; i < INLINE_ELEMENTS; ++i) sums->elements[i] += block->elements[i];
+  return 1;
+}
+
+GLOBAL int add_and_copy_block(struct inline_block* sums, struct inline_block* block) {
+  if (!sums || !block) return 0;
+#pragma unroll
+  for (int i = 0; i < INLINE_ELEMENTS; ++i)
+    block->elements[i] = sums->elements[i] += block->elements[i];
+  return 1;
+}
+
+// FPISA's registers. Loops are not unrolled: there are many instructions in each.
+GLOBAL int store_registers(struct inline_registers* sums, const struct inline_block* block) {
+  if (!sums || !block) return 0;
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < INLINE_ELEMENTS; ++i) sums->of[i] = fpisa_register_of(block->elements[i]);
+  return 1;
+}
+
+GLOBAL int add_registers(struct inline_registers* sums, const struct inline_block* block) {
+  if (!sums || !block) return 0;
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < INLINE_ELEMENTS; ++i)
+    sums->of[i] = fpisa_add(sums->of[i], fpisa_register_of(block->elements[i]));
+  return 1;
+}
+
+GLOBAL int add_registers_approximately(struct inline_registers* sums,
+                                       const struct inline_block* block) {
+  if (!sums || !block) return 0;
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < INLINE_ELEMENTS; ++i)
+    sums->of[i] = fpisa_add_approximately(sums->of[i], fpisa_register_of(block->elements[i]));
+  return 1;
+}
+
+GLOBAL int read_registers(struct inline_block* block, const struct inline_registers* sums) {
+  if (!block || !sums) return 0;
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < INLINE_ELEMENTS; ++i) block->elements[i] = fpisa_bits_of(sums->of[i]);
+  return 1;
+}
+
+INLINED void sum_integers(struct inline_block* sums, struct inline_block* block,
+                          const struct slot_decision* decision, int wanted) {
+  if (decision->verdict == SLOT_STORE)
+    copy_block(sums, block);
+  else if (decision->verdict == SLOT_ADD && decision->complete)
+    add_and_copy_block(sums, block);
+  else if (decision->verdict == SLOT_ADD)
+    add_block(sums, block);
+  else if (wanted)
+    copy_block(block, sums);
+}
+
+INLINED void sum_registers(struct inline_registers* sums, struct inline_block* block,
+                           const struct slot_decision* decision, int wanted, __u32 numbers) {
+  if (decision->verdict == SLOT_STORE)
+    store_registers(sums, block);
+  else if (decision->verdict == SLOT_ADD && numbers == INLINE_FPISA_A)
+    add_registers_approximately(sums, block);
+  else if (decision->verdict == SLOT_ADD)
+    add_registers(sums, block);
+  if (wanted) read_registers(block, sums);
 }
 
 // The packet is the job's. Turns it into the result where there is one to send.
@@ -74,28 +157,25 @@ INLINED int take(struct xdp_md* context, struct inline_frame* packet, int full,
   const __u32 index = (__u32)head.job * constants.slots_per_job + head.slot;
   struct inline_xdp_slot* const slot = bpf_map_lookup_elem(&slots, &index);
   if (!slot) return counted(INLINE_XDP_IMPOSSIBLE);
-  struct slot_decision decision;
-  struct inline_result result = {};
-  bpf_spin_lock(&slot->lock);
-  slot_take(&slot->state, job->workers, &head, &decision);
+  struct slot_decision decision = {};
+  if (!lock(slot)) return counted(INLINE_XDP_EARLY);
+  decide(&slot->state, job->workers, &head, &decision);
+  const int answer = decision.verdict == SLOT_ANSWER;
   const __u32 version = decision.version & (INLINE_VERSIONS - 1);
-  __u32* const sums = slot->sums[version];
+  const struct inline_result result = slot->state.results[version];
   if (full) {
-    if (decision.verdict == SLOT_STORE)
-      store((__u64*)sums, (const __u64*)packet->block);
-    else if (decision.verdict == SLOT_ADD && decision.complete)
-      add_and_copy(sums, packet->block);
-    else if (decision.verdict == SLOT_ADD)
-      add(sums, packet->block);
-    else if (decision.verdict == SLOT_ANSWER && slot->state.results[version].has_block)
-      store((__u64*)packet->block, (const __u64*)sums);
+    struct inline_registers* const sums = &slot->sums[version];
+    struct inline_block* const block = (void*)packet + FRAME_SHORT_BYTES;
+    const int wanted = result.has_block && (answer || decision.complete);
+    if (job->numbers == INLINE_INT32)
+      sum_integers((struct inline_block*)sums, block, &decision, wanted);
+    else
+      sum_registers(sums, block, &decision, wanted, job->numbers);
   }
-  result = slot->state.results[version];
-  bpf_spin_unlock(&slot->lock);
+  __sync_lock_test_and_set(&slot->busy, 0);
 
   if (decision.verdict >= SLOT_DUPLICATE)
     return counted(INLINE_XDP_DUPLICATE + (decision.verdict - SLOT_DUPLICATE));
-  const int answer = decision.verdict == SLOT_ANSWER;
   if (!answer) counted(INLINE_XDP_TAKEN);
   if (!answer && !decision.complete) return XDP_DROP;
   counted(answer ? INLINE_XDP_ANSWERS : INLINE_XDP_RESULTS);
@@ -120,7 +200,7 @@ int aggregate(struct xdp_md* context) {
   if (!frame_is_contribution(packet, &constants.own)) return XDP_PASS;
   if ((void*)packet + FRAME_SHORT_BYTES > end) return counted(INLINE_XDP_SHORT);
   const __u32 bytes = packet->head.flags ? FRAME_FULL_BYTES : FRAME_SHORT_BYTES;
-  const __u32 said = sizeof(struct ethhdr) + sizeof(struct iphdr) + FRAME_BIG_ENDIAN(packet->udp.len);
+  const __u32 said = FRAME_BYTES - sizeof(struct udphdr) + FRAME_BIG_ENDIAN(packet->udp.len);
   const __u32 size = (__u32)(end - (void*)packet);
   if (size < bytes || said < bytes) return counted(INLINE_XDP_SHORT);
   if (size > bytes || said > bytes) return counted(INLINE_XDP_LONG);

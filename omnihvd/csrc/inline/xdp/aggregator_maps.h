@@ -6,6 +6,7 @@
 
 #include "inline/slot.h"
 #include "inline/xdp/frame.h"
+#include "protocol/fpisa_register.h"
 
 struct inline_xdp_constants {  // of the program, set before it is loaded
   struct inline_place own;
@@ -16,14 +17,26 @@ struct inline_xdp_job {
   __u64 key;
   __u64 contributions;
   __u32 workers;  // 0: there is no such job
+  __u32 numbers;
   struct inline_place group;
+};
+
+struct inline_block {
+  __u32 elements[INLINE_ELEMENTS];
+};
+
+struct inline_registers {
+  struct fpisa_register of[INLINE_ELEMENTS];
 };
 
 struct inline_xdp_slot {
   struct inline_slot state;
-  struct bpf_spin_lock lock;
-  __u32 sums[INLINE_VERSIONS][INLINE_ELEMENTS] __attribute__((aligned(8)));
+  __u32 busy;  // somebody has it
+  // [version]; of integers a block, in the first half.
+  struct inline_registers sums[INLINE_VERSIONS] __attribute__((aligned(8)));
 };
+
+#define INLINE_XDP_TRIES 1000  // to get a slot that is busy
 
 enum inline_xdp_count {  // in the order of InlineCount (slot_aggregator.h)
   INLINE_XDP_TAKEN,

@@ -73,8 +73,7 @@ void bind_interface(py::module_& m) {
       .def("dropped", &AfXdpInterface::dropped, "Frames for which there was no room.")
       .def_property_readonly("queues", &AfXdpInterface::queues)
       .def_property_readonly("zero_copy", &AfXdpInterface::is_zero_copy)
-      .def(
-          "run_time", [](const AfXdpInterface& i) { return i.program().run_time(); }, kRunTime);
+      .def("run_time", [](const AfXdpInterface& i) { return i.program().run_time(); }, kRunTime);
 }
 
 }  // namespace

@@ -29,9 +29,11 @@ XdpPlane::XdpPlane(const Options& options)
   if (!options.interface.empty()) program_.attach(options.interface);
 }
 
-bool XdpPlane::adds(uint8_t numbers) const { return numbers == INLINE_INT32; }
+bool XdpPlane::adds(uint8_t numbers) const {
+  return numbers == INLINE_INT32 || numbers == INLINE_FPISA || numbers == INLINE_FPISA_A;
+}
 
-void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t) {
+void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) {
   inline_xdp_job entry{};
   const uint32_t index = uint32_t(job);
   const auto put = [&](const char* map, uint32_t at, const void* value) {
@@ -48,6 +50,7 @@ void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t) {
     put("slots", index * options_.slots + i, fresh.get());
   entry.key = key;
   entry.workers = workers;
+  entry.numbers = numbers;
   entry.group = group_place(options_.group, options_.port);
   put("jobs", index, &entry);
 }

@@ -74,8 +74,7 @@ void XdpProgram::load() {
 void XdpProgram::attach(const std::string& name) {
   interface_address(name);  // or says why not
   const int index = int(if_nametoindex(name.c_str()));
-  bpf_program* const program =
-      bpf_object__find_program_by_name(object_.get(), function_.c_str());
+  bpf_program* const program = bpf_object__find_program_by_name(object_.get(), function_.c_str());
   link_.reset(bpf_program__attach_xdp(program, index));
   if (link_) return;
   const int error = errno;
