@@ -11,7 +11,7 @@ from typing import Any
 import _engine_tests
 import numpy as np
 
-from omnihvd.engine import session
+from omnihvd.engine import EngineError, session
 
 PATIENCE_S = 60
 
@@ -182,3 +182,14 @@ def blocks_of(
 def sum_of(size: int, count: int, density: float, dtype: str = "float32") -> np.ndarray:
     parts = [blocks_of(rank, count, density, dtype) for rank in range(size)]
     return np.sum(parts, axis=0, dtype=parts[0].dtype)
+
+
+def sum_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
+    """The work of a process: says "ready" before the first sum, and why one failed."""
+    pipe.send(("ready", None))
+    try:
+        while True:
+            x = blocks_of(rank, 500_000, 1)
+            group.allreduce(x, x)
+    except EngineError as why:
+        pipe.send(("sum failed", str(why)))

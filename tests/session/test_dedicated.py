@@ -19,7 +19,16 @@ import numpy as np
 import pytest
 from _engine_tests.transport import Transport
 from aggregators import SECRET, addresses, servers
-from groups import Meeting, all_well, blocks_of, in_threads, processes, session, sum_of
+from groups import (
+    Meeting,
+    all_well,
+    blocks_of,
+    in_threads,
+    processes,
+    session,
+    sum_for_ever,
+    sum_of,
+)
 from test_strangers import ABORT, HEADER, MAGIC, VERSION, address_of, group_number
 
 from omnihvd.engine import EngineError
@@ -225,26 +234,16 @@ def test_an_aggregator_of_this_host_gets_no_token_in_place_of_encryption(encrypt
     assert results[1] is None if encrypt else str(results[1]) == "bow to me"
 
 
-def _reduce_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
-    pipe.send(("ready", None))
-    try:
-        while True:
-            x = blocks_of(rank, 1_000_000, 1)
-            group.allreduce(x, x)
-    except EngineError as why:
-        pipe.send(("failed allreduce", str(why)))
-
-
 def test_a_killed_aggregator_is_named() -> None:
     with servers(2) as started:
         values = {"aggregators": addresses(started), "secret": SECRET}
-        with processes(2, _reduce_for_ever, **values) as ranks:
+        with processes(2, sum_for_ever, **values) as ranks:
             ranks.gather()
             for rank in range(2):
                 ranks.expect(rank, "ready")
             started[1].process.kill()
             for rank in range(2):
-                why = ranks.expect(rank, "failed allreduce", 15)
+                why = ranks.expect(rank, "sum failed", 15)
                 assert f"aggregator 1 ({started[1].address})" in why
 
 
@@ -293,13 +292,13 @@ def test_an_aggregator_that_never_was_there_is_an_error() -> None:
 def test_a_killed_worker_leaves_the_aggregator_working() -> None:
     with servers(1) as started:
         values = {"aggregators": addresses(started), "secret": SECRET}
-        with processes(3, _reduce_for_ever, **values) as ranks:
+        with processes(3, sum_for_ever, **values) as ranks:
             ranks.gather()
             for rank in range(3):
                 ranks.expect(rank, "ready")
             ranks.processes[1].kill()
             for rank in (0, 2):
-                assert "rank 1 (" in ranks.expect(rank, "failed allreduce", 15)
+                assert "rank 1 (" in ranks.expect(rank, "sum failed", 15)
         # Not where it may have died while it wrote: what others write there waits for ever.
         for _ in range(2):
             all_well(in_threads(2, lambda r, g: reduce(r, g, 2), "ucx", **values))
