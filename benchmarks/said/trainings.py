@@ -6,11 +6,13 @@ import re
 from statistics import median
 from typing import Any
 
+from benchmarks.said import papers
 from benchmarks.said.results import Said, horovod, in_ms, joined, load, ms, of
 from omnihvd.bench.report import markdown
 
 MPI, GLOO, DDP = "Horovod, MPI", "Horovod, Gloo", "DDP"
 DDP_WITH = ["DDP, omnihvd imported", "DDP, omnihvd's hook", "DDP, python -m omnihvd"]
+PAPERS = ("switchml", "parallax", "sparcml", "sparcml-of-dense")  # peers of OmniReduce's paper
 HERE = ["Ray, omnihvd", "elastic, omnihvd, a rank killed"]
 
 
@@ -48,6 +50,7 @@ def others() -> str:
         return joined([ms("hosts4-codecs", b) for b in backends]) + " ms"
 
     plain = of("host1", horovod("host1"))["median_s"]
+    at = papers.at("10gbit")[0.1]
     table = [
         [
             "a step of the language model, Horovod at its best / with its fp16 compression",
@@ -81,6 +84,13 @@ def others() -> str:
             "`targets.py`",
             f"{in_ms(plain)} / {ms('host1', 'gloo')} ms",
             joined([ms("host1", "omnihvd", d) for d in (1.0, 0.1, 0.01)]) + " ms",
+        ],
+        [
+            "100 MB, 10%, 10 Gbit/s: [SwitchML* / Parallax / SparCML / SparCML by rows, of a dense tensor]"
+            "(benchmarks/README.md#beside-the-peers-of-the-paper)",
+            "`papers.py`",
+            joined([papers.ms(at[name]) for name in PAPERS]) + " ms",
+            f"{papers.ms(at['omnihvd'])} ms",
         ],
     ]
     return markdown(["4 hosts at 1 Gbit/s, unless it says other", "by", "without", "with"], table)

@@ -60,15 +60,25 @@ def measure(
         best = min(tried, key=lambda name: tried[name][i]["step_s"])
         methods[method] = {**tried[best][i], "setting": best}
     methods |= {entry["method"]: entry for entry in ours}
-    check(methods["horovod"]["losses"], methods["omnireduce"]["losses"])
+    first, second = (entries[0]["losses"] for entries in tried.values())
+    agreed = methods["horovod"]["losses"][: alike(first, second)]
+    check(agreed, methods["omnireduce"]["losses"])
     settings = {name: entries[0]["step_s"] for name, entries in tried.items()}
     return {"settings": settings, "methods": methods}
 
 
+def alike(one: list[float], other: list[float]) -> int:
+    """How many steps' losses are the same, but for a tolerance."""
+    same = [abs(a - b) <= TOLERANCE * abs(a) for a, b in zip(one[:COMPARED], other)]
+    return [*same, False].index(False)
+
+
 def check(plain: list[float], ours: list[float]) -> None:
-    for step, (a, b) in enumerate(zip(plain[:COMPARED], ours), 1):
-        if not abs(a - b) <= TOLERANCE * abs(a):
-            raise Differs(f"the losses differ at step {step}: {a} and, with OmniReduce, {b}")
+    """plain: as far as plain Horovod agrees with itself, as a model may make much of last bits."""
+    step = alike(plain, ours)
+    if step < min(len(plain), COMPARED):
+        a, b = plain[step], ours[step]
+        raise Differs(f"the losses differ at step {step + 1}: {a} and, with OmniReduce, {b}")
 
 
 def predict(
