@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 from omnihvd import engine
 
 
+@functools.cache  # each tensor under a codec asks, and the answer is read of the whole environment
 def hosts_sum_first() -> bool:
     first: str = engine.session.settings_from_environment().compress_first
     return first == "0"
