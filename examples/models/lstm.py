@@ -76,7 +76,8 @@ class Lstm(Task):
 
     def batch(self, seed: int, step: int) -> tuple[Any, Any]:
         if step == 0:
-            self._data = language_model.batches(self.words.roll(-seed * 1009), self.batch_size, 20)
+            words = self.words.roll(-seed * 1009)
+            self._data = language_model.batches(words, self.batch_size, SEQUENCE)
             self._state = None
         return next(self._data)
 

@@ -36,20 +36,21 @@ def run(
     tell: Tell,
     *,
     lab: Lab | None = None,
+    per_host: int = 1,
     mca: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     under: Sequence[str] = (),
     timeout: float = 600,
 ) -> list[dict[str, Any]]:
-    """What worker.py found, given this. lab: with a host for each rank. under: of Python, before
-    the script."""
+    """What worker.py found, given this. lab: with a host for each `per_host` ranks. under: of
+    Python, before the script."""
     with tempfile.TemporaryDirectory(prefix="omnihvd-models-") as folder:
         file = Path(folder, "found.json")
         words = json.dumps({**given, "file": str(file)})
         set_ = ["env", *(f"{name}={value}" for name, value in (env or {}).items())]
         program = [*set_, sys.executable, *under, str(HERE / "worker.py"), words]
         if lab:
-            command = lab.mpirun_command(program, mca=mca)
+            command = lab.mpirun_command(program, ranks_per_host=per_host, mca=mca)
         else:
             parameters = [word for pair in (mca or {}).items() for word in ("-mca", *pair)]
             command = ["mpirun", "--oversubscribe", *parameters, "-np", str(ranks), *program]

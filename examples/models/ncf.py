@@ -94,9 +94,7 @@ class Ncf(Task):
         return pairs, labels
 
     def batch(self, seed: int, step: int) -> tuple[Any, Any]:
-        generator = torch.Generator().manual_seed(1_000_003 * seed + step)
-        count = (self.batch_size // (1 + NEGATIVES),)
-        chosen = torch.randint(len(self.inputs), count, generator=generator)
+        chosen = self.drawn(seed, step, self.batch_size // (1 + NEGATIVES))
         return self._with_negatives(self.inputs[chosen], seed, step * self.ranks + self.rank)
 
     def model(self) -> nn.Module:

@@ -7,7 +7,8 @@ zeros    how sparse gradients are, by elements and blocks, beside the paper's ta
 links    what a step takes on 4 hosts with shaped links (root; else on this machine alone): plain
          Horovod in the best of MPI's settings, its fp16 compression, OmniReduce, QSGD with 4 bits
          and block_topk(0.1); beside what `omnihvd report` predicts
-quality  of what is held out, after as many steps and after as much time, by seeds
+quality  of what is held out, after as many steps and after as much time, by method and seed, each a
+         job: so it may be stopped, and goes on with --missing
 
 DIR has the data, or gets it (--download); sources.py says where what is. Models are the published
 ones with fewer layers, words or users, so that two cores finish; --full has all. Writes
@@ -18,8 +19,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +77,16 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quality-steps", type=int, help="default: the model's")
     parser.add_argument("--seeds", type=int, default=3, help="of quality")
+    parser.add_argument(
+        "--missing", action="store_true", help="of quality only what MODEL.json has not yet"
+    )
+    parser.add_argument("--minutes", type=float, help="of quality: then nothing new is begun")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds, of a job")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "models")
     args = parser.parse_args()
     if "all" in args.model:
         args.model = list(MODELS)
+    args.until = time.monotonic() + 60 * args.minutes if args.minutes else math.inf
     if args.data:
         args.data = args.data.resolve()
     elif args.download:
@@ -125,10 +133,27 @@ def links_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, 
 
 def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
     steps = args.quality_steps or MODELS[name].steps
-    given = given_of(name, args, steps, args.seeds) | {"methods": QUALITY, "points": 10}
-    found = model_jobs.run(given, args.hosts, bars.tell, env=STREAM, timeout=args.timeout)
-    keys = ("method", "seed", "steps", "ranks", "curve")
-    result["quality"] = [{key: entry[key] for key in keys} for entry in found]
+    given = given_of(name, args, steps, args.seeds) | {"points": 10}
+    pieces = [(method, seed) for seed in range(args.seeds) for method in QUALITY]
+    if args.missing:
+        there = {of_piece(e) for e in result.get("quality", []) if e["steps"] == steps}
+        pieces = [piece for piece in pieces if piece not in there]
+    for method, seed in pieces:
+        if time.monotonic() > args.until:
+            return
+        (found,) = model_jobs.run(
+            {**given, "methods": [method], "seeds": [seed]},
+            *(args.hosts, bars.tell),
+            **{"env": STREAM, "timeout": args.timeout},
+        )
+        others = [e for e in result.get("quality", []) if of_piece(e) != (method, seed)]
+        found = {key: found[key] for key in ("method", "seed", "steps", "ranks", "curve")}
+        result["quality"] = sorted([*others, found], key=lambda e: (e["seed"], e["method"]))
+        save(name, args, result)
+
+
+def of_piece(entry: dict[str, Any]) -> tuple[str, int]:
+    return entry["method"], entry["seed"]
 
 
 def given_of(name: str, args: argparse.Namespace, steps: int, seeds: int) -> dict[str, Any]:

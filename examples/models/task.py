@@ -19,23 +19,14 @@ class Published(NamedTuple):
     data: str
 
 
-class Task:
+class Examples:
     """A rank's examples, of which batches are drawn by seed and step, and those held out.
 
-    Rows of `inputs` and `targets` belong together. A subclass calls split() with all of them, and
-    says in `source` where they are from.
+    Rows of `inputs` and `targets` belong together.
     """
 
-    published: Published
-    measure = "accuracy"
-    higher_is_better = True
     batch_size = 32  # examples of a rank
-    steps = 100  # of a training
-    source = ""
-
-    def __init__(self, data: Path | None, size: str, rank: int = 0, ranks: int = 1) -> None:
-        """data: a folder (sources.py), None: what packages bring. size: one of SIZES."""
-        self.data, self.size, self.rank, self.ranks = data, size, rank, ranks
+    rank, ranks = 0, 1
 
     def split(self, inputs: Tensor, targets: Tensor, held_out: int) -> None:
         """The last `held_out` of a fixed order are held out, the others dealt to the ranks."""
@@ -44,10 +35,39 @@ class Task:
         mine = order[:-held_out][self.rank :: self.ranks]
         self.inputs, self.targets = inputs[mine], targets[mine]
 
-    def batch(self, seed: int, step: int) -> tuple[Any, Any]:
+    def drawn(self, seed: int, step: int, count: int) -> Tensor:
+        """Numbers of examples, int64, shape (count,)."""
         generator = torch.Generator().manual_seed(1_000_003 * seed + step)
-        chosen = torch.randint(len(self.inputs), (self.batch_size,), generator=generator)
+        return torch.randint(len(self.inputs), (count,), generator=generator)
+
+    def batch(self, seed: int, step: int) -> tuple[Any, Any]:
+        chosen = self.drawn(seed, step, self.batch_size)
         return self.inputs[chosen], self.targets[chosen]
+
+    def outputs(self, model: nn.Module) -> Tensor:
+        """The model's, of what is held out."""
+        model.eval()
+        with torch.no_grad():
+            found = torch.cat([model(part) for part in self.held_out[0].split(256)])
+        model.train()
+        return found
+
+
+class Task(Examples):
+    """A model, its data, how it is trained, and what is held out.
+
+    A subclass calls split() with all examples, and says in `source` where they are from.
+    """
+
+    published: Published
+    measure = "accuracy"
+    higher_is_better = True
+    steps = 100  # of a training
+    source = ""
+
+    def __init__(self, data: Path | None, size: str, rank: int = 0, ranks: int = 1) -> None:
+        """data: a folder (sources.py), None: what packages bring. size: one of SIZES."""
+        self.data, self.size, self.rank, self.ranks = data, size, rank, ranks
 
     def model(self) -> nn.Module:
         """With weights drawn by torch's generator, which the caller seeds alike on all ranks."""
@@ -66,12 +86,7 @@ class Task:
 
     def quality(self, model: nn.Module) -> float:
         """Of what is held out."""
-        model.eval()
-        with torch.no_grad():
-            inputs, targets = self.held_out
-            outputs = torch.cat([model(part) for part in inputs.split(256)])
-        model.train()
-        return self.judge(outputs, targets)
+        return self.judge(self.outputs(model), self.held_out[1])
 
     def judge(self, outputs: Tensor, targets: Tensor) -> float:
         return float((outputs.argmax(1) == targets).float().mean())

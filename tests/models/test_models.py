@@ -177,6 +177,23 @@ def test_a_job_that_fails_says_why():
         model_jobs.run({}, 1, print, under=["-c", "raise KeyError('nothing')"], timeout=60)
 
 
+def test_quality_goes_on_where_it_was_stopped(tmp_path):
+    """Of four methods three are there, and stay."""
+    there = [
+        {"method": method, "seed": 0, "steps": 2, "ranks": 2, "curve": [[2, 0.5]]}
+        for method in ("omnireduce", "fp16", "codec")
+    ]
+    (tmp_path / "ncf.json").write_text(json.dumps({"quality": there}))
+    command = [sys.executable, HERE / "run.py", "--model", "ncf", "--parts", "quality", "--hosts"]
+    command += ["2", "--quality-steps", "2", "--seeds", "1", "--missing", "--output", tmp_path]
+    run_beside([command], [BYTES], timeout=60)
+    entries = json.loads((tmp_path / "ncf.json").read_text())["quality"]
+    found = [entry for entry in entries if entry not in there]
+    assert len(entries) == 4 and len(found) == 1
+    assert (found[0]["method"], found[0]["steps"], found[0]["ranks"]) == ("block_topk", 2, 2)
+    assert [step for step, _ in found[0]["curve"]] == [1, 2]
+
+
 def test_losses_under_ddp(tmp_path, losses):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, f"--nproc-per-node={RANKS}", HERE / "ddp.py", "--omnireduce"]
