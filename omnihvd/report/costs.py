@@ -12,6 +12,7 @@ are in non-zero blocks on the fullest rank (packed where that is smaller) and U 
 | union | 2 (N-1)/N U whole blocks, and of 1 bit a block, to unite the ranks' bitmaps |
 | rows | row-sparse sums: (N-1) row numbers, (N-1)/N (rows here + rows on any) |
 | allgather | (N-1) rows with their numbers: Horovod's own way with sparse gradients |
+| natural, qsgd4 | as omnireduce, in 8 and 4 bits an element instead of 32 |
 | block_topk, ... | as omnireduce, of what the compressor leaves |
 
 Time is the longer of the two directions over B, headers of the network included, but not less than
@@ -24,6 +25,7 @@ follow each other, and computing goes on later by what they took.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -116,6 +118,12 @@ def by_allgather(s: Sizes, ranks: int) -> Cost:
     return Cost(each, each, 0)
 
 
+def by_codec(s: Sizes, ranks: int, bits: int) -> Cost:
+    """Of float32. Each block is read once more, to encode it."""
+    each = (ranks - 1) / ranks * (s.fullest + s.union) * bits / 32
+    return Cost(each, each, 2 * s.dense)
+
+
 def by_block_topk(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
     """Each rank picks its own blocks: as many in common as chance has."""
     return _compressed(s, ranks, min(ratio, s.fullest / s.dense), None)
@@ -154,6 +162,8 @@ FORMULAS = {
     "allgather": by_allgather,
     "dedicated": by_dedicated,
     "fp16": by_fp16,
+    "natural": functools.partial(by_codec, bits=8),
+    "qsgd4": functools.partial(by_codec, bits=4),
     "block_topk": by_block_topk,
     "block_threshold": by_block_topk,  # one that keeps as much
     "block_random": by_block_random,

@@ -18,12 +18,20 @@ SCHEMES = {
     "allgather": "Horovod's allgather of tables with sparse=True",
     "dedicated": "OmniReduce, as many dedicated aggregators",
     "fp16": "lossy: ring, fp16 compression",
+    "natural": "lossy: natural(), 8 bits an element",
+    "qsgd4": "lossy: qsgd(bits=4)",
     "block_topk": f"lossy: block_topk({RATIO:g})",
     "block_threshold": f"lossy: block_threshold that keeps {RATIO:.0%}",
     "block_random": f"lossy: block_random({RATIO:g})",
     "topk_threshold": f"lossy: topk_threshold that keeps {RATIO:.0%}",
 }
-LOSSY = ("fp16", "block_topk", "block_threshold", "block_random", "topk_threshold")
+LOSSY = tuple(scheme for scheme, said in SCHEMES.items() if said.startswith("lossy"))
+GENTLE = {  # of these, from what hardly changes a training to what does
+    "fp16": "fp16 compression",
+    "natural": "`natural()`",
+    "qsgd4": "`qsgd(bits=4)`",
+    "block_topk": f"`block_topk({RATIO:g})`",
+}
 NEED_HOSTS = ("dedicated",)
 DENSE_PASSES = 3  # over a dense gradient, that sparse ones save: to clear it, add it, read it
 ALIKE = 1.01  # times that differ by less are the same
@@ -121,6 +129,12 @@ def best_of(rows: list[dict[str, Any]]) -> str:
     return next(s for s in SCHEMES if s in free and free[s] <= ALIKE * min(free.values()))
 
 
+def gentlest(of: dict[str, Prediction]) -> Prediction:
+    """Of what is lossy: the first of GENTLE that is about as fast as the fastest of them."""
+    least = min(of[scheme].step_s for scheme in GENTLE)
+    return next(of[s] for s in GENTLE if of[s].step_s <= (1 + WORTH) * least)
+
+
 def advice(model: Model, parameters: list[Measured], rate: str) -> str:
     """The sentence for one network."""
     of = {s: model.predict(s, rate) for s in schemes_for(parameters)}
@@ -141,9 +155,10 @@ def advice(model: Model, parameters: list[Measured], rate: str) -> str:
         words.append(
             f"as many dedicated aggregators would make it {time_text(of['dedicated'].step_s)}"
         )
-    if not _is_better(best, now) and _is_better(of["block_topk"], best):
-        took = time_text(of["block_topk"].step_s)
-        words.append(f"`block_topk({RATIO:g})`, which is lossy, would make it {took}")
+    lossy = gentlest(of)
+    if _is_better(lossy, best):
+        took = time_text(lossy.step_s)
+        words.append(f"{GENTLE[lossy.scheme]}, which is lossy, would make it {took}")
     if _is_better(own, now):
         words.append(f"block size {best_block_size(parameters, model.ranks)[0]}")
     return f"{where} {'; '.join(words)}."

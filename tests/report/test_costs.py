@@ -7,7 +7,7 @@ import pytest
 from omnihvd.rates import rate_bytes, rate_text
 from omnihvd.report import costs
 from omnihvd.report.costs import Cost, Machine, Sizes, Takes
-from omnihvd.report.predictions import best_of, bytes_text, time_text
+from omnihvd.report.predictions import Prediction, best_of, bytes_text, gentlest, time_text
 
 MB = 1e6
 SIZES = Sizes(  # 100 MB in 97,656 blocks of 1 KiB, 10% here and 20% on any rank
@@ -34,6 +34,8 @@ def test_bytes_of_four_ranks(cost: object, sent: float) -> None:
 
 def test_compressors() -> None:
     full = SIZES._replace(fullest=100 * MB, union=100 * MB)
+    assert costs.by_codec(full, 4, 8).sent == pytest.approx(1.5 * 25 * MB)
+    assert costs.by_codec(SIZES, 4, 4).sent == pytest.approx(0.75 * 30 / 8 * MB)
     assert costs.by_block_random(full, 4, 0.1).sent == pytest.approx(0.75 * 20 * MB)
     union = 1 - 0.9**4
     assert costs.by_block_topk(full, 4, 0.1).sent == pytest.approx(0.75 * (0.1 + union) * 100 * MB)
@@ -94,3 +96,13 @@ def test_the_best_row_needs_neither_loss_nor_hosts() -> None:
     assert best(**times, allgather=6.79) == "allgather"
     assert best(**times, allgather=7.11) == "rows"  # as fast
     assert best(ring=7.0, omnireduce=6.99) == "ring"
+
+
+def test_of_what_is_lossy_the_gentlest_that_is_fast_enough() -> None:
+    def chosen(**seconds: float) -> str:
+        of = {s: Prediction(4, "1gbit", s, 0.0, 0.0, t) for s, t in seconds.items()}
+        return gentlest(of).scheme
+
+    assert chosen(fp16=1.0, natural=0.99, qsgd4=0.98, block_topk=0.97) == "fp16"
+    assert chosen(fp16=2.0, natural=1.1, qsgd4=1.04, block_topk=1.0) == "qsgd4"
+    assert chosen(fp16=2.0, natural=1.5, qsgd4=1.5, block_topk=1.0) == "block_topk"
