@@ -11,6 +11,7 @@ import torch
 
 from omnihvd import compressors
 from omnihvd.compressors import counters, part_sums, torch_ops
+from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.methods.sidco import DISTRIBUTIONS
 from omnihvd.compressors.rules import Call, CodedRule
 from omnihvd.compressors.torch_split import ParameterState, split_by
@@ -19,33 +20,35 @@ ELEMENTS = 25_000_000
 RATIOS = (0.1, 0.01, 0.001)
 
 
-def measure() -> list[dict[str, Any]]:
-    """Of each method, {"method", "seconds"}; of thresholds also rounds and kept, of SIDCo's
-    torch_topk_seconds."""
-    torch.set_num_threads(1)
-    entries = [
-        {"method": repr(compressor), "seconds": _median(_split(compressor))}
-        for compressor in (
-            compressors.block_topk(0.01),
-            compressors.block_random(0.01),
-            compressors.block_threshold(0.9),  # of norms about 0.8
-            compressors.topk_threshold(0.13),
-            compressors.topk(0.01),
-            compressors.randomk(0.01),
-            compressors.dgc(0.01),
-            compressors.sidco(0.01),
-            compressors.adaptive(0.01),
-            compressors.eight_bit(),
-            compressors.inceptionn(),
-            compressors.sketch(),
-            compressors.ef_sign(),
-            compressors.one_bit_sgd(),
-            compressors.natural_dithering(),
-            compressors.sign_sgd(),
-            compressors.signum(),
-        )
+def all_methods() -> list[Compressor]:
+    return [
+        compressors.block_topk(0.01),
+        compressors.block_random(0.01),
+        compressors.block_threshold(0.9),  # of norms about 0.8
+        compressors.topk_threshold(0.13),
+        compressors.topk(0.01),
+        compressors.randomk(0.01),
+        compressors.dgc(0.01),
+        compressors.sidco(0.01),
+        compressors.adaptive(0.01),
+        compressors.eight_bit(),
+        compressors.inceptionn(),
+        compressors.sketch(),
+        compressors.ef_sign(),
+        compressors.one_bit_sgd(),
+        compressors.natural_dithering(),
+        compressors.sign_sgd(),
+        compressors.signum(),
     ]
-    for ratio in RATIOS:
+
+
+def measure(only: list[str] | None = None) -> list[dict[str, Any]]:
+    """Of each method, {"method", "seconds"}; of thresholds also rounds and kept, of SIDCo's
+    torch_topk_seconds. only: factories' names; no thresholds then."""
+    torch.set_num_threads(1)
+    wanted = [c for c in all_methods() if not only or c.config.rule.factory in only]
+    entries = [{"method": repr(c), "seconds": _median(_split(c))} for c in wanted]
+    for ratio in () if only else RATIOS:
         topk = _median(functools.partial(_topk, ratio))
         dgc = _threshold(compressors.dgc(ratio))
         entries.append({"method": f"dgc's threshold ({ratio})", **dgc})

@@ -10,6 +10,10 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
+import torch
+
+ADAM_RATE = 0.001
+
 
 def methods(task: Any) -> dict[str, Callable[[], Any]]:
     """By name: what makes `compression=`."""
@@ -57,8 +61,19 @@ def sidco(_: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
+def optimizer(kind: str, method: str, model: Any, task: Any) -> torch.optim.Optimizer:
+    """kind: "sgd", "momentum" (0.9) or "adam". DGC and Signum have a momentum of their own: under
+    "momentum" they are as under "sgd", and the others get the share of their rate that DGC has."""
+    own = method in ("dgc", "signum")
+    if kind == "adam":
+        return torch.optim.Adam(model.parameters(), ADAM_RATE)
+    if kind == "momentum" and not own:
+        return torch.optim.SGD(model.parameters(), 0.3 * task.rate, momentum=0.9)
+    return torch.optim.SGD(model.parameters(), rate(method, task))
+
+
 def rate(method: str, task: Any) -> float:
-    """The learning rate: the task's, but where momentum adds up gradients, or they are signs."""
+    """Of plain SGD: the task's, but where momentum adds up gradients, or they are signs."""
     if method == "signum":
         return float(task.sign_rate)
     return float(0.3 * task.rate if method == "dgc" else task.rate)

@@ -33,6 +33,15 @@ def save(file: Path, entries: list[Piece]) -> None:
     file.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n")
 
 
+def costs() -> list[Piece]:
+    return json.loads(COSTS.read_text()) if COSTS.exists() else []
+
+
+def replaced(entries: list[Piece], new: list[Piece]) -> list[Piece]:
+    """Those of the same method by the new ones, which are added otherwise."""
+    return [*({e["method"]: e for e in [*entries, *new]}).values()]
+
+
 def by_method(task: str, part: str) -> dict[str, list[Piece]]:
     found: dict[str, list[Piece]] = {}
     for piece in pieces(task, part):
@@ -47,7 +56,7 @@ def write() -> None:
             texts += [table(task), *payments(task), f"![{task}](evaluation-{task}.png)"]
             plot(task)
     texts += ["## What SIDCo keeps", SIDCO, sidco_table()]
-    if COSTS.exists():
+    if costs():
         texts += ["## What methods cost", COST, cost_table()]
     (RESULTS / "evaluation.md").write_text("\n\n".join(texts) + "\n")
 
@@ -96,7 +105,8 @@ def _quality(found: list[Piece]) -> str:
 
 
 def _mean(found: list[Piece], name: str, scale: float) -> str:
-    values = [scale * piece[name] for piece in found]
+    # 0 bytes: of sums in parts only a link counts them.
+    values = [scale * piece[name] for piece in found if piece[name] or name != "bytes"]
     return f"{statistics.mean(values):.1f}" if values else ""
 
 
@@ -137,7 +147,7 @@ def sidco_table() -> str:
 
 def cost_table() -> str:
     lines = ["| method | seconds | torch.topk |", "|---|---|---|"]
-    for entry in json.loads(COSTS.read_text()):
+    for entry in costs():
         topk = entry.get("torch_topk_seconds")
         share = f"{topk:.3f} ({entry['seconds'] / topk:.0%} of it)" if topk else ""
         lines.append(f"| {entry['method']} | {entry['seconds']:.3f} | {share} |")

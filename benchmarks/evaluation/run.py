@@ -3,6 +3,7 @@
     python benchmarks/evaluation/run.py [PART ...] [--missing]
 
 quality  three seeds, on one host
+momentum the same with four ranks and a momentum of 0.9; and adam (methods.optimizer)
 1gbit    30 steps on hosts whose links are shaped so, one rank each (needs root); and 10gbit.
          Beside the methods, "horovod": without omnihvd
 sidco    60 steps: how many elements SIDCo keeps from step 20 on
@@ -42,10 +43,14 @@ class Part(NamedTuple):
     steps: int = 0  # 0: the task's
     points: int = 1  # of the curve
     rate: str | None = None
+    optimizer: str = "sgd"
+    ranks: int = 0  # 0: --ranks
 
 
 PARTS = {
     "quality": Part(seeds=3, points=10),
+    "momentum": Part(seeds=3, points=10, optimizer="momentum", ranks=4),
+    "adam": Part(seeds=3, points=10, optimizer="adam", ranks=4),
     "1gbit": Part(steps=30, rate="1gbit"),
     "10gbit": Part(steps=30, rate="10gbit"),
     "sidco": Part(makers="sidco", steps=60),
@@ -69,9 +74,9 @@ def run(name: str, task: str, arguments: argparse.Namespace) -> None:
             continue
         given = {"file": str(file), "task": task, "makers": part.makers, "steps": part.steps}
         given |= {"points": part.points, "in_lab": bool(part.rate)}
-        given |= {"pieces": pieces, "minutes": arguments.minutes}
+        given |= {"pieces": pieces, "minutes": arguments.minutes, "optimizer": part.optimizer}
         command = [sys.executable, str(Path(__file__).with_name("worker.py")), json.dumps(given)]
-        _launch(command, env, arguments.ranks, part.rate)
+        _launch(command, env, part.ranks or arguments.ranks, part.rate)
 
 
 def _launch(command: list[str], env: dict[str, str], ranks: int, rate: str | None) -> None:
@@ -94,7 +99,7 @@ def main() -> None:
     parts = [*PARTS, "cost", "report"]
     parser.add_argument("part", nargs="*", metavar="PART", help="default: all")
     parser.add_argument("--task", nargs="+", choices=list(TASKS), default=list(TASKS))
-    parser.add_argument("--method", nargs="+", help="default: all")
+    parser.add_argument("--method", nargs="+", help="default: all; of cost: as in its table")
     parser.add_argument("--seeds", type=int, default=3, help="at most; default: 3")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=1e6, help="for a task: then no new piece")
@@ -106,7 +111,8 @@ def main() -> None:
         for task in arguments.task if part in PARTS else []:
             run(part, task, arguments)
         if part == "cost":
-            report.save(report.COSTS, cost.measure())
+            found = report.costs() if arguments.method else []
+            report.save(report.COSTS, report.replaced(found, cost.measure(arguments.method)))
     report.write()
 
 

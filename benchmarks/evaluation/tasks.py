@@ -20,16 +20,17 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.evaluation.data import file_of  # whose folder bert is in
+from benchmarks.evaluation.data import file_of  # whose folder bert and task are in
 from benchmarks.standard_text import numbered_words
 
 import bert  # isort: skip
+from task import Examples  # isort: skip
 
 
-class Task:
-    """Examples, split into those of this rank and those held out. A batch is drawn by its step."""
+class Task(Examples):
+    """Examples of this rank, batches of them, and those held out."""
 
-    batch_size, steps = 32, 300
+    steps = 300
     # Of plain SGD, falling linearly to 0: of 0.1, 0.3, 1, ... the largest that is steady without
     # compression; likewise where the result is a sign. Above the threshold are about 1%.
     rate, sign_rate, threshold = 0.3, 0.01, 0.05
@@ -37,16 +38,8 @@ class Task:
     measure = "accuracy"
 
     def __init__(self, inputs: Any, targets: Any, held_out: int, rank: int, ranks: int) -> None:
-        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
-        inputs, targets = inputs[order], targets[order]
-        self.held_out = inputs[-held_out:], targets[-held_out:]
-        mine = slice(rank, len(inputs) - held_out, ranks)
-        self.inputs, self.targets = inputs[mine], targets[mine]
-
-    def batch(self, seed: int, step: int) -> tuple[Any, Any]:
-        generator = torch.Generator().manual_seed(1_000_003 * seed + step)
-        chosen = torch.randint(len(self.inputs), (self.batch_size,), generator=generator)
-        return self.inputs[chosen], self.targets[chosen]
+        self.rank, self.ranks = rank, ranks
+        self.split(inputs, targets, held_out)
 
     def model(self) -> nn.Module:
         raise NotImplementedError

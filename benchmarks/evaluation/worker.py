@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import horovod.torch as hvd
 import torch
@@ -23,14 +23,20 @@ LINK = Path("/sys/class/net/eth0/statistics/tx_bytes")
 
 
 def train(
-    task: Task, method: str, make: Any, seed: int, steps: int, points: int, in_lab: bool
+    task: Task,
+    method: str,
+    make: Callable[[], Any],
+    seed: int,
+    steps: int,
+    given: dict[str, Any],
+    follow: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """What run.py says of a piece."""
+    """What run.py says of a piece. follow: is called after each step."""
     torch.manual_seed(seed)
     model = task.model()
     hvd.broadcast_parameters(model.state_dict(), 0)
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), methods.rate(method, task)),
+        methods.optimizer(given["optimizer"], method, model, task),
         model.named_parameters(),
         make(),
     )
@@ -39,7 +45,7 @@ def train(
     seconds, curve = [], []
     kept = [0.0, 0.0]
     hvd.barrier()
-    before = _sent(in_lab)
+    before = _sent(given["in_lab"])
     for step in range(steps):
         start = time.perf_counter()
         inputs, targets = task.batch(seed, step)
@@ -48,11 +54,12 @@ def train(
         optimizer.step()
         seconds.append(time.perf_counter() - start)
         schedule.step()
+        follow()
         if step == 20:
             kept = [counters.stats()["kept_elements"], counters.stats()["elements"]]
-        if (step + 1) % (steps // points) == 0 and hvd.rank() == 0:
-            curve.append([step + 1, _quality(task, model)])
-    sent, cost = _sent(in_lab) - before, counters.stats()
+        if (step + 1) % (steps // given["points"]) == 0 and hvd.rank() == 0:
+            curve.append([step + 1, task.quality(task.outputs(model), task.held_out[1])])
+    sent, cost = _sent(given["in_lab"]) - before, counters.stats()
     hvd.barrier()
     seen = cost["elements"] - kept[1]
     return {
@@ -69,15 +76,6 @@ def _sent(in_lab: bool) -> float:
     return float(LINK.read_text() if in_lab else omnihvd.stats()["bytes_sent"])
 
 
-def _quality(task: Task, model: Any) -> float:
-    model.eval()
-    with torch.no_grad():
-        inputs, targets = task.held_out
-        outputs = torch.cat([model(part) for part in inputs.split(500)])
-    model.train()
-    return task.quality(outputs, targets)
-
-
 def main() -> None:
     """argv: a dictionary in JSON, of run.py's making."""
     given = json.loads(sys.argv[1])
@@ -92,9 +90,7 @@ def main() -> None:
         if spent > 60 * given["minutes"]:
             break
         load = os.getloadavg()[0]
-        measured = train(
-            task, method, makers[method], seed, steps, given["points"], given["in_lab"]
-        )
+        measured = train(task, method, makers[method], seed, steps, given)
         if hvd.rank() == 0:
             entry = {"method": method, "seed": seed, "ranks": hvd.size(), "load": load, **measured}
             _add(Path(given["file"]), entry)
