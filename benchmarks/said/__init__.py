@@ -24,6 +24,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "launchers": trainings.launchers,
     "predictions": trainings.predictions,
     "delay-control": compression.delay_control,
+    "host-order": compression.host_order,
     "scale": scale.scale,
     "goal": scale.goal,
     "faults": faults.campaign,

@@ -238,3 +238,34 @@ def of_lossless() -> list[Said]:
             *times,
         ),
     ]
+
+
+# --- other experiments ----------------------------------------------------------------------------
+
+ORDERS = {"1": "each rank", "0": "each host"}
+NAMES = {
+    "omnireduce": "OmniReduce",
+    "codec": "`qsgd(bits=4)`",
+    "natural": "`natural()`",
+    "block_topk": "`block_topk(0.1)`",
+    "topk": "`topk(0.1)`",
+}
+
+
+def host_order() -> str:
+    """Bytes, times and quality of both orders."""
+    entries = load("host_order.json")["results"]
+    heads = ["hosts x ranks", "", "who compresses", "kB that a host sends", "ms a step", "AUC"]
+    cells = []
+    for layout in ("2x2", "2x4"):
+        for method, name in NAMES.items():
+            for first, who in ORDERS.items():
+                key = {"layout": layout, "method": method, "first": first}
+                same = [e for e in entries if all(e[k] == key[k] for k in key)]
+                links = [e for e in same if e["part"] == "links"]
+                ends_ = [e["end"] for e in same if e["part"] == "quality"]
+                sent = f"{links[0]['bytes'] / 1e3:.0f}" if links else ""
+                took = in_ms(links[0]["step_s"]) if links else ""
+                spread_ = f"{mean(ends_):.4f} ± {pstdev(ends_):.4f}" if ends_ else ""
+                cells.append([layout.replace("x", " x "), name, who, sent, took, spread_])
+    return markdown(heads, cells)

@@ -37,6 +37,7 @@ class Config:
     delay: DelayControl | None = None
     codec: CodedRule | None = None  # of the values that are sent
     clip: float | None = None  # an L2 norm
+    clip_together: bool = False  # of all parameters' gradients, not of each
 
     @classmethod
     def of(cls, rule: Rule, block_size: int) -> Config:
@@ -96,7 +97,7 @@ class Compressor:
         if config.codec is not None:
             text += f".with_codec({config.codec.factory!r})"
         if config.clip is not None:
-            text += f".with_clipping({config.clip})"
+            text += f".with_clipping({config.clip}{', together=True' * config.clip_together})"
         return text
 
     def with_error_feedback(self, enabled: bool = True) -> Compressor:
@@ -134,13 +135,20 @@ class Compressor:
             raise ValueError(f"{self.config.rule.factory} sends no values that could be coded")
         return self._with(codec=CodedSet(CODECS[codec]))
 
-    def with_clipping(self, norm: float) -> Compressor:
-        """Scales each parameter's gradient down to an L2 norm of `norm` / sqrt(ranks), before
-        anything is kept or sent (Lin et al., "Deep Gradient Compression", ICLR 2018, 3.2): the sum
-        of all ranks' has about `norm` then. Leave clipping out of the training."""
+    def with_clipping(self, norm: float, together: bool = False) -> Compressor:
+        """Scales gradients down to an L2 norm of `norm` / sqrt(ranks), before anything is kept or
+        sent (Lin et al., "Deep Gradient Compression", ICLR 2018, 3.2): the sum of all ranks' has
+        about `norm` then. Leave clipping out of the training.
+
+        together: by the norm of all parameters' gradients, as in the paper, for which sums wait for
+        the last of them; else each by its own, as in the authors' code. Horovod's optimizers and
+        tape, and there with groups=None.
+        """
         if not 0 < checks.number("norm", norm) < float("inf"):
             raise ValueError(f"norm is {norm}: it must be above 0, and finite")
-        return self._with(clip=float(norm))
+        if self.config.rule.sums or self.config.rule.replaces:
+            raise ValueError(f"{self.config.rule.factory} keeps and sends gradients unclipped")
+        return self._with(clip=float(norm), clip_together=together)
 
     def with_warmup(
         self, epochs: float = 5, start: float = 0.25, steps_per_epoch: int | None = None
@@ -251,6 +259,8 @@ class Compressor:
         config = dataclasses.replace(self.config, **changes)
         if config.momentum and not config.error_feedback:
             raise ValueError("momentum correction accumulates the unsent: it needs error feedback")
+        if config.clip_together and config.codec:
+            raise ValueError("with_codec() clips each parameter's gradient by itself")
         if config.delay and config.warm_up:
             raise ValueError("warm-up and delay control would both set the ratio")
         return Compressor(config)

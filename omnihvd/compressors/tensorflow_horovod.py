@@ -132,9 +132,8 @@ class Backend:
             state.step.assign_add(1)
             return config.rule.replacement(gradient, state.name)[0]
         total = tf.cast(gradient, state.dtype)
-        if config.clip is not None:
-            share = config.clip / ranks**0.5 / (tf.norm(total) + 1e-30)
-            total *= tf.cast(tf.minimum(share, 1.0), total.dtype)
+        if config.clip is not None and not config.clip_together:
+            total *= _clipping(config, tf.norm(total), ranks, total.dtype)
         if config.momentum:
             velocity = config.momentum * state.velocity + total
             total = velocity
@@ -279,6 +278,21 @@ class Backend:
         return warm_up.start * (final / warm_up.start) ** progress
 
 
+def _clipping(config: Config, norm: Any, ranks: int, dtype: Any) -> Any:
+    """What gradients of this norm are to be multiplied by."""
+    share = tf.constant((config.clip or 0.0) / ranks**0.5, norm.dtype) / (norm + 1e-30)
+    return tf.cast(tf.minimum(share, 1.0), dtype)
+
+
+def _clipped(config: Config, grads: list[Any], ranks: int) -> list[Any]:
+    """By the norm of all of them, but of sparse ones, which go whole."""
+    dense = [isinstance(g, tf.Tensor) and g.dtype.is_floating for g in grads]
+    norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g, is_ in zip(grads, dense) if is_])
+    return [
+        g * _clipping(config, norm, ranks, g.dtype) if is_ else g for g, is_ in zip(grads, dense)
+    ]
+
+
 def _timed(sent: list[Any], reduce: Callable[[], list[Any]]) -> list[Any]:
     """Counts as exposed what sums take once all gradients are there: nothing else is left to do."""
     with tf.control_dependencies(_tensors(sent)):
@@ -319,7 +333,7 @@ def install(module: Any) -> None:
         compression, op, process_set = map(options.get, ("compression", "op", "process_set"))
         checks.called(compression)
         ops = (module.Average, module.Sum)
-        compression = budget.controlled(compression, module.Compression.none, op, ops)
+        compression = budget.controlled(compression, module.Compression.none, op, ops, True)
         if not isinstance(compression, Compressor):
             return make(*args, **kwargs)
         if op not in (module.Average, module.Sum):
@@ -353,6 +367,8 @@ def _compressed(compressor: Compressor, process_set: Any) -> Callable:
 
     def sums(grads: Any, vars: Any, reduce: Callable) -> Any:
         ranks = process_set.size()
+        if compressor.config.clip_together:
+            grads = _clipped(compressor.config, grads, ranks)
         sent = [backend.compress(gradient, var, ranks) for gradient, var in zip(grads, vars)]
         reduced = _timed(sent, lambda: reduce(sent)) if compressor.config.delay else reduce(sent)
         return [backend.received(gradient, process_set.size()) for gradient in reduced]

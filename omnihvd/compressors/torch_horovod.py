@@ -35,9 +35,10 @@ from omnihvd.compressors import (
     delay,
     order,
     torch_hosts,
+    torch_later,
     torch_ops,
 )
-from omnihvd.compressors.compressor import Compressor, no_owner
+from omnihvd.compressors.compressor import Compressor, Config, no_owner
 from omnihvd.compressors.torch_split import ParameterState, split_by
 
 _KEY = "omnihvd_compression"  # in the optimizer's state_dict
@@ -52,6 +53,15 @@ class Backend:
         self._compressor = compressor
         self._optimizers: WeakKeyDictionary[Any, States] = WeakKeyDictionary()
         self._hosts_first = order.hosts_sum_first()
+
+    @property
+    def config(self) -> Config:
+        return self._compressor.config
+
+    @property
+    def _waits(self) -> bool:
+        """Whether sums begin when all gradients are there."""
+        return self._hosts_first or self._compressor.config.clip_together
 
     def set_epoch(self, epoch: float) -> None:
         pass  # read from the compressor at each step
@@ -84,8 +94,8 @@ class Backend:
                 self._compressor, optimizer
             )
             _sum_by(made, optimizer, states)
-        elif self._hosts_first:
-            _sum_by(torch_hosts.Sums(self, optimizer), optimizer, states)
+        elif self._waits:
+            _sum_by(torch_later.Sums(self, optimizer, self._hosts_first), optimizer, states)
         for name, owners_of in (
             ("_allreduce_grad_async", lambda parameter: several([parameter])),
             ("_grouped_allreduce_grad_async", several),
@@ -120,7 +130,7 @@ class Backend:
             raise no_owner()
         state, ranks = owner
         whole = not gradient.is_floating_point() or gradient.numel() == 0
-        if whole or self._compressor.config.sums or self._hosts_first:
+        if whole or self._compressor.config.sums or self._waits:
             return gradient, None
         return self.sent(gradient, state, ranks), ranks
 

@@ -1,78 +1,16 @@
-"""The ranks of a host sum before anything is compressed: OMNIHVD_COMPRESS_FIRST=0, PyTorch.
-
-When a gradient is there, its mean over the ranks of the host is begun, in a process set of theirs.
-Horovod waits for a handle that is a function by calling it: the first that is called compresses all
-these means, in the order of their names, and begins the sums of what is sent; all ranks have begun
-all means by then. The ranks of a host have the same mean, so the same rest, and send the same.
-"""
+"""The ranks of this process's host, as a process set of Horovod's: OMNIHVD_COMPRESS_FIRST=0."""
 
 from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
-from typing import Any, Callable
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from omnihvd import engine
-from omnihvd.compressors.torch_split import ParameterState
 from omnihvd.frameworks import horovod_library
 
 _here: list[Any] = []  # the process set of this host's ranks, once it is known
 SWITCH = "HOROVOD_DYNAMIC_PROCESS_SETS"
-
-
-@dataclass
-class _Pending:
-    state: ParameterState
-    handle: Any
-    second: bool = False  # whether the handle is of the sum over all ranks
-
-
-class Sums:
-    """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
-
-    def __init__(self, backend: Any, optimizer: Any) -> None:
-        if optimizer.process_set.process_set_id != 0 or optimizer._groups is not None:
-            raise ValueError(
-                "OMNIHVD_COMPRESS_FIRST=0 needs an optimizer of all ranks, with groups=None"
-            )
-        self._backend, self._op, self._all = backend, optimizer.op, optimizer.process_set
-        self._pending: dict[str, _Pending] = {}
-
-    @torch.no_grad()
-    def start(self, gradient: Tensor, state: ParameterState) -> Callable[[], Tensor] | None:
-        """A function that waits, and returns the reduced gradient; None: send it whole."""
-        from horovod.torch.mpi_ops import Average, allreduce_async_
-
-        if not gradient.is_floating_point() or gradient.numel() == 0:
-            return None
-        own = gradient.clone(memory_format=torch.contiguous_format)
-        among = ranks_of_host()
-        handle = allreduce_async_(own, name=f"{state.name}.host", op=Average, process_set=among)
-        self._pending[state.name] = _Pending(state, handle)
-        return lambda: self._finish(state.name)
-
-    @torch.no_grad()
-    def _finish(self, name: str) -> Tensor:
-        from horovod.torch.mpi_ops import synchronize
-
-        if not self._pending[name].second:
-            for other in sorted(self._pending):
-                self._start_second(self._pending[other])
-        summed = synchronize(self._pending.pop(name).handle)
-        received: Tensor = self._backend.received(summed, self._all.size())
-        return received
-
-    def _start_second(self, pending: _Pending) -> None:
-        from horovod.torch.mpi_ops import allreduce_async_, synchronize
-
-        sent = self._backend.sent(synchronize(pending.handle), pending.state, self._all.size())
-        name = f"{pending.state.name}.sent"
-        pending.handle = allreduce_async_(sent, name=name, op=self._op, process_set=self._all)
-        pending.second = True
 
 
 def allow_process_sets() -> None:

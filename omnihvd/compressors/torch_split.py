@@ -81,7 +81,7 @@ def split_by(
 ) -> Tensor:
     """split() as the compressor is configured, in the parameter's present step."""
     config, ratio = compressor.config, compressor.ratio(state.step)
-    if config.clip is not None:
+    if config.clip is not None and not config.clip_together:
         norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
         gradient.mul_(config.clipping(norm, ranks).to(gradient.dtype))
     if config.delay:

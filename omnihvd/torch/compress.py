@@ -34,6 +34,8 @@ class CompressionState(HookState):
         if rule.has_second_step or compressor.config.codec:
             what = "with_codec()" if compressor.config.codec else rule.factory
             raise ValueError(f"{what} is for Horovod: DDP's hook does not do its second step")
+        if compressor.config.clip_together:
+            raise ValueError("DDP's hook clips each parameter's gradient by itself: together=False")
         order.refuse_hosts_first("DDP's hook", "it knows no hosts; Horovod's optimizers do")
         self.compressor = compressor
         self.kept: dict[str, ParameterState] = {}  # by name

@@ -279,6 +279,31 @@ def test_delay_control_follows_the_sums():
     assert 0 < figures["exposed_seconds"] < 60
 
 
+def test_gradients_are_clipped_together():
+    model, norm = make_model(), 0.1
+    compressor = compressors.topk(1.0).with_clipping(norm, together=True)
+    clipped = gradients_of(model, compressor, *batch(0))
+    own = gradients_of(model, None, *batch(0))
+    factor = norm / SIZE**0.5 / tf.linalg.global_norm(own)
+    assert factor < 1
+    for i, (gradient, of_rank) in enumerate(zip(clipped, own)):
+        mean = hvd.allreduce(factor * of_rank, name=f"clipped {i}")
+        np.testing.assert_allclose(gradient, mean, rtol=1e-4, atol=1e-6)
+
+
+def test_a_budget_controls_tapes_that_know_nothing_of_it(monkeypatch):
+    """Each step has a tape of its own, and all have one compressor, which sees the steps end."""
+    monkeypatch.setenv("OMNIHVD_DELAY_BUDGET_MS", "100000")
+    model, before = make_model(), omnihvd.Statistics()
+    for step in range(4):
+        reduced = gradients_of(model, hvd.Compression.none, *batch(step))
+        own = gradients_of(model, None, *batch(step))
+        for i, (gradient, of_rank) in enumerate(zip(reduced, own)):
+            mean = hvd.allreduce(of_rank, name=f"own {i}")
+            np.testing.assert_allclose(gradient, mean, rtol=1e-5, atol=1e-7)
+    assert before.read()["compression"]["controlled_steps"] == 3
+
+
 def test_synchronized_batch_norms_are_those_of_all_ranks():
     """PyTorch's are for GPUs."""
     whole = np.random.default_rng(0).standard_normal((8 * SIZE, 5)).astype(np.float32)

@@ -162,6 +162,29 @@ def test_a_budget_controls_an_optimizer_that_knows_nothing_of_it(monkeypatch):
     assert matrices(hvd.Compression.none)[1]._compression is hvd.Compression.none
 
 
+@pytest.mark.parametrize("norm", [2.0, 1000.0])
+def test_gradients_are_clipped_together(norm):
+    """By the norm of all of them; the larger one clips nothing."""
+    model, optimizer = matrices(compressors.topk(1.0).with_clipping(norm, together=True))
+    for step in range(2):
+        expected = [torch.zeros(p.shape) for p in model.parameters()]
+        for rank in range(SIZE):
+            own = of_rank(rank, step)
+            whole = torch.cat([g.flatten() for g in own]).norm()
+            factor = min(1, norm / SIZE**0.5 / whole)
+            expected = [e + factor * g / SIZE for e, g in zip(expected, own)]
+        got = reduce(model, optimizer, of_rank(RANK, step))
+        for ours, right in zip(got, expected):
+            torch.testing.assert_close(ours, right, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="clipped together need groups=None"):
+        matrices(compressors.topk(0.1).with_clipping(1, together=True), groups=1)
+    for compressor in (compressors.power_sgd(), compressors.eight_bit()):
+        with pytest.raises(ValueError, match="keeps and sends gradients unclipped"):
+            compressor.with_clipping(1)
+    with pytest.raises(ValueError, match="clips each parameter's gradient by itself"):
+        compressors.topk(0.1).with_codec("natural").with_clipping(1, together=True)
+
+
 def test_communicators_of_grace():
     mean = sum(of_rank(rank, 0)[0] for rank in range(SIZE)) / SIZE
     for communicator in ("sum", "allreduce", "allgather", "broadcast"):
