@@ -86,8 +86,8 @@ def others() -> str:
             joined([ms("host1", "omnihvd", d) for d in (1.0, 0.1, 0.01)]) + " ms",
         ],
         [
-            "100 MB, 10%, 10 Gbit/s: [SwitchML* / Parallax / SparCML / SparCML by rows, of a dense tensor]"
-            "(benchmarks/README.md#beside-the-peers-of-the-paper)",
+            "100 MB, 10%, 10 Gbit/s: [SwitchML* / Parallax / SparCML / SparCML by rows, of a dense "
+            "tensor](benchmarks/README.md#beside-the-peers-of-the-paper)",
             "`papers.py`",
             joined([papers.ms(at[name]) for name in PAPERS]) + " ms",
             f"{papers.ms(at['omnihvd'])} ms",
