@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 NUMBER_BYTES = 8  # of a row, in Horovod's and omnihvd's gathers
 RATIO = 0.1  # of what compressors send
@@ -154,7 +154,7 @@ def _compressed(s: Sizes, ranks: int, own: float, union: float | None) -> Cost:
     return Cost(each, each, 2 * s.dense)  # to choose, and to find
 
 
-FORMULAS = {
+FORMULAS: dict[str, Callable[[Sizes, int], Cost]] = {
     "ring": by_ring,
     "omnireduce": by_omnireduce,
     "union": by_union,
