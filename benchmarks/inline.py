@@ -7,6 +7,9 @@ blocks is zero at random, of each worker independently. Each sum is verified in 
 sample is the slowest worker's time. Per aggregator (socket, xdp, af-xdp), what it adds (integers;
 floats and FPISA's, where it can) and share of zeros:
 
+Links pass datagrams one by one (gso_max_segs 1), as networks do, which join none of UDP; `joined`
+has a socket whose kernel passes runs of datagrams as one from host to host.
+
   sparse   only non-zero blocks travel (OmniReduce)
   dense    all do (SwitchML*)
 
@@ -45,7 +48,7 @@ ADDED = {
     "xdp": ("integer", "fpisa"),
     "af-xdp": ("integer", "float", "fpisa"),
 }
-RUNS = 7  # of each point, besides a first
+RUNS = 5  # of each point, besides a first
 SECRET = "the secret of a benchmark"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
@@ -181,6 +184,7 @@ class Plane:
             "aggregator_s": processor,
             "program_s": grown["program"],
             "runs": grown["runs"],
+            "dropped": grown.get("dropped", 0),
             "ns_per_element": 1e9 * processor / (sent["blocks"] * inline_block()),
             "contributions": grown["taken"],
             "results": grown["results"],
@@ -195,23 +199,31 @@ class Plane:
             process.wait(20)
 
 
-def set_other_end(lab: Lab, plane: str) -> None:
-    """Of the aggregator's veth: what XDP sends is taken only by a program."""
-    program = ["obj", str(engine.LIBRARIES / "pass.bpf.o"), "sec", "xdp"]
-    what = program if plane == "xdp" else ["off"]
-    subprocess.run(lab.command(["ip", "link", "set", "dev", "port-h0", "xdp", *what]), check=True)
+def set_links(lab: Lab, plane: str, joined: bool) -> None:
+    """The aggregator's veth takes what XDP sends only if its other end has a program."""
+    other_end = ["ip", "link", "set", "dev", "port-h0", "xdp"]
+    subprocess.run(lab.command([*other_end, "off"]), check=True)
+    if plane == "xdp":
+        program = ["obj", str(engine.LIBRARIES / "pass.bpf.o"), "sec", "xdp"]
+        subprocess.run(lab.command([*other_end, *program]), check=True)
+    most = ["gso_max_segs", "65535" if joined else "1"]
+    for host in lab.hosts:
+        subprocess.run(host.command(["ip", "link", "set", "eth0", *most]), check=True)
 
 
-def measured(lab: Lab, name: str, arithmetic: str, args: argparse.Namespace) -> list[dict]:
-    set_other_end(lab, name)
+def measured(
+    lab: Lab, name: str, arithmetic: str, joined: bool, args: argparse.Namespace
+) -> list[dict]:
+    set_links(lab, name, joined)
     plane = Plane(lab, name, arithmetic, args.workers, args.megabytes * 250_000)
     points: list[dict[str, Any]] = []
     for zeros, dense in [(0.0, True), *((zeros, False) for zeros in ZEROS)]:
         found = plane.measure(zeros, dense, args.runs)
-        of = {"plane": name, "arithmetic": arithmetic, "zeros": zeros, "dense": dense}
+        of: dict[str, Any] = {"plane": name, "arithmetic": arithmetic, "joined": joined}
+        of.update(zeros=zeros, dense=dense)
         points.append({**of, **found})
         print(
-            f"{name}, {arithmetic}, {zeros:.0%} zeros{', dense' * dense}: "
+            f"{name}{', joined' * joined}, {arithmetic}, {zeros:.0%} zeros{', dense' * dense}: "
             f"{1e3 * found['median']:.1f} ms, "
             f"aggregator {1e3 * found['aggregator_s']:.1f} ms, "
             f"{found['ns_per_element']:.2f} ns an element, "
@@ -235,7 +247,8 @@ def main() -> None:
         with Lab(1 + args.workers, rate=None) as lab:
             for name, arithmetics in ADDED.items():
                 for arithmetic in arithmetics:
-                    points += measured(lab, name, arithmetic, args)
+                    points += measured(lab, name, arithmetic, False, args)
+            points += measured(lab, "socket", "integer", True, args)
     finally:
         STATS.write_text("0\n")
     results = {

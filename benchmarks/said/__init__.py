@@ -9,6 +9,7 @@ from benchmarks.said import (
     bench,
     compression,
     faults,
+    inline,
     loss,
     models,
     papers,
@@ -30,6 +31,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults": faults.campaign,
     "mutations": faults.mutations,
     "loss": loss.loss,
+    "inline": inline.inline,
     "papers": papers.papers,
     "arithmetic-errors": arithmetic.errors,
     "model-zeros": models.zeros,
@@ -49,6 +51,7 @@ SENTENCES: list[Callable[[], list[Said]]] = [
     compression.of_lossless,
     scale.of_scale,
     loss.of_loss,
+    inline.of_inline,
     papers.of_papers,
     models.of_models,
 ]
