@@ -1,4 +1,5 @@
-import numpy as np
+from typing import Any
+
 import numpy.typing as npt
 
 MOST_WORKERS: int
@@ -34,5 +35,5 @@ class Client:
         patience_s: float,
         numbers: int = 0,
     ) -> None: ...
-    def sum(self, values: npt.NDArray[np.int32], dense: bool) -> None: ...
+    def sum(self, values: npt.NDArray[Any], dense: bool) -> None: ...
     def stats(self) -> dict[str, int]: ...

@@ -20,6 +20,7 @@ from omnihvd import engine
 
 PORT = 47800
 ARITHMETIC = ("integer", "float", "fpisa", "fpisa-a")  # in the order of packet.h
+DTYPES = ("int32", "float32", "float16")
 
 
 class Worker:
@@ -30,9 +31,10 @@ class Worker:
     OMNIHVD_SECRET's or OMNIHVD_SECRET_FILE's. Raises EngineError when the aggregator does not
     answer within `patience_s`, or refuses the job, whose workers are 32 at most.
 
-    arithmetic, the same on all workers: what the aggregator adds. "integer": int32. "float":
-    float32, in the order in which they come, so that two runs may differ in the last bits; not in
-    the kernel (`--xdp`). "fpisa", "fpisa-a": float32 in registers of integers (FPISA, NSDI 2022).
+    arithmetic, the same on all workers: what the aggregator adds. "integer": int32, into
+    which floats are made. "float": float32, in the order in which they come, so that two runs may
+    differ in the last bits; not in the kernel (`--xdp`). "fpisa", "fpisa-a": float32 in registers of
+    integers (FPISA, NSDI 2022).
     """
 
     def __init__(
@@ -66,16 +68,21 @@ class Worker:
         )
 
     def sum(self, values: np.ndarray, dense: bool = False) -> None:
-        """Sums over all workers, in place: int32 (float32, if arithmetic is not "integer").
+        """Sums over all workers, in place: C-contiguous, of the same size and dtype everywhere.
 
-        C-contiguous, of the same size everywhere.
-
-        int32 wrap around at 32 bits. dense: zero blocks travel, too, as SwitchML has it. Raises
-        EngineError when the aggregator is gone, or gives no sign of life; the job ends with that.
+        int32, float32 or float16; where arithmetic is not "integer", float32 alone. int32 wrap
+        around at 32 bits. Floats are summed, with "integer", as integers of a scale that all
+        workers have in common, block by block (SwitchML, NSDI 2021, section 5): all have the same
+        bits, whatever the order. With n workers, n 2^b < 2^31 and a block's largest magnitude M the
+        error is at most n M 2^-b and the rounding of the result (docs/arithmetic.md). NaN and
+        infinities are what floats make of them. dense: zero blocks travel, too, as SwitchML has it.
+        Raises EngineError when the aggregator is gone, or gives no sign of life; the job ends with
+        that.
         """
-        dtype = "int32" if self._arithmetic == "integer" else "float32"
-        if values.dtype != dtype or not values.flags.c_contiguous or not values.flags.writeable:
-            raise ValueError(f"sums are made of {dtype}, C-contiguous and writeable")
+        dtypes = DTYPES if self._arithmetic == "integer" else ("float32",)
+        whole = values.flags.c_contiguous and values.flags.writeable
+        if values.dtype.name not in dtypes or not whole:
+            raise ValueError(f"sums are made of {', '.join(dtypes)}, C-contiguous and writeable")
         if self._client is None:
             raise ValueError("this worker has left its job")
         if self._arithmetic != "integer":

@@ -17,13 +17,14 @@
 #include "inline/slot_aggregator.h"
 #include "inline/slot_worker.h"
 #include "python/inline_counts.h"
+#include "python/sums.h"
 #include "simulation/dice.h"
 
 namespace omnihvd {
 namespace {
 
 namespace py = pybind11;
-using Tensors = py::array_t<int32_t, py::array::c_style>;  // [sums, workers, elements]
+using Tensors = py::array;  // int32 or floats, [sums, workers, elements]
 using simulation::Dice;
 
 struct Network {
@@ -47,8 +48,10 @@ class InlineJobRun {
                uint64_t seed)
       : sums_(size_t(tensors.shape(0))),
         count_(size_t(tensors.shape(2))),
-        data_(tensors.data(), tensors.data() + tensors.size()),
-        dense_(dense),
+        bytes_(size_t(tensors.nbytes())),
+        data_(static_cast<const uint8_t*>(tensors.data()),
+              static_cast<const uint8_t*>(tensors.data()) + bytes_),
+        shape_{count_, dtype_of(tensors, ""), uint32_t(tensors.shape(1)), slots, dense},
         network_(network),
         dice_(seed),
         aggregator_(2, slots) {
@@ -77,14 +80,14 @@ class InlineJobRun {
     return there;
   }
 
-  std::vector<int32_t> data() const { return data_; }
+  const std::vector<uint8_t>& data() const { return data_; }
   uint64_t now() const { return now_; }
   std::tuple<uint64_t, uint64_t, uint64_t> sent() const {
     uint64_t sent = 0, again = 0, blocks = 0;
     for (const End& end : ends_) {
-      sent += end.worker.sent();
-      again += end.worker.again();
-      blocks += end.worker.blocks_sent();
+      sent += end.worker.counts().sent;
+      again += end.worker.counts().again;
+      blocks += end.worker.counts().with_block;
     }
     return {sent, again, blocks};
   }
@@ -93,7 +96,7 @@ class InlineJobRun {
  private:
   struct End {
     SlotWorker worker;
-    std::unique_ptr<InlineIntegers> tensor;
+    std::unique_ptr<InlineTensor> tensor;
     size_t begun;
     uint64_t begins_at;
   };
@@ -112,9 +115,10 @@ class InlineJobRun {
       if (end.begun == sums_) return false;
       if (end.begins_at == 0) end.begins_at = now_ + 1 + dice_.below(network_.pause + 1);
       if (now_ < end.begins_at) return true;
-      int32_t* const at = &data_[(end.begun * ends_.size() + w) * count_];
-      end.tensor = std::make_unique<InlineIntegers>(at, count_);
-      end.worker.begin(now_, *end.tensor, dense_);
+      const size_t each = bytes_ / (sums_ * ends_.size());
+      uint8_t* const at = data_.data() + (end.begun * ends_.size() + w) * each;
+      end.tensor = make_inline_tensor(at, shape_);
+      end.worker.begin(now_, *end.tensor);
       end.begins_at = 0;
       ++end.begun;
     }
@@ -151,9 +155,9 @@ class InlineJobRun {
         send(int(w), bytes_of(answer));
   }
 
-  const size_t sums_, count_;
-  std::vector<int32_t> data_;
-  const bool dense_;
+  const size_t sums_, count_, bytes_;
+  std::vector<uint8_t> data_;
+  const InlineShape shape_;
   const Network network_;
   Dice dice_;
   SlotAggregator aggregator_;
@@ -164,12 +168,13 @@ class InlineJobRun {
 
 py::tuple run_job(const Tensors& tensors, uint16_t slots, bool dense, const Network& network,
                   uint64_t seed) {
-  if (tensors.ndim() != 3) throw py::value_error("tensors: [sums, workers, elements]");
+  if (tensors.ndim() != 3 || !(tensors.flags() & py::array::c_style))
+    throw py::value_error("tensors: [sums, workers, elements]");
   InlineJobRun job(tensors, slots, dense, network, seed);
   const bool ended = job.run();
-  Tensors out({tensors.shape(0), tensors.shape(1), tensors.shape(2)});
-  const std::vector<int32_t> data = job.data();
-  std::copy(data.begin(), data.end(), out.mutable_data());
+  Tensors out(tensors.dtype(),
+              std::vector<py::ssize_t>{tensors.shape(0), tensors.shape(1), tensors.shape(2)});
+  std::copy(job.data().begin(), job.data().end(), static_cast<uint8_t*>(out.mutable_data()));
   return py::make_tuple(ended, out, job.sent(), job.counts(), job.now());
 }
 
@@ -214,8 +219,8 @@ void bind_inline(py::module_ m) {
            py::arg("results_lost") = 0.0);
   m.def("run_job", &run_job, py::arg("tensors"), py::arg("slots"), py::arg("dense"),
         py::arg("network"), py::arg("seed"),
-        "(ended, sums, (sent, again, blocks), counts, microseconds) of tensors, int32 [sums, "
-        "workers, elements]; sums: of the same shape.");
+        "(ended, sums, (sent, again, blocks), counts, microseconds) of tensors, int32 or floats "
+        "[sums, workers, elements]; sums: of the same shape.");
   m.def("there", &there, py::arg("tensors"), py::arg("slots"), py::arg("network"), py::arg("until"),
         "Of sums that do not end by then: [worker], whether the awaited result is there.");
   py::class_<SlotAggregator>(m, "SlotAggregator")

@@ -70,6 +70,78 @@ def test_sums_are_right_over_any_network(
     assert not counts["impossible"] and not counts["forged"]
 
 
+def floats(sums: int, workers: int, count: int, density: float, seed: int) -> np.ndarray:
+    """float32 [sums, workers, count], of many magnitudes, some of which are no numbers; blocks that
+    a worker lacks are -0.0."""
+    random = np.random.default_rng(seed)
+    shape = (sums, workers, count)
+    keep = np.repeat(random.random((sums, workers, -(-count // BLOCK))) < density, BLOCK, axis=2)
+    values = random.standard_normal(shape) * 2.0 ** random.integers(-12, 12, shape)
+    strange = random.random(shape) < 0.002
+    values[strange] = random.choice([np.nan, np.inf, -np.inf], strange.sum())
+    return np.where(keep[..., :count], values, -0.0).astype(np.float32)
+
+
+def summed_floats(given: np.ndarray) -> np.ndarray:
+    """In closed form: of each block integers, of the scale of its largest exponent."""
+    out = np.empty_like(given)
+    bits = arithmetic.bits_for(given.shape[1])
+    for rows, target in zip(given, out):
+        for at in range(0, given.shape[2], BLOCK):
+            block = rows[:, at : at + BLOCK].astype(np.float32)
+            exponent = max(arithmetic.exponent_of(row) for row in block)
+            integers = [arithmetic.to_integers(row, exponent, bits)[0] for row in block]
+            total = arithmetic.to_floats(np.sum(integers, 0, dtype=np.int64), exponent, bits)
+            target[:, at : at + BLOCK] = arithmetic.with_no_numbers(block, total)
+    return out
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.sampled_from([0, 1, 255, 256, 257, 3000]),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.integers(1, 9),
+    st.booleans(),
+    st.sampled_from([0.0, 0.2]),
+    st.sampled_from([0.0, 0.3]),
+    st.integers(0, 2**32),
+)
+def test_sums_of_floats_are_those_of_integers_bit_for_bit(
+    workers: int,
+    count: int,
+    density: float,
+    slots: int,
+    dense: bool,
+    lost: float,
+    late: float,
+    seed: int,
+) -> None:
+    given_ = floats(2, workers, count, density, seed)
+    network = parts.Network(lost=lost, twice=lost, late=late)
+    ended, sums, _, counts, _ = parts.run_job(given_, slots, dense, network, seed)
+    assert ended and not counts["impossible"]
+    assert sums.tobytes() == summed_floats(given_).tobytes()
+
+
+def test_floats_of_two_bytes_are_widened() -> None:
+    given_ = (floats(1, 3, 3000, 0.5, 7) / 256).astype(np.float16)
+    ended, sums, *_ = parts.run_job(given_, 4, False, parts.Network(lost=0.1), 7)
+    assert ended and np.isnan(sums).any() and np.isinf(sums).any()
+    np.testing.assert_array_equal(sums, summed_floats(given_))
+    assert all(worker.tobytes() == sums[0, 0].tobytes() for worker in sums[0])
+
+
+def test_what_is_no_number_takes_a_datagram_more_for_its_block() -> None:
+    given_ = np.ones((1, 3, 8 * BLOCK), np.float32)
+    given_[0, 1, 5 * BLOCK + 3] = np.inf
+    ended, sums, (_, _, blocks), *_ = parts.run_job(given_, 2, False, parts.Network(), 1)
+    assert ended and blocks == 3 * 8 + 1
+    expected = np.full(8 * BLOCK, 3, np.float32)
+    expected[5 * BLOCK + 3] = np.inf
+    assert np.array_equal(sums[0], [expected] * 3)
+
+
 def test_all_workers_of_a_mask() -> None:
     given_ = tensors(2, 32, 700, 0.5, 1)
     ended, sums, *_ = parts.run_job(given_, 2, False, parts.Network(lost=0.05, late=0.1), 1)

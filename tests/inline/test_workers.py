@@ -61,20 +61,22 @@ def values(rank: int, count: int) -> np.ndarray:
     return np.where(keep, np.arange(count) * (rank + 1) + 1, 0).astype(np.int32)
 
 
-def sum_in_turn(port: int, rank: int, ranks: int, session: int, dense: bool) -> None:
+def sum_in_turn(
+    port: int, rank: int, ranks: int, session: int, dense: bool, dtype: type = np.int32
+) -> None:
     with inline.Worker(HOST, port, rank=rank, ranks=ranks, session=session, secret=SECRET) as one:
         for count in (1, 0, 256, 10_001, 65_537):
-            mine = values(rank, count)
+            mine = values(rank, count).astype(dtype)
             one.sum(mine, dense)
             assert np.array_equal(mine, sum(values(r, count) for r in range(ranks)))
 
 
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_sums(aggregator: Aggregator, ranks: int, dense: bool) -> None:
+@pytest.mark.parametrize(("ranks", "dtype"), [(1, np.int32), (3, np.int32), (3, np.float32)])
+def test_sums(aggregator: Aggregator, ranks: int, dtype: type, dense: bool) -> None:
     port = port_of(aggregator)
     jobs = [(rank, session) for rank in range(ranks) for session in (1, 2)]  # at once
-    together([lambda r=r, s=s: sum_in_turn(port, r, ranks, s, dense) for r, s in jobs])
+    together([lambda r=r, s=s: sum_in_turn(port, r, ranks, s, dense, dtype) for r, s in jobs])
     counts = aggregator.counts()
     assert counts["taken"] and not counts["forged"] and not counts["impossible"]
     sum_in_turn(port, 0, 1, 3, dense)  # there is room again
@@ -133,12 +135,12 @@ def test_another_secret_is_named(aggregator: Aggregator) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [np.zeros(4, np.int64), np.zeros((4, 4), np.int32)[:, 1], np.zeros(4, np.float32)]
+    "wrong", [np.zeros(4, np.int64), np.zeros((4, 4), np.int32)[:, 1], np.zeros(4, np.float64)]
 )
 def test_other_arrays_are_refused(aggregator: Aggregator, wrong: np.ndarray) -> None:
     port = port_of(aggregator)
     one = inline.Worker(HOST, port, rank=0, ranks=1, session=1, secret=SECRET)
-    with one, pytest.raises(ValueError, match="int32, C-contiguous"):
+    with one, pytest.raises(ValueError, match="float32.*C-contiguous"):
         one.sum(wrong)
 
 

@@ -48,12 +48,15 @@ InlineClient::InlineClient(const Options& options)
   join();
 }
 
-InlineClient::~InlineClient() { say(INLINE_LEAVE, 0); }
+InlineClient::~InlineClient() {
+  if (process_.is_this()) say(INLINE_LEAVE, 0);
+}
 
-void InlineClient::fail(const std::string& why) {
-  failure_ = "rank " + std::to_string(options_.rank) + ": the aggregator at " + options_.host +
-             ":" + std::to_string(options_.port) + " " + why;
-  throw Error(failure_);
+std::string InlineClient::says(const std::string& why) const {
+  const std::string name =
+      options_.name.empty() ? "rank " + std::to_string(options_.rank) : options_.name;
+  return name + ": the aggregator at " + options_.host + ":" + std::to_string(options_.port) + " " +
+         why;
 }
 
 void InlineClient::say(uint8_t kind, uint8_t flags) {
@@ -75,7 +78,8 @@ void InlineClient::join() {
   heard_at_ = steady_us();
   while (!welcome_) {
     say(INLINE_JOIN, 0);
-    step(kAskEvery / 3);
+    const uint64_t until = steady_us() + kAskEvery / 3;
+    for (uint64_t now = steady_us(); !welcome_ && now < until; now = steady_us()) step(until - now);
     if (!welcome_ && steady_us() - heard_at_ > uint64_t(options_.patience_s * 1e6))
       fail("does not answer; the secret must be the same there, and its port open for UDP");
   }
@@ -94,25 +98,47 @@ void InlineClient::join_group(uint32_t address, uint16_t port) {
     fail(std::string("sends to a multicast group that cannot be joined: ") + std::strerror(errno));
 }
 
-void InlineClient::sum(InlineTensor& tensor, bool dense) {
+void InlineClient::sum(void* data, uint64_t count, DType dtype, bool dense,
+                       const Meanwhile& meanwhile) {
+  process_.check();
   if (!failure_.empty()) throw Error(failure_);
+  const auto tensor =
+      make_inline_tensor(data, {count, dtype, options_.ranks, welcome_->slot, dense});
+  try {
+    sum(*tensor, meanwhile);
+  } catch (const std::exception& why) {
+    failure_ = why.what();
+    throw;
+  }
+}
+
+void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
   heard_at_ = asked_at_ = fine_at_ = steady_us();
-  worker_->begin(heard_at_, tensor, dense);
-  for (;;) {
+  worker_->begin(heard_at_, tensor);
+  const uint64_t longest = std::min(meanwhile.every_us, kAskEvery);
+  for (uint64_t called_at = heard_at_;;) {
     send_all();
     if (worker_->done()) return;
-    uint64_t now = steady_us();
-    const uint64_t wake = worker_->wake_at().value_or(now + kAskEvery);
-    step(std::min(wake > now ? wake - now : 0, kAskEvery));
-    now = steady_us();
-    if (now - heard_at_ <= kAskEvery || now - asked_at_ <= kAskEvery) continue;
-    const uint64_t patience = uint64_t(options_.patience_s * 1e6);
-    if (now - heard_at_ > patience) fail("has given no sign of life");
-    if (now - fine_at_ > patience) fail(not_through());
-    // Others may just be late: their aggregator says that it is there.
-    asked_at_ = now;
-    say(INLINE_JOIN, INLINE_REPEAT);
+    const uint64_t now = steady_us();
+    if (meanwhile.call && now - called_at >= meanwhile.every_us) {
+      called_at = now;
+      meanwhile.call();
+    }
+    const uint64_t wake = worker_->wake_at().value_or(now + longest);
+    step(std::min(wake > now ? wake - now : 0, longest));
+    look_after_aggregator();
   }
+}
+
+// Others may just be late: their aggregator says that it is there.
+void InlineClient::look_after_aggregator() {
+  const uint64_t now = steady_us();
+  if (now - heard_at_ <= kAskEvery || now - asked_at_ <= kAskEvery) return;
+  const uint64_t patience = uint64_t(options_.patience_s * 1e6);
+  if (now - heard_at_ > patience) fail("has given no sign of life");
+  if (now - fine_at_ > patience) fail(not_through());
+  asked_at_ = now;
+  say(INLINE_JOIN, INLINE_REPEAT);
 }
 
 void InlineClient::send_all() {
@@ -130,7 +156,8 @@ void InlineClient::send_all() {
 
 void InlineClient::step(uint64_t timeout_us) {
   pollfd waits[] = {{socket_.fd(), POLLIN, 0}, {group_ ? group_->fd() : -1, POLLIN, 0}};
-  poll(waits, 2, int((timeout_us + 999) / 1000));
+  const timespec timeout{time_t(timeout_us / 1'000'000), long(timeout_us % 1'000'000 * 1000)};
+  ppoll(waits, 2, &timeout, nullptr);
   const auto take_one = [this](const sockaddr_in&, const uint8_t* data, size_t size) {
     take(data, size);
   };
@@ -152,7 +179,8 @@ void InlineClient::take_control(const uint8_t* data, size_t size) {
   if (!head || head->key != options_.session || head->worker != options_.rank) return;
   heard_at_ = steady_us();
   if (!(head->flags & INLINE_THERE)) fine_at_ = heard_at_;
-  if (head->kind == INLINE_REFUSAL) fail("refuses this job: " + reason(InlineRefusal(head->flags)));
+  if (head->kind == INLINE_REFUSAL)
+    throw InlineRefused(says("refuses this job: " + reason(InlineRefusal(head->flags))));
   if (head->kind == INLINE_WELCOME && !welcome_ && head->slot > 0) welcome_ = head;
 }
 

@@ -2,16 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "base/own_process.h"
 #include "inline/jobs.h"
 #include "inline/slot_worker.h"
 #include "transport/udp_socket.h"
 
 namespace omnihvd {
+
+// The aggregator takes no such job, though it is there.
+struct InlineRefused : Error {
+  using Error::Error;
+};
 
 class InlineClient {
  public:
@@ -21,6 +29,7 @@ class InlineClient {
     uint16_t port = 0;
     uint64_t session = 0;  // the job's number, the same on all workers, and of no other job
     uint32_t rank = 0, ranks = 1;
+    std::string name;                // what messages call this rank; empty: "rank N"
     uint8_t numbers = INLINE_INT32;  // of all workers alike
     double patience_s = 15;  // with an aggregator of which no sign of life comes, or no result
     double shortest_s = 0.02, longest_s = 0.5;  // time-outs of datagrams
@@ -29,14 +38,22 @@ class InlineClient {
   explicit InlineClient(const Options& options);
   ~InlineClient();
 
-  // Returns when the tensor is the sum. Throws Error; the job cannot go on then.
-  void sum(InlineTensor& tensor, bool dense);
+  // What the caller has to do while it waits, and how often; it may throw Error to end the sum.
+  struct Meanwhile {
+    std::function<void()> call;
+    uint64_t every_us = UINT64_MAX;
+  };
+  // Sums over all workers, in place; dense: zero blocks travel, too. Throws Error; the job cannot
+  // go on then.
+  void sum(void* data, uint64_t count, DType dtype, bool dense, const Meanwhile& meanwhile);
   const SlotWorker& worker() const { return *worker_; }
 
  private:
   void join();
   void join_group(uint32_t address, uint16_t port);
   void say(uint8_t kind, uint8_t flags);
+  void sum(InlineTensor& tensor, const Meanwhile& meanwhile);
+  void look_after_aggregator();
   // Waits at most so long, and takes what has come.
   void step(uint64_t timeout_us);
   void take(const uint8_t* data, size_t size);
@@ -44,8 +61,10 @@ class InlineClient {
   void send_all();
   void look_for_refusals();
   std::string not_through() const;
-  [[noreturn]] void fail(const std::string& why);
+  std::string says(const std::string& why) const;
+  [[noreturn]] void fail(const std::string& why) const { throw Error(says(why)); }
 
+  const OwnProcess process_;
   const Options options_;
   const InlineSecret secret_;
   const uint64_t aggregator_;  // address
@@ -54,7 +73,7 @@ class InlineClient {
   std::optional<inline_head> welcome_;
   std::unique_ptr<SlotWorker> worker_;
   std::vector<uint8_t> out_;
-  std::string failure_;
+  std::string failure_;  // of a sum
   uint64_t heard_at_ = 0, asked_at_ = 0;
   uint64_t fine_at_ = 0;  // a result has come, or there was none yet
 };

@@ -13,31 +13,6 @@ constexpr uint64_t kGranularity = 1000;  // microseconds: what clients wait in
 
 }  // namespace
 
-uint32_t InlineIntegers::blocks() const {
-  return uint32_t((count_ + INLINE_ELEMENTS - 1) / INLINE_ELEMENTS);
-}
-
-uint32_t InlineIntegers::elements(uint32_t block) const {
-  return uint32_t(std::min<uint64_t>(INLINE_ELEMENTS, count_ - uint64_t{block} * INLINE_ELEMENTS));
-}
-
-bool InlineIntegers::has(uint32_t block) const {
-  const int32_t* const at = data_ + uint64_t{block} * INLINE_ELEMENTS;
-  int32_t any = 0;
-  for (uint32_t i = 0, n = elements(block); i < n; ++i) any |= at[i];
-  return any != 0;
-}
-
-void InlineIntegers::read(uint32_t block, uint8_t, uint8_t* out) const {
-  const size_t bytes = size_t(elements(block)) * 4;
-  std::memcpy(out, data_ + uint64_t{block} * INLINE_ELEMENTS, bytes);
-  std::memset(out + bytes, 0, INLINE_BLOCK_BYTES - bytes);
-}
-
-void InlineIntegers::write(uint32_t block, uint8_t, const uint8_t* in) {
-  std::memcpy(data_ + uint64_t{block} * INLINE_ELEMENTS, in, size_t(elements(block)) * 4);
-}
-
 SlotWorker::SlotWorker(const Place& place, uint64_t shortest, uint64_t longest)
     : place_(place),
       shortest_(shortest),
@@ -48,28 +23,29 @@ SlotWorker::SlotWorker(const Place& place, uint64_t shortest, uint64_t longest)
     throw Error("a worker needs slots, and time-outs above 0");
 }
 
-void SlotWorker::begin(uint64_t now, InlineTensor& tensor, bool dense) {
+void SlotWorker::begin(uint64_t now, InlineTensor& tensor) {
   OMNIHVD_INVARIANT(done());
   tensor_ = &tensor;
-  dense_ = dense;
+  own_ = united_ = 0;
   check_at_ = now + shortest_;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     slot.open = slot.owner = true;
     slot.tries = 0;
-    slot.next = find(i);
-    slot.next_exponent = slot.next == INLINE_NONE ? 0 : tensor.exponent(slot.next);
+    name_next(slot, i);
     queue(i, false);
   }
   open_ = uint32_t(slots_.size());
 }
 
 // The first block from this on, of its slot, that is sent.
-uint32_t SlotWorker::find(uint32_t from) const {
+void SlotWorker::name_next(Slot& slot, uint64_t from) {
   const uint64_t blocks = tensor_->blocks();
-  for (uint64_t block = from; block < blocks; block += slots_.size())
-    if (dense_ || tensor_->has(uint32_t(block))) return uint32_t(block);
-  return INLINE_NONE;
+  while (from < blocks && !tensor_->has(uint32_t(from))) from += slots_.size();
+  const bool found = from < blocks;
+  slot.next = found ? uint32_t(from) : INLINE_NONE;
+  slot.next_exponent = found ? tensor_->exponent(slot.next) : 0;
+  own_ += found;
 }
 
 void SlotWorker::queue(uint32_t index, bool repeat) {
@@ -127,10 +103,12 @@ size_t SlotWorker::write(uint64_t now, uint32_t index, uint8_t* out) {
     std::memset(out + sizeof head, 0, INLINE_BLOCK_BYTES);
   slot.sent_at = now;
   set_due(slot, now);
-  ++sent_;
-  again_ += slot.repeat;
-  blocks_ += has_block;
-  return sizeof head + (head.flags ? INLINE_BLOCK_BYTES : 0);
+  const size_t size = sizeof head + (head.flags ? INLINE_BLOCK_BYTES : 0);
+  ++counts_.sent;
+  counts_.again += slot.repeat;
+  counts_.with_block += has_block;
+  counts_.bytes_sent += size;
+  return size;
 }
 
 // A result for this worker, whose round is not over.
@@ -145,7 +123,7 @@ bool SlotWorker::fits(uint32_t index, const inline_head& head, size_t size) cons
          head.next <= slot.next && (!has_block || head.next > head.block);
 }
 
-bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
+bool SlotWorker::accept(uint64_t now, const uint8_t* data, size_t size) {
   if (size < INLINE_HEAD_BYTES) return false;
   inline_head head;
   std::memcpy(&head, data, sizeof head);
@@ -160,7 +138,10 @@ bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
     slot.asked = true;
     return true;
   }
-  if (head.flags & INLINE_BLOCK) tensor_->write(head.block, slot.exponent, data + sizeof head);
+  if (head.flags & INLINE_BLOCK) {
+    tensor_->write(head.block, slot.exponent, data + sizeof head);
+    ++united_;
+  }
   const bool opening = head.block == INLINE_NONE;
   if (slot.owner && !opening && slot.tries == 0 && !slot.asked) measure(now - slot.sent_at);
   ++slot.round;
@@ -174,17 +155,19 @@ bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
     return true;
   }
   slot.owner = slot.next == head.next;
-  if (slot.owner) {
-    slot.next = uint64_t{slot.next} + slots_.size() < tensor_->blocks()
-                    ? find(uint32_t(slot.next + slots_.size()))
-                    : INLINE_NONE;
-    slot.next_exponent = slot.next == INLINE_NONE ? 0 : tensor_->exponent(slot.next);
-  }
+  if (slot.owner) name_next(slot, uint64_t{slot.next} + slots_.size());
   if (slot.owner || slot.round % INLINE_HEARD_EVERY == 0)
     queue(head.slot, false);
   else
     set_due(slot, now);
   return true;
+}
+
+bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
+  const bool accepted = accept(now, data, size);
+  ++(accepted ? counts_.received : counts_.refused);
+  if (accepted) counts_.bytes_received += size;
+  return accepted;
 }
 
 void SlotWorker::measure(uint64_t trip) {

@@ -14,37 +14,17 @@
 #include <vector>
 
 #include "inline/packet.h"
+#include "inline/tensor.h"
 
 namespace omnihvd {
 
-// What is summed, in place: blocks of INLINE_ELEMENTS elements, as integers of a scale that all
-// workers know. Blocks that no worker has are left as they are: zeros.
-class InlineTensor {
- public:
-  virtual ~InlineTensor() = default;
-  virtual uint32_t blocks() const = 0;
-  // Whether the block has a non-zero element.
-  virtual bool has(uint32_t block) const = 0;
-  virtual uint8_t exponent(uint32_t block) const = 0;  // of its largest magnitude, as float32's
-  // out, in: INLINE_BLOCK_BYTES. exponent: the largest of all workers who have the block.
-  virtual void read(uint32_t block, uint8_t exponent, uint8_t* out) const = 0;
-  virtual void write(uint32_t block, uint8_t exponent, const uint8_t* in) = 0;
-};
-
-// int32, which has no scale; sums wrap around.
-class InlineIntegers final : public InlineTensor {
- public:
-  InlineIntegers(int32_t* data, uint64_t count) : data_(data), count_(count) {}
-  uint32_t blocks() const override;
-  bool has(uint32_t block) const override;
-  uint8_t exponent(uint32_t) const override { return 0; }
-  void read(uint32_t block, uint8_t exponent, uint8_t* out) const override;
-  void write(uint32_t block, uint8_t exponent, const uint8_t* in) override;
-
- private:
-  uint32_t elements(uint32_t block) const;
-  int32_t* const data_;
-  const uint64_t count_;
+struct SlotCounts {
+  uint64_t sent = 0;                            // datagrams, those sent again included
+  uint64_t again = 0;                           // of them
+  uint64_t with_block = 0;                      // of them
+  uint64_t received = 0;                        // results
+  uint64_t refused = 0;                         // what was no result for this worker
+  uint64_t bytes_sent = 0, bytes_received = 0;  // of datagrams, without UDP's own headers
 };
 
 class SlotWorker {
@@ -56,9 +36,8 @@ class SlotWorker {
   // shortest, longest: time-outs in microseconds; three of the former before anything is measured.
   SlotWorker(const Place& place, uint64_t shortest, uint64_t longest);
 
-  // The next sum, after the last has ended. dense: all blocks are sent, as SwitchML does. The
-  // tensor must outlive the sum.
-  void begin(uint64_t now, InlineTensor& tensor, bool dense);
+  // The next sum, after the last has ended. The tensor must outlive the sum.
+  void begin(uint64_t now, InlineTensor& tensor);
   // The next datagram that is to go now, written to out[INLINE_FULL_BYTES]; 0: none.
   size_t next(uint64_t now, uint8_t* out);
   // False: it is no result for this worker, and has no effect.
@@ -69,9 +48,10 @@ class SlotWorker {
   // A slot that is not done, and the round whose result it waits for.
   std::pair<uint16_t, uint32_t> awaited() const;
 
-  uint64_t sent() const { return sent_; }            // datagrams, those sent again included
-  uint64_t again() const { return again_; }          // of them
-  uint64_t blocks_sent() const { return blocks_; }   // datagrams with a block
+  // Blocks of this sum, or the last: sent by this worker, and by any.
+  uint64_t own_blocks() const { return own_; }
+  uint64_t united_blocks() const { return united_; }
+  const SlotCounts& counts() const { return counts_; }
   uint64_t round_trip() const { return smoothed_; }  // 0: not known yet
 
  private:
@@ -85,11 +65,12 @@ class SlotWorker {
     uint32_t tries = 0;
     uint64_t sent_at = 0, due = 0;
   };
-  uint32_t find(uint32_t from) const;
+  void name_next(Slot& slot, uint64_t from);
   void queue(uint32_t slot, bool repeat);
   void queue_overdue(uint64_t now);
   size_t write(uint64_t now, uint32_t slot, uint8_t* out);
   bool fits(uint32_t slot, const inline_head& head, size_t size) const;
+  bool accept(uint64_t now, const uint8_t* data, size_t size);
   void measure(uint64_t trip);
   uint64_t patience(const Slot& slot) const;
   void set_due(Slot& slot, uint64_t now);
@@ -97,14 +78,14 @@ class SlotWorker {
   const Place place_;
   const uint64_t shortest_, longest_;
   InlineTensor* tensor_ = nullptr;
-  bool dense_ = false;
   std::vector<Slot> slots_;
   std::vector<uint32_t> queue_;  // a ring of slots that have something to send
   size_t first_ = 0, queued_ = 0;
   uint32_t open_ = 0;
   uint64_t check_at_ = 0;  // none is overdue before
   uint64_t smoothed_ = 0, variation_ = 0;
-  uint64_t sent_ = 0, again_ = 0, blocks_ = 0;
+  uint64_t own_ = 0, united_ = 0;
+  SlotCounts counts_;
 };
 
 }  // namespace omnihvd

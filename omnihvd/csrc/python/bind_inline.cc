@@ -9,13 +9,12 @@
 #include "inline/client.h"
 #include "inline/server.h"
 #include "python/inline_counts.h"
+#include "python/sums.h"
 
 namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
-
-using Integers = py::array_t<int32_t, py::array::c_style>;
 
 std::unique_ptr<InlineServer> make_server(const std::string& host, uint16_t port,
                                           const std::string& secret, const std::string& group,
@@ -43,17 +42,22 @@ std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port
   return std::make_unique<InlineClient>(options);
 }
 
-void sum(InlineClient& client, Integers& values, bool dense) {
-  InlineIntegers tensor(values.mutable_data(), uint64_t(values.size()));
+void sum(InlineClient& client, py::array& values, bool dense) {
+  const DType dtype = dtype_of(values, "");
+  if (!(values.flags() & py::array::c_style) || !inline_takes(dtype))
+    throw py::value_error("an aggregator in the data path takes no such array");
+  void* const data = values.mutable_data();
+  const auto count = uint64_t(values.size());
   const py::gil_scoped_release release;
-  client.sum(tensor, dense);
+  client.sum(data, count, dtype, dense, {});
 }
 
-py::dict stats(const InlineClient& client) {
+py::dict stats_of(const InlineClient& client) {
+  const SlotCounts& counts = client.worker().counts();
   py::dict stats;
-  stats["sent"] = client.worker().sent();
-  stats["again"] = client.worker().again();
-  stats["blocks"] = client.worker().blocks_sent();
+  stats["sent"] = counts.sent;
+  stats["again"] = counts.again;
+  stats["blocks"] = counts.with_block;
   stats["round_trip_us"] = client.worker().round_trip();
   return stats;
 }
@@ -77,9 +81,9 @@ void bind_inline(py::module_ m) {
       .def(py::init(&make_client), py::arg("host"), py::arg("port"), py::arg("secret"),
            py::arg("session"), py::arg("rank"), py::arg("ranks"), py::arg("patience_s"),
            py::arg("numbers") = uint8_t{INLINE_INT32})
-      .def("sum", &sum, py::arg("values").noconvert(), py::arg("dense"),
-           "Sums int32, in place, over all workers.")
-      .def("stats", &stats);
+      .def("sum", &sum, py::arg("values"), py::arg("dense"),
+           "In place, over all workers: int32, float32 or float16.")
+      .def("stats", &stats_of);
 }
 
 }  // namespace omnihvd
