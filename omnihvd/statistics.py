@@ -41,7 +41,8 @@ def stats(reset: bool = False) -> Figures:
                       "seconds"}}. stream: non-zero blocks through aggregators; shared: the same
                       over the memory of the one host, where nothing is sent; union: the blocks that
                       are non-zero on any rank, by the original library; original: the call as it
-                      stood
+                      stood; coded: as stream, with exponents packed; inline: through an aggregator
+                      in the data path
     sparse            gradients that are sparse tensors: {"gradients": how many, "own_bytes": rows
                       here, each once, "gathered_bytes": rows of all ranks with their numbers, which
                       Horovod's allgather would have brought, "union_bytes": rows of any rank, which
@@ -73,9 +74,10 @@ def stats(reset: bool = False) -> Figures:
                       (not counted where nobody looked before the original library summed)
     seconds           from call to result, summed over sums in all ways, which may overlap
     messages_refused  from strangers, of other versions, or malformed
-    datagrams         under OMNIHVD_TRANSPORT=udp: {"sent", of them "again" since the network lost
-                      them or seemed to; "received", of them "repeated", which had come before;
-                      "refused": short, long, forged, old, or of strangers}
+    datagrams         under OMNIHVD_TRANSPORT=udp or OMNIHVD_INLINE: {"sent", of them "again"
+                      since the network lost them or seemed to; "received", of them "repeated",
+                      which had come before (not counted of OMNIHVD_INLINE); "refused": short, long,
+                      forged, old, or of strangers}
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
     nap_seconds       the time that they left their cores to others, summed over threads
     compression       of lossy compressors: see omnihvd.compressors.stats()

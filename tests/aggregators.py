@@ -8,15 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 SECRET = "the secret of a test"
 
 
 class Server:
-    def __init__(self, **env: str) -> None:
+    def __init__(self, option: str = "--bind", more: Sequence[str] = (), **env: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "omnihvd", "aggregator", "--bind", "127.0.0.1:0"],
+            [sys.executable, "-m", "omnihvd", "aggregator", option, "127.0.0.1:0", *more],
             env={**os.environ, "OMNIHVD_SECRET": SECRET, "OMNIHVD_LOG": "info", **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

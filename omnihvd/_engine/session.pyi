@@ -37,6 +37,7 @@ class Settings:
     host_id: str
     kernel_cache: str
     aggregators: list[str]
+    inline: str
     transport: str
     udp_interface: str
     udp_mtu: int

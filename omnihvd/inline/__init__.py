@@ -33,8 +33,8 @@ class Worker:
 
     arithmetic, the same on all workers: what the aggregator adds. "integer": int32, into
     which floats are made. "float": float32, in the order in which they come, so that two runs may
-    differ in the last bits; not in the kernel (`--xdp`). "fpisa", "fpisa-a": float32 in registers of
-    integers (FPISA, NSDI 2022).
+    differ in the last bits; not in the kernel (`--xdp`). "fpisa", "fpisa-a": float32 in registers
+    of integers (FPISA, NSDI 2022).
     """
 
     def __init__(

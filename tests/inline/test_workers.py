@@ -140,7 +140,7 @@ def test_another_secret_is_named(aggregator: Aggregator) -> None:
 def test_other_arrays_are_refused(aggregator: Aggregator, wrong: np.ndarray) -> None:
     port = port_of(aggregator)
     one = inline.Worker(HOST, port, rank=0, ranks=1, session=1, secret=SECRET)
-    with one, pytest.raises(ValueError, match="float32.*C-contiguous"):
+    with one, pytest.raises(ValueError, match=r"float32.*C-contiguous"):
         one.sum(wrong)
 
 

@@ -180,6 +180,14 @@ def test_arithmetics_that_differ_are_an_error_that_names_both() -> None:
     assert used.arithmetic == "fpisa-a" and not said_
 
 
+def test_aggregators_in_the_data_path_that_differ_are_an_error_that_names_both() -> None:
+    one = {"inline": "10.0.0.1:47800"}
+    with pytest.raises(EngineError, match=r"OMNIHVD_INLINE is none on rank 1 .h1., and 10.0.0.1"):
+        agree(one, {})
+    used, said = agree(one, one)
+    assert used.inline == "10.0.0.1:47800" and not said
+
+
 def test_arithmetic_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIHVD_ARITHMETIC", "Integer")
     assert session.settings_from_environment().way == "stream"

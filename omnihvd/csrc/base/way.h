@@ -8,6 +8,9 @@
 //              into a buffer, which the original library sums, and are put back
 //   original   the original library sums the tensor
 //   coded      as stream, with dense blocks of floats made smaller (protocol/lossless.h)
+//   inlined    non-zero blocks, through an aggregator in the data path; counted only, since it
+//   takes
+//              the place of streams where there is one (OMNIHVD_INLINE)
 #pragma once
 
 #include <cstddef>
@@ -15,10 +18,12 @@
 
 namespace omnihvd {
 
-enum class Way : uint8_t { automatic, stream, shared, unite, original, coded };
-constexpr const char* kWayNames[] = {"auto", "stream", "shared", "union", "original", "coded"};
+enum class Way : uint8_t { automatic, stream, shared, unite, original, coded, inlined };
+constexpr const char* kWayNames[] = {"auto",     "stream", "shared", "union",
+                                     "original", "coded",  "inline"};
 constexpr size_t kWays = sizeof kWayNames / sizeof *kWayNames;
-constexpr Way kCountedWays[] = {Way::stream, Way::shared, Way::unite, Way::original, Way::coded};
+constexpr Way kCountedWays[] = {Way::stream,   Way::shared, Way::unite,
+                                Way::original, Way::coded,  Way::inlined};
 
 constexpr const char* name_of(Way way) { return kWayNames[static_cast<size_t>(way)]; }
 

@@ -108,8 +108,7 @@ class InlineFloats final : public InlineTensor {
     const uint32_t n = widen(block, x);
     bool numbers = true;
     for (uint32_t i = 0; i < n; ++i) numbers &= std::isfinite(x[i]);
-    if (!numbers)
-      std::transform(x, x + INLINE_ELEMENTS, no_numbers_[block].of, count_of);
+    if (!numbers) std::transform(x, x + INLINE_ELEMENTS, no_numbers_[block].of, count_of);
     return integer_ops().exponent(x, n);
   }
 

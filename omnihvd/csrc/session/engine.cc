@@ -86,12 +86,30 @@ class Threads {
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
+// Why a group has failed. Any thread.
+class Failure {
+ public:
+  void set(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (why_.empty()) why_ = why;
+  }
+  std::string get() const {
+    const std::lock_guard lock(mutex_);
+    return why_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string why_;
+};
+
 class GroupImpl : public Group {
  public:
   GroupImpl(std::shared_ptr<Threads> threads, std::shared_ptr<const GroupInfo> info, int rank)
       : threads_(std::move(threads)), info_(std::move(info)), rank_(rank) {
-    parts_ = threads_->add(info_, uint32_t(rank), [](const std::string& reason) {
+    parts_ = threads_->add(info_, uint32_t(rank), [failure = failure_](const std::string& reason) {
       log(LogLevel::debug, "a group has failed: ", reason);
+      failure->set(reason);
     });
   }
   ~GroupImpl() override {
@@ -126,6 +144,13 @@ class GroupImpl : public Group {
     for (const auto& part : parts_) part->set_elsewhere(what);
   }
 
+  void fail(const std::string& why) override {
+    for (uint32_t i = 0; i < parts_.size() && !left_; ++i)
+      threads_->of(i).post([part = parts_[i], why] { part->fail(why, true); });
+  }
+
+  std::string failure() const override { return failure_->get(); }
+
   void set_uncounted() override { counted_ = false; }
 
   void leave() override {
@@ -137,6 +162,7 @@ class GroupImpl : public Group {
   const std::shared_ptr<const GroupInfo> info_;
   const int rank_;
   std::atomic<bool> left_{false}, counted_{true};
+  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::vector<std::shared_ptr<GroupStream>> parts_;
   std::atomic<uint64_t> sequence_{0};
 };

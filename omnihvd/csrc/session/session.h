@@ -67,6 +67,11 @@ class Group {
   // ..."); empty: nothing. For what people are told when a collective waits for this rank.
   virtual void set_elsewhere(const std::string& what) = 0;
 
+  // Fails the group, on all ranks, with these words, as when a peer has died. And why it has
+  // failed; empty: it has not.
+  virtual void fail(const std::string& why) = 0;
+  virtual std::string failure() const = 0;
+
   // Its collectives are no sums of the caller's: statistics do not count them from now on.
   virtual void set_uncounted() = 0;
 

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <numeric>
 #include <sstream>
-#include <utility>
 
+#include "base/edit_distance.h"
 #include "base/error.h"
+#include "inline/addresses.h"
 #include "protocol/seats.h"
 #include "session/auto_streams.h"
 
@@ -62,6 +62,13 @@ std::vector<std::string> addresses(const std::string& value) {
     list.push_back(item);
   }
   return list;
+}
+
+std::string inline_address(const std::string& value) {
+  if (value.empty()) return value;
+  if (addresses(value).size() != 1) refuse();
+  ipv4(value.substr(0, value.rfind(':')), 0);
+  return value;
 }
 
 // Whether they join all ranks is known when these are.
@@ -259,6 +266,12 @@ std::vector<Setting> table() {
       any("OMNIHVD_AGGREGATORS", &S::aggregators, rank0, "host:port,...",
           "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share",
           addresses),
+      any("OMNIHVD_INLINE", &S::inline_at, Agreed::same, "IPv4 address:port",
+          "aggregator in the data path (`omnihvd aggregator --udp` or `--xdp`), through which sums "
+          "of "
+          "int32, float32 and half precision go instead of streams, floats as integers of a common "
+          "scale (docs/in-network.md)",
+          inline_address),
       word("OMNIHVD_TRANSPORT", &S::transport, {"ucx", "udp"}, Agreed::same,
            "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
            "repeated where the network loses them (docs/in-network.md)"),
@@ -303,35 +316,35 @@ std::vector<Setting> table() {
   };
 }
 
-// How many letters must be changed, left out or added to make b of a.
-size_t distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (const char letter : a) {
-    size_t before = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j)
-      before = std::exchange(row[j],
-                             std::min({row[j] + 1, row[j - 1] + 1, before + (letter != b[j - 1])}));
-  }
-  return row.back();
-}
-
 std::string meant(const std::string& name) {
   const std::vector<Setting>& all = all_settings();
-  const auto close = [&](const Setting& s) { return distance(name, s.name); };
+  const auto close = [&](const Setting& s) { return edit_distance(name, s.name); };
   const Setting& best =
       *std::min_element(all.begin(), all.end(),
                         [&](const Setting& a, const Setting& b) { return close(a) < close(b); });
   return close(best) <= 3 ? "did you mean " + best.name + "? " : "";
 }
 
-// Only streams have aggregators that sum so.
-void stream_arithmetic(Settings* settings) {
-  if (settings->arithmetic == ArithmeticKind::floats) return;
+// Only sums through aggregators can be made as `setting` says.
+void sum_through_aggregators(const std::string& setting, Settings* settings) {
   if (settings->way == Way::automatic) settings->way = Way::stream;
   if (settings->way != Way::stream)
-    throw Error(std::string("OMNIHVD_ARITHMETIC=") + name_of(settings->arithmetic) +
+    throw Error(setting +
                 " is of sums through aggregators: set OMNIHVD_WAY=stream, or leave it out");
+}
+
+// Throws Error: settings that do not go together.
+void reconcile(Settings* settings) {
+  const std::string arithmetic = std::string("OMNIHVD_ARITHMETIC=") + name_of(settings->arithmetic);
+  const bool in_network = !settings->inline_at.empty();
+  if (settings->secret.empty() && (in_network || !settings->aggregators.empty()))
+    throw Error(std::string(in_network ? "OMNIHVD_INLINE" : "OMNIHVD_AGGREGATORS") +
+                " needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the aggregators'");
+  if (settings->arithmetic != ArithmeticKind::floats) sum_through_aggregators(arithmetic, settings);
+  if (!in_network) return;
+  sum_through_aggregators("OMNIHVD_INLINE", settings);
+  if (Arithmetic{settings->arithmetic}.registers())
+    throw Error("sums by OMNIHVD_INLINE are of integers: leave out " + arithmetic);
 }
 
 }  // namespace
@@ -368,11 +381,7 @@ Settings settings_from_environment() {
                   "; allowed: " + setting->allowed);
     }
   }
-  if (!settings.aggregators.empty() && settings.secret.empty())
-    throw Error(
-        "OMNIHVD_AGGREGATORS needs OMNIHVD_SECRET or OMNIHVD_SECRET_FILE, the same as the "
-        "aggregators'");
-  stream_arithmetic(&settings);
+  reconcile(&settings);
   return settings;
 }
 

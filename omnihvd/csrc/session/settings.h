@@ -42,6 +42,7 @@ struct Settings {
   std::string host_id;                   // tells hosts apart; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated
+  std::string inline_at;                 // address:port of an aggregator in the data path; or empty
   TransportKind transport = TransportKind::ucx;
   std::string udp_interface;             // empty: any
   uint32_t udp_mtu = 0;                  // 0: as found

@@ -116,8 +116,12 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 void add_ways(std::ostringstream& text, const char* original, uint64_t calls) {
   const Stats& s = stats();
   const std::string by = std::string(" by ") + original;
-  const std::string how[] = {" streamed", " over shared memory", by + " on the union of blocks",
-                             " whole" + by, " streamed without loss by the codec"};
+  const std::string how[] = {" streamed",
+                             " over shared memory",
+                             by + " on the union of blocks",
+                             " whole" + by,
+                             " streamed without loss by the codec",
+                             " through an aggregator in the data path"};
   if (s.ways[size_t(Way::stream)].calls == calls) return;
   const char* between = "; ";
   for (const Way way : kCountedWays) {

@@ -47,6 +47,11 @@ std::unique_ptr<SharedSum> shared_sum(Exchange& exchange, const Settings& settin
 
 OwnSum::OwnSum(Exchange& exchange, const Settings& settings, const std::vector<std::string>& hosts)
     : whole_inside_(settings.compress_first == CompressionFirst::off) {
+  if (!settings.inline_at.empty()) inline_ = InlineSum::create(exchange, settings, hosts);
+  if (inline_) {
+    group_ = inline_->group();
+    return;
+  }
   shared_ = shared_sum(exchange, settings, hosts);
   if (!shared_) levels_ = two_levels(exchange, settings, hosts);
   if (!shared_ && !levels_) group_ = process_engine(exchange)->join(exchange, settings);
@@ -54,6 +59,8 @@ OwnSum::OwnSum(Exchange& exchange, const Settings& settings, const std::vector<s
 
 Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
                                 const Codec& codec) {
+  if (inline_ && InlineSum::takes(dtype, codec))
+    return {Way::inlined, inline_->allreduce(in, out, count, dtype)};
   const Codec inside = whole_inside_ ? Codec() : codec;
   if (shared_) return {Way::shared, shared_->allreduce(in, out, count, dtype, inside)};
   const Way way = codec.kind == CodecKind::lossless ? Way::coded : Way::stream;

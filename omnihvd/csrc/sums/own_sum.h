@@ -1,5 +1,6 @@
-// How the ranks of a communicator sum by omnihvd alone: all on one host over shared memory; on
-// several with as many ranks each in two levels; else streaming.
+// How the ranks of a communicator sum by omnihvd alone: through an aggregator in the data path, if
+// they have one (OMNIHVD_INLINE); all on one host over shared memory; on several with as many ranks
+// each in two levels; else streaming.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "session/session.h"
 #include "shared/shared_sum.h"
+#include "sums/inline_sum.h"
 #include "sums/two_levels.h"
 #include "ways/ways.h"
 
@@ -29,7 +31,8 @@ class OwnSum {
   std::shared_ptr<Group> group() const { return levels_ ? levels_->between() : group_; }
 
  private:
-  const bool whole_inside_;  // codecs: between hosts alone
+  const bool whole_inside_;            // codecs: between hosts alone
+  std::unique_ptr<InlineSum> inline_;  // beside group_, which is its own
   // One of these.
   std::unique_ptr<SharedSum> shared_;
   std::unique_ptr<TwoLevels> levels_;
