@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests import arithmetic
 from _engine_tests import inline_parts as parts
 from xdp_planes import JOBS, PORT, SLOTS, WHY_NOT, make_plane
 
@@ -199,3 +201,41 @@ def test_any_datagrams_do_what_they_do_in_user_space(made: Any, added_as: int) -
             rounds[slot] = (HEAD.unpack(answer[:32])[6] + 1) % 2**32
     assert plane.counts() == model.counts
     assert min(said.values()) > 20 and min(rounds) > 2
+
+
+ROUNDS = 400
+
+
+def contribute(plane: Any, worker: int, own: np.ndarray, expected: np.ndarray) -> None:
+    """All rounds of a sum of two workers in slot 0, each repeated until its result is there."""
+    for round_ in range(ROUNDS):
+        block = SLOTS * round_ if round_ else NONE
+        data = own.tobytes() if round_ else b""
+        for tries in range(20_000):  # seconds
+            flags = 2 if tries else 0
+            sent = contribution(worker, round_, block, SLOTS * (round_ + 1), data, flags=flags)
+            verdict, result, _ = plane.run(frame(sent, worker))
+            if verdict == TX:
+                break
+        assert verdict == TX and HEAD.unpack(result[42:74])[6] == round_
+        assert not round_ or np.array_equal(np.frombuffer(result[74:], "<f4"), expected)
+
+
+def test_cores_take_turns_at_a_slot(made: Any) -> None:
+    plane, blocks = Fresh(made, FPISA), np.stack([floats(4), floats(5)])
+    expected = arithmetic.fpisa_sum(blocks)[2]  # in either order
+    child = os.fork()
+    if child == 0:
+        failed = True
+        try:
+            contribute(plane, 0, blocks[0], expected)
+            failed = False
+        finally:
+            os._exit(failed)
+    try:
+        contribute(plane, 1, blocks[1], expected)
+    finally:
+        _, status = os.waitpid(child, 0)
+    counts = plane.counts()
+    assert status == 0 and counts["results"] == ROUNDS
+    assert counts["taken"] == 2 * ROUNDS and counts["impossible"] == 0

@@ -67,6 +67,15 @@ with inline.Worker(
     worker.sum(np.ones(300, np.int32))
 """
 
+# Contributions that are too short, too long, and of a job that is not there.
+STRANGER = """
+import socket, sys
+to = socket.socket(type=socket.SOCK_DGRAM)
+head = bytes(8) + bytes([1])
+for datagram in (head, head.ljust(33, bytes(1)), (head + bytes([0, 9])).ljust(32, bytes(1))):
+    to.sendto(datagram, (sys.argv[1], int(sys.argv[2])))
+"""
+
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
@@ -153,7 +162,10 @@ def test_hosts_sum_past_the_kernel(lab: Lab) -> None:
     assert "prog/xdp" in on_eth0(lab)
     for session, arithmetic in (("12", "integer"), ("13", "float"), ("14", "fpisa")):
         sums(lab, arithmetic, session)
+    stranger = start(lab, 1, "-c", STRANGER, HOST, str(PORT))
+    assert stranger.communicate(timeout=20)[1] == ""
     counts = counted(end(lab, process, signal.SIGTERM))
+    assert counts["short"] == counts["long"] == counts["other_job"] == 1
     assert counts["results"] > 6 * 1172 and counts["impossible"] == counts["forged"] == 0
     assert counts["dropped"] == 0
     assert "prog/xdp" not in on_eth0(lab)
