@@ -13,6 +13,7 @@ from benchmarks.evaluation.tasks import TASKS
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 COSTS = RESULTS / "evaluation" / "cost.json"
 RATES = ("1gbit", "10gbit")
+OPTIMIZERS = {"momentum": "SGD with momentum", "adam": "Adam"}  # parts of run.py
 CODECS = ("natural", "int8", "int4", "qsgd 4 bits", "terngrad", "sign", "one_bit")
 DRAWN = ("none", "fp16", "natural", "sign", "block_topk", "topk", "power_sgd", "dgc")  # as curves
 
@@ -55,6 +56,7 @@ def write() -> None:
         if pieces(task, "quality"):
             texts += [table(task), *payments(task), f"![{task}](evaluation-{task}.png)"]
             plot(task)
+    texts += optimizers()
     texts += ["## What SIDCo keeps", SIDCO, sidco_table()]
     if costs():
         texts += ["## What methods cost", COST, cost_table()]
@@ -108,6 +110,22 @@ def _mean(found: list[Piece], name: str, scale: float) -> str:
     # 0 bytes: of sums in parts only a link counts them.
     values = [scale * piece[name] for piece in found if piece[name] or name != "bytes"]
     return f"{statistics.mean(values):.1f}" if values else ""
+
+
+def optimizers() -> list[str]:
+    """Quality of the tasks that were trained by more than plain SGD."""
+    texts = []
+    for task in TASKS:
+        found = [by_method(task, part) for part in OPTIMIZERS]
+        names = [name for name in methods.methods(TASKS[task]) if any(name in f for f in found)]
+        if names:
+            lines = [f"| {task}, {TASKS[task].measure} | {' | '.join(OPTIMIZERS.values())} |"]
+            lines.append("|---" * (1 + len(found)) + "|")
+            for name in names:
+                cells = [_quality(f.get(name, [])) for f in found]
+                lines.append(f"| {name} | {' | '.join(cells)} |")
+            texts += [f"## {task}: four ranks, by optimizer", "\n".join(lines)]
+    return texts
 
 
 def payments(task: str) -> list[str]:

@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "predictions": trainings.predictions,
     "delay-control": compression.delay_control,
     "host-order": compression.host_order,
+    "total-budget": compression.total_budget,
     "scale": scale.scale,
     "goal": scale.goal,
     "faults": faults.campaign,
@@ -38,6 +39,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-steps": models.steps,
     "model-sent": models.sent,
     "model-quality": models.quality,
+    "model-time": models.to_quality,
 }
 
 

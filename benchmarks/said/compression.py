@@ -269,3 +269,25 @@ def host_order() -> str:
                 spread_ = f"{mean(ends_):.4f} ± {pstdev(ends_):.4f}" if ends_ else ""
                 cells.append([layout.replace("x", " x "), name, who, sent, took, spread_])
     return markdown(heads, cells)
+
+
+def total_budget() -> str:
+    """Hard threshold and Top-k that send as many elements in all."""
+    entries = load("total_budget.json")["results"]
+    heads = ["", "sent", "total error, Top-k over threshold", "threshold", "Top-k"]
+    measures = {"digits": "accuracy", "words": "loss", "ratings": "RMSE"}
+    cells = []
+    for task, measure in measures.items():
+        both = [
+            [e for e in entries if (e["task"], e["method"]) == (task, method)]
+            for method in ("topk_threshold", "topk")
+        ]
+        if not all(both):
+            continue
+        shares = [f"{100 * mean(e['sent'] for e in found):.2f}%" for found in both]
+        over = [b["total_error"] / a["total_error"] for a, b in zip(*both)]
+        qualities = [[e["quality"] for e in found] for found in both]
+        cells.append([f"{task}, {measure}", " / ".join(shares)])
+        cells[-1].append(" to ".join(span(over, 2)))
+        cells[-1] += [f"{mean(q):.4f} ± {pstdev(q):.4f}" for q in qualities]
+    return markdown(heads, cells)

@@ -90,6 +90,28 @@ def quality() -> str:
     return markdown(["", *METHODS.values()], cells)
 
 
+def to_quality() -> str:
+    """Seconds at 1 Gbit/s to what plain Horovod has after half of its steps, of the same seed."""
+    cells = []
+    for name, content in results("quality").items():
+        if "links" not in content:
+            continue
+        curves = _curves(content)
+        sign = -1 if MEASURES.get(name) == "nats a word" else 1
+        targets = [sign * curve[len(curve) // 2 - 1][1] for curve in curves["horovod"]]
+        cells.append([f"{name}, {MEASURES.get(name, 'accuracy')} {mean(targets) * sign:.3f}"])
+        for method in METHODS:
+            step_s = content["links"]["1gbit"]["methods"][method]["step_s"]
+            there = [
+                next((step for step, value in curve if sign * value >= target), None)
+                for curve, target in zip(curves[method], targets)
+            ]
+            steps_ = [step for step in there if step is not None]
+            all_ = len(steps_) == len(there)
+            cells[-1].append(f"{mean(steps_) * step_s:.1f}" if all_ else "not reached by all")
+    return markdown(["seconds to", *METHODS.values()], cells)
+
+
 def _curves(content: dict[str, Any]) -> dict[str, list[list[list[float]]]]:
     found: dict[str, list[list[list[float]]]] = {}
     for entry in content["quality"]:
