@@ -41,7 +41,7 @@ DENSITIES = (1.0, 0.1, 0.01)
 RUNS = {1.0: 2, 0.1: 5, 0.01: 11}  # of each point, besides a first
 BLOCK = 256
 SHARE_S = 6.0
-MESSAGE, WINDOW = 57344, 16  # bytes; messages under way
+MESSAGE, WINDOW = 57344, 64  # bytes; messages under way
 
 
 def tensor(rank: int, count: int, density: float) -> np.ndarray:
@@ -224,6 +224,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--losses", type=float, nargs="+", default=LOSSES)
     parser.add_argument("--densities", type=float, nargs="+", default=DENSITIES)
+    parser.add_argument("--only-share", action="store_true", help="of a link; the rest as it was")
     parser.add_argument("--json", type=Path, default=RESULTS / "loss.json")
     args = parser.parse_args()
     points: list[dict[str, Any]] = []
@@ -233,14 +234,18 @@ def main() -> None:
         "cores": os.cpu_count(),
         "points": points,
     }
+    if args.only_share:
+        results = json.loads(args.json.read_text())
     with Lab(args.hosts, args.rate) as lab:
         controls = ("bbr", by_loss(lab.hosts[0]))
         shares = results["share"] = {name: share(lab, name) for name in controls}
         for name, one in shares.items():
             print(f"UDP has {one['of_both']:.0%} of a link beside TCP with {name}", flush=True)
-        sets = {"udp": Ranks(lab, "udp", "bbr", args.megabytes)}
-        sets.update({f"tcp {name}": Ranks(lab, "ucx", name, args.megabytes) for name in controls})
-        for density in args.densities:
+        if not args.only_share:
+            sets = {"udp": Ranks(lab, "udp", "bbr", args.megabytes)}
+            for name in controls:
+                sets[f"tcp {name}"] = Ranks(lab, "ucx", name, args.megabytes)
+        for density in () if args.only_share else args.densities:
             for joined, loss in [(True, 0.0)] + [(False, loss) for loss in args.losses]:
                 set_joined(lab, joined)
                 set_loss(lab, loss)

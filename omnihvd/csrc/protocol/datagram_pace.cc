@@ -11,8 +11,9 @@ constexpr double kStartupGain = 2.89;   // 2 / ln 2: doubles in each round
 constexpr double kUnderWayGain = 2;
 constexpr uint64_t kRounds = 10;            // a rate is kept for so many
 constexpr uint64_t kTripKept = 10'000'000;  // and a round trip for so long
-constexpr uint64_t kLeastTrip = 100;        // clocks and schedulers are no finer
-constexpr uint64_t kBurst = 1000;           // of pacing: what may go at once
+constexpr uint64_t kTripKeptByRival = 60'000'000;
+constexpr uint64_t kLeastTrip = 100;  // clocks and schedulers are no finer
+constexpr uint64_t kBurst = 1000;     // of pacing: what may go at once
 // What a host hands over and answers at once, beside what the path holds, as Linux's BBR allows for
 // segments of offload. Without it a flow whose round trips are short yields to all others, in whose
 // queues its datagrams wait; with more it takes more than its half beside BBR (benchmarks/loss.py).
@@ -46,7 +47,8 @@ uint64_t DatagramPace::most_under_way() const {
   const double gain = mode_ == Mode::startup ? kStartupGain : kUnderWayGain;
   const double held = held_.empty() ? 0 : double(held_.front().second);
   const double turns = kTurns * std::min(kMostOfTurn, bandwidth() * kBurst);
-  return std::max(kLeastPackets * packet_, uint64_t(gain * path() + held + turns));
+  const double most = std::max(gain * path() + held + turns, rival_.under_way());
+  return std::max(kLeastPackets * packet_, uint64_t(most));
 }
 
 // What was not sent while nobody looked may be made up for, but for no more than a burst.
@@ -57,7 +59,7 @@ void DatagramPace::on_sent(uint64_t now, uint64_t bytes, uint64_t under_way_befo
   }
   if (marks_.empty() || marks_.back().sent_at != now)
     marks_.push_back({now, first_sent_at_, delivered_, delivered_at_, limited_until_ > 0});
-  const double rate = bandwidth() * gain();
+  const double rate = std::max(bandwidth(), rival_.rate()) * gain();
   if (rate <= 0) return;
   owed_ += double(bytes) / rate;
   const uint64_t from = std::max(next_at_, now > kBurst ? now - kBurst : 0);
@@ -86,10 +88,7 @@ void DatagramPace::on_delivered(uint64_t now, uint64_t sent_at, uint64_t bytes,
   // What else was sent at that time may come later.
   marks_.push_front(mark);
   new_round_ = mark.delivered >= round_ends_;
-  if (new_round_) {
-    ++round_;
-    round_ends_ = delivered_;
-  }
+  if (new_round_) end_round();
   measure_trip(now, now - sent_at);
   sample(now, mark);
   first_sent_at_ = mark.sent_at;
@@ -104,8 +103,25 @@ void DatagramPace::sample(uint64_t now, const Mark& mark) {
   if (!mark.limited || rate >= bandwidth()) keep_greatest(rates_, round_, rate);
 }
 
+void DatagramPace::on_lost(uint64_t now) {
+  lost_in_round_ = true;
+  lost_at_ = now;
+}
+
+void DatagramPace::end_round() {
+  if (round_shortest_ > 0) rival_.on_round(round_shortest_, shortest_, bandwidth(), lost_in_round_);
+  round_shortest_ = 0;
+  lost_in_round_ = false;
+  ++round_;
+  round_ends_ = delivered_;
+}
+
+// Behind a rival's queue no trip is that of the path, unless nothing is ever lost there.
 void DatagramPace::measure_trip(uint64_t now, uint64_t trip) {
-  if (shortest_ != 0 && trip > shortest_ && now < shortest_at_ + kTripKept) return;
+  if (round_shortest_ == 0 || trip < round_shortest_) round_shortest_ = std::max<uint64_t>(1, trip);
+  const uint64_t kept = rival_.is_there() ? std::max(shortest_at_, lost_at_) + kTripKeptByRival
+                                          : shortest_at_ + kTripKept;
+  if (shortest_ != 0 && trip > shortest_ && now < kept) return;
   shortest_ = std::max(kLeastTrip, trip);
   shortest_at_ = now;
 }

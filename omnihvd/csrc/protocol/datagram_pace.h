@@ -7,12 +7,14 @@
 //   round trip   the shortest of the last ten seconds
 //   under way    at most twice what these two hold, and what acknowledgements that came late and
 //                together have been seen to hold back; and a millisecond at that rate, but no more
-//                than 64 KiB
+//                than 64 KiB. Beside a flow that keeps the queue full, more (datagram_rival.h)
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <utility>
+
+#include "protocol/datagram_rival.h"
 
 namespace omnihvd {
 
@@ -33,6 +35,8 @@ class DatagramPace {
   // So many bytes have come, of which the latest were sent then.
   void on_delivered(uint64_t now, uint64_t sent_at, uint64_t bytes, uint64_t under_way);
 
+  void on_lost(uint64_t now);
+
   double bandwidth() const { return rates_.empty() ? 0 : rates_.front().second; }  // bytes / us
   uint64_t round_trip() const { return shortest_; }                                // 0: not known
 
@@ -45,6 +49,7 @@ class DatagramPace {
 
   void sample(uint64_t now, const Mark& mark);
   void measure_trip(uint64_t now, uint64_t trip);
+  void end_round();
   void measure_held_back(uint64_t now, uint64_t bytes);
   void choose_mode(uint64_t now, uint64_t under_way, bool limited);
   double gain() const;
@@ -62,6 +67,9 @@ class DatagramPace {
   std::deque<std::pair<uint64_t, double>> rates_;   // (round, rate), falling
   std::deque<std::pair<uint64_t, uint64_t>> held_;  // (round, bytes), falling
   uint64_t shortest_ = 0, shortest_at_ = 0;
+  uint64_t round_shortest_ = 0, lost_at_ = 0;
+  bool lost_in_round_ = false;
+  DatagramRival rival_;
   uint64_t late_since_ = 0, late_bytes_ = 0;
   double full_at_ = 0;  // the bandwidth that further rounds did not raise by a quarter
   uint32_t full_rounds_ = 0;

@@ -52,7 +52,7 @@ bool DatagramSender::next(uint64_t now, Piece* piece) {
   find_lost(now);
   const bool timed_out = under_way_ > 0 && now >= touched_ + time_out();
   if (timed_out) {
-    lose_oldest();
+    lose_oldest(now);
     ++time_outs_;
     touched_ = now;
   }
@@ -199,14 +199,14 @@ void DatagramSender::find_lost(uint64_t now) {
     const Transmission& oldest = order_.front();
     if (is_current(oldest)) {
       if (oldest.place > latest_place_ || now < oldest.sent_at + patience()) return;
-      lose_oldest();
+      lose_oldest(now);
     } else {
       order_.pop_front();
     }
   }
 }
 
-void DatagramSender::lose_oldest() {
+void DatagramSender::lose_oldest(uint64_t now) {
   while (!is_current(order_.front())) order_.pop_front();
   const uint64_t sequence = order_.front().sequence;
   order_.pop_front();
@@ -214,6 +214,7 @@ void DatagramSender::lose_oldest() {
   --under_way_;
   under_way_bytes_ -= bytes_of(entry(sequence));
   lost_.push_back(sequence);
+  if (pace_) pace_->on_lost(now);
 }
 
 }  // namespace omnihvd

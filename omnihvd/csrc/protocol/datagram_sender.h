@@ -78,7 +78,7 @@ class DatagramSender {
   std::optional<uint64_t> next_lost();
   std::optional<uint64_t> next_new();
   void arrive(uint64_t sequence, std::vector<uint64_t>* done);
-  void lose_oldest();
+  void lose_oldest(uint64_t now);
   void find_lost(uint64_t now);
   void measure(uint64_t now, uint64_t sent_at);
   void forget_done();
