@@ -288,6 +288,8 @@ def test_snippets(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         modules = {"horovod": horovod, "ray": MagicMock(), "horovod.ray": horovod.ray}
         for name, module in {**modules, "horovod.spark": horovod.spark}.items():
             monkeypatch.setitem(sys.modules, name, module)
+    if "omnihvd.torch.torchft" in text:  # for real in tests/torch_distributed
+        pytest.importorskip("torchft")
     if "import inline" in text:  # for real in tests/inline
         monkeypatch.setattr("omnihvd.inline.Worker", create_autospec(inline.Worker))
     tree = ast.parse(text)
