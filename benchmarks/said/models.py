@@ -126,7 +126,8 @@ def _at(curve: list[list[float]], steps_: float) -> float | None:
 
 
 def _interval(values: list[float]) -> str:
-    return f"{mean(values):.3f} ± {stdev(values) if len(values) > 1 else 0:.3f}"
+    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{mean(values):.3f}{spread}"
 
 
 def of_models() -> list[Said]:
