@@ -132,6 +132,7 @@ void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
 
 // Others may just be late: their aggregator says that it is there.
 void InlineClient::look_after_aggregator() {
+  if (worker_->done()) return;  // there is nothing to ask for
   const uint64_t now = steady_us();
   if (now - heard_at_ <= kAskEvery || now - asked_at_ <= kAskEvery) return;
   const uint64_t patience = uint64_t(options_.patience_s * 1e6);
