@@ -32,7 +32,8 @@ def stats(reset: bool = False) -> Figures:
     ring_bytes        2 (N-1)/N S: what a ring over N ranks sends from each, for S bytes. Where a
                       host has several ranks, between hosts only, as in the next two
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
-    bytes_received    and from them, in messages_sent messages
+    bytes_received    and from them, in messages_sent messages, of frames_sent frames: what is said
+                      of one slot of an aggregator in a round
     bytes_copied      from memory to memory for them, into messages and out of them, and by sums
                       over shared memory; not by the kernel
     library_bytes     what a ring sends for what the original library was given to sum: unions of

@@ -9,6 +9,9 @@ NAMES = {
     "jobs": "jobs",
     "sums": "sums that ranks had right",
     "unfinished": "sums that a stopped host or a cut network held up",
+    "failed": "sums of sessions that failed as they had to",
+    "joined": "ranks that joined a group",
+    "not_joined": "ranks that could not, and were told why",
     "messages": "messages",
     "datagrams": "datagrams and acknowledgements",
     "lost": "of them lost",
@@ -17,12 +20,21 @@ NAMES = {
     "late": "late, and mostly overtaken",
     "crashes": "hosts that stopped",
     "jumps": "clocks put forward",
+    "pauses": "hosts that waited for a while",
+    "partly": "sends of which the socket took a part",
+    "restarts": "processes that began again",
+    "refused": "times that memory was refused",
+    "rare": "rare paths taken",
 }
 
 
 def campaign() -> str:
     result = load("faults.json")
-    cells = [[name, f"{result['counts'][key]:,}"] for key, name in NAMES.items()]
+    cells = [
+        [name, f"{result['counts'][key]:,}"]
+        for key, name in NAMES.items()
+        if key in result["counts"]
+    ]
     cells.append(["simulated hours", f"{result['simulated_s'] / 3600:,.0f}"])
     cells.append(["failures", "0" if result["failure"] is None else "1"])
     return markdown(["", "how many"], cells)

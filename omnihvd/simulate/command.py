@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from omnihvd.engine import EngineError
 from omnihvd.simulate import faults
 from omnihvd.simulate.model import PAYLOAD, Network, TooLarge, simulate
 
+TOLD_S = 5.0  # between two lines of progress
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 HEADER = [
     *("ranks", "aggregators", "tensor", "pattern", "density", "ms", "over the bound", "ring ms"),
@@ -55,7 +57,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--loss", type=words.density, default=0, help="of datagrams, such as 0.01")
     p.add_argument("--cores", type=int, default=0, help="that all hosts share (default: one each)")
     p.add_argument("--streams", type=int, default=0, help="engine threads (default: by the rate)")
-    p.add_argument("--json", type=Path, help="write all outcomes here, as they come")
+    p.add_argument(
+        "--json", type=Path, help="write outcomes here, as they come, and how far one is"
+    )
     p.add_argument("--goal", type=Path, help="write the first sum's schedule here, for LogGOPSim")
     group = p.add_argument_group("random jobs over a bad network, instead")
     group.add_argument("--faults", action="store_true", help="run them until one goes wrong")
@@ -121,9 +125,17 @@ def run(args: argparse.Namespace) -> None:
         args.streams,
     )
     done: list[dict[str, Any]] = []
-    wanted = points(args)
+
+    def write(under_way: dict[str, Any] | None) -> None:
+        if not args.json:
+            return
+        content = {"arguments": {k: str(v) for k, v in vars(args).items()}, "results": done}
+        if under_way:
+            content["under_way"] = under_way
+        args.json.write_text(json.dumps(content, indent=1) + "\n")
+
     print(markdown(HEADER, []), flush=True)
-    for ranks, point in wanted:
+    for ranks, point in points(args):
         begin = time.monotonic()
         outcome = simulate(
             ranks,
@@ -133,6 +145,7 @@ def run(args: argparse.Namespace) -> None:
             fans=fans(args.levels, ranks),
             late_s=args.late_ms / 1e3,
             goal=args.goal is not None and not done,
+            progress=Progress(ranks, point, write),
         )
         took = time.monotonic() - begin
         print("| " + " | ".join(row(ranks, args.aggregators, point, outcome)) + " |", flush=True)
@@ -142,9 +155,27 @@ def run(args: argparse.Namespace) -> None:
             print(f"{args.goal}: {loggopsim(network)}", file=sys.stderr)
         outcome.pop("done_s")
         done.append({"ranks": ranks, "point": vars(point), "took_s": took, **outcome})
-        if args.json:
-            content = {"arguments": {k: str(v) for k, v in vars(args).items()}, "results": done}
-            args.json.write_text(json.dumps(content, indent=1) + "\n")
+        write(None)
+
+
+class Progress:
+    """Of a sum that takes long to simulate: lines to stderr, and what `write` is given."""
+
+    def __init__(self, ranks: int, point: Point, write: Callable[[dict[str, Any]], object]) -> None:
+        self.ranks, self.point, self.write = ranks, point, write
+        self.begin = self.told = time.monotonic()
+
+    def __call__(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self.told < TOLD_S:
+            return
+        self.told, took = now, now - self.begin
+        left = took / share - took if share > 0 else None
+        more = "" if left is None else f", about {left:.0f} s more"
+        what = f"{self.ranks} ranks, {size_text(self.point.bytes)}, {100 * self.point.density:g}%"
+        print(f"{what}: {share:.0%} after {took:.0f} s{more}", file=sys.stderr, flush=True)
+        about = {"ranks": self.ranks, "point": vars(self.point)}
+        self.write({**about, "share": share, "took_s": took, "left_s": left})
 
 
 def look_for_faults(args: argparse.Namespace) -> int:

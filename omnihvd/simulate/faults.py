@@ -1,8 +1,10 @@
 """`omnihvd simulate --faults`: random jobs over a bad network, until one goes wrong.
 
-The engine's own workers, aggregators, wire format and loss recovery, in one thread, over a network
-that loses, repeats, delays and reorders datagrams, is cut in two, and whose hosts stop or have
-clocks that jump (csrc/simulation/bad_job.h). All of a job follows from its seed.
+The engine's own code in one thread, over a network that loses, repeats, delays and reorders
+datagrams, is cut in two, and whose hosts stop, wait or have clocks that jump: workers, aggregators,
+wire format and loss recovery (csrc/simulation/bad_job.h); and whole sessions, whose processes end
+and begin again, and are refused memory (csrc/simulation/bad_session.h). All of a job follows from
+its seed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ from omnihvd.engine import EngineError
 TOLD_S = 5.0  # between lines of progress
 AT_ONCE = 50  # jobs between two looks at the clock
 SUMMED = ("sums", "unfinished", "events", "messages")
+# Of what is counted, what goes wrong.
+FAULTS = (
+    *("lost", "twice", "late", "cut", "crashes", "jumps", "pauses", "partly"),
+    *("refused", "rare", "restarts"),
+)
 
 
 def run(
@@ -89,6 +96,13 @@ def _in_order(
         yield future.result()
 
 
+def run_seed(seed: int) -> dict[str, Any]:
+    """Odd seeds are of sessions. Raises EngineError: what went wrong."""
+    if seed % 2:
+        return engine.simulation.run_bad_session(seed)
+    return engine.simulation.run_bad_job(seed)
+
+
 def run_seeds(seeds: range) -> dict[str, Any]:
     """Runs them until one fails: what run() says of them."""
     counts: Counter[str] = Counter()
@@ -96,7 +110,7 @@ def run_seeds(seeds: range) -> dict[str, Any]:
     for seed in seeds:
         counts["jobs"] += 1
         try:
-            one = engine.simulation.run_bad_job(seed)
+            one = run_seed(seed)
         except EngineError as why:
             part.update(failed_seed=seed, failure=str(why))
             break
@@ -109,9 +123,10 @@ def run_seeds(seeds: range) -> dict[str, Any]:
 
 def line(outcome: dict[str, Any]) -> str:
     counts = outcome["counts"]
-    faults = sum(counts.get(n, 0) for n in ("lost", "twice", "late", "cut", "crashes", "jumps"))
+    faults = sum(counts.get(name, 0) for name in FAULTS)
     return (
         f"{counts['jobs']} jobs, {counts.get('sums', 0)} sums right, "
         f"{counts.get('unfinished', 0)} that a stopped host or a cut network held up, "
+        f"{counts.get('failed', 0)} that failed as they had to, "
         f"{faults} faults, {counts.get('events', 0)} events, {outcome['took_s']:.1f} s"
     )

@@ -4,7 +4,7 @@ job would have, over links and processors with these costs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from omnihvd import engine
 from omnihvd.bench.patterns import BLOCK, Point, present_blocks
 
 PAYLOAD = 0.946  # of a link's rate, that TCP's streams have for their content
+Progress = Callable[[float], None]
+
 MANY_CORES = 64  # of a host, if it has its own
 SLOT_BYTES = 160  # that a worker keeps of each slot of each aggregator
 
@@ -58,6 +60,7 @@ def simulate(
     late_s: float = 0.0,
     costs: Costs = MEASURED,
     goal: bool = False,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The engine's outcome (seconds, messages, bytes, ...), and beside it `bound_s`, the least time
     in which links could carry it, and `ring_s`, that of a dense ring.
@@ -65,8 +68,8 @@ def simulate(
     point: float32. dedicated: aggregators on hosts of their own; 0: each rank aggregates a share.
     fans: of levels of aggregators, from below (csrc/protocol/tree.h); none: one level, of all.
     late_s: by how much the last rank begins later. goal: the outcome's `goal` is what all did, as a
-    schedule for other simulators (csrc/simulation/goal.h). Raises TooLarge, and EngineError where
-    sums come out wrong.
+    schedule for other simulators (csrc/simulation/goal.h). progress: is told now and then the
+    share of all sums that ranks have. Raises TooLarge, and EngineError where sums come out wrong.
     """
     settings = engine.session.settings_from_environment()
     streams = network.streams or engine.simulation.streams_for(network.rate, MANY_CORES)
@@ -91,7 +94,7 @@ def simulate(
     paid.cores = network.cores
     for name, value in costs._asdict().items():
         setattr(paid, name, value)
-    outcome: dict[str, Any] = engine.simulation.simulate(job, paid)
+    outcome: dict[str, Any] = engine.simulation.simulate(job, paid, progress)
     largest, union = (
         int(n) * 4 * BLOCK for n in (present.sum(axis=1).max(), present.any(axis=0).sum())
     )

@@ -194,8 +194,9 @@ def compare(ranks: int, levels: str, count: int, density: float) -> tuple[dict, 
     ],
 )
 def test_messages_are_those_of_the_simulation(ranks: int, levels: str) -> None:
-    """But for frames without blocks, which share messages as it happens."""
+    """Frame by frame; how many of them share a message depends on who is how fast."""
     real, simulated = compare(ranks, levels, ranks * 2 * 56 * BLOCK + 17, 1.0)
+    assert real["frames_sent"] == simulated["frames"]
     assert real["messages_sent"] == pytest.approx(simulated["messages"], rel=0.2)
     assert simulated["bytes"] == pytest.approx(real["bytes_sent"], rel=0.002)
     assert real["result_blocks"] == ranks * simulated["union_blocks"]
@@ -203,6 +204,7 @@ def test_messages_are_those_of_the_simulation(ranks: int, levels: str) -> None:
 
 def test_sparse_sums_send_the_bytes_of_the_simulation() -> None:
     real, simulated = compare(8, "2x4", 5000 * BLOCK, 0.1)
+    assert real["frames_sent"] == simulated["frames"]
     assert simulated["bytes"] == pytest.approx(real["bytes_sent"], rel=0.02)
     assert real["result_blocks"] == 8 * simulated["union_blocks"]
 

@@ -129,7 +129,8 @@ def test_the_same_job_has_the_same_outcome() -> None:
 
 @pytest.mark.parametrize("density", [1.0, 0.1, 0.01])
 def test_it_sends_what_the_engine_sends(density: float) -> None:
-    """How many messages there are depends on who is how fast; the bytes hardly do."""
+    """How many messages there are depends on who is how fast; the bytes hardly do, and frames not
+    at all."""
     ranks, point = 3, Point(20_000 * BLOCK, density)
     figures = omnihvd.Statistics()
 
@@ -140,8 +141,24 @@ def test_it_sends_what_the_engine_sends(density: float) -> None:
     all_well(in_threads(ranks, work, streams=1))
     real = figures.read()
     simulated = simulate(ranks, point, FAST)
+    assert simulated["frames"] == real["frames_sent"]
     assert simulated["bytes"] == pytest.approx(real["bytes_sent"], rel=0.02)
     assert ranks * simulated["union_blocks"] == real["result_blocks"]
+
+
+def test_progress_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    shares: list[float] = []
+    simulate(64, Point(5000 * BLOCK, 0.5), FAST, progress=shares.append)
+    assert len(shares) >= 3 and sorted(shares) == shares and 0 <= shares[0] < shares[-1] <= 1
+    written: list[dict[str, Any]] = []
+    progress = command.Progress(64, Point(250_000, 0.5), written.append)
+    progress(0.1)
+    assert written == [], "too soon"
+    progress.told -= 2 * command.TOLD_S
+    progress(0.25)
+    assert [(w["ranks"], w["share"]) for w in written] == [(64, 0.25)]
+    assert written[0]["left_s"] == pytest.approx(3 * written[0]["took_s"])
+    assert "64 ranks, 1 MB, 50%: 25% after" in capsys.readouterr().err
 
 
 def test_jobs_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/rare.h"
 #include "protocol/aggregator_slot.h"
 
 namespace omnihvd {
@@ -112,6 +113,7 @@ void Aggregator::on_contribution(uint32_t worker, const Frame& frame, Sink& sink
 }
 
 void Aggregator::hold(Held& held, const Frame& frame) const {
+  ask_for_memory();
   held.present = true;
   held.frame = frame;
   for (const BlockRef& block : frame.blocks) {
@@ -179,7 +181,10 @@ void Aggregator::add_coded(uint8_t* accumulator, const uint8_t* coded, size_t n,
 }
 
 uint8_t* Aggregator::accumulator(Version& version, size_t index) const {
-  if (!version.sums) version.sums.reset(new uint8_t[sums_bytes_]);
+  if (!version.sums) {
+    ask_for_memory();
+    version.sums.reset(new uint8_t[sums_bytes_]);
+  }
   return version.sums.get() + index * accumulator_block_bytes_;
 }
 
@@ -226,7 +231,8 @@ void Aggregator::choose_window(Slot& slot) {
   const uint64_t bound = known(slot);
   const auto first = slot.pending.begin();
   const auto last = std::lower_bound(first, slot.pending.end(), bound);
-  const size_t blocks = std::min<size_t>(last - first, layout_.shape().window);
+  const size_t room = rarely(Rare::short_window) ? 1 : layout_.shape().window;
+  const size_t blocks = std::min<size_t>(last - first, room);
   if (first + blocks != last)
     open_window(slot, first[blocks]);
   else if (bound != kEnd)
@@ -279,8 +285,10 @@ void Aggregator::take_sums(Slot& slot) {
       continue;
     }
     const bool packed = !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n));
-    if (!version.packed && (packed || layout_.shape().codec))
+    if (!version.packed && (packed || layout_.shape().codec)) {
+      ask_for_memory();
       version.packed.reset(new uint8_t[packed_bytes_]);
+    }
     uint8_t* const made = version.packed.get() + packed_used;
     const size_t bytes =
         packed ? ops_.pack(sum, n, made) : to_send_.encode(cursor.block_at(position), sum, n, made);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/rare.h"
 #include "protocol/aggregator_slot.h"
 
 namespace omnihvd {
@@ -17,7 +18,8 @@ void Aggregator::contribute(Slot& slot, Sink& sink) {
   const auto from = std::lower_bound(slot.pending.begin(), slot.pending.end(), slot.said);
   auto to = std::lower_bound(from, slot.pending.end(), bound);
   // All members together may have named more than a frame holds.
-  const auto most = std::ptrdiff_t(Frame::most_ahead(layout_.shape().window));
+  const auto most =
+      std::ptrdiff_t(rarely(Rare::short_words) ? 1 : Frame::most_ahead(layout_.shape().window));
   if (to - from > most) {
     to = from + most;
     bound = *to;

@@ -56,6 +56,9 @@ class Worker {
   };
 
   Slot& slot_of(uint32_t aggregator, uint32_t slot);
+  uint32_t slot_at(size_t index) const {  // of slots_
+    return uint32_t(index / layout_.shape().aggregators) * streams_ + stream_;
+  }
   void look_ahead(Slot& state, uint32_t slot);
   void inspect_row(uint32_t slot);
   void contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame);

@@ -72,6 +72,7 @@ py::dict stats_dict() {
                                  {"library_bytes", &S::library_bytes},
                                  {"bytes_received", &S::bytes_received},
                                  {"messages_sent", &S::messages_sent},
+                                 {"frames_sent", &S::frames_sent},
                                  {"messages_refused", &S::messages_refused},
                                  {"blocks", &S::blocks},
                                  {"nonzero_blocks", &S::nonzero_blocks},

@@ -3,9 +3,11 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "protocol/seats.h"
 #include "session/auto_streams.h"
-#include "simulation/bad_job.h"
+#include "simulation/bad_session.h"
 #include "simulation/sum.h"
 
 namespace py = pybind11;
@@ -33,6 +35,7 @@ py::dict dict_of(const Outcome& o) {
   d["done_s"] = o.done_s;
   d["events"] = o.events;
   d["messages"] = o.messages;
+  d["frames"] = o.frames;
   d["datagrams"] = o.datagrams;
   d["again"] = o.again;
   d["bytes"] = o.bytes;
@@ -45,22 +48,29 @@ py::dict dict_of(const Outcome& o) {
 }
 
 py::dict dict_of(const BadOutcome& o) {
-  py::dict d, counts;
-  counts["datagrams"] = o.counts.datagrams;
-  counts["lost"] = o.counts.lost;
-  counts["twice"] = o.counts.twice;
-  counts["late"] = o.counts.late;
-  counts["cut"] = o.counts.cut;
-  counts["crashes"] = o.counts.crashes;
-  counts["jumps"] = o.counts.jumps;
+  py::dict d;
   d["job"] = o.job;
-  d["counts"] = counts;
+  d["counts"] = o.counts;
   d["sums"] = o.sums;
   d["unfinished"] = o.unfinished;
   d["events"] = o.events;
   d["messages"] = o.messages;
   d["seconds"] = o.seconds;
   return d;
+}
+
+void bind_bad(py::module_& m, const char* name, BadOutcome (*run)(uint64_t)) {
+  m.def(
+      name,
+      [run](uint64_t seed) {
+        BadOutcome outcome;
+        {
+          py::gil_scoped_release release;
+          outcome = run(seed);
+        }
+        return dict_of(outcome);
+      },
+      py::arg("seed"));
 }
 
 }  // namespace
@@ -93,17 +103,8 @@ void bind_simulation(py::module_ m) {
       .def_readwrite("late_s", &Job::late_s)
       .def_readwrite("goal", &Job::goal)
       .def("set_presence", &set_presence, py::arg("has"));
-  m.def(
-      "run_bad_job",
-      [](uint64_t seed) {
-        BadOutcome outcome;
-        {
-          py::gil_scoped_release release;
-          outcome = simulation::run_bad_job(seed);
-        }
-        return dict_of(outcome);
-      },
-      py::arg("seed"));
+  bind_bad(m, "run_bad_job", simulation::run_bad_job);
+  bind_bad(m, "run_bad_session", simulation::run_bad_session);
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"),
         "Engine threads, by OMNIHVD_STREAMS=auto.");
   m.def("fans_of", &fans_of, py::arg("levels"), py::arg("ranks"), py::arg("dedicated"),
@@ -117,18 +118,19 @@ void bind_simulation(py::module_ m) {
       "Into how many shares a tensor of so many windows is cut.");
   m.def(
       "simulate",
-      [](const Job& job, const Costs& costs) {
+      [](const Job& job, const Costs& costs, const std::optional<py::function>& progress) {
         Outcome outcome;
         {
           py::gil_scoped_release release;
-          outcome = simulation::simulate(job, costs, [] {  // so that an interrupt ends it
+          outcome = simulation::simulate(job, costs, [&](double share) {
             const py::gil_scoped_acquire acquire;
-            if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+            if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // an interrupt
+            if (progress) (*progress)(share);
           });
         }
         return dict_of(outcome);
       },
-      py::arg("job"), py::arg("costs"));
+      py::arg("job"), py::arg("costs"), py::arg("progress") = py::none());
 }
 
 }  // namespace omnihvd

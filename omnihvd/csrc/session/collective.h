@@ -9,13 +9,14 @@
 #include <mutex>
 #include <string>
 
+#include "base/clock.h"
 #include "protocol/layout.h"
 #include "session/session.h"
 #include "session/stats.h"
 
 namespace omnihvd {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SessionClock;
 
 class Collective {
  public:

@@ -47,7 +47,8 @@ class Threads {
 
   bool have_groups() {
     bool any = false;
-    for (const auto& stream : streams_) stream->run([&] { any = any || stream->has_groups(); });
+    for (const auto& stream : streams_)
+      stream->run([&] { any = any || stream->groups().has_groups(); });
     return any;
   }
 
@@ -58,10 +59,8 @@ class Threads {
     try {
       for (uint32_t i = 0; i < parts.size(); ++i) {
         Stream& stream = of(i);
-        stream.run([&] {
-          parts[i] = std::make_shared<GroupStream>(info, self, i, stream.transport(), failed);
-          stream.add(parts[i]);
-        });
+        stream.run(
+            [&] { parts[i] = stream.groups().join(info, self, i, stream.transport(), failed); });
       }
     } catch (...) {
       remove(parts);
@@ -73,12 +72,13 @@ class Threads {
   void remove(const std::vector<std::shared_ptr<GroupStream>>& parts) {
     if (!process_.is_this()) return;
     for (uint32_t i = 0; i < parts.size(); ++i)
-      if (parts[i]) of(i).post([&stream = of(i), part = parts[i]] { stream.remove(part); });
+      if (parts[i])
+        of(i).post([&groups = of(i).groups(), part = parts[i]] { groups.remove(part); });
   }
 
   void remove_now(const std::vector<std::shared_ptr<GroupStream>>& parts) {
     for (uint32_t i = 0; i < parts.size(); ++i)
-      of(i).run([&stream = of(i), part = parts[i]] { stream.remove(part); });
+      of(i).run([&groups = of(i).groups(), part = parts[i]] { groups.remove(part); });
   }
 
  private:
@@ -114,6 +114,11 @@ class GroupImpl : public Group {
   }
   ~GroupImpl() override {
     if (!left_) threads_->remove(parts_);
+  }
+
+  void all_listen() {
+    for (uint32_t i = 0; i < parts_.size(); ++i)
+      threads_->of(i).post([part = parts_[i]] { part->all_listen(); });
   }
 
   int rank() const override { return rank_; }
@@ -180,15 +185,11 @@ class EngineImpl : public Engine {
     const std::shared_ptr<Threads> threads = sound_threads();
     const Node self{host_name(settings), threads->addresses()};
     const auto info = agree_on_group(exchange, self, settings);
-    std::shared_ptr<Group> group;
-    std::string failure;
-    try {
-      group = std::make_shared<GroupImpl>(threads, info, exchange.rank());
-    } catch (const std::exception& why) {
-      failure = why.what();
-    }
+    std::shared_ptr<GroupImpl> group;
     // Nobody sends before everybody listens.
-    meet(exchange, self, failure);
+    meet(exchange, self,
+         [&] { group = std::make_shared<GroupImpl>(threads, info, exchange.rank()); });
+    group->all_listen();
     const uint32_t levels = info->seats->levels();
     log(LogLevel::info, "joined a group of ", info->workers, " ranks and ",
         info->dedicated() ? info->dedicated() : info->workers,

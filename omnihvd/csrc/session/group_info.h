@@ -34,6 +34,7 @@ struct GroupInfo {
 
   uint32_t dedicated() const { return uint32_t(nodes.size()) - workers; }
   bool has_levels() const { return seats->levels() > 1; }
+  bool all_are_peers() const { return !has_levels() && !dedicated(); }
   // On one level, of the aggregator of this process.
   Seat only_seat(uint32_t node) const { return {1, node < workers ? node : node - workers}; }
   std::string name_of(uint32_t node) const;  // "rank 3 (host)"

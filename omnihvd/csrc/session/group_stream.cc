@@ -1,6 +1,7 @@
 #include "session/group_stream.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,8 @@ namespace {
 
 // What is merely overtaken comes at once.
 constexpr auto kGapLimit = std::chrono::seconds(2);
+// For so long a dedicated aggregator keeps a failure that nobody has asked for.
+constexpr auto kMostUntold = std::chrono::minutes(10);
 
 }  // namespace
 
@@ -60,7 +63,7 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
       if (peers_[node].left && !task->worker.done())
         fail(info_->name_of(node) + " has left the job", true);
   } catch (const std::exception& why) {
-    fail(why.what(), true);
+    fail(words_of(why), true);
   }
   if (failure_)
     collective->stream_done(&*failure_, 0, 0);
@@ -88,7 +91,7 @@ bool GroupStream::work() {
       finish_if_done(*task);
     }
   } catch (const std::exception& why) {
-    fail(why.what(), true);
+    fail(words_of(why), true);
   }
   flush_all();
   return worked;
@@ -101,6 +104,7 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
   if (!plain)
     throw Error("it says to be of " + info_->name_of(*sender) +
                 ", but was forged or damaged, has come before, or before its time");
+  all_listen();                   // its sender knows that
   if (failure_ || left_) return;  // what was under way when we stopped
   stats().bytes_received += size;
   try {
@@ -108,12 +112,22 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
     switch (header.kind) {
       case Kind::contribution: on_contribution(reader); break;
       case Kind::result: on_result(reader); break;
-      case Kind::abort: fail(reader.text(), info_->has_levels()); break;
+      case Kind::abort: fail(reader.text(), !info_->all_are_peers()); break;
       case Kind::leave: on_leave(*sender); break;
     }
+  } catch (const std::bad_alloc& why) {
+    fail(words_of(why), true);
   } catch (const std::exception& why) {
     fail("message from " + info_->name_of(*sender) + ": " + why.what(), true);
   }
+}
+
+// What people are told of what was thrown here.
+std::string GroupStream::words_of(const std::exception& why) const {
+  if (!dynamic_cast<const std::bad_alloc*>(&why)) return why.what();
+  return "no memory is left on " + info_->name_of(self_) +
+         " for an allreduce: leave it more, or ask for less by OMNIHVD_SLOTS and "
+         "OMNIHVD_MESSAGE_BYTES";
 }
 
 // Whom it says to come from.
@@ -138,11 +152,19 @@ void GroupStream::fail(const std::string& reason, bool tell) {
   failure_ = reason;
   detach_all();
   if (tell) say(Kind::abort, reason);
+  is_to_tell_ = tell;
+  failed_at_ = Clock::now();
   aggregators_.clear();
   own_results_.clear();
   releases_.clear();
   for (auto& [sequence, task] : std::exchange(workers_, {})) task->report(&*failure_);
   failed_(reason);
+}
+
+// Who had not joined yet when we failed is told now.
+void GroupStream::all_listen() {
+  if (std::exchange(all_listen_, true) || left_) return;
+  if (failure_ && is_to_tell_) say(Kind::abort, *failure_);
 }
 
 void GroupStream::on_peer_failed(PeerId id, const std::string& reason) {
@@ -164,9 +186,11 @@ void GroupStream::check_gaps(Clock::time_point now) {
 }
 
 bool GroupStream::deserted() const {
+  const bool told = all_listen_ || !is_to_tell_ || Clock::now() - failed_at_ > kMostUntold;
   return self_ >= info_->workers &&
-         (failure_ || std::all_of(peers_.begin(), peers_.end(),
-                                  [](const Peer& peer) { return !peer.connected || peer.left; }));
+         ((failure_ && told) || std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+            return !peer.connected || peer.left;
+          }));
 }
 
 void GroupStream::leave() {

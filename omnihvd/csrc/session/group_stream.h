@@ -41,6 +41,8 @@ class GroupStream {
   uint64_t group() const { return info_->id; }
   uint32_t stream() const { return stream_; }
 
+  // All members have joined: before, nobody is told anything, as not all would hear it.
+  void all_listen();
   void start(std::shared_ptr<Collective> collective);
   // Does a bounded piece of what there is to do besides messages; true if there was something.
   bool work();
@@ -118,8 +120,10 @@ class GroupStream {
   Awaited awaited(uint64_t sequence) const;
   std::set<uint32_t> members_awaited(uint64_t sequence, uint32_t level) const;
   std::set<uint32_t> aggregators_awaited(uint64_t sequence) const;
+  std::set<uint32_t> receivers_awaited() const;
   std::string names_of(const std::set<uint32_t>& nodes, bool with_doing = false) const;
   std::optional<uint32_t> sender_of(const Header& header) const;
+  std::string words_of(const std::exception& why) const;
 
   Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape, size_t bytes);
   void flush(uint32_t node);
@@ -153,7 +157,9 @@ class GroupStream {
   std::deque<OwnResult> own_results_;
 
   std::optional<std::string> failure_;
-  bool left_ = false;
+  bool is_to_tell_ = false;  // the failure, to the peers
+  Clock::time_point failed_at_;
+  bool all_listen_ = false, left_ = false;
   Frame scratch_, reply_;
   std::vector<uint8_t> plain_;
   FrameBytes frame_bytes_;  // scratch

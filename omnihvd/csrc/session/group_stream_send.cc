@@ -1,6 +1,7 @@
 // GroupStream: filling and sending messages.
 #include <utility>
 
+#include "base/rare.h"
 #include "session/group_tasks.h"
 
 namespace omnihvd {
@@ -16,6 +17,7 @@ GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequ
       flush(node);
   }
   if (!out) {
+    if (kind == Kind::contribution || kind == Kind::result) ask_for_memory();
     if (pool_.empty()) {
       out = std::make_unique<Outgoing>();
     } else {
@@ -23,6 +25,7 @@ GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequ
       pool_.pop_back();
     }
     out->owner = this;
+    out->node = node;
     out->kind = kind;
     out->sequence = sequence;
     Header header;
@@ -59,6 +62,8 @@ void GroupStream::flush(uint32_t node) {
   under_way_.push_back(std::move(outgoing_[node]));
   stats().bytes_sent += out->message.size();
   stats().messages_sent += 1;
+  if (out->kind == Kind::contribution || out->kind == Kind::result)
+    stats().frames_sent += out->message.frames();
   stats().bytes_copied += out->message.size();  // UCX gathers the slices
   const std::vector<Slice>& slices = peers_[node].out->close(out->message, &out->cipher);
   transport_.send(peers_[node].id, slices.data(), slices.size(), reinterpret_cast<uint64_t>(out));
@@ -71,10 +76,11 @@ void GroupStream::flush_all() {
   for (uint32_t node = 0; node < self_; ++node) flush(node);
 }
 
-// To every peer that is still there.
+// To every peer that is still there; dedicated aggregators are before any rank is.
 void GroupStream::say(Kind kind, const std::string& text) {
   for (uint32_t node = 0; node < peers_.size(); ++node) {
     if (!peers_[node].connected || peers_[node].left) continue;
+    if (!all_listen_ && node < info_->workers) continue;
     flush(node);
     open(node, kind, 0, nullptr, 0).message.add_text(text);
     flush(node);
@@ -105,7 +111,7 @@ void GroupStream::sent(std::unique_ptr<Outgoing> out) {
       finish_if_done(*worker);
     }
   } catch (const std::exception& why) {
-    fail(why.what(), true);
+    fail(words_of(why), true);
   }
 }
 

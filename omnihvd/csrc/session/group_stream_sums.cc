@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/rare.h"
 #include "session/group_tasks.h"
 #include "session/stats.h"
 #include "session/trace.h"
@@ -25,7 +26,9 @@ void count_copied(const Frame& frame) {
 
 // Listed blocks become packed ones, as who sums has them: the numbers of a message go with it.
 GroupStream::Copied::Copied(const Frame& of, const Layout& layout, uint32_t aggregator)
-    : frame(of), bytes(of.blocks.size() * layout.shape().block_bytes()) {
+    : frame(of) {
+  ask_for_memory();
+  bytes.resize(of.blocks.size() * layout.shape().block_bytes());
   const size_t element = size_of(layout.shape().dtype);
   uint8_t* at = bytes.data();
   for (BlockRef& block : frame.blocks) {

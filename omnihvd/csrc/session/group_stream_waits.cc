@@ -41,7 +41,14 @@ GroupStream::Awaited GroupStream::awaited(uint64_t sequence) const {
   std::set<uint32_t> nodes = aggregators_awaited(sequence);
   nodes.erase(self_);
   const Clock::duration grace = (info_->seats->levels() + 1) * kKnowsLess;
-  if (nodes.empty()) return {"", grace, false};
+  if (nodes.empty()) {
+    nodes = receivers_awaited();
+    if (nodes.empty())
+      return {"; " + info_->name_of(self_) + " itself has not gone on: it was stopped", grace,
+              false};
+    return {"; what was sent to " + names_of(nodes) + " does not come there" + kOrWaiting, grace,
+            false};
+  }
   return {"; waiting for the results of " + names_of(nodes) + kOrWaiting, grace, false};
 }
 
@@ -64,6 +71,13 @@ std::set<uint32_t> GroupStream::aggregators_awaited(uint64_t sequence) const {
   const auto end = aggregators_.lower_bound({sequence + 1, Seat{0, 0}});
   for (auto at = aggregators_.lower_bound({sequence, Seat{0, 0}}); at != end; ++at)
     if (at->second->is_below()) nodes.insert(info_->seats->host(at->second->above(), self_));
+  return nodes;
+}
+
+// Those who have not taken what we have sent, whose memory the next round may need.
+std::set<uint32_t> GroupStream::receivers_awaited() const {
+  std::set<uint32_t> nodes;
+  for (const auto& out : under_way_) nodes.insert(out->node);
   return nodes;
 }
 

@@ -104,6 +104,7 @@ struct GroupStream::Copied {
 struct GroupStream::Outgoing {
   GroupStream* owner;
   size_t place;  // in owner->under_way_
+  uint32_t node;
   Kind kind;
   uint64_t sequence = 0;
   Message message;

@@ -1,9 +1,8 @@
 // How a group comes to be: its ranks learn of each other over an Exchange.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "session/group_info.h"
 #include "session/session.h"
@@ -16,7 +15,8 @@ namespace omnihvd {
 std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& self,
                                                 const Settings& settings);
 
-// Collective. Ends when all ranks have got here; throws on all of them if `failure` is set on one.
-void meet(Exchange& exchange, const Node& self, const std::string& failure);
+// Collective. Ends when all ranks have done the step; throws on all of them if it has thrown on
+// one.
+void meet(Exchange& exchange, const Node& self, const std::function<void()>& step);
 
 }  // namespace omnihvd

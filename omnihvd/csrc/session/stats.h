@@ -50,6 +50,7 @@ struct Stats {
   std::atomic<uint64_t> library_bytes{0};   // that a ring sends for what the original library sums
   std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
   std::atomic<uint64_t> messages_sent{0};
+  std::atomic<uint64_t> frames_sent{0};  // in them: what is said of one slot
   // From memory to memory by these sums, into messages and out of them, as they travelled; not by
   // the kernel, and not what is added to sums.
   std::atomic<uint64_t> bytes_copied{0};

@@ -13,6 +13,7 @@
 #include "protocol/wire.h"
 #include "protocol/worker.h"
 #include "simulation/bad_job_plan.h"
+#include "simulation/bad_rare_paths.h"
 
 namespace omnihvd::simulation {
 namespace {
@@ -61,7 +62,10 @@ class Run {
         network_(
             plan_.ranks, plan_.faults, dice_,
             [this](uint32_t to, uint32_t from, const Bytes& bytes) { take(to, from, bytes); },
-            [this](uint32_t, uint64_t name) { sent(name); }) {}
+            [this](uint32_t, uint64_t name) { sent(name); }),
+        rare_(dice_, plan_.rare) {
+    for (uint32_t rank = 0; rank < plan_.ranks; ++rank) all_ranks_.push_back(rank);
+  }
 
   BadOutcome run();
   const Plan& plan() const { return plan_; }
@@ -93,6 +97,8 @@ class Run {
   const Plan plan_;
   const Tree tree_;
   BadNetwork network_;
+  BadRarePaths rare_;
+  std::vector<uint32_t> all_ranks_;
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Rank>> ranks_;  // rank, sum
   std::map<std::pair<uint32_t, Place>, std::unique_ptr<Node>> nodes_;     // host
   std::map<uint64_t, std::unique_ptr<Outgoing>> under_way_;
@@ -124,6 +130,7 @@ void Node::contribution(const Frame& frame) {
 }
 
 BadOutcome Run::run() {
+  const RarePaths::Asked asked(&rare_);
   for (uint32_t sum = 0; sum < plan_.sums.size(); ++sum)
     for (uint32_t rank = 0; rank < plan_.ranks; ++rank)
       network_.at(plan_.sums[sum].begins_us[rank], rank, [this, rank, sum] { begin(rank, sum); });
@@ -136,7 +143,8 @@ BadOutcome Run::run() {
   outcome.unfinished = plan_.sums.size() * plan_.ranks - right_;
   if (outcome.unfinished > 0 && !plan_.hopeless)
     throw Error(std::to_string(outcome.unfinished) + " sums are not there in the end");
-  outcome.counts = network_.counts();
+  outcome.counts = named(network_.counts());
+  outcome.counts["rare"] = rare_.rare_so_far;
   outcome.events = events;
   outcome.messages = messages_;
   outcome.seconds = double(network_.now()) * 1e-6;
@@ -293,12 +301,18 @@ void Run::check(uint32_t rank, uint32_t sum) {
   if (!own.begun || !own.worker.done() || std::exchange(own.told, true)) return;
   const SumPlan& plan = plan_.sums[sum];
   const Bytes& got = plan.in_place ? own.given : own.taken;
-  if (got != plan.expected())
+  if (got != plan.expected(all_ranks_))
     throw Error("rank " + std::to_string(rank) + " has a wrong sum " + std::to_string(sum));
   ++right_;
 }
 
 }  // namespace
+
+std::map<std::string, uint64_t> named(const BadNetwork::Counts& counts) {
+  return {{"datagrams", counts.datagrams}, {"lost", counts.lost},     {"twice", counts.twice},
+          {"late", counts.late},           {"cut", counts.cut},       {"crashes", counts.crashes},
+          {"jumps", counts.jumps},         {"pauses", counts.pauses}, {"partly", counts.partly}};
+}
 
 BadOutcome run_bad_job(uint64_t seed) {
   Run run(seed);

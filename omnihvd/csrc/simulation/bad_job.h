@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "simulation/bad_network.h"
@@ -14,13 +15,15 @@
 namespace omnihvd::simulation {
 
 struct BadOutcome {
-  std::string job;  // in words
-  BadNetwork::Counts counts;
-  uint64_t sums = 0;        // that ranks had right in the end
-  uint64_t unfinished = 0;  // and those that ended by what no protocol could help
+  std::string job;                         // in words
+  std::map<std::string, uint64_t> counts;  // of what went wrong, by its name
+  uint64_t sums = 0;                       // that ranks had right in the end
+  uint64_t unfinished = 0;                 // and those that ended by what no protocol could help
   uint64_t events = 0, messages = 0;
   double seconds = 0;  // simulated
 };
+
+std::map<std::string, uint64_t> named(const BadNetwork::Counts& counts);
 
 // Throws Error: what went wrong, and in which job.
 BadOutcome run_bad_job(uint64_t seed);

@@ -59,32 +59,30 @@ SumPlan sum_of(Dice& dice, uint32_t ranks, uint32_t shares) {
   return sum;
 }
 
-Faults faults_of(Dice& dice, uint32_t hosts, bool* hopeless) {
+uint64_t time_of(Dice& dice) { return dice.below(dice.one_of<uint64_t>({300, 3'000, 100'000})); }
+
+}  // namespace
+
+Faults network_faults(Dice& dice, uint32_t hosts, bool* stays_cut) {
   Faults faults;
   faults.lost = dice.one_of<double>({0, 0.001, 0.05, 0.3});
   faults.twice = dice.one_of<double>({0, 0, 0.01, 0.3});
   faults.late = dice.one_of<double>({0, 0, 0.02, 0.5});
   faults.late_us = dice.one_of<uint64_t>({10, 300, 100'000});
-  const auto time = [&] { return dice.below(dice.one_of<uint64_t>({300, 3'000, 100'000})); };
+  faults.partly = dice.one_of<double>({0, 0, 0.1});
   if (dice.chance(0.2)) {
-    const uint64_t from = time();
+    const uint64_t from = time_of(dice);
     const bool heals = dice.chance(0.7);
-    Faults::Cut cut{from, heals ? from + time() * 20 : kNever, std::vector<bool>(hosts)};
+    Faults::Cut cut{from, heals ? from + time_of(dice) * 20 : kNever, std::vector<bool>(hosts)};
     for (uint32_t host = 0; host < hosts; ++host) cut.half[host] = dice.chance(0.5);
-    *hopeless |= !heals;
+    *stays_cut |= !heals;
     faults.cuts.push_back(std::move(cut));
   }
-  if (dice.chance(0.1)) {
-    faults.crashes.push_back({uint32_t(dice.below(hosts)), time(), 0});
-    *hopeless = true;
-  }
   for (uint64_t jumps = dice.chance(0.2) ? dice.between(1, 3) : 0; jumps > 0; --jumps)
-    faults.jumps.push_back({uint32_t(dice.below(hosts)), time(),
+    faults.jumps.push_back({uint32_t(dice.below(hosts)), time_of(dice),
                             dice.one_of<uint64_t>({1'000, 1'000'000, 60'000'000})});
   return faults;
 }
-
-}  // namespace
 
 std::vector<uint8_t> SumPlan::encoded(const std::vector<int64_t>& values) const {
   std::vector<uint8_t> bytes(values.size() * size_of(shape.dtype));
@@ -109,9 +107,9 @@ std::vector<uint8_t> SumPlan::input(uint32_t rank) const {
   return encoded(values);
 }
 
-std::vector<uint8_t> SumPlan::expected() const {
+std::vector<uint8_t> SumPlan::expected(const std::vector<uint32_t>& ranks) const {
   std::vector<int64_t> values(shape.count);
-  for (uint32_t rank = 0; rank < has.size(); ++rank)
+  for (const uint32_t rank : ranks)
     for (uint64_t i = 0; i < shape.count; ++i)
       if (has[rank][i / shape.block_size]) values[i] += value_at(rank, i);
   return encoded(values);
@@ -134,9 +132,16 @@ std::string Plan::words() const {
          << (sum.in_place ? ", in place" : "") << (sum.shape.codec ? ", coded" : "")
          << (sum.shape.arithmetic ? ", " : "")
          << (sum.shape.arithmetic ? name_of(sum.shape.arithmetic.kind) : "");
+  text << words_of(faults);
+  if (rare > 0) text << "; rare paths";
+  return text.str();
+}
+
+std::string words_of(const Faults& faults) {
+  std::ostringstream text;
   text << "; " << 100 * faults.lost << "% lost, " << 100 * faults.twice << "% twice, "
        << 100 * faults.late << "% late by up to " << faults.late_us << " us"
-       << (faults.in_order ? ", in order" : "");
+       << (faults.in_order ? ", in order" : "") << (faults.partly > 0 ? ", sent in parts" : "");
   for (const Faults::Cut& cut : faults.cuts)
     text << "; cut from " << cut.from_us << (cut.to_us == kNever ? " us on" : " to ")
          << (cut.to_us == kNever ? "" : std::to_string(cut.to_us) + " us");
@@ -144,6 +149,9 @@ std::string Plan::words() const {
     text << "; host " << crash.host << " stops at " << crash.at_us << " us";
   for (const auto& jump : faults.jumps)
     text << "; host " << jump.host << "'s clock is put forward by " << jump.by_us << " us";
+  for (const auto& pause : faults.pauses)
+    text << "; host " << pause.host << " waits for " << pause.by_us << " us at " << pause.at_us
+         << " us";
   return text.str();
 }
 
@@ -155,7 +163,12 @@ Plan make_plan(Dice& dice) {
     plan.fans = Tree::fans_for(plan.ranks, uint32_t(dice.between(2, 5)));
   for (uint64_t sums = dice.between(1, 3); sums > 0; --sums)
     plan.sums.push_back(sum_of(dice, plan.ranks, uint32_t(dice.between(1, plan.ranks))));
-  plan.faults = faults_of(dice, plan.ranks, &plan.hopeless);
+  plan.faults = network_faults(dice, plan.ranks, &plan.hopeless);
+  if (dice.chance(0.1)) {
+    plan.faults.crashes.push_back({uint32_t(dice.below(plan.ranks)), time_of(dice), 0});
+    plan.hopeless = true;
+  }
+  plan.rare = dice.one_of<double>({0, 0.05, 0.5});
   // Aggregators below others pass results on without asking whether the one before has come.
   plan.faults.in_order = plan.fans.size() > 1 || dice.chance(0.5);
   return plan;

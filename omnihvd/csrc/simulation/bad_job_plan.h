@@ -24,7 +24,7 @@ struct SumPlan {
   void fix() { layout_ = std::make_shared<Layout>(shape); }
   // Small whole numbers that differ by rank and place, so that no order of summation rounds.
   std::vector<uint8_t> input(uint32_t rank) const;
-  std::vector<uint8_t> expected() const;
+  std::vector<uint8_t> expected(const std::vector<uint32_t>& ranks) const;
   size_t most_accumulators() const;
 
  private:
@@ -37,10 +37,15 @@ struct Plan {
   std::vector<uint32_t> fans;
   std::vector<SumPlan> sums;
   Faults faults;
+  double rare = 0;        // chance of each rare path
   bool hopeless = false;  // a host stops, or the network stays cut: some sums cannot be
   std::string words() const;
 };
 
 Plan make_plan(Dice& dice);
+
+// But for hosts that stop. stays_cut: set where the network does.
+Faults network_faults(Dice& dice, uint32_t hosts, bool* stays_cut);
+std::string words_of(const Faults& faults);
 
 }  // namespace omnihvd::simulation

@@ -31,19 +31,24 @@ BadNetwork::BadNetwork(uint32_t hosts, const Faults& faults, Dice& dice, Came ca
       dice_(dice),
       came_(std::move(came)),
       sent_(std::move(sent)),
-      ahead_(hosts),
-      stopped_(hosts) {
+      nobody_(hosts),
+      machines_(faults.machines ? faults.machines : hosts),
+      ahead_(machines_),
+      paused_until_(machines_),
+      stopped_(hosts + 1) {
   for (const Faults::OfHost& crash : faults_.crashes)
-    at(crash.at_us, crash.host, [this, host = crash.host] {
-      stopped_[host] = true;
-      ++counts_.crashes;
-    });
+    at(crash.at_us, nobody_, [this, host = crash.host] { stop(host); });
   for (const Faults::OfHost& jump : faults_.jumps)
-    at(jump.at_us, jump.host, [this, jump] {
+    at(jump.at_us, nobody_, [this, jump] {
       ahead_[jump.host] += jump.by_us;
       ++counts_.jumps;
       for (auto& [ends, one] : ways_)
-        if (ends.first == jump.host) pump(*one);
+        if (machine_of(ends.first) == jump.host && !stopped_[ends.first]) pump(*one);
+    });
+  for (const Faults::OfHost& pause : faults_.pauses)
+    at(pause.at_us, nobody_, [this, pause] {
+      paused_until_[pause.host] = now_ + pause.by_us;
+      ++counts_.pauses;
     });
 }
 
@@ -53,12 +58,24 @@ void BadNetwork::at(uint64_t time, uint32_t host, std::function<void()> then) {
   queue_.push({std::max(time, now_), events_++, host, std::move(then)});
 }
 
+void BadNetwork::stop(uint32_t host) {
+  stopped_[host] = true;
+  ++counts_.crashes;
+}
+
 bool BadNetwork::step() {
   if (queue_.empty()) return false;
   Event event = std::move(const_cast<Event&>(queue_.top()));
   queue_.pop();
   now_ = event.time;
-  if (!stopped_[event.host]) event.then();
+  if (stopped_[event.host]) return true;
+  const uint64_t goes_on = event.host == nobody_ ? 0 : paused_until_[machine_of(event.host)];
+  if (goes_on > now_) {
+    event.time = goes_on;
+    queue_.push(std::move(event));
+  } else {
+    event.then();
+  }
   return true;
 }
 
@@ -87,10 +104,14 @@ void BadNetwork::pump(Way& one) {
           [this, &one, header = piece.header, bytes = Bytes(begin, begin + piece.bytes)] {
             come(one, header, bytes);
           });
+    if (dice_.chance(faults_.partly)) {
+      ++counts_.partly;
+      return at(now_ + 1 + dice_.below(kTrip), one.from, [this, &one] { pump(one); });
+    }
   }
   const auto wake = one.sender.wake_at();
   if (!wake) return;
-  const uint64_t time = *wake > clock(one.from) ? *wake - ahead_[one.from] : now_ + 1;
+  const uint64_t time = *wake > clock(one.from) ? *wake - ahead_[machine_of(one.from)] : now_ + 1;
   if (one.wakes_at > now_ && one.wakes_at <= time) return;
   one.wakes_at = time;
   at(time, one.from, [this, &one, time] {
@@ -104,7 +125,8 @@ void BadNetwork::pump(Way& one) {
 void BadNetwork::carry(uint32_t from, uint32_t to, const std::function<void()>& arrived) {
   ++counts_.datagrams;
   for (const Faults::Cut& cut : faults_.cuts)
-    if (now_ >= cut.from_us && now_ < cut.to_us && cut.half[from] != cut.half[to]) {
+    if (now_ >= cut.from_us && now_ < cut.to_us &&
+        cut.half[machine_of(from)] != cut.half[machine_of(to)]) {
       ++counts_.cut;
       return;
     }

@@ -22,6 +22,7 @@ struct Faults {
   double lost = 0, twice = 0;  // shares of datagrams and acknowledgements
   double late = 0;             // share that takes up to late_us longer, and so is overtaken
   uint64_t late_us = 0;
+  double partly = 0;      // share of sends of which the socket takes no more for a while
   bool in_order = false;  // messages of one host to another come in the order of sending
   struct Cut {            // what passes between two halves is lost, from .. to
     uint64_t from_us, to_us;
@@ -30,15 +31,19 @@ struct Faults {
   std::vector<Cut> cuts;
   struct OfHost {
     uint32_t host;
-    uint64_t at_us, by_us;  // a clock goes forward by so much; crashes: never mind
+    uint64_t at_us, by_us;  // a clock goes forward by so much, or all waits; crashes: never mind
   };
-  std::vector<OfHost> crashes, jumps;
+  std::vector<OfHost> crashes, jumps, pauses;
+  // Hosts are processes, dealt in turn to so many machines, of which all else is said; 0: each has
+  // one of its own.
+  uint32_t machines = 0;
 };
 
 class BadNetwork {
  public:
   struct Counts {
     uint64_t datagrams = 0, lost = 0, twice = 0, late = 0, cut = 0, crashes = 0, jumps = 0;
+    uint64_t pauses = 0, partly = 0;
   };
   using Bytes = std::vector<uint8_t>;
   // A message has come to a host.
@@ -54,7 +59,10 @@ class BadNetwork {
   void at(uint64_t time, uint32_t host, std::function<void()> then);
   void send(uint32_t from, uint32_t to, uint64_t name, Bytes bytes);
   bool step();  // false: nothing is left that could happen
+  void stop(uint32_t host);
+  uint32_t nobody() const { return nobody_; }
   bool stopped(uint32_t host) const { return stopped_[host]; }
+  uint64_t clock(uint32_t host) const { return now_ + ahead_[machine_of(host)]; }
   const Counts& counts() const { return counts_; }
 
  private:
@@ -68,7 +76,7 @@ class BadNetwork {
   };
   struct Way;
   Way& way(uint32_t from, uint32_t to);
-  uint64_t clock(uint32_t host) const { return now_ + ahead_[host]; }
+  uint32_t machine_of(uint32_t host) const { return host % machines_; }
   void pump(Way& way);
   void carry(uint32_t from, uint32_t to, const std::function<void()>& arrived);
   void come(Way& way, const Datagram& header, const Bytes& bytes);
@@ -79,8 +87,10 @@ class BadNetwork {
   const Came came_;
   const Sent sent_;
   uint64_t now_ = 0, events_ = 0;
-  std::vector<uint64_t> ahead_;  // [host]: of its clock
-  std::vector<bool> stopped_;    // [host]
+  const uint32_t nobody_, machines_;    // nobody: that never stops
+  std::vector<uint64_t> ahead_;         // [machine]: of its clock
+  std::vector<uint64_t> paused_until_;  // [machine]
+  std::vector<bool> stopped_;           // [host]
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Way>> ways_;
   std::priority_queue<Event> queue_;
   Counts counts_;

@@ -33,6 +33,7 @@ class EngineThread::Ones : public Tensor {
   void write(uint64_t block, const BlockRef& sum) override {
     Number got;
     std::memcpy(&got, sum.data, sizeof got);
+    ++world_.written;
     if (got != world_.expected[block])
       throw Error("simulated: block " + std::to_string(block) + " came to " + std::to_string(got) +
                   ", and " + std::to_string(world_.expected[block]) + " ranks have it");
@@ -251,6 +252,7 @@ void EngineThread::put(uint32_t to, bool is_result, const Seat& seat,
     letter->from = self_;
     letter->is_result = is_result;
   }
+  world_.outcome.frames += 1;
   letter->bytes += bytes;
   letter->enclosed.push_back({seat, std::move(parcel)});
 }

@@ -64,7 +64,7 @@ World::World(const Job& j, const Costs& c, const Layout& l)
   if (j.loss > 0) datagrams.emplace(network, c, j.loss, j.seed, j.streams);
 }
 
-Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>& tick) {
+Outcome simulate(const Job& job, const Costs& costs, const Progress& progress) {
   const Layout layout(shape_of(job));
   check(job, costs, layout.blocks());
   World world(job, costs, layout);
@@ -72,6 +72,8 @@ Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>
     const auto& has = job.has.size() == 1 ? job.has[0] : job.has[worker];
     for (uint64_t block = 0; block < has.size(); ++block) world.expected[block] += has[block];
   }
+  for (const Number ranks : world.expected) world.outcome.union_blocks += ranks > 0;
+  const uint64_t to_write = std::max<uint64_t>(1, world.outcome.union_blocks * job.workers);
   world.outcome.done_s.assign(job.workers, 0);
   std::vector<std::unique_ptr<EngineThread>> all;
   for (uint32_t host = 0; host < world.hosts(); ++host)
@@ -81,7 +83,7 @@ Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>
     world.network.at(job.late_s.empty() ? 0 : job.late_s[thread / job.streams],
                      [begun = all[thread].get()] { begun->begin(); });
   Outcome& outcome = world.outcome;
-  outcome.events = world.network.run(tick);
+  outcome.events = world.network.run([&] { progress(double(world.written) / double(to_write)); });
   for (uint32_t thread = 0; thread < all.size(); ++thread)
     if (!all[thread]->done())
       throw Error("simulated: rank " + std::to_string(thread / job.streams) + " waits for ever");
@@ -102,7 +104,6 @@ Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>
     outcome.most_accumulators = std::max(outcome.most_accumulators, accumulators);
   }
   if (world.goal) outcome.goal = world.goal->text();
-  for (const Number ranks : world.expected) outcome.union_blocks += ranks > 0;
   return outcome;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ struct Job {
 struct Outcome {
   double seconds = 0;          // until the last worker has all sums
   std::vector<double> done_s;  // [worker]
-  uint64_t events = 0, messages = 0;
+  uint64_t events = 0, messages = 0, frames = 0;
   uint64_t datagrams = 0, again = 0;  // and of them repeated, where some are lost
   double bytes = 0, most_bytes = 0;   // sent in all, and by the host that sent most
   uint32_t most_peers = 0;            // to which a process has sent messages
@@ -44,7 +45,11 @@ struct Outcome {
   std::string goal;
 };
 
-// Throws Error: a job that cannot be, or sums that are wrong. tick: called now and then.
-Outcome simulate(const Job& job, const Costs& costs, const std::function<void()>& tick);
+// Is called now and then with the share of all sums that ranks have. What it throws ends the
+// simulation.
+using Progress = std::function<void(double share)>;
+
+// Throws Error: a job that cannot be, or sums that are wrong.
+Outcome simulate(const Job& job, const Costs& costs, const Progress& progress);
 
 }  // namespace omnihvd::simulation

@@ -48,6 +48,7 @@ struct World {
   std::vector<Number> expected;        // [block]: how many workers have it
   std::optional<Goal> goal;            // where it is asked for
   Outcome outcome;
+  uint64_t written = 0;  // blocks of sums, on all ranks
 
   World(const Job& j, const Costs& c, const Layout& l);
   uint32_t hosts() const { return job.workers + job.dedicated; }

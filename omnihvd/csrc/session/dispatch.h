@@ -1,0 +1,47 @@
+// The groups of an engine thread: hands each what comes for it, lets it work, and looks at the
+// clock for it. No thread and no I/O of its own.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session/group_stream.h"
+#include "transport/transport.h"
+
+namespace omnihvd {
+
+class Dispatch : public Transport::Handler {
+ public:
+  // Makes this thread's part of a group. Throws Error, and leaves nothing behind then.
+  std::shared_ptr<GroupStream> join(std::shared_ptr<const GroupInfo> info, uint32_t self,
+                                    uint32_t stream, Transport& transport,
+                                    GroupStream::Failed failed);
+  void remove(const std::shared_ptr<GroupStream>& group);  // leaves
+  void remove_all();
+  bool has_groups() const { return !groups_.empty(); }
+  bool busy() const;
+  bool has_lost_a_peer() const { return has_lost_a_peer_; }  // any thread
+
+  // Does a bounded piece of what there is to do; true if there was something.
+  bool work();
+  // Ends what takes too long, and warns of it. To be called about twice a second while busy().
+  void check_time();
+
+  void on_message(const uint8_t* data, size_t size) override;
+  void on_sent(uint64_t cookie) override { GroupStream::on_sent(cookie); }
+  void on_peer_failed(PeerId peer, const std::string& reason) override;
+
+ private:
+  void refuse(const std::string& why);
+  void remember(uint64_t left);
+
+  std::vector<std::shared_ptr<GroupStream>> groups_;
+  std::deque<uint64_t> left_;  // ids of the last groups that are gone, or did not come to be
+  Clock::time_point last_refusal_;
+  std::atomic<bool> has_lost_a_peer_{false};
+};
+
+}  // namespace omnihvd
