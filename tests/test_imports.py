@@ -90,3 +90,15 @@ def test_where_to_change_what_names_files_that_are_there() -> None:
         assert all((ROOT / "omnihvd" / file).exists() for file in files), row
     for file in re.findall(r"`([\w/.]+)`", section.rsplit("\n|", 1)[1].split("\n\n", 1)[1]):
         assert (ROOT / "omnihvd" / file).exists() or (ROOT / file).exists(), file
+
+
+def test_types_of_the_engine_have_names_of_their_own() -> None:
+    """Of two types of one name in a namespace the linker takes either one's destructor."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for header in (ROOT / "omnihvd" / "csrc").rglob("*.h"):
+        text = header.read_text()
+        space = re.search(r"^namespace ([\w:]+) {", text, re.M)
+        for name in re.findall(r"^(?:class|struct) (\w+)(?: final)?(?: :.*)? {", text, re.M):
+            found.setdefault((space[1] if space else "", name), []).append(header.name)
+    assert ("omnihvd", "Agreement") in found
+    assert not {name: headers for name, headers in found.items() if len(headers) > 1}

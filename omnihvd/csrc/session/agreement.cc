@@ -72,10 +72,10 @@ std::vector<std::string> contents_of(const std::vector<std::string>& words) {
   return contents;
 }
 
-Agreement::Agreement(const Node& self, const Settings& settings, uint32_t rank)
+GroupAgreement::GroupAgreement(const Node& self, const Settings& settings, uint32_t rank)
     : self_(self), settings_(settings), rank_(rank) {}
 
-std::string Agreement::introduction() const {
+std::string GroupAgreement::introduction() const {
   BytesWriter out;
   out.text(self_.pack());
   out.text(proof_of(settings_.secret));
@@ -83,7 +83,7 @@ std::string Agreement::introduction() const {
   return out.bytes();
 }
 
-void Agreement::hear_introductions(const std::vector<std::string>& all) {
+void GroupAgreement::hear_introductions(const std::vector<std::string>& all) {
   info_.workers = uint32_t(all.size());
   info_.settings = settings_;
   std::vector<std::string> proofs, packed, names;
@@ -100,20 +100,20 @@ void Agreement::hear_introductions(const std::vector<std::string>& all) {
   all_have_secret_ = same_secret(proofs, info_, rank_ == 0);
 }
 
-GroupInfo& Agreement::make(const std::string& number, const std::string& key) {
+GroupInfo& GroupAgreement::make(const std::string& number, const std::string& key) {
   std::memcpy(&info_.id, number.data(), sizeof info_.id);
   info_.key = group_key(settings_.secret.empty() ? key : settings_.secret, info_.id);
   return info_;
 }
 
-std::string Agreement::decision() const {
+std::string GroupAgreement::decision() const {
   BytesWriter out;
   out.text(info_.pack());
   out.text(all_have_secret_ ? "" : info_.key);
   return out.bytes();
 }
 
-std::shared_ptr<const GroupInfo> Agreement::group_of(const std::string& decision) const {
+std::shared_ptr<const GroupInfo> GroupAgreement::group_of(const std::string& decision) const {
   BytesReader in(decision);
   auto info = std::make_shared<GroupInfo>(GroupInfo::unpack(in.text()));
   info->key = in.text();

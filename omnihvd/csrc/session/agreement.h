@@ -18,9 +18,9 @@ std::string words_of(const Node& self, const std::function<std::string()>& conte
 std::vector<std::string> contents_of(const std::vector<std::string>& words);
 
 // Two rounds: all say who they are; then rank 0 says what the group is.
-class Agreement {
+class GroupAgreement {
  public:
-  Agreement(const Node& self, const Settings& settings, uint32_t rank);
+  GroupAgreement(const Node& self, const Settings& settings, uint32_t rank);
 
   std::string introduction() const;
   // Of all ranks. Throws Error, on all, where they cannot be a group.

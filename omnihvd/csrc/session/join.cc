@@ -18,7 +18,7 @@ std::vector<std::string> exchange_or_throw(Exchange& exchange, const Node& self,
 
 std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& self,
                                                 const Settings& settings) {
-  Agreement agreement(self, settings, uint32_t(exchange.rank()));
+  GroupAgreement agreement(self, settings, uint32_t(exchange.rank()));
   agreement.hear_introductions(
       exchange_or_throw(exchange, self, [&] { return agreement.introduction(); }));
   const auto said = exchange_or_throw(exchange, self, [&] {

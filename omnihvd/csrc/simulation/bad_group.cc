@@ -32,7 +32,7 @@ struct BadGroup::Member {
   uint32_t machine, rank;
   BadProcess* process;
   Node node;
-  std::unique_ptr<Agreement> agreement;
+  std::unique_ptr<GroupAgreement> agreement;
   std::shared_ptr<const GroupInfo> info;
   std::shared_ptr<GroupStream> part;
   std::vector<std::unique_ptr<Own>> sums;
@@ -125,7 +125,7 @@ void BadGroup::introduce(Epoch& epoch, Member& member) {
   const auto at = std::find(plan_.machines.begin(), plan_.machines.end(), member.machine);
   member.node = {"machine " + std::to_string(member.machine),
                  {member.process->transport.address()}};
-  member.agreement = std::make_unique<Agreement>(
+  member.agreement = std::make_unique<GroupAgreement>(
       member.node, plan_.settings[size_t(at - plan_.machines.begin())], member.rank);
   say(epoch, member, words_of(member.node, [&] { return member.agreement->introduction(); }));
 }

@@ -1,5 +1,5 @@
 // Random jobs of whole sessions over a bad network: processes that agree on groups, sum in them,
-// fail, leave, die, start again and form their groups anew, by the engine's own Agreement,
+// fail, leave, die, start again and form their groups anew, by the engine's own GroupAgreement,
 // GroupStream and Dispatch, one thread, one seed.
 //
 // Checked, besides what bad_job.h has: a sum ends on each rank that lives within OMNIHVD_TIMEOUT
