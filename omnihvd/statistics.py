@@ -29,8 +29,9 @@ def stats(reset: bool = False) -> Figures:
     density           share of the blocks that were not zero here: what has to be sent
     union_density     share of the blocks that were not zero on any rank: what has to come back
     passed_share      share of the bytes that were left to the original library: `passed` says why
-    ring_bytes        2 (N-1)/N S: what a ring over N ranks sends from each, for S bytes. Where a
-                      host has several ranks, between hosts only, as in the next two
+    ring_bytes        2 (N-1)/N S: what a ring over N ranks sends from each, for S bytes; half of
+                      that for a reduce-scatter. Where a host has several ranks, between hosts
+                      only, as in the next two
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
     bytes_received    and from them, in messages_sent messages, of frames_sent frames: what is said
                       of one slot of an aggregator in a round

@@ -38,6 +38,9 @@ STYLES = {
     "sparcml-rows": Style("SparCML, an index a row", "#88CCEE", ">"),
     "sparcml-of-dense": Style("SparCML of a dense tensor, an index a row", "#44AA99", "<"),
     "parallax": Style("Parallax", "#000000", "h"),
+    "omnihvd-torch-scatter": Style("omnihvd's reduce-scatter", "#6699CC", "p"),
+    "gloo-scatter": Style("Gloo's reduce-scatter", "#BBBBBB", "", (0, (5, 1)), 3),
+    "mpi-scatter": Style("MPI's reduce-scatter (Open MPI)", "#997700", "", (0, (1, 1)), 1.8),
 }
 
 

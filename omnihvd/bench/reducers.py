@@ -193,6 +193,63 @@ class Mpi(Gloo):
         self.mpi.Finalize()
 
 
+class GlooScatter(Gloo):
+    """torch.distributed's reduce-scatter over Gloo, as FSDP does it, of one tensor. The shares are
+    gathered to be verified, which is not timed."""
+
+    def prepare(self, x: np.ndarray, point: Point) -> None:
+        self.count, ranks = len(x), self._ranks()
+        padded = np.pad(x, (0, -len(x) % ranks))
+        self.original = (self.torch.from_numpy(padded),)
+        self.keeps = point.memory == "kept"
+        self.tensors = []
+        self.share = self.torch.empty(len(padded) // ranks, dtype=self.original[0].dtype)
+
+    def reduce(self) -> None:
+        self.dist.reduce_scatter_tensor(self.share, self.tensors[0])
+
+    def result(self) -> np.ndarray:
+        whole = self.torch.empty_like(self.original[0])
+        self._gather(whole)
+        return np.asarray(whole[: self.count].numpy())
+
+    def _ranks(self) -> int:
+        return int(self.dist.get_world_size())
+
+    def _gather(self, whole: Any) -> None:
+        self.dist.all_gather_into_tensor(whole, self.share)
+
+
+class OmniGlooScatter(GlooScatter):
+    """The same with omnihvd under it."""
+
+    def __init__(self) -> None:
+        import omnihvd.torch
+
+        self.omnihvd = omnihvd
+        super().__init__()
+
+    def stats(self) -> dict[str, Any]:
+        return self.omnihvd.stats()
+
+
+class MpiScatter(GlooScatter, Mpi):
+    """MPI's reduce-scatter."""
+
+    __init__ = Mpi.__init__
+    close = Mpi.close
+
+    def reduce(self) -> None:
+        given, share = self.tensors[0].numpy(), self.share.numpy()
+        self.mpi.COMM_WORLD.Reduce_scatter_block(given, share)
+
+    def _ranks(self) -> int:
+        return int(self.mpi.COMM_WORLD.size)
+
+    def _gather(self, whole: Any) -> None:
+        self.mpi.COMM_WORLD.Allgather(self.share.numpy(), whole.numpy())
+
+
 class AgSparse(Horovod):
     """Horovod's path for sparse gradients: allgather of indices and values.
 
@@ -258,6 +315,9 @@ BACKENDS: dict[str, Any] = {
     "horovod": Horovod,
     "mpi": Mpi,
     "mpich": Mpi,
+    "gloo-scatter": GlooScatter,
+    "mpi-scatter": MpiScatter,
+    "omnihvd-torch-scatter": OmniGlooScatter,
     "agsparse": AgSparse,
     "agsparse-of-dense": AgSparseOfDense,
     "switchml": SwitchMl,
@@ -273,5 +333,8 @@ PUBLISHED = (
     "sparcml-of-dense",
     "parallax",
 )  # which benchmarks/peers has
+SCATTERS = ("gloo-scatter", "mpi-scatter", "omnihvd-torch-scatter")  # other sums: by themselves
 UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED)  # which no training uses as they are
-USUAL = [name for name, b in BACKENDS.items() if not b.most_error and name not in UNUSUAL]
+USUAL = [
+    name for name, b in BACKENDS.items() if not b.most_error and name not in (*UNUSUAL, *SCATTERS)
+]

@@ -11,7 +11,7 @@ from omnihvd.bench.reducers import PUBLISHED
 
 COPIED = "bytes_copied"  # in a result's counters
 # Schemes whose time does not depend on where the zeros are.
-DENSE = ("gloo", "horovod", "mpi", "mpich", "switchml")
+DENSE = ("gloo", "horovod", "mpi", "mpich", "switchml", "gloo-scatter", "mpi-scatter")
 
 
 def limit_seconds(
@@ -30,6 +30,8 @@ def limit_seconds(
       omnihvd (-torch), colocated        (N-1)/N * (P + U) / rate
       dense rings                        2 (N-1)/N * S / rate
       switchml, N aggregators            S / rate
+      reduce-scatters: omnihvd's         (N-1)/N * P / rate
+      and dense ones                     (N-1)/N * S / rate
       agsparse                           (N-1) * P / rate (what each host must receive)
     Of SparCML and Parallax, see summarize().
     """
@@ -43,6 +45,9 @@ def limit_seconds(
     wire = {
         "omnihvd-dedicated": float(max(bytes_.largest_part, bytes_.union)),
         "omnihvd": others * (bytes_.largest_part + bytes_.union),
+        "omnihvd-torch-scatter": others * bytes_.largest_part,
+        "gloo-scatter": others * point.bytes,
+        "mpi-scatter": others * point.bytes,
         "switchml": float(point.bytes),
         "agsparse": (hosts - 1.0) * bytes_.largest_part,
         "agsparse-of-dense": (hosts - 1.0) * bytes_.largest_part,

@@ -87,6 +87,7 @@ def settings_of(backend: str, one_host: bool) -> tuple[Setting, ...]:
     return {
         "gloo": GLOO,
         "mpich": MPICH,
+        "mpi-scatter": WAITS,
         "agsparse": WAITS,
         "agsparse-of-dense": WAITS,
         "switchml": SWITCHML,

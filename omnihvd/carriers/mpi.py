@@ -1,4 +1,5 @@
-"""Redirects Horovod's MPI_Allreduce to omnihvd's, in Horovod's own libraries alone.
+"""Redirects Horovod's MPI_Allreduce and MPI_Reduce_scatter to omnihvd's, in Horovod's own libraries
+alone.
 
 A library is hooked when it is loaded, so the order of imports does not matter; but all ranks must
 be hooked before `hvd.init()`, after which every rank may call MPI_Allreduce at any time.
@@ -15,7 +16,8 @@ from omnihvd.frameworks import horovod_library
 
 LIBRARY = "MPI"
 FUNCTION = "MPI_Allreduce"
-REPLACEMENT = "omnihvd_MPI_Allreduce"
+FUNCTIONS = (FUNCTION, "MPI_Reduce_scatter")
+REPLACEMENTS = "omnihvd_"  # their names begin so
 REINSTALL = (
     "Install omnihvd again from its source (pip install .), with that MPI's mpicxx first on the "
     "PATH."
@@ -37,7 +39,8 @@ def hook_loaded_libraries() -> None:
 
 
 def _install(path: str, shim: Path | None) -> None:
-    engine.hook.install(path, FUNCTION, str(shim), REPLACEMENT)
+    for function in FUNCTIONS:
+        engine.hook.install(path, function, str(shim), REPLACEMENTS + function)
 
 
 def _shim_for(library: str) -> Path | None:

@@ -12,7 +12,11 @@ from typing import Any
 
 import torch
 from torch.distributed import PrefixStore, ProcessGroupGloo, ReduceOp
-from torch.distributed.distributed_c10d import AllreduceOptions, BroadcastOptions
+from torch.distributed.distributed_c10d import (
+    AllreduceOptions,
+    BroadcastOptions,
+    ReduceScatterOptions,
+)
 
 
 class Gloo:
@@ -32,6 +36,16 @@ class Gloo:
 
     def sum(self, data: memoryview, dtype: str) -> None:
         self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))
+
+    def scatter(self, given: memoryview, share: memoryview, dtype: str) -> None:
+        """share: this rank's of the sum of `given`, of which each rank has as much."""
+        kind = getattr(torch, dtype)
+        self._wait_for(
+            "_reduce_scatter_base",
+            torch.frombuffer(share, dtype=kind),
+            torch.frombuffer(given, dtype=kind),
+            ReduceScatterOptions(),
+        )
 
     def sum_tensor(self, tensor: torch.Tensor) -> None:
         self._reduce(tensor, ReduceOp.SUM)

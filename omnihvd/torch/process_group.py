@@ -1,8 +1,9 @@
-"""torch.distributed's process groups on Gloo, whose allreduce is omnihvd's.
+"""torch.distributed's process groups on Gloo, whose sums are omnihvd's.
 
 c10d has no backends in Python, but process groups; each holds a backend for each kind of device. So
 where c10d makes a group whose backend for the CPU is Gloo, or "omnihvd", it is given a class of
-ours, with one method of its own, which C++ (as DDP) calls, too. The backends are as they were.
+ours, with methods of its own for allreduce, which C++ (as DDP) calls, too, and for
+reduce_scatter_tensor. The backends are as they were.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from torch.distributed import (
     ReduceOp,
     Work,
 )
-from torch.distributed.distributed_c10d import AllreduceCoalescedOptions, AllreduceOptions
+from torch.distributed.distributed_c10d import (
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    ReduceScatterOptions,
+)
 
 from omnihvd import engine
 from omnihvd.codecs.codec import Codec
@@ -37,7 +42,8 @@ Made = tuple[Any, Any]  # a process group and its store
 
 
 class OmnihvdProcessGroup(ProcessGroup):
-    """All but allreduce is done by a plain process group with the same backends.
+    """All but allreduce and reduce_scatter_tensor is done by a plain process group with the same
+    backends.
 
     Inherited methods would do as well, but for one thing: where C++ lets Python override a method,
     it calls its own with Python's lock held, for which threads of Gloo's may be waiting.
@@ -59,6 +65,18 @@ class OmnihvdProcessGroup(ProcessGroup):
     def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
         work = take(self, tensors, _op(*args, **kwargs), waits=_waits(*args, **kwargs))
         return work or self._omnihvd_plain.allreduce_coalesced(tensors, *args, **kwargs)
+
+    def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Work:
+        work = take_scatter(self, output, given, opts)
+        return work or self._plain_scatter("reduce_scatter_single", output, given, opts)
+
+    def _reduce_scatter_base(self, output: Any, given: Any, opts: Any = None) -> Work:
+        work = take_scatter(self, output, given, opts)
+        return work or self._plain_scatter("_reduce_scatter_base", output, given, opts)
+
+    def _plain_scatter(self, name: str, output: Any, given: Any, opts: Any) -> Work:
+        plain = getattr(self._omnihvd_plain, name)  # not each PyTorch has both
+        return plain(output, given, opts or ReduceScatterOptions())
 
     def shutdown(self) -> None:
         _close(self)
@@ -134,9 +152,29 @@ def take(
     return None
 
 
+def take_scatter(group: Any, output: Any, given: Any, opts: Any) -> SumWork | None:
+    """Begins the reduce-scatter of a tensor, of which each rank gets as much; None, and counted, if
+    it is to be left to the group's backend, on all ranks alike."""
+    sums = sums_of(group)
+    if sums is None or output.device.type != "cpu" or given.device.type != "cpu":
+        return None
+    if output.dtype != given.dtype or output.numel() * sums.size != given.numel():
+        return None  # which the backend says better
+    op = _op(opts or ReduceScatterOptions())
+    average = op == ReduceOp.AVG and given.is_floating_point()
+    reason = "op"
+    if average or op == ReduceOp.SUM:
+        reason = sums.refusal(given, scatters=True)
+    if not reason:
+        return sums.reduce_scatter(output, given, average, _waits(opts))
+    engine.session.count_pass(reason, given.numel() * given.element_size())
+    return None
+
+
 def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
-    """Of ProcessGroup.allreduce's arguments behind the tensors, in all of their forms."""
-    if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions)):
+    """Of the arguments of ProcessGroup.allreduce and its like behind the tensors, in all of their
+    forms."""
+    if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions, ReduceScatterOptions)):
         return opts.reduceOp
     return opts if op is None else op
 

@@ -63,18 +63,22 @@ class Sums:
         _open.add(self)
         _close_at_exit()
 
-    def refusal(self, *tensors: torch.Tensor, codec: Codec | None = None) -> str:
+    def refusal(
+        self, *tensors: torch.Tensor, codec: Codec | None = None, scatters: bool = False
+    ) -> str:
         """Why the sum of such tensors is not made here, on all ranks alike; empty: it is. A sparse
-        tensor counts with all its rows: ranks have different ones."""
+        tensor counts with all its rows: ranks have different ones. scatters: it is the input of a
+        reduce-scatter."""
         if not tensors:
             return "empty"
         layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
         if len(dtypes) > 1 or name_of(*dtypes) not in engine.session.dtypes:
             return "dtype"
-        if layouts != {torch.strided} and (layouts != {torch.sparse_coo} or len(tensors) > 1):
+        sparse = layouts == {torch.sparse_coo} and len(tensors) == 1 and not scatters
+        if layouts != {torch.strided} and not sparse:
             return "layout"
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return self._communicator.refusal(size, any_size=codec is not None)
+        return self._communicator.refusal(size, codec is not None, scatters)
 
     def allreduce(
         self,
@@ -86,11 +90,30 @@ class Sums:
         """In place, once all that was asked for before has been done; returns at once, unless the
         caller waits for it: then perhaps when it is done, which saves two changes of threads.
         codec: of dense floating-point numbers, and of any size."""
+        make = functools.partial(self._sum_all, tensors, codec)
+        return self._ask("an allreduce", make, tensors, average, waits)
+
+    def reduce_scatter(
+        self, output: torch.Tensor, given: torch.Tensor, average: bool = False, waits: bool = False
+    ) -> SumWork:
+        """output: this rank's share of the sum of `given`, of which each rank has as much. Else as
+        allreduce."""
+        make = functools.partial(self._scatter, output, given)
+        return self._ask("a reduce-scatter", make, [output], average, waits)
+
+    def _ask(
+        self,
+        what: str,
+        sum_up: Callable[[], None],
+        results: list[torch.Tensor],
+        average: bool,
+        waits: bool,
+    ) -> SumWork:
         self._process.check()
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
-        work = SumWork(tensors)
-        make = functools.partial(self._make, work, tensors, average, codec)
+        work = SumWork(results)
+        make = functools.partial(self._make, what, work, sum_up, results, average)
         with self._order:
             here = waits and self._unfinished == 0
             self._unfinished += 1
@@ -153,24 +176,39 @@ class Sums:
 
     @torch.no_grad()
     def _make(
-        self, work: SumWork, tensors: list[torch.Tensor], average: bool, codec: Codec | None
+        self,
+        what: str,
+        work: SumWork,
+        sum_up: Callable[[], None],
+        results: list[torch.Tensor],
+        average: bool,
     ) -> None:
         try:
-            if len(tensors) > 1:
-                flat = torch.cat([tensor.flatten() for tensor in tensors])
-                self._sum_one(flat, codec)
-                for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
-                    tensor.copy_(part.view(tensor.shape))
-            else:
-                self._sum_one(tensors[0], codec)
+            sum_up()
             if average:
-                for tensor in tensors:
+                for tensor in results:
                     tensor.div_(self.size)
         except Exception as why:
-            who = f"rank {self._rank} of {self.size}"
-            work.end(f"omnihvd: an allreduce has failed on {who}: {why}")
+            work.end(f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}")
         else:
             work.end()
+
+    def _sum_all(self, tensors: list[torch.Tensor], codec: Codec | None) -> None:
+        if len(tensors) > 1:
+            flat = torch.cat([tensor.flatten() for tensor in tensors])
+            self._sum_one(flat, codec)
+            for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
+                tensor.copy_(part.view(tensor.shape))
+        else:
+            self._sum_one(tensors[0], codec)
+
+    def _scatter(self, output: torch.Tensor, given: torch.Tensor) -> None:
+        straight, share = given.contiguous(), output.contiguous()  # themselves, if they are that
+        self._communicator.reduce_scatter(
+            straight.data_ptr(), share.data_ptr(), share.numel(), name_of(share.dtype), self._gloo
+        )
+        if share is not output:
+            output.copy_(share)
 
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
         if tensor.layout == torch.sparse_coo:

@@ -335,13 +335,14 @@ BARE_MPI = """
 import numpy as np
 from omnihvd.bench.patterns import Point, is_total, part
 from omnihvd.bench.reducers import BACKENDS
-backend, point = BACKENDS["mpi"](), Point(1000, 0.5, tensors=3)
-rank = backend.mpi.COMM_WORLD.rank
-for _ in range(2):
-    backend.prepare(part(point, rank, 3), point)
-    backend.restore()
-    backend.reduce()
-    assert is_total(backend.result(), point, 3)
+for name, tensors in (("mpi", 3), ("mpi-scatter", 1)):
+    backend, point = BACKENDS[name](), Point(1000, 0.5, tensors=tensors)
+    rank = backend.mpi.COMM_WORLD.rank
+    for _ in range(2):
+        backend.prepare(part(point, rank, 3), point)
+        backend.restore()
+        backend.reduce()
+        assert is_total(backend.result(), point, 3)
 backend.close()
 """
 
@@ -350,6 +351,19 @@ backend.close()
 def test_bare_mpi() -> None:
     mpirun = ["mpirun", "--oversubscribe", "-np", "3", sys.executable, "-c", BARE_MPI]
     run_beside([mpirun], [{**os.environ, **ENVIRONMENT}], timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(100)
+def test_a_small_run_of_reduce_scatters(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    options = "--local --ranks 3 --bytes 1e6 --densities 0.1 --min-seconds 0 --min-runs 3"
+    command = [sys.executable, "-m", "omnihvd", "bench", *options.split(), "--json", str(output)]
+    command += ["--backends", "omnihvd-torch-scatter", "gloo-scatter"]
+    run_beside([command], [os.environ], timeout=90)
+    ours, gloo = json.loads(output.read_text())["results"]
+    assert (ours["backend"], gloo["backend"]) == ("omnihvd-torch-scatter", "gloo-scatter")
+    assert sum(c["calls"] for c in ours["counters"]) == 3
 
 
 @pytest.mark.timeout(100)

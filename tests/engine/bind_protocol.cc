@@ -139,8 +139,10 @@ void bind_shape(py::module_& m) {
   py::class_<Shape>(m, "Shape")
       .def(py::init([](uint64_t count, const std::string& dtype, uint32_t block_size,
                        uint32_t aggregators, uint32_t slots, uint32_t window, uint32_t stripe,
-                       const Codec& codec, const std::string& arithmetic, uint32_t workers) {
+                       const Codec& codec, const std::string& arithmetic, uint32_t workers,
+                       std::optional<uint32_t> owner) {
              Shape shape;
+             if (owner) shape.owner = *owner;
              shape.count = count;
              shape.dtype = dtype_named(dtype);
              shape.block_size = block_size;
@@ -155,7 +157,8 @@ void bind_shape(py::module_& m) {
            py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("block_size") = 256,
            py::arg("aggregators") = 1, py::arg("slots") = 1, py::arg("window") = 1,
            py::arg("stripe") = 1, py::arg("codec") = Codec(), py::arg("arithmetic") = "float",
-           py::arg("workers") = 1, "arithmetic, workers: as of Arithmetic::of().")
+           py::arg("workers") = 1, py::arg("owner") = py::none(),
+           "arithmetic, workers: as of Arithmetic::of(). owner: of a reduce.")
       .def_static(
           "fit",
           [](uint64_t count, const std::string& dtype, uint32_t block_size, uint32_t aggregators,
@@ -174,6 +177,10 @@ void bind_shape(py::module_& m) {
       .def_readonly("slots", &Shape::slots)
       .def_readonly("window", &Shape::window)
       .def_readonly("stripe", &Shape::stripe)
+      .def_property_readonly("owner",
+                             [](const Shape& s) {
+                               return s.for_one() ? std::optional<uint32_t>(s.owner) : std::nullopt;
+                             })
       .def_property_readonly("blocks", &Shape::blocks)
       .def_property_readonly("block_bytes", &Shape::block_bytes)
       .def("positions", [](const Shape& s, uint32_t slot) { return Layout(s).positions(slot); })

@@ -23,17 +23,17 @@ namespace {
 // One worker with the tensor that it sums, over the slots of one stream.
 class PyWorker {
  public:
-  PyWorker(const Shape& shape, uint32_t rank, py::array in, py::array out, uint32_t scan_ahead,
-           uint32_t stream, uint32_t streams)
+  PyWorker(const Shape& shape, uint32_t rank, py::array in, std::optional<py::array> out,
+           uint32_t scan_ahead, uint32_t stream, uint32_t streams)
       : in_(in),
         out_(out),
         rank_(rank),
         layout_(shape),
-        tensor_(layout_, in_.data(), out_.mutable_data(), rank),
+        tensor_(layout_, in_.data(), out_ ? out_->mutable_data() : nullptr, rank),
         worker_(layout_, tensor_, scan_ahead, stream, streams) {
     const py::ssize_t bytes = py::ssize_t(shape.count * size_of(shape.dtype));
-    if (in.nbytes() != bytes || out.nbytes() != bytes || !(in.flags() & py::array::c_style) ||
-        !(out.flags() & py::array::c_style))
+    if (in.nbytes() != bytes || !(in.flags() & py::array::c_style) ||
+        (out && (out->nbytes() != bytes || !(out->flags() & py::array::c_style))))
       throw py::value_error("the arrays do not have the tensor's shape");
   }
 
@@ -82,7 +82,8 @@ class PyWorker {
     return header;
   }
 
-  py::array in_, out_;
+  py::array in_;
+  std::optional<py::array> out_;
   uint32_t rank_;
   Layout layout_;
   HostTensor tensor_;
@@ -126,22 +127,33 @@ class PyAggregator : Aggregator::Sink {
     return results();
   }
 
+  // Of a reduce: what those are told who do not get the last results.
+  std::optional<PyMessage> without_sums() {
+    if (told_.message().empty()) return std::nullopt;
+    return std::exchange(told_, PyMessage());
+  }
+
   bool done() const { return aggregator_.done(); }
   std::vector<uint32_t> awaited() const { return aggregator_.awaited(); }
   size_t accumulator_bytes() const { return aggregator_.accumulator_bytes(); }
 
  private:
-  void result(const Frame& frame) override { say(Kind::result, index_, frame); }
-  void contribution(const Frame& frame) override { say(Kind::contribution, *member_, frame); }
+  void result(const Frame& frame) override {
+    say(Kind::result, index_, frame, &results_);
+    if (layout_.shape().for_one()) say(Kind::result, index_, frame.without_sums(), &told_);
+  }
+  void contribution(const Frame& frame) override {
+    say(Kind::contribution, *member_, frame, &results_);
+  }
 
-  void say(Kind kind, uint32_t from, const Frame& frame) {
-    if (results_.message().empty()) {
+  void say(Kind kind, uint32_t from, const Frame& frame, PyMessage* into) {
+    if (into->message().empty()) {
       Header header;
       header.kind = kind;
       header.from = from;
-      results_.message().begin(header, member_ ? &layout_.shape() : nullptr);
+      into->message().begin(header, member_ ? &layout_.shape() : nullptr);
     }
-    results_.add(frame, layout_, index_);
+    into->add(frame, layout_, index_);
   }
 
   std::optional<PyMessage> results() {
@@ -153,7 +165,7 @@ class PyAggregator : Aggregator::Sink {
   std::optional<uint32_t> member_;  // of the group above, if it is below others
   Layout layout_;
   Aggregator aggregator_;
-  PyMessage results_;
+  PyMessage results_, told_;
 };
 
 void bind_tree(py::module_& m) {
@@ -192,9 +204,11 @@ void bind_state_machines(py::module_& m) {
       .def("bytes", [](PyMessage& message) { return message.bytes(); })
       .def_property_readonly("frames", &PyMessage::frames);
   py::class_<PyWorker>(m, "Worker")
-      .def(py::init<const Shape&, uint32_t, py::array, py::array, uint32_t, uint32_t, uint32_t>(),
+      .def(py::init<const Shape&, uint32_t, py::array, std::optional<py::array>, uint32_t, uint32_t,
+                    uint32_t>(),
            py::arg("shape"), py::arg("rank"), py::arg("input"), py::arg("output"),
-           py::arg("scan_ahead") = 2048, py::arg("stream") = 0, py::arg("streams") = 1)
+           py::arg("scan_ahead") = 2048, py::arg("stream") = 0, py::arg("streams") = 1,
+           "output: None where another rank gets the sums.")
       .def("start", &PyWorker::start, py::arg("slots") = SIZE_MAX)
       .def("on_message", &PyWorker::on_message)
       .def_property_readonly("done", &PyWorker::done)
@@ -208,6 +222,7 @@ void bind_state_machines(py::module_& m) {
       .def("on_result", &PyAggregator::on_result)
       .def("on_message", &PyAggregator::on_message)
       .def("released", &PyAggregator::released)
+      .def("without_sums", &PyAggregator::without_sums)
       .def_property_readonly("done", &PyAggregator::done)
       .def_property_readonly("awaited", &PyAggregator::awaited)
       .def_property_readonly("accumulator_bytes", &PyAggregator::accumulator_bytes);

@@ -71,7 +71,7 @@ std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array ou
             .cast<uint64_t>()};
   };
   py::gil_scoped_release release;
-  return name_of(ways.allreduce(source, target, count, library.dtype, library, through_engine));
+  return name_of(ways.sum(source, target, count, library.dtype, library, through_engine));
 }
 
 }  // namespace
@@ -112,13 +112,14 @@ void bind_ways(py::module_ m) {
       .def(py::init<int, int, py::function, py::function>(), py::arg("rank"), py::arg("size"),
            py::arg("gather"), py::arg("sum"));
   py::class_<Ways>(m, "Ways")
-      .def(py::init([](Way way, uint32_t block_size, std::function<double()> clock) {
+      .def(py::init([](Way way, uint32_t block_size, std::function<double()> clock, bool scatters) {
              Settings settings;
              settings.way = way;
              settings.block_size = block_size;
-             return std::make_unique<Ways>(settings, clock ? clock : steady_seconds);
+             return std::make_unique<Ways>(settings, clock ? clock : steady_seconds, scatters);
            }),
-           py::arg("way"), py::arg("block_size") = 256, py::arg("clock") = nullptr)
+           py::arg("way"), py::arg("block_size") = 256, py::arg("clock") = nullptr,
+           py::arg("scatters") = false)
       .def("allreduce", &allreduce, py::arg("library"), py::arg("input"), py::arg("output"),
            py::arg("dtype"), py::arg("stream"));
 }

@@ -75,11 +75,13 @@ class Case:
     in_place: bool
     schedule: str
     seed: int
+    owner: int | None = None  # of a reduce
 
     def shape(self) -> Any:
         return protocol.Shape(
             count=self.count, dtype=self.dtype, block_size=self.block_size,
             aggregators=self.aggregators, slots=self.slots, window=self.window, stripe=self.stripe,
+            owner=self.owner,
         )  # fmt: skip
 
     def inputs(self) -> list[np.ndarray]:

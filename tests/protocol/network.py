@@ -95,7 +95,7 @@ class Network:
                             for array in inputs]  # fmt: skip
         self.workers = [
             protocol.Worker(shape, rank, given, result, scan_ahead, stream, streams)
-            for rank, (given, result) in enumerate(zip(self.inputs, self.outputs))
+            for rank, given, result in zip(range(len(inputs)), self.inputs, self.receivers())
         ]
         self.aggregators = [
             protocol.Aggregator(shape, index, len(inputs), ordered, stream, streams)
@@ -112,6 +112,12 @@ class Network:
         self.rounds: Counter = Counter()  # (aggregator, slot)
         self.peak_accumulator_bytes = [0] * shape.aggregators
         self.results = 0
+
+    def receivers(self) -> list[np.ndarray | None]:
+        """Each worker's output; None: in a reduce only the owner has one."""
+        if self.shape.owner is None:
+            return list(self.outputs)
+        return [out if r == self.shape.owner else None for r, out in enumerate(self.outputs)]
 
     def begin(self) -> None:
         for rank in range(len(self.workers)):
@@ -180,9 +186,11 @@ class Network:
             assert round_ == self.rounds[index, slot]
             self.rounds[index, slot] += 1
             assert round_ <= self.shape.positions(slot), "rounds without progress"
+        told = data if self.shape.owner is None else aggregator.without_sums().bytes()
         for rank in range(len(self.workers)):
-            self.bytes_down[index, rank] += len(data)
-            self.post(("down", index, rank), data)
+            result = data if rank == self.shape.owner else told
+            self.bytes_down[index, rank] += len(result)
+            self.post(("down", index, rank), result)
         self.results += 1
         self.post(("release", index, self.results), (message, data))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from network import STORAGE, Network, decode, encode, sum_in_rank_order
 
 FRAME_BYTES = 48  # slot, round, bound, numbers, padding: at most
-MESSAGE_BYTES = 64 + 40
+MESSAGE_BYTES = 64 + 48
 
 
 def run(case: Case) -> tuple[Network, list[np.ndarray]]:

@@ -47,7 +47,7 @@ def varint(value: int) -> bytes:
 
 
 def header(
-    frames: int = 1, magic: bytes = b"OHVD", version: int = 5, kind: int = CONTRIBUTION,
+    frames: int = 1, magic: bytes = b"OHVD", version: int = 6, kind: int = CONTRIBUTION,
     flags: int = 0,
 ) -> bytes:  # fmt: skip
     fields = magic, version, kind, flags, 0, 0, 0, 0, 0, 0, frames, 0, b""
@@ -59,8 +59,10 @@ def message(*numbers: int, tail: bytes = b"", **fields: Any) -> bytes:
 
 
 def shape_bytes(*, count: int = 893, dtype: int = 2, block_size: int = 10, aggregators: int = 1,
-                slots: int = 1, window: int = 4, stripe: int = 2) -> bytes:  # fmt: skip
-    return struct.pack("<QIIIIIIQ", count, dtype, block_size, aggregators, slots, window, stripe, 0)
+                slots: int = 1, window: int = 4, stripe: int = 2,
+                owner: int = 2**32 - 1) -> bytes:  # fmt: skip
+    numbers = count, dtype, block_size, aggregators, slots, window, stripe
+    return struct.pack("<QIIIIIIQII", *numbers, 0, owner, 0)
 
 
 def blocks_of(frame: Any) -> list[tuple[int, bytes, bool]]:
@@ -156,6 +158,7 @@ MALFORMED = {
     "a huge slot": (message(END, 0, 0, 0, 0), "no such slot"),
     "a huge round": (message(0, 1 << 32, 0, 0, 0), "no such slot or round"),
     "a flag that there is not": (message(0, 0, 0, 20, 0), "unknown flags"),
+    "kept sums of an allreduce": (message(0, 0, 0, 32, 1, 0, kind=RESULT), "nobody can have kept"),
     "more blocks than a window": (message(*PLAIN, 5, 0, 0), "too many blocks"),
     "a huge number of blocks": (message(*PLAIN, END, 0, 0), "too many blocks"),
     "a huge number of names": (message(*NAMES, END, 0, 0), "too many blocks"),
@@ -260,7 +263,7 @@ def test_positions_that_have_been_named_do_not_travel(sent: Any, kind: int, more
         {"count": (1 << 56) + 1}, {"dtype": 8}, {"dtype": 2**32 - 1}, {"block_size": 0},
         {"block_size": 2**32 - 1}, {"aggregators": 0}, {"slots": 0}, {"slots": 2**32 - 1},
         {"window": 0}, {"window": 1}, {"window": 3}, {"window": 2**32 - 2}, {"stripe": 0},
-        {"stripe": 2**32 - 1},
+        {"stripe": 2**32 - 1}, {"aggregators": 2, "owner": 1},
     ],
     ids=str,
 )  # fmt: skip
@@ -271,7 +274,7 @@ def test_impossible_shapes_are_refused(wrong: dict) -> None:
 
 
 def test_another_version_is_named_with_the_remedy() -> None:
-    with pytest.raises(EngineError, match=r"version 9 .*version 5.*install the same omnihvd"):
+    with pytest.raises(EngineError, match=r"version 9 .*version 6.*install the same omnihvd"):
         protocol.decode(header(version=9, frames=0), SHAPE)
 
 

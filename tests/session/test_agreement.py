@@ -9,7 +9,7 @@ import pytest
 from omnihvd.engine import EngineError, session
 from omnihvd.version import __version__
 
-VERSION, OTHER = b"omnihvd-ranks-5", b"omnihvd-ranks-7"
+VERSION, OTHER = b"omnihvd-ranks-6", b"omnihvd-ranks-7"
 
 
 def test_another_version_is_named():
@@ -17,8 +17,8 @@ def test_another_version_is_named():
         assert mine.count(VERSION) == 1
         return [mine, mine.replace(VERSION, OTHER)]
 
-    ours = rf"omnihvd-ranks-5 of omnihvd {re.escape(__version__)}"
-    theirs = ours.replace("ranks-5", "ranks-7")
+    ours = rf"omnihvd-ranks-6 of omnihvd {re.escape(__version__)}"
+    theirs = ours.replace("ranks-6", "ranks-7")
     said = rf"rank 1 uses another version of omnihvd than rank 0 \({theirs}, not {ours}\): install"
     with pytest.raises(EngineError, match=said):
         session.Communicator(0, 2, 0).meet(allgather)

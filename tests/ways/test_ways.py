@@ -18,10 +18,10 @@ BLOCK = 256
 class Rank:
     """One rank: its library, its engine, and what was asked of them."""
 
-    def __init__(self, rank: int, meeting: Meeting, setting: Any) -> None:
+    def __init__(self, rank: int, meeting: Meeting, setting: Any, scatters: bool) -> None:
         self.rank = rank
         self.said = meeting.allgather(rank)
-        self.ways = ways.Ways(setting, BLOCK)
+        self.ways = ways.Ways(setting, BLOCK, scatters=scatters)
         self.library = ways.Library(rank, meeting.size, self.gather, self.sum)
         self.asked: list[str] = []
         self.seconds_per_byte = 0.0  # that the library takes at least
@@ -53,13 +53,13 @@ class Rank:
         return how, out
 
 
-def on_ranks(size: int, setting: Any, work: Any) -> list[Any]:
+def on_ranks(size: int, setting: Any, work: Any, scatters: bool = False) -> list[Any]:
     meeting = Meeting(size)
     results: list[Any] = [None] * size
 
     def run(rank: int) -> None:
         try:
-            results[rank] = work(Rank(rank, meeting, setting))
+            results[rank] = work(Rank(rank, meeting, setting, scatters))
         except Exception as why:  # handed to the test
             meeting.abort()
             results[rank] = why
@@ -130,6 +130,30 @@ def test_all_ranks_go_the_same_ways() -> None:
     results = on_ranks(3, ways.Way.auto, work)
     assert results[0] == results[1] == results[2]
     assert set(results[0][0]) >= {"stream", "union", "original"}
+
+
+@pytest.mark.parametrize("setting", ["auto", "union"])
+def test_reduce_scatters_are_looked_at_but_not_made_on_unions(setting: str) -> None:
+    """What they write is not told here: the library and the engine give all of the sum."""
+
+    def work(rank: Rank) -> tuple[list[str], list[str]]:
+        taken = []
+        for step in range(60):
+            tensor = blocks_of(rank.rank + step, 20_000, 0.02)
+            given = tensor.copy()
+            how, total = rank.allreduce(given, in_place=False)
+            np.testing.assert_array_equal(given, tensor)
+            np.testing.assert_array_equal(
+                total, sum(blocks_of(step + other, 20_000, 0.02) for other in range(3))
+            )
+            taken.append(how)
+        return taken, rank.asked
+
+    results = on_ranks(3, ways.Way.__members__[setting], work, scatters=True)
+    assert results[0] == results[1] == results[2]
+    taken, asked = results[0]
+    assert "union" in asked  # of bits
+    assert set(taken) == ({"stream", "original"} if setting == "auto" else {"original"})
 
 
 def test_a_dense_tensor_that_turns_sparse_is_found_out() -> None:

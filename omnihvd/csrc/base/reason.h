@@ -13,8 +13,10 @@ enum class Reason : uint8_t {
   // The arguments: control is none that sums, by which Horovod's ranks agree on what to reduce next;
   // layout: of a tensor, or Horovod's objects are not as expected.
   invalid, empty, op, control, dtype, layout, large, inter_communicator, captured, simulated,
-  // The ranks and their settings.
+  // The ranks and their settings. levels: a reduce-scatter where sums are made in two levels, or by
+  // aggregators that are a tree or no ranks.
   one_rank, disabled, small, device_memory, several_ranks_in_a_process, one_host, original,
+  levels,
   // Under NCCL, what stands in the way on some rank.
   driver, kernels, memory,
 };
@@ -23,7 +25,7 @@ constexpr const char* kReasonNames[] = {
   "invalid", "empty", "op", "control", "dtype", "layout", "large", "inter-communicator", "captured",
   "simulated",
   "one rank", "disabled", "small", "device memory", "several ranks in a process", "one host",
-  "original",
+  "original", "levels",
   "driver", "kernels", "memory",
 };
 // clang-format on

@@ -284,14 +284,17 @@ void Aggregator::take_sums(Slot& slot) {
       packed_used += said_.blocks.back().bytes;
       continue;
     }
-    const bool packed = !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n));
-    if (!version.packed && (packed || layout_.shape().codec)) {
+    // What stays here takes no form.
+    const bool goes = !layout_.shape().for_one();
+    const bool packed = goes && !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n));
+    if (!version.packed && (packed || (goes && layout_.shape().codec))) {
       ask_for_memory();
       version.packed.reset(new uint8_t[packed_bytes_]);
     }
     uint8_t* const made = version.packed.get() + packed_used;
-    const size_t bytes =
-        packed ? ops_.pack(sum, n, made) : to_send_.encode(cursor.block_at(position), sum, n, made);
+    const size_t bytes = packed ? ops_.pack(sum, n, made)
+                         : goes ? to_send_.encode(cursor.block_at(position), sum, n, made)
+                                : 0;
     packed_used += bytes;
     if (bytes > 0)
       said_.blocks.push_back({position, made, uint32_t(bytes), packed,

@@ -33,7 +33,8 @@ class Aggregator {
     virtual ~Sink() = default;
     // `frame` is valid during the call; the memory that its blocks refer to, until
     // released(slot, round) is called, once, at any time but from within result(). Blocks with a
-    // home are in the memory of this process's worker, which is to have the same result.
+    // home are in the memory of this process's worker, which is to have the same result. In a
+    // reduce the owner is to have it, and the others what without_sums() leaves.
     virtual void result(const Frame& frame) = 0;
     // The same for sums that go to the aggregator above.
     virtual void contribution(const Frame&) { OMNIHVD_INVARIANT(!"nothing is above"); }

@@ -18,6 +18,9 @@
 // its exponent travels a round ahead, as in SwitchML: with the position that a worker names goes
 // the exponent of what it has there, and with a result the largest of all workers for each block of
 // the next window. The window of round 0 is empty then.
+//
+// In a reduce (Shape::owner) the sums stay with the aggregator, which is in the process of who gets
+// them: the others are told how many there are, and the next window.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +59,8 @@ struct Frame {
   // Where sums are of integers: of the blocks `ahead`, which in a result are those of the next
   // window.
   std::vector<uint8_t> exponents;
+  // In place of the blocks, of a result that is told to who does not get the sums: how many.
+  uint32_t kept = 0;
 
   // Workers look ahead until they have found a window's blocks, a stripe at a time.
   static constexpr uint64_t most_ahead(uint32_t window) { return 2 * uint64_t(window); }
@@ -68,6 +73,18 @@ struct Frame {
     blocks.clear();
     ahead.clear();
     exponents.clear();
+    kept = 0;
+  }
+
+  // Of a result.
+  Frame without_sums() const {
+    Frame told;
+    told.clear(slot, round);
+    told.bound = bound;
+    told.ahead = ahead;
+    told.exponents = exponents;
+    told.kept = uint32_t(blocks.size());
+    return told;
   }
 };
 

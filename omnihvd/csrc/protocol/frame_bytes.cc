@@ -139,7 +139,9 @@ void FrameBytes::encode(const Frame& frame, const Layout& layout, uint32_t aggre
   varint(frame.bound + 1);
   head_.push_back(uint8_t((frame.as_named ? frame_flags::kAsNamed : 0) |
                           (frame.ahead.empty() ? 0 : frame_flags::kAhead) |
+                          (frame.kept ? frame_flags::kKept : 0) |
                           unsigned(form) * frame_flags::kForm));
+  if (frame.kept) varint(frame.kept);
   if (!frame.as_named) {
     positions_.clear();
     for (const BlockRef& block : frame.blocks) positions_.push_back(block.position);

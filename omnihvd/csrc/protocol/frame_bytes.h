@@ -2,7 +2,8 @@
 //
 //   seat      a varint: whose it is (seats.h), where aggregators have levels
 //   varints   slot, round, bound + 1 (0: kEnd)
-//   flags     a byte: 1: as_named, 2: has ahead, 4 x the form of all blocks
+//   flags     a byte: 1: as_named, 2: has ahead, 4 x the form of all blocks, 32: sums are kept
+//   kept      a varint: how many; there are no blocks then
 //   blocks    their positions, unless as_named
 //   ahead     positions, if there are such; where sums are of integers, a byte for each: its
 //             exponent
@@ -37,8 +38,9 @@ namespace omnihvd {
 enum class Form : uint8_t { plain, packed, listed, coded, mixed };
 
 namespace frame_flags {
-constexpr unsigned kAsNamed = 1, kAhead = 2, kForm = 4, kEnd = 20;  // kEnd: no flag from here on
-}
+constexpr unsigned kAsNamed = 1, kAhead = 2, kForm = 4, kKept = 32;
+constexpr unsigned kEnd = 20;  // of all but kKept: there is none from here on
+}  // namespace frame_flags
 
 // Positions of a slot's stream, ascending: not owned.
 struct Positions {

@@ -137,10 +137,16 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named&
   if (slot >= layout.shape().slots || round > UINT32_MAX) malformed("no such slot or round");
   frame->clear(uint32_t(slot), uint32_t(round));
   frame->bound = varint() - 1;
-  const unsigned flags = *take(1);
+  const unsigned all_flags = *take(1), flags = all_flags & ~frame_flags::kKept;
   if (flags >= frame_flags::kEnd) malformed("unknown flags");
   frame->as_named = flags & frame_flags::kAsNamed;
   const uint64_t end = layout.positions(frame->slot), window = layout.shape().window;
+  if (all_flags != flags) {
+    const uint64_t kept = varint();
+    if (header_.kind != Kind::result || !layout.shape().for_one() || kept == 0 || kept > window)
+      malformed("sums that nobody can have kept");
+    frame->kept = uint32_t(kept);
+  }
   Positions positions;
   if (frame->as_named) {
     if (!named) malformed("blocks that nobody has named");
@@ -153,6 +159,7 @@ bool MessageReader::next(const Layout& layout, uint32_t aggregator, const Named&
     read_positions(end, Frame::most_ahead(uint32_t(window)), &frame->ahead);
     if (layout.shape().arithmetic.integers()) read_exponents(frame);
   }
+  if (frame->kept && positions.size) malformed("sums that are kept, and sent");
   read_forms(flags, positions.size);
   if (positions.size == 0) return true;
 

@@ -10,6 +10,8 @@
 //   position  index of a block in its slot's stream. Block numbers ascend with it.
 //
 // A slot's stream may end in positions whose block lies beyond the tensor: they count as zero.
+//
+// A reduce-scatter has no layout of its own: it is a reduce to each rank, of what that one gets.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +34,20 @@ struct Shape {
   uint32_t stripe = 1;    // blocks
   Codec codec;            // one that takes the dtype
   Arithmetic arithmetic;  // one that takes it; without a codec, unless it is the dtype's own
+  // Of a reduce: the rank that alone gets the sums, since it has the one aggregator.
+  static constexpr uint32_t kAll = UINT32_MAX;
+  uint32_t owner = kAll;
 
   bool operator==(const Shape& o) const {
     return count == o.count && dtype == o.dtype && block_size == o.block_size &&
            aggregators == o.aggregators && slots == o.slots && window == o.window &&
-           stripe == o.stripe && codec == o.codec && arithmetic == o.arithmetic;
+           stripe == o.stripe && codec == o.codec && arithmetic == o.arithmetic && owner == o.owner;
   }
   bool operator!=(const Shape& o) const { return !(*this == o); }
 
+  bool for_one() const { return owner != kAll; }
+  // The share (seats.h) of one of the aggregators, as these are numbered here.
+  uint32_t share_of(uint32_t aggregator) const { return for_one() ? owner : aggregator; }
   uint64_t blocks() const { return (count + block_size - 1) / block_size; }
   size_t block_bytes() const { return size_t(block_size) * size_of(dtype); }
   // Of an aggregator's sum of a block, and of what is made of it to be sent, at most.

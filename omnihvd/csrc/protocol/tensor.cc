@@ -53,6 +53,7 @@ BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
 }
 
 void HostTensor::write(uint64_t block, const BlockRef& sum) {
+  if (!out_) throw Error("a result holds sums that are another rank's: an aggregator is faulty");
   if (layout_.shape().arithmetic.integers()) return write_integers(block, sum);
   uint8_t* target = out_ + block * block_bytes_;
   if (sum.offsets)

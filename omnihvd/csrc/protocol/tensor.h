@@ -42,7 +42,8 @@ class Tensor {
   virtual bool wants_zeros() const = 0;
 };
 
-// In host memory, in place (in == out) or not. Owns neither.
+// In host memory, in place (in == out) or not. Owns neither. out: null where another rank gets the
+// sums.
 class HostTensor : public Tensor {
  public:
   // rank: whose random numbers are used, where the layout has a codec.
@@ -55,7 +56,7 @@ class HostTensor : public Tensor {
   void next_message() override { scratch_used_ = 0; }
   void write(uint64_t block, const BlockRef& sum) override;
   void write_zero(uint64_t block) override;
-  bool wants_zeros() const override { return in_ != out_; }
+  bool wants_zeros() const override { return out_ && in_ != out_; }
 
  private:
   void write_integers(uint64_t block, const BlockRef& sum);

@@ -34,7 +34,7 @@ struct WireShape {
   uint32_t dtype, block_size, aggregators, slots, window, stripe;
   uint8_t codec, codec_bits, codec_exact;
   uint8_t arithmetic;  // its kind, and 8 x its bits
-  uint32_t seed;
+  uint32_t seed, owner, unused;
 };
 static_assert(sizeof(WireShape) == kShapeBytes);
 
@@ -87,7 +87,9 @@ void Message::begin(const Header& header, const Shape* shape) {
                     shape->codec.bits,
                     shape->codec.of_sums,
                     uint8_t(unsigned(shape->arithmetic.kind) | shape->arithmetic.bits * 8u),
-                    shape->codec.seed};
+                    shape->codec.seed,
+                    shape->owner,
+                    0};
   own(&s, sizeof s);
 }
 
@@ -186,7 +188,8 @@ Shape MessageReader::shape() {
   if (wire.dtype >= kDTypes || wire.block_size == 0 || wire.block_size > 1u << 20 ||
       wire.aggregators == 0 || wire.slots == 0 || wire.slots > 1u << 20 || wire.stripe == 0 ||
       wire.window < wire.stripe || wire.window % wire.stripe ||
-      uint64_t(wire.window) * wire.block_size > 1u << 28 || wire.count > 1ull << 56)
+      uint64_t(wire.window) * wire.block_size > 1u << 28 || wire.count > 1ull << 56 ||
+      (wire.owner != Shape::kAll && wire.aggregators != 1))
     malformed("impossible shape");
   Shape shape;
   shape.codec = {CodecKind(wire.codec), wire.codec_bits, wire.codec_exact != 0, wire.seed};
@@ -203,6 +206,7 @@ Shape MessageReader::shape() {
   shape.slots = wire.slots;
   shape.window = wire.window;
   shape.stripe = wire.stripe;
+  shape.owner = wire.owner;
   return shape;
 }
 

@@ -1,7 +1,7 @@
 // The bytes of a message: a header, then frames.
 //
 //   header   64 bytes, little endian; see Header. Its last 16 are a tag over all else
-//   shape    40 bytes, in contributions that hold a round 0
+//   shape    48 bytes, in contributions that hold a round 0
 //   frame    see frame_bytes.h
 //
 // Only abort messages hold text instead of frames. Decoding trusts nothing: every size is checked
@@ -22,7 +22,7 @@
 namespace omnihvd {
 
 constexpr uint32_t kMagic = 0x4456484F;  // "OHVD"
-constexpr uint16_t kWireVersion = 5;
+constexpr uint16_t kWireVersion = 6;
 
 enum class Kind : uint8_t { contribution = 1, result = 2, abort = 3, leave = 4 };
 
@@ -45,7 +45,7 @@ struct Header {
 constexpr size_t kHeaderBytes = 64;
 constexpr size_t kTagBytes = 16;
 constexpr size_t kTagAt = kHeaderBytes - kTagBytes;
-constexpr size_t kShapeBytes = 40;
+constexpr size_t kShapeBytes = 48;
 
 // An outgoing message: bytes that it holds, and memory of others that it refers to, so that dense
 // blocks go to the wire without a copy.

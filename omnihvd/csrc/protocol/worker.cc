@@ -177,7 +177,7 @@ void Worker::write(const Slot& state, uint32_t aggregator, const Frame& frame) {
     next = sum.position + 1;
   }
   if (tensor_.wants_zeros()) write_zeros(aggregator, frame.slot, next, state.hi);
-  result_blocks_ += frame.blocks.size();
+  result_blocks_ += frame.blocks.size() + frame.kept;
 }
 
 bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {

@@ -17,7 +17,7 @@ namespace omnihvd {
 namespace {
 
 // Over the methods sum(view, dtype), unite(view) and tell(view) of an object, in place on views of
-// memory.
+// memory; and scatter(in, out, dtype).
 class OverMethods : public Library {
  public:
   OverMethods(const Exchange& exchange, DType dtype, py::handle object)
@@ -36,7 +36,7 @@ class OverMethods : public Library {
     in_python([&] { object_.attr("tell")(view(data, bytes)); });
   }
 
- private:
+ protected:
   static py::memoryview view(void* data, size_t bytes) {
     return py::memoryview::from_memory(data, ssize_t(bytes));
   }
@@ -44,6 +44,19 @@ class OverMethods : public Library {
   const Exchange& exchange_;
   const DType dtype_;
   const py::handle object_;
+};
+
+// Of reduce-scatters whose shares are alike.
+class ScattersOverMethods : public OverMethods {
+ public:
+  using OverMethods::OverMethods;
+  void sum(const void* in, void* out, uint64_t count) override {
+    const size_t bytes = count * size_of(dtype_);
+    in_python([&] {
+      object_.attr("scatter")(view(const_cast<void*>(in), bytes), view(out, bytes / size_t(size())),
+                              name_of(dtype_));
+    });
+  }
 };
 
 class PyCommunicator {
@@ -57,8 +70,8 @@ class PyCommunicator {
     sums_.meet(exchange);
   }
 
-  const char* refusal(uint64_t bytes, bool any_size) const {
-    const Reason reason = sums_.refusal(bytes, any_size);
+  const char* refusal(uint64_t bytes, bool any_size, bool scatters) const {
+    const Reason reason = sums_.refusal(bytes, any_size, scatters);
     return reason == Reason::none ? "" : name_of(reason);
   }
 
@@ -68,6 +81,18 @@ class PyCommunicator {
     const Call call{at, at, count, dtype_named(name), codec};
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     OverMethods library(exchange, call.dtype, object);
+    py::gil_scoped_release release;
+    sums_.sum(call, exchange, library);
+  }
+
+  void reduce_scatter(uintptr_t in, uintptr_t out, uint64_t share, const std::string& name,
+                      py::object object) {
+    const std::vector<uint64_t> shares(size_t(size_), share);
+    Call call{reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out),
+              share * uint64_t(size_), dtype_named(name)};
+    call.shares = &shares;
+    PyExchange exchange(rank_, size_, object.attr("allgather"));
+    ScattersOverMethods library(exchange, call.dtype, object);
     py::gil_scoped_release release;
     sums_.sum(call, exchange, library);
   }
@@ -89,16 +114,22 @@ void bind_communicator(py::module_ m) {
       .def("meet", &PyCommunicator::meet, py::arg("allgather"),
            "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, "
            "if the settings of one are wrong.")
-      .def(
-          "refusal", &PyCommunicator::refusal, py::arg("bytes"), py::arg("any_size") = false,
-          "Why a tensor of this size is left to the library, on all ranks alike; empty: it is not.")
+      .def("refusal", &PyCommunicator::refusal, py::arg("bytes"), py::arg("any_size") = false,
+           py::arg("scatters") = false,
+           "Why a tensor of this size is left to the library, on all ranks alike; empty: it is "
+           "not. scatters: it is the input of a reduce-scatter.")
       .def("sum", &PyCommunicator::sum, py::arg("data"), py::arg("count"), py::arg("dtype"),
            py::arg("library"), py::arg("codec") = Codec(),
            "Collective: the sum over the ranks, in place, of `count` elements at the address "
            "`data`. library: an object with allgather(bytes), and with sum(view, dtype), "
            "unite(view) (bitwise or) and tell(view) (rank 0's, to all), in place on views of "
            "memory. codec: of float32. EngineError, and then at each later call. Other Python "
-           "threads run meanwhile.");
+           "threads run meanwhile.")
+      .def("reduce_scatter", &PyCommunicator::reduce_scatter, py::arg("input"), py::arg("output"),
+           py::arg("share"), py::arg("dtype"), py::arg("library"),
+           "Collective: rank r gets the r-th `share` elements of the sum over the ranks of `size` "
+           "times as many at the address `input`, at the address `output`. library: as sum() has, "
+           "with scatter(input view, output view, dtype) in place of sum. Fails as sum() does.");
   m.def(
       "meeting_patience_s",
       [] { return patience_at(MeetingPlace::process_group, Greeting().settings()).limit_s; },

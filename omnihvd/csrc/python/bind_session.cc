@@ -188,7 +188,9 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("rank", &Group::rank)
       .def_property_readonly("size", &Group::size)
       .def("allreduce", &allreduce<Group>, py::arg("input"), py::arg("output"),
-           py::arg("dtype") = "", py::arg("codec") = Codec());
+           py::arg("dtype") = "", py::arg("codec") = Codec())
+      .def("reduce_scatter", &reduce_scatter<Group>, py::arg("input"), py::arg("output"),
+           py::arg("shares"), py::arg("dtype") = "", py::arg("codec") = Codec());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def(py::init([](const Settings& settings) {
              return Engine::create(settings, Engine::transports_of(settings));

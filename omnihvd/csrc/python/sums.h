@@ -3,7 +3,9 @@
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +71,24 @@ uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out, const 
   const uint64_t count = uint64_t(in.size());
   pybind11::gil_scoped_release release;
   return group.allreduce(source, target, count, type, codec);
+}
+
+// The same of reduce-scatters: out has the elements of this rank.
+template <typename Group>
+uint64_t reduce_scatter(Group& group, pybind11::array in, pybind11::array out,
+                        const std::vector<uint64_t>& shares, const std::string& dtype,
+                        const Codec& codec) {
+  const auto rank = size_t(group.rank());
+  const uint64_t all = std::accumulate(shares.begin(), shares.end(), uint64_t{0});
+  if (!(in.flags() & pybind11::array::c_style) || !(out.flags() & pybind11::array::c_style) ||
+      in.itemsize() != out.itemsize() || uint64_t(in.size()) != all || rank >= shares.size() ||
+      uint64_t(out.size()) != shares[rank])
+    throw pybind11::value_error("arrays must be contiguous and have the elements that shares say");
+  const DType type = dtype_of(in, dtype);
+  void* target = out.mutable_data();
+  const void* source = in.data();
+  pybind11::gil_scoped_release release;
+  return group.reduce_scatter(source, target, shares, type, codec);
 }
 
 }  // namespace omnihvd

@@ -18,9 +18,10 @@ Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t ra
       streams_left_(streams),
       done_(std::move(done)) {
   const uint64_t bytes = shape.count * size_of(shape.dtype);
-  stats_.calls += 1;
+  stats_.calls += !shape.for_one();
   stats_.bytes_in += bytes;
-  stats_.ring_bytes += ring_bytes(ranks, bytes);
+  stats_.ring_bytes +=
+      shape.for_one() ? scatter_ring_bytes(ranks, bytes) : ring_bytes(ranks, bytes);
   stats_.blocks += shape.blocks();
 }
 
@@ -34,7 +35,7 @@ void Collective::stream_done(const std::string* failure, uint64_t nonzero_blocks
     if (failure && !failure_) failure_ = std::make_unique<std::string>(*failure);
     if (--streams_left_ > 0) return;
   }
-  if (failure_) stats_.failures += 1;
+  if (failure_) stats_.failures += !layout.shape().for_one();
   done_(failure_.get(), united_blocks_);
 }
 

@@ -1,4 +1,5 @@
-// One allreduce of this process, shared by the streams that carry it.
+// One allreduce of this process, or one of the reduces of a reduce-scatter, shared by the streams
+// that carry it.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@ using Clock = SessionClock;
 
 class Collective {
  public:
+  // Counts itself, but for calls and failures of reduces: a reduce-scatter is one call.
   Collective(uint64_t sequence, const Shape& shape, uint32_t ranks, uint32_t streams,
              Group::MakeTensor make_tensor, Group::Done done, bool counted);
 

@@ -11,6 +11,7 @@
 #include "session/aggregator_host.h"
 #include "session/join.h"
 #include "session/on_all_ranks.h"
+#include "session/reduce_parts.h"
 #include "session/stream.h"
 #include "session/until_done.h"
 
@@ -138,12 +139,41 @@ class GroupImpl : public Group {
 
   void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
               const Codec& codec) override {
-    auto collective = std::make_shared<Collective>(place, info_->shape_of(count, dtype, codec),
-                                                   info_->workers, info_->settings.streams,
-                                                   std::move(make), std::move(done), counted_);
-    for (uint32_t i = 0; i < parts_.size(); ++i)
-      threads_->of(i).post([part = parts_[i], collective] { part->start(collective); });
+    start({collective(place, info_->shape_of(count, dtype, codec), std::move(make),
+                      std::move(done))});
   }
+
+  uint64_t reduce_scatter(const void* in, void* out, const std::vector<uint64_t>& shares,
+                          DType dtype, const Codec& codec) override {
+    if (!can_scatter())
+      throw Error("aggregators that are no ranks, or have levels, cannot reduce-scatter");
+    if (shares.size() != info_->workers) throw Error("a reduce-scatter has a share for each rank");
+    const auto given =
+        size_t(std::count_if(shares.begin(), shares.end(), [](uint64_t n) { return n > 0; }));
+    if (given == 0) return 0;
+    if (counted_) stats().calls += 1;
+    return until_done([&](Done done) {
+      const auto parts = std::make_shared<ReduceParts>(given, count_failure(std::move(done)));
+      std::vector<std::shared_ptr<Collective>> reduces;
+      const auto* at = static_cast<const uint8_t*>(in);
+      for (uint32_t owner = 0; owner < shares.size(); at += shares[owner++] * size_of(dtype)) {
+        if (shares[owner] == 0) continue;
+        const auto make = [at, out = owner == uint32_t(rank_) ? out : nullptr,
+                           rank = uint32_t(rank_)](const Layout& layout) {
+          return std::make_unique<HostTensor>(layout, at, out, rank);
+        };
+        // Blocks are numbered anew in each part: random numbers are to be others.
+        Codec of_part = codec;
+        if (codec.lossy()) of_part.seed = codec.of_part(owner).seed;
+        reduces.push_back(collective(
+            reserve(), info_->shape_of(shares[owner], dtype, of_part, owner), make,
+            [parts](const std::string* why, uint64_t united) { parts->end(why, united); }));
+      }
+      start(std::move(reduces));
+    });
+  }
+
+  bool can_scatter() const override { return info_->can_reduce(); }
 
   void set_elsewhere(const std::string& what) override {
     for (const auto& part : parts_) part->set_elsewhere(what);
@@ -163,6 +193,27 @@ class GroupImpl : public Group {
   }
 
  private:
+  std::shared_ptr<Collective> collective(uint64_t place, const Shape& shape, MakeTensor make,
+                                         Done done) const {
+    return std::make_shared<Collective>(place, shape, info_->workers, info_->settings.streams,
+                                        std::move(make), std::move(done), counted_);
+  }
+
+  void start(std::vector<std::shared_ptr<Collective>> collectives) {
+    for (uint32_t i = 0; i < parts_.size(); ++i)
+      threads_->of(i).post([part = parts_[i], collectives] {
+        for (const auto& collective : collectives) part->start(collective);
+      });
+  }
+
+  Done count_failure(Done done) const {
+    return [done = std::move(done), counted = counted_.load()](const std::string* why,
+                                                               uint64_t united) {
+      if (why && counted) stats().failures += 1;
+      done(why, united);
+    };
+  }
+
   const std::shared_ptr<Threads> threads_;
   const std::shared_ptr<const GroupInfo> info_;
   const int rank_;

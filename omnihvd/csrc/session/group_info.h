@@ -39,12 +39,18 @@ struct GroupInfo {
   Seat only_seat(uint32_t node) const { return {1, node < workers ? node : node - workers}; }
   std::string name_of(uint32_t node) const;  // "rank 3 (host)"
 
-  // That all members give a sum.
-  Shape shape_of(uint64_t count, DType dtype, const Codec& codec) const {
+  // Whether sums can stay with the rank that aggregates them.
+  bool can_reduce() const { return !has_levels() && dedicated() == 0; }
+
+  // That all members give a sum; owner: of a reduce.
+  Shape shape_of(uint64_t count, DType dtype, const Codec& codec,
+                 uint32_t owner = Shape::kAll) const {
     const uint64_t window = uint64_t(settings.message_bytes) * settings.streams;
-    Shape shape = Shape::fit(count, dtype, settings.block_size,
-                             seats->shares(count * size_of(dtype) / window),
+    const uint32_t shares =
+        owner == Shape::kAll ? seats->shares(count * size_of(dtype) / window) : 1;
+    Shape shape = Shape::fit(count, dtype, settings.block_size, shares,
                              settings.slots * settings.streams, settings.message_bytes, codec);
+    shape.owner = owner;
     if (!codec) shape.arithmetic = Arithmetic::of(settings.arithmetic, dtype, workers);
     return shape;
   }

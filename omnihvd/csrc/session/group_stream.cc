@@ -28,7 +28,7 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
       failed_(std::move(failed)),
       peers_(info_->nodes.size()),
       outgoing_(info_->nodes.size()) {
-  if (!info_->has_levels() && !info_->dedicated()) home_aggregator_ = self;
+  if (!info_->has_levels() && !info_->dedicated()) home_share_ = self;
   try {
     for (const uint32_t node : info_->seats->peers(self)) {
       const bool both_workers = node < info_->workers && self < info_->workers;
@@ -57,7 +57,7 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
   try {
     if (left_) fail("this rank has left the group", false);
     if (!failure_)
-      task = std::make_shared<WorkerTask>(collective, stream_, info_->settings, home_aggregator_);
+      task = std::make_shared<WorkerTask>(collective, stream_, info_->settings, home_share_);
     // Who had nothing to do here may have seen the collective's end already.
     for (uint32_t node = 0; node < peers_.size() && !failure_; ++node)
       if (peers_[node].left && !task->worker.done())

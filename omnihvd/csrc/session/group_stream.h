@@ -91,7 +91,7 @@ class GroupStream {
   void on_leave(uint32_t node);
   Seat next_seat(MessageReader& reader, uint32_t aggregator) const;
   void hear(uint64_t sequence, const Seat& seat, const Frame& frame);
-  void take_result(uint64_t sequence, uint32_t aggregator, const Frame& frame);
+  void take_result(uint64_t sequence, uint32_t share, const Frame& frame);
   std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Seat& seat,
                                                   const Shape* shape, uint32_t node);
   std::shared_ptr<AggregatorTask> aggregator_below(uint64_t sequence, const Seat& seat) const;
@@ -134,9 +134,9 @@ class GroupStream {
 
   const std::shared_ptr<const GroupInfo> info_;
   const uint32_t self_, stream_;
-  // The aggregator that sums in our worker's tensor: of one level, where a result's memory is not
+  // The share that is summed in our worker's tensor: of one level, where a result's memory is not
   // needed any longer than the worker's.
-  std::optional<uint32_t> home_aggregator_;
+  std::optional<uint32_t> home_share_;
   Transport& transport_;
   Failed failed_;
 

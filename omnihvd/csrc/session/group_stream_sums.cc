@@ -74,7 +74,7 @@ void GroupStream::start_slots(WorkerTask& task) {
 void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame) {
   const uint64_t sequence = task.collective->sequence;
   const Layout& layout = task.collective->layout;
-  const Seat seat{1, aggregator};
+  const Seat seat{1, layout.shape().share_of(aggregator)};
   const uint32_t host = info_->seats->host(seat, self_);
   if (tracing()) task.contributed(aggregator, frame.slot);
   if (host == self_) {
@@ -188,8 +188,12 @@ void GroupStream::hear(uint64_t sequence, const Seat& seat, const Frame& frame) 
 }
 
 // A result for our worker.
-void GroupStream::take_result(uint64_t sequence, uint32_t aggregator, const Frame& frame) {
+void GroupStream::take_result(uint64_t sequence, uint32_t share, const Frame& frame) {
   const std::shared_ptr<WorkerTask> task = worker_task(sequence);
+  const Shape& shape = task->collective->layout.shape();
+  if (shape.for_one() && share != shape.owner)
+    throw Error("a result of a process that does not aggregate it");
+  const uint32_t aggregator = shape.for_one() ? 0 : share;
   task->touched = Clock::now();
   if (tracing()) trace_round(*task, aggregator, frame);
   count_copied(frame);
@@ -212,9 +216,12 @@ std::shared_ptr<GroupStream::AggregatorTask> GroupStream::aggregator_task(uint64
     return found->second;
   }
   if (!shape) throw Error("a contribution to a collective that has not begun");
-  if (*shape != info_->shape_of(shape->count, shape->dtype, shape->codec))
+  const bool for_one = shape->for_one();
+  if ((for_one && (!info_->can_reduce() || shape->owner >= info_->workers)) ||
+      *shape != info_->shape_of(shape->count, shape->dtype, shape->codec, shape->owner))
     throw Error("a shape that this group's settings do not give");
-  if (seat.share >= shape->aggregators || info_->seats->host(seat, self_) != self_)
+  if ((for_one ? seat.share != shape->owner : seat.share >= shape->aggregators) ||
+      info_->seats->host(seat, self_) != self_)
     throw Error("a contribution to a process that does not aggregate it");
   const auto task = std::make_shared<AggregatorTask>(*this, sequence, seat, *shape, node);
   aggregators_.emplace(std::make_pair(sequence, seat), task);
@@ -228,11 +235,15 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   spread(task, frame, std::make_shared<Loan>(task.shared_from_this(), frame));
 }
 
-// A result, to all members: to those in this process without a message.
+// A result, to all members: to those in this process without a message. In a reduce that is the
+// owner, who alone gets the sums.
 void GroupStream::spread(AggregatorTask& task, const Frame& frame, const Hold& hold) {
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
                                    [](const BlockRef& block) { return block.home; });
-  frame_bytes_.encode(frame, task.layout, task.seat.share,
+  Frame told;
+  const bool for_one = task.layout.shape().for_one();
+  if (for_one) told = frame.without_sums();
+  frame_bytes_.encode(for_one ? told : frame, task.layout, task.seat.share,
                       info_->seats->number_in_frames(task.seat));
   uint32_t receivers = 0;
   for (uint32_t member = 0; member < task.members; ++member) {
@@ -248,7 +259,7 @@ void GroupStream::spread(AggregatorTask& task, const Frame& frame, const Hold& h
       if (at_home) refer_to_worker(out, task.sequence);
     }
   }
-  count_coded(task.layout, frame, receivers);
+  count_coded(task.layout, for_one ? told : frame, receivers);
 }
 
 void GroupStream::release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot,
@@ -272,6 +283,7 @@ void GroupStream::note_last(AggregatorTask& task, const Frame& frame) {
 
 // From a contribution to the result: what this rank waited for.
 void GroupStream::trace_round(WorkerTask& task, uint32_t aggregator, const Frame& frame) {
+  const uint32_t share = task.collective->layout.shape().share_of(aggregator);
   const auto sent = task.sent_at.find({aggregator, frame.slot});
   // Who had nothing in this window has not spoken, and waits since the last result.
   const Clock::time_point since =
@@ -279,7 +291,7 @@ void GroupStream::trace_round(WorkerTask& task, uint32_t aggregator, const Frame
   trace({"round",
          since,
          task.touched,
-         {{{"aggregator", info_->seats->host({1, aggregator}, self_)},
+         {{{"aggregator", info_->seats->host({1, share}, self_)},
            {"slot", frame.slot},
            {"blocks", frame.blocks.size()}}}});
   task.contributed(aggregator, frame.slot);

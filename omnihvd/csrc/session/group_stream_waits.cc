@@ -66,8 +66,9 @@ std::set<uint32_t> GroupStream::members_awaited(uint64_t sequence, uint32_t leve
 std::set<uint32_t> GroupStream::aggregators_awaited(uint64_t sequence) const {
   std::set<uint32_t> nodes;
   if (const auto ours = workers_.find(sequence); ours != workers_.end())
-    for (const uint32_t share : ours->second->worker.awaited())
-      nodes.insert(info_->seats->host({1, share}, self_));
+    for (const uint32_t aggregator : ours->second->worker.awaited())
+      nodes.insert(info_->seats->host(
+          {1, ours->second->collective->layout.shape().share_of(aggregator)}, self_));
   const auto end = aggregators_.lower_bound({sequence + 1, Seat{0, 0}});
   for (auto at = aggregators_.lower_bound({sequence, Seat{0, 0}}); at != end; ++at)
     if (at->second->is_below()) nodes.insert(info_->seats->host(at->second->above(), self_));
@@ -114,7 +115,7 @@ bool GroupStream::fail_if_overdue(uint64_t sequence, const Shape& shape, Clock::
   const Awaited awaits = awaited(sequence);
   if (waited <= limit + awaits.grace) return false;
   std::ostringstream reason;
-  reason << "an allreduce of " << shape_text(shape) << " did not end within " << limit.count()
+  reason << collective_text(shape) << " did not end within " << limit.count()
          << " s (OMNIHVD_TIMEOUT)" << awaits.text;
   fail(reason.str(), true);
   return true;
@@ -129,8 +130,8 @@ void GroupStream::warn_of_stalls(Clock::time_point now) {
     const Awaited awaits = awaited(sequence);
     if (only_if_ourselves && !awaits.ourselves) return false;
     touched = now;
-    log(LogLevel::warning, "an allreduce of ", shape_text(shape), " has made no progress for ",
-        limit, " s", awaits.text);
+    log(LogLevel::warning, collective_text(shape), " has made no progress for ", limit, " s",
+        awaits.text);
     return true;
   };
   for (auto& [sequence, task] : workers_)
@@ -147,21 +148,20 @@ void GroupStream::warn_of_stalls(Clock::time_point now) {
 void GroupStream::on_leave(uint32_t node) {
   peers_[node].left = true;
   const auto fail_if_awaited = [&](const std::set<uint32_t>& nodes, const char* how,
-                                   const Shape& shape) {
-    if (!failure_ && nodes.count(node) > 0)
-      fail(info_->name_of(node) + how + shape_text(shape), true);
+                                   const std::string& sum) {
+    if (!failure_ && nodes.count(node) > 0) fail(info_->name_of(node) + how + sum, true);
   };
   // What fails goes.
   const auto workers = workers_;
   const auto aggregators = aggregators_;
   for (const auto& [place, task] : aggregators)
     fail_if_awaited(members_awaited(place.first, place.second.level),
-                    " left the job while the others wait for its part of an allreduce of ",
-                    task->layout.shape());
+                    " left the job while the others wait for its part of ",
+                    collective_text(task->layout.shape()));
   for (const auto& [sequence, task] : workers)
     fail_if_awaited(aggregators_awaited(sequence),
                     " left the job while the ranks wait for its part of the sum of ",
-                    task->collective->layout.shape());
+                    shape_text(task->collective->layout.shape()));
 }
 
 }  // namespace omnihvd

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,17 +13,29 @@
 namespace omnihvd {
 
 inline std::string shape_text(const Shape& shape) {
-  return sum_text(shape.count, shape.dtype, shape.codec);
+  return sum_text(shape.count, shape.dtype, shape.codec) +
+         (shape.for_one() ? " for rank " + std::to_string(shape.owner) : "");
+}
+
+inline std::string collective_text(const Shape& shape) {
+  return (shape.for_one() ? "a reduce of " : "an allreduce of ") + shape_text(shape);
+}
+
+// The aggregator of this process, as a worker of the shape numbers it, if the sum may be made in
+// the tensor of that worker.
+inline std::optional<uint32_t> home_of(const Shape& shape, std::optional<uint32_t> share) {
+  if (!shape.for_one() || !share) return share;
+  return *share == shape.owner ? std::optional<uint32_t>(0) : std::nullopt;
 }
 
 // Our worker's part.
 struct GroupStream::WorkerTask {
   WorkerTask(std::shared_ptr<Collective> c, uint32_t stream, const Settings& settings,
-             std::optional<uint32_t> home_aggregator)
+             std::optional<uint32_t> home_share)
       : collective(std::move(c)),
         tensor(collective->make_tensor(collective->layout)),
         worker(collective->layout, *tensor, settings.scan_ahead, stream, settings.streams,
-               home_aggregator),
+               home_of(collective->layout.shape(), home_share)),
         touched(Clock::now()) {}
 
   void report(const std::string* failure) {

@@ -51,7 +51,15 @@ class Group {
   virtual uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                              const Codec& codec = {}) = 0;
 
-  // The same in two steps, for tensors that are not in host memory, or not ready yet: reserve()
+  // out = this rank's share of the sum of all ranks' in, whose elements are the shares, one behind
+  // the other: shares[r] are of rank r, the same on all ranks. out may be where this rank's lie in
+  // `in`; other overlap is not allowed. Only where can_scatter(): else throws Error.
+  virtual uint64_t reduce_scatter(const void* in, void* out, const std::vector<uint64_t>& shares,
+                                  DType dtype, const Codec& codec = {}) = 0;
+  // Ranks aggregate, on one level.
+  virtual bool can_scatter() const = 0;
+
+  // An allreduce in two steps, for tensors that are not in host memory, or not ready yet: reserve()
   // takes the next place in the group's order of collectives, and must be called in the same order
   // on all ranks; reduce() begins, later, in any order and from any thread. Each place must be
   // used. `make` is called on each engine thread that carries a part; `done`, which must be short,

@@ -69,6 +69,11 @@ inline uint64_t ring_bytes(uint64_t ranks, uint64_t bytes) {
   return ranks < 2 ? 0 : 2 * bytes / ranks * (ranks - 1);
 }
 
+// The same in a ring reduce-scatter.
+inline uint64_t scatter_ring_bytes(uint64_t ranks, uint64_t bytes) {
+  return ring_bytes(ranks, bytes) / 2;
+}
+
 // A call that was made in this way, and has ended.
 void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun);
 

@@ -51,6 +51,7 @@ struct SharedSum::Sum {
 
   Blocks given, taken;             // of this rank's tensor
   bool whole = true;               // else of this host's ranks only: it is not coded as a sum
+  bool scattered = false;          // and that was all
   uint8_t* noted = nullptr;        // [block] set where anybody has something
   const uint8_t* known = nullptr;  // [block] where there may be something
   bool fill = in != out;           // writes zeros where nobody has anything
@@ -140,6 +141,7 @@ uint64_t SharedSum::reduce_scatter(const void* in, void* out, uint64_t count, DT
   sum.whole = false;
   sum.taken = part;
   sum.noted = has;
+  sum.scattered = has == nullptr;
   return run(sum, true);
 }
 
@@ -158,7 +160,8 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
   if (count) {
     stats().calls += 1;
     stats().bytes_in += sum.bytes();
-    stats().ring_bytes += ring_bytes(uint64_t(ranks_), sum.bytes());
+    stats().ring_bytes += sum.scattered ? scatter_ring_bytes(uint64_t(ranks_), sum.bytes())
+                                        : ring_bytes(uint64_t(ranks_), sum.bytes());
   }
   SharedRank& mine = of(rank_);
   mine.count = sum.count;

@@ -53,7 +53,7 @@ class SharedSum {
   // The same in two calls, between which a rank changes its part, of blocks; the parts make up the
   // tensor. reduce_scatter: what ranks give is coded, and their sum is not; out has the sums of
   // this rank's part, and elsewhere nothing of use; has[block], of all blocks, is set to whether
-  // any rank has something there, and else left alone.
+  // any rank has something there, and else left alone. has: null where no allgather follows.
   uint64_t reduce_scatter(const void* in, void* out, uint64_t count, DType dtype,
                           const Codec& codec, Blocks part, uint8_t* has);
   // Hands round what the parts have become. Only where `has` is set may there be something in this

@@ -14,7 +14,10 @@
 namespace omnihvd {
 namespace {
 
-std::string text_of(const Call& call) { return sum_text(call.count, call.dtype, call.codec); }
+std::string text_of(const Call& call) {
+  return sum_text(call.count, call.dtype, call.codec) +
+         (call.shares ? ", of which each rank gets its share" : "");
+}
 
 bool all_zero(const void* data, uint64_t bytes) {
   const auto* const at = static_cast<const char*>(data);
@@ -52,7 +55,7 @@ void Communicator::counted(const Call& call, Make make) {
 
 Reason Communicator::take(const Call& call, Exchange& exchange, Library& library) {
   check();
-  Reason reason = refusal(call.bytes(), true);
+  Reason reason = refusal(call.bytes(), true, call.shares);
   if (reason == Reason::one_rank && call.may_be_coded &&
       CodedBuffer::begins(call.in, call.bytes())) {
     if (call.in != call.out) std::memcpy(call.out, call.in, call.bytes());
@@ -61,7 +64,7 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
   }
   if (reason != Reason::none) return reason;
   if (!met()) meet(exchange, &call);
-  reason = refusal(call.bytes(), bool(call.codec));
+  reason = refusal(call.bytes(), bool(call.codec), call.shares);
   if (reason == Reason::none || reason == Reason::small)
     if (call.may_be_coded && sum_coded(call, exchange)) return Reason::none;
   if (reason == Reason::none) sum(call, exchange, library);
@@ -89,36 +92,42 @@ void Communicator::meet(Exchange& exchange, const Call* first) {
     if (agreed.settings.enable) check_same(sums, agreed.hosts);
     if (agreed.settings.timeout_s <= 0) agreed.settings.timeout_s = timeout_s_;
     exchange.wait_as(agreed.settings);
+    can_scatter_ = OwnSum::can_scatter(agreed.settings, agreed.hosts);
     agreed_ = std::move(agreed);
   });
 }
 
-Reason Communicator::refusal(uint64_t bytes, bool any_size) const {
+Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const {
   if (bytes == 0) return Reason::empty;
   if (size_ < 2) return Reason::one_rank;
   if (!agreed_) return Reason::none;
   if (!agreed_->settings.enable) return Reason::disabled;
   if (all_on_device_) return Reason::device_memory;
-  return !any_size && bytes < agreed_->settings.min_bytes ? Reason::small : Reason::none;
+  if (!any_size && bytes < agreed_->settings.min_bytes) return Reason::small;
+  return scatters && !can_scatter_ ? Reason::levels : Reason::none;
 }
 
 void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
-  if (call.in != call.out) ask_for_huge_pages(call.out, call.bytes());
+  const uint64_t written =
+      call.shares ? (*call.shares)[size_t(exchange.rank())] * size_of(call.dtype) : call.bytes();
+  if (call.in != call.out) ask_for_huge_pages(call.out, written);
   counted(call, [&] {
     if (!ways_) {
       if (const std::string text = text_of(call); text != met_in_)
         check_same(exchange.allgather(text), agreed_->hosts);
       ways_.emplace(agreed_->settings);
+      scatter_ways_.emplace(agreed_->settings, steady_seconds, true);
     }
     if (call.codec) return own(call, exchange).way;
-    return ways_->allreduce(call.in, call.out, call.count, call.dtype, library,
-                            [&](const void* in, void* out, const Codec& codec) {
-                              Call once = call;
-                              once.codec = codec;
-                              once.in = in;
-                              once.out = out;
-                              return own(once, exchange);
-                            });
+    Ways& ways = call.shares ? *scatter_ways_ : *ways_;
+    return ways.sum(call.in, call.out, call.count, call.dtype, library,
+                    [&](const void* in, void* out, const Codec& codec) {
+                      Call once = call;
+                      once.codec = codec;
+                      once.in = in;
+                      once.out = out;
+                      return own(once, exchange);
+                    });
   });
 }
 
@@ -180,14 +189,15 @@ void Communicator::check_arithmetic(const Call& call, int rank) const {
 Ways::SumMade Communicator::own(const Call& call, Exchange& exchange) {
   check_arithmetic(call, exchange.rank());
   if (!own_) own_.emplace(exchange, agreed_->settings, agreed_->hosts);
-  return own_->allreduce(call.in, call.out, call.count, call.dtype, call.codec);
+  return call.shares ? own_->reduce_scatter(call.in, call.out, *call.shares, call.dtype, call.codec)
+                     : own_->allreduce(call.in, call.out, call.count, call.dtype, call.codec);
 }
 
-Communicator::Elsewhere::Elsewhere(const Communicator* communicator, const char* library,
-                                   uint64_t bytes, Reason reason) {
+Communicator::Elsewhere::Elsewhere(const Communicator* communicator, const char* call,
+                                   const char* library, uint64_t bytes, Reason reason) {
   if (communicator && communicator->own_) group_ = communicator->own_->group();
   if (group_)
-    group_->set_elsewhere("which is in an allreduce of " + std::to_string(bytes) +
+    group_->set_elsewhere(std::string("which is in ") + call + " of " + std::to_string(bytes) +
                           " bytes, left to " + library + " (" + name_of(reason) + ")");
 }
 

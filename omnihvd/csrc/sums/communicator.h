@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/own_process.h"
@@ -18,7 +19,8 @@
 
 namespace omnihvd {
 
-// An allreduce that is a sum. in == out: in place.
+// An allreduce that is a sum. in == out: in place. Or a reduce-scatter that is one: out is this
+// rank's share, and may overlap `in`.
 struct Call {
   const void* in;
   void* out;
@@ -27,6 +29,8 @@ struct Call {
   Codec codec = {};           // of float32, from a caller that knows codecs
   bool may_be_coded = false;  // int32 as which tensors under codecs may travel (coded_buffer.h)
   bool on_device = false;     // the buffers are not in host memory: see Communicator::meet
+  // Of a reduce-scatter: the elements of each rank, together `count`.
+  const std::vector<uint64_t>* shares = nullptr;
 
   uint64_t bytes() const { return count * size_of(dtype); }
   bool any_size() const { return bool(codec) || may_be_coded; }
@@ -53,7 +57,8 @@ class Communicator {
   bool met() const { return agreed_.has_value(); }
   double timeout_s() const { return agreed_ ? agreed_->settings.timeout_s : 0; }
   // Pure. Once they have met it is the last word, but that int32 which may be coded may be small.
-  Reason refusal(uint64_t bytes, bool any_size = false) const;
+  // scatters: of a reduce-scatter.
+  Reason refusal(uint64_t bytes, bool any_size = false, bool scatters = false) const;
   // Collective; of calls that are not refused. The first connects the ranks. Counts it.
   void sum(const Call& call, Exchange& exchange, Library& library);
 
@@ -65,7 +70,9 @@ class Communicator {
   // left to the library.
   class Elsewhere {
    public:
-    Elsewhere(const Communicator* communicator, const char* library, uint64_t bytes, Reason reason);
+    // call: "an allreduce"
+    Elsewhere(const Communicator* communicator, const char* call, const char* library,
+              uint64_t bytes, Reason reason);
     Elsewhere(const Elsewhere&) = delete;
     ~Elsewhere();
 
@@ -89,9 +96,10 @@ class Communicator {
   std::optional<Agreement> agreed_;
   std::string met_in_;          // the call in which they met, in words
   bool all_on_device_ = false;  // then
+  bool can_scatter_ = false;
   // From the first sum on.
   std::optional<OwnSum> own_;
-  std::optional<Ways> ways_;
+  std::optional<Ways> ways_, scatter_ways_;
   uint64_t coded_sums_ = 0;
 };
 

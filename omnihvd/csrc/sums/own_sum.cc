@@ -1,9 +1,12 @@
 #include "sums/own_sum.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
+#include <numeric>
 
 #include "base/log.h"
+#include "protocol/seats.h"
 #include "sums/host_grid.h"
 
 namespace omnihvd {
@@ -46,7 +49,9 @@ std::unique_ptr<SharedSum> shared_sum(Exchange& exchange, const Settings& settin
 }  // namespace
 
 OwnSum::OwnSum(Exchange& exchange, const Settings& settings, const std::vector<std::string>& hosts)
-    : whole_inside_(settings.compress_first == CompressionFirst::off) {
+    : whole_inside_(settings.compress_first == CompressionFirst::off),
+      rank_(size_t(exchange.rank())),
+      block_size_(settings.block_size) {
   if (!settings.inline_at.empty()) inline_ = InlineSum::create(exchange, settings, hosts);
   if (inline_) {
     group_ = inline_->group();
@@ -66,6 +71,56 @@ Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType
   const Way way = codec.kind == CodecKind::lossless ? Way::coded : Way::stream;
   if (levels_) return {way, levels_->allreduce(in, out, count, dtype, inside, codec)};
   return {way, group_->allreduce(in, out, count, dtype, codec)};
+}
+
+bool OwnSum::can_scatter(const Settings& settings, const std::vector<std::string>& hosts) {
+  if (!settings.aggregators.empty()) return false;
+  const bool grid = settings.hierarchy != Hierarchy::off && !grid_obstacle(hosts);
+  try {
+    return !grid && fans_of(settings.levels, uint32_t(hosts.size()), 0).size() == 1;
+  } catch (const Error&) {  // which an allreduce tells
+    return false;
+  }
+}
+
+uint8_t* OwnSum::scratch(size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    scratch_.reset();  // before, so that there are never two
+    scratch_bytes_ = 0;
+    scratch_.reset(new uint8_t[bytes]);
+    scratch_bytes_ = bytes;
+  }
+  return scratch_.get();
+}
+
+Ways::SumMade OwnSum::reduce_scatter(const void* in, void* out, const std::vector<uint64_t>& shares,
+                                     DType dtype, const Codec& codec) {
+  const size_t element = size_of(dtype), share = shares[rank_] * element;
+  const auto own = shares.begin() + ptrdiff_t(rank_);
+  const uint64_t before = std::accumulate(shares.begin(), own, uint64_t{0});
+  const uint64_t count = std::accumulate(own, shares.end(), before);
+  const auto* const from = static_cast<const uint8_t*>(in);
+  auto* const to = static_cast<uint8_t*>(out);
+  const uint8_t* made = to;
+  Ways::SumMade sum{Way::shared, 0};
+  if (shared_) {
+    // Over shared memory a rank also adds parts of what the others get.
+    uint8_t* const sums = scratch(count * element);
+    const SharedSum::Blocks part{before / block_size_,
+                                 (before + *own + block_size_ - 1) / block_size_};
+    sum.united_blocks = shared_->reduce_scatter(in, sums, count, dtype,
+                                                whole_inside_ ? Codec() : codec, part, nullptr);
+    made = sums + before * element;
+  } else {
+    OMNIHVD_INVARIANT(group_);
+    const bool apart = to + share <= from || from + count * element <= to;
+    uint8_t* const sums = apart || to == from + before * element ? to : scratch(share);
+    sum.way = codec.kind == CodecKind::lossless ? Way::coded : Way::stream;
+    sum.united_blocks = group_->reduce_scatter(in, sums, shares, dtype, codec);
+    made = sums;
+  }
+  if (made != to && share > 0) std::memcpy(out, made, share);
+  return sum;
 }
 
 }  // namespace omnihvd

@@ -1,6 +1,7 @@
 // How the ranks of a communicator sum by omnihvd alone: through an aggregator in the data path, if
 // they have one (OMNIHVD_INLINE); all on one host over shared memory; on several with as many ranks
-// each in two levels; else streaming.
+// each in two levels; else streaming. Reduce-scatters are made neither in two levels nor by such an
+// aggregator.
 #pragma once
 
 #include <memory>
@@ -27,16 +28,29 @@ class OwnSum {
   Ways::SumMade allreduce(const void* in, void* out, uint64_t count, DType dtype,
                           const Codec& codec = {});
 
+  // out = this rank's share of the sum of all ranks' in, which may overlap: shares[r] elements are
+  // of rank r, one behind the other. Of settings and hosts with can_scatter() alone. As allreduce.
+  Ways::SumMade reduce_scatter(const void* in, void* out, const std::vector<uint64_t>& shares,
+                               DType dtype, const Codec& codec = {});
+  // The same on all ranks.
+  static bool can_scatter(const Settings& settings, const std::vector<std::string>& hosts);
+
   // The engine's; null: none.
   std::shared_ptr<Group> group() const { return levels_ ? levels_->between() : group_; }
 
  private:
-  const bool whole_inside_;            // codecs: between hosts alone
+  uint8_t* scratch(size_t bytes);
+
+  const bool whole_inside_;  // codecs: between hosts alone
+  const size_t rank_, block_size_;
   std::unique_ptr<InlineSum> inline_;  // beside group_, which is its own
   // One of these.
   std::unique_ptr<SharedSum> shared_;
   std::unique_ptr<TwoLevels> levels_;
   std::shared_ptr<Group> group_;  // of all ranks
+  // Of reduce-scatters. Kept, as new memory comes page by page.
+  std::unique_ptr<uint8_t[]> scratch_;
+  size_t scratch_bytes_ = 0;
 };
 
 }  // namespace omnihvd

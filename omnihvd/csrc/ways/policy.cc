@@ -98,7 +98,7 @@ Policy::Bounds Policy::bounds(const Trials& trials, Way way) const {
 }
 
 bool Policy::allowed(Cell cell, const Trials& trials, Way way) const {
-  if (way == Way::unite) return cell.density < kDense;
+  if (way == Way::unite) return unites_ && cell.density < kDense;
   if (way != Way::coded) return true;
   const double streamed = trials.ways[size_t(Way::stream)].score() * trials.bytes;
   return cell.density >= kCodedFrom && cell.density != kUnknown &&

@@ -50,6 +50,9 @@ struct Order {
 
 class Policy {
  public:
+  // unites: whether sums can be made by uniting.
+  explicit Policy(bool unites = true) : unites_(unites) {}
+
   // Whether that is a way's first sum, in which ranks connect; it is not to be measured.
   bool connects(Way way);
   // A tensor of `bytes`, of which `united` were in the union of blocks, if that is known.
@@ -83,6 +86,7 @@ class Policy {
   Way first(Cell cell, const Trials& trials) const;
   uint64_t interval(const Trials& trials, Way way) const;
 
+  const bool unites_;
   std::map<Cell, Trials> cells_;
   std::map<int, Samples> library_;  // by size class
   std::array<bool, kWays> used_{};

@@ -12,8 +12,8 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Way Ways::allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
-                    const Own& own) {
+Way Ways::sum(const void* in, void* out, uint64_t count, DType dtype, Library& library,
+              const Own& own) {
   const Sum sum{in, out, count, dtype};
   // What depends on times is different in each run.
   if (settings_.way != Way::automatic || settings_.deterministic)
@@ -68,11 +68,16 @@ Ways::Made Ways::make(Way way, const Sum& sum, Library& library, const Own& own)
   }
 }
 
+uint64_t Ways::ring_of(uint64_t bytes, const Library& library) const {
+  const auto ranks = uint64_t(library.size());
+  return scatters_ ? scatter_ring_bytes(ranks, bytes) : ring_bytes(ranks, bytes);
+}
+
 // What omnihvd's own way counts itself.
-void Ways::count(const Sum& sum, Library& library) {
+void Ways::count(const Sum& sum, const Library& library) const {
   stats().calls += 1;
   stats().bytes_in += sum.bytes();
-  stats().ring_bytes += ring_bytes(uint64_t(library.size()), sum.bytes());
+  stats().ring_bytes += ring_of(sum.bytes(), library);
 }
 
 void Ways::count_blocks(uint64_t marked_here) const {
@@ -82,17 +87,20 @@ void Ways::count_blocks(uint64_t marked_here) const {
 }
 
 Ways::Made Ways::unite(const Sum& sum, Library& library, const Own& own) {
-  union_.find(sum.in, sum.out, sum.count, sum.dtype, settings_.block_size);
+  // Of a reduce-scatter it is a look at `in`, which stays as it is.
+  union_.find(sum.in, scatters_ ? nullptr : sum.out, sum.count, sum.dtype, settings_.block_size);
   const uint64_t marked_here = union_.marked();
   library.unite(union_.bits().data(), union_.bits().size());
   const size_t element = size_of(sum.dtype);
   const int density = density_class(union_.marked(), union_.blocks());
-  if (density == kDense) {  // compacted it would be as many bytes, and two copies more
-    const auto dense = cells_.find(Cell{size_class(sum.bytes()), kDense});
-    const bool known = dense != cells_.end() && settings_.way == Way::automatic;
-    const Made made = make(known ? dense->second.order.now : Way::original, sum, library, own);
+  // Dense and compacted it would be as many bytes, and two copies more.
+  if (density == kDense || scatters_) {
+    const auto like = cells_.find(Cell{size_class(sum.bytes()), density});
+    const bool known = like != cells_.end() && settings_.way == Way::automatic;
+    const Made made = make(known ? like->second.order.now : Way::original, sum, library, own);
     if (made.way == Way::original) count_blocks(marked_here);
-    return {made.way, sum.bytes(), density, false};
+    const uint64_t united = density == kDense ? sum.bytes() : union_.elements() * element;
+    return {made.way, united, density, false};
   }
   count(sum, library);
   count_blocks(marked_here);
@@ -109,7 +117,7 @@ void Ways::sum_by_library(const void* in, void* out, uint64_t count, size_t elem
                           Library& library) {
   const double begin = clock_();
   library.sum(in, out, count);
-  stats().library_bytes += ring_bytes(uint64_t(library.size()), count * element);
+  stats().library_bytes += ring_of(count * element, library);
   policy_.library_took(count * element, clock_() - begin);
 }
 

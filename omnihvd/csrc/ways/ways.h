@@ -26,9 +26,11 @@ double steady_seconds();
 // a time, in the same order on all ranks. Host memory.
 class Ways {
  public:
-  // clock: seconds; tests have their own.
-  explicit Ways(const Settings& agreed, std::function<double()> clock = steady_seconds)
-      : settings_(agreed), clock_(std::move(clock)) {}
+  // clock: seconds; tests have their own. scatters: its sums are reduce-scatters, which are made in
+  // all ways but on unions.
+  explicit Ways(const Settings& agreed, std::function<double()> clock = steady_seconds,
+                bool scatters = false)
+      : settings_(agreed), clock_(std::move(clock)), scatters_(scatters), policy_(!scatters) {}
 
   // Sums `in` into `out` without the library: streamed, maybe by the codec without loss, or over
   // shared memory.
@@ -39,9 +41,9 @@ class Ways {
   using Own = std::function<SumMade(const void* in, void* out, const Codec& codec)>;
 
   // out = the sum over the ranks of `in` (in == out: in place); returns how it was made. Throws
-  // Error; `out` is then undefined.
-  Way allreduce(const void* in, void* out, uint64_t count, DType dtype, Library& library,
-                const Own& own);
+  // Error; `out` is then undefined. Of reduce-scatters: what `own` and the library's sum() make of
+  // all of `in`.
+  Way sum(const void* in, void* out, uint64_t count, DType dtype, Library& library, const Own& own);
 
  private:
   struct Sum {  // one call
@@ -65,13 +67,15 @@ class Ways {
   Way next(Cell cell, const Sum& sum, Library& library);
   Made make(Way way, const Sum& sum, Library& library, const Own& own);
   Made unite(const Sum& sum, Library& library, const Own& own);
-  static void count(const Sum& sum, Library& library);
+  uint64_t ring_of(uint64_t bytes, const Library& library) const;
+  void count(const Sum& sum, const Library& library) const;
   void count_blocks(uint64_t marked_here) const;  // of a union
   void sum_by_library(const void* in, void* out, uint64_t count, size_t element, Library& library);
   void learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds);
 
   const Settings settings_;
   const std::function<double()> clock_;
+  const bool scatters_;
   Densities densities_;
   Policy policy_;  // rank 0's
   std::map<Cell, State> cells_;

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -113,7 +114,7 @@ class GlooAlgorithms : public IGlooAlgorithms {
   void Allgather(void* in, void* out, int* counts, int* offsets) override;
   void Broadcast(void*, int, int) override {}
   void Alltoall(void*, void*, std::vector<int64_t>&, std::vector<int64_t>&) override {}
-  void Reducescatter(void*, std::vector<int>&) override {}
+  void Reducescatter(void* data, std::vector<int>& counts) override;
   int ElementSize() const override { return sizeof(T); }
 
  private:
@@ -138,6 +139,24 @@ void GlooAlgorithms<T>::Allreduce(void* data, Count count, ReduceOp op) {
   for (int rank = 0; rank < ctx.size; ++rank) {
     const auto* const theirs = reinterpret_cast<const T*>(ctx.shared->room[rank]);
     for (Count i = 0; op == SUM && rank != ctx.rank && i < count; ++i) add(mine[i], theirs[i]);
+  }
+  ctx.meet();
+}
+
+// A rank's share comes to the beginning.
+template <typename T>
+void GlooAlgorithms<T>::Reducescatter(void* data, std::vector<int>& counts) {
+  gloo::Context& ctx = *context_->ctx;
+  auto* const mine = static_cast<T*>(data);
+  const auto own = counts.begin() + ctx.rank;
+  const int begin = std::accumulate(counts.begin(), own, 0);
+  const int count = std::accumulate(own, counts.end(), begin);
+  std::memcpy(ctx.shared->room[ctx.rank], mine, size_t(count) * sizeof(T));
+  ctx.meet();
+  for (int i = 0; i < *own; ++i) {
+    mine[i] = reinterpret_cast<const T*>(ctx.shared->room[0])[begin + i];
+    for (int rank = 1; rank < ctx.size; ++rank)
+      add(mine[i], reinterpret_cast<const T*>(ctx.shared->room[rank])[begin + i]);
   }
   ctx.meet();
 }
@@ -199,6 +218,19 @@ const char* allreduce(char type, void* data, long count, int op) {
         horovod::common::GetAlgorithmsForType(type, &context));
     algorithms->Allreduce(data, static_cast<Count>(count),
                           static_cast<horovod::common::ReduceOp>(op));
+    return nullptr;
+  } catch (const std::exception& error) {
+    failure = error.what();
+    return failure.c_str();
+  }
+}
+
+const char* reducescatter(char type, void* data, const int* counts) {
+  try {
+    std::unique_ptr<horovod::common::IGlooAlgorithms> algorithms(
+        horovod::common::GetAlgorithmsForType(type, &context));
+    std::vector<int> all(counts, counts + size);
+    algorithms->Reducescatter(data, all);
     return nullptr;
   } catch (const std::exception& error) {
     failure = error.what();

@@ -28,6 +28,8 @@ RANK, RANKS = int(sys.argv[3]), int(sys.argv[4])
 library = ctypes.CDLL(PATH)
 library.allreduce.argtypes = [ctypes.c_char, ctypes.c_void_p, ctypes.c_long, ctypes.c_int]
 library.allreduce.restype = ctypes.c_char_p
+library.reducescatter.argtypes = [ctypes.c_char, ctypes.c_void_p, ctypes.c_void_p]
+library.reducescatter.restype = ctypes.c_char_p
 
 
 def hook() -> str | None:
@@ -49,6 +51,17 @@ def allreduce(x: np.ndarray, op: int = SUM) -> None:
     why = library.allreduce(TYPES[str(x.dtype)].encode(), x.ctypes.data, x.size, op)
     if why is not None:
         raise RuntimeError(why.decode())
+
+
+def reducescatter(x: np.ndarray, counts: list[int]) -> np.ndarray:
+    """This rank's share, which is then the beginning of x. Raises as allreduce."""
+    numbers = np.array(counts, np.int32)
+    why = library.reducescatter(
+        TYPES[str(x.dtype)].encode(), x.ctypes.data, ctypes.c_void_p(numbers.ctypes.data)
+    )
+    if why is not None:
+        raise RuntimeError(why.decode())
+    return x[: counts[RANK]]
 
 
 def part(rank: int, count: int, dtype: str = "float32") -> np.ndarray:

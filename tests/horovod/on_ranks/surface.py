@@ -68,8 +68,13 @@ def scattered() -> None:
     total = everyone(2).sum(0)[: rows.numel()].view(-1, 7)
     sizes = [len(rows) // hvd.size() + (i < len(rows) % hvd.size()) for i in range(hvd.size())]
     begin = sum(sizes[: hvd.rank()])
-    got = hvd.reducescatter(rows, op=hvd.Sum, name="scattered")
-    assert torch.equal(got, total[begin : begin + sizes[hvd.rank()]])
+    for op, divisor in ((hvd.Sum, 1), (hvd.Average, hvd.size())):
+        step = omnihvd.Statistics()
+        got = hvd.reducescatter(rows, op=op, name=f"scattered.{divisor}")
+        mine = total[begin : begin + sizes[hvd.rank()]] / divisor
+        torch.testing.assert_close(got, mine, rtol=1e-6, atol=0)
+        figures = step.read()
+        assert figures["calls"] == 1 and not passed(figures), figures
 
 
 def adasum() -> None:

@@ -70,6 +70,35 @@ for i, (tensor, work) in enumerate(works):
     assert work.result()[0] is tensor and work.get_future().wait()[0] is tensor
     assert torch.equal(tensor, total([r + i for r in everyone], 150_000 + i))
 
+# Reduce-scatters, of tensors that are large enough as a whole.
+scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+scattered = omnihvd.Statistics()
+taken = 0
+for count in (1, 21_845, 21_846, 60_001):
+    own = slice(rank * count, (rank + 1) * count)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64):
+        share, given = torch.empty(count, dtype=dtype), part(rank, size * count, dtype)
+        scatter(share, given)
+        assert torch.equal(share, total(everyone, size * count, dtype)[own]), (count, dtype)
+        assert torch.equal(given, part(rank, size * count, dtype)), (count, dtype)
+        taken += given.nbytes >= 262144
+    alike = total(everyone, size * count)
+    scatter(share := torch.empty(count), alike, ReduceOp.AVG)
+    assert torch.equal(share, alike[own])
+    scatter(alike[own], alike, async_op=True).wait()  # to where this rank's share is
+    assert torch.equal(alike[own], total(everyone, size * count)[own] * size)
+    taken += 2 * (alike.nbytes >= 262144)
+assert scattered.read(reset=True)["calls"] == taken > 0
+share, tensor = torch.empty(50_000), part(rank, size * 50_000)
+scatter(share, tensor, ReduceOp.MAX)
+own = slice(rank * 50_000, (rank + 1) * 50_000)
+assert torch.equal(share, torch.stack([part(r, size * 50_000) for r in everyone]).amax(0)[own])
+assert scattered.read()["passed"]["op"]["calls"] == 1
+works = [scatter(share, tensor, async_op=True), dist.all_reduce(tensor, async_op=True)]
+assert all(work.wait() for work in works)
+assert torch.equal(share, total(everyone, size * 50_000)[own])
+assert torch.equal(tensor, total(everyone, size * 50_000))
+
 # What is not taken is the backend's, and counted.
 passed = before.read(reset=True)["passed"]
 assert passed["small"]["calls"] > 0 and passed["empty"]["calls"] > 0, passed

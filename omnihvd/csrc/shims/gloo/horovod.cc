@@ -67,11 +67,12 @@ const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
     return "its vtables are of another size";
   const auto is = [&](auto* function, const std::string& name) {
     const std::string method = std::string("_ZN7horovod6common14GlooAlgorithmsI") + type.mangled;
-    return reinterpret_cast<void*>(function) == exported(found.dli_fname, method + "E9" + name);
+    return reinterpret_cast<void*>(function) == exported(found.dli_fname, method + "E" + name);
   };
   const bool nested = type.mangled[0] == 'N';  // which counts in the names
-  if (!is(vtable.functions.allreduce, "AllreduceEPviNS0_8ReduceOpE") ||
-      !is(vtable.functions.allgather, nested ? "AllgatherEPvS5_PiS6_" : "AllgatherEPvS3_PiS4_"))
+  if (!is(vtable.functions.allreduce, "9AllreduceEPviNS0_8ReduceOpE") ||
+      !is(vtable.functions.reducescatter, "13ReducescatterEPvRSt6vectorIiSaIiEE") ||
+      !is(vtable.functions.allgather, nested ? "9AllgatherEPvS5_PiS6_" : "9AllgatherEPvS3_PiS4_"))
     return "its vtables hold other functions";
   const void* theirs;
   std::memcpy(&theirs, static_cast<const void*>(vtable.type), sizeof theirs);
@@ -80,7 +81,7 @@ const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
 
 }  // namespace
 
-HorovodLibrary::HorovodLibrary(const std::string& path, const Replacements& allreduce)
+HorovodLibrary::HorovodLibrary(const std::string& path, const Replacements& replacements)
     : path_(path),
       job_rank_(counter(path, "horovod_rank")),
       job_size_(counter(path, "horovod_size")) {
@@ -90,7 +91,8 @@ HorovodLibrary::HorovodLibrary(const std::string& path, const Replacements& allr
     const auto* const original = static_cast<const GlooVtable*>(found);
     if (const char* misfit = misfit_of(*original, kGlooTypes[i])) throw Error(path + ": " + misfit);
     copies_[i] = {this, original, *original};
-    copies_[i].vtable.functions.allreduce = allreduce[i];
+    copies_[i].vtable.functions.allreduce = replacements[i].allreduce;
+    copies_[i].vtable.functions.reducescatter = replacements[i].reducescatter;
   }
 }
 

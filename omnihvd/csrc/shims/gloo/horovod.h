@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <typeinfo>
+#include <vector>
 
 #include "protocol/dtype.h"
 
@@ -28,6 +29,8 @@ struct GlooContext {
 struct GlooAlgorithms;
 
 using GlooAllreduce = void(GlooAlgorithms*, void* data, int count, int op);
+// In place: a rank's share of the sum comes to the beginning. counts: elements of each rank.
+using GlooReducescatter = void(GlooAlgorithms*, void* data, std::vector<int>& counts);
 
 // The vtable of horovod::common::GlooAlgorithms<T>.
 struct GlooVtable {
@@ -38,7 +41,7 @@ struct GlooVtable {
     void (*allgather)(GlooAlgorithms*, void* in, void* out, int* counts, int* offsets);
     void (*broadcast)();
     void (*alltoall)();
-    void (*reducescatter)();
+    GlooReducescatter* reducescatter;
     void (*element_size)();
     void (*destructor)();
     void (*deleting_destructor)();
@@ -77,10 +80,14 @@ constexpr size_t kGlooBytes = 0;  // the type of bytes
 // One of Horovod's libraries in this process. Lives for good.
 class HorovodLibrary {
  public:
-  // allreduce[i]: what is to stand in for kGlooTypes[i]'s. Looks only; throws Error if anything is
-  // not as expected.
-  using Replacements = std::array<GlooAllreduce*, kGlooTypeCount>;
-  HorovodLibrary(const std::string& path, const Replacements& allreduce);
+  // replacements[i]: what is to stand in for those of kGlooTypes[i]. Looks only; throws Error if
+  // anything is not as expected.
+  struct Replacement {
+    GlooAllreduce* allreduce;
+    GlooReducescatter* reducescatter;
+  };
+  using Replacements = std::array<Replacement, kGlooTypeCount>;
+  HorovodLibrary(const std::string& path, const Replacements& replacements);
   HorovodLibrary(const HorovodLibrary&) = delete;
 
   // From now on the library's new objects are ours. Throws Error.

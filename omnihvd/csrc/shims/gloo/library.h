@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "shims/gloo/exchange.h"
 #include "ways/library.h"
 
 namespace omnihvd {
 
+// Of whole reduce-scatters: GlooScatters.
 class GlooSums : public Library {
  public:
   // For one call: the object that it was made on.
@@ -35,10 +37,27 @@ class GlooSums : public Library {
     std::memcpy(data, exchange_.allgather(mine)[0].data(), bytes);
   }
 
- private:
+ protected:
   GlooAlgorithms& object_;
   const size_t element_;
+
+ private:
   GlooExchange& exchange_;
+};
+
+class GlooScatters : public GlooSums {
+ public:
+  GlooScatters(GlooAlgorithms& object, size_t element, GlooExchange& exchange,
+               std::vector<int>& counts)
+      : GlooSums(object, element, exchange), counts_(counts) {}
+
+  // In place.
+  void sum(const void*, void* out, uint64_t) override {
+    HorovodLibrary::original(object_).reducescatter(&object_, out, counts_);
+  }
+
+ private:
+  std::vector<int>& counts_;
 };
 
 }  // namespace omnihvd

@@ -1,11 +1,13 @@
-// The allreduce of Horovod's process sets on Gloo, taken over: sums that the engine knows go to it,
-// all else to Gloo untouched.
+// The allreduce and the reducescatter of Horovod's process sets on Gloo, taken over: sums that the
+// engine knows go to it, all else to Gloo untouched.
 //
 // Every decision depends on arguments alone that are equal on all ranks, and on what the ranks have
 // told each other. Failures are thrown: Horovod makes HorovodInternalError of them.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,39 +82,71 @@ std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const Glo
   return set;
 }
 
+struct Arguments {
+  void* data;
+  uint64_t count;
+  int op = kGlooSum;
+  std::vector<int>* counts = nullptr;  // of a reducescatter: each rank's
+
+  const char* what() const { return counts ? "a reduce-scatter" : "an allreduce"; }
+};
+
 // Sums, or says why the call is left to Gloo. Throws Error.
-Reason sum(GlooAlgorithms& object, const GlooType& type, void* data, int count, int op,
+Reason sum(GlooAlgorithms& object, const GlooType& type, const Arguments& a,
            std::shared_ptr<ProcessSet>* set) {
-  if (op != kGlooSum) return Reason::op;
+  if (a.op != kGlooSum) return Reason::op;
   if (!type.dtype) return Reason::dtype;
-  if (count <= 0) return Reason::empty;
+  if (a.count == 0) return Reason::empty;
   const HorovodLibrary& library = HorovodLibrary::of(object);
   *set = process_set(library, object.context);
   if (!*set) return Reason::layout;
   GlooExchange exchange(library, object.context);
-  GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
-  Call call{data, data, static_cast<uint64_t>(count), *type.dtype};
-  call.may_be_coded = call.dtype == DType::i32;
+  Call call{a.data, a.data, a.count, *type.dtype};
+  if (!a.counts) {
+    GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
+    call.may_be_coded = call.dtype == DType::i32;
+    return (*set)->sums.take(call, exchange, sums);
+  }
+  if (a.counts->size() != size_t(exchange.size())) return Reason::invalid;
+  const std::vector<uint64_t> shares(a.counts->begin(), a.counts->end());
+  GlooScatters sums(object, static_cast<size_t>(type.bytes), exchange, *a.counts);
+  call.shares = &shares;
   return (*set)->sums.take(call, exchange, sums);
 }
 
-template <size_t type>
-void allreduce(GlooAlgorithms* object, void* data, int count, int op) {
-  const uint64_t bytes = static_cast<uint64_t>(count) * uint64_t(kGlooTypes[type].bytes);
+// left: what Gloo does, where the sum is left to it.
+template <typename Left>
+void take_or_leave(GlooAlgorithms& object, const GlooType& type, const Arguments& a, Left left) {
+  const uint64_t bytes = a.count * uint64_t(type.bytes);
   std::shared_ptr<ProcessSet> set;
   Reason reason = Reason::none;
   try {
-    reason = sum(*object, kGlooTypes[type], data, count, op, &set);
+    reason = sum(object, type, a, &set);
   } catch (const FailedBefore&) {
     throw;
   } catch (const std::exception& error) {
-    log(LogLevel::error, "an allreduce failed: ", error.what());
+    log(LogLevel::error, a.what(), " failed: ", error.what());
     throw;
   }
   if (reason == Reason::none) return;
   count_pass(reason, bytes);
-  const Communicator::Elsewhere elsewhere(set ? &set->sums : nullptr, "Gloo", bytes, reason);
-  HorovodLibrary::original(*object).allreduce(object, data, count, op);
+  const Communicator::Elsewhere elsewhere(set ? &set->sums : nullptr, a.what(), "Gloo", bytes,
+                                          reason);
+  left(HorovodLibrary::original(object));
+}
+
+template <size_t type>
+void allreduce(GlooAlgorithms* object, void* data, int count, int op) {
+  const Arguments arguments{data, uint64_t(std::max(count, 0)), op};
+  take_or_leave(*object, kGlooTypes[type], arguments,
+                [=](const auto& gloo) { gloo.allreduce(object, data, count, op); });
+}
+
+template <size_t type>
+void reducescatter(GlooAlgorithms* object, void* data, std::vector<int>& counts) {
+  const auto all = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  take_or_leave(*object, kGlooTypes[type], {data, all, kGlooSum, &counts},
+                [&](const auto& gloo) { gloo.reducescatter(object, data, counts); });
 }
 
 template <size_t... types>
@@ -120,8 +154,8 @@ void hook(const std::string& path, std::index_sequence<types...>) {
   const std::lock_guard<std::mutex> lock(mutex);
   std::unique_ptr<HorovodLibrary>& library = libraries()[path];
   if (library) return;
-  auto found =
-      std::make_unique<HorovodLibrary>(path, HorovodLibrary::Replacements{&allreduce<types>...});
+  const HorovodLibrary::Replacements ours{{{&allreduce<types>, &reducescatter<types>}...}};
+  auto found = std::make_unique<HorovodLibrary>(path, ours);
   found->hook();
   library = std::move(found);
 }
