@@ -44,8 +44,8 @@ MUTATIONS = (
     Mutation(
         "what is lost is not sent again",
         PROTOCOL + "datagram_sender.cc",
-        "  lost_.push_back(sequence);\n}",
-        "}",
+        "  lost_.push_back(sequence);\n",
+        "",
     ),
     Mutation(
         "a round is summed into memory that is still being sent",
@@ -68,8 +68,8 @@ MUTATIONS = (
     Mutation(
         "a window has one block more than there is room for",
         PROTOCOL + "aggregator.cc",
-        "std::min<size_t>(last - first, layout_.shape().window);",
-        "std::min<size_t>(last - first, layout_.shape().window + 1);",
+        "std::min<size_t>(last - first, room);",
+        "std::min<size_t>(last - first, room + 1);",
     ),
     Mutation(
         "below others more is named than a frame holds",
