@@ -216,7 +216,7 @@ def test_blocks_too_small_to_be_coded_travel_plain() -> None:
     pair = np.ones(2, np.float32)
     tiny = protocol.Shape(count=2, dtype="float32", codec=codec.Codec("sign"))
     [(_, message)] = protocol.Worker(tiny, 0, pair, pair).start()
-    data, body = message.bytes(), 64 + 40  # slot, round, bound, flags
+    data, body = message.bytes(), 64 + 48  # slot, round, bound, flags
     assert pair.tobytes() in data
     with pytest.raises(EngineError, match="not to be coded"):
         protocol.decode(data[: body + 3] + b"\x0c" + data[body + 4 :], tiny)
