@@ -22,7 +22,6 @@ on_both = pytest.mark.parametrize("launcher", ["mpirun", GLOO])
     ("launcher", "ranks", "way"),
     [
         ("mpirun", 1, "auto"),
-        ("mpirun", 2, "stream"),
         ("mpirun", 3, "shared"),
         ("mpirun", 4, "auto"),
         (GLOO, 2, "auto"),
