@@ -1,17 +1,21 @@
 """OMNIHVD_ARITHMETIC: how far sums are from exact ones.
 
     python benchmarks/arithmetic.py [--ranks 4]
+    sudo python benchmarks/arithmetic.py --times     # milliseconds and bytes, on emulated hosts
 
-Of sums over so many ranks, by the engine's own functions in blocks of 256, against sums in float64:
-the root of the mean of squares, over that of the exact sums. Data: normal values; such of
-magnitudes that differ by up to 2^8, and 2^24, inside a block; ranks that nearly cancel each other;
-and the ranks' gradients in the twentieth step of a language model (benchmarks/evaluation). Writes
+Errors are of sums over so many ranks, by the engine's own functions in blocks of 256, against sums
+in float64: the root of the mean of squares, over that of the exact sums. Data: normal values; such
+of magnitudes that differ by up to 2^8, and 2^24, inside a block; ranks that nearly cancel each
+other; and the ranks' gradients in the twentieth step of a language model (benchmarks/evaluation).
+Times are of 100 MB under Horovod on as many hosts, at 1 and 10 Gbit/s, by colocated aggregators,
+non-zero blocks at random; the modes take turns, and each sum is verified first. Writes
 results/arithmetic.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -22,11 +26,17 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = Path(__file__).parent / "results"
+FILE = Path(__file__).parent / "results" / "arithmetic.json"
 sys.path.insert(0, str(ROOT))
 from benchmarks.evaluation.tasks import Words  # noqa: E402
+from omnihvd.bench.backends import Hosts  # noqa: E402
+from omnihvd.bench.command import machine  # noqa: E402
+from omnihvd.bench.patterns import Point  # noqa: E402
+from omnihvd.bench.worker import Visit  # noqa: E402
 
 BLOCK, COUNT, STEPS = 256, 1 << 18, 20
+MODES = ("float", "integer", "switchml", "fpisa", "fpisa-a")
+RATES, DENSITIES, ELEMENTS, TURNS = ("10gbit", "1gbit"), (1.0, 0.1, 0.01), 25_000_000, 3
 
 
 def data(ranks: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -96,16 +106,59 @@ def errors(ranks: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def times(hosts: int, rate: str) -> dict[str, Any]:
+    """Seconds, bytes that a host sends and processor seconds of all ranks, of a sum, by mode and
+    density."""
+    network = Hosts(hosts, rate)
+    with contextlib.ExitStack() as stack:
+        stack.callback(network.close)
+        link = network.link_rate(seconds=1)
+        sessions = {}
+        for mode in MODES:
+            env = {"OMNIHVD_WAY": "stream", "OMNIHVD_ARITHMETIC": mode}
+            sessions[mode] = stack.enter_context(network.start("omnihvd", env=env))
+        points = [Point(ELEMENTS, density) for density in DENSITIES]
+        answers = {
+            (mode, point): session.visit(Visit(point, True, 0, 1, None))
+            for mode, session in sessions.items()
+            for point in points
+        }
+        samples: dict[Any, list[float]] = {key: [] for key in answers}
+        for _ in range(TURNS):
+            for mode, point in answers:
+                one = sessions[mode].visit(Visit(point, False, 0, 3, 2.0))
+                samples[mode, point] += one["samples"]
+                answers[mode, point] = one
+    found: dict[str, Any] = {"link_rate": link}
+    for (mode, point), answer in answers.items():
+        found.setdefault(mode, {})[str(point.density)] = {
+            "samples": samples[mode, point],
+            "cpu_s": answer["cpu_s"],
+            "bytes_sent": max(c["bytes_sent"] for c in answer["counters"]),
+        }
+    return found
+
+
+def save(found: dict[str, Any]) -> None:
+    FILE.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument(
+        "--times", nargs="*", metavar="RATE", choices=RATES, help="these instead, of links (root)"
+    )
     args = parser.parse_args()
-    from omnihvd.bench.command import machine
-
-    found = {**machine(), **vars(args), "errors": errors(args.ranks)}
-    (RESULTS / "arithmetic.json").write_text(json.dumps(found, indent=1) + "\n")
+    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    if args.times is None:
+        found |= {**machine(), "ranks": args.ranks, "errors": errors(args.ranks)}
+        save(found)
+    for rate in () if args.times is None else args.times or RATES:
+        found.setdefault("times", {})[rate] = {**machine(), **times(args.ranks, rate)}
+        save(found)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "inline": inline.inline,
     "papers": papers.papers,
     "arithmetic-errors": arithmetic.errors,
+    "arithmetic-times": arithmetic.times,
     "model-zeros": models.zeros,
     "model-steps": models.steps,
     "model-sent": models.sent,

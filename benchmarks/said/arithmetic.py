@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.said.results import load
+import statistics
+
+from benchmarks.said.results import in_ms, load
 from omnihvd.bench.report import markdown
+from omnihvd.rates import rate_text
+
+MODES = ("float", "integer", "switchml", "fpisa", "fpisa-a")
 
 
 def errors() -> str:
@@ -11,3 +16,19 @@ def errors() -> str:
     kinds = [*next(iter(found.values()))]
     rows = [[name, *(f"{row[kind]:.1e}" for kind in kinds)] for name, row in found.items()]
     return markdown(["error", *kinds], rows)
+
+
+def times() -> str:
+    """Milliseconds; in brackets the MB that a host sends."""
+    found = load("arithmetic.json")["times"]
+    kinds = [*(kind for kind in next(iter(found.values())) if kind in MODES)]
+    rows = []
+    for rate, modes in found.items():
+        for density in modes["float"]:
+            row = [f"{rate_text(rate)}, {float(density):.0%}"]
+            for kind in kinds:
+                one = modes[kind][density]
+                ms, sent = in_ms(statistics.median(one["samples"])), one["bytes_sent"] / 1e6
+                row.append(f"{ms} ({sent:.0f})")
+            rows.append(row)
+    return markdown(["ms (MB)", *kinds], rows)
