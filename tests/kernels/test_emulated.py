@@ -60,7 +60,7 @@ def pairs():
 
 
 # Packed and not in turns; both for each pair would take minutes.
-@pytest.mark.parametrize(("dtype", "block_size"), pairs())
+@pytest.mark.parametrize(("dtype", "block_size"), list(pairs()))
 def test_round_trip(kernels, dtype, block_size):
     pack = bool((BLOCK_SIZES.index(block_size) + list(DTYPES).index(dtype)) % 2)
     for seed, (blocks, filled) in enumerate([(0.3, 0.1), (0.7, 1.0), (1.0, 0.6)]):
