@@ -48,20 +48,24 @@ SumPlan sum_of(Dice& dice, uint32_t ranks, uint32_t shares) {
   sum.scan_ahead = uint32_t(dice.one_of<uint64_t>({1, 5, 64, 2048}));
   sum.slots_at_once = uint32_t(dice.between(1, 5));
   sum.ordered = dice.chance(0.3);
-  sum.in_place = dice.chance(0.5);
-  const double density = dice.one_of<double>({0, 0.02, 0.2, 0.7, 1});
-  const uint64_t slowest = dice.one_of<uint64_t>({1, 200, 20'000});
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    sum.begins_us.push_back(dice.below(slowest));
-    std::vector<bool>& has = sum.has.emplace_back(sum.shape.blocks());
-    for (size_t block = 0; block < has.size(); ++block) has[block] = dice.chance(density);
-  }
+  sum.deal(dice, ranks);
   return sum;
 }
 
 uint64_t time_of(Dice& dice) { return dice.below(dice.one_of<uint64_t>({300, 3'000, 100'000})); }
 
 }  // namespace
+
+void SumPlan::deal(Dice& dice, uint32_t ranks) {
+  in_place = dice.chance(0.5);
+  const double density = dice.one_of<double>({0, 0.02, 0.2, 0.7, 1});
+  const uint64_t slowest = dice.one_of<uint64_t>({1, 200, 20'000});
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    begins_us.push_back(dice.below(slowest));
+    std::vector<bool>& blocks = has.emplace_back(shape.blocks());
+    for (size_t block = 0; block < blocks.size(); ++block) blocks[block] = dice.chance(density);
+  }
+}
 
 Faults network_faults(Dice& dice, uint32_t hosts, bool* stays_cut) {
   Faults faults;

@@ -22,6 +22,8 @@ struct SumPlan {
 
   const Layout& layout() const { return *layout_; }
   void fix() { layout_ = std::make_shared<Layout>(shape); }
+  // Whether it is in place, when each rank begins, and what it has.
+  void deal(Dice& dice, uint32_t ranks);
   // Small whole numbers that differ by rank and place, so that no order of summation rounds.
   std::vector<uint8_t> input(uint32_t rank) const;
   std::vector<uint8_t> expected(const std::vector<uint32_t>& ranks) const;

@@ -53,14 +53,7 @@ SumPlan sum_of(Dice& dice, uint32_t machines, uint32_t block_size) {
   const uint64_t border = block_size * dice.between(1, 8);
   sum.shape.count = dice.one_of<uint64_t>(
       {0, 1, border - 1, border, border + 1, dice.below(kElements / machines)});
-  sum.in_place = dice.chance(0.5);
-  const double density = dice.one_of<double>({0, 0.02, 0.2, 0.7, 1});
-  const uint64_t slowest = dice.one_of<uint64_t>({1, 200, 20'000});
-  for (uint32_t machine = 0; machine < machines; ++machine) {
-    sum.begins_us.push_back(dice.below(slowest));
-    std::vector<bool>& has = sum.has.emplace_back(sum.shape.blocks());
-    for (size_t block = 0; block < has.size(); ++block) has[block] = dice.chance(density);
-  }
+  sum.deal(dice, machines);
   return sum;
 }
 
