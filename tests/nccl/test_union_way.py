@@ -74,6 +74,10 @@ def test_bytes(doubles):
     run_well(doubles, "union.py", 3, "moves_the_union_only", env=UNION)
 
 
+def test_no_sum_is_left_out_of_the_counts(doubles):
+    run_well(doubles, "union.py", 3, "counts_all_sums", env=UNION)
+
+
 @pytest.mark.parametrize(
     ("scenario", "env"),
     [

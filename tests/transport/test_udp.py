@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from _engine_tests.transport import Transport
@@ -17,6 +17,7 @@ from ends import End, patterned, poll_until
 
 from omnihvd.engine import EngineError, session
 
+Send = Callable[[bytes], object]
 MAGIC = b"omnihvd udp 1"
 SECRET = "a secret of the test"
 
@@ -67,19 +68,23 @@ class Between:
                 with contextlib.suppress(OSError):
                     if ready is self.outside:
                         data, self.sender = ready.recvfrom(65536)
-                        self._pass(data, self.inside.send)
+                        self._pass(data, self.inside.send, self._answer)
                     elif self.sender:
-                        sender = self.sender
-                        self._pass(ready.recv(65536), lambda d, s=sender: self.outside.sendto(d, s))
+                        self._pass(ready.recv(65536), self._answer, self.inside.send)
 
-    def _pass(self, data: bytes, send: object) -> None:
-        assert callable(send)
+    def _answer(self, data: bytes) -> None:
+        assert self.sender
+        self.outside.sendto(data, self.sender)
+
+    def _pass(self, data: bytes, send: Send, back: Send) -> None:
         chance = self.random.random
         if self.mutate and chance() < 0.2:
             wrong = bytearray(data)
             wrong[self.random.randrange(len(wrong))] ^= 1 << self.random.randrange(8)
             for other in (wrong, data[: self.random.randrange(len(data))], data + b"x"):
                 send(bytes(other))
+        if chance() < 0.05:
+            back(data)
         if chance() < 0.05:  # lost
             return
         send(data)

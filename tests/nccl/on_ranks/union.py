@@ -103,14 +103,28 @@ def moves_the_union_only() -> None:
         assert after[0] - before[0] == count * 4  # nothing is known of such: all blocks
         assert after[1] - before[1] == 4 * 13  # a bit a block
     comm.destroy()
-    united = 2 * SIZE + 1
-    end = time.monotonic() + 20  # another thread counts what the device has come to
-    while (stats := omnihvd.stats())["result_blocks"] < 40 + 2 * united:
-        assert time.monotonic() < end, stats
-    stats = omnihvd.stats()
+    stats, united = omnihvd.stats(), 2 * SIZE + 1
     assert stats["result_blocks"] == 40 + 2 * united and stats["nonzero_blocks"] == 40 + 2 * 3
     assert stats["blocks"] == 40 + 2 * 400 and stats["calls"] == 3
     barrier("counted")
+
+
+def counts_all_sums() -> None:
+    """The last ones too, whichever rank leaves first while the others' threads are in a round."""
+    first_sum()[1].destroy()
+    stream, before = Stream(), omnihvd.stats()
+    for _ in range(8):
+        comm = Communicator("all")
+        sum_of(comm, stream, [3, 50], 100 * BLOCK)
+        time.sleep(0.05)  # the ranks' threads fall asleep
+        sum_of(comm, stream, [3, 50], 100 * BLOCK)
+        comm.destroy()
+    after = omnihvd.stats()
+    assert {k: after[k] - before[k] for k in ("calls", "blocks", "result_blocks")} == {
+        "calls": 16,
+        "blocks": 1600,
+        "result_blocks": 32,
+    }
 
 
 def moves_the_union_on_two_levels() -> None:

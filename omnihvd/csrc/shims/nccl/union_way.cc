@@ -59,6 +59,7 @@ UnionCall UnionWay::next(const NcclReduction& r, DType dtype) {
   // Some ranks may have counted the votes, and made it.
   if (!call)
     throw Error("whether a plan holds is not known, as the ranks lost touch: " + why_over_);
+  if (over_) read_seen();  // as the thread does while there is one
   if (call->look) {
     const uint64_t block = settings_.block_size;
     issued_.push_back({*call, r.count * size_of(dtype), (r.count + block - 1) / block});
@@ -258,6 +259,9 @@ bool UnionWay::finish() {
   }
   if (group_) group_->leave();
   if (thread_.joinable()) thread_.join();
+  // The thread ends without a look at the last sums if another rank left in its last round.
+  const std::lock_guard<std::mutex> lock(mutex_);
+  read_seen();
   return idle;
 }
 
