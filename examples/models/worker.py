@@ -8,6 +8,7 @@ Rank 0 says what it does in lines, and writes what it found into a file of JSON.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -99,11 +100,22 @@ def calibrate(counts: list[int]) -> list[list[float]]:
     return found
 
 
+def take_a_core() -> None:
+    """Where ranks share cores each stays on one, as though its host had that share of a core: else
+    Linux may keep three of four ranks on one of two cores for many steps, in which all wait."""
+    cores = sorted(os.sched_getaffinity(0))
+    rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{what}"]) for what in ("RANK", "SIZE"))
+    if ranks > len(cores):
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+
+
 def main() -> None:
     """argv[1]: a dictionary in JSON. model, size, data: of the task; methods, seeds, steps, points:
     of trainings; warm_up: steps whose times do not count; calibrate: counts of floats, with
-    omnihvd if take_over; file: what to write."""
+    omnihvd if take_over; timed: ranks keep to a core; file: what to write."""
     given = json.loads(sys.argv[1])
+    if given.get("timed"):
+        take_a_core()
     if given.get("take_over") or set(given.get("methods", [])) - set(WITHOUT):
         import omnihvd  # noqa: F401, before hvd.init()
     torch.set_num_threads(1)
