@@ -25,7 +25,7 @@ from omnihvd.inline.aggregator import Aggregator as InlineAggregator
 from omnihvd.inline.aggregator import serve
 from omnihvd.log import logger
 
-HELLO = b"omnihvd-join 2\n"
+HELLO = b"omnihvd-join "  # then the protocol, a line feed and a nonce
 NONCE_BYTES = PROOF_BYTES = 32
 PATIENCE_S = 20.0
 LONGEST = 1 << 26  # bytes of a message from a peer that has proved itself
@@ -73,14 +73,17 @@ class Aggregator:
             if gone.partial:
                 raise
             raise Looked from gone
-        if not hello.startswith(b"omnihvd-join "):
+        protocol, _, theirs = hello[len(HELLO) :].partition(b"\n")
+        if not hello.startswith(HELLO) or not protocol.isdigit():
             raise Refused("this is not omnihvd's protocol")
-        if not hello.startswith(HELLO) or len(hello) != len(HELLO) + NONCE_BYTES:
-            raise Refused("another version of omnihvd: install the same on all hosts")
+        if int(protocol) != engine.session.protocol or len(theirs) != NONCE_BYTES:
+            raise Refused(
+                f"another version of omnihvd: the job speaks protocol {int(protocol)}, this "
+                f"aggregator {engine.session.protocol}; install the same on all hosts"
+            )
         ours = secrets.token_bytes(NONCE_BYTES)
-        nonces = hello[len(HELLO) :]
-        self._say(writer, b"aggregator", nonces, ours)
-        nonces += ours
+        self._say(writer, b"aggregator", theirs, ours)
+        nonces = theirs + ours
         try:
             self._proven(await _receive(reader, LONGEST_STRANGER), b"worker", nonces)
         except (asyncio.IncompleteReadError, ConnectionError) as gone:

@@ -9,14 +9,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 SECRET = "the secret of a test"
 
 
 class Server:
-    def __init__(self, option: str = "--bind", more: Sequence[str] = (), **env: str) -> None:
+    def __init__(
+        self,
+        option: str = "--bind",
+        more: Sequence[str] = (),
+        folder: Path | None = None,  # that has another omnihvd
+        **env: str,
+    ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "omnihvd", "aggregator", option, "127.0.0.1:0", *more],
+            cwd=folder,
             env={**os.environ, "OMNIHVD_SECRET": SECRET, "OMNIHVD_LOG": "info", **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

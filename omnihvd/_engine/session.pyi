@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from .codec import Codec
 
 dtypes: list[str]
+protocol: int  # that ranks and aggregators must have in common
 
 Allgather = Callable[[bytes], list[bytes]]
 

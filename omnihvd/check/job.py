@@ -60,7 +60,8 @@ def _hosts(hosts: list[str]) -> Finding:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"omnihvd": __version__, "Python": platform.python_version()}
+    versions = {"omnihvd": __version__, "protocol": str(engine.session.protocol)}
+    versions["Python"] = platform.python_version()
     for package in ("horovod", "torch", "tensorflow"):
         versions[package] = here.version_of(package) or "none"
     try:
@@ -199,9 +200,16 @@ def _sum(ranks: Exchange, settings: Any) -> Finding:
 
 def _remedy(name: str, values: list[str]) -> str:
     if name == "omnihvd":
-        newest = max(values, key=lambda value: [int(part) for part in re.findall(r"\d+", value)])
-        return f"install {newest} on all hosts: others may speak another protocol"
+        return f"install {max(values, key=_age)} on all hosts"
+    if name == "protocol":
+        return "no sum can be made: install the newest omnihvd on all hosts"
     return "give all ranks the same (mpirun: -x NAME)" if name.isupper() else ""
+
+
+def _age(release: str) -> tuple[list[int], bool]:
+    """1.10.0 is above 1.9.0, and above 1.10.0.dev0."""
+    number, dev, _ = release.partition(".dev")
+    return [int(part) for part in re.findall(r"\d+", number)], not dev
 
 
 def _ranks(numbers: list[int]) -> str:

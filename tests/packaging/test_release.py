@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import omnihvd
+from omnihvd.engine import session
 
 ROOT = Path(__file__).parents[2]
 WIRE = (ROOT / "omnihvd/csrc/protocol/wire.h").read_text()
@@ -24,7 +25,15 @@ def test_documents_say_which_protocol_it_speaks() -> None:
 def test_the_changelog_has_this_version() -> None:
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     released = [heading for heading in headings if heading != "Unreleased"]
-    assert released[0] == omnihvd.__version__ and headings[:2].count("Unreleased") <= 1
+    version, dev, _ = omnihvd.__version__.partition(".dev")
+    assert headings[:2].count("Unreleased") <= bool(dev)
+    last, this = ([int(part) for part in text.split(".")] for text in (released[0], version))
+    assert this > last if dev else this == last
+
+
+def test_the_changelog_says_which_protocol_it_speaks() -> None:
+    said = re.findall(r"protocol's\s+version\s+is\s+(\d+)", (ROOT / "CHANGELOG.md").read_text())
+    assert int(said[0]) == PROTOCOL == session.protocol
 
 
 @pytest.fixture
@@ -58,6 +67,7 @@ def test_a_release_is_a_commit_with_a_tag(checkout: Path) -> None:
         r"^## 9\.8\.7 \(\w+ \d{4}\)$", git(checkout, "show", "v9.8.7:CHANGELOG.md"), re.M
     )
     assert git(checkout, "show", "v9.8.7:omnihvd/version.py") == '__version__ = "9.8.7"\n'
+    assert git(checkout, "show", "HEAD:omnihvd/version.py") == '__version__ = "9.8.8.dev0"\n'
     assert git(checkout, "status", "--porcelain") == ""
     again = release(checkout, "9.8.7")
     assert again.returncode == 2 and "there is a v9.8.7 already" in again.stderr

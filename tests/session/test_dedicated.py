@@ -121,10 +121,12 @@ def test_strangers_at_the_door_harm_nothing() -> None:
     with servers(1) as started:
         address = started[0].address
         assert b"protocol" in talk(address, b"GET / HTTP/1.1\r\n\r\n")
-        assert b"version" in talk(address, framed(b"omnihvd-join 3\n" + nonce))
-        assert b"secrets differ" in talk(
-            address, framed(b"omnihvd-join 2\n" + nonce) + framed(bytes(32))
-        )
+        other = f"the job speaks protocol 1, this aggregator {session.protocol}".encode()
+        assert other in talk(address, framed(b"omnihvd-join 1\n" + nonce))
+        assert b"not omnihvd's protocol" in talk(address, framed(b"omnihvd-join x\n" + nonce))
+        hello = f"omnihvd-join {session.protocol}\n".encode() + nonce
+        assert b"another version" in talk(address, framed(hello[:-1]))
+        assert b"secrets differ" in talk(address, framed(hello) + framed(bytes(32)))
         talk(address, struct.pack("<I", 2**32 - 1))
         talk(address)
         for size in (1, 3, 4, 5, 100, 100_000):

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/own_process.h"
 #include "hook/polite_yield.h"
+#include "protocol/wire.h"
 #include "python/sums.h"
 #include "session/aggregator_host.h"
 #include "session/group_info.h"
@@ -238,6 +239,7 @@ void bind_session(py::module_ m) {
       .def(py::init<>())
       .def("is_this", &OwnProcess::is_this)
       .def("check", &OwnProcess::check, "EngineError in a child that was forked off.");
+  m.attr("protocol") = int(kWireVersion);
   bind_settings(m);
   bind_process(m);
   bind_engine(m);

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "protocol/wire.h"
 
 namespace omnihvd {
 namespace {
@@ -152,7 +153,7 @@ Introduced introduce(const std::string& address, const std::string& secret,
   Introduced aggregator{std::make_unique<Connection>(address, secret, patience), {address, {}}};
   Connection& connection = *aggregator.connection;
   connection.nonces = random_bytes(32);
-  connection.send("omnihvd-join 2\n" + connection.nonces);
+  connection.send("omnihvd-join " + std::to_string(kWireVersion) + "\n" + connection.nonces);
   connection.nonces += connection.answer("aggregator");
   connection.say("worker", "");
   const std::string addresses = connection.answer("addresses");
