@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,7 @@ def losses(tmp_path_factory, options):
     return json.loads(path.read_text())["losses"]
 
 
-def under_torchrun(folder, name, *words, ends_cleanly=False):
+def under_torchrun(folder, name, *words, ends_cleanly=False, timeout=60):
     """Report and output of an example on two ranks."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     env = {**os.environ, **ENVIRONMENT, **STREAM, "OMNIHVD_MIN_BYTES": "1024"}
@@ -149,7 +150,7 @@ def under_torchrun(folder, name, *words, ends_cleanly=False):
     if ends_cleanly:
         (folder / "script.py").write_text(ENDS_CLEANLY)
         command.insert(len(torchrun), folder / "script.py")
-    (job,) = run_beside([command], [env], timeout=60)
+    (job,) = run_beside([command], [env], timeout=timeout)
     return json.loads(path.read_text()), job.output
 
 
@@ -177,6 +178,18 @@ def test_ddp_trains_as_horovod_does(tmp_path, options, losses, how):
 def test_libraries_train_as_horovod_does(tmp_path, options, losses, library):
     pytest.importorskip(library)
     report, _ = under_torchrun(tmp_path, f"{library}_language_model.py", *options)
+    check(report, losses)
+    assert all(rank["calls"] >= STEPS for rank in report["stats"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # DeepSpeed compiles an extension at its first start
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="pip install deepspeed")
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_deepspeeds_zero_trains_as_horovod_does(tmp_path, options, losses, stage, monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    words = ["--stage", stage, *options]
+    report, _ = under_torchrun(tmp_path, "deepspeed_language_model.py", *words, timeout=240)
     check(report, losses)
     assert all(rank["calls"] >= STEPS for rank in report["stats"])
 

@@ -204,7 +204,10 @@ RULES: list[tuple[str, Cheap | str]] = [
         lambda m: f'echo "{UNDER_TORCHRUN}" >train.py\n{small_job(m)}',
     ),
     (r".* python (-m omnihvd )?train\.py$", small_job),
-    (r"(?:.*python |torchrun [^.]*)((?:examples|benchmarks|omnihvd)/[\w/]+\.py)", of_script),
+    (
+        r"(?:.*python |(?:\w+=\S+ )?torchrun [^.]*)((?:examples|benchmarks|omnihvd)/[\w/]+\.py)",
+        of_script,
+    ),
 ]
 
 
