@@ -12,7 +12,7 @@ endif
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map bench-gpu clean
+.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map bench-gpu wheel release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -139,6 +139,12 @@ bench-gpu: build gpu  ## measure on this machine's GPU
 	@python benchmarks/kernels_gpu.py
 	@python benchmarks/nccl_gpu.py
 	@python benchmarks/nccl_gpu.py --dtype bfloat16 --op avg --densities 1 0.1
+
+wheel:  ## dist: a source distribution, and a wheel that is installed without a compiler
+	@PYTHONS="$(PYTHON)" .ci/wheel
+
+release:  ## VERSION=1.2.3: its version and changes, committed and tagged
+	@.ci/release $(VERSION)
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info omnihvd/lib omnihvd/_engine*.so

@@ -9,6 +9,7 @@ from benchmarks.said import (
     bench,
     compression,
     faults,
+    first_sum,
     inline,
     loss,
     models,
@@ -57,4 +58,5 @@ SENTENCES: list[Callable[[], list[Said]]] = [
     inline.of_inline,
     papers.of_papers,
     models.of_models,
+    first_sum.of_the_first_sum,
 ]
