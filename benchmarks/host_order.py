@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "models")]
 import model_jobs  # noqa: E402
 import ncf  # noqa: E402
+from compared import ORDERED  # noqa: E402
 
 from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.lab import Lab  # noqa: E402
@@ -33,7 +34,6 @@ RESULT = Path(__file__).parent / "results" / "host_order.json"
 HOSTS = 2
 LAYOUTS = {"2x2": 2, "2x4": 4}  # ranks of each host
 ORDERS = {"1": "each rank", "0": "each host"}  # what compresses, by OMNIHVD_COMPRESS_FIRST
-METHODS = ("omnireduce", "codec", "natural", "block_topk", "topk")
 ENV = {"OMNIHVD_WAY": "stream", "OMNIHVD_MIN_BYTES": "1024"}
 PARTS = {"links": {"steps": 40, "warm_up": 20}, "quality": {"steps": 80, "points": 1}}
 
@@ -42,7 +42,7 @@ def train(layout: str, first: str, given: dict[str, Any], rate: str | None) -> l
     ranks = LAYOUTS[layout]
     with Lab(HOSTS, rate=rate, share_cores=True) as lab:
         return model_jobs.run(
-            {"model": "ncf", "methods": METHODS, **given},
+            {"model": "ncf", "methods": ORDERED, **given},
             *(HOSTS * ranks, lambda *_: None),
             **{"lab": lab, "per_host": ranks, "env": {**ENV, "OMNIHVD_COMPRESS_FIRST": first}},
         )

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import delay_control  # noqa: E402
 import map as the_map  # noqa: E402
+import model_steps  # noqa: E402
 import papers  # noqa: E402
 import sparse  # noqa: E402
 import training  # noqa: E402
@@ -50,6 +51,8 @@ def main() -> None:
     for path in paths:
         for picture in redraw(path):
             print(picture)
+    if not named:
+        print(model_steps.plot())
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+sys.path.insert(0, str(RESULTS.parents[1] / "examples" / "models"))
 
 
 class Said(NamedTuple):

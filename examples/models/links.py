@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import model_jobs
+from compared import WITH, WITHOUT
 from model_jobs import OFF, Tell
 
 from omnihvd.bench.lab import Lab
@@ -17,9 +18,8 @@ from omnihvd.report.predictions import Model
 
 # The fastest of Open MPI's settings there (benchmarks/training.py tries seven).
 BEST = [s for s in HOROVOD if s.name in ("yielding, ring", "yielding, segmented ring")]
-WITHOUT, WITH = ("horovod", "fp16"), ("omnireduce", "codec", "block_topk")
 SCHEMES = {"horovod": "ring", "fp16": "fp16", "omnireduce": "omnireduce"}
-SCHEMES |= {"block_topk": "block_topk"}  # the report knows no codecs
+SCHEMES |= {"codec": "qsgd4", "block_topk": "block_topk"}
 SMALL, LARGE = 250_000, 6_250_000  # floats, of sums that say what hosts can do
 REPORTED = 16  # steps, of which the report sees some
 # Of losses, relative: sums in another order differ in their last bits, and optimizers that divide

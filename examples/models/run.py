@@ -32,6 +32,7 @@ import links  # noqa: E402
 import model_jobs  # noqa: E402
 import sources  # noqa: E402
 import zeros  # noqa: E402
+from compared import MEASURED, WAYS  # noqa: E402
 from registry import FOLDERS, MODELS  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import (  # noqa: E402
@@ -47,15 +48,8 @@ from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.lab import LabError  # noqa: E402
 
 PARTS = ("zeros", "links", "quality")
-QUALITY = ("omnireduce", "fp16", "codec", "block_topk")  # OmniReduce is as plain Horovod
+QUALITY = MEASURED[1:]  # OmniReduce is as plain Horovod
 STREAM = {"OMNIHVD_WAY": "stream", "OMNIHVD_MIN_BYTES": "1024"}
-NAMES = {
-    "horovod": "Horovod at its best",
-    "fp16": "the same, fp16",
-    "omnireduce": "OmniReduce",
-    "codec": "QSGD, 4 bits",
-    "block_topk": "block_topk(0.1)",
-}
 console = Console()
 
 
@@ -177,7 +171,7 @@ def table(name: str, result: dict[str, Any]) -> Table:
             predicted = measured.get("predicted", {}).get(method)
             ends = qualities["omnireduce" if method == "horovod" else method]
             shown.add_row(
-                f"{NAMES[method]}, {rate}",
+                f"{WAYS[method].title}, {rate}",
                 f"{1e3 * entry['step_s']:.0f} ms",
                 f"{1e3 * predicted:.0f} ms" if predicted else "",
                 f"{entry['bytes'] / 1e6:.2f} MB",

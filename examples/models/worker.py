@@ -19,32 +19,16 @@ from typing import Any, Callable
 import horovod.torch as hvd
 import torch
 import training
+from compared import WAYS, WITHOUT
 from registry import MODELS
 from task import Task, gradient_bytes
-
-WITHOUT = ("horovod", "fp16")  # methods that are plain Horovod's: in a job without omnihvd
-
-
-def compression(method: str) -> Any:
-    if method in WITHOUT:
-        return getattr(hvd.Compression, "none" if method == "horovod" else method)
-    from omnihvd import OmniReduce  # before hvd.init(): main() sees to it
-
-    makers = {
-        "omnireduce": lambda: OmniReduce,
-        "codec": lambda: OmniReduce.qsgd(bits=4),
-        "block_topk": lambda: OmniReduce.block_topk(0.1),
-        "natural": lambda: OmniReduce.natural(),
-        "topk": lambda: OmniReduce.topk(0.1),
-    }
-    return makers[method]()
 
 
 def one(task: Task, method: str, seed: int, given: dict[str, Any]) -> dict[str, Any]:
     model = training.drawn_model(task, seed)
     hvd.broadcast_parameters(model.state_dict(), 0)
     plain = task.optimizer(model)
-    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), compression(method))
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), WAYS[method].make())
     optimizer.state.update(plain.state)  # Horovod begins Adagrad's anew, from zeros
     steps = given.get("steps") or task.steps
 
