@@ -1,5 +1,6 @@
 """Training under horovodrun, omnihvd's transport beneath: see on_ranks/."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,10 @@ HERE = Path(__file__).parent
 @pytest.mark.timeout(300)
 def test_on_ranks(file, ranks):
     pytest.importorskip(f"horovod.{file.split('_')[0]}", exc_type=ImportError)
+    run_tests(file, ranks)
+
+
+def run_tests(file, ranks, **env):
     file = HERE / "on_ranks" / f"{file}.py"
     job = launch(
         [sys.executable, "-m", "pytest", "-x", "-q", "--color=no", "-p", "no:cacheprovider", file],
@@ -24,10 +29,19 @@ def test_on_ranks(file, ranks):
             "OMNIHVD_MIN_BYTES": "0",
             "OMNIHVD_DETERMINISTIC": "1",  # trainings are compared bit for bit
             "OMPI_MCA_mpi_yield_when_idle": "1",
+            **env,
         },
         timeout=280,
     )
     assert all(" passed" in output for output in job.ranks), job.output
+
+
+def test_objects_of_grace_itself() -> None:
+    """GRACE_CLONE: where github.com/sands-lab/grace has been cloned."""
+    folder = os.environ.get("GRACE_CLONE")
+    if not folder:
+        pytest.skip("needs GRACE_CLONE, a clone of github.com/sands-lab/grace")
+    run_tests("published_grace", 3, PYTHONPATH=f"{folder}:{os.environ.get('PYTHONPATH', '')}")
 
 
 def test_on_one_rank() -> None:
