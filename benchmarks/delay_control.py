@@ -1,11 +1,16 @@
 """Delay control while the network changes, against ratios that stay.
 
-    sudo python benchmarks/delay_control.py [--only REGEX] [--seconds 25]
+    sudo python benchmarks/delay_control.py [--scenario low high] [--only REGEX] [--seeds 2]
 
-Trains the language model of evaluation/ (words: 3.4 MB of gradients) with a constant learning rate
-on two hosts, each run on links that are first 1 Gbit/s, then 100 Mbit/s, then 1 Gbit/s shared with
-a TCP stream each way, then 1 Gbit/s again: PHASES. Runs: none, block_topk at RATIOS, and under
-delay control. Writes results/delay_control.json, which runs are added to, and of it
+Trains a model of evaluation/ with a constant learning rate on two hosts, each run on links that
+change as its SCENARIO says:
+
+mixed      words (3.4 MB of gradients): 1 Gbit/s, 100 Mbit/s, 1 Gbit/s shared with a TCP stream
+           each way, 1 Gbit/s
+low, high  text (18.8 MB): links of low and of high variation, in turns
+
+Runs: none, block_topk at RATIOS, and under delay control. Writes results/delay_control.json, which
+runs are added to (those that are there are left, unless --again), and of mixed
 delay_control.png. A run has losses, [seconds, held-out loss], and bins of BIN seconds, each
 [seconds, median step in seconds, mean ratio], all on rank 0.
 """
@@ -21,7 +26,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -30,48 +35,72 @@ from omnihvd.bench.lab import Lab, mpirun_env  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "delay_control.json"
 HOSTS = 2
-PHASES = ((0, "1gbit", ""), (4, "100mbit", ""), (14, "1gbit", "shared"), (19, "1gbit", ""))
-RATIOS = (0.3, 0.1, 0.03)
-BUDGET_MS, MIN_RATIO = 10, 0.005
-RATE = 0.7  # of learning
-EVERY = 20  # steps between looks at the held-out loss and at the clock
+
+
+class Scenario(NamedTuple):
+    task: str
+    rate: float  # of learning
+    budget_ms: float
+    every: int  # steps between looks at the held-out loss and at the clock
+    held_out: int  # examples
+    seconds: float
+    phases: tuple[tuple[float, str, str], ...]  # when it begins, the links' rate, and who else
+
+
+def in_turns(*rates: str, of: float = 4.0, seconds: float = 20.0) -> tuple:
+    return tuple((of * i, rates[i % len(rates)], "") for i in range(int(seconds / of)))
+
+
+SCENARIOS = {
+    "mixed": Scenario(
+        *("words", 0.7, 10, 20, 1024, 25),
+        ((0, "1gbit", ""), (4, "100mbit", ""), (14, "1gbit", "shared"), (19, "1gbit", "")),
+    ),
+    "low": Scenario("text", 0.1, 30, 5, 200, 20, in_turns("500mbit", "250mbit")),
+    "high": Scenario("text", 0.1, 30, 5, 200, 20, in_turns("1gbit", "50mbit")),
+}
+RATIOS = {"words": (0.3, 0.1, 0.03), "text": (0.1, 0.03, 0.01)}
+MIN_RATIO = 0.005
 BIN = 0.25
-TARGETS = (4.8, 4.6, 4.4)  # held-out loss, nats
 CONTROLLED = "delay control"
 
 
-def names() -> list[str]:
-    return ["none", *(f"block_topk {ratio:g}" for ratio in RATIOS), CONTROLLED]
+def names(scenario: str) -> list[str]:
+    fixed = [f"block_topk {ratio:g}" for ratio in RATIOS[SCENARIOS[scenario].task]]
+    return ["none", *fixed, CONTROLLED]
 
 
-def compressor(name: str) -> Any:
+def compressor(name: str, scenario: Scenario) -> Any:
     from omnihvd import OmniReduce
 
     if name == "none":
         return OmniReduce
     if name == CONTROLLED:
-        return OmniReduce.block_topk(0.1).with_delay_control(BUDGET_MS, MIN_RATIO)
+        start = OmniReduce.block_topk(0.1)
+        return start.with_delay_control(scenario.budget_ms, MIN_RATIO)
     return OmniReduce.block_topk(float(name.split()[1]))
 
 
-def worker(name: str, seconds: float) -> None:
+def worker(name: str, scenario: Scenario, seed: int) -> None:
     """On each rank; rank 0 prints a line when it starts, and the run as the last."""
     import horovod.torch as hvd
     import torch
 
-    from benchmarks.evaluation.tasks import Words
+    from benchmarks.evaluation.tasks import TASKS
     from omnihvd.compressors import counters
 
     torch.set_num_threads(1)
     hvd.init()
-    task = Words(hvd.rank(), hvd.size())
-    torch.manual_seed(0)
+    task = TASKS[scenario.task](hvd.rank(), hvd.size())
+    torch.manual_seed(seed)
     model = task.model()
     hvd.broadcast_parameters(model.state_dict(), 0)
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), RATE), model.named_parameters(), compressor(name)
+        torch.optim.SGD(model.parameters(), scenario.rate),
+        model.named_parameters(),
+        compressor(name, scenario),
     )
-    held_out = [part[:1024] for part in task.held_out]
+    held_out = [part[: scenario.held_out] for part in task.held_out]
     steps: list[tuple[float, float, float]] = []
     losses = []
 
@@ -83,11 +112,11 @@ def worker(name: str, seconds: float) -> None:
     if hvd.rank() == 0:
         print("start", flush=True)
     start, ratios = time.perf_counter(), 0.0
-    while hvd.broadcast_object(time.perf_counter() - start) < seconds:
+    while hvd.broadcast_object(time.perf_counter() - start) < scenario.seconds:
         losses.append((round(time.perf_counter() - start, 3), round(loss(), 4)))
-        for _ in range(EVERY):
+        for _ in range(scenario.every):
             begun = time.perf_counter()
-            inputs, targets = task.batch(0, len(steps))
+            inputs, targets = task.batch(seed, len(steps))
             optimizer.zero_grad()
             task.loss(model(inputs), targets).backward()
             optimizer.step()
@@ -112,9 +141,11 @@ def _bins(steps: list[tuple[float, float, float]]) -> list[list[float]]:
     ]
 
 
-def measure(name: str, seconds: float) -> dict[str, Any]:
-    with Lab(HOSTS, rate=PHASES[0][1]) as lab:
-        command = [sys.executable, __file__, "--worker", name, "--seconds", str(seconds)]
+def measure(name: str, scenario: str, seed: int) -> dict[str, Any]:
+    phases = SCENARIOS[scenario].phases
+    with Lab(HOSTS, rate=phases[0][1]) as lab:
+        command = [sys.executable, __file__, "--worker", name]
+        command += ["--scenario", scenario, "--seed", str(seed)]
         job = subprocess.Popen(
             lab.mpirun_command(command),
             env={**mpirun_env(HOSTS), "OMNIHVD_WAY": "stream"},
@@ -127,7 +158,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
         for line in lines:
             if line.strip() == "start":
                 break
-        changes = threading.Thread(target=change, args=(lab, time.monotonic()), daemon=True)
+        changes = threading.Thread(target=change, args=(lab, phases, time.monotonic()), daemon=True)
         changes.start()
         last = ""
         for line in lines:
@@ -137,9 +168,9 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
         return dict(json.loads(last))
 
 
-def change(lab: Lab, start: float) -> None:
-    """Makes the links as PHASES says, the first of which they are."""
-    for (begin, rate, shared), (end, _, _) in zip(PHASES[1:], [*PHASES[2:], (0, "", "")]):
+def change(lab: Lab, phases: tuple, start: float) -> None:
+    """Makes the links as the phases say, the first of which they are."""
+    for (begin, rate, shared), (end, _, _) in zip(phases[1:], [*phases[2:], (0, "", "")]):
         time.sleep(max(0, start + begin - time.monotonic()))
         lab.set_rate(rate)
         if shared:
@@ -149,30 +180,19 @@ def change(lab: Lab, start: float) -> None:
                 ).start()
 
 
-def seconds_to(run: dict[str, Any], target: float) -> float | None:
-    return next((seconds for seconds, loss in run["losses"] if loss <= target), None)
-
-
-def table(content: dict[str, Any]) -> str:
-    lines = [f"{'':16s}" + "".join(f" s to {target:<7}" for target in TARGETS) + "steps"]
-    for name, run in content["runs"].items():
-        found = [seconds_to(run, target) for target in TARGETS]
-        cells = "".join(f" {'' if s is None else f'{s:.1f}':>12s}" for s in found)
-        lines.append(f"{name:16s}{cells} {run['steps']:8d}")
-    return "\n".join(lines)
-
-
 def plot(content: dict[str, Any], path: Path) -> None:
-    """Of what is in the JSON file."""
+    """Of what is in the JSON file, of mixed."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    content = content["scenarios"]["mixed"]
     figure, (top, middle, low) = pyplot.subplots(
         3, 1, figsize=(9, 9), sharex=True, layout="constrained"
     )
-    for name, run in content["runs"].items():
+    for run in content["runs"]:
+        name = run["name"]
         width = 2.2 if name == CONTROLLED else 1.1
         top.plot(*zip(*run["losses"]), label=name, linewidth=width)
         times, steps, ratios = zip(*run["bins"])
@@ -201,20 +221,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--scenario", nargs="+", choices=list(SCENARIOS), default=list(SCENARIOS))
     parser.add_argument("--only", default="", help="of the runs' names, a regular expression")
-    parser.add_argument("--seconds", type=float, default=25, help="of each run")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e6, help="then no new run")
+    parser.add_argument("--again", action="store_true", help="also runs that are there already")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.worker:
-        return worker(arguments.worker, arguments.seconds)
-    runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else {}
-    for name in names():
-        if re.search(arguments.only, name):
-            runs[name] = measure(name, arguments.seconds)
-            ordered = {known: runs[known] for known in names() if known in runs}
-            content = {**machine(), "phases": PHASES, "budget_ms": BUDGET_MS, "runs": ordered}
-            RESULTS.write_text(json.dumps(content) + "\n")
-            print(table(content), flush=True)
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        return worker(args.worker, SCENARIOS[args.scenario[0]], args.seed)
+    until = time.monotonic() + 60 * args.minutes
+    wanted = [
+        (scenario, name, seed)
+        for seed in range(args.seeds)
+        for scenario in args.scenario
+        for name in names(scenario)
+        if re.search(args.only, name)
+    ]
+    for scenario, name, seed in wanted:
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"scenarios": {}}
+        about = SCENARIOS[scenario]
+        content = results["scenarios"].get(scenario, {"runs": []})
+        others = [run for run in content["runs"] if (run["name"], run["seed"]) != (name, seed)]
+        if time.monotonic() > until or (len(others) < len(content["runs"]) and not args.again):
+            continue
+        run = {"name": name, "seed": seed, **measure(name, scenario, seed)}
+        ordered = sorted(
+            [*others, run], key=lambda r: (names(scenario).index(r["name"]), r["seed"])
+        )
+        content = {**machine(), **about._asdict(), "runs": ordered}
+        results["scenarios"][scenario] = content
+        RESULTS.write_text(json.dumps(results) + "\n")
+        print(scenario, name, seed, run["steps"], "steps", run["losses"][-1], flush=True)
     plot(json.loads(RESULTS.read_text()), RESULTS.with_suffix(".png"))
     return None
 

@@ -40,6 +40,7 @@ def methods(task: Any) -> dict[str, Callable[[], Any]]:
         "randomk 10%": lambda: OmniReduce.randomk(0.1),
         "topk_threshold": lambda: OmniReduce.topk_threshold(task.threshold),
         "dgc": lambda: OmniReduce.dgc(0.01),
+        "dgc, warm-up": lambda: OmniReduce.dgc(0.01).with_warmup(1, 0.25, task.steps // 5),
         "sidco": lambda: OmniReduce.sidco(0.01),
         "adaptive": lambda: OmniReduce.adaptive(0.01),
         "power_sgd": lambda: OmniReduce.power_sgd(1),
@@ -64,7 +65,7 @@ def sidco(_: Any) -> dict[str, Callable[[], Any]]:
 def optimizer(kind: str, method: str, model: Any, task: Any) -> torch.optim.Optimizer:
     """kind: "sgd", "momentum" (0.9) or "adam". DGC and Signum have a momentum of their own: under
     "momentum" they are as under "sgd", and the others get the share of their rate that DGC has."""
-    own = method in ("dgc", "signum")
+    own = method.startswith("dgc") or method == "signum"
     if kind == "adam":
         return torch.optim.Adam(model.parameters(), ADAM_RATE)
     if kind == "momentum" and not own:
@@ -76,4 +77,4 @@ def rate(method: str, task: Any) -> float:
     """Of plain SGD: the task's, but where momentum adds up gradients, or they are signs."""
     if method == "signum":
         return float(task.sign_rate)
-    return float(0.3 * task.rate if method == "dgc" else task.rate)
+    return float(0.3 * task.rate if method.startswith("dgc") else task.rate)

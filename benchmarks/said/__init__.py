@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "launchers": trainings.launchers,
     "predictions": trainings.predictions,
     "delay-control": compression.delay_control,
+    "delay-control-varied": compression.delay_control_varied,
     "host-order": compression.host_order,
     "total-budget": compression.total_budget,
     "scale": scale.scale,

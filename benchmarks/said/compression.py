@@ -5,8 +5,10 @@ from __future__ import annotations
 from statistics import mean, median, pstdev
 from typing import Any
 
-from benchmarks.said.results import Said, in_ms, load
+from benchmarks.said.results import Said, in_ms, load  # whose folder compared is in
 from omnihvd.bench.report import markdown
+
+from compared import ORDERED, WAYS  # isort: skip
 
 DOCUMENT = "docs/compression.md"
 CODECS = ("natural", "int8", "int4", "qsgd 4 bits", "terngrad", "sign", "one_bit")
@@ -84,6 +86,15 @@ def of_methods() -> list[Said]:
             *(*spread("digits", "natural"), *spread("digits", "none")),
         ),
         one("each seed by itself loses, {} to {} nats", natural[0], natural[-1]),
+        one(
+            "DGC is at {} with digits, {} with words and {} with ratings, after its warm-up at "
+            "{}, {} and {}",
+            *(
+                quality(t, m)
+                for m in ("dgc", "dgc, warm-up")
+                for t in ("digits", "words", "ratings")
+            ),
+        ),
         one("is at {} without; codecs", quality("text", "none")),
         one("block Top-k at 10% are between {} and {},", *span(good, 3)),
         one("PowerSGD at {} to {},", *span(low, 2)),
@@ -165,40 +176,73 @@ def of_costs() -> list[Said]:
 
 # --- delay control ------------------------------------------------------------------------------
 
-TARGETS = (4.8, 4.6, 4.4)  # held-out loss, nats
+TARGETS = {"mixed": (4.8, 4.6, 4.4), "low": (1.6, 1.4, 1.2), "high": (1.6, 1.4, 1.2)}  # nats
+
+
+def runs(scenario: str) -> dict[str, list[dict[str, Any]]]:
+    """By name, one of each seed."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in load("delay_control.json")["scenarios"].get(scenario, {"runs": []})["runs"]:
+        found.setdefault(run["name"], []).append(run)
+    return found
+
+
+def _seconds_to(target: float, of_seeds: list[dict[str, Any]], most: float) -> str:
+    """Mean over seeds, if all of them get there, and how far they are from it at most."""
+    firsts = [next((s for s, now in run["losses"] if now <= target), None) for run in of_seeds]
+    there = [first for first in firsts if first is not None]
+    if len(there) < len(firsts):
+        return f"not in {most:g} s"
+    spread = f" ± {max(there) - mean(there):.1f}" if len(there) > 1 else ""
+    return f"{mean(there):.1f}{spread}"
 
 
 def delay_control() -> str:
     """Seconds to each of the losses."""
+    cells = [
+        [name, *(_seconds_to(target, run, 25) for target in TARGETS["mixed"])]
+        for name, run in runs("mixed").items()
+    ]
+    return markdown(["", *map(str, TARGETS["mixed"])], cells)
+
+
+def delay_control_varied() -> str:
+    both = {scenario: found for scenario in ("low", "high") if (found := runs(scenario))}
+    heads = [f"{s} variation: {target:g}" for s in both for target in TARGETS[s]]
     cells = []
-    for name, run in load("delay_control.json")["runs"].items():
+    for name in dict.fromkeys(name for found in both.values() for name in found):
         cells.append([name])
-        for target in TARGETS:
-            there = [seconds for seconds, now in run["losses"] if now <= target]
-            cells[-1].append(f"{there[0]:.1f}" if there else "not in 25 s")
-    return markdown(["", *map(str, TARGETS)], cells)
+        for scenario, found in both.items():
+            for target in TARGETS[scenario]:
+                there = found.get(name)
+                cells[-1].append(_seconds_to(target, there, 20) if there else "")
+    return markdown(["", *heads], cells)
 
 
 def of_delay_control() -> list[Said]:
-    content = load("delay_control.json")
+    content = load("delay_control.json")["scenarios"]["mixed"]
     begins = [begin for begin, _, _ in content["phases"]]
 
     def in_phase(name: str, phase: int) -> str:
         first, last = begins[phase], [*begins, 1e9][phase + 1]
-        bins = content["runs"][name]["bins"]
+        (run,) = runs("mixed")[name]
+        bins = run["bins"]
         return in_ms(median(step for begin, step, _ in bins if first <= begin < last))
 
     names = ("delay control", "none", "block_topk 0.1")
+    high = load("delay_control.json")["scenarios"]["high"]
+    template = "text, with 18.8 MB of gradients, and a budget of {} ms,"
     return [
+        Said(DOCUMENT, "delay_control.json", template, [f"{high['budget_ms']:g}"]),
         Said(
             DOCUMENT,
             "delay_control.json",
             "a budget of {} ms for its sums, a step takes {} ms at 100 Mbit/s, where it takes {} "
             "without compression and {} at a ratio of 0.1; and {} ms on an idle link of 1 Gbit/s, "
             "where it takes {} and {}.",
-            [str(content["budget_ms"])]
+            [f"{content['budget_ms']:g}"]
             + [in_phase(name, phase) for phase in (1, 3) for name in names],
-        )
+        ),
     ]
 
 
@@ -243,13 +287,6 @@ def of_lossless() -> list[Said]:
 # --- other experiments ----------------------------------------------------------------------------
 
 ORDERS = {"1": "each rank", "0": "each host"}
-NAMES = {
-    "omnireduce": "OmniReduce",
-    "codec": "`qsgd(bits=4)`",
-    "natural": "`natural()`",
-    "block_topk": "`block_topk(0.1)`",
-    "topk": "`topk(0.1)`",
-}
 
 
 def host_order() -> str:
@@ -258,7 +295,7 @@ def host_order() -> str:
     heads = ["hosts x ranks", "", "who compresses", "kB that a host sends", "ms a step", "AUC"]
     cells = []
     for layout in ("2x2", "2x4"):
-        for method, name in NAMES.items():
+        for method in ORDERED:
             for first, who in ORDERS.items():
                 key = {"layout": layout, "method": method, "first": first}
                 same = [e for e in entries if all(e[k] == key[k] for k in key)]
@@ -267,7 +304,9 @@ def host_order() -> str:
                 sent = f"{links[0]['bytes'] / 1e3:.0f}" if links else ""
                 took = in_ms(links[0]["step_s"]) if links else ""
                 spread_ = f"{mean(ends_):.4f} ± {pstdev(ends_):.4f}" if ends_ else ""
-                cells.append([layout.replace("x", " x "), name, who, sent, took, spread_])
+                cells.append(
+                    [layout.replace("x", " x "), WAYS[method].title, who, sent, took, spread_]
+                )
     return markdown(heads, cells)
 
 
