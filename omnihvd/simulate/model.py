@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from omnihvd import engine
 from omnihvd.bench.patterns import BLOCK, Point, present_blocks
@@ -114,9 +114,16 @@ def _presence(point: Point, ranks: int) -> np.ndarray:
     return np.stack([present_blocks(point, rank, ranks) for rank in range(1 if alike else ranks)])
 
 
+def _available() -> int:
+    """Bytes of memory, as Linux says."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    (kilobytes,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return int(kilobytes) * 1024
+
+
 def _check_memory(ranks: int, point: Point, aggregators: int, slots: int) -> None:
     wanted = ranks * (aggregators * slots * SLOT_BYTES + 1.2 * point.count / BLOCK)
-    there = psutil.virtual_memory().available
+    there = _available()
     if wanted > there:
         raise TooLarge(
             f"{ranks} ranks with {aggregators} aggregators need about {wanted / 1e9:.0f} GB, and "
