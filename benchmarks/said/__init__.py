@@ -31,6 +31,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "total-budget": compression.total_budget,
     "scale": scale.scale,
     "goal": scale.goal,
+    "simulation-errors": scale.errors,
     "faults": faults.campaign,
     "mutations": faults.mutations,
     "loss": loss.loss,

@@ -49,6 +49,28 @@ def goal() -> str:
     return markdown(header, cells)
 
 
+def errors() -> str:
+    """Of sums of the larger tensor."""
+    times = load("simulation.json")["times"]
+    large = max(time["count"] for time in times)
+    errors = {
+        (t["hosts"], t["rate"], t["predicted"], t["density"]): t["error"]
+        for t in times
+        if t["count"] == large
+    }
+    networks = dict.fromkeys(key[:3] for key in errors)
+    densities = list(dict.fromkeys(key[3] for key in errors))
+    cells = [
+        [
+            f"{hosts} hosts, {rate.replace('gbit', ' Gbit/s').replace('mbit', ' Mbit/s')}",
+            "predicted" if predicted else "known",
+            *(f"{100 * errors[hosts, rate, predicted, one]:+.0f}%" for one in densities),
+        ]
+        for hosts, rate, predicted in networks
+    ]
+    return markdown(["links", "", *(f"{100 * one:g}% non-zero" for one in densities)], cells)
+
+
 def of_scale() -> list[Said]:
     result = load("simulation.json")
     off = [abs(time["error"]) for time in result["times"] if time["predicted"]]
