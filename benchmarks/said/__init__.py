@@ -22,6 +22,7 @@ from benchmarks.said.results import Said
 TABLES: dict[str, Callable[[], str]] = {
     "hosts4": bench.hosts4,
     "peers": bench.peers,
+    "scatters": bench.scatters,
     "others": trainings.others,
     "launchers": trainings.launchers,
     "predictions": trainings.predictions,

@@ -53,6 +53,22 @@ def peers() -> str:
     return markdown(["tensor", "non-zero", *(HEADS[name] for name in backends)], cells)
 
 
+def scatters() -> str:
+    """Reduce-scatters. Dense schemes take the same time at all densities."""
+    cells = []
+    for rate in ("1gbit", "10gbit"):
+        found: dict[int, dict[str, dict[float, str]]] = {}
+        for r in load(f"scatters-{rate}.json")["results"]:
+            times = found.setdefault(r["point"]["count"], {}).setdefault(r["backend"], {})
+            times[r["point"]["density"]] = f"{1e3 * median(r['samples']):.1f}"
+        for count, sums in found.items():
+            cells.append([rate.replace("gbit", " Gbit/s"), size_text(4 * count)])
+            cells[-1] += [sums[name][1.0] for name in ("gloo-scatter", "mpi-scatter")]
+            cells[-1] += [sums["omnihvd-torch-scatter"][share] for share in (1.0, 0.1, 0.01)]
+    heads = ["links", "tensor", "Gloo", "Open MPI's own", "omnihvd: 100%", "10%", "1% non-zero"]
+    return markdown(heads, cells)
+
+
 def of_the_bench() -> list[Said]:
     def one(template: str, *figures: str) -> Said:
         return Said("benchmarks/README.md", "targets.md", template, [*figures])
