@@ -123,7 +123,7 @@ def run(folder: Path) -> dict[str, object]:
     failure = outcome["failure"]
     return {
         "seed": outcome["failed_seed"],
-        "said": failure and failure.split("; ")[0].split(": ", 1)[1].split(" at /")[0],
+        "said": failure and failure.split("; ")[0].split(": ", 1)[1].split(" at ")[0],
     }
 
 

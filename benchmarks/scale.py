@@ -1,12 +1,17 @@
 """Simulated sums of up to 4,096 ranks: results/scale.json. Minutes, no root.
 
-python benchmarks/scale.py
+python benchmarks/scale.py [--speed]
+
+--speed: in place of that, seconds: how many events are simulated in a second of one core:
+results/scale_speed.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,6 +25,7 @@ from omnihvd.simulate.model import PAYLOAD, Network, simulate  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "scale.json"
 NETWORK = Network(PAYLOAD * rate_bytes("100gbit"), 5e-6)
+SPEED = Path(__file__).parent / "results" / "scale_speed.json"
 COUNT = 25_000_000
 # Density, pattern, aggregators (0: the ranks), levels (--levels), ranks.
 ONE, AUTO = (), ("auto",)
@@ -33,8 +39,37 @@ SUMS = (
     (0.01, "identical", 0, AUTO, (256, 1024, 4096)),
 )
 
+# Ranks, density, pattern, levels, elements.
+FAST = (
+    (8, 1.0, "random", ONE, COUNT // 4),
+    (64, 0.01, "random", ONE, COUNT),
+    (64, 0.01, "identical", ONE, COUNT),
+    (256, 0.01, "identical", AUTO, COUNT),
+)
+
+
+def speed() -> None:
+    results = []
+    for ranks, density, pattern, levels, count in FAST:
+        joined = fans(list(levels), ranks)
+        begin = time.process_time()
+        outcome = simulate(ranks, Point(count, density, pattern), NETWORK, fans=joined)
+        took = time.process_time() - begin
+        about = {"ranks": ranks, "levels": joined, "density": density, "pattern": pattern}
+        results.append({**about, "events": outcome["events"], "processor_s": round(took, 3)})
+        print(about, f"{outcome['events'] / took:,.0f} events a second")
+    content = {"about": machine(), "results": results}
+    SPEED.write_text(json.dumps(content, indent=1) + "\n")
+
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--speed", action="store_true")
+    if parser.parse_args().speed:
+        speed()
+        return
     results = []
     for density, pattern, aggregators, levels, sizes in SUMS:
         point = Point(COUNT, density, pattern)

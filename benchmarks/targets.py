@@ -167,6 +167,14 @@ def predictions(rows: Rows) -> None:
         at_most(rows, figure, abs(r["off"]), 0.15)
 
 
+def simulation(rows: Rows) -> None:
+    times = json.loads((RESULTS / "simulation.json").read_text())["times"]
+    off = [abs(time["error"]) for time in times if time["predicted"]]
+    figure = "simulated sums beside those of the lab: off by"
+    at_most(rows, f"{figure}, on average", sum(off) / len(off), 0.03)
+    at_most(rows, f"{figure}, at most", max(off), 0.08)
+
+
 def measure(name: str) -> None:
     RESULTS.mkdir(exist_ok=True)
     output = RESULTS / f"{name}.json"
@@ -179,6 +187,9 @@ def measure(name: str) -> None:
     elif name == "predictions":
         program = str(ROOT / "benchmarks" / "predictions.py")
         subprocess.run([*python, program, "--output", str(output)], check=True, env=env)
+    elif name == "simulation":
+        program = str(ROOT / "benchmarks" / "simulation.py")
+        subprocess.run([*python, program], check=True, env=env)
     elif name == "idle":
         program = str(ROOT / "benchmarks" / "idle.py")
         job = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", *python, program]
@@ -205,7 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*BENCH, "training", "idle", "predictions"]
+    names = [*BENCH, "training", "idle", "predictions", "simulation"]
     parser.add_argument("--only", nargs="*", choices=names, default=names)
     args = parser.parse_args()
     if os.geteuid() != 0:
@@ -214,7 +225,7 @@ def main() -> None:
         print(f"== {name}", flush=True)
         measure(name)
     rows: Rows = []
-    for part in (four_hosts, more_hosts, patterns, one_host, training, predictions):
+    for part in (four_hosts, more_hosts, patterns, one_host, training, predictions, simulation):
         part(rows)
     table = [[figure, t, f"{m:.3g}", "yes" if met else "no"] for figure, t, m, met in rows]
     text = "# Targets\n\n" + markdown(["figure", "target", "measured", "met"], table) + "\n"

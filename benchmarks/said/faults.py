@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.said.results import load
+from benchmarks.said.results import Said, load
 from omnihvd.bench.report import markdown
+from omnihvd.simulate.faults import FAULTS
 
 NAMES = {
     "jobs": "jobs",
@@ -29,15 +30,31 @@ NAMES = {
 
 
 def campaign() -> str:
-    result = load("faults.json")
+    """Of the protocol alone, and of sessions, too."""
+    results = [load("faults.json"), load("faults_sessions.json")]
     cells = [
-        [name, f"{result['counts'][key]:,}"]
+        [name, *(f"{r['counts'][key]:,}" if key in r["counts"] else "" for r in results)]
         for key, name in NAMES.items()
-        if key in result["counts"]
+        if any(key in r["counts"] for r in results)
     ]
-    cells.append(["simulated hours", f"{result['simulated_s'] / 3600:,.0f}"])
-    cells.append(["failures", "0" if result["failure"] is None else "1"])
-    return markdown(["", "how many"], cells)
+    cells.append(["simulated hours", *(f"{r['simulated_s'] / 3600:,.0f}" for r in results)])
+    cells.append(["seconds it took", *(f"{r['took_s']:,.0f}" for r in results)])
+    cells.append(["failures", *("0" if r["failure"] is None else "1" for r in results)])
+    return markdown(["", "the protocol", "sessions, too"], cells)
+
+
+def of_faults() -> list[Said]:
+    name = "faults_sessions.json"
+    result = load(name)
+    counts, hours = result["counts"], result["took_s"] / 3600
+    faults = sum(counts.get(fault, 0) for fault in FAULTS)
+    template = (
+        "{} jobs and {} thousand faults a second; ten million jobs would take it {} hours, "
+        "and a billion faults {} hours"
+    )
+    rates = (f"{n / result['took_s']:.0f}" for n in (counts["jobs"], faults / 1000))
+    needs = (f"{hours * 1e7 / counts['jobs']:.1f}", f"{hours * 1e9 / faults:.1f}")
+    return [Said("docs/faults.md", name, template, [*rates, *needs])]
 
 
 def mutations() -> str:
