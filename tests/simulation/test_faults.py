@@ -42,6 +42,7 @@ def test_a_seed_says_all(seed: int) -> None:
         *(300, 1383),  # what failed one rank dedicated aggregators did not tell the others
         4751,  # an error of who was stopped itself named nobody
         *(686, 1604),  # who had not joined yet was told of a failure, and never again
+        2022541,  # the same, by dedicated aggregators, which were told before all had joined
     ],
 )
 def test_what_once_failed_does_not(seed: int) -> None:

@@ -37,7 +37,8 @@ struct Header {
   uint32_t from = 0;      // worker's rank, or aggregator's index for results
   uint64_t group = 0;     // random, made by the group's rank 0
   uint64_t number = 0;    // from 0, of the messages from its sender to its receiver; see finish()
-  uint64_t sequence = 0;  // of the collective within its group, from 1
+  uint64_t sequence = 0;  // of the collective within its group, from 1; in aborts and leaves 1 if
+                          // the sender knows that all members listen
   uint32_t frames = 0;    // or, in an abort, bytes of text
   uint32_t bytes = 0;     // of the whole message
   bool has_shape = false;

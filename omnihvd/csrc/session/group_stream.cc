@@ -104,7 +104,8 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
   if (!plain)
     throw Error("it says to be of " + info_->name_of(*sender) +
                 ", but was forged or damaged, has come before, or before its time");
-  all_listen();                   // its sender knows that
+  // Its sender knows that; but who fails or leaves before tells dedicated aggregators at once.
+  if (header.sequence > 0) all_listen();
   if (failure_ || left_) return;  // what was under way when we stopped
   stats().bytes_received += size;
   try {

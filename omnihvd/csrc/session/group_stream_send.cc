@@ -82,7 +82,7 @@ void GroupStream::say(Kind kind, const std::string& text) {
     if (!peers_[node].connected || peers_[node].left) continue;
     if (!all_listen_ && node < info_->workers) continue;
     flush(node);
-    open(node, kind, 0, nullptr, 0).message.add_text(text);
+    open(node, kind, all_listen_, nullptr, 0).message.add_text(text);
     flush(node);
   }
 }
