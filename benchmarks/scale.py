@@ -1,19 +1,22 @@
 """Simulated sums of up to 4,096 ranks: results/scale.json. Minutes, no root.
 
-python benchmarks/scale.py [--speed]
+python benchmarks/scale.py [--speed | --plot]
 
---speed: in place of that, seconds: how many events are simulated in a second of one core:
-results/scale_speed.json.
+--speed: in place of that, a minute or two: how many events are simulated in a second of one core:
+results/scale_speed.json. --plot: only the picture again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import time
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -45,21 +48,58 @@ FAST = (
     (64, 0.01, "random", ONE, COUNT),
     (64, 0.01, "identical", ONE, COUNT),
     (256, 0.01, "identical", AUTO, COUNT),
+    (4096, 0.01, "identical", AUTO, COUNT),
+    (4096, 1.0, "random", AUTO, COUNT),
 )
+
+
+def one_of_speed(one: tuple[int, float, str, tuple[str, ...], int]) -> dict[str, Any]:
+    ranks, density, pattern, levels, count = one
+    joined = fans(list(levels), ranks)
+    begin = time.process_time()
+    outcome = simulate(ranks, Point(count, density, pattern), NETWORK, fans=joined)
+    took = time.process_time() - begin
+    about = {"ranks": ranks, "levels": joined, "density": density, "pattern": pattern}
+    about |= {"count": count, "events": outcome["events"], "processor_s": round(took, 3)}
+    return {**about, "most_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
 
 
 def speed() -> None:
     results = []
-    for ranks, density, pattern, levels, count in FAST:
-        joined = fans(list(levels), ranks)
-        begin = time.process_time()
-        outcome = simulate(ranks, Point(count, density, pattern), NETWORK, fans=joined)
-        took = time.process_time() - begin
-        about = {"ranks": ranks, "levels": joined, "density": density, "pattern": pattern}
-        results.append({**about, "events": outcome["events"], "processor_s": round(took, 3)})
-        print(about, f"{outcome['events'] / took:,.0f} events a second")
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # each has its own memory
+        for result in pool.imap(one_of_speed, FAST):
+            results.append(result)
+            print(result, f"{result['events'] / result['processor_s']:,.0f} events a second")
     content = {"about": machine(), "results": results}
     SPEED.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def plot() -> None:
+    """What RESULT has, over the ranks: results/scale.png."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    curves: dict[str, list[tuple[int, float]]] = {}
+    ring: dict[int, float] = {}
+    for r in json.loads(RESULT.read_text())["results"]:
+        density, pattern = r["point"]["density"], r["point"]["pattern"]
+        what = "100%" if density == 1 else f"{100 * density:g}%, {pattern}"
+        where = f"{r['aggregators']} aggregators" if r["aggregators"] else "colocated"
+        curves.setdefault(f"{what}: {where}{', levels' * bool(r['levels'])}", []).append(
+            (r["ranks"], 1e3 * r["seconds"])
+        )
+        ring[r["ranks"]] = 1e3 * r["ring_s"]
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for what, curve in curves.items():
+        axes.plot(*zip(*sorted(curve)), "o-", label=what)
+    axes.plot(*zip(*sorted(ring.items())), "k:", label="dense ring's links")
+    axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="ms, 100 MB at 100 Gbit/s")
+    axes.set_xticks(sorted(ring), list(map(str, sorted(ring))))
+    axes.minorticks_off()
+    axes.legend(fontsize=8)
+    figure.savefig(RESULT.with_suffix(".png"), dpi=100)
 
 
 def main() -> None:
@@ -67,8 +107,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--speed", action="store_true")
-    if parser.parse_args().speed:
-        speed()
+    parser.add_argument("--plot", action="store_true")
+    args = parser.parse_args()
+    if args.speed or args.plot:
+        speed() if args.speed else plot()
         return
     results = []
     for density, pattern, aggregators, levels, sizes in SUMS:
@@ -84,6 +126,7 @@ def main() -> None:
             about["point"] = asdict(point)
             results.append({**about, **outcome})
     RESULT.write_text(json.dumps({"about": machine(), "results": results}, indent=1) + "\n")
+    plot()
 
 
 if __name__ == "__main__":

@@ -36,13 +36,16 @@ def speed() -> str:
             str(r["ranks"]),
             " x ".join(map(str, r["levels"])) or "one level",
             "100%" if r["density"] == 1 else f"{100 * r['density']:g}%, {r['pattern']}",
+            f"{4e-6 * r['count']:.0f} MB",
             f"{r['events']:,}",
+            f"{r['processor_s']:.1f}",
             f"{r['events'] / r['processor_s'] / 1e6:.2f}",
+            f"{r['most_bytes'] / 1e9:.1f}",
         ]
         for r in load("scale_speed.json")["results"]
     ]
-    header = ["ranks", "joined", "non-zero", "events"]
-    return markdown([*header, "million a second"], cells)
+    header = ["ranks", "joined", "non-zero", "tensor", "events"]
+    return markdown([*header, "seconds", "million a second", "GB"], cells)
 
 
 def goal() -> str:
