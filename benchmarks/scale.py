@@ -49,7 +49,7 @@ FAST = (
     (64, 0.01, "identical", ONE, COUNT),
     (256, 0.01, "identical", AUTO, COUNT),
     (4096, 0.01, "identical", AUTO, COUNT),
-    (4096, 1.0, "random", AUTO, COUNT),
+    (1024, 1.0, "random", AUTO, COUNT // 10),
 )
 
 
