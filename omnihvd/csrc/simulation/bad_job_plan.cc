@@ -100,7 +100,7 @@ std::vector<uint8_t> SumPlan::encoded(const std::vector<int64_t>& values) const 
     if (shape.dtype == DType::i64) put(values[i]);
     if (shape.dtype == DType::f16) halves[i] = float(values[i]);
   }
-  if (!halves.empty()) block_ops(DType::f16).finish(halves.data(), bytes.data(), halves.size());
+  if (!halves.empty()) block_ops(DType::f16).finish(bytes.data(), halves.data(), halves.size());
   return bytes;
 }
 
