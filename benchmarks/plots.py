@@ -15,6 +15,7 @@ import delay_control  # noqa: E402
 import map as the_map  # noqa: E402
 import model_steps  # noqa: E402
 import papers  # noqa: E402
+import scale  # noqa: E402
 import sparse  # noqa: E402
 import training  # noqa: E402
 
@@ -25,6 +26,7 @@ PROGRAMS = {
     "sparse": sparse,
     "delay_control": delay_control,
     "papers": papers,
+    "scale": scale,
 }
 
 

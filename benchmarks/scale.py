@@ -1,9 +1,9 @@
 """Simulated sums of up to 4,096 ranks: results/scale.json. Minutes, no root.
 
-python benchmarks/scale.py [--speed | --plot]
+python benchmarks/scale.py [--speed]
 
 --speed: in place of that, a minute or two: how many events are simulated in a second of one core:
-results/scale_speed.json. --plot: only the picture again.
+results/scale_speed.json.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def speed() -> None:
     SPEED.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def plot() -> None:
-    """What RESULT has, over the ranks: results/scale.png."""
+def plot(content: dict[str, Any], path: Path) -> None:
+    """Of what is in the JSON file, over the ranks."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -83,7 +83,7 @@ def plot() -> None:
 
     curves: dict[str, list[tuple[int, float]]] = {}
     ring: dict[int, float] = {}
-    for r in json.loads(RESULT.read_text())["results"]:
+    for r in content["results"]:
         density, pattern = r["point"]["density"], r["point"]["pattern"]
         what = "100%" if density == 1 else f"{100 * density:g}%, {pattern}"
         where = f"{r['aggregators']} aggregators" if r["aggregators"] else "colocated"
@@ -99,7 +99,7 @@ def plot() -> None:
     axes.set_xticks(sorted(ring), list(map(str, sorted(ring))))
     axes.minorticks_off()
     axes.legend(fontsize=8)
-    figure.savefig(RESULT.with_suffix(".png"), dpi=100)
+    figure.savefig(path, dpi=100)
 
 
 def main() -> None:
@@ -107,10 +107,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--speed", action="store_true")
-    parser.add_argument("--plot", action="store_true")
-    args = parser.parse_args()
-    if args.speed or args.plot:
-        speed() if args.speed else plot()
+    if parser.parse_args().speed:
+        speed()
         return
     results = []
     for density, pattern, aggregators, levels, sizes in SUMS:
@@ -125,8 +123,9 @@ def main() -> None:
             about = {"ranks": ranks, "aggregators": aggregators, "levels": joined}
             about["point"] = asdict(point)
             results.append({**about, **outcome})
-    RESULT.write_text(json.dumps({"about": machine(), "results": results}, indent=1) + "\n")
-    plot()
+    content = {"about": machine(), "results": results}
+    RESULT.write_text(json.dumps(content, indent=1) + "\n")
+    plot(content, RESULT.with_suffix(".png"))
 
 
 if __name__ == "__main__":

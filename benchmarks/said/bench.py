@@ -7,6 +7,7 @@ from statistics import mean, median
 
 from benchmarks.said.results import Said, cpu, horovod, in_ms, load, ms, of, times
 from omnihvd.bench.report import markdown, size_text
+from omnihvd.rates import rate_text
 
 HOROVOD_AND_TORCH = ("omnihvd", "omnihvd-torch")
 HEADS = {
@@ -62,7 +63,7 @@ def scatters() -> str:
             times = found.setdefault(r["point"]["count"], {}).setdefault(r["backend"], {})
             times[r["point"]["density"]] = f"{1e3 * median(r['samples']):.1f}"
         for count, sums in found.items():
-            cells.append([rate.replace("gbit", " Gbit/s"), size_text(4 * count)])
+            cells.append([rate_text(rate), size_text(4 * count)])
             cells[-1] += [sums[name][1.0] for name in ("gloo-scatter", "mpi-scatter")]
             cells[-1] += [sums["omnihvd-torch-scatter"][share] for share in (1.0, 0.1, 0.01)]
     heads = ["links", "tensor", "Gloo", "Open MPI's own", "omnihvd: 100%", "10%", "1% non-zero"]

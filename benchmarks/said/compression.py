@@ -179,20 +179,24 @@ def of_costs() -> list[Said]:
 TARGETS = {"mixed": (4.8, 4.6, 4.4), "low": (1.6, 1.4, 1.2), "high": (1.6, 1.4, 1.2)}  # nats
 
 
+def scenarios() -> dict[str, Any]:
+    return dict(load("delay_control.json")["scenarios"])
+
+
 def runs(scenario: str) -> dict[str, list[dict[str, Any]]]:
     """By name, one of each seed."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for run in load("delay_control.json")["scenarios"].get(scenario, {"runs": []})["runs"]:
+    for run in scenarios()[scenario]["runs"]:
         found.setdefault(run["name"], []).append(run)
     return found
 
 
-def _seconds_to(target: float, of_seeds: list[dict[str, Any]], most: float) -> str:
+def _seconds_to(target: float, of_seeds: list[dict[str, Any]], scenario: str) -> str:
     """Mean over seeds, if all of them get there, and how far they are from it at most."""
     firsts = [next((s for s, now in run["losses"] if now <= target), None) for run in of_seeds]
     there = [first for first in firsts if first is not None]
     if len(there) < len(firsts):
-        return f"not in {most:g} s"
+        return f"not in {scenarios()[scenario]['seconds']:g} s"
     spread = f" ± {max(there) - mean(there):.1f}" if len(there) > 1 else ""
     return f"{mean(there):.1f}{spread}"
 
@@ -200,14 +204,14 @@ def _seconds_to(target: float, of_seeds: list[dict[str, Any]], most: float) -> s
 def delay_control() -> str:
     """Seconds to each of the losses."""
     cells = [
-        [name, *(_seconds_to(target, run, 25) for target in TARGETS["mixed"])]
+        [name, *(_seconds_to(target, run, "mixed") for target in TARGETS["mixed"])]
         for name, run in runs("mixed").items()
     ]
     return markdown(["", *map(str, TARGETS["mixed"])], cells)
 
 
 def delay_control_varied() -> str:
-    both = {scenario: found for scenario in ("low", "high") if (found := runs(scenario))}
+    both = {name: runs(name) for name in ("low", "high") if name in scenarios()}
     heads = [f"{s} variation: {target:g}" for s in both for target in TARGETS[s]]
     cells = []
     for name in dict.fromkeys(name for found in both.values() for name in found):
@@ -215,12 +219,12 @@ def delay_control_varied() -> str:
         for scenario, found in both.items():
             for target in TARGETS[scenario]:
                 there = found.get(name)
-                cells[-1].append(_seconds_to(target, there, 20) if there else "")
+                cells[-1].append(_seconds_to(target, there, scenario) if there else "")
     return markdown(["", *heads], cells)
 
 
 def of_delay_control() -> list[Said]:
-    content = load("delay_control.json")["scenarios"]["mixed"]
+    content = scenarios()["mixed"]
     begins = [begin for begin, _, _ in content["phases"]]
 
     def in_phase(name: str, phase: int) -> str:
@@ -230,10 +234,9 @@ def of_delay_control() -> list[Said]:
         return in_ms(median(step for begin, step, _ in bins if first <= begin < last))
 
     names = ("delay control", "none", "block_topk 0.1")
-    high = load("delay_control.json")["scenarios"]["high"]
     template = "text, with 18.8 MB of gradients, and a budget of {} ms,"
     return [
-        Said(DOCUMENT, "delay_control.json", template, [f"{high['budget_ms']:g}"]),
+        Said(DOCUMENT, "delay_control.json", template, [f"{scenarios()['high']['budget_ms']:g}"]),
         Said(
             DOCUMENT,
             "delay_control.json",

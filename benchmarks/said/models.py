@@ -7,13 +7,14 @@ from typing import Any
 
 from benchmarks.said.results import RESULTS, Said, in_ms, load  # whose folder compared is in
 from omnihvd.bench.report import markdown
+from omnihvd.rates import rate_text
 
 from compared import MEASURED, WAYS  # isort: skip
 
 PUBLISHED = {"deeplight": 99, "lstm": 94, "ncf": 84, "vgg19": 32, "resnet152": 21, "bert": 9}
 MEASURES = {"deeplight": "AUC", "ncf": "AUC", "lstm": "nats a word"}  # the others': accuracy
 METHODS = {name: WAYS[name].title for name in MEASURED}
-RATES = {"1gbit": "1 Gbit/s", "10gbit": "10 Gbit/s"}
+RATES = {rate: rate_text(rate) for rate in ("1gbit", "10gbit")}
 
 
 def results(part: str) -> dict[str, dict[str, Any]]:

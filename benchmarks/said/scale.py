@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import Any
 
 from benchmarks.said.results import Said, load
 from omnihvd.bench.report import markdown
+from omnihvd.rates import rate_text
+
+
+def levels_text(levels: list[int]) -> str:
+    return " x ".join(map(str, levels)) or "one level"
+
+
+def nonzero_text(point: dict[str, Any]) -> str:
+    share = f"{100 * point['density']:g}%"
+    return share if point["density"] == 1 else f"{share}, {point['pattern']}"
 
 
 def scale() -> str:
@@ -13,13 +24,12 @@ def scale() -> str:
     header += ["ms", "over the bound", "ring ms", "peers"]
     cells = []
     for r in load("scale.json")["results"]:
-        share = f"{100 * r['point']['density']:g}%"
         cells.append(
             [
                 str(r["ranks"]),
                 str(r["aggregators"] or "colocated"),
-                " x ".join(map(str, r["levels"])) or "one level",
-                share if r["point"]["density"] == 1 else f"{share}, {r['point']['pattern']}",
+                levels_text(r["levels"]),
+                nonzero_text(r["point"]),
                 f"{1e3 * r['seconds']:.1f}",
                 f"{r['seconds'] / r['bound_s']:.1f}",
                 f"{1e3 * r['ring_s']:.1f}",
@@ -34,8 +44,8 @@ def speed() -> str:
     cells = [
         [
             str(r["ranks"]),
-            " x ".join(map(str, r["levels"])) or "one level",
-            "100%" if r["density"] == 1 else f"{100 * r['density']:g}%, {r['pattern']}",
+            levels_text(r["levels"]),
+            nonzero_text(r),
             f"{4e-6 * r['count']:.0f} MB",
             f"{r['events']:,}",
             f"{r['processor_s']:.1f}",
@@ -53,10 +63,10 @@ def goal() -> str:
     header += ["ms", "by LogGOPSim"]
     cells = [
         [
-            r["rate"].replace("gbit", " Gbit/s"),
+            rate_text(r["rate"]),
             str(r["ranks"]),
             str(r["aggregators"] or "colocated"),
-            " x ".join(map(str, r["levels"])) or "one level",
+            levels_text(r["levels"]),
             f"{r['megabytes']} MB",
             f"{100 * r['density']:g}%",
             f"{r['messages']:,}",
@@ -81,7 +91,7 @@ def errors() -> str:
     densities = list(dict.fromkeys(key[3] for key in errors))
     cells = [
         [
-            f"{hosts} hosts, {rate.replace('gbit', ' Gbit/s').replace('mbit', ' Mbit/s')}",
+            f"{hosts} hosts, {rate_text(rate)}",
             "predicted" if predicted else "known",
             *(f"{100 * errors[hosts, rate, predicted, one]:+.0f}%" for one in densities),
         ]

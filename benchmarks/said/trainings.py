@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.said import papers
 from benchmarks.said.results import Said, horovod, in_ms, joined, load, ms, of
 from omnihvd.bench.report import markdown
+from omnihvd.rates import rate_text
 
 MPI, GLOO, DDP = "Horovod, MPI", "Horovod, Gloo", "DDP"
 DDP_WITH = ["DDP, omnihvd imported", "DDP, omnihvd's hook", "DDP, python -m omnihvd"]
@@ -108,7 +109,7 @@ def predictions() -> str:
                 r["rate"]: r["off"] for r in results if (r["model"], r["scheme"]) == (model, scheme)
             }
             cells[-1] += [f"{100 * found[rate]:+.0f}%" for rate in rates]
-    said = [rate.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s") for rate in rates]
+    said = [rate_text(rate) for rate in rates]
     heads = [f"{who}, {rate}" for who in ("Gloo's ring", "OmniReduce") for rate in said]
     return markdown(["", *heads], cells)
 

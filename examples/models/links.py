@@ -104,7 +104,7 @@ def predict(
         for looks, environment in ((False, OFF), (True, {"OMNIHVD_WAY": "stream"})):
             mca = {} if looks else setting.mca
             (found,) = model_jobs.run(
-                {"calibrate": [SMALL if looks else 1, LARGE], "take_over": looks},
+                {"calibrate": [SMALL if looks else 1, LARGE], "take_over": looks, "timed": True},
                 *(hosts, lambda *_: None),
                 **{"mca": mca, "env": environment, **common},
             )

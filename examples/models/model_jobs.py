@@ -46,7 +46,7 @@ def run(
     Python, before the script."""
     with tempfile.TemporaryDirectory(prefix="omnihvd-models-") as folder:
         file = Path(folder, "found.json")
-        words = json.dumps({**given, "timed": lab is not None, "file": str(file)})
+        words = json.dumps({**given, "file": str(file)})
         set_ = ["env", *(f"{name}={value}" for name, value in (env or {}).items())]
         program = [*set_, sys.executable, *under, str(HERE / "worker.py"), words]
         if lab:

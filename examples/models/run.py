@@ -113,7 +113,8 @@ def zeros_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, 
 
 
 def links_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
-    given = given_of(name, args, args.steps, 1) | {"warm_up": args.steps // 2}
+    given = given_of(name, args, args.steps, 1)
+    given |= {"warm_up": args.steps // 2, "timed": not args.local}
     if args.local:
         measured = links.measure(given, args.hosts, None, bars.tell, args.timeout)
         result.setdefault("links", {})["none"] = measured
