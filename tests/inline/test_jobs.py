@@ -10,30 +10,39 @@ from pathlib import Path
 import pytest
 from aggregators import SECRET, Server
 from launch import ENVIRONMENT, launch
-from processes import free_port, run_beside
+from processes import Ended, free_port, run_beside
 
 from omnihvd.engine import EngineError, session
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "on_ranks" / "sums.py"
+FAILING = HERE / "on_ranks" / "failing.py"
 RANKS = 3
+SOON_S = 10  # loaded machines are slow
 
 
 def settings_of(server: Server) -> dict[str, str]:
     return {"OMNIHVD_INLINE": server.address, "OMNIHVD_SECRET": SECRET, "OMNIHVD_WAY": "auto"}
 
 
-def torch_job(server: Server, pid: int) -> list[str]:
-    """What each rank wrote."""
-    shared = {**os.environ, **ENVIRONMENT, **settings_of(server), "MASTER_ADDR": "127.0.0.1"}
-    shared["MASTER_PORT"] = str(free_port())
-    path = os.pathsep.join([str(HERE.parents[1]), *filter(None, sys.path)])
+def torch_job(
+    server: Server,
+    script: Path,
+    *words: object,
+    hosts: str = "a" * RANKS,
+    check: bool = True,
+    **env: str,
+) -> list[Ended]:
+    """A rank for each letter of hosts, which is the name of its host."""
+    shared = {**os.environ, **ENVIRONMENT, **settings_of(server), **env}
+    shared.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+    shared["PYTHONPATH"] = os.pathsep.join([str(HERE.parents[1]), *filter(None, sys.path)])
     ranks = [
-        {**shared, "PYTHONPATH": path, "RANK": str(rank), "WORLD_SIZE": str(RANKS)}
-        for rank in range(RANKS)
+        {**shared, "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "OMNIHVD_HOST_ID": host}
+        for rank, host in enumerate(hosts)
     ]
-    command = [sys.executable, SCRIPT, "torch", pid]
-    return [ended.output for ended in run_beside([command] * RANKS, ranks, timeout=60)]
+    command = [sys.executable, script, *words]
+    return run_beside([command] * len(hosts), ranks, timeout=60, check=check)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +54,7 @@ def test_sums_of_a_job(library: str) -> None:
     try:
         pid = 0 if library == "mpirun" else server.process.pid
         if library == "torch":
-            outputs = torch_job(server, pid)
+            outputs = [ended.output for ended in torch_job(server, SCRIPT, "torch", pid)]
         else:
             command = [SCRIPT, "horovod", pid]
             outputs = launch(command, RANKS, launcher=library, env=settings_of(server)).ranks
@@ -62,6 +71,36 @@ def test_sums_of_a_job(library: str) -> None:
             ), output
     if library == "torch":
         assert "a communicator stream, in spite of OMNIHVD_INLINE" in outputs[0]
+
+
+def seconds_of(ended: Ended, says: str) -> float:
+    """How long the sum took that failed on a rank, with an error that says this."""
+    found = re.search(rf"^failed within (\S+) s: .*{says}", ended.output, re.M)
+    assert found and "all well" in ended.output and ended.returncode == 0, ended.output
+    return float(found[1])
+
+
+def test_a_killed_rank_is_named_by_all_survivors() -> None:
+    """Of two hosts with two ranks each, all of which are workers of the aggregator."""
+    server = Server(option="--udp")
+    try:
+        first, killed, *last = torch_job(server, FAILING, "killed", hosts="aabb", check=False)
+    finally:
+        server.process.kill()
+    assert killed.returncode == -9, killed.output
+    assert all(seconds_of(ended, r"rank 1 \(a") < SOON_S for ended in (first, *last))
+
+
+def test_a_late_rank_is_named_after_the_timeout() -> None:
+    server = Server(option="--udp")
+    try:
+        ranks = torch_job(server, FAILING, "late", OMNIHVD_TIMEOUT="1.5")
+    finally:
+        server.process.kill()
+    for ended in (ranks[0], ranks[2]):
+        seconds = seconds_of(ended, r"OMNIHVD_TIMEOUT.*waiting for rank 1 \(a")
+        assert 1.4 < seconds < SOON_S, ended.output
+    seconds_of(ranks[1], "rank 1")  # finds that the others have given up
 
 
 @pytest.mark.parametrize(
@@ -81,6 +120,14 @@ def test_sums_of_a_job(library: str) -> None:
                 "OMNIHVD_ARITHMETIC": "fpisa",
             },
             "sums by OMNIHVD_INLINE are of integers: leave out OMNIHVD_ARITHMETIC=fpisa",
+        ),
+        (
+            {
+                "OMNIHVD_INLINE": "10.0.0.1:1",
+                "OMNIHVD_SECRET": SECRET,
+                "OMNIHVD_HIERARCHY": "on",
+            },
+            "each rank is a worker of the aggregator: leave out OMNIHVD_HIERARCHY=on",
         ),
     ],
 )

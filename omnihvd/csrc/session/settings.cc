@@ -267,10 +267,10 @@ std::vector<Setting> table() {
           "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share",
           addresses),
       any("OMNIHVD_INLINE", &S::inline_at, Agreed::same, "IPv4 address:port",
-          "aggregator in the data path (`omnihvd aggregator --udp` or `--xdp`), through which sums "
-          "of "
-          "int32, float32 and half precision go instead of streams, floats as integers of a common "
-          "scale (docs/in-network.md)",
+          "aggregator in the data path (`omnihvd aggregator --udp`, `--xdp` or `--af-xdp`), "
+          "through "
+          "which sums of int32, float32 and half precision go instead of streams, floats as "
+          "integers of a common scale (docs/in-network.md)",
           inline_address),
       word("OMNIHVD_TRANSPORT", &S::transport, {"ucx", "udp"}, Agreed::same,
            "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
@@ -345,6 +345,10 @@ void reconcile(Settings* settings) {
   sum_through_aggregators("OMNIHVD_INLINE", settings);
   if (Arithmetic{settings->arithmetic}.registers())
     throw Error("sums by OMNIHVD_INLINE are of integers: leave out " + arithmetic);
+  if (settings->hierarchy == Hierarchy::on)
+    throw Error(
+        "by OMNIHVD_INLINE each rank is a worker of the aggregator: leave out "
+        "OMNIHVD_HIERARCHY=on");
 }
 
 }  // namespace
