@@ -33,6 +33,7 @@ class Client:
         rank: int,
         ranks: int,
         patience_s: float,
+        workers_patience_s: float,
         numbers: int = 0,
     ) -> None: ...
     def sum(self, values: npt.NDArray[Any], dense: bool) -> None: ...

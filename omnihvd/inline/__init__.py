@@ -31,6 +31,9 @@ class Worker:
     OMNIHVD_SECRET's or OMNIHVD_SECRET_FILE's. Raises EngineError when the aggregator does not
     answer within `patience_s`, or refuses the job, whose workers are 32 at most.
 
+    workers_patience_s: how long a sum waits for the other workers while no result brings it on, as
+    when one has ended without leaving; 0: for ever.
+
     arithmetic, the same on all workers: what the aggregator adds. "integer": int32, into
     which floats are made. "float": float32, in the order in which they come, so that two runs may
     differ in the last bits; not in the kernel (`--xdp`). "fpisa", "fpisa-a": float32 in registers
@@ -47,6 +50,7 @@ class Worker:
         session: int,
         secret: str | None = None,
         patience_s: float = 15.0,
+        workers_patience_s: float = 600.0,
         arithmetic: str = "integer",
     ) -> None:
         if secret is None:
@@ -64,6 +68,7 @@ class Worker:
             rank=rank,
             ranks=ranks,
             patience_s=patience_s,
+            workers_patience_s=workers_patience_s,
             numbers=ARITHMETIC.index(arithmetic),
         )
 
@@ -76,8 +81,8 @@ class Worker:
         bits, whatever the order. With n workers, n 2^b < 2^31 and a block's largest magnitude M the
         error is at most n M 2^-b and the rounding of the result (docs/arithmetic.md). NaN and
         infinities are what floats make of them. dense: zero blocks travel, too, as SwitchML has it.
-        Raises EngineError when the aggregator is gone, or gives no sign of life; the job ends with
-        that.
+        Raises EngineError when the aggregator is gone, or gives no sign of life, and when another
+        worker is not there within `workers_patience_s`, which it names; the job ends with that.
         """
         dtypes = DTYPES if self._arithmetic == "integer" else ("float32",)
         whole = values.flags.c_contiguous and values.flags.writeable

@@ -70,14 +70,15 @@ class InlineJobRun {
     }
     return now_ < end;
   }
-  // [worker], whether the aggregator has the result that it waits for.
-  std::vector<bool> there() const {
-    std::vector<bool> there;
+  // [worker], whether the aggregator has the result that it waits for, and when it last got on.
+  std::vector<std::pair<bool, uint64_t>> waiting() const {
+    std::vector<std::pair<bool, uint64_t>> waiting;
     for (const End& end : ends_) {
       const auto [slot, round] = end.worker.awaited();
-      there.push_back(int32_t(aggregator_.round(1, slot) - round) > 0);
+      const bool there = int32_t(aggregator_.round(1, slot).number - round) > 0;
+      waiting.emplace_back(there, end.worker.moved_at());
     }
-    return there;
+    return waiting;
   }
 
   const std::vector<uint8_t>& data() const { return data_; }
@@ -178,11 +179,11 @@ py::tuple run_job(const Tensors& tensors, uint16_t slots, bool dense, const Netw
   return py::make_tuple(ended, out, job.sent(), job.counts(), job.now());
 }
 
-std::vector<bool> there(const Tensors& tensors, uint16_t slots, const Network& network,
-                        uint64_t until) {
+std::vector<std::pair<bool, uint64_t>> waiting(const Tensors& tensors, uint16_t slots,
+                                               const Network& network, uint64_t until) {
   InlineJobRun job(tensors, slots, false, network, 1);
   if (job.run(until)) throw py::value_error("the sums have ended");
-  return job.there();
+  return job.waiting();
 }
 
 struct Jobs {
@@ -221,8 +222,10 @@ void bind_inline(py::module_ m) {
         py::arg("network"), py::arg("seed"),
         "(ended, sums, (sent, again, blocks), counts, microseconds) of tensors, int32 or floats "
         "[sums, workers, elements]; sums: of the same shape.");
-  m.def("there", &there, py::arg("tensors"), py::arg("slots"), py::arg("network"), py::arg("until"),
-        "Of sums that do not end by then: [worker], whether the awaited result is there.");
+  m.def("waiting", &waiting, py::arg("tensors"), py::arg("slots"), py::arg("network"),
+        py::arg("until"),
+        "Of sums that do not end by then: [worker], (whether the awaited result is there, "
+        "microsecond in which it last got on).");
   py::class_<SlotAggregator>(m, "SlotAggregator")
       .def(py::init<size_t, uint16_t>())
       .def("set_job", &SlotAggregator::set_job, py::arg("job"), py::arg("key"), py::arg("workers"),

@@ -184,8 +184,19 @@ def test_lost_results_are_asked_for(lost: float, slots: int) -> None:
 
 def test_where_all_results_are_lost_it_shows_that_they_are_there() -> None:
     given_ = tensors(1, 3, 9 * BLOCK, 1.0, 7)
-    assert parts.there(given_, 2, parts.Network(results_lost=1.0), 300_000) == [True] * 3
-    assert parts.there(given_, 2, parts.Network(lost=1.0), 300_000) == [False] * 3
+    for network, there in (
+        (parts.Network(results_lost=1.0), True),
+        (parts.Network(lost=1.0), False),
+    ):
+        waiting = parts.waiting(given_, 2, network, 300_000)
+        assert [at for at, _ in waiting] == [there] * 3
+        assert all(moved <= 300 for _, moved in waiting)  # none got on since it began
+
+
+def test_a_sum_that_gets_on_says_so() -> None:
+    given_ = tensors(1, 3, 4000 * BLOCK, 1.0, 7)
+    waiting = parts.waiting(given_, 2, parts.Network(), 100_000)
+    assert all(99_000 < moved <= 100_000 for _, moved in waiting)
 
 
 def test_waiting_for_others_to_begin_does_not_make_losses_cost_more() -> None:
@@ -332,7 +343,9 @@ class TestJobs:
 
         def flags(slot: int, awaited: int) -> int:
             asked = self.said(JOIN, 0, flags=REPEAT, slot=slot, awaited=awaited)
-            return HEAD.unpack(jobs.take(2, 9, asked)[0][:32])[2]
+            flags = HEAD.unpack(jobs.take(2, 9, asked)[0][:32])[2]
+            assert flags & REPEAT
+            return flags & ~REPEAT
 
         jobs.take(1, 9, self.said(JOIN, 0))
         jobs.sums.set_job(0, KEY, 2)
@@ -342,6 +355,30 @@ class TestJobs:
         assert flags(3, 0) == THERE
         assert flags(3, 2**32 - 1) == THERE
         assert flags(3, 1) == flags(2, 0) == flags(16, 0) == flags(65535, 0) == 0
+
+    def test_who_asks_again_hears_for_whom_the_round_waits(self) -> None:
+        jobs = parts.Jobs(self.SECRET, 1, 16)
+
+        def missing(awaited: int, slot: int = 3) -> list[int]:
+            asked = self.said(JOIN, 0, 3, flags=REPEAT, slot=slot, awaited=awaited)
+            bits = HEAD.unpack(jobs.take(2, 9, asked)[0][:32])[7]
+            return [worker for worker in range(32) if bits >> worker & 1]
+
+        jobs.take(1, 9, self.said(JOIN, 0, 3))
+        jobs.sums.set_job(0, KEY, 3)
+        assert missing(0) == [0, 1, 2]
+        jobs.sums.take(contribution(0, next=3, slot=3))
+        assert missing(0) == [1, 2] and missing(0, slot=16) == []
+        jobs.sums.take(contribution(1, next=NONE, slot=3))
+        jobs.sums.take(contribution(2, next=3, slot=3))
+        assert missing(0) == []  # that result is there
+        for round_ in range(1, 9):
+            block = 3 + 16 * (round_ - 1)
+            assert missing(round_) == ([0, 2] if round_ < 8 else [1])  # who may need the first
+            for worker in (0, 2):
+                sent = contribution(worker, round_, block, next=block + 16, slot=3)
+                jobs.sums.take(sent)
+        assert jobs.sums.counts["early"] == 2
 
     def test_a_silent_job_gives_way_to_another(self) -> None:
         jobs = parts.Jobs(self.SECRET, 1, 16)

@@ -23,7 +23,7 @@ from omnihvd.inline.aggregator import Aggregator, running
 
 SECRET = "the secret of a test"
 HOST = "127.0.0.1"
-RESULT = 2  # kind of a datagram
+CONTRIBUTION, RESULT = 1, 2  # kinds of datagrams
 
 
 @pytest.fixture
@@ -145,9 +145,9 @@ def test_other_arrays_are_refused(aggregator: Aggregator, wrong: np.ndarray) -> 
 
 
 @contextlib.contextmanager
-def relay(port: int, passes: Callable[[bytes], bool]) -> Iterator[int]:
-    """The port of a relay between a worker and the aggregator at `port`, of whose datagrams those
-    go through that `passes` says."""
+def relay(port: int, lost: int) -> Iterator[int]:
+    """The port of a relay between a worker and the aggregator at `port`, through which no datagram
+    of the kind `lost` goes."""
     with socket.socket(type=socket.SOCK_DGRAM) as here, socket.socket(type=socket.SOCK_DGRAM) as up:
         here.bind((HOST, 0))
         up.connect((HOST, port))
@@ -158,10 +158,11 @@ def relay(port: int, passes: Callable[[bytes], bool]) -> Iterator[int]:
                 ready, _, _ = select.select([here, up], [], [], 0.05)
                 if here in ready:
                     datagram, at[0] = here.recvfrom(2000)
-                    up.send(datagram)
+                    if datagram[8] != lost:
+                        up.send(datagram)
                 if up in ready:
                     datagram = up.recv(2000)
-                    if passes(datagram):
+                    if datagram[8] != lost:
                         here.sendto(datagram, at[0])
 
         thread = threading.Thread(target=carry)
@@ -174,7 +175,7 @@ def relay(port: int, passes: Callable[[bytes], bool]) -> Iterator[int]:
 
 
 def test_results_that_do_not_come_through_are_named(aggregator: Aggregator) -> None:
-    with relay(port_of(aggregator), lambda datagram: datagram[8] != RESULT) as port:
+    with relay(port_of(aggregator), RESULT) as port:
         one = inline.Worker(HOST, port, rank=0, ranks=1, session=6, secret=SECRET, patience_s=0.5)
         with pytest.raises(EngineError, match="has results of which none comes through"):
             one.sum(np.ones(300, np.int32))
@@ -193,6 +194,56 @@ def test_who_waits_for_others_waits(aggregator: Aggregator) -> None:
             assert (mine == 2).all()
 
     together([functools.partial(late, rank) for rank in range(2)])
+
+
+DYING = """
+import os, sys, numpy as np
+from omnihvd import inline
+one = inline.Worker("127.0.0.1", int(sys.argv[1]), rank=1, ranks=3, session=9, secret=sys.argv[2])
+print("joined", flush=True)
+one.sum(np.ones(300, np.int32))
+os._exit(0)
+"""
+
+
+def test_a_worker_that_ended_without_leaving_is_named(aggregator: Aggregator) -> None:
+    port = port_of(aggregator)
+
+    def survivor(rank: int) -> None:
+        one = inline.Worker(
+            HOST, port, rank=rank, ranks=3, session=9, secret=SECRET, workers_patience_s=1.5
+        )
+        mine = np.ones(300, np.int32)
+        one.sum(mine)
+        assert (mine == 3).all()
+        begun = time.monotonic()
+        said = (
+            r"no result for 1\.\d* s \(workers_patience_s is 1.5\): it waits for rank 1\. Who has"
+        )
+        with pytest.raises(EngineError, match=rf"rank {rank}: .*{said}"):
+            one.sum(mine)
+        assert 1.4 < time.monotonic() - begun < 10
+        with pytest.raises(EngineError, match="waits for rank 1"):
+            one.sum(mine)  # at once: the job cannot go on
+
+    words = [sys.executable, "-c", DYING, str(port), SECRET]
+    dying = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert dying.stdout
+    try:
+        assert dying.stdout.readline() == "joined\n"
+        together([functools.partial(survivor, rank) for rank in (0, 2)])
+    finally:
+        dying.kill()
+        dying.communicate()
+
+
+def test_a_worker_that_does_not_get_through_is_told_so(aggregator: Aggregator) -> None:
+    with relay(port_of(aggregator), CONTRIBUTION) as port:
+        one = inline.Worker(
+            HOST, port, rank=0, ranks=1, session=6, secret=SECRET, workers_patience_s=1.0
+        )
+        with pytest.raises(EngineError, match="it waits for this worker, whose datagrams"):
+            one.sum(np.ones(300, np.int32))
 
 
 @contextlib.contextmanager

@@ -61,9 +61,8 @@ ALONE = """
 import sys
 import numpy as np
 from omnihvd import inline
-with inline.Worker(
-    sys.argv[1], rank=0, ranks=1, session=5, patience_s=0.5, arithmetic=sys.argv[2]
-) as worker:
+of = {"rank": 0, "ranks": int(sys.argv[3]), "session": 5, "arithmetic": sys.argv[2]}
+with inline.Worker(sys.argv[1], **of, patience_s=0.5, workers_patience_s=1.0) as worker:
     worker.sum(np.ones(300, np.int32))
 """
 
@@ -173,14 +172,22 @@ def test_hosts_sum_past_the_kernel(lab: Lab) -> None:
 
 def test_results_that_the_other_end_of_veth_does_not_take_are_named(lab: Lab) -> None:
     process = aggregator(lab, "--xdp", "eth0")
-    _, error = start(lab, 1, "-c", ALONE, HOST, "integer").communicate(timeout=60)
+    _, error = start(lab, 1, "-c", ALONE, HOST, "integer", "1").communicate(timeout=60)
     end(lab, process, signal.SIGTERM)
     assert "results of which none comes through" in error.splitlines()[-1]
 
 
+@pytest.mark.parametrize("option", ["--xdp", PAST])
+def test_a_worker_that_does_not_come_is_named(lab: Lab, option: str) -> None:
+    process = aggregator(lab, option, "eth0")
+    _, error = start(lab, 1, "-c", ALONE, HOST, "integer", "2").communicate(timeout=60)
+    end(lab, process, signal.SIGTERM)
+    assert "it waits for rank 1. Who has ended" in error.splitlines()[-1]
+
+
 def test_floats_that_the_kernel_cannot_add_are_refused(lab: Lab) -> None:
     process = aggregator(lab, "--xdp", "eth0")
-    _, error = start(lab, 1, "-c", ALONE, HOST, "float").communicate(timeout=60)
+    _, error = start(lab, 1, "-c", ALONE, HOST, "float", "1").communicate(timeout=60)
     end(lab, process, signal.SIGTERM)
     assert "refuses this job: it does not add such numbers" in error.splitlines()[-1]
 

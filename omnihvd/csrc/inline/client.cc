@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 #include <tuple>
 
 #include "base/clock.h"
@@ -114,6 +115,7 @@ void InlineClient::sum(void* data, uint64_t count, DType dtype, bool dense,
 
 void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
   heard_at_ = asked_at_ = fine_at_ = steady_us();
+  missing_ = 0;
   worker_->begin(heard_at_, tensor);
   const uint64_t longest = std::min(meanwhile.every_us, kAskEvery);
   for (uint64_t called_at = heard_at_;;) {
@@ -127,7 +129,31 @@ void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
     const uint64_t wake = worker_->wake_at().value_or(now + longest);
     step(std::min(wake > now ? wake - now : 0, longest));
     look_after_aggregator();
+    look_after_workers();
   }
+}
+
+void InlineClient::look_after_workers() const {
+  const double patience = options_.workers_patience_s;
+  if (patience <= 0 || worker_->done()) return;
+  const uint64_t now = steady_us(), moved = worker_->moved_at();
+  if (now <= moved || double(now - moved) < patience * 1e6) return;
+  std::ostringstream why;
+  why << "has sent no result for " << double(now - moved) / 1e6 << " s (workers_patience_s is "
+      << patience << "): it waits for " << missing();
+  fail(why.str());
+}
+
+// And what to do.
+std::string InlineClient::missing() const {
+  if (missing_ >> options_.rank & 1)
+    return "this worker, whose datagrams do not reach it: let UDP through to it";
+  std::string ranks;
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank)
+    if (missing_ >> rank & 1) ranks += (ranks.empty() ? "rank " : ", ") + std::to_string(rank);
+  return (ranks.empty() ? "other workers" : ranks) +
+         ". Who has ended is to be started again, with all of the job; for who is only late set "
+         "more patience";
 }
 
 // Others may just be late: their aggregator says that it is there.
@@ -180,6 +206,7 @@ void InlineClient::take_control(const uint8_t* data, size_t size) {
   if (!head || head->key != options_.session || head->worker != options_.rank) return;
   heard_at_ = steady_us();
   if (!(head->flags & INLINE_THERE)) fine_at_ = heard_at_;
+  if (head->kind == INLINE_WELCOME && head->flags & INLINE_REPEAT) missing_ = head->block;
   if (head->kind == INLINE_REFUSAL)
     throw InlineRefused(says("refuses this job: " + reason(InlineRefusal(head->flags))));
   if (head->kind == INLINE_WELCOME && !welcome_ && head->slot > 0) welcome_ = head;

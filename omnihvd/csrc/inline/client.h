@@ -32,6 +32,7 @@ class InlineClient {
     std::string name;                // what messages call this rank; empty: "rank N"
     uint8_t numbers = INLINE_INT32;  // of all workers alike
     double patience_s = 15;  // with an aggregator of which no sign of life comes, or no result
+    double workers_patience_s = 0;  // with the others, in a sum that does not get on; 0: for ever
     double shortest_s = 0.02, longest_s = 0.5;  // time-outs of datagrams
   };
   // Joins the job. Throws Error.
@@ -53,6 +54,7 @@ class InlineClient {
   void join_group(uint32_t address, uint16_t port);
   void say(uint8_t kind, uint8_t flags);
   void sum(InlineTensor& tensor, const Meanwhile& meanwhile);
+  void look_after_workers() const;
   void look_after_aggregator();
   // Waits at most so long, and takes what has come.
   void step(uint64_t timeout_us);
@@ -61,6 +63,7 @@ class InlineClient {
   void send_all();
   void look_for_refusals();
   std::string not_through() const;
+  std::string missing() const;
   std::string says(const std::string& why) const;
   [[noreturn]] void fail(const std::string& why) const { throw Error(says(why)); }
 
@@ -76,6 +79,7 @@ class InlineClient {
   std::string failure_;  // of a sum
   uint64_t heard_at_ = 0, asked_at_ = 0;
   uint64_t fine_at_ = 0;  // a result has come, or there was none yet
+  uint32_t missing_ = 0;  // for whom the aggregator said that it waits: bits; 0: not known
 };
 
 }  // namespace omnihvd

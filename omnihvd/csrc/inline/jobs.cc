@@ -100,19 +100,24 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   job.heard_at = now;
   inline_head welcome = head;
   welcome.kind = INLINE_WELCOME;
-  welcome.flags = is_there(*at, head) ? INLINE_THERE : 0;
+  welcome.flags = 0;
   welcome.job = uint16_t(*at);
   welcome.slot = slots_;
   welcome.block = group_;
   welcome.next = group_port_;
+  if (head.flags & INLINE_REPEAT) tell_of_round(*at, head, &welcome);
   secret_.sign(welcome, answer->bytes);
   return {};
 }
 
-// The result that a worker awaits, as it says when it asks again.
-bool InlineJobs::is_there(size_t job, const inline_head& head) const {
-  return head.flags & INLINE_REPEAT && head.slot < slots_ &&
-         int32_t(plane_.round(job, head.slot) - head.block) > 0;
+// Whose result a worker awaits, as it says when it asks again: whether it is there, or who is not.
+void InlineJobs::tell_of_round(size_t job, const inline_head& asked, inline_head* welcome) const {
+  welcome->flags = INLINE_REPEAT;
+  welcome->block = 0;
+  if (asked.slot >= slots_) return;
+  const InlinePlane::Round round = plane_.round(job, asked.slot);
+  if (int32_t(round.number - asked.block) > 0) welcome->flags |= INLINE_THERE;
+  if (round.number == asked.block) welcome->block = round.missing;
 }
 
 void InlineJobs::leave(const inline_head& head, Answer* answer) {

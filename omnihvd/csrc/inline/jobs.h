@@ -64,7 +64,7 @@ class InlineJobs {
   std::optional<size_t> place(uint64_t now) const;
   std::optional<InlineRefusal> join(uint64_t now, uint64_t from, const inline_head& head,
                                     Answer* answer);
-  bool is_there(size_t job, const inline_head& head) const;
+  void tell_of_round(size_t job, const inline_head& asked, inline_head* welcome) const;
   void leave(const inline_head& head, Answer* answer);
 
   const InlineSecret secret_;

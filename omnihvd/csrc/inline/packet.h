@@ -29,7 +29,8 @@ enum inline_numbers {  // a job's: what the elements of its datagrams are, and h
 
 enum inline_flags {
   INLINE_BLOCK = 1,   // the block's elements are those of the datagram, which has room for them
-  INLINE_REPEAT = 2,  // sent again: as long as with a block, for an answer needs the room
+  INLINE_REPEAT = 2,  // sent again: as long as with a block, for an answer needs the room; of a
+                      // welcome: to a repeated join
   INLINE_THERE = 4,   // of a welcome: the result that the worker awaits is complete
 };
 
@@ -42,7 +43,8 @@ struct inline_head {
   __u16 slot;     // of a welcome: how many there are; of a repeated join: one that is open
   __u32 round;    // of the slot, counted from the job's begin; of a join: workers
   __u32 block;    // that is being summed; INLINE_NONE: none, an opening. Of a welcome: the group;
-                  // of a repeated join: the round that the slot awaits
+                  // of a repeated join: the round that the slot awaits, and of its welcome: the
+                  // workers for whom that round waits, bits
   __u32 next;     // the sender's next non-zero block of the slot; of a result: the least of all
   __u8 exponent;  // of that block: the largest of those workers who have it
   __u8 numbers;   // of a join

@@ -79,6 +79,14 @@ SLOT_FUNCTION int slot_is_needed(const struct inline_slot* s, __u32 workers) {
   return 0;
 }
 
+// For whom the round waits, bits: its owners, or those who may still need an old result.
+SLOT_FUNCTION __u32 slot_missing(const struct inline_slot* s, __u32 workers) {
+  __u32 behind = 0;
+  for (__u32 w = 0; w < INLINE_WORKERS; ++w)
+    if (!s->seen && w < workers && s->round - s->heard[w] >= INLINE_VERSIONS) behind |= 1u << w;
+  return behind ? behind : s->owners & ~s->seen;
+}
+
 SLOT_FUNCTION void slot_complete(struct inline_slot* s, __u32 workers, __u32 has_block) {
   __u32 least = INLINE_NONE, owners = 0;
   __u8 exponent = 0;

@@ -41,8 +41,12 @@ class InlinePlane {
   virtual bool adds(uint8_t numbers) const = 0;
   // That came of a job so far, or any number that has changed if some have.
   virtual uint64_t contributions(size_t job) const = 0;
+  struct Round {
+    uint32_t number;
+    uint32_t missing;  // workers for whom it waits: bits
+  };
   // That is being summed in a slot of a job.
-  virtual uint32_t round(size_t job, uint16_t slot) const = 0;
+  virtual Round round(size_t job, uint16_t slot) const = 0;
 };
 
 class SlotAggregator final : public InlinePlane {
@@ -52,8 +56,9 @@ class SlotAggregator final : public InlinePlane {
   void set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) override;
   bool adds(uint8_t numbers) const override { return numbers < INLINE_NUMBERS; }
   uint64_t contributions(size_t job) const override { return jobs_[job].contributions; }
-  uint32_t round(size_t job, uint16_t slot) const override {
-    return slots_[job * slots_per_job_ + slot].state.round;
+  Round round(size_t job, uint16_t slot) const override {
+    const inline_slot& state = slots_[job * slots_per_job_ + slot].state;
+    return {state.round, slot_missing(&state, jobs_[job].workers)};
   }
 
   enum class To : uint8_t { nobody, all, sender };

@@ -26,6 +26,7 @@ SlotWorker::SlotWorker(const Place& place, uint64_t shortest, uint64_t longest)
 void SlotWorker::begin(uint64_t now, InlineTensor& tensor) {
   OMNIHVD_INVARIANT(done());
   tensor_ = &tensor;
+  moved_at_ = now;
   own_ = united_ = 0;
   check_at_ = now + shortest_;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
@@ -144,6 +145,7 @@ bool SlotWorker::accept(uint64_t now, const uint8_t* data, size_t size) {
   }
   const bool opening = head.block == INLINE_NONE;
   if (slot.owner && !opening && slot.tries == 0 && !slot.asked) measure(now - slot.sent_at);
+  moved_at_ = now;
   ++slot.round;
   slot.block = head.next;
   slot.exponent = head.exponent;

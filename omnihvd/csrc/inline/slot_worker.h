@@ -45,6 +45,8 @@ class SlotWorker {
   // next() has nothing before that time unless something comes; none: never.
   std::optional<uint64_t> wake_at() const;
   bool done() const { return open_ == 0; }
+  // When the sum began, or a result last brought it on.
+  uint64_t moved_at() const { return moved_at_; }
   // A slot that is not done, and the round whose result it waits for.
   std::pair<uint16_t, uint32_t> awaited() const;
 
@@ -83,6 +85,7 @@ class SlotWorker {
   size_t first_ = 0, queued_ = 0;
   uint32_t open_ = 0;
   uint64_t check_at_ = 0;  // none is overdue before
+  uint64_t moved_at_ = 0;
   uint64_t smoothed_ = 0, variation_ = 0;
   uint64_t own_ = 0, united_ = 0;
   SlotCounts counts_;

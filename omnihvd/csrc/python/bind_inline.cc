@@ -28,7 +28,7 @@ std::unique_ptr<InlineServer> make_server(const std::string& host, uint16_t port
 std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port,
                                           const std::string& secret, uint64_t session,
                                           uint32_t rank, uint32_t ranks, double patience_s,
-                                          uint8_t numbers) {
+                                          double workers_patience_s, uint8_t numbers) {
   InlineClient::Options options;
   options.host = host;
   options.port = port;
@@ -37,6 +37,7 @@ std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port
   options.rank = rank;
   options.ranks = ranks;
   options.patience_s = patience_s;
+  options.workers_patience_s = workers_patience_s;
   options.numbers = numbers;
   const py::gil_scoped_release release;
   return std::make_unique<InlineClient>(options);
@@ -80,7 +81,7 @@ void bind_inline(py::module_ m) {
   py::class_<InlineClient>(m, "Client", "A worker: joins its job when it is made.")
       .def(py::init(&make_client), py::arg("host"), py::arg("port"), py::arg("secret"),
            py::arg("session"), py::arg("rank"), py::arg("ranks"), py::arg("patience_s"),
-           py::arg("numbers") = uint8_t{INLINE_INT32})
+           py::arg("workers_patience_s"), py::arg("numbers") = uint8_t{INLINE_INT32})
       .def("sum", &sum, py::arg("values"), py::arg("dense"),
            "In place, over all workers: int32, float32 or float16.")
       .def("stats", &stats_of);

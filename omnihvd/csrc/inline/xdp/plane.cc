@@ -55,18 +55,20 @@ void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbe
   put("jobs", index, &entry);
 }
 
-uint64_t XdpPlane::contributions(size_t job) const {
+inline_xdp_job XdpPlane::entry_of(size_t job) const {
   const uint32_t index = uint32_t(job);
   inline_xdp_job entry{};
   bpf_map_lookup_elem(program_.map("jobs"), &index, &entry);
-  return entry.contributions;
+  return entry;
 }
 
-uint32_t XdpPlane::round(size_t job, uint16_t slot) const {
+uint64_t XdpPlane::contributions(size_t job) const { return entry_of(job).contributions; }
+
+InlinePlane::Round XdpPlane::round(size_t job, uint16_t slot) const {
   const uint32_t index = uint32_t(job) * options_.slots + slot;
   const auto entry = std::make_unique<inline_xdp_slot>();
   bpf_map_lookup_elem(program_.map("slots"), &index, entry.get());
-  return entry->state.round;
+  return {entry->state.round, slot_missing(&entry->state, entry_of(job).workers)};
 }
 
 std::array<uint64_t, kInlineCounts> XdpPlane::counts() const {

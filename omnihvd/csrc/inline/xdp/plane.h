@@ -9,6 +9,8 @@
 #include "inline/slot_aggregator.h"
 #include "inline/xdp/program.h"
 
+struct inline_xdp_job;
+
 namespace omnihvd {
 
 class XdpPlane final : public InlinePlane {
@@ -27,7 +29,7 @@ class XdpPlane final : public InlinePlane {
   void set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) override;
   bool adds(uint8_t numbers) const override;
   uint64_t contributions(size_t job) const override;
-  uint32_t round(size_t job, uint16_t slot) const override;
+  Round round(size_t job, uint16_t slot) const override;
   std::array<uint64_t, kInlineCounts> counts() const;
   const XdpProgram& program() const { return program_; }
   // The program's verdict on a frame, and the frame after it; nanoseconds of one of `repeat` runs.
@@ -38,6 +40,8 @@ class XdpPlane final : public InlinePlane {
   Run run(const std::string& frame, uint32_t repeat) const;
 
  private:
+  inline_xdp_job entry_of(size_t job) const;
+
   const Options options_;
   XdpProgram program_;
 };
