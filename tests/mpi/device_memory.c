@@ -1,11 +1,23 @@
 /* Sums in host memory and in what the driver, argv[1], calls device memory: argv[2] has a letter
- * for each rank and sum, h or d. */
+ * for each rank and sum, h or d. argv[3]: they are reduce-scatters. */
 #include <dlfcn.h>
 #include <string.h>
 
 #include "check_sum.h"
 
 enum { n = 1000 };
+
+/* Returns how many elements of the sum this rank gets, and where they begin in *first. */
+static int sum(int scatters, const void* in, float* out, int rank, int size, int* first) {
+  *first = 0;
+  if (!scatters) {
+    MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return n;
+  }
+  *first = rank * (n / size);
+  MPI_Reduce_scatter_block(in, out, n / size, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  return n / size;
+}
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
@@ -21,12 +33,13 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 2 * sums; ++i) { /* each not in place, and in place */
     float* const in = argv[2][rank * sums + i / 2] == 'd' ? device : host;
     for (int j = 0; j < n; ++j) in[j] = (float)(j + rank);
-    MPI_Allreduce(i % 2 ? MPI_IN_PLACE : in, i % 2 ? in : out, n, MPI_FLOAT, MPI_SUM,
-                  MPI_COMM_WORLD);
-    const float* const sum = i % 2 ? in : out;
-    for (int j = 0; j < n; ++j)
-      if (sum[j] != j * size + size * (size - 1) / 2)
-        fail("sum", "float", j, sum[j], j * size + size * (size - 1) / 2);
+    float* const to = i % 2 ? in : out;
+    int first;
+    const int mine = sum(argc > 3, i % 2 ? MPI_IN_PLACE : in, to, rank, size, &first);
+    for (int j = 0; j < mine; ++j) {
+      const int expected = (first + j) * size + size * (size - 1) / 2;
+      if (to[j] != (float)expected) fail("sum", "float", j, to[j], expected);
+    }
   }
   MPI_Finalize();
   return 0;

@@ -77,17 +77,21 @@ def test_leaves_the_rest_to_mpi(programs: Path, ranks: int) -> None:
         assert (summary.taken, summary.left) == (2, left)
 
 
+@pytest.mark.parametrize("scatters", [[], ["reduce-scatters"]], ids=["", "reduce-scatters"])
 @pytest.mark.parametrize(
     ("where", "taken"),
     [("dhdd", 0), ("hdhd", 4), ("hhdh", 4)],
     ids=["of all at first", "of all later", "of one"],
 )
-def test_device_memory(programs: Path, tmp_path: Path, where: str, taken: int) -> None:
+def test_device_memory(
+    programs: Path, tmp_path: Path, where: str, taken: int, scatters: list[str]
+) -> None:
     driver = tmp_path / "libcuda.so.1"
     source = HERE / "doubles" / "libcuda.c"
     command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", driver]
     subprocess.run(command, check=True, timeout=60)
-    for summary in summaries(run([programs / "device_memory", driver, where], 2, timeout=30)):
+    words = [programs / "device_memory", driver, where, *scatters]
+    for summary in summaries(run(words, 2, timeout=30)):
         left = {"device memory": 4 - taken} if taken < 4 else {}
         assert (summary.taken, summary.left) == (taken, left)
 
