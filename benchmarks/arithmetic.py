@@ -29,12 +29,13 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = Path(__file__).parent / "results" / "arithmetic.json"
 sys.path.insert(0, str(ROOT))
 from benchmarks.evaluation.tasks import Words  # noqa: E402
+from benchmarks.integer_sums import BLOCK, in_integers  # noqa: E402
 from omnihvd.bench.backends import Hosts  # noqa: E402
 from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
 from omnihvd.bench.worker import Visit  # noqa: E402
 
-BLOCK, COUNT, STEPS = 256, 1 << 18, 20
+COUNT, STEPS = 1 << 18, 20
 MODES = ("float", "integer", "switchml", "fpisa", "fpisa-a")
 RATES, DENSITIES, ELEMENTS, TURNS = ("10gbit", "1gbit"), (1.0, 0.1, 0.01), 25_000_000, 3
 
@@ -72,17 +73,6 @@ def gradients(ranks: int) -> np.ndarray:
             vector -= Words.rate * torch.stack(rows).mean(0)
             torch.nn.utils.vector_to_parameters(vector, parameters)
     return torch.stack(rows).numpy()
-
-
-def in_integers(rows: np.ndarray, arithmetic: Any) -> np.ndarray:
-    bits = arithmetic.bits_for(len(rows))
-    total = np.empty(rows.shape[1], np.float32)
-    for first in range(0, rows.shape[1], BLOCK):
-        block = rows[:, first : first + BLOCK]
-        exponent = max(arithmetic.exponent_of(row) for row in block)
-        integers = [arithmetic.to_integers(row, exponent, bits)[0] for row in block]
-        total[first : first + BLOCK] = arithmetic.to_floats(sum(integers), exponent, bits)
-    return total
 
 
 def errors(ranks: int) -> dict[str, dict[str, float]]:

@@ -12,7 +12,8 @@ from _engine_tests import inline_parts as parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-BLOCK = 256
+from benchmarks.integer_sums import BLOCK, in_integers
+
 NONE = 0xFFFFFFFF
 HEAD = struct.Struct("<QBBHHHIIIB3x")
 INT32, FLOAT32, FPISA, FPISA_A = range(4)
@@ -83,17 +84,7 @@ def floats(sums: int, workers: int, count: int, density: float, seed: int) -> np
 
 
 def summed_floats(given: np.ndarray) -> np.ndarray:
-    """In closed form: of each block integers, of the scale of its largest exponent."""
-    out = np.empty_like(given)
-    bits = arithmetic.bits_for(given.shape[1])
-    for rows, target in zip(given, out):
-        for at in range(0, given.shape[2], BLOCK):
-            block = rows[:, at : at + BLOCK].astype(np.float32)
-            exponent = max(arithmetic.exponent_of(row) for row in block)
-            integers = [arithmetic.to_integers(row, exponent, bits)[0] for row in block]
-            total = arithmetic.to_floats(np.sum(integers, 0, dtype=np.int64), exponent, bits)
-            target[:, at : at + BLOCK] = arithmetic.with_no_numbers(block, total)
-    return out
+    return np.stack([np.tile(in_integers(rows, arithmetic), (len(rows), 1)) for rows in given])
 
 
 @settings(max_examples=25, deadline=None)
@@ -128,7 +119,7 @@ def test_floats_of_two_bytes_are_widened() -> None:
     given_ = (floats(1, 3, 3000, 0.5, 7) / 256).astype(np.float16)
     ended, sums, *_ = parts.run_job(given_, 4, False, parts.Network(lost=0.1), 7)
     assert ended and np.isnan(sums).any() and np.isinf(sums).any()
-    np.testing.assert_array_equal(sums, summed_floats(given_))
+    np.testing.assert_array_equal(sums, summed_floats(given_).astype(np.float16))
     assert all(worker.tobytes() == sums[0, 0].tobytes() for worker in sums[0])
 
 

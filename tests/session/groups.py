@@ -184,12 +184,31 @@ def sum_of(size: int, count: int, density: float, dtype: str = "float32") -> np.
     return np.sum(parts, axis=0, dtype=parts[0].dtype)
 
 
-def sum_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
-    """The work of a process: says "ready" before the first sum, and why one failed."""
+def _until_failure(step: Callable[[], Any], pipe: Any) -> None:
+    """Says "ready" before the first sum, and why one failed. The group stays failed, at once: else
+    nothing is said."""
     pipe.send(("ready", None))
     try:
         while True:
-            x = blocks_of(rank, 500_000, 1)
-            group.allreduce(x, x)
+            step()
     except EngineError as why:
-        pipe.send(("sum failed", str(why)))
+        first = str(why)
+    try:
+        step()
+    except EngineError:
+        pipe.send(("sum failed", first))
+
+
+def sum_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
+    """The work of a process."""
+
+    def step() -> None:
+        x = blocks_of(rank, 500_000, 1)
+        group.allreduce(x, x)
+
+    _until_failure(step, pipe)
+
+
+def scatter_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
+    x, out = blocks_of(rank, size * 300_000, 1), np.empty(300_000, np.float32)
+    _until_failure(lambda: group.reduce_scatter(x, out, [300_000] * size), pipe)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups import all_well, blocks_of, in_threads, processes, sum_of
+from groups import all_well, blocks_of, in_threads, processes, scatter_for_ever, sum_of
 
 from omnihvd.engine import EngineError, session
 
@@ -136,25 +136,15 @@ def test_not_where_aggregators_have_levels() -> None:
     all_well(in_threads(4, work, levels="2x2"))
 
 
-def _scatter_until_failure(rank: int, size: int, group: Any, pipe: Any) -> None:
-    pipe.send(("ready", None))
-    x, out = blocks_of(rank, 3_000_000, 1), np.empty(1_000_000, np.float32)
-    try:
-        while True:
-            group.reduce_scatter(x, out, [1_000_000] * size)
-    except EngineError as why:
-        pipe.send(("survived", str(why)))
-
-
 def test_a_killed_rank_is_named_by_all_survivors() -> None:
-    with processes(3, _scatter_until_failure) as ranks:
+    with processes(3, scatter_for_ever) as ranks:
         ranks.gather()
         for rank in range(3):
             ranks.expect(rank, "ready")
         time.sleep(0.5)
         ranks.processes[1].kill()
         for rank in (0, 2):
-            assert "rank 1 (" in ranks.expect(rank, "survived", SOON_S)
+            assert "rank 1 (" in ranks.expect(rank, "sum failed", SOON_S)
 
 
 def test_a_late_rank_is_named() -> None:
