@@ -91,6 +91,7 @@ def test_a_killed_rank_is_named_by_all_survivors() -> None:
     assert all(seconds_of(ended, r"rank 1 \(a") < SOON_S for ended in (first, *last))
 
 
+@pytest.mark.slow
 def test_a_late_rank_is_named_after_the_timeout() -> None:
     server = Server(option="--udp")
     try:
