@@ -84,6 +84,12 @@ MUTATIONS = (
         "{}",
     ),
     Mutation(
+        "sums of float16 stay float32",
+        PROTOCOL + "aggregator.cc",
+        "ops_.finish(sum, sum, n);",
+        "",
+    ),
+    Mutation(
         "a short last block has the size of all",
         PROTOCOL + "aggregator.cc",
         "const uint32_t n = last ? elements_at(slot, block.position) : layout_.shape().block_size;",

@@ -33,6 +33,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale": scale.scale,
     "speed": scale.speed,
     "goal": scale.goal,
+    "joins": scale.joins,
     "simulation-errors": scale.errors,
     "faults": faults.campaign,
     "mutations": faults.mutations,

@@ -58,6 +58,25 @@ def speed() -> str:
     return markdown([*header, "seconds", "million a second", "GB"], cells)
 
 
+def joins() -> str:
+    header = ["ranks", "levels", "all joined after", "a rank's processor", "first sum"]
+    header += ["second sum", "a process's memory", "connections"]
+    cells = [
+        [
+            str(r["ranks"]),
+            "one" if r["levels"] == str(r["ranks"]) else "by itself",
+            f"{r['join_s']:.2f} s",
+            f"{1e3 * r['join_cpu_s']:.1f} ms",
+            f"{r['first_sum_s']:.2f} s",
+            f"{r['second_sum_s']:.2f} s",
+            f"{r['mb']:.1f} MB",
+            str(r["connections"]),
+        ]
+        for r in load("join.json")["joins"]
+    ]
+    return markdown(header, cells)
+
+
 def goal() -> str:
     header = ["links", "ranks", "aggregators", "joined", "tensor", "non-zero", "messages"]
     header += ["ms", "by LogGOPSim"]
@@ -117,7 +136,28 @@ def of_scale() -> list[Said]:
     levels = by_ranks[4096, 0, True] / by_ranks[64, 0, True]
     flat = by_ranks[4096, 64, False] / by_ranks[64, 64, False]
     template = "is met so, with {}; on one level and 64 aggregators it is missed, with {}"
+    heard = max(load("join.json")["heard"], key=lambda r: r["ranks"])
+    joins = load("join.json")["joins"]
+    first = [1e3 * r["join_cpu_s"] for r in joins]
     return [
+        Said(
+            "docs/scale.md",
+            "join.json",
+            "a rank itself needs {} to {} ms of a processor",
+            [f"{min(first):.0f}", f"{max(first):.0f}"],
+        ),
+        Said(
+            "docs/scale.md",
+            "join.json",
+            "A process that hears {} introductions, of {} bytes each, has joined after {} ms, and "
+            "needs {} MB",
+            [
+                f"{heard['ranks']:,}",
+                str(heard["introduction_bytes"]),
+                f"{1e3 * heard['seconds']:.0f}",
+                f"{heard['mb']:.0f}",
+            ],
+        ),
         Said("docs/scale.md", "scale.json", template, [f"{levels:.2f}", f"{flat:.0f}"]),
         one(
             "the predicted times are off by {}% on average, and by {}% at most; those from which "
