@@ -149,10 +149,9 @@ def of_scale() -> list[Said]:
         Said(
             "docs/scale.md",
             "join.json",
-            "A process that hears {} introductions, of {} bytes each, has joined after {} ms, and "
-            "needs {} MB",
+            "A process that hears 4,096 introductions, of {} bytes each, has joined after {} ms, "
+            "and needs {} MB",
             [
-                f"{heard['ranks']:,}",
                 str(heard["introduction_bytes"]),
                 f"{1e3 * heard['seconds']:.0f}",
                 f"{heard['mb']:.0f}",
