@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks.said.models import METHODS, RATES, results  # noqa: E402
+from benchmarks.tables.models import METHODS, RATES, results  # noqa: E402
 
 PICTURE = Path(__file__).parent / "results" / "models.png"
 COLOURS = ("#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73")

@@ -2,8 +2,8 @@
 
     python benchmarks/mutations.py
 
-Builds the engine in a copy of this folder, with one bug after another, and runs
-`omnihvd simulate --faults` from seed 0 on until it fails. Minutes, and a compiler.
+Applies one patch of benchmarks/bugs after another to a copy of this repository, builds the engine
+there, and runs `omnihvd simulate --faults` from seed 0 on until it fails. Minutes, and a compiler.
 """
 
 from __future__ import annotations
@@ -26,76 +26,27 @@ FAST = {  # to build: the engine alone, without what links slowly
 }
 
 
-class Mutation(NamedTuple):
-    bug: str
-    file: str
-    right: str
-    wrong: str
+class Bug(NamedTuple):
+    """A patch of benchmarks/bugs. Its first line names the bug."""
+
+    patch: Path
+
+    @property
+    def name(self) -> str:
+        with self.patch.open() as lines:
+            return next(lines).strip()
+
+    def apply(self, folder: Path, *options: str) -> None:
+        command = ["git", "apply", *options, str(self.patch)]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(
+                f"this bug's place has moved: {self.patch.name} ({self.name}) no longer applies; "
+                f"make the patch again where the code is now\n{done.stderr.strip()}"
+            )
 
 
-PROTOCOL = "omnihvd/csrc/protocol/"
-MUTATIONS = (
-    Mutation(
-        "a datagram that comes twice is taken twice",
-        PROTOCOL + "datagram_receiver.cc",
-        "if (known) return Taken::duplicate;",
-        "",
-    ),
-    Mutation(
-        "what is lost is not sent again",
-        PROTOCOL + "datagram_sender.cc",
-        "  lost_.push_back(sequence);\n",
-        "",
-    ),
-    Mutation(
-        "a round is summed into memory that is still being sent",
-        PROTOCOL + "aggregator.cc",
-        "if (!slot.versions[(slot.round + 1) % 2].lent) send_result",
-        "send_result",
-    ),
-    Mutation(
-        "the same, below another aggregator",
-        PROTOCOL + "aggregator_below.cc",
-        "if (next.lent) {",
-        "if (false) {",
-    ),
-    Mutation(
-        "a window ends where the last worker has named, not the first",
-        PROTOCOL + "aggregator.cc",
-        "uint64_t least = kEnd;\n  for (const Named& named : slot.named) least = std::min(",
-        "uint64_t least = 0;\n  for (const Named& named : slot.named) least = std::max(",
-    ),
-    Mutation(
-        "a window has one block more than there is room for",
-        PROTOCOL + "aggregator.cc",
-        "std::min<size_t>(last - first, room);",
-        "std::min<size_t>(last - first, room + 1);",
-    ),
-    Mutation(
-        "below others more is named than a frame holds",
-        PROTOCOL + "aggregator_below.cc",
-        "if (to - from > most) {",
-        "if (false) {",
-    ),
-    Mutation(
-        "what lies behind the last window is not set to zero",
-        PROTOCOL + "worker.cc",
-        "write_zeros(aggregator, frame.slot, state.lo, layout_.positions(frame.slot));",
-        "{}",
-    ),
-    Mutation(
-        "sums of float16 stay float32",
-        PROTOCOL + "aggregator.cc",
-        "ops_.finish(sum, sum, n);",
-        "",
-    ),
-    Mutation(
-        "a short last block has the size of all",
-        PROTOCOL + "aggregator.cc",
-        "const uint32_t n = last ? elements_at(slot, block.position) : layout_.shape().block_size;",
-        "const uint32_t n = layout_.shape().block_size;\n    (void)last;",
-    ),
-)
+BUGS = [Bug(path) for path in sorted((Path(__file__).parent / "bugs").glob("*.patch"))]
 
 
 def copy(to: Path) -> None:
@@ -141,16 +92,12 @@ def main() -> None:
         without = run(folder)
         if without["seed"] is not None:
             raise SystemExit(f"seed {without['seed']} fails as it is: {without['said']}")
-        for mutation in MUTATIONS:
-            path = folder / mutation.file
-            text = path.read_text()
-            if text.count(mutation.right) != 1:
-                raise SystemExit(f"{mutation.file} does not have: {mutation.right}")
-            path.write_text(text.replace(mutation.right, mutation.wrong))
+        for bug in BUGS:
+            bug.apply(folder)
             found = run(folder)
-            path.write_text(text)
-            print(mutation.bug, found, flush=True)
-            results.append({"bug": mutation.bug, **found})
+            bug.apply(folder, "--reverse")
+            print(bug.name, found, flush=True)
+            results.append({"bug": bug.name, **found})
     RESULT.write_text(json.dumps({"jobs": MOST_JOBS, "results": results}, indent=1) + "\n")
 
 

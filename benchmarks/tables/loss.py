@@ -1,8 +1,8 @@
-"""What is said of sums over networks that lose frames."""
+"""Tables of sums over networks that lose frames."""
 
 from __future__ import annotations
 
-from benchmarks.said.results import Said, load
+from benchmarks.tables.results import load
 from omnihvd.bench.report import markdown
 
 
@@ -17,15 +17,3 @@ def loss() -> str:
         cells[-1].append(f"{100 * found['udp']['again']:.2f}%")
     heads = [name if name == "udp" else f"UCX, {name}" for name in names]
     return markdown(["non-zero", "frames lost", *heads, "sent again by udp"], cells)
-
-
-def of_loss() -> list[Said]:
-    shares = load("loss.json")["share"]
-    return [
-        Said(
-            "docs/in-network.md",
-            "loss.json",
-            "has {}% of a link beside a TCP stream with BBR, and {}% beside one with Reno",
-            [f"{100 * one['of_both']:.0f}" for one in shares.values()],
-        )
-    ]

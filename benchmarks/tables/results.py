@@ -1,4 +1,4 @@
-"""The committed results, and how figures of them are written."""
+"""The committed results, and how their figures are written."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ import json
 import sys
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 sys.path.insert(0, str(RESULTS.parents[1] / "examples" / "models"))
-
-
-class Said(NamedTuple):
-    """A sentence of a document. In the template each {} is a figure, ... anything on a line."""
-
-    document: str
-    results: str  # the file that has the figures
-    template: str
-    figures: list[str]
 
 
 @functools.cache
@@ -36,7 +27,7 @@ def joined(texts: list[str]) -> str:
     return " / ".join(texts)
 
 
-# Of what `omnihvd bench` wrote.
+# What `omnihvd bench` wrote.
 
 
 def of(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> dict[str, Any]:
@@ -50,16 +41,6 @@ def of(run: str, backend: str, density: float = 1.0, pattern: str = "random") ->
 
 def ms(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> str:
     return in_ms(of(run, backend, density, pattern)["median_s"])
-
-
-def cpu(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> str:
-    return f"{of(run, backend, density, pattern)['cpu_s_per_gb']:.1f}"
-
-
-def times(run: str, ours: str, peer: str, density: float = 1.0, pattern: str = "random") -> float:
-    """How many times as fast as the peer."""
-    peers, mine = (of(run, b, density, pattern)["median_s"] for b in (peer, ours))
-    return float(peers / mine)
 
 
 def horovod(run: str) -> str:

@@ -1,11 +1,10 @@
-"""What is said of simulated sums."""
+"""Tables of simulated sums."""
 
 from __future__ import annotations
 
-from statistics import fmean
 from typing import Any
 
-from benchmarks.said.results import Said, load
+from benchmarks.tables.results import load
 from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
@@ -117,58 +116,3 @@ def errors() -> str:
         for hosts, rate, predicted in networks
     ]
     return markdown(["links", "", *(f"{100 * one:g}% non-zero" for one in densities)], cells)
-
-
-def of_scale() -> list[Said]:
-    result = load("simulation.json")
-    off = [abs(time["error"]) for time in result["times"] if time["predicted"]]
-    known = [abs(time["error"]) for time in result["times"] if not time["predicted"]]
-    costs = result["costs"]
-
-    def one(template: str, *figures: str) -> Said:
-        return Said("docs/scale.md", "simulation.json", template, [*figures])
-
-    by_ranks = {
-        (r["ranks"], r["aggregators"], bool(r["levels"])): r["seconds"]
-        for r in load("scale.json")["results"]
-        if r["point"]["pattern"] == "identical"
-    }
-    levels = by_ranks[4096, 0, True] / by_ranks[64, 0, True]
-    flat = by_ranks[4096, 64, False] / by_ranks[64, 64, False]
-    template = "is met so, with {}; on one level and 64 aggregators it is missed, with {}"
-    heard = max(load("join.json")["heard"], key=lambda r: r["ranks"])
-    joins = load("join.json")["joins"]
-    first = [1e3 * r["join_cpu_s"] for r in joins]
-    return [
-        Said(
-            "docs/scale.md",
-            "join.json",
-            "a rank itself needs {} to {} ms of a processor",
-            [f"{min(first):.0f}", f"{max(first):.0f}"],
-        ),
-        Said(
-            "docs/scale.md",
-            "join.json",
-            "A process that hears 4,096 introductions, of {} bytes each, has joined after {} ms, "
-            "and needs {} MB",
-            [
-                str(heard["introduction_bytes"]),
-                f"{1e3 * heard['seconds']:.0f}",
-                f"{heard['mb']:.0f}",
-            ],
-        ),
-        Said("docs/scale.md", "scale.json", template, [f"{levels:.2f}", f"{flat:.0f}"]),
-        one(
-            "the predicted times are off by {}% on average, and by {}% at most; those from which "
-            "the costs were found by {}%",
-            *(f"{100 * error:.0f}" for error in (fmean(off), max(off), fmean(known))),
-        ),
-        one(
-            "{} us for a message, {} ns for each of its bytes, {} ns to look at a byte of the "
-            "tensor, and {} ms before",
-            f"{1e6 * costs['message_s']:.2g}",
-            f"{1e9 * costs['byte_s']:.2g}",
-            f"{1e9 * costs['inspected_s']:.2g}",
-            f"{1e3 * costs['begin_s']:.2g}",
-        ),
-    ]

@@ -1,13 +1,11 @@
-"""What is said of trainings and of the map; the README's second table."""
+"""Tables of trainings and of the map; the README's second table."""
 
 from __future__ import annotations
 
-import re
-from statistics import median
 from typing import Any
 
-from benchmarks.said import papers
-from benchmarks.said.results import Said, horovod, in_ms, joined, load, ms, of
+from benchmarks.tables import papers
+from benchmarks.tables.results import horovod, in_ms, joined, load, ms, of
 from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
@@ -112,60 +110,3 @@ def predictions() -> str:
     said = [rate_text(rate) for rate in rates]
     heads = [f"{who}, {rate}" for who in ("Gloo's ring", "OmniReduce") for rate in said]
     return markdown(["", *heads], cells)
-
-
-def of_the_map() -> list[Said]:
-    """Of each of its comparisons: points that are met, all points, and the largest ratio."""
-    horovod, torch, best = [
-        (*re.search(r"^(\d+) of (\d+) points", part, re.M).groups(), _largest(part))  # type: ignore
-        for part in load("map.md").split("\n## ")[1:4]
-    ]
-
-    first = [
-        figure
-        for part in load("map.md").split("\n## ")[4:6]
-        for figure in re.search(r"^(\d+) of (\d+) points", part, re.M).groups()  # type: ignore
-    ]
-
-    def met(template: str, figures: list[str]) -> Said:
-        template += ": met at {} of {} points" + ", up to {} times as fast" * (len(figures) - 2)
-        return Said("benchmarks/README.md", "map.md", template, figures)
-
-    return [
-        Said(
-            "README.md",
-            "map.md",
-            "of its {} points omnihvd is at 0.97 times the speed of what it replaces, or above, at "
-            "{} under torch.distributed and at {} under Horovod",
-            [horovod[1], torch[0], horovod[0]],
-        ),
-        met("against Gloo**", [*torch]),
-        met("against Horovod** over Open MPI", [*horovod]),
-        met("against the best of all**, which includes Gloo without Horovod", [*best[:2]]),
-        Said(
-            "benchmarks/README.md",
-            "map.md",
-            "under Horovod {} of {} points, under torch.distributed {} of {}.",
-            first,
-        ),
-    ]
-
-
-def _largest(part: str) -> str:
-    """Of the ratios in a table of the map: five columns, after links, layout and tensor."""
-    lines = re.findall(r"^\|(.* [kKM]i?B(?:, \w+ memory)? \|.*)\|$", part, re.M)
-    ratios = [cell.strip() for line in lines for cell in line.split("|")[3:8]]
-    return f"{max(float(ratio) for ratio in ratios if ratio):.0f}"
-
-
-def of_launchers() -> list[Said]:
-    first = load("launchers.json")["results"][f"{MPI}, omnihvd"]
-    computing = [a - b for a, b in zip(first["step_seconds"][5:], first["wait_seconds"][5:])]
-    return [
-        Said(
-            "benchmarks/README.md",
-            "launchers.json",
-            "compute on two cores for {} ms of the {}",
-            [in_ms(median(computing)), in_ms(first["median_s"])],
-        ),
-    ]

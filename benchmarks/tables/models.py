@@ -1,11 +1,11 @@
-"""What docs/models.md says of the six models (examples/models/run.py, results/models)."""
+"""Tables of the six models (examples/models/run.py, results/models)."""
 
 from __future__ import annotations
 
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.said.results import RESULTS, Said, in_ms, load  # whose folder compared is in
+from benchmarks.tables.results import RESULTS, in_ms, load  # whose folder compared is in
 from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
@@ -125,40 +125,3 @@ def _at(curve: list[list[float]], steps_: float) -> float | None:
 def _interval(values: list[float]) -> str:
     spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
     return f"{mean(values):.3f}{spread}"
-
-
-def of_models() -> list[Said]:
-    """How far predictions are off, and computing between jobs that compute the same."""
-    off: dict[str, list[float]] = {}
-    spread = []
-    for content in results("links").values():
-        computing = []
-        for measured in content["links"].values():
-            for method, predicted in measured["predicted"].items():
-                error = predicted / measured["methods"][method]["step_s"] - 1
-                off.setdefault(method, []).append(error)
-            plain = (measured["methods"][method] for method in ("horovod", "omnireduce"))
-            computing += [entry["step_s"] - entry["wait_s"] for entry in plain]
-        spread.append(max(computing) / min(computing))
-    within = {m: str(sum(abs(e) <= 0.15 for e in errors)) for m, errors in off.items()}
-    short = {m: str(sum(e < 0 for e in errors)) for m, errors in off.items()}
-    every = sum(map(len, off.values()))
-
-    def one(template: str, *figures: str) -> Said:
-        return Said("docs/models.md", "models/*.json", template, [*figures])
-
-    return [
-        one("{} of {} predictions are within 15%", str(sum(map(int, within.values()))), str(every)),
-        one(
-            "plain Horovod's {}, fp16's {}, OmniReduce's {} and block Top-k's {}",
-            *(within[method] for method in ("horovod", "fp16", "omnireduce", "block_topk")),
-        ),
-        one(
-            "too short are {} and {} of these, {} and {} of the last two",
-            *(short[method] for method in ("horovod", "fp16", "omnireduce", "block_topk")),
-        ),
-        one(
-            "by a factor of {} to {} between four jobs",
-            *(f"{factor:.1f}" for factor in (min(spread), max(spread))),
-        ),
-    ]

@@ -1,15 +1,14 @@
-"""What documents say of the committed results: tables, and figures in sentences (figures.py)."""
+"""The tables of the documents, made from the committed results (figures.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.said import (
+from benchmarks.tables import (
     arithmetic,
     bench,
     compression,
     faults,
-    first_sum,
     inline,
     loss,
     models,
@@ -17,7 +16,6 @@ from benchmarks.said import (
     scale,
     trainings,
 )
-from benchmarks.said.results import Said
 
 TABLES: dict[str, Callable[[], str]] = {
     "hosts4": bench.hosts4,
@@ -48,21 +46,3 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-quality": models.quality,
     "model-time": models.to_quality,
 }
-
-
-SENTENCES: list[Callable[[], list[Said]]] = [
-    bench.of_the_bench,
-    bench.of_latency,
-    trainings.of_the_map,
-    trainings.of_launchers,
-    compression.of_methods,
-    compression.of_delay_control,
-    compression.of_lossless,
-    faults.of_faults,
-    scale.of_scale,
-    loss.of_loss,
-    inline.of_inline,
-    papers.of_papers,
-    models.of_models,
-    first_sum.of_the_first_sum,
-]

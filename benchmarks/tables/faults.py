@@ -1,10 +1,9 @@
-"""What is said of random jobs over a bad network."""
+"""Tables of random jobs over a bad network."""
 
 from __future__ import annotations
 
-from benchmarks.said.results import Said, load
+from benchmarks.tables.results import load
 from omnihvd.bench.report import markdown
-from omnihvd.simulate.faults import FAULTS
 
 NAMES = {
     "jobs": "jobs",
@@ -41,20 +40,6 @@ def campaign() -> str:
     cells.append(["seconds it took", *(f"{r['took_s']:,.0f}" for r in results)])
     cells.append(["failures", *("0" if r["failure"] is None else "1" for r in results)])
     return markdown(["", "the protocol", "sessions, too"], cells)
-
-
-def of_faults() -> list[Said]:
-    name = "faults_sessions.json"
-    result = load(name)
-    counts, hours = result["counts"], result["took_s"] / 3600
-    faults = sum(counts.get(fault, 0) for fault in FAULTS)
-    template = (
-        "{} jobs and {} thousand faults a second; ten million jobs would take it {} hours, "
-        "and a billion faults {} hours"
-    )
-    rates = (f"{n / result['took_s']:.0f}" for n in (counts["jobs"], faults / 1000))
-    needs = (f"{hours * 1e7 / counts['jobs']:.1f}", f"{hours * 1e9 / faults:.1f}")
-    return [Said("docs/faults.md", name, template, [*rates, *needs])]
 
 
 def mutations() -> str:

@@ -1,16 +1,15 @@
-"""What is said of the peers of OmniReduce's paper (papers.py)."""
+"""Tables of the peers of OmniReduce's paper (papers.py)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.papers import COUNT, HOSTS, OURS, PEERS, by_density
-from benchmarks.said.results import Said, load
+from benchmarks.papers import OURS, PEERS, by_density
+from benchmarks.tables.results import load
 from omnihvd.bench.plots import STYLES
 from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
-RING = "yielding, segmented ring"  # a setting of Parallax
 Found = dict[str, dict[str, Any]]
 
 
@@ -40,14 +39,3 @@ def papers() -> str:
                 f"{ms(found[p])} ({ratio(found, p):.1f}x)" if p in found else "" for p in PEERS
             ]
     return markdown(header, cells)
-
-
-def of_papers() -> list[Said]:
-    """At what rates the peers' ranks send, where processors are the limit."""
-    found = at("10gbit")[0.1]
-    peers = [found[name] for name in ("sparcml", "sparcml-rows")]
-    rates = [max(c["bytes_sent"] for c in r["counters"]) / r["median_s"] for r in peers]
-    rates.append(2 * (HOSTS - 1) / HOSTS * 4 * COUNT / found["parallax"]["tried"][RING])
-    template = "SparCML's ranks send {} MB a second, by rows {}, and those of Open MPI's ring {}"
-    figures = [f"{rate / 1e6:.0f}" for rate in rates]
-    return [Said("benchmarks/README.md", "papers.json", template, figures)]

@@ -1,10 +1,10 @@
-"""What is said of sums in other numbers than floats."""
+"""Tables of sums in other numbers than floats."""
 
 from __future__ import annotations
 
 import statistics
 
-from benchmarks.said.results import in_ms, load
+from benchmarks.tables.results import in_ms, load
 from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 

@@ -1,0 +1,68 @@
+"""Tables of results of `omnihvd bench`, and of latencies."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from benchmarks.tables.results import in_ms, load
+from omnihvd.bench.report import markdown, size_text
+from omnihvd.rates import rate_text
+
+HEADS = {
+    "omnihvd": "under Horovod",
+    "omnihvd-dedicated": "the same, dedicated",
+    "omnihvd-torch": "under torch.distributed",
+    "gloo": "Gloo at its best",
+    "horovod": "Horovod at its best",
+    "mpi": "Open MPI at its best",
+    "mpich": "MPICH at its best",
+    "agsparse-of-dense": "allgather",
+    "agsparse": "allgather, sparse from the start",
+}
+HOSTS4 = "hosts4-1gbit"
+
+
+def hosts4() -> str:
+    """Dense schemes take the same time at all densities."""
+    found: dict[str, dict[float, str]] = {}
+    for r in load(f"{HOSTS4}.json")["results"]:
+        found.setdefault(r["backend"], {})[r["point"]["density"]] = in_ms(median(r["samples"]))
+    backends = sorted(found, key=[*HEADS, *found].index)
+    cells = []
+    for density in found["omnihvd"]:
+        cells.append([f"{100 * density:g}%"])
+        for backend in backends:
+            dense = found[backend][1.0] if [*found[backend]] == [1.0] else ""
+            cells[-1].append(found[backend].get(density, dense))
+    return markdown(["non-zero", *(HEADS.get(b, b) for b in backends)], cells)
+
+
+def peers() -> str:
+    """MPI's own sums, without Horovod above them."""
+    found: dict[tuple[int, float], dict[str, str]] = {}
+    for r in load("hosts2-peers.json")["results"]:
+        sums = found.setdefault((r["point"]["count"], r["point"]["density"]), {})
+        sums[r["backend"]] = f"{1e3 * median(r['samples']):.1f}"
+    backends = [name for name in HEADS if name in next(iter(found.values()))]
+    cells = []
+    for (count, density), sums in found.items():
+        dense = found[count, 1.0]
+        cells.append([size_text(4 * count), f"{100 * density:g}%"])
+        cells[-1] += [sums.get(name, dense[name]) for name in backends]
+    return markdown(["tensor", "non-zero", *(HEADS[name] for name in backends)], cells)
+
+
+def scatters() -> str:
+    """Reduce-scatters. Dense schemes take the same time at all densities."""
+    cells = []
+    for rate in ("1gbit", "10gbit"):
+        found: dict[int, dict[str, dict[float, str]]] = {}
+        for r in load(f"scatters-{rate}.json")["results"]:
+            times = found.setdefault(r["point"]["count"], {}).setdefault(r["backend"], {})
+            times[r["point"]["density"]] = f"{1e3 * median(r['samples']):.1f}"
+        for count, sums in found.items():
+            cells.append([rate_text(rate), size_text(4 * count)])
+            cells[-1] += [sums[name][1.0] for name in ("gloo-scatter", "mpi-scatter")]
+            cells[-1] += [sums["omnihvd-torch-scatter"][share] for share in (1.0, 0.1, 0.01)]
+    heads = ["links", "tensor", "Gloo", "Open MPI's own", "omnihvd: 100%", "10%", "1% non-zero"]
+    return markdown(heads, cells)

@@ -1,0 +1,108 @@
+"""Tables of delay control, of the order of blocks on a host, and of one budget for all tensors."""
+
+from __future__ import annotations
+
+from statistics import mean, pstdev
+from typing import Any
+
+from benchmarks.tables.results import in_ms, load  # whose folder compared is in
+from omnihvd.bench.report import markdown
+
+from compared import ORDERED, WAYS  # isort: skip
+
+
+# --- delay control ------------------------------------------------------------------------------
+
+TARGETS = {"mixed": (4.8, 4.6, 4.4), "low": (1.6, 1.4, 1.2), "high": (1.6, 1.4, 1.2)}  # nats
+
+
+def scenarios() -> dict[str, Any]:
+    return dict(load("delay_control.json")["scenarios"])
+
+
+def runs(scenario: str) -> dict[str, list[dict[str, Any]]]:
+    """By name, one of each seed."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in scenarios()[scenario]["runs"]:
+        found.setdefault(run["name"], []).append(run)
+    return found
+
+
+def _seconds_to(target: float, of_seeds: list[dict[str, Any]], scenario: str) -> str:
+    """Mean over seeds, if all of them get there, and how far they are from it at most."""
+    firsts = [next((s for s, now in run["losses"] if now <= target), None) for run in of_seeds]
+    there = [first for first in firsts if first is not None]
+    if len(there) < len(firsts):
+        return f"not in {scenarios()[scenario]['seconds']:g} s"
+    spread = f" ± {max(there) - mean(there):.1f}" if len(there) > 1 else ""
+    return f"{mean(there):.1f}{spread}"
+
+
+def delay_control() -> str:
+    """Seconds to each of the losses."""
+    cells = [
+        [name, *(_seconds_to(target, run, "mixed") for target in TARGETS["mixed"])]
+        for name, run in runs("mixed").items()
+    ]
+    return markdown(["", *map(str, TARGETS["mixed"])], cells)
+
+
+def delay_control_varied() -> str:
+    both = {name: runs(name) for name in ("low", "high") if name in scenarios()}
+    heads = [f"{s} variation: {target:g}" for s in both for target in TARGETS[s]]
+    cells = []
+    for name in dict.fromkeys(name for found in both.values() for name in found):
+        cells.append([name])
+        for scenario, found in both.items():
+            for target in TARGETS[scenario]:
+                there = found.get(name)
+                cells[-1].append(_seconds_to(target, there, scenario) if there else "")
+    return markdown(["", *heads], cells)
+
+
+# --- other experiments ----------------------------------------------------------------------------
+
+ORDERS = {"1": "each rank", "0": "each host"}
+
+
+def host_order() -> str:
+    """Bytes, times and quality of both orders."""
+    entries = load("host_order.json")["results"]
+    heads = ["hosts x ranks", "", "who compresses", "kB that a host sends", "ms a step", "AUC"]
+    cells = []
+    for layout in ("2x2", "2x4"):
+        for method in ORDERED:
+            for first, who in ORDERS.items():
+                key = {"layout": layout, "method": method, "first": first}
+                same = [e for e in entries if all(e[k] == key[k] for k in key)]
+                links = [e for e in same if e["part"] == "links"]
+                ends_ = [e["end"] for e in same if e["part"] == "quality"]
+                sent = f"{links[0]['bytes'] / 1e3:.0f}" if links else ""
+                took = in_ms(links[0]["step_s"]) if links else ""
+                spread_ = f"{mean(ends_):.4f} ± {pstdev(ends_):.4f}" if ends_ else ""
+                cells.append(
+                    [layout.replace("x", " x "), WAYS[method].title, who, sent, took, spread_]
+                )
+    return markdown(heads, cells)
+
+
+def total_budget() -> str:
+    """Hard threshold and Top-k that send as many elements in all."""
+    entries = load("total_budget.json")["results"]
+    heads = ["", "sent", "total error, Top-k over threshold", "threshold", "Top-k"]
+    measures = {"digits": "accuracy", "words": "loss", "ratings": "RMSE"}
+    cells = []
+    for task, measure in measures.items():
+        both = [
+            [e for e in entries if (e["task"], e["method"]) == (task, method)]
+            for method in ("topk_threshold", "topk")
+        ]
+        if not all(both):
+            continue
+        shares = [f"{100 * mean(e['sent'] for e in found):.2f}%" for found in both]
+        over = [b["total_error"] / a["total_error"] for a, b in zip(*both)]
+        qualities = [[e["quality"] for e in found] for found in both]
+        cells.append([f"{task}, {measure}", " / ".join(shares)])
+        cells[-1].append(f"{min(over):.2f} to {max(over):.2f}")
+        cells[-1] += [f"{mean(q):.4f} ± {pstdev(q):.4f}" for q in qualities]
+    return markdown(heads, cells)
