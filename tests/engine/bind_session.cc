@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "base/sha256.h"
+#include "base/siphash.h"
 #include "hook/polite_yield.h"
 #include "memory.h"
 #include "session/auto_streams.h"
@@ -47,6 +49,12 @@ void bind_session(py::module_ m) {
         py::arg("settings"));
   m.def("hmac_sha256", [](const py::bytes& key, const py::bytes& data) {
     return py::bytes(to_string(hmac_sha256(key, data)));
+  });
+  m.def("siphash", [](const std::string& key, const std::string& data) {
+    SipKey words;
+    if (key.size() != sizeof words) throw Error("SipHash takes a key of 16 bytes");
+    std::memcpy(words.data(), key.data(), sizeof words);
+    return siphash(words, reinterpret_cast<const uint8_t*>(data.data()), data.size());
   });
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _engine_tests.session import agree_on_settings, hmac_sha256, pack_agreed
+from _engine_tests.session import agree_on_settings, hmac_sha256, pack_agreed, siphash
 
 from omnihvd.engine import EngineError, session
 
@@ -226,3 +226,22 @@ def test_hmac_sha256_is_the_standard_one(size: int) -> None:
     data = bytes(i * 7 % 256 for i in range(size))
     for key in (b"", data, b"key"):
         assert hmac_sha256(key, data) == hmac.digest(key, data, hashlib.sha256)
+
+
+# The vectors of the reference implementation: key 00 01 .. 0f, message 00 01 .. of each length.
+SIPHASH_2_4 = {
+    0: "310e0edd47db6f72",
+    1: "fd67dc93c539f874",
+    2: "5a4fa9d909806c0d",
+    7: "37d1018bf50002ab",
+    8: "6224939a79f5f593",
+    9: "b0e4a90bdf82009e",
+    15: "e545be4961ca29a1",
+    63: "724506eb4c328a95",
+}
+
+
+@pytest.mark.parametrize("size", SIPHASH_2_4)
+def test_siphash_is_the_standard_one(size: int) -> None:
+    code = siphash(bytes(range(16)), bytes(range(size)))
+    assert code.to_bytes(8, "little").hex() == SIPHASH_2_4[size]

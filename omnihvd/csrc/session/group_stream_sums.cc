@@ -13,8 +13,6 @@
 namespace omnihvd {
 namespace {
 
-constexpr size_t kInspectAtOnce = 4 << 20;  // bytes of the tensor: 0.1 to 0.2 ms
-
 // Sums that do not lie in this process's tensor came or come there by a copy.
 void count_copied(const Frame& frame) {
   uint64_t bytes = 0;

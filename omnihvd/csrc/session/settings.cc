@@ -1,116 +1,19 @@
 #include "session/settings.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "base/edit_distance.h"
 #include "base/error.h"
-#include "inline/addresses.h"
-#include "protocol/seats.h"
 #include "session/auto_streams.h"
+#include "session/setting_names.h"
+#include "session/setting_values.h"
 
 extern char** environ;
 
 namespace omnihvd {
 namespace {
-
-[[noreturn]] void refuse() { throw Error("not allowed"); }
-
-// Case does not matter where there are only a few words.
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
-bool boolean(const std::string& text) {
-  const std::string value = lower(text);
-  if (value == "1" || value == "on" || value == "true") return true;
-  if (value == "0" || value == "off" || value == "false") return false;
-  refuse();
-}
-
-uint64_t integer(const std::string& value, uint64_t least, uint64_t most) {
-  if (value.empty() || value.size() > 19 ||
-      value.find_first_not_of("0123456789") != std::string::npos)
-    refuse();
-  const uint64_t number = std::stoull(value);
-  if (number < least || number > most) refuse();
-  return number;
-}
-
-double seconds(const std::string& value) {
-  char* end = nullptr;
-  const double number = std::strtod(value.c_str(), &end);
-  if (end == value.c_str() || *end || !(number >= 0 && number < 1e9)) refuse();
-  return number;
-}
-
-std::vector<std::string> addresses(const std::string& value) {
-  std::vector<std::string> list;
-  std::istringstream in(value);
-  for (std::string item; std::getline(in, item, ',');) {
-    const size_t colon = item.rfind(':');
-    if (colon == std::string::npos || colon == 0) refuse();
-    integer(item.substr(colon + 1), 1, 65535);
-    list.push_back(item);
-  }
-  return list;
-}
-
-std::string inline_address(const std::string& value) {
-  if (value.empty()) return value;
-  if (addresses(value).size() != 1) refuse();
-  ipv4(value.substr(0, value.rfind(':')), 0);
-  return value;
-}
-
-// Whether they join all ranks is known when these are.
-std::string levels(const std::string& value) {
-  fans_of(lower(value), 1, 0);
-  return lower(value);
-}
-
-std::string file_content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (!file || !(content << file.rdbuf())) throw Error("the file cannot be read");
-  std::string text = content.str();
-  while (!text.empty() && std::strchr("\r\n \t", text.back())) text.pop_back();
-  return text;
-}
-
-// A secret that any user of the host can read is none. (Its group may: so clusters hand out files.)
-void check_permissions(const std::string& path) {
-  struct stat file;
-  if (::stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) &&
-      (file.st_mode & (S_IROTH | S_IWOTH)))
-    throw Error("every user of this host can read the file or write to it: chmod 600 " + path);
-}
-
-std::string secret(const std::string& text) {
-  if (text.size() < 16) throw Error("a secret needs at least 16 characters");
-  return text;
-}
-
-std::string secret_of_file(const std::string& path) {
-  check_permissions(path);
-  return secret(file_content(path));
-}
-
-std::string metrics(const std::string& value) {
-  if (value.find(':') == std::string::npos)
-    integer(value, 1, 65535);
-  else if (addresses(value).size() != 1)
-    refuse();
-  return value;
-}
 
 template <typename T>
 std::string text_of(const T& value) {
@@ -169,23 +72,30 @@ Setting flag(const char* name, bool Settings::* member, Agreed agreed, const cha
   return made;
 }
 
-// `words`: of the enumeration's values, in their order; one for two: the first of them is meant.
+// One choice of an enumeration, by name.
 template <typename T>
-Setting word(const char* name, T Settings::* member, const std::vector<std::string>& words,
-             Agreed agreed, const char* help) {
-  std::vector<std::string> allowed = words;
-  allowed.erase(std::unique(allowed.begin(), allowed.end()), allowed.end());
+Setting word(const char* name, T Settings::* member, const Names<T>& names, Agreed agreed,
+             const char* help) {
+  std::vector<std::string> words;
+  for (const auto& one : names) words.emplace_back(one.second);
   return {name,
-          joined(allowed, ", ", " or "),
+          joined(words, ", ", " or "),
           help,
           agreed,
           {},
           [=](Settings& s, const std::string& value) {
-            const auto found = std::find(words.begin(), words.end(), lower(value));
-            if (found == words.end()) refuse();
-            s.*member = T(found - words.begin());
+            const auto found = std::find_if(names.begin(), names.end(), [&](const auto& one) {
+              return one.second == lower(value);
+            });
+            if (found == names.end()) refuse();
+            s.*member = found->first;
           },
-          [=](const Settings& s) { return words[size_t(s.*member)]; },
+          [=](const Settings& s) {
+            const auto found = std::find_if(names.begin(), names.end(), [&](const auto& one) {
+              return one.first == s.*member;
+            });
+            return std::string(found->second);
+          },
           words};
 }
 
@@ -220,19 +130,17 @@ std::vector<Setting> table() {
              "blocks that are inspected ahead of what is being sent in a slot"),
       number("OMNIHVD_SPIN_US", &S::spin_us, 0, 1000000, own,
              "microseconds for which an engine thread polls before it sleeps"),
-      word("OMNIHVD_WAY", &S::way, {"auto", "stream", "shared", "union", "original", "coded"},
-           rank0,
+      word("OMNIHVD_WAY", &S::way, kWayWords, rank0,
            "how sums are made: through aggregators, over the memory of one host (else through "
            "aggregators), by the original library on the union of the non-zero blocks, by it on "
            "whole tensors, or through aggregators with the exponents of floats packed; auto: in "
            "the way that has been fastest"),
       word(
-          "OMNIHVD_GPU", &S::gpu, {"auto", "stream", "stream", "union", "original"}, rank0,
+          "OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
           "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
           "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest. Only "
           "original has run on a GPU"),
-      word("OMNIHVD_ARITHMETIC", &S::arithmetic,
-           {std::begin(kArithmeticNames), std::end(kArithmeticNames)}, Agreed::same,
+      word("OMNIHVD_ARITHMETIC", &S::arithmetic, kArithmeticWords, Agreed::same,
            "numbers in which float32 are summed, through aggregators, on CPUs: floats; integers of "
            "a common scale; the same of all blocks, zero or not, as SwitchML does; or registers of "
            "integers, exact or as today's switches can (docs/arithmetic.md)"),
@@ -245,7 +153,7 @@ std::vector<Setting> table() {
            "Horovod's cycle ends when the training begins to wait"),
       flag("OMNIHVD_DETERMINISTIC", &S::deterministic, rank0,
            "1: add in rank order, so that runs reproduce bit for bit"),
-      word("OMNIHVD_HIERARCHY", &S::hierarchy, {"auto", "on", "off"}, rank0,
+      word("OMNIHVD_HIERARCHY", &S::hierarchy, kHierarchyWords, rank0,
            "reduce among the ranks of a host before streaming between hosts; auto: when there are "
            "several hosts with the same number of ranks; on GPUs, on unions, where it is faster"),
       any("OMNIHVD_LEVELS", &S::levels, rank0, "auto, or numbers such as 16x16",
@@ -253,7 +161,7 @@ std::vector<Setting> table() {
           "many as leave a rank at most 64 others to speak with (docs/scale.md)",
           levels),
       word(
-          "OMNIHVD_COMPRESS_FIRST", &S::compress_first, {"auto", "1", "0"}, rank0,
+          "OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
           "whether each rank compresses before the ranks of a host sum. Codecs and compressors, 0: "
           "the host's sum is compressed, once. GPUs, 1: each finds its non-zero blocks, which are "
           "summed in the host's memory; 0: NCCL sums whole tensors, over NVLink. auto: codecs and "
@@ -272,7 +180,7 @@ std::vector<Setting> table() {
           "which sums of int32, float32 and half precision go instead of streams, floats as "
           "integers of a common scale (docs/in-network.md)",
           inline_address),
-      word("OMNIHVD_TRANSPORT", &S::transport, {"ucx", "udp"}, Agreed::same,
+      word("OMNIHVD_TRANSPORT", &S::transport, kTransportWords, Agreed::same,
            "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
            "repeated where the network loses them (docs/in-network.md)"),
       any("OMNIHVD_UDP_INTERFACE", &S::udp_interface, own, "name of an interface",
@@ -311,8 +219,7 @@ std::vector<Setting> table() {
           metrics),
       flag("OMNIHVD_WATCHABLE", &S::watchable, own,
            "1: `omnihvd top` of the same user may ask for figures, over a local socket"),
-      word("OMNIHVD_LOG", &S::log, {"debug", "info", "warning", "warning", "error", "off"}, own,
-           "what is logged to stderr"),
+      word("OMNIHVD_LOG", &S::log, kLogWords, own, "what is logged to stderr"),
   };
 }
 

@@ -38,7 +38,7 @@ std::string variable(const char* name) {
 }
 
 // Where rank 0's goes. Only for Horovod's Timeline: beside it, to be put into it
-// (omnihvd/traces.py).
+// (omnihvd/observe/traces.py).
 std::string path_for(int rank) {
   std::string own = variable("OMNIHVD_TRACE");
   if (own.empty()) return rank == 0 ? variable("HOROVOD_TIMELINE") + ".omnihvd" : "";

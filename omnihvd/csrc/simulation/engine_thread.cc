@@ -9,7 +9,6 @@
 namespace omnihvd::simulation {
 namespace {
 
-constexpr size_t kInspectAtOnce = 4 << 20;  // bytes, as in session/group_stream.cc
 constexpr Number kOne = 1;
 
 uint64_t key_of(const Seat& seat) { return uint64_t(seat.level) << 32 | seat.share; }
