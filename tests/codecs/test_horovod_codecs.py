@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,18 @@ def test_over_mpi() -> None:
 @pytest.mark.parametrize(("launcher", "ranks"), [("horovodrun", 3), ("horovodrun --gloo", 2)])
 def test_a_rank_that_has_joined_takes_part(launcher: str, ranks: int) -> None:
     run("joined", ranks=ranks, launcher=launcher)
+
+
+def test_int32_cost_no_exchange_in_a_job_without_codecs(tmp_path: Path) -> None:
+    mpicc = shutil.which("mpicc", path=sysconfig.get_path("scripts"))
+    if mpicc is None:
+        pytest.skip("needs mpicc")
+    library, on_ranks = tmp_path / "libcount.so", HERE / "on_ranks"
+    source = on_ranks / "count_exchanges.c"
+    subprocess.run([mpicc, "-shared", "-fPIC", source, "-o", library], check=True, timeout=60)
+    job = launch([on_ranks / "plain_int32.py"], 3, options=["-x", f"LD_PRELOAD={library}"])
+    for output in job.ranks:
+        assert "before a codec: 0" in output and "after one: True" in output, output
 
 
 def test_tensorflow() -> None:

@@ -39,6 +39,19 @@ bool CodedBuffer::begins(const void* data, uint64_t bytes) {
   return bytes >= sizeof(CodedHeader) && std::memcmp(data, kMagic, sizeof kMagic) == 0;
 }
 
+bool CodedBuffer::begins_sum(const void* data, uint64_t bytes, int ranks) {
+  if (bytes < sizeof(CodedHeader)) return false;
+  uint32_t magic[4], sum[4];
+  std::memcpy(magic, kMagic, sizeof magic);
+  std::memcpy(sum, data, sizeof sum);
+  for (uint32_t having = 1; having <= uint32_t(ranks); ++having) {
+    bool equal = true;
+    for (int i = 0; i < 4; ++i) equal = equal && sum[i] == magic[i] * having;
+    if (equal) return true;
+  }
+  return false;
+}
+
 CodedBuffer::CodedBuffer(void* data, uint64_t bytes) {
   auto* at = static_cast<uint8_t*>(data);
   while (bytes > 0) {

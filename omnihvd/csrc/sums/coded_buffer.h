@@ -40,6 +40,9 @@ struct CodedRun {
 class CodedBuffer {
  public:
   static bool begins(const void* data, uint64_t bytes);
+  // True where `data` is the sum, as int32, of buffers that began so on some of at most that many
+  // ranks, and were zeros on the others.
+  static bool begins_sum(const void* data, uint64_t bytes, int ranks);
   // Reads the headers; `data` must live as long. Throws Error if there is anything else.
   CodedBuffer(void* data, uint64_t bytes);
 

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "hook/polite_yield.h"
+#include "session/stats.h"
 #include "sums/coded_buffer.h"
 #include "sums/huge_pages.h"
 
@@ -65,10 +66,47 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
   if (reason != Reason::none) return reason;
   if (!met()) meet(exchange, &call);
   reason = refusal(call.bytes(), bool(call.codec), call.shares);
-  if (reason == Reason::none || reason == Reason::small)
-    if (call.may_be_coded && sum_coded(call, exchange)) return Reason::none;
+  if (call.may_be_coded && (reason == Reason::none || reason == Reason::small))
+    return sum_int32(call, exchange, library, reason);
   if (reason == Reason::none) sum(call, exchange, library);
   return reason;
+}
+
+// In a job without codecs int32 cost nothing more: until a tensor under a codec has come, the ranks
+// sum int32 as such. The sum of the first tensor's header tells all ranks what it was, those too
+// that have zeros since they have joined. Then they sum it anew, by the codec.
+Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& library,
+                               Reason reason) {
+  if (codecs_used_) {
+    if (sum_coded(call, exchange)) return Reason::none;
+    if (reason == Reason::none) sum(call, exchange, library);
+    return reason;
+  }
+  const auto* const in = static_cast<const char*>(call.in);
+  const bool coded = CodedBuffer::begins(in, call.bytes());
+  const std::string kept = coded ? std::string(in, call.bytes()) : std::string();
+  if (reason == Reason::none) {
+    sum(call, exchange, library);
+  } else {
+    count_pass(reason, call.bytes());
+    const Elsewhere elsewhere(this, "an allreduce", "the original library", call.bytes(), reason);
+    library.sum(call.in, call.out, call.count);
+  }
+  codecs_used_ = CodedBuffer::begins_sum(call.out, call.bytes(), size_);
+  if (codecs_used_) {
+    Call again = call;
+    again.in = call.out;
+    if (coded)
+      std::memcpy(call.out, kept.data(), kept.size());
+    else
+      std::memset(call.out, 0, call.bytes());
+    sum_coded(again, exchange);
+  } else if (coded) {
+    or_fail_for_good([] {
+      throw Error("another rank has other numbers where this rank has a tensor under a codec");
+    });
+  }
+  return Reason::none;
 }
 
 void Communicator::meet(Exchange& exchange, const Call* first) {
@@ -131,7 +169,7 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
   });
 }
 
-// Of int32 that may be coded, of any size: false if no rank has any that is.
+// Sums int32 of any size that may be coded; false if no rank's are.
 bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
   std::optional<CodedBuffer> mine;
   std::vector<CodedRun> runs;

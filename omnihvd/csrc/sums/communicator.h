@@ -85,6 +85,7 @@ class Communicator {
   void or_fail_for_good(Work work);
   template <typename Make>
   void counted(const Call& call, Make make);
+  Reason sum_int32(const Call& call, Exchange& exchange, Library& library, Reason reason);
   bool sum_coded(const Call& call, Exchange& exchange);
   void check_arithmetic(const Call& call, int rank) const;
   Ways::SumMade own(const Call& call, Exchange& exchange);
@@ -100,6 +101,7 @@ class Communicator {
   // From the first sum on.
   std::optional<OwnSum> own_;
   std::optional<Ways> ways_, scatter_ways_;
+  bool codecs_used_ = false;  // a tensor under a codec has come, on any rank
   uint64_t coded_sums_ = 0;
 };
 
