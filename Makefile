@@ -10,9 +10,9 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 PIP := python -m pip --disable-pip-version-check --quiet
-CXX_FILES = $(shell find omnihvd/csrc kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
+CXX_FILES = $(shell find omnihvd/csrc simulator kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map bench-gpu wheel release clean
+.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -131,6 +131,9 @@ targets: build  ## all figures of benchmarks/README.md; root, 40 minutes
 models: build  ## the paper's six models (DATA=folder); as root on hosts with shaped links
 	@python examples/models/run.py --model all $(if $(DATA),--data $(DATA)) \
 	  $(if $(filter 0,$(shell id -u)),,--local)
+
+simulate: build  ## random jobs over a bad network, for a minute
+	@python -m simulator --faults --seconds 60 --processes 2
 
 map: build  ## where it is faster than its peers, and where not; root, 40 minutes
 	@python benchmarks/map.py

@@ -25,6 +25,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 CSRC = ROOT / "omnihvd" / "csrc"
 TESTS = ROOT / "tests" / "engine"  # what only tests need is built with the engine in place
+SIMULATOR = ROOT / "simulator"  # so is the simulator; neither is in a wheel
 
 
 def find_tool(name: str, remedy: str) -> str:
@@ -68,6 +69,7 @@ class BuildEngine(build_ext):
         cmake = find_tool("cmake", "pip install cmake")
         ninja = find_tool("ninja", "pip install ninja")
         tests = ROOT / "build" / "tests" if self.inplace and TESTS.exists() else ""
+        simulator = SIMULATOR if self.inplace and SIMULATOR.exists() else ""
         build.mkdir(parents=True, exist_ok=True)
         if not self.inplace:  # the tools and libraries found last time may be gone, or unwanted now
             (build / "CMakeCache.txt").unlink(missing_ok=True)
@@ -78,6 +80,7 @@ class BuildEngine(build_ext):
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             f"-DOMNIHVD_OUTPUT={output}",
             f"-DOMNIHVD_TESTS={tests}",
+            f"-DOMNIHVD_SIMULATOR={simulator}",
             *ucx_arguments(),
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]  # fmt: skip

@@ -20,8 +20,8 @@ sys.path.insert(0, str(ROOT))
 from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
 from omnihvd.rates import rate_bytes  # noqa: E402
-from omnihvd.simulate.command import loggopsim  # noqa: E402
-from omnihvd.simulate.model import PAYLOAD, Network, simulate  # noqa: E402
+from simulator.command import loggopsim  # noqa: E402
+from simulator.model import PAYLOAD, Network, simulate  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "goal.json"
 # Rate, ranks, aggregators (0: the ranks), levels, MB, density.

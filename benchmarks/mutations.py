@@ -3,7 +3,7 @@
     python benchmarks/mutations.py
 
 Applies one patch of benchmarks/bugs after another to a copy of this repository, builds the engine
-there, and runs `omnihvd simulate --faults` from seed 0 on until it fails. Minutes, and a compiler.
+there, and runs `python -m simulator --faults` from seed 0 on until it fails. It takes minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = Path(__file__).parent / "results" / "mutations.json"
 MOST_JOBS = 20_000
 FAST = {  # to build: the engine alone, without what links slowly
-    "OMNIHVD_TARGETS": "_engine",
+    "OMNIHVD_TARGETS": "_engine _core",
     "CMAKE_ARGS": "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF " + os.environ.get("CMAKE_ARGS", ""),
 }
 
@@ -65,7 +65,7 @@ def run(folder: Path) -> dict[str, object]:
         check=True,
         capture_output=True,
     )
-    command = [sys.executable, "-m", "omnihvd", "simulate", "--faults", "--seed", "0"]
+    command = [sys.executable, "-m", "simulator", "--faults", "--seed", "0"]
     done = subprocess.run(
         [*command, "--jobs", str(MOST_JOBS), "--json", folder / "faults.json"],
         cwd=folder,

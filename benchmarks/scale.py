@@ -23,8 +23,8 @@ sys.path.insert(0, str(ROOT))
 from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
 from omnihvd.rates import rate_bytes  # noqa: E402
-from omnihvd.simulate.command import fans  # noqa: E402
-from omnihvd.simulate.model import PAYLOAD, Network, simulate  # noqa: E402
+from simulator.command import fans  # noqa: E402
+from simulator.model import PAYLOAD, Network, simulate  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "scale.json"
 NETWORK = Network(PAYLOAD * rate_bytes("100gbit"), 5e-6)

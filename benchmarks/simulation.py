@@ -1,11 +1,11 @@
-"""How far `omnihvd simulate` can be trusted: its times beside measured ones.
+"""How far `python -m simulator` can be trusted: its times beside measured ones.
 
     sudo python benchmarks/simulation.py [--again]
 
 Sums are streamed (OMNIHVD_WAY=stream) in the lab. What processors take is found from some of the
 networks, by the least mean error of the simulation's times, and the others are predicted. Writes
 results/simulation.json: times, costs, errors. --again: without measuring, from the times there.
-`omnihvd simulate` has these costs (omnihvd/simulate/model.py, MEASURED).
+`python -m simulator` has these costs (simulator/model.py, MEASURED).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from omnihvd.bench.backends import Hosts  # noqa: E402
 from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
 from omnihvd.bench.turns import Plan, measure  # noqa: E402
-from omnihvd.simulate.model import Costs, Network, simulate  # noqa: E402
+from simulator.model import Costs, Network, simulate  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "simulation.json"
 # Hosts and rates: from the first, costs are found; the others are predicted.

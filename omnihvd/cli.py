@@ -10,7 +10,6 @@ omnihvd lib-path [mpi|nccl]     the library to name in LD_PRELOAD, for programs 
 omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
 omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
 omnihvd bench [--help]          measure it beside its peers
-omnihvd simulate [--help]       what a sum would take with thousands of ranks
 omnihvd stats                   what the names in omnihvd.stats() mean
 omnihvd top [HOST ...]          what running jobs do, live
 omnihvd trace FILE ... -o FILE  one trace of those of several ranks (OMNIHVD_TRACE)
@@ -36,7 +35,6 @@ COMMANDS = {
     "aggregator": "omnihvd.aggregator",
     "kernels": "omnihvd.carriers.kernel_cache",
     "bench": "omnihvd.bench.command",
-    "simulate": "omnihvd.simulate.command",
     "stats": "omnihvd.statistics",
     "report": "omnihvd.report.command",
     "top": "omnihvd.observe.top",
@@ -95,6 +93,8 @@ def _mistake(arguments: list[str]) -> str | None:
     if not arguments:
         return "name the script to run"
     first = arguments[0]
+    if first == "simulate":
+        return "the simulator is not installed with omnihvd: in a clone, python -m simulator"
     if first in ("-m", "-c"):
         missing = "-m needs the name of a module" if first == "-m" else "-c needs code"
         return None if len(arguments) > 1 else missing

@@ -16,7 +16,7 @@ LIBRARIES = Path(__file__).parent / "lib"
 LIBRARY = LIBRARIES / "libomnihvd.so"
 GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
-NAMES = ("EngineError", "codec", "hook", "inline_path", "session", "simulation", "transport")
+NAMES = ("EngineError", "codec", "hook", "inline_path", "session", "transport")
 
 if TYPE_CHECKING:
     from omnihvd._engine import EngineError as EngineError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from omnihvd._engine import hook as hook
     from omnihvd._engine import inline_path as inline_path
     from omnihvd._engine import session as session
-    from omnihvd._engine import simulation as simulation
     from omnihvd._engine import transport as transport
 
 

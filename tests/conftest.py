@@ -11,8 +11,9 @@ import pytest
 from launch import ENVIRONMENT
 
 # Of _engine_tests, for tests and the processes that they start; .ci/sanitize has its own before it.
-TEST_MODULES = str(Path(__file__).parents[1] / "build" / "tests")
-sys.path.append(TEST_MODULES)
+ROOT = Path(__file__).parents[1]
+TEST_MODULES = str(ROOT / "build" / "tests")
+sys.path += [TEST_MODULES, str(ROOT)]  # ROOT: of simulator and benchmarks
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [*filter(None, [os.environ.get("PYTHONPATH")]), TEST_MODULES]
 )

@@ -4,7 +4,6 @@ from . import codec as codec
 from . import hook as hook
 from . import inline_path as inline_path
 from . import session as session
-from . import simulation as simulation
 from . import transport as transport
 
 class EngineError(RuntimeError): ...

@@ -80,6 +80,7 @@ def test_version() -> None:
         ("chek", "did you mean check?"),
         ("agregator", "did you mean aggregator?"),
         ("trian.py", "neither a file nor one of check,"),
+        ("simulate", "in a clone, python -m simulator"),
         ("--verison", "no option --verison"),
     ],
 )

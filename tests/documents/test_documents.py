@@ -195,6 +195,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"mpirun .*(omnihvd check)", of_help),
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
     (r"(python -m omnihvd bench)", of_help),
+    (r"(python -m simulator)", of_help),
     (
         r"mpirun( -\S+( [\w=]+)+)*$",
         lambda m: m[0] + ("" if " -np " in m[0] else " -np 1") + " true",

@@ -18,7 +18,7 @@
 #include "inline/slot_worker.h"
 #include "python/inline_counts.h"
 #include "python/sums.h"
-#include "simulation/dice.h"
+#include "simulator/csrc/dice.h"
 
 namespace omnihvd {
 namespace {

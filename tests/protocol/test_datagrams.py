@@ -206,7 +206,7 @@ def test_a_limit_holds_while_nothing_is_heard() -> None:
 
 
 def test_a_clock_put_forward_is_no_round_trip_to_wait_for() -> None:
-    """omnihvd simulate --faults found it: with each further loss another minute passed."""
+    """python -m simulator --faults found it: with each further loss another minute passed."""
     sender = Sender(0, 100, 64)
     for name in range(2):
         sender.send(name, 100)

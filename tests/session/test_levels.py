@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import omnihvd
 from omnihvd.bench.patterns import BLOCK, Point, part
 from omnihvd.engine import EngineError, codec
-from omnihvd.simulate.model import Network, simulate
+from simulator.model import Network, simulate
 
 COUNTS = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 70_001, 300_003]
 SOON_S = 15

@@ -9,7 +9,6 @@ void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
 void bind_communicator(pybind11::module_ m);
 void bind_hook(pybind11::module_ m);
-void bind_simulation(pybind11::module_ m);
 void bind_inline(pybind11::module_ m);
 }  // namespace omnihvd
 
@@ -22,6 +21,5 @@ PYBIND11_MODULE(_engine, m) {
   omnihvd::bind_session(session);
   omnihvd::bind_communicator(session);
   omnihvd::bind_hook(m.def_submodule("hook"));
-  omnihvd::bind_simulation(m.def_submodule("simulation"));
   omnihvd::bind_inline(m.def_submodule("inline_path"));
 }

@@ -1,1 +1,0 @@
-"""Sums of thousands of ranks, by the engine's own protocol, over a simulated network."""

@@ -1,0 +1,5 @@
+import sys
+
+from simulator.command import main
+
+sys.exit(main())

@@ -1,0 +1,163 @@
+#include "simulator/csrc/bad_session_plan.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace omnihvd::simulation {
+namespace {
+
+constexpr uint64_t kElements = 1 << 13;  // of all ranks of a sum together, about
+constexpr uint64_t kSecond = 1'000'000;
+constexpr uint64_t kShort = kSecond;  // what a sum outlasts
+
+std::string levels_of(Dice& dice, uint32_t ranks) {
+  if (ranks < 3 || dice.chance(0.5)) return "auto";
+  std::string text;
+  for (const uint32_t fan : Tree::fans_for(ranks, uint32_t(dice.between(2, 5))))
+    text += (text.empty() ? "" : "x") + std::to_string(fan);
+  return text;
+}
+
+Settings settings_of(Dice& dice, const SessionPlan& plan, uint32_t ranks) {
+  Settings settings;
+  settings.block_size = dice.one_of<uint32_t>({8, 16, 33});
+  settings.message_bytes = dice.one_of<uint32_t>({64, 256, 1024, 57344});
+  settings.slots = uint32_t(dice.between(1, 4));
+  settings.streams = 1;
+  settings.scan_ahead = dice.one_of<uint32_t>({1, 5, 64, 2048});
+  settings.deterministic = dice.chance(0.3);
+  settings.levels = levels_of(dice, ranks);
+  if (dice.chance(0.3)) settings.arithmetic = ArithmeticKind(dice.between(0, 4));
+  settings.timeout_s = double(plan.timeout_us) * 1e-6;
+  settings.stall_warning_s = 0;  // said to people
+  if (plan.dedicated > 0 || dice.chance(0.5)) settings.secret = "a secret of sixteen";
+  return settings;
+}
+
+Codec codec_of(Dice& dice, DType dtype) {
+  if (!dice.chance(0.3)) return {};
+  Codec codec;
+  codec.kind = CodecKind(dice.between(1, 7));
+  if (codec.kind == CodecKind::qsgd) codec.bits = dice.one_of<uint8_t>({2, 4, 8});
+  if (codec.kind == CodecKind::integer) codec.bits = dice.one_of<uint8_t>({4, 8});
+  if (codec.lossy()) codec.seed = uint32_t(dice.below(1000));
+  return is_valid(codec) && codec.takes(dtype) ? codec : Codec();
+}
+
+SumPlan sum_of(Dice& dice, uint32_t machines, uint32_t block_size) {
+  SumPlan sum;
+  sum.shape.dtype =
+      dice.one_of<DType>({DType::f32, DType::f32, DType::f64, DType::i32, DType::i64, DType::f16});
+  sum.shape.block_size = block_size;
+  sum.shape.codec = codec_of(dice, sum.shape.dtype);
+  const uint64_t border = block_size * dice.between(1, 8);
+  sum.shape.count = dice.one_of<uint64_t>(
+      {0, 1, border - 1, border, border + 1, dice.below(kElements / machines)});
+  sum.deal(dice, machines);
+  return sum;
+}
+
+GroupPlan group_of(Dice& dice, const SessionPlan& plan) {
+  GroupPlan group;
+  for (uint32_t machine = 0; machine < plan.machines; ++machine)
+    if (dice.chance(0.8)) group.machines.push_back(machine);
+  if (group.machines.empty()) group.machines = {uint32_t(dice.below(plan.machines))};
+  const auto ranks = uint32_t(group.machines.size());
+  group.settings.assign(ranks, settings_of(dice, plan, ranks));
+  if (ranks > 1 && dice.chance(0.05)) {
+    Settings& last = group.settings.back();
+    if (!last.secret.empty() && dice.chance(0.5) && plan.dedicated == 0)
+      last.secret = "another one of sixteen";
+    else
+      last.arithmetic = last.arithmetic == ArithmeticKind::floats ? ArithmeticKind::integers
+                                                                  : ArithmeticKind::floats;
+    group.same = false;
+  }
+  for (uint64_t sums = dice.between(1, 5); sums > 0; --sums)
+    group.sums.push_back(sum_of(dice, plan.machines, group.settings[0].block_size));
+  group.at_once = uint32_t(dice.between(1, 3));
+  group.begins_us = dice.below(dice.one_of<uint64_t>({1, 2'000, 200'000}));
+  return group;
+}
+
+uint64_t time_of(Dice& dice) { return dice.below(dice.one_of<uint64_t>({300, 5'000, 300'000})); }
+
+SessionPlan::Crash crash_of(Dice& dice, uint32_t machines) {
+  SessionPlan::Crash crash;
+  crash.machine = uint32_t(dice.below(machines));
+  crash.at_us = time_of(dice);
+  crash.noticed_us = dice.one_of<uint64_t>({100, 100'000, 10 * kSecond, SessionPlan::kNever});
+  crash.again_us = dice.chance(0.5) ? SessionPlan::kNever : dice.below(5 * kSecond);
+  return crash;
+}
+
+}  // namespace
+
+bool SessionPlan::breaks() const {
+  const auto is_long = [](const Faults::OfHost& one) { return one.by_us > kShort; };
+  return !crashes.empty() ||
+         std::any_of(faults.cuts.begin(), faults.cuts.end(),
+                     [](const Faults::Cut& cut) { return cut.to_us == kNever; }) ||
+         std::any_of(faults.jumps.begin(), faults.jumps.end(), is_long) ||
+         std::any_of(faults.pauses.begin(), faults.pauses.end(), is_long);
+}
+
+// A process looks at its clock twice a second, and not while it waits.
+uint64_t SessionPlan::most_us(uint32_t levels) const {
+  uint64_t us = timeout_us + (levels + 1) * kSecond + 2 * kSecond;
+  for (const Faults::OfHost& pause : faults.pauses) us += pause.by_us;
+  return us;
+}
+
+SessionPlan make_session_plan(Dice& dice) {
+  SessionPlan plan;
+  plan.machines = uint32_t(dice.one_of<uint64_t>({1, 2, 3, 4, 5, 7, 9}));
+  plan.dedicated = dice.chance(0.25) ? uint32_t(dice.between(1, 2)) : 0;
+  plan.timeout_us = dice.one_of<uint64_t>({60, 120}) * kSecond;
+  for (uint64_t groups = dice.between(1, 3); groups > 0; --groups)
+    plan.groups.push_back(group_of(dice, plan));
+  bool stays_cut = false;
+  plan.faults = network_faults(dice, plan.all(), &stays_cut);
+  plan.faults.in_order = true;
+  plan.faults.machines = plan.all();
+  for (uint64_t pauses = dice.chance(0.2) ? dice.between(1, 3) : 0; pauses > 0; --pauses)
+    plan.faults.pauses.push_back(
+        {uint32_t(dice.below(plan.all())), time_of(dice),
+         dice.one_of<uint64_t>({1'000, 300'000, 20 * kSecond, 150 * kSecond})});
+  for (uint64_t crashes = dice.chance(0.4) ? dice.between(1, 2) : 0; crashes > 0; --crashes)
+    plan.crashes.push_back(crash_of(dice, plan.all()));
+  if (dice.chance(0.3)) {
+    plan.refusals = uint32_t(dice.between(1, 2));
+    plan.refused = dice.one_of<double>({0.001, 0.01, 0.1});
+  }
+  plan.rare = dice.one_of<double>({0, 0.05, 0.5});
+  return plan;
+}
+
+std::string SessionPlan::words() const {
+  std::ostringstream text;
+  text << machines << " ranks";
+  if (dedicated) text << " and " << dedicated << " dedicated aggregators";
+  for (const GroupPlan& group : groups) {
+    const Settings& settings = group.settings[0];
+    text << "; a group of " << group.machines.size() << ", levels " << settings.levels
+         << ", blocks of " << settings.block_size << ", messages of " << settings.message_bytes
+         << ", " << settings.slots << " slots" << (settings.deterministic ? ", ordered" : "")
+         << (group.same ? "" : ", settings that differ") << ", " << group.at_once << " at once of";
+    for (const SumPlan& sum : group.sums)
+      text << " " << sum_text(sum.shape.count, sum.shape.dtype, sum.shape.codec)
+           << (&sum == &group.sums.back() ? "" : ",");
+    if (settings.arithmetic != ArithmeticKind::floats)
+      text << " in " << name_of(settings.arithmetic);
+  }
+  text << words_of(faults);
+  for (const Crash& crash : crashes)
+    text << "; machine " << crash.machine << " ends at " << crash.at_us << " us"
+         << (crash.noticed_us == kNever ? ", unnoticed" : "")
+         << (crash.again_us == kNever ? "" : ", and starts again");
+  if (refusals) text << "; memory is refused " << refusals << " times";
+  if (rare > 0) text << "; rare paths";
+  return text.str();
+}
+
+}  // namespace omnihvd::simulation

@@ -1,0 +1,47 @@
+// Messages over a simulated network that loses datagrams: each pair of engine threads has a sender
+// and a receiver of the protocol's own (protocol/datagram_sender.h) for either direction.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "protocol/datagram_receiver.h"
+#include "protocol/datagram_sender.h"
+#include "simulator/csrc/network.h"
+
+namespace omnihvd::simulation {
+
+class Datagrams {
+ public:
+  // loss: the share of datagrams and acknowledgements that do not arrive. threads: of each host.
+  // The seed says which.
+  Datagrams(Network& network, const Costs& costs, double loss, uint64_t seed, uint32_t threads);
+  ~Datagrams();
+
+  // Of one thread to another, numbered through all hosts. `arrived` when all of it has.
+  void send(uint32_t from, uint32_t to, double bytes, Network::Arrived arrived);
+  uint64_t sent() const;   // datagrams, those that were repeated included
+  uint64_t again() const;  // of them
+
+ private:
+  struct Way;  // from one thread to another
+  Way& way(uint32_t from, uint32_t to);
+  void pump(Way& way);
+  void come(Way& way, const DatagramSender::Piece& piece);
+  void acknowledge(Way& way);
+  bool is_lost() { return chance_(random_) < loss_; }
+  uint64_t microseconds() const { return uint64_t(network_.now() * 1e6 + 1e-3); }
+
+  Network& network_;
+  const double loss_;
+  const uint32_t threads_, limit_;
+  std::mt19937_64 random_;
+  std::uniform_real_distribution<double> chance_{0, 1};
+  std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Way>> ways_;
+};
+
+}  // namespace omnihvd::simulation

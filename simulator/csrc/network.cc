@@ -1,0 +1,74 @@
+#include "simulator/csrc/network.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace omnihvd::simulation {
+
+Network::Network(const Costs& costs, uint32_t hosts, uint32_t threads)
+    : costs_(costs), idle_cores_(costs.cores ? costs.cores : hosts * threads), hosts_(hosts) {}
+
+void Network::at(double time, Arrived then) {
+  queue_.push({std::max(time, now_), events_++, std::move(then)});
+}
+
+void Network::compute(std::function<double()> work, Arrived then) {
+  Job job{std::move(work), std::move(then)};
+  if (idle_cores_ == 0) {
+    waiting_.push_back(std::move(job));
+    return;
+  }
+  --idle_cores_;
+  begin(std::move(job));
+}
+
+void Network::begin(Job job) {
+  const double seconds = job.work();
+  at(now_ + seconds, [this, then = std::move(job.then)] {
+    then();
+    if (waiting_.empty()) {
+      ++idle_cores_;
+      return;
+    }
+    Job next = std::move(waiting_.front());
+    waiting_.pop_front();
+    begin(std::move(next));
+  });
+}
+
+// A message is on both links at once, but for the delay: the later of them that is free says when.
+// The target's link is asked when the message's first byte is there, and not before: what waits for
+// its sender's link holds up no other's.
+void Network::send(uint32_t from, uint32_t to, double bytes, Arrived arrived) {
+  const double seconds = bytes / costs_.rate;
+  Host& source = hosts_[from];
+  source.sent += bytes;
+  const double leaves = std::max(now_, source.out_free);
+  source.out_free = leaves + seconds;
+  Arrived comes = [this, to, seconds, last = std::move(arrived)]() mutable {
+    Host& target = hosts_[to];
+    target.in_free = std::max(now_, target.in_free) + seconds;
+    at(target.in_free, std::move(last));
+  };
+  if (costs_.core_rate == 0) return at(leaves + costs_.delay, std::move(comes));
+  at(leaves, [this, bytes, then = std::move(comes)]() mutable {
+    const double passes = std::max(now_, core_free_);
+    core_free_ = passes + bytes / costs_.core_rate;
+    at(passes + costs_.delay, std::move(then));
+  });
+}
+
+uint64_t Network::run(const std::function<void()>& tick) {
+  constexpr uint64_t kTick = 1 << 14;  // events
+  for (uint64_t done = 1; !queue_.empty(); ++done) {
+    if (done % kTick == 0) tick();
+    // priority_queue gives its first as const; it is taken out at once.
+    Event event = std::move(const_cast<Event&>(queue_.top()));
+    queue_.pop();
+    now_ = event.time;
+    event.then();
+  }
+  return events_;
+}
+
+}  // namespace omnihvd::simulation

@@ -1,0 +1,132 @@
+"""`python -m simulator --faults`: random jobs over a bad network, until one goes wrong.
+
+The engine's own code in one thread, over a network that loses, repeats, delays and reorders
+datagrams, is cut in two, and whose hosts stop, wait or have clocks that jump: workers, aggregators,
+wire format and loss recovery (simulator/csrc/bad_job.h); and whole sessions, whose processes end
+and begin again, and are refused memory (simulator/csrc/bad_session.h). All of a job follows from
+its seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from omnihvd.engine import EngineError
+from simulator import _core
+
+TOLD_S = 5.0  # between lines of progress
+AT_ONCE = 50  # jobs between two looks at the clock
+SUMMED = ("sums", "unfinished", "events", "messages")
+# Of what is counted, what goes wrong.
+FAULTS = (
+    *("lost", "twice", "late", "cut", "crashes", "jumps", "pauses", "partly"),
+    *("refused", "rare", "restarts"),
+)
+
+
+def run(
+    first: int, jobs: int, seconds: float, to: Path | None, processes: int = 1
+) -> dict[str, Any]:
+    """Jobs of the seeds `first`, `first + 1`, ..., as many as that, or for as long; at least one.
+
+    Returns what there was, and of the first that failed `failed_seed` and `failure`, else None.
+    `to`: the same as JSON, now and then. `processes`: that share the seeds.
+    """
+    counts: Counter[str] = Counter()
+    outcome: dict[str, Any] = {"first_seed": first, "failed_seed": None, "failure": None}
+    began = told = time.monotonic()
+    with contextlib.closing(_parts(first, jobs, processes)) as parts:
+        for part in parts:
+            counts.update(part.pop("counts"))
+            outcome["simulated_s"] = outcome.get("simulated_s", 0.0) + part.pop("simulated_s")
+            outcome.update(part)
+            now = time.monotonic()
+            over = outcome["failure"] is not None or 0 < seconds <= now - began
+            if over or counts["jobs"] == jobs or now - told >= TOLD_S:
+                told = now
+                outcome.update(counts=dict(counts), took_s=now - began)
+                print(line(outcome), flush=True)
+                if to:
+                    to.write_text(json.dumps(outcome, indent=1) + "\n")
+            if over:
+                break
+    return outcome
+
+
+def _parts(first: int, jobs: int, processes: int) -> Generator[dict[str, Any], None, None]:
+    """What run_seeds says of all the seeds, in their order."""
+    endless = (
+        range(begin, min(begin + AT_ONCE, first + jobs))
+        for begin in itertools.count(first, AT_ONCE)
+    )
+    pieces = itertools.takewhile(len, endless)
+    if processes == 1:
+        yield from map(run_seeds, pieces)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        try:
+            yield from _in_order(pool, pieces, 4 * processes)
+        except BrokenProcessPool:
+            raise EngineError(
+                "a process that ran jobs has ended; --processes 1 says at which seed"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _in_order(
+    pool: ProcessPoolExecutor, pieces: Iterable[range], ahead: int
+) -> Iterator[dict[str, Any]]:
+    """As pool.map, but with no more than `ahead` pieces under way."""
+    under_way: list[Future[dict[str, Any]]] = []
+    for piece in pieces:
+        under_way.append(pool.submit(run_seeds, piece))
+        if len(under_way) == ahead:
+            yield under_way.pop(0).result()
+    for future in under_way:
+        yield future.result()
+
+
+def run_seed(seed: int) -> dict[str, Any]:
+    """Odd seeds are of sessions. Raises EngineError: what went wrong."""
+    if seed % 2:
+        return _core.run_bad_session(seed)
+    return _core.run_bad_job(seed)
+
+
+def run_seeds(seeds: range) -> dict[str, Any]:
+    """Runs them until one fails: what run() says of them."""
+    counts: Counter[str] = Counter()
+    part: dict[str, Any] = {"counts": counts, "simulated_s": 0.0}
+    for seed in seeds:
+        counts["jobs"] += 1
+        try:
+            one = run_seed(seed)
+        except EngineError as why:
+            part.update(failed_seed=seed, failure=str(why))
+            break
+        counts.update(one.pop("counts"))
+        counts.update({name: one[name] for name in SUMMED})
+        part["simulated_s"] += one["seconds"]
+        part["last_job"] = one["job"]
+    return part
+
+
+def line(outcome: dict[str, Any]) -> str:
+    counts = outcome["counts"]
+    faults = sum(counts.get(name, 0) for name in FAULTS)
+    return (
+        f"{counts['jobs']} jobs, {counts.get('sums', 0)} sums right, "
+        f"{counts.get('unfinished', 0)} that a stopped host or a cut network held up, "
+        f"{counts.get('failed', 0)} that failed as they had to, "
+        f"{faults} faults, {counts.get('events', 0)} events, {outcome['took_s']:.1f} s"
+    )

@@ -1,0 +1,132 @@
+"""One simulated sum: the engine's Worker and Aggregator (simulator/csrc) with the settings that a
+job would have, over links and processors with these costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from omnihvd import engine
+from omnihvd.bench.patterns import BLOCK, Point, present_blocks
+from simulator import _core
+
+PAYLOAD = 0.946  # of a link's rate, that TCP's streams have for their content
+Progress = Callable[[float], None]
+
+MANY_CORES = 64  # of a host, if it has its own
+SLOT_BYTES = 160  # that a worker keeps of each slot of each aggregator
+
+
+class Costs(NamedTuple):
+    """Processor seconds. benchmarks/simulation.py finds them on a machine."""
+
+    message_s: float  # to send a message, and to receive it
+    byte_s: float  # and of each of its bytes
+    inspected_s: float  # to look at a byte of the tensor
+    begin_s: float  # from the call until the first look
+
+
+# Of the machine on which the committed results were measured (results/simulation.json).
+MEASURED = Costs(message_s=1.1e-5, byte_s=2e-10, inspected_s=1e-10, begin_s=4e-5)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Of hosts with a rank each; dedicated aggregators have hosts of their own."""
+
+    rate: float  # bytes a second of content, each way of each host's link
+    delay_s: float = 5e-6
+    core_rate: float = 0.0  # bytes a second of all that travels; 0: without a bound
+    cores: int = 0  # that all hosts share, as in the lab; 0: one for each thread
+    loss: float = 0.0  # share of datagrams that do not arrive; 0: messages travel as they are
+    streams: int = 0  # engine threads of each process; 0: as OMNIHVD_STREAMS=auto has it
+
+
+class TooLarge(ValueError):
+    """A job for which there is no memory."""
+
+
+def simulate(
+    ranks: int,
+    point: Point,
+    network: Network,
+    *,
+    dedicated: int = 0,
+    fans: Sequence[int] = (),
+    late_s: float = 0.0,
+    costs: Costs = MEASURED,
+    goal: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The engine's outcome (seconds, messages, bytes, ...), and beside it `bound_s`, the least time
+    in which links could carry it, and `ring_s`, that of a dense ring.
+
+    point: float32. dedicated: aggregators on hosts of their own; 0: each rank aggregates a share.
+    fans: of levels of aggregators, from below (csrc/protocol/tree.h); none: one level, of all.
+    late_s: by how much the last rank begins later. goal: the outcome's `goal` is what all did, as a
+    schedule for other simulators (simulator/csrc/goal.h). progress: is told now and then the
+    share of all sums that ranks have. Raises TooLarge, and EngineError where sums come out wrong.
+    """
+    settings = engine.session.settings_from_environment()
+    streams = network.streams or _core.streams_for(network.rate, MANY_CORES)
+    window = streams * max(1, settings.message_bytes)
+    fans = list(fans) or [max(2, ranks)]
+    shares = _core.shares_of(ranks, dedicated, fans, point.bytes // window)
+    _check_memory(ranks, point, shares, settings.slots)
+    present = _presence(point, ranks)
+    job = _core.Job()
+    job.workers, job.dedicated, job.bytes = ranks, dedicated, point.bytes
+    job.shares, job.fans = shares, fans
+    job.block_bytes, job.message_bytes = 4 * BLOCK, settings.message_bytes
+    job.loss = network.loss
+    job.slots, job.scan_ahead = settings.slots, settings.scan_ahead
+    job.streams = streams
+    job.goal = goal
+    job.set_presence(present)
+    if late_s:
+        job.late_s = [*[0.0] * (ranks - 1), late_s]
+    paid = _core.Costs()
+    paid.rate, paid.delay, paid.core_rate = network.rate, network.delay_s, network.core_rate
+    paid.cores = network.cores
+    for name, value in costs._asdict().items():
+        setattr(paid, name, value)
+    outcome: dict[str, Any] = _core.simulate(job, paid, progress)
+    largest, union = (
+        int(n) * 4 * BLOCK for n in (present.sum(axis=1).max(), present.any(axis=0).sum())
+    )
+    others = (ranks - 1) / ranks
+    each = max(1.0, ranks / dedicated) if dedicated else 1.0  # that an aggregator hears
+    wire = each * max(largest, union) if dedicated else others * (largest + union)
+    return {
+        **outcome,
+        "bound_s": wire / network.rate + late_s,
+        "ring_s": 2 * others * point.bytes / network.rate + late_s,
+    }
+
+
+def _presence(point: Point, ranks: int) -> np.ndarray:
+    """[rank][block]; where all ranks have the same blocks, of one."""
+    alike = point.pattern == "identical" or point.density in (0, 1)
+    return np.stack([present_blocks(point, rank, ranks) for rank in range(1 if alike else ranks)])
+
+
+def _available() -> int:
+    """Bytes of memory, as Linux says."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    (kilobytes,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return int(kilobytes) * 1024
+
+
+def _check_memory(ranks: int, point: Point, aggregators: int, slots: int) -> None:
+    wanted = ranks * (aggregators * slots * SLOT_BYTES + 1.2 * point.count / BLOCK)
+    there = _available()
+    if wanted > there:
+        raise TooLarge(
+            f"{ranks} ranks with {aggregators} aggregators need about {wanted / 1e9:.0f} GB, and "
+            f"{there / 1e9:.0f} GB are free: fewer ranks, or --aggregators"
+        )
