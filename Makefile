@@ -9,10 +9,11 @@ ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
+CORES := $(shell nproc)
 PIP := python -m pip --disable-pip-version-check --quiet
 CXX_FILES = $(shell find omnihvd/csrc simulator kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel release clean
+.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -87,6 +88,17 @@ build: setup  ## the engine, in place
 demo: build  ## train a language model on 4 ranks, plain and with OmniReduce
 	@python examples/demo.py
 
+# No launcher and no network namespace: the protocol, units of the engine, and what the sources say.
+CHECK = tests/protocol tests/ways tests/simulator tests/session/test_settings.py tests/test_imports.py \
+  tests/packaging/test_size.py tests/documents/test_figures.py tests/documents/test_readme.py
+
+check: lint build  ## what takes less than two minutes: lint, types, protocol, units of the engine
+	@python -m pytest -q -n $(CORES) $(CHECK) -m 'not slow and not gpu'
+
+t: build  ## T=tests/session/test_levels.py::test_sums: some tests alone
+	@test -n "$(T)" || { echo "name the tests: make t T=tests/session/test_levels.py"; exit 2; }
+	@python -m pytest $(T)
+
 test: lint tidy pytest  ## everything but what takes long or needs a GPU
 
 lint: $(VENV)/.packages  ## formats and static checks
@@ -94,12 +106,17 @@ lint: $(VENV)/.packages  ## formats and static checks
 	@ruff format --check .
 	@clang-format --dry-run -Werror $(CXX_FILES)
 	@mypy
+	@.ci/prose
+	@.ci/commits
+
+size:  ## the product's lines by part, beside what each may have
+	@.ci/size
 
 tidy: build $(VENV)/.tools  ## clang-tidy over what changed since it passed
 	@.ci/tidy
 
 pytest: build $(VENV)/.optional $(VENV)/.docs
-	@python -m pytest -n 2 --dist loadfile -m 'not slow and not gpu'
+	@python -m pytest -n $(CORES) --dist loadfile -m 'not slow and not gpu'
 
 docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/docs/start.html
 	@python -m sphinx -q -W --keep-going -c docs/site . build/site
