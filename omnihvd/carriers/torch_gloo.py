@@ -63,7 +63,8 @@ def _carry_gloo(c10d: ModuleType) -> None:
     if c10d.is_initialized() and "gloo" in backends(c10d):
         say_once_per_job(
             "omnihvd was imported after init_process_group(): the sums of groups that were made "
-            "before stay Gloo's, but for those of its DDP hook"
+            "before stay Gloo's, but for those of its DDP hook. Import omnihvd before "
+            "init_process_group() on every rank; in a notebook, restart the kernel first."
         )
 
     @functools.wraps(original)

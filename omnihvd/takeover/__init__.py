@@ -76,8 +76,8 @@ def install_now() -> None:
         return
     if horovod_library.initialized():
         raise RuntimeError(
-            "omnihvd was imported after hvd.init(): another rank may be in MPI_Allreduce already. "
-            "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
+            "omnihvd was imported after hvd.init(): another rank may be in a sum already. Import "
+            "omnihvd before hvd.init() on every rank; in a notebook, restart the kernel first."
         )
     stalls.cover_negotiation(settings)
     for carrier in carriers.ALL:
