@@ -16,12 +16,11 @@ from typing import Any
 
 from omnihvd import engine
 from omnihvd.carriers import in_use, nccl, torch_gloo
-from omnihvd.compressors import counters
 from omnihvd.frameworks import horovod_library
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import learn_rank, process_rank
 from omnihvd.log import say_once_per_job, warn_once_per_job
-from omnihvd.statistics import CONTROL
+from omnihvd.statistics import CONTROL, had_a_part
 from omnihvd.takeover import children
 from omnihvd.version import __version__
 
@@ -114,9 +113,7 @@ class Notices:
             self._explain("in this job")
 
     def _has_none(self) -> bool:
-        stats = engine.session.stats()
-        intercepted = stats["calls"] + stats["sparse"]["gradients"]
-        return not intercepted and not counters.has_own_sums()
+        return not had_a_part(engine.session.stats())
 
     def _explain(self, when: str) -> None:
         warn_once_per_job(f"no sum was taken over {when}: {self._why_none()}")

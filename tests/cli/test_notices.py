@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from omnihvd.compressors import counters
 from omnihvd.takeover import children, notices, waiting
 
 CONTROL = {"control": {"calls": 9, "bytes": 72}}
@@ -22,7 +23,7 @@ class Job:
         session = SimpleNamespace(stats=lambda: self.figures)
         monkeypatch.setattr(notices, "engine", SimpleNamespace(session=session))
         monkeypatch.setattr(notices, "warn_once_per_job", self.said.append)
-        monkeypatch.setattr(notices.counters, "_has_own_sums", False)
+        monkeypatch.setattr(counters, "_has_own_sums", False)
         # PyTorch imports it for any optimizer.
         monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", ModuleType("fsdp"))
         self.notices = notices.Notices()
@@ -87,7 +88,7 @@ def test_what_cannot_change_is_said_once(monkeypatch) -> None:
 
 def test_a_compressor_with_sums_of_its_own_is_of_use(monkeypatch) -> None:
     job = Job(monkeypatch, small=9)
-    with notices.counters.timed(4, own_sum=True):
+    with counters.timed(4, own_sum=True):
         pass
     job.notices.end()
     assert job.said == []
