@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from jobs import run
 
@@ -44,3 +46,19 @@ def test_first_sums_in_any_order_often(
     how: str, ranks: int, groups: int, order: str, env: dict[str, str]
 ) -> None:
     check(how, ranks, groups, order, 10, env)
+
+
+@pytest.mark.parametrize("way", ["auto", "stream"])
+def test_a_callback_may_wait_for_another_sum(way: str) -> None:
+    for ended in run("callbacks.py", 2, env={"OMNIHVD_WAY": way}):
+        assert "all well" in ended.output
+
+
+@pytest.mark.parametrize("way", ["stream", "shared", "original"])
+def test_time_outs_may_be_set_later(way: str) -> None:
+    first, _ = run("timeouts.py", 2, env={"OMNIHVD_WAY": way})
+    told = re.findall(r"^(of_\w+) (\d+)\.\d s: (.*)$", first.output, re.M)
+    assert [late for late, *_ in told] == ["of_c10d", "of_group", "of_sum", "of_c10d"], first.output
+    assert all(2 <= int(seconds) < 15 for _, seconds, _ in told), first.output
+    named = told if way != "original" else told[-1:]  # Gloo names nobody
+    assert all("rank 1" in why for *_, why in named), first.output
