@@ -104,7 +104,7 @@ class Meetings:
         everyone = self.gather(
             f"codec {len(self._codecs)}",
             codec.encode(),
-            engine.session.meeting_patience_s(),
+            engine.session.meeting_limits_s()[1],
             "the first allreduce under a codec",
             "it is late, has no codec there, or died",
         )

@@ -206,14 +206,16 @@ class Sums:
         """Collective, the first time. Else nothing."""
         if self._met:
             return
+        warning_s, limit_s = engine.session.meeting_limits_s()
         self._communicator.meet(
             lambda greeting: self._meetings.gather(
                 "made",
                 greeting,
-                engine.session.meeting_patience_s(),
+                limit_s,
                 "the making of a process group",
-                "it runs without omnihvd (import it before init_process_group(), everywhere), or "
-                "died",
+                "it runs without omnihvd (import omnihvd before init_process_group() on every "
+                "rank), or died",
+                warning_s,
             )
         )
         self._met = True

@@ -137,9 +137,13 @@ void bind_communicator(py::module_ m) {
            "times as many at the address `input`, at the address `output`. library: as sum() has, "
            "with scatter(input view, output view, dtype) in place of sum. Fails as sum() does.");
   m.def(
-      "meeting_patience_s",
-      [] { return patience_at(MeetingPlace::process_group, Greeting().settings()).limit_s; },
-      "How long the ranks of a process group wait for each other where they meet; 0: for ever.");
+      "meeting_limits_s",
+      [] {
+        const Patience p = patience_at(MeetingPlace::process_group, Greeting().settings());
+        return std::make_pair(p.warning_s, p.limit_s);
+      },
+      "How long the ranks of a process group wait for each other where they meet: until a warning, "
+      "and in all; 0: for ever.");
 }
 
 }  // namespace omnihvd
