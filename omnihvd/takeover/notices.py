@@ -132,7 +132,10 @@ class Notices:
                 "omnihvd does not intercept; it does Gloo and NCCL, and Horovod's MPI"
             )
         if not self._ranks:
-            return "this process began neither Horovod nor torch.distributed"
+            return (
+                "this process began neither Horovod nor torch.distributed; programs that it starts "
+                "need `import omnihvd` themselves"
+            )
         if not self._is_torchs:
             return "no allreduce was asked for; is the optimizer Horovod's?"
         scatters = "; the reduce-scatters of FSDP and ZeRO over NCCL stay NCCL's"
