@@ -100,7 +100,7 @@ def _mistake(arguments: list[str]) -> str | None:
         return None if len(arguments) > 1 else missing
     if first.startswith("-"):
         return f"no option {first}; see omnihvd --help"
-    if Path(first).is_file():
+    if Path(first).is_file() or Path(first, "__main__.py").is_file():
         return None
     alike = difflib.get_close_matches(first, COMMANDS, n=1)
     if alike:

@@ -21,7 +21,13 @@ from omnihvd.carriers import in_use
 from omnihvd.compression import OmniReduce
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps
-from omnihvd.statistics import Statistics, delay_control, passed_bytes, taken_bytes
+from omnihvd.statistics import (
+    Statistics,
+    delay_control,
+    had_a_part,
+    passed_bytes,
+    taken_bytes,
+)
 
 LOGS = (
     "gradient_density",
@@ -90,7 +96,7 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         seconds = time.perf_counter() - self._start
         figures = self._epoch.read()
-        if self._works and not self._said and figures["calls"] == 0:
+        if self._works and not self._said and not had_a_part(figures):
             warn_once_per_job(_why_nothing(figures["passed"]))
             self._said = True
         if figures["density"] is not None:

@@ -25,9 +25,19 @@ ALL = (
 )
 
 
+_learnt: int | None = None
+
+
+def learn_rank(rank: int) -> None:
+    """What a library that has begun in this process says: no launcher may have said it, or one
+    that knew only a parent of this process."""
+    global _learnt
+    _learnt = rank
+
+
 def process_rank() -> int | None:
     """This process's rank in its job; None outside a job."""
-    return _first([launcher.rank for launcher in ALL])
+    return _learnt if _learnt is not None else _first([launcher.rank for launcher in ALL])
 
 
 def local_rank() -> int:

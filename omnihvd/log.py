@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 
 from omnihvd.launchers import process_rank
 
@@ -26,12 +27,22 @@ class _Formatter(logging.Formatter):
         return f"[omnihvd {record.levelname.lower()} {where}] {super().format(record)}"
 
 
+class _Handler(logging.StreamHandler):
+    """To stderr, unless a handler of the job's own writes to the console, too."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for handler in logging.getLogger().handlers:
+            to = getattr(handler, "stream", None)
+            if to in (sys.stderr, sys.stdout) and record.levelno >= handler.level:
+                return
+        super().emit(record)
+
+
 def _make() -> logging.Logger:
     logger = logging.getLogger("omnihvd")
-    handler = logging.StreamHandler()
+    handler = _Handler()
     handler.setFormatter(_Formatter())
     logger.addHandler(handler)
-    logger.propagate = False
     logger.setLevel(LEVELS.get(os.environ.get("OMNIHVD_LOG", "").lower(), NOTICE))
     return logger
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from omnihvd import compressors, engine
+from omnihvd.compressors import counters
 
 CONTROL = "control"  # the reason of calls that sum no tensor
 SHARES = ("density", "union_density", "sent_of_ring", "passed_share")
@@ -126,6 +127,12 @@ class Statistics:
         if reset:
             self._before = now
         return since(before, now)
+
+
+def had_a_part(figures: Figures) -> bool:
+    """Whether any sum was made by omnihvd, or by a compressor or codec with sums of its own."""
+    intercepted = figures["calls"] + figures["sparse"]["gradients"]
+    return bool(intercepted) or counters.has_own_sums()
 
 
 def taken_bytes(figures: Figures) -> int:

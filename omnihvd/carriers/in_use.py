@@ -31,7 +31,7 @@ def _warn(problem: str) -> None:
 @functools.cache
 def _first_problem(initialized: tuple[Any, ...]) -> str | None:
     if not engine.session.settings_from_environment().enable:
-        return "OMNIHVD_ENABLE=0"
+        return "OMNIHVD_ENABLE=0 is set; unset it"
     return next(filter(None, map(_problem, initialized)), None)
 
 

@@ -117,11 +117,16 @@ def make_for_this_machine() -> None:
             command, capture_output=True, text=True, timeout=COMPILING_S, env=environment
         )
     except subprocess.TimeoutExpired:
-        warn_once_per_job(f"compiling the kernels took more than {COMPILING_S:.0f} s")
+        warn_once_per_job(
+            f"compiling the GPU kernels took more than {COMPILING_S:.0f} s, so sums stay NCCL's: "
+            "run `omnihvd kernels` before the job, once on each host"
+        )
         return
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        warn_once_per_job(f"there are no kernels for this machine's GPUs: {last}")
+        warn_once_per_job(
+            f"there are no kernels for this machine's GPUs, so sums stay NCCL's: {last}"
+        )
     elif done.stdout:
         logger.info(done.stdout.strip())
 

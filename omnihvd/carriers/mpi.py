@@ -96,4 +96,5 @@ def problem(library: str) -> str | None:
             f"{library} does not call MPI_Allreduce in another library: its MPI is linked "
             "statically; build Horovod with a shared MPI"
         )
-    return _mismatch(library) or f"{library} was not hooked: import omnihvd before hvd.init()"
+    late = f"{library} was not hooked: import omnihvd before hvd.init(), on every rank"
+    return _mismatch(library) or late

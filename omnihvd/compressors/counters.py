@@ -24,13 +24,26 @@ _ZEROS = {
     "ratios": 0.0,
 }
 _totals: dict[str, float] = dict(_ZEROS)
+_has_own_sums = False  # of codes or factors, which are not Horovod's sums of gradients
 _kept: dict[Any, Any] = {}  # by device: its running count, which stays there until it is asked for
 _added: dict[Any, Any] = {}  # by device: the same, of kernels that add to it
 
 
+def note_own_sum() -> None:
+    """A compressor or codec has begun one: it is of use whether or not the sum is intercepted."""
+    global _has_own_sums
+    _has_own_sums = True
+
+
+def has_own_sums() -> bool:
+    return _has_own_sums
+
+
 @contextmanager
-def timed(elements: int) -> Iterator[None]:
+def timed(elements: int, own_sum: bool = False) -> Iterator[None]:
     """Counts one gradient of `elements` elements and the host time spent on it."""
+    if own_sum:
+        note_own_sum()
     start = time.perf_counter()
     yield
     seconds = time.perf_counter() - start

@@ -383,6 +383,7 @@ def _own_sums(compressor: Compressor, process_set: Any, hvd: Any, op: Any) -> Ca
     ranks = Ranks(hvd, process_set, op)
 
     def sums(grads: Any, vars: Any, reduce: Callable) -> Any:
+        counters.note_own_sum()
         states = [backend.own_sums(*pair) for pair in zip(grads, vars)]
         rest = reduce([g if state is None else None for g, state in zip(grads, states)])
         grads = [part if state is None else g for g, part, state in zip(grads, rest, states)]

@@ -27,7 +27,7 @@ class Sums:
         rule = self._rule
         if not gradient.is_floating_point() or gradient.numel() == 0:
             return None
-        with counters.timed(gradient.numel()):
+        with counters.timed(gradient.numel(), own_sum=True):
             given = gradient.detach().clone()  # which the objects may keep
             tensors, ctx, state.memory = rule.compressed(given, state.name, state.memory)
             sent = sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -44,7 +44,7 @@ class Sums:
         matrix = self._rule.matrix(tuple(gradient.shape))
         if matrix is None or not gradient.is_floating_point():
             return None
-        with counters.timed(gradient.numel()):
+        with counters.timed(gradient.numel(), own_sum=True):
             if not state.memory:
                 state.memory = first_memory(self._rule, gradient, state.name)
             right = state.memory["right"]

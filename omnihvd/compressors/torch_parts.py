@@ -59,7 +59,7 @@ class Sums:
         return lambda: self._finish(state.name).view(gradient.shape).to(gradient)
 
     def _of_all(self, gradient: Tensor, state: ParameterState) -> part_sums.Contribution:
-        with counters.timed(gradient.numel()):
+        with counters.timed(gradient.numel(), own_sum=True):
             if not state.memory:
                 state.memory = first_memory(self._rule, gradient, state.name)
             total = gradient.to(torch.promote_types(gradient.dtype, torch.float32))

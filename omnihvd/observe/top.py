@@ -32,7 +32,7 @@ def look(others: list[OtherHost], patience: float) -> Seen:
 
 def by_process(answers: list[Figures]) -> Processes:
     """A host may have been named twice."""
-    return {(a["host"], a["pid"]): a for a in answers}
+    return {(a["host"], a["pid"], a["begun"]): a for a in answers}
 
 
 def rows(now: Processes, before: Processes) -> list[list[str]]:

@@ -1,7 +1,9 @@
 """A process's side of `omnihvd top`: a local socket that tells its figures to whoever asks.
 
 The socket has a name in Linux' abstract namespace, and so no file that could stay behind; it
-belongs to the network namespace, as a container has. Anybody of the host could connect to it: so
+belongs to the network namespace, as a container has. Containers may share that and number their
+processes apart: so where the name with this process's number is in use, a number at random
+follows. Anybody of the host could connect to it: so
 the kernel is asked who it is, and only the same user, and root, get an answer. Nobody is asked for
 anything, and nothing is read from the connection. A thread sleeps until somebody connects.
 """
@@ -9,8 +11,10 @@ anything, and nothing is read from the connection. A thread sleeps until somebod
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import random
 import socket
 import struct
 import sys
@@ -30,13 +34,23 @@ PREFIX = "omnihvd-"
 def serve() -> None:
     """OSError where there are no such sockets."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.bind(f"\0{PREFIX}{os.getuid()}-{os.getpid()}")
+    _bind(server)
     server.listen(4)
     begun = time.time()
     thread = threading.Thread(
         target=_answer, args=(server, begun), name="omnihvd watchable", daemon=True
     )
     thread.start()
+
+
+def _bind(server: socket.socket) -> None:
+    prefix = f"\0{PREFIX}{os.getuid()}-"
+    try:
+        server.bind(f"{prefix}{os.getpid()}")
+    except OSError as why:
+        if why.errno != errno.EADDRINUSE:
+            raise
+        server.bind(f"{prefix}{random.SystemRandom().randrange(10**9, 10**10)}")
 
 
 def _answer(server: socket.socket, begun: float) -> None:

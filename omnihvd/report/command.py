@@ -56,7 +56,7 @@ def content_of(
     rates = [rate(text) for text in rates or options.DEFAULT_RATES]
     ranks = ranks or options.DEFAULT_RANKS
     if min(ranks) < 2:
-        raise ValueError("a sum has at least two ranks")
+        raise ValueError(f"--ranks {min(ranks)}: a sum has at least two ranks")
     job = seen[0].job
     parameters = figures.measured(seen)
     buffers = figures.job_buffers(seen, parameters)

@@ -75,7 +75,10 @@ def install(hvd: Any) -> None:
             if options["op"] in (None, hvd.Sum, hvd.Average):
                 del options["tensor"]
                 return reduce_slices(tensor, hvd, original, **options)
-            warn_once_per_job(f"tf.IndexedSlices with op {options['op']} are left to Horovod")
+            warn_once_per_job(
+                f"tf.IndexedSlices with op {options['op']} are left to Horovod's allgather: "
+                "omnihvd sums those of hvd.Average and hvd.Sum"
+            )
         return original(*args, **kwargs)
 
     @functools.wraps(original_grouped)

@@ -127,7 +127,10 @@ def install(optimizer: ModuleType) -> None:
         if self.sparse_as_dense or not gradients.takes(self._compression):
             return None
         if self.op not in (Sum, Average):
-            warn_once_per_job(f"sparse gradients with op {self.op} are left to Horovod's allgather")
+            warn_once_per_job(
+                f"sparse gradients with op {self.op} are left to Horovod's allgather: omnihvd sums "
+                "those of hvd.Average and hvd.Sum"
+            )
             return None
         found: Reductions = self.__dict__.setdefault("_omnihvd_reductions", Reductions())
         return found

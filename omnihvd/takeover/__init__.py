@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
+from pathlib import Path
 
 from omnihvd import carriers, engine, observe
 from omnihvd.carriers import torch_gloo
@@ -15,13 +17,29 @@ from omnihvd.takeover import notices, parts, stalls, waiting
 
 
 def install() -> None:
-    """Takes over what can be: now if Horovod or PyTorch is imported already, else once it is; the
-    engine is not loaded before. Raises as install_now(), or makes that import raise; a wrong
-    setting ends the program there, in one line."""
+    """Intercepts what can be: now if Horovod or PyTorch is imported already, else once it is; the
+    engine is not loaded before, unless there are settings to verify. Raises as install_now(), or
+    makes that import raise; a wrong setting ends the program, in one line."""
+    if any(name.startswith("OMNIHVD_") for name in os.environ) and not _is_own_command():
+        _end_if_a_setting_is_wrong()
     parts.install()
     after_import(horovod_library.BASICS, lambda _: _let_mpi_begin_alone())
     for module in (horovod_library.BASICS, "torch"):
         after_import(module, lambda _: _install_or_end())
+
+
+def _is_own_command() -> bool:
+    """`omnihvd ...` or `python -m omnihvd ...`: each command verifies the settings that it uses."""
+    return Path((sys.argv or [""])[0]).name in ("-m", "omnihvd")
+
+
+def _end_if_a_setting_is_wrong() -> None:
+    try:
+        engine.session.settings_from_environment()
+    except engine.EngineMissing:
+        pass  # which is said where the engine is needed
+    except engine.EngineError as why:
+        raise SystemExit(f"omnihvd: {why}") from None
 
 
 def _let_mpi_begin_alone() -> None:
@@ -58,8 +76,8 @@ def install_now() -> None:
         return
     if horovod_library.initialized():
         raise RuntimeError(
-            "omnihvd was imported after hvd.init(): another rank may be in MPI_Allreduce already. "
-            "Import omnihvd before hvd.init() on every rank (before or after importing Horovod)."
+            "omnihvd was imported after hvd.init(): another rank may be in a sum already. Import "
+            "omnihvd before hvd.init() on every rank; in a notebook, restart the kernel first."
         )
     stalls.cover_negotiation(settings)
     for carrier in carriers.ALL:

@@ -1,13 +1,16 @@
-"""What rank 0 says of its own accord: one line when sums are taken over, and one when none was.
+"""What rank 0 says unasked: one line when omnihvd intercepts sums, and one when it had none.
 
-The second comes as soon as the reason is known for sure, else after a while, or when the process
-ends.
+Both follow from what was called and counted, not from what is imported: PyTorch imports FSDP for
+any optimizer. A slow first step is no reason to speak. So before the process ends rank 0 speaks
+only if the job goes on summing without omnihvd, if the reason cannot change, or after ten minutes.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import time
 from types import ModuleType
 from typing import Any
 
@@ -15,30 +18,35 @@ from omnihvd import engine
 from omnihvd.carriers import in_use, nccl, torch_gloo
 from omnihvd.frameworks import horovod_library
 from omnihvd.frameworks.at_exit import at_exit
-from omnihvd.launchers import process_rank
+from omnihvd.launchers import learn_rank, process_rank
 from omnihvd.log import say_once_per_job, warn_once_per_job
-from omnihvd.statistics import CONTROL
+from omnihvd.statistics import CONTROL, had_a_part
+from omnihvd.takeover import children
 from omnihvd.version import __version__
 
-A_WHILE_S = 60.0
+LOOK_S = 60.0  # between two looks
+LOOKS = 10
 
 
 class Notices:
     """This process's."""
 
     def __init__(self) -> None:
-        self._active = False  # said that sums are taken over
-        self._explained = False  # said why none is taken
+        self._active = False  # said that sums are intercepted
+        self._explained = False  # said why none is, finally
+        self._carried: list[str] = []  # the libraries of PyTorch's whose sums are
         self._others: set[str] = set()  # what PyTorch sums with, which is out of reach
         self._ranks = 0
         self._is_torchs = False  # not Horovod's
+        self._process = 0  # whose end is waited for
+        self._looking = 0  # the process that looks now and then
         self.is_command = False  # a script that may know nothing of omnihvd
         self.failed = False  # an exception ends the process, and says enough
 
     def begin(self) -> None:
         horovod_library.on_init(self._horovod_began)
         torch_gloo.on_init(self._torch_began)
-        at_exit(self.end)
+        self._wait_for_end()
 
     def _horovod_began(self, horovod: Any) -> None:
         self._ranks, self._is_torchs = horovod.size(), False
@@ -52,13 +60,15 @@ class Notices:
 
     def _torch_began(self, c10d: ModuleType) -> None:
         self._ranks, self._is_torchs = c10d.get_world_size(), True
+        learn_rank(c10d.get_rank())
+        engine.session.set_log_rank(c10d.get_rank())
         backends = torch_gloo.backends(c10d)
         libraries = engine.hook.loaded_libraries(nccl.TORCH)
-        carried = ["Gloo"] if torch_gloo.carries_gloo(c10d) else []
+        self._carried = ["Gloo"] if torch_gloo.carries_gloo(c10d) else []
         if "nccl" in backends and libraries and not nccl.problem(libraries[0]):
-            carried.append("NCCL")
-        if carried:
-            self._say_active(f"PyTorch's sums over {' and '.join(carried)}")
+            self._carried.append("NCCL")
+        if self._carried:
+            self._say_active(f"PyTorch's sums over {' and '.join(self._carried)}")
         else:
             self._others = backends
         self._look_later()
@@ -71,44 +81,72 @@ class Notices:
             )
         self._active = True
 
+    def _wait_for_end(self) -> None:
+        if self._process != os.getpid():  # of a forked child, too
+            self._process = os.getpid()
+            at_exit(self.end)
+
     def _look_later(self) -> None:
-        if process_rank() in (None, 0):
-            timer = threading.Timer(A_WHILE_S, self._explain, [f"in {A_WHILE_S:.0f} s"])
-            timer.daemon = True
-            timer.start()
+        self._wait_for_end()
+        if process_rank() in (None, 0) and self._looking != os.getpid():
+            self._looking = os.getpid()
+            threading.Thread(target=self._look, name="omnihvd notices", daemon=True).start()
+
+    def _look(self) -> None:
+        left_before = 0
+        for look in range(1, LOOKS + 1):
+            time.sleep(LOOK_S)
+            if self._explained or not self._has_none():
+                return
+            left = sum(calls["calls"] for calls in _passed().values())
+            self._explained = self._ranks == 1 or bool(self._others and not self._active)
+            if self._explained or left > left_before > 0 or look == LOOKS:
+                self._explain(f"in {look * LOOK_S:.0f} s")
+                return
+            left_before = left
 
     def end(self) -> None:
-        if not self.failed and (self._ranks or self.is_command):
+        if self._explained or self.failed or not self._has_none():
+            return
+        # Child processes say themselves what they sum.
+        if self._ranks or (self.is_command and not children.started):
             self._explain("in this job")
 
+    def _has_none(self) -> bool:
+        return not had_a_part(engine.session.stats())
+
     def _explain(self, when: str) -> None:
-        stats = engine.session.stats()
-        if not self._explained and stats["calls"] + stats["sparse"]["gradients"] == 0:
-            warn_once_per_job(f"no sum was taken over {when}: {self._why_none()}")
-            self._explained = True
+        warn_once_per_job(f"no sum was taken over {when}: {self._why_none()}")
 
     def _why_none(self) -> str:
         if self._ranks == 1:
             return "it has one rank"
-        sharded = ""
-        if "torch.distributed.fsdp" in sys.modules:
-            sharded = "; FSDP sums by reduce-scatter, which omnihvd leaves to the library"
-        passed = {k: v for k, v in engine.session.stats()["passed"].items() if k != CONTROL}
+        passed = _passed()
         if passed:
             counts = [f"{p['calls']} {reason}" for reason, p in passed.items()]
             hint = " (under OMNIHVD_MIN_BYTES)" if "small" in passed else ""
-            return f"all were left to the original library, as {', '.join(counts)}{hint}{sharded}"
+            return f"all were left to the original library, as {', '.join(counts)}{hint}"
         if self._others and not self._active:
             return (
                 f"PyTorch's process group sums with {', '.join(sorted(self._others))} here, which "
-                "omnihvd does not stand in for; it does for Gloo and NCCL, and for Horovod's MPI"
+                "omnihvd does not intercept; it does Gloo and NCCL, and Horovod's MPI"
             )
-        if self._ranks and self._active:
-            missing = "is the model in DDP?" if self._is_torchs else "is the optimizer Horovod's?"
-            return f"no allreduce was asked for{sharded or '; ' + missing}"
-        if self._ranks:
-            return "unknown"
-        return "this process began neither Horovod nor torch.distributed"
+        if not self._ranks:
+            return (
+                "this process began neither Horovod nor torch.distributed; programs that it starts "
+                "need `import omnihvd` themselves"
+            )
+        if not self._is_torchs:
+            return "no allreduce was asked for; is the optimizer Horovod's?"
+        scatters = "; the reduce-scatters of FSDP and ZeRO over NCCL stay NCCL's"
+        return "no allreduce was asked for; is the model in DDP?" + (
+            scatters if "NCCL" in self._carried else ""
+        )
+
+
+def _passed() -> dict[str, Any]:
+    """The calls that were left to the original library, by reason, but for those that sum none."""
+    return {k: v for k, v in engine.session.stats()["passed"].items() if k != CONTROL}
 
 
 notices = Notices()

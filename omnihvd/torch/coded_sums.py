@@ -23,6 +23,7 @@ from torch.futures import Future
 
 from omnihvd.carriers import kernel_cache
 from omnihvd.codecs.codec import Codec
+from omnihvd.compressors import counters
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.torch.meetings import Meetings
 
@@ -73,6 +74,7 @@ class CodedSums:
 
     def _average(self, floats: torch.Tensor, codec: Codec, rests: Rests, number: int) -> None:
         self._made += 1
+        counters.note_own_sum()
         engine_codec = codec.engine_codec(seed=self._made)
         up, down = engine_codec.coding(), engine_codec.coding(sums=True)
         coder = self._coder

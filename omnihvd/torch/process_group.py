@@ -59,12 +59,16 @@ class OmnihvdProcessGroup(ProcessGroup):
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
     ) -> Work:
-        work = take(self, tensors, _op(*args, **kwargs), waits=_waits(*args, **kwargs))
+        work = self._take(tensors, *args, **kwargs)
         return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
 
     def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
-        work = take(self, tensors, _op(*args, **kwargs), waits=_waits(*args, **kwargs))
+        work = self._take(tensors, *args, **kwargs)
         return work or self._omnihvd_plain.allreduce_coalesced(tensors, *args, **kwargs)
+
+    def _take(self, tensors: Any, *args: Any, **kwargs: Any) -> SumWork | None:
+        timeout, waits = _timeout(*args, **kwargs), _waits(*args, **kwargs)
+        return take(self, tensors, _op(*args, **kwargs), timeout=timeout, waits=waits)
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Work:
         work = take_scatter(self, output, given, opts)
@@ -123,10 +127,10 @@ def sums_of(group: Any) -> Sums | None:
     return _sums.get(group)
 
 
-def give_sums(group: Any, timeout: timedelta) -> None:
-    """Collective, once for a process group. RuntimeError as Sums'."""
+def give_sums(group: Any, later: bool = False) -> None:
+    """Collective, once for a process group. RuntimeError as Sums'. later: as Sums."""
     store = PrefixStore("omnihvd", group.get_group_store())
-    _sums[group] = Sums(store, group.rank(), group.size(), timeout)
+    _sums[group] = Sums(store, group.rank(), group.size(), later)
 
 
 def take(
@@ -134,10 +138,12 @@ def take(
     tensors: Any,
     op: Any = ReduceOp.SUM,
     codec: Codec | None = None,
+    timeout: timedelta | None = None,
     waits: bool = False,
 ) -> SumWork | None:
     """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
-    to be left to the group's backend, on all ranks alike. waits: the caller, at once, for it."""
+    to be left to the group's backend, on all ranks alike. timeout: None: the group's. waits: the
+    caller, at once, for it."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
@@ -146,7 +152,7 @@ def take(
     summing = average or op == ReduceOp.SUM
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if not reason:
-        return sums.allreduce(all_tensors, average, codec, waits)
+        return sums.allreduce(all_tensors, timeout or _timeout_of(group), average, codec, waits)
     for tensor in all_tensors:
         engine.session.count_pass(reason, tensor.numel() * tensor.element_size())
     return None
@@ -166,7 +172,8 @@ def take_scatter(group: Any, output: Any, given: Any, opts: Any) -> SumWork | No
     if average or op == ReduceOp.SUM:
         reason = sums.refusal(given, scatters=True)
     if not reason:
-        return sums.reduce_scatter(output, given, average, _waits(opts))
+        timeout = _timeout(opts) or _timeout_of(group)
+        return sums.reduce_scatter(output, given, timeout, average, _waits(opts))
     engine.session.count_pass(reason, given.numel() * given.element_size())
     return None
 
@@ -177,6 +184,19 @@ def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
     if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions, ReduceScatterOptions)):
         return opts.reduceOp
     return opts if op is None else op
+
+
+def _timeout(opts: Any = None, timeout: Any = None, **_kwargs: Any) -> timedelta | None:
+    """Of the same arguments; None: they have none."""
+    timeout = getattr(opts, "timeout", timeout)
+    return timeout if timeout is not None and timeout > timedelta(0) else None
+
+
+def _timeout_of(group: Any) -> timedelta:
+    """Of a process group, at this moment: set_timeout() may change it."""
+    backend = group._get_backend(torch.device("cpu"))
+    timeout: timedelta = backend.options._timeout
+    return timeout
 
 
 def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
@@ -200,7 +220,7 @@ def new_group(original: Callable[..., Made], c10d: ModuleType, *args: Any, **kwa
         group, store = original(*args, **kwargs)
     if isinstance(group, OmnihvdProcessGroup):
         if group not in _sums:  # else it is known by its tag
-            give_sums(group, given["timeout"])
+            give_sums(group)
     elif isinstance(group, ProcessGroup):
         warn_once_per_job(
             f"PyTorch {torch.__version__} makes process groups in another way than omnihvd knows: "

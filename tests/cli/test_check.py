@@ -38,6 +38,12 @@ def _allreduce_async(*args): pass
 def _grouped_allreduce_async(*args): pass
 """
 TORCH = "class Tensor: ...\nclass autograd:\n    class Function: ..."
+C10D = """
+def is_gloo_available(): return True
+def is_initialized(): return False
+def init_process_group(): pass
+def _new_process_group_helper(): pass
+"""
 CALLS_MPI = "#include <mpi.h>\nvoid *f(void) { return (void *)&MPI_Allreduce; }"
 MPI_INSIDE = "int MPI_Allreduce(void) { return 0; }"
 
@@ -102,6 +108,22 @@ def test_horovod_without_mpi(tmp_path: Path) -> None:
     assert done.returncode == 1 and "MPI in horovod.torch" not in found
 
 
+def test_without_horovod_nothing_is_missing_under_torch_distributed(tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"{TORCH}\nimport torch.distributed.distributed_c10d")
+    (package / "distributed").mkdir()
+    (package / "distributed/__init__.py").write_text("def is_available(): return False")
+    (package / "distributed/distributed_c10d.py").write_text(C10D)
+    done, found = check("--json", path=[tmp_path, PACKAGE.parent])
+    assert done.returncode == 0 and found["Gloo in torch"]["good"] is True
+    assert found["Horovod"]["good"] is None, found
+    assert not [f for f in found.values() if f["good"] is False]
+    shutil.rmtree(package)
+    done, found = check("--json", path=[tmp_path, PACKAGE.parent])
+    assert done.returncode == 1 and found["Horovod"]["good"] is False
+
+
 def test_disabled(tmp_path: Path) -> None:
     horovod(tmp_path, source=MPI_INSIDE)
     done, found = check("--json", path=[tmp_path, PACKAGE.parent], OMNIHVD_ENABLE="Off")
@@ -127,7 +149,7 @@ def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
     assert done.stderr == "importing horovod.torch, torch ...\n"
     assert "[--] MPI in horovod.torch" in done.stdout and done.stdout.count("\n") > 5
     verdict = done.stdout.splitlines()[-1]
-    assert verdict.startswith("Horovod's sums on CPUs stay its own; MPI in horovod.torch: ")
+    assert verdict.startswith("No sums on CPUs go through omnihvd; MPI in horovod.torch: ")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from omnihvd.bench import arguments
 # As the installed script does it; afterwards, whether the engine was loaded.
 MAIN = """
 import sys
+sys.argv[0] = "/bin/omnihvd"
 from omnihvd.cli import main
 try:
     status = main(sys.argv[1:])

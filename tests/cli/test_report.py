@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from launch import launch
+from processes import free_port
 
 import omnihvd
 
@@ -34,10 +35,25 @@ def test_silence_where_only_errors_are_asked_for() -> None:
     assert said(launch([*UNDER, SUMS], 2, env={"OMNIHVD_LOG": "error"}).output) == []
 
 
-def test_one_line_after_a_while_of_sums_that_are_too_small() -> None:
+def test_sums_that_are_all_too_small_are_spoken_of_meanwhile_and_at_the_end() -> None:
     lines = said(launch([*UNDER, HERE / "small_sums.py"], 2).output)
-    (line,) = [line for line in lines if "no sum was taken over" in line]
-    assert "rank 0" in line and "1 small (under OMNIHVD_MIN_BYTES)" in line
+    found = [line for line in lines if "no sum was taken over" in line]
+    assert ["in this job" in line for line in found] == [False, True]
+    for line in found:
+        assert "rank 0" in line and "small (under OMNIHVD_MIN_BYTES)" in line
+    assert "20 small" in found[1]
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_ranks_that_the_script_starts_itself_have_omnihvd(how: str) -> None:
+    command = [sys.executable, "-m", "omnihvd", HERE / "starts_ranks.py", how, free_port()]
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    line, last = said(done.stderr)
+    assert "rank 0" in line and "takes over PyTorch's sums over Gloo, on 2 ranks" in line
+    assert "rank 0" in last and "sums taken: 1, of" in last
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,25 @@ def test_top_shows_what_happened_since_the_last_look() -> None:
     assert top.rows({7: before}, {7: before})[0][5:] == ["0.0", "0.0", "0.0"] + ["-"] * 4
 
 
+def test_processes_of_containers_that_share_a_network_may_have_one_number(tmp_path: Path) -> None:
+    """As if another container's process had this one's number."""
+    program = (
+        "import os, socket; from omnihvd.observe import watchable\n"
+        "taken = socket.socket(socket.AF_UNIX)\n"
+        "taken.bind(f'\\0{watchable.PREFIX}{os.getuid()}-{os.getpid()}')\n"
+        "watchable.serve(); print(os.getpid(), flush=True); input()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin and process.stdout
+        pid = int(process.stdout.readline())
+        seen = [found["pid"] for found in answers.here().processes]
+        process.stdin.close()
+    assert process.returncode is not None and pid in seen
+
+
 @contextlib.contextmanager
 def impostor(answer: bytes, pid: int, endless: bool = False) -> Iterator[None]:
     """Somebody who has bound the name of a process of this user's. endless: without an end."""

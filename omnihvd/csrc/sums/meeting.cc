@@ -53,7 +53,7 @@ constexpr Row kPlaces[] = {
     {MeetingPlace::roll_of_program, 3, 600, true},
     {MeetingPlace::first_sum_of_horovod, kAsSumsDo, 60, true},
     {MeetingPlace::first_sum_of_program, kAsSumsDo, 600, true},
-    {MeetingPlace::process_group, 0, 60, false},
+    {MeetingPlace::process_group, 3, 60, false},
     {MeetingPlace::check, 0, 120, false},
 };
 

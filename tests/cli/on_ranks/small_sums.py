@@ -1,4 +1,4 @@
-"""On each rank: a sum that is too small to be taken, and what is said of it after a while."""
+"""On each rank: sums that are too small to be taken, and what is said of them meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 
 from omnihvd.takeover import notices
 
-notices.A_WHILE_S = 0.5
+notices.LOOK_S = 0.2
 hvd.init()
-hvd.allreduce(torch.ones(10), op=hvd.Sum, name="x")
-time.sleep(1.5)
+for step in range(20):
+    hvd.allreduce(torch.ones(10), op=hvd.Sum, name=f"x{step}")
+    time.sleep(0.05)
