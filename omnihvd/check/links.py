@@ -7,6 +7,7 @@ from typing import Any
 
 from omnihvd import engine
 from omnihvd.check.ranks import Exchange, gather
+from omnihvd.patience import Patience
 
 MESSAGE = 57344  # bytes, as in the engine
 MESSAGES = 560  # 32 MB, behind a first one that connects
@@ -58,26 +59,26 @@ def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
 
 
 def _send_all(end: engine.transport.LinkEnd, peer: int) -> dict[str, Any]:
-    begun, deadline = 0, time.monotonic() + PATIENCE_S
+    begun, patience = 0, Patience(PATIENCE_S)
     while end.sent < 1 + MESSAGES:
         while begun < min(1 + MESSAGES, end.sent + WINDOW):
             end.send(peer)
             begun += 1
-        _step(end, deadline)
+        _step(end, patience)
     return {"transport": end.describe().rpartition(" connected over ")[2]}
 
 
 def _receive_all(end: engine.transport.LinkEnd) -> dict[str, Any]:
-    deadline = time.monotonic() + PATIENCE_S
+    patience = Patience(PATIENCE_S)
     while end.received == 0:
-        _step(end, deadline)
+        _step(end, patience)
     start, before = time.monotonic(), end.received
     while end.received < 1 + MESSAGES:
-        _step(end, deadline)
+        _step(end, patience)
     return {"rate": (1 + MESSAGES - before) * MESSAGE / (time.monotonic() - start)}
 
 
-def _step(end: engine.transport.LinkEnd, deadline: float) -> None:
+def _step(end: engine.transport.LinkEnd, patience: Patience) -> None:
     end.step(timeout_ms=100)
-    if time.monotonic() > deadline:
+    if patience.over():
         raise LinkError(f"nothing came through within {PATIENCE_S:.0f} s")

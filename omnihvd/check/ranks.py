@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from omnihvd import engine, launchers
 from omnihvd.carriers import mpi_abi
+from omnihvd.patience import Patience
 
 PATIENCE_S = 120.0
 LAUNCH = (
@@ -112,12 +113,12 @@ class Store:
     def allgather(self, mine: bytes) -> list[bytes]:
         self._round += 1
         self.put(f"omnihvd-check/{self._round}.{self.rank}", mine)
-        deadline = time.monotonic() + PATIENCE_S
-        return [self._await(rank, deadline) for rank in range(self.size)]
+        patience = Patience(PATIENCE_S)
+        return [self._await(rank, patience) for rank in range(self.size)]
 
-    def _await(self, rank: int, deadline: float) -> bytes:
+    def _await(self, rank: int, patience: Patience) -> bytes:
         while (value := self.get(f"omnihvd-check/{self._round}.{rank}")) is None:
-            if time.monotonic() > deadline:
+            if patience.over():
                 raise NoJob(
                     f"rank {rank} did not come within {PATIENCE_S:.0f} s: its own output says why"
                 )

@@ -31,6 +31,7 @@ from omnihvd.frameworks.after_import import after_import
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.log import logger, warn_once_per_job
+from omnihvd.patience import Patience
 
 PATIENCE_S = 10.0  # for other ranks' files
 _running: _Report | None = None
@@ -128,9 +129,9 @@ class _Report:
 
 def _comes(that: Callable[[], bool]) -> bool:
     """Whether it is so within PATIENCE_S."""
-    limit = time.monotonic() + PATIENCE_S
+    patience = Patience(PATIENCE_S)
     while not that():
-        if time.monotonic() > limit:
+        if patience.over():
             return False
         time.sleep(0.1)
     return True

@@ -98,7 +98,6 @@ bool SessionPlan::breaks() const {
   return !crashes.empty() ||
          std::any_of(faults.cuts.begin(), faults.cuts.end(),
                      [](const Faults::Cut& cut) { return cut.to_us == kNever; }) ||
-         std::any_of(faults.jumps.begin(), faults.jumps.end(), is_long) ||
          std::any_of(faults.pauses.begin(), faults.pauses.end(), is_long);
 }
 

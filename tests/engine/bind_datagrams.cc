@@ -5,8 +5,11 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "base/awake_clock.h"
+#include "protocol/datagram_peer.h"
 #include "protocol/datagram_receiver.h"
 #include "protocol/datagram_sender.h"
 
@@ -48,9 +51,33 @@ std::optional<py::bytes> message(DatagramReceiver& receiver) {
   return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+// Of a process, by its own clock: it waits for another one.
+struct TestPeer {
+  AwakeClock clock;
+  DatagramPeer peer;
+  uint64_t stops;
+
+  explicit TestPeer(uint64_t steady) : peer(clock.at(steady)), stops(clock.stops()) {}
+  // As the transport does: what it says, or that it gives the peer up.
+  std::string look(uint64_t steady, bool lives) {
+    const uint64_t now = clock.at(steady);
+    if (std::exchange(stops, clock.stops()) != clock.stops()) peer.stopped(now);
+    constexpr const char* kEnds[] = {"", "refused", "never answered", "silent"};
+    constexpr const char* kSays[] = {"", "open", "probe", "both"};
+    const DatagramPeer::End end = peer.end(now, lives);
+    return end != DatagramPeer::End::none ? kEnds[int(end)] : kSays[int(peer.say(now))];
+  }
+};
+
 }  // namespace
 
 void bind_datagrams(py::module_ m) {
+  py::class_<TestPeer>(m, "Peer")
+      .def(py::init<uint64_t>(), py::arg("steady"))
+      .def("look", &TestPeer::look, py::arg("steady"), py::arg("lives"))
+      .def("opened", [](TestPeer& p, uint64_t steady) { p.peer.opened(p.clock.at(steady)); })
+      .def("heard", [](TestPeer& p, uint64_t steady) { p.peer.heard(p.clock.at(steady)); })
+      .def("refused", [](TestPeer& p, uint64_t steady) { p.peer.refused(p.clock.at(steady)); });
   py::class_<DatagramSender>(m, "Sender")
       .def(py::init<uint32_t, uint32_t, uint32_t>(), py::arg("first"), py::arg("payload"),
            py::arg("window"))

@@ -2,13 +2,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <chrono>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "memory.h"
 #include "transport/transport.h"
@@ -17,8 +18,6 @@ namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Keeps what the transport reported, until Python asks.
 struct Collector final : Transport::Handler {
@@ -50,6 +49,18 @@ struct Collector final : Transport::Handler {
   void check_called_from_progress() {
     if (!in_progress) fault = "the handler was called outside of progress()";
   }
+};
+
+// Microseconds that a test sets, or those of the steady clock, so many times as fast.
+class TestClock {
+ public:
+  explicit TestClock(uint64_t speed) : speed_(speed) {}
+  void advance(uint64_t us) { us_ += us; }
+  uint64_t now() const { return us_ + speed_ * steady_us(); }
+
+ private:
+  const uint64_t speed_;
+  std::atomic<uint64_t> us_{0};
 };
 
 class Driver {
@@ -164,15 +175,22 @@ class Driver {
 }  // namespace
 
 void bind_transport(py::module_ m) {
+  py::class_<TestClock, std::shared_ptr<TestClock>>(m, "Clock", "Time as a UDP transport takes it.")
+      .def(py::init<uint64_t>(), py::arg("speed") = 0,
+           "speed: of the steady clock's; 0: it stands still.")
+      .def("advance", &TestClock::advance, py::arg("us"));
   py::class_<Driver>(m, "Transport", "A transport with a handler that collects what comes.")
       .def_static("ucx", [] { return std::make_unique<Driver>(make_ucx_transport()); })
       .def_static(
           "udp",
-          [](const std::string& secret, uint32_t mtu) {
-            return std::make_unique<Driver>(
-                make_udp_transport({TransportKind::udp, secret, "", mtu}));
+          [](const std::string& secret, uint32_t mtu, const std::shared_ptr<TestClock>& clock,
+             bool watches) {
+            TransportOptions options{TransportKind::udp, secret, "", mtu, {}, watches};
+            if (clock) options.clock = [clock] { return clock->now(); };
+            return std::make_unique<Driver>(make_udp_transport(options));
           },
-          py::arg("secret") = "", py::arg("mtu") = 0)
+          py::arg("secret") = "", py::arg("mtu") = 0, py::arg("clock") = nullptr,
+          py::arg("watches") = true)
       .def_static("memory", [] { return std::make_unique<Driver>(make_memory_transport()); })
       .def("address", &Driver::address)
       .def("connect", &Driver::connect, py::arg("address"))

@@ -4,6 +4,7 @@
  *   nothing   else than the others: it has no shim, or another one
  *   dies      before its sum
  *   late      comes 5 s later than the others; all must be well
+ *   stopped   the same, and the others are stopped for most of that time
  *   apart     has no shim, and the others have a communicator of their own; all must be well
  *   listens   all ranks have receives open meanwhile that take any message; all must be well
  *   differs   sums fewer elements; a third argument: all have a sum of so many before
@@ -21,6 +22,17 @@ enum { n = 200000, few = 50000 };
 static const Element element = {"float", 4, 'f', MPI_FLOAT, MPI_SUM};
 static float buffer[n];
 static int rank, size;
+
+/* Soon, while this process does something else. */
+static void stop_for(unsigned seconds) {
+  const pid_t parent = getpid();
+  if (fork() != 0) return;
+  usleep(500000);
+  kill(parent, SIGSTOP);
+  sleep(seconds);
+  kill(parent, SIGCONT);
+  _exit(0);
+}
 
 static void watch(int signal) {
   (void)signal;
@@ -59,8 +71,12 @@ int main(int argc, char** argv) {
   if (argc < 3) return 1;
   const char* const what = argv[1];
   const int other = rank == atoi(argv[2]);
-  if (strcmp(what, "late") == 0) {
-    if (other) sleep(5);
+  const int stopped = strcmp(what, "stopped") == 0;
+  if (stopped || strcmp(what, "late") == 0) {
+    if (other)
+      sleep(5);
+    else if (stopped)
+      stop_for(4);
     check_sum(&element, MPI_COMM_WORLD, n, 50, 0);
     MPI_Finalize();
     return 0;

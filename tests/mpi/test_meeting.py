@@ -59,6 +59,10 @@ def test_a_rank_may_come_late(programs: Path) -> None:
     assert warnings and all("for rank 1 of 3 " in line for line in warnings)
 
 
+def test_ranks_that_are_stopped_do_not_wait_meanwhile(programs: Path) -> None:
+    run([programs / "meeting", "stopped", "1"], 3, {"OMNIHVD_JOIN_TIMEOUT": "4"})
+
+
 def test_receives_that_take_any_message_get_none_of_ours(programs: Path) -> None:
     run([programs / "meeting", "listens", "0"], 3)
 

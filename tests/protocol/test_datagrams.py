@@ -166,6 +166,16 @@ def test_a_paced_sender_finds_the_rate_of_the_link_and_keeps_it(loss: float) -> 
     assert network.sender.sent <= 20_000 / (1 - loss) * 1.01
 
 
+def test_a_receiver_that_was_stopped_at_first_slows_nothing_down() -> None:
+    """The first rate that is measured is of a byte in half a minute."""
+    network = Network([1], delay=15_000_000, paced=True).run()
+    network.delay, begun = 200, network.now
+    network.messages = [content(i, 5000) for i in range(10)]
+    network.run()
+    assert network.given[1:] == network.messages
+    assert network.now - begun < 2_000_000
+
+
 def test_a_paced_sender_that_hears_nothing_goes_on_asking() -> None:
     sender = Sender(0, 100, 64)
     sender.pace(28)

@@ -84,3 +84,37 @@ def test_a_time_out_is_reported_in_time() -> None:
         assert time.monotonic() - start < 2 + 4
         for process in ranks.processes[2:]:
             process.kill()
+
+
+def _sum_once(rank: int, size: int, group: Any, pipe: Any) -> None:
+    x = np.full(COUNT, rank + 1, np.float32)
+    if rank == 1:
+        pipe.send(("late", None))
+        pipe.recv()
+    try:
+        group.allreduce(x, x)
+    except EngineError as why:
+        pipe.send(("failed", str(why)))
+    pipe.send(("summed", x))
+
+
+@pytest.mark.parametrize("transport", ["ucx", "udp", "shared"])
+def test_a_job_that_is_stopped_as_a_whole_does_not_wait_meanwhile(
+    transport: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither OMNIHVD_TIMEOUT nor OMNIHVD_STALL_WARNING counts the time."""
+    values = {"timeout_s": 3.0, "stall_warning_s": 2.5}
+    with processes(2, _sum_once, transport=transport, **values) as ranks:
+        ranks.gather()
+        ranks.expect(1, "late")
+        time.sleep(0.5)  # rank 0 waits
+        stop(ranks, [0, 1])
+        time.sleep(4)
+        for process in ranks.processes:
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGCONT)
+        time.sleep(1)
+        ranks.pipes[1].send(None)
+        for rank in range(2):
+            np.testing.assert_array_equal(ranks.expect(rank, "summed"), np.full(COUNT, 3))
+    assert "no progress" not in capfd.readouterr().err

@@ -43,6 +43,7 @@ def test_a_seed_says_all(seed: int) -> None:
         4751,  # an error of who was stopped itself named nobody
         *(686, 1604),  # who had not joined yet was told of a failure, and never again
         2022541,  # the same, by dedicated aggregators, which were told before all had joined
+        604,  # a clock that was put forward by a minute ended a sum
     ],
 )
 def test_what_once_failed_does_not(seed: int) -> None:

@@ -21,6 +21,15 @@ def echo(end: End, peer: int) -> None:
             end.send(peer, end.messages.pop(0))
 
 
+def echo_soon(end: End, peer: int) -> None:
+    """The same with a fast clock, by which no sleep is short."""
+    while not end.failures:
+        while end.messages:
+            end.send(peer, end.messages.pop(0))
+        if not end.progress():
+            end.transport.wait(2)
+
+
 def flood(end: End, peer: int, size: str) -> None:
     """Sends messages without end, 8 at a time."""
     payload, begun = bytes(int(size)), 0

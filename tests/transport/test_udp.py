@@ -100,6 +100,38 @@ class Between:
         self.inside.close()
 
 
+class Relay:
+    """Carries packets to one transport when told to, and keeps those it has carried."""
+
+    def __init__(self, target: int) -> None:
+        self._socket = socket.socket(type=socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        self.port = self._socket.getsockname()[1]
+        self._target = ("127.0.0.1", target)
+        self._sender: tuple[str, int] | None = None
+        self.carried: list[bytes] = []  # to the target
+
+    def carry(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data, source = self._socket.recvfrom(65536)
+                if source == self._target:
+                    assert self._sender
+                    self._socket.sendto(data, self._sender)
+                else:
+                    self._sender = source
+                    self.carried.append(data)
+                    self._socket.sendto(data, self._target)
+        return True
+
+    def __enter__(self) -> Relay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
 @contextlib.contextmanager
 def between(end: End, mutate: bool = False, seed: int = 1) -> Iterator[bytes]:
     """The address of the end, as though it were beyond a bad network."""

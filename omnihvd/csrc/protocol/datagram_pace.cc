@@ -19,6 +19,9 @@ constexpr uint64_t kBurst = 1000;     // of pacing: what may go at once
 // queues its datagrams wait; with more it takes more than its half beside BBR (benchmarks/loss.py).
 constexpr double kTurns = 1, kMostOfTurn = 65536;  // bytes
 constexpr double kMostHeldBack = 50'000;           // microseconds at the bandwidth
+// Microseconds before the next datagram, whatever was measured: of a receiver that was stopped
+// meanwhile no rate says what the path can take.
+constexpr double kLongestPause = 50'000;
 // A round trip each: look for more, let the queue go that this made, and keep to it.
 constexpr double kPhases[] = {1.25, 0.75, 1, 1, 1, 1, 1, 1};
 constexpr uint32_t kPhaseCount = sizeof kPhases / sizeof kPhases[0];
@@ -61,7 +64,7 @@ void DatagramPace::on_sent(uint64_t now, uint64_t bytes, uint64_t under_way_befo
     marks_.push_back({now, first_sent_at_, delivered_, delivered_at_, limited_until_ > 0});
   const double rate = std::max(bandwidth(), rival_.rate()) * gain();
   if (rate <= 0) return;
-  owed_ += double(bytes) / rate;
+  owed_ += std::min(double(bytes) / rate, kLongestPause);
   const uint64_t from = std::max(next_at_, now > kBurst ? now - kBurst : 0);
   next_at_ = from + uint64_t(owed_);
   owed_ -= double(uint64_t(owed_));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "session/stats.h"
@@ -58,6 +59,11 @@ bool Dispatch::work() {
 
 void Dispatch::check_time() {
   const Clock::time_point now = Clock::now();
+  const Clock::time_point before = std::exchange(checked_at_, now);
+  const bool stopped = now - before > std::chrono::microseconds(AwakeClock::kLongestStep);
+  const auto asleep = now - before - std::chrono::microseconds(AwakeClock::kOfAStop);
+  for (const auto& group : groups_)
+    if (stopped) group->leave_out(asleep, now);
   for (const auto& group : groups_) {
     group->check_gaps(now);
     group->check_time(now);

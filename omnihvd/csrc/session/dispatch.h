@@ -27,7 +27,8 @@ class Dispatch : public Transport::Handler {
 
   // Does a bounded piece of what there is to do; true if there was something.
   bool work();
-  // Ends what takes too long, and warns of it. To be called about twice a second while busy().
+  // Ends what takes too long, and warns of it. To be called about twice a second while busy(). If
+  // it was not, for seconds, this process was stopped, and has not waited meanwhile.
   void check_time();
 
   void on_message(const uint8_t* data, size_t size) override;
@@ -40,7 +41,7 @@ class Dispatch : public Transport::Handler {
 
   std::vector<std::shared_ptr<GroupStream>> groups_;
   std::deque<uint64_t> left_;  // ids of the last groups that are gone, or did not come to be
-  Clock::time_point last_refusal_;
+  Clock::time_point last_refusal_, checked_at_;
   std::atomic<bool> has_lost_a_peer_{false};
 };
 

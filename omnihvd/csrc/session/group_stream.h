@@ -55,6 +55,8 @@ class GroupStream {
   void fail(const std::string& reason, bool tell);
   // Warns of stalls and ends what takes too long. Called about twice a second while busy().
   void check_time(Clock::time_point now);
+  // Nothing counts this time, up to now, as a time in which others were late.
+  void leave_out(Clock::duration asleep, Clock::time_point now);
   // Fails the group when messages of a member stay away though later ones have come.
   void check_gaps(Clock::time_point now);
   // What this rank does on the communicator meanwhile, outside of this group ("which is in ...");

@@ -5,6 +5,7 @@
 // best to itself, if it is alive; then to its group's aggregators, and to those on each level above
 // later; and of an aggregator that hangs those know who have given it theirs. Whoever knows best is
 // the first to end what takes too long, since the others are told its words.
+#include <algorithm>
 #include <set>
 
 #include "base/log.h"
@@ -99,10 +100,21 @@ void GroupStream::set_elsewhere(std::string what) {
   elsewhere_ = std::move(what);
 }
 
+void GroupStream::leave_out(Clock::duration asleep, Clock::time_point now) {
+  const auto shift = [&](auto& task) {
+    task.begun = std::min(task.begun + asleep, now);
+    task.touched = std::min(task.touched + asleep, now);
+  };
+  for (auto& [sequence, task] : workers_) shift(*task);
+  for (auto& [place, task] : aggregators_) shift(*task);
+  for (const Peer& peer : peers_)
+    if (peer.connected) peer.in->leave_out(now);
+}
+
 void GroupStream::check_time(Clock::time_point now) {
   for (const auto& [sequence, task] : workers_) {
     const Collective& collective = *task->collective;
-    if (fail_if_overdue(sequence, collective.layout.shape(), now - collective.begun)) return;
+    if (fail_if_overdue(sequence, collective.layout.shape(), now - task->begun)) return;
   }
   for (const auto& [place, task] : aggregators_)
     if (fail_if_overdue(place.first, task->layout.shape(), now - task->begun)) return;

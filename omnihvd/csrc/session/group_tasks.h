@@ -36,6 +36,7 @@ struct GroupStream::WorkerTask {
         tensor(collective->make_tensor(collective->layout)),
         worker(collective->layout, *tensor, settings.scan_ahead, stream, settings.streams,
                home_of(collective->layout.shape(), home_share)),
+        begun(collective->begun),
         touched(Clock::now()) {}
 
   void report(const std::string* failure) {
@@ -51,7 +52,7 @@ struct GroupStream::WorkerTask {
 
   bool started = false;  // in all slots
   size_t unsent = 0;     // messages that refer to the tensor
-  Clock::time_point touched;
+  Clock::time_point begun, touched;
   // If tracing(): since when the slot of this aggregator waits for a result.
   std::map<std::pair<uint32_t, uint32_t>, Clock::time_point> sent_at;
 };
@@ -88,8 +89,7 @@ struct GroupStream::AggregatorTask : Aggregator::Sink,
   const uint32_t members;
   Aggregator aggregator;
   const uint32_t first_node;  // whose shape this is
-  const Clock::time_point begun;
-  Clock::time_point touched;
+  Clock::time_point begun, touched;
   uint32_t speaking = 0;  // the node whose contribution is being taken
   // If tracing(): [slot], when the first contribution of the round came.
   std::map<uint32_t, Clock::time_point> first_came;

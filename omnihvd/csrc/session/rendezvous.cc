@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -99,31 +101,36 @@ class Connection {
     return to_string(hmac_sha256(secret_, who + nonces + content));
   }
 
-  void begin() { deadline_ = std::chrono::steady_clock::now() + patience; }
+  void begin() { begun_ = clock_.now(); }
 
   int open(const addrinfo& at) {
     socket_ = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (socket_ < 0) return errno;
     int reason = ::connect(socket_, at.ai_addr, at.ai_addrlen) ? errno : 0;
     if (reason == EINPROGRESS) {
-      pollfd ready{socket_, POLLOUT, 0};
       socklen_t size = sizeof reason;
-      reason = ::poll(&ready, 1, remaining_ms()) > 0 ? 0 : ETIMEDOUT;
+      reason = comes(POLLOUT) ? 0 : ETIMEDOUT;
       if (!reason) ::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &reason, &size);
     }
     if (reason) ::close(std::exchange(socket_, -1));
     return reason;
   }
 
-  int remaining_ms() const {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline_ - std::chrono::steady_clock::now());
-    return int(std::max<int64_t>(0, left.count()));
+  // Within the time-out, in which this process was awake: if it was stopped, so was the aggregator,
+  // perhaps.
+  bool comes(short events) {
+    const uint64_t limit = uint64_t(std::chrono::microseconds(patience).count());
+    while (true) {
+      const uint64_t waited = clock_.now() - begun_;
+      const uint64_t left_ms = waited < limit ? (limit - waited) / 1000 : 0;
+      pollfd ready{socket_, events, 0};
+      if (::poll(&ready, 1, int(std::min<uint64_t>(left_ms, 1000))) != 0) return true;
+      if (left_ms == 0) return false;
+    }
   }
 
   void wait(short events) {
-    pollfd ready{socket_, events, 0};
-    if (::poll(&ready, 1, remaining_ms()) == 0) fail("it does not answer");
+    if (!comes(events)) fail("it does not answer");
   }
 
   std::string receive(size_t size) {
@@ -139,7 +146,8 @@ class Connection {
   }
 
   const std::string name_, secret_;
-  std::chrono::steady_clock::time_point deadline_;
+  AwakeClock clock_;
+  uint64_t begun_ = 0;  // to wait
   int socket_ = -1;
 };
 

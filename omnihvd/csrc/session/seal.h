@@ -38,6 +38,10 @@ class Seal {
                       std::vector<uint8_t>* plain);
   // The next message has not come, though later ones have, since then.
   std::optional<Clock::time_point> gap_since() const { return gap_since_; }
+  // This process was stopped until now, and could not take it.
+  void leave_out(Clock::time_point now) {
+    if (gap_since_) gap_since_ = now;
+  }
 
  private:
   const Protection protection_;

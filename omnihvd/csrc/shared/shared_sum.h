@@ -88,7 +88,7 @@ class SharedSum {
   enum Step { given, added };
   void announce(Step step, uint64_t chunk);
   void wait(Step step, uint64_t chunk);
-  void look_after_others(Step step, uint64_t chunk, Clock::duration waited, bool* warned);
+  void look_after_others(Step step, uint64_t chunk, double seconds, bool* warned);
   void check_same();
   [[noreturn]] void fail(const std::string& why);
   void throw_if_failed() const;

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "session/stats.h"
@@ -40,6 +41,7 @@ void SharedSum::wait(Step step, uint64_t chunk) {
     pause();
   }
   bool warned = false;
+  AwakeTimer awake;
   const auto work = WhileWaiting::work();
   for (auto looked = begun; !gate.open(times);) {
     gate.wait(times, work ? WhileWaiting::kEvery : kLookAfter);
@@ -47,12 +49,12 @@ void SharedSum::wait(Step step, uint64_t chunk) {
     const auto now = Clock::now();
     if (gate.open(times) || now - looked < kLookAfter) continue;
     looked = now;
-    look_after_others(step, chunk, now - begun, &warned);
+    look_after_others(step, chunk, awake.seconds(), &warned);
   }
 }
 
 // While this rank waits: somebody may have failed, left or ended, or be late.
-void SharedSum::look_after_others(Step step, uint64_t chunk, Clock::duration waited, bool* warned) {
+void SharedSum::look_after_others(Step step, uint64_t chunk, double seconds, bool* warned) {
   throw_if_failed();
   std::string late;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -63,7 +65,6 @@ void SharedSum::look_after_others(Step step, uint64_t chunk, Clock::duration wai
     if (ended) fail(name_of(rank) + " has ended");
     late += (late.empty() ? "" : ", ") + name_of(rank);
   }
-  const double seconds = std::chrono::duration<double>(waited).count();
   std::ostringstream what;
   what << "an allreduce of " << sum_text(of(rank_).count, DType(of(rank_).dtype), {});
   if (timeout_s_ > 0 && seconds > timeout_s_) {

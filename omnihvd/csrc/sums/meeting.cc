@@ -77,10 +77,6 @@ Patience patience_at(MeetingPlace place, const Settings& s) {
   return {row.warning_s == kAsSumsDo ? s.stall_warning_s : row.warning_s, limit_s};
 }
 
-double Waiting::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-}
-
 bool Waiting::warn() {
   if (patience_.warning_s <= 0 || seconds() < next_warning_s_) return false;
   next_warning_s_ = warn_again_s_ > 0 ? seconds() + warn_again_s_ : 1e18;

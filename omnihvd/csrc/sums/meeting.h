@@ -2,10 +2,10 @@
 // must know before their first sum.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "session/session.h"
 
 namespace omnihvd {
@@ -26,12 +26,13 @@ struct Patience {  // in seconds; 0: none
 };
 Patience patience_at(MeetingPlace place, const Settings& settings);
 
+// Counts the time in which this process was awake: look at it again and again.
 class Waiting {
  public:
   Waiting(const Patience& patience, double warn_again_s)
       : patience_(patience), warn_again_s_(warn_again_s), next_warning_s_(patience.warning_s) {}
 
-  double seconds() const;
+  double seconds() const { return awake_.seconds(); }
   bool over() const { return patience_.limit_s > 0 && seconds() >= patience_.limit_s; }
   bool warn();  // true when it is time for a warning
   void pause() const { pause_after(seconds()); }
@@ -43,7 +44,7 @@ class Waiting {
   const Patience patience_;
   const double warn_again_s_;
   double next_warning_s_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  mutable AwakeTimer awake_;
 };
 
 struct Agreement {

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -90,6 +91,9 @@ struct TransportOptions {
   std::string secret;     // of the job; empty: none
   std::string interface;  // the one to use; empty: any
   uint32_t mtu = 0;       // bytes of a packet; 0: as interfaces and routes have it
+  // For tests of UDP.
+  std::function<uint64_t()> clock = nullptr;  // microseconds; none: the steady clock
+  bool watches = true;  // false: processes of this host are as those of other hosts
 };
 
 // UCX active messages: TCP between hosts, shared memory within one, RDMA where UCX finds it.

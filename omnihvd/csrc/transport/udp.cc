@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -33,20 +33,10 @@ namespace omnihvd {
 namespace {
 
 constexpr uint64_t kMillisecond = 1000, kSecond = 1'000'000;  // all times are microseconds
-constexpr uint64_t kProbeEvery = kSecond;
-constexpr uint64_t kProbeRefused = 60 * kMillisecond;
-constexpr uint32_t kRefusals = 3;  // in a row, and
-constexpr uint64_t kRefusedFor = 100 * kMillisecond;
-constexpr uint64_t kSilence = 30 * kSecond;  // of a peer that is given up
-constexpr uint64_t kOpening = 15 * kSecond;  // the same, before it has answered
-constexpr uint64_t kFirstOpen = 100 * kMillisecond;
-constexpr uint64_t kFlushLimit = 5 * kSecond;  // of the destructor
+constexpr uint64_t kLookEvery = kSecond;
+constexpr uint64_t kFlushLimit = 5 * kSecond;       // of the destructor
+constexpr uint64_t kBeginning = uint64_t(1) << 33;  // 32 bits of a time have some before them
 constexpr char kEnded[] = "the process has ended";
-
-uint64_t now_us() {
-  // From where 32 bits of it have some before them.
-  return (uint64_t(1) << 33) + steady_us();
-}
 
 class UdpTransport final : public Transport {
  public:
@@ -68,6 +58,9 @@ class UdpTransport final : public Transport {
   std::string describe() const override;
 
  private:
+  uint64_t clock() const { return options_.clock ? options_.clock() : steady_us(); }
+  // Microseconds in which this process was awake.
+  uint64_t now() { return kBeginning + awake_.at(clock()); }
   std::string key_of(const UdpAddress& address) const;
 
   bool move(uint64_t now);
@@ -76,6 +69,8 @@ class UdpTransport final : public Transport {
   bool pump(uint64_t now, OutFlow& flow);
   void look_after(uint64_t now, OutFlow& flow);
   uint64_t wakes_at(const OutFlow& flow) const;
+  void open(const OutFlow& flow);
+  void probe(uint64_t now, OutFlow& flow);
   void send_small(const OutFlow& flow, PacketKind kind, uint32_t number, const uint32_t* fields,
                   const PacketKey& key);
   void fail(OutFlow& flow, const std::string& reason);
@@ -83,11 +78,14 @@ class UdpTransport final : public Transport {
 
   Handler* handler_ = nullptr;
   const TransportOptions options_;
+  AwakeClock awake_;
+  uint64_t stops_ = 0;  // of this process, that flows have been told of
   UdpSocket socket_;
   ProcessWatch watch_;
   FileDescriptor wake_;
   UdpAddress self_;
   const std::string key_;
+  uint32_t name_;  // in what opens flows
   UdpInbox inbox_;
   bool closing_ = false;
 
@@ -118,18 +116,19 @@ UdpTransport::UdpTransport(const TransportOptions& options)
     throw Error("OMNIHVD_UDP_MTU=" + std::to_string(options.mtu) + ": allowed: 0, 576 .. 65535");
   for (Place& place : self_.places)
     if (options.mtu != 0) place.mtu = std::min(place.mtu, options.mtu);
+  name_ = sender_of_flows(address());
 }
 
 UdpTransport::~UdpTransport() {
   closing_ = true;
-  const uint64_t end = now_us() + kFlushLimit;
+  const uint64_t end = now() + kFlushLimit;
   const auto is_done = [](const auto& peer) { return peer.second->failed || peer.second->idle(); };
   while (!std::all_of(peers_.begin(), peers_.end(), is_done)) {
-    if (now_us() > end) {
+    if (now() > end) {
       log(LogLevel::info, "not all peers have taken their last messages within 5 s");
       break;
     }
-    if (!move(now_us())) {
+    if (!move(now())) {
       sent_.clear();
       failures_.clear();
       wait(10);
@@ -160,10 +159,9 @@ PeerId UdpTransport::connect(const std::string& bytes) {
                   ": over UDP all ranks need the same, or none has any");
     Route route = route_between(self_, address);
     if (options_.mtu != 0) route.mtu = std::min(route.mtu, options_.mtu);
-    const bool lives = watch_.add(id, address.process);
-    auto flow =
-        std::make_unique<OutFlow>(id, bytes, address, route, key_of(address), uint32_t(kDataHead));
-    flow->begun_at = flow->heard_at = now_us();
+    const bool lives = !options_.watches || watch_.add(id, address.process);
+    auto flow = std::make_unique<OutFlow>(id, bytes, address, route, key_of(address),
+                                          uint32_t(kDataHead), now());
     by_address_[bytes] = id;
     OutFlow& kept = *(peers_[id] = std::move(flow));
     if (!lives) fail(kept, kEnded);
@@ -193,7 +191,7 @@ void UdpTransport::detach(uint64_t cookie) {
 }
 
 bool UdpTransport::progress() {
-  const bool moved = move(now_us());
+  const bool moved = move(now());
   for (const PeerId id : watch_.ended(!moved))
     if (const auto found = peers_.find(id); found != peers_.end()) fail(*found->second, kEnded);
   return dispatch() || moved;
@@ -209,19 +207,19 @@ bool UdpTransport::move(uint64_t now) {
       if (flow->route.to.sin_port != to.sin_port ||
           flow->route.to.sin_addr.s_addr != to.sin_addr.s_addr)
         continue;
-      if (flow->refusals++ == 0) flow->refused_at = now;
-      flow->probe_at = std::min(flow->probe_at, now + kProbeRefused);
-      look_at_ = std::min(look_at_, flow->probe_at);
+      flow->peer.refused(now);
+      look_at_ = std::min(look_at_, flow->peer.say_at());
     }
-  now = now_us();
-  const bool look = now >= look_at_;
-  if (look) look_at_ = now + kProbeEvery;
+  now = this->now();
+  const bool stopped = std::exchange(stops_, awake_.stops()) != awake_.stops();
+  const bool look = stopped || now >= look_at_;
+  if (look) look_at_ = now + kLookEvery;
   for (auto& [id, flow] : peers_) {
     if (flow->failed) continue;
+    if (stopped) flow->peer.stopped(now);
     if (look) look_after(now, *flow);
     if (flow->is_open && !flow->failed) moved |= pump(now, *flow);
   }
-  if (look) inbox_.forget_silent(now);
   socket_.flush();
   return moved;
 }
@@ -244,21 +242,19 @@ bool UdpTransport::on_answer(uint64_t now, const Packet& packet) {
   OutFlow& flow = *found->second;
   if (!is_authentic(packet, flow.key, true)) return false;
   if (packet.kind == PacketKind::accept) {
-    if (flow.is_open) return true;
-    flow.is_open = true;
-    flow.flow = packet.fields[0];
-    flow.probe_at = now + kProbeEvery;
-    // Of the kernel's memory for what comes about half is used by headers of its own.
-    flow.sender.set_limit(std::max(32u, packet.fields[1] / 2 / flow.payload));
-  } else if (packet.kind == PacketKind::alive) {
-    if (packet.fields[0] != flow.probe_stamp) return false;
+    if (!flow.on_accept(now, packet))
+      fail(flow, "it has given this process up, which was stopped or out of its reach for 30 s");
+    return true;
+  }
+  if (!flow.is_open) return false;
+  if (packet.kind == PacketKind::alive) {
+    if (packet.fields[0] != flow.stamp) return false;
   } else {
     const Acknowledgement said{
         packet.fields[0], packet.fields[1], {packet.rest, packet.rest + packet.rest_bytes}};
-    if (!flow.is_open || !flow.on_acknowledgement(now, said, &sent_)) return false;
+    if (!flow.on_acknowledgement(now, said, &sent_)) return false;
   }
-  flow.heard_at = now;
-  flow.refusals = 0;
+  flow.peer.heard(now);
   return true;
 }
 
@@ -286,32 +282,33 @@ void UdpTransport::send_small(const OutFlow& flow, PacketKind kind, uint32_t num
   socket_.add(flow.route.to, head, size, {nullptr, 0});
 }
 
+void UdpTransport::open(const OutFlow& flow) {
+  uint32_t fields[kPacketFields] = {flow.first, flow.payload, kWindow, name_};
+  std::memcpy(&fields[4], flow.nonce.data(), 16);
+  send_small(flow, PacketKind::open, flow.id, fields, flow.opening_key);
+}
+
+void UdpTransport::probe(uint64_t now, OutFlow& flow) {
+  flow.stamp = uint32_t(now);
+  send_small(flow, PacketKind::probe, flow.flow, &flow.stamp, flow.key);
+}
+
 // Opens it, asks whether the peer is still there, and gives it up.
 void UdpTransport::look_after(uint64_t now, OutFlow& flow) {
-  if (flow.refusals >= kRefusals && now >= flow.refused_at + kRefusedFor)
-    return fail(flow, "nobody listens there any more: it has ended, or has closed its transport");
-  if (!watch_.watches(flow.id)) {  // one that is merely stopped answers nothing, either
-    if (!flow.is_open && now >= flow.begun_at + kOpening)
+  switch (flow.peer.end(now, watch_.watches(flow.id))) {
+    case DatagramPeer::End::none: break;
+    case DatagramPeer::End::refused:
+      return fail(flow, "nobody listens there any more: it has ended, or has closed its transport");
+    case DatagramPeer::End::never_answered:
       return fail(flow, "no answer from " + text_of(flow.route.to) +
                             " within 15 s: do datagrams get through between the hosts (firewalls, "
                             "OMNIHVD_UDP_INTERFACE)?");
-    if (now >= flow.heard_at + kSilence) return fail(flow, "nothing was heard of it for 30 s");
+    case DatagramPeer::End::silent: return fail(flow, "nothing was heard of it for 30 s");
   }
-  if (now >= flow.probe_at) {
-    if (flow.is_open) {
-      flow.probe_stamp = uint32_t(now);
-      send_small(flow, PacketKind::probe, flow.flow, &flow.probe_stamp, flow.key);
-      flow.probe_at = now + (flow.refusals > 0 ? kProbeRefused : kProbeEvery);
-    } else {
-      uint32_t fields[kPacketFields] = {flow.first, flow.payload, kWindow, 0};
-      std::memcpy(&fields[4], flow.nonce.data(), 16);
-      send_small(flow, PacketKind::open, flow.id, fields, flow.opening_key);
-      flow.probe_at =
-          now + (flow.refusals > 0 ? kProbeRefused
-                                   : std::min(kFirstOpen << std::min(flow.tries++, 4u), kSecond));
-    }
-  }
-  look_at_ = std::min(look_at_, flow.probe_at);
+  const DatagramPeer::Say say = flow.peer.say(now);
+  if (say == DatagramPeer::Say::open || say == DatagramPeer::Say::both) open(flow);
+  if (say == DatagramPeer::Say::probe || say == DatagramPeer::Say::both) probe(now, flow);
+  look_at_ = std::min(look_at_, flow.peer.say_at());
 }
 
 void UdpTransport::fail(OutFlow& flow, const std::string& reason) {
@@ -330,6 +327,7 @@ bool UdpTransport::dispatch() {
     watch_.remove(id);
     OutFlow& flow = *peers_.at(id);
     flow.end(&sent_);
+    inbox_.forget(sender_of_flows(flow.address));
     flow.told = true;
     if (flow.users > 0) handler_->on_peer_failed(id, reason);
   }
@@ -352,7 +350,7 @@ void UdpTransport::wait(int timeout_ms) {
   if (!failures_.empty() || !sent_.empty()) return;
   uint64_t until = peers_.empty() ? UINT64_MAX : look_at_;
   for (const auto& [id, flow] : peers_) until = std::min(until, wakes_at(*flow));
-  const uint64_t now = now_us();
+  const uint64_t now = this->now();
   if (const int limit = watch_.limit(timeout_ms); limit >= 0)
     until = std::min(until, now + uint64_t(limit) * kMillisecond);
   const uint64_t left = until > now ? until - now : 0;

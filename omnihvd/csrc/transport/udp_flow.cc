@@ -41,8 +41,15 @@ PacketKey open_key(const std::string& transport_key) {
   return PacketKey(to_string(hmac_sha256(transport_key, "open")));
 }
 
+uint32_t sender_of_flows(const std::string& address) {
+  uint32_t number;
+  std::memcpy(&number, hmac_sha256("sender", address).data(), sizeof number);
+  return number;
+}
+
 OutFlow::OutFlow(PeerId its_id, std::string its_address, const UdpAddress& peer,
-                 const Route& its_route, const std::string& transport_key, uint32_t packet_overhead)
+                 const Route& its_route, const std::string& transport_key, uint32_t packet_overhead,
+                 uint64_t now)
     : id(its_id),
       address(std::move(its_address)),
       name("process " + std::to_string(peer.process.pid) + " on " + peer.hostname),
@@ -52,7 +59,8 @@ OutFlow::OutFlow(PeerId its_id, std::string its_address, const UdpAddress& peer,
       opening_key(open_key(transport_key)),
       first(random_number()),
       payload(std::min(route.mtu - packet_overhead - kIpAndUdp, kMostPayload)),
-      sender(first, payload, kWindow) {
+      sender(first, payload, kWindow),
+      peer(now) {
   sender.pace(packet_overhead + kIpAndUdp);
 }
 
@@ -92,6 +100,17 @@ void OutFlow::detach(uint64_t cookie) {
     one.detached = true;
     return;
   }
+}
+
+bool OutFlow::on_accept(uint64_t now, const Packet& packet) {
+  if (is_open) return flow == packet.fields[0];
+  is_open = true;
+  flow = packet.fields[0];
+  // About half of the kernel's memory for what comes is used by headers of its own.
+  sender.set_limit(std::max(32u, packet.fields[1] / 2 / payload));
+  peer.opened(now);
+  peer.heard(now);
+  return true;
 }
 
 bool OutFlow::on_acknowledgement(uint64_t now, const Acknowledgement& said,

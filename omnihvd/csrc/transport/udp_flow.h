@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/slice.h"
+#include "protocol/datagram_peer.h"
 #include "protocol/datagram_sender.h"
 #include "transport/transport.h"
 #include "transport/udp_address.h"
@@ -23,6 +24,8 @@ constexpr uint32_t kLargestMessage = 1u << 28;  // bytes
 PacketKey flow_key(const std::string& transport_key, const std::string& nonce);
 // Of what opens flows.
 PacketKey open_key(const std::string& transport_key);
+// By which the flows of a transport are told from those of others.
+uint32_t sender_of_flows(const std::string& address);
 
 // Messages to one peer. Those that are taken are copied; while too many bytes of copies are
 // under way, further ones wait where the caller has them.
@@ -36,11 +39,13 @@ class OutFlow {
   };
 
   OutFlow(PeerId id, std::string address, const UdpAddress& peer, const Route& route,
-          const std::string& transport_key, uint32_t packet_overhead);
+          const std::string& transport_key, uint32_t packet_overhead, uint64_t now);
 
   // Cookies of messages that were copied, and are the caller's again, are appended to `sent`.
   void send(const Slice* slices, size_t count, uint64_t cookie, std::vector<uint64_t>* sent);
   void detach(uint64_t cookie);
+  // False: the receiver, which gives no number twice, does not know the flow any more.
+  bool on_accept(uint64_t now, const Packet& packet);
   bool on_acknowledgement(uint64_t now, const Acknowledgement& said, std::vector<uint64_t>* sent);
   void end(std::vector<uint64_t>* sent);  // gives back what waits, and forgets the rest
   const uint8_t* bytes_of(const DatagramSender::Piece& piece) const;
@@ -53,13 +58,11 @@ class OutFlow {
   const PacketKey key, opening_key;
   const uint32_t first, payload;
   DatagramSender sender;
+  DatagramPeer peer;
   uint32_t users = 1;  // connect() less disconnect()
   uint32_t flow = 0;   // the receiver's number of it
+  uint32_t stamp = 0;  // of the last probe
   bool is_open = false, failed = false, told = false;
-  // Whether anybody is there.
-  uint64_t begun_at = 0, heard_at = 0, probe_at = 0;
-  uint32_t probe_stamp = 0, tries = 0, refusals = 0;
-  uint64_t refused_at = 0;  // the first of them
 
  private:
   void take(std::vector<uint8_t> copy);

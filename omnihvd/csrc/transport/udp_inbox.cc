@@ -1,5 +1,6 @@
 #include "transport/udp_inbox.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -9,8 +10,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kForget = 120'000'000;  // microseconds: a flow of which nothing is heard
-constexpr size_t kMostFlows = 1 << 16;
+constexpr size_t kMostFlows = 1 << 14;  // some kilobytes each
 
 }  // namespace
 
@@ -41,10 +41,10 @@ bool UdpInbox::on_open(uint64_t now, const sockaddr_in& from, const Packet& pack
     return true;
   }
   if (payload == 0 || payload > 65535 || window == 0 || window > kWindow) return false;
-  if (flows_.size() >= kMostFlows) return false;
+  if (flows_.size() >= kMostFlows) forget_most_silent();
   while (flows_.count(next_) > 0) next_ = (next_ + 1) % kFlows;
   auto flow = std::make_unique<Flow>(
-      Flow{from, packet.flow, flow_key(key_, nonce), nonce,
+      Flow{from, packet.flow, packet.fields[3], flow_key(key_, nonce), nonce,
            DatagramReceiver(first, payload, window, kLargestMessage, true), now});
   accept(*flow, next_);
   by_nonce_[nonce] = next_;
@@ -93,12 +93,20 @@ void UdpInbox::acknowledge() {
   to_acknowledge_.clear();
 }
 
-void UdpInbox::forget_silent(uint64_t now) {
+void UdpInbox::forget(uint32_t sender) {
   for (auto at = flows_.begin(); at != flows_.end();) {
-    const bool silent = now >= at->second->heard_at + kForget;
-    if (silent) by_nonce_.erase(at->second->nonce);
-    at = silent ? flows_.erase(at) : std::next(at);
+    const bool gone = at->second->sender == sender;
+    if (gone) by_nonce_.erase(at->second->nonce);
+    at = gone ? flows_.erase(at) : std::next(at);
   }
+}
+
+void UdpInbox::forget_most_silent() {
+  const auto one = std::min_element(flows_.begin(), flows_.end(), [](const auto& a, const auto& b) {
+    return a.second->heard_at < b.second->heard_at;
+  });
+  by_nonce_.erase(one->second->nonce);
+  flows_.erase(one);
 }
 
 }  // namespace omnihvd

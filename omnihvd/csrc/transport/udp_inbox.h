@@ -26,12 +26,15 @@ class UdpInbox {
   // Of the kinds open, data and probe. False, and without effect: it is refused.
   bool on_packet(uint64_t now, const sockaddr_in& from, const Packet& packet);
   void acknowledge();  // what has come since the last time
-  void forget_silent(uint64_t now);
+  // Forgets the flows of a sender that is gone. No other flow is forgotten, however long it is
+  // silent, as its sender may have been stopped; unless there are too many.
+  void forget(uint32_t sender);
 
  private:
   struct Flow {
     sockaddr_in from;
     uint32_t number;  // the sender's of it
+    uint32_t sender;
     PacketKey key;
     std::string nonce;
     DatagramReceiver receiver;
@@ -42,6 +45,7 @@ class UdpInbox {
   bool on_data(Flow& flow, const Packet& packet);
   void answer(const Flow& flow, PacketKind kind, const uint32_t* fields);
   void accept(const Flow& flow, uint32_t index);
+  void forget_most_silent();
 
   UdpSocket& socket_;
   const std::string key_;

@@ -19,7 +19,7 @@
 namespace omnihvd {
 
 enum class PacketKind : uint8_t {
-  open = 1,         // first, payload, window, protected; nonce (4)
+  open = 1,         // first, payload, window, sender; nonce (4)
   accept,           // flow of the receiver, bytes that it buffers
   data,             // sequence, stamp, size, offset
   acknowledgement,  // floor, stamp

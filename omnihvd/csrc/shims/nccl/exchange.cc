@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "sums/meeting.h"
@@ -147,10 +148,10 @@ bool NcclExchange::idle() const {
 }
 
 void NcclExchange::wait_until(const std::function<bool()>& over) const {
-  const auto begin = Clock::now();
+  AwakeTimer awake;
   double next_warning_s = std::min(stall_warning_s_, kFirstWarning_s);
   while (!over()) {
-    const double waited_s = seconds_since(begin);
+    const double waited_s = awake.seconds();
     const auto message = [&] {
       return "waited " + std::to_string(static_cast<long>(waited_s)) + " s for the " +
              std::to_string(size_) +

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/error.h"
 
 namespace omnihvd {
@@ -24,7 +25,7 @@ struct Making {
   bool done = false, unwanted = false;
   NcclResult result = NcclResult::system_error;
   NcclComm comm = nullptr;
-  const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  AwakeTimer awake;
 
   void call(CuContext context, int ranks, const NcclUniqueId& id, int rank) noexcept {
     NcclResult returned = NcclResult::system_error;
@@ -57,8 +58,7 @@ struct Making {
   char state() {
     const std::lock_guard<std::mutex> lock(mutex);
     if (done) return result == NcclResult::success ? kMade : kFailed;
-    const auto age = std::chrono::steady_clock::now() - begun;
-    return std::chrono::duration<double>(age).count() < kPatience_s ? kMaking : kFailed;
+    return awake.seconds() < kPatience_s ? kMaking : kFailed;
   }
 };
 
