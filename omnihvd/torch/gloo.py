@@ -38,6 +38,11 @@ def _devices(_number: int) -> list[Any]:
     return [ProcessGroupGloo.create_device(interface=i, lazy_init=False) for i in interfaces]
 
 
+def forget_devices() -> None:
+    """At the end of the process, while Python can still run the threads that end then."""
+    _devices.cache_clear()
+
+
 class Gloo:
     """Collective; waits for all ranks for `timeout`, as does each operation. In place on memory in
     the host, one thread at a time; RuntimeError when another rank has failed or does not come."""

@@ -18,7 +18,7 @@ from omnihvd.codecs.codec import Codec
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.sparse.row_union import RowUnion
-from omnihvd.torch.gloo import Gloo
+from omnihvd.torch.gloo import Gloo, forget_devices
 from omnihvd.torch.meetings import Meetings
 from omnihvd.torch.work import SumWork
 
@@ -306,4 +306,5 @@ def _close_all() -> None:
         sums.close()
     for sums in everything:
         sums.join()
+    forget_devices()
     engine.session.stop("Gloo")
