@@ -227,16 +227,8 @@ class Sums:
             self._gloo.set_timeout(self._limit)
 
     def _library(self) -> Gloo:
-        """The library beneath. Collective, the first time. Whoever makes a sum may call it."""
+        """The library beneath. Whoever makes a sum may call it."""
         if self._gloo is None:
-            self._meetings.gather(
-                "begun",
-                b"",
-                self._limit.total_seconds(),
-                "the first allreduce of a process group",
-                "it is late, does something else, or died",
-                engine.session.settings_from_environment().stall_warning_s,
-            )
             self._gloo = Gloo(self._meetings, self._rank, self.size, self._limit)
         return self._gloo
 
