@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import (
     ReduceScatterOptions,
 )
 
+from omnihvd import engine
 from omnihvd.torch.meetings import Meetings
 
 MOST_DEVICES = 4  # each has a thread and a port
@@ -38,22 +39,49 @@ def _devices(_number: int) -> list[Any]:
     return [ProcessGroupGloo.create_device(interface=i, lazy_init=False) for i in interfaces]
 
 
+def forget_devices() -> None:
+    """At the end of the process, while Python can still run the threads that end then."""
+    _devices.cache_clear()
+
+
 class Gloo:
-    """Collective; waits for all ranks for `timeout`, as does each operation. In place on memory in
-    the host, one thread at a time; RuntimeError when another rank has failed or does not come."""
+    """Collective, but for the constructor: the first operation waits for all ranks, and connects
+    them. Each waits for `timeout`. In place on memory in the host, one thread at a time;
+    RuntimeError when another rank has failed or does not come."""
 
     def __init__(self, meetings: Meetings, rank: int, size: int, timeout: timedelta) -> None:
-        self._size, self._meetings = size, meetings
-        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._devices = _devices(next(_numbers) % MOST_DEVICES)
-        options._threads = 1  # operations are made one by one
-        options._timeout = timeout
-        store = PrefixStore("omnihvd/gloo", meetings.store)
-        self._gloo: Any = ProcessGroupGloo(store, rank, size, options)
+        self._meetings, self._rank, self._size, self._timeout = meetings, rank, size, timeout
+        self._gloo: Any = None
+        self._begun = False
         # Gloo's threads let go of tensors when their caller has long gone on. The last to do so
         # needs Python's lock, which must not be one of these threads while they are ended.
         self._recent: deque[Any] = deque(maxlen=8)
         self._exchanges = itertools.count()
+
+    def _begin(self, mine: bytes = b"") -> list[bytes]:
+        """The ranks meet; each learns what all others say."""
+        self._begun = True
+        return self._meetings.gather(
+            "begun",
+            mine,
+            self._timeout.total_seconds(),
+            "the first allreduce of a process group",
+            "it is late, does something else, or died",
+            engine.session.settings_from_environment().stall_warning_s,
+        )
+
+    def _connected(self) -> Any:
+        if self._gloo is not None:
+            return self._gloo
+        if not self._begun:
+            self._begin()
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._devices = _devices(next(_numbers) % MOST_DEVICES)
+        options._threads = 1  # operations are made one by one
+        options._timeout = self._timeout
+        store = PrefixStore("omnihvd/gloo", self._meetings.store)
+        self._gloo = ProcessGroupGloo(store, self._rank, self._size, options)
+        return self._gloo
 
     def close(self) -> None:
         self._gloo = None
@@ -61,7 +89,9 @@ class Gloo:
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Of the operations from now on."""
-        self._gloo._set_default_timeout(timeout)
+        self._timeout = timeout
+        if self._gloo is not None:
+            self._gloo._set_default_timeout(timeout)
 
     def sum(self, data: memoryview, dtype: str) -> None:
         self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))
@@ -89,6 +119,8 @@ class Gloo:
 
     def allgather(self, mine: bytes) -> list[bytes]:
         """By which ranks connect: RuntimeError names those that do not come to it."""
+        if not self._begun:
+            return self._begin(mine)
         words = torch.frombuffer(bytearray(mine or b"."), dtype=torch.uint8)[: len(mine)]
         exchange = f"exchange {next(self._exchanges)}"
         self._meetings.arrive(exchange)
@@ -121,4 +153,4 @@ class Gloo:
 
     def _wait_for(self, operation: str, *arguments: Any) -> None:
         self._recent.append(arguments)
-        getattr(self._gloo, operation)(*arguments).wait()
+        getattr(self._connected(), operation)(*arguments).wait()

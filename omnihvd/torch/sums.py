@@ -18,7 +18,7 @@ from omnihvd.codecs.codec import Codec
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.sparse.row_union import RowUnion
-from omnihvd.torch.gloo import Gloo
+from omnihvd.torch.gloo import Gloo, forget_devices
 from omnihvd.torch.meetings import Meetings
 from omnihvd.torch.work import SumWork
 
@@ -229,16 +229,8 @@ class Sums:
             self._gloo.set_timeout(self._limit)
 
     def _library(self) -> Gloo:
-        """The library beneath. Collective, the first time. Whoever makes a sum may call it."""
+        """The library beneath. Whoever makes a sum may call it."""
         if self._gloo is None:
-            self._meetings.gather(
-                "begun",
-                b"",
-                self._limit.total_seconds(),
-                "the first allreduce of a process group",
-                "it is late, does something else, or died",
-                engine.session.settings_from_environment().stall_warning_s,
-            )
             self._gloo = Gloo(self._meetings, self._rank, self.size, self._limit)
         return self._gloo
 
@@ -308,4 +300,5 @@ def _close_all() -> None:
         sums.close()
     for sums in everything:
         sums.join()
+    forget_devices()
     engine.session.stop("Gloo")

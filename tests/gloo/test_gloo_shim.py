@@ -73,7 +73,10 @@ def test_a_library_of_another_layout_keeps_its_sums(
     ("rank_1", "message"),
     [
         ("unhooked", "rank 1 says something else over Gloo"),
-        ("absent", "does one not use omnihvd? .* Gloo says: Timed out"),
+        (
+            "absent",
+            "rank 1 of 3 did not come to the allreduce in which all .* Gloo says: Timed out",
+        ),
     ],
 )
 def test_a_rank_that_is_not_hooked_or_does_not_come_is_reported(
@@ -81,7 +84,7 @@ def test_a_rank_that_is_not_hooked_or_does_not_come_is_reported(
 ) -> None:
     ended = run("alone.py", library, tmp_path, 3, rank_1)
     for rank in (0, 2):
-        assert re.search(f"failed: .*{message.replace('?', '[?]')}", ended[rank].output)
+        assert re.search(f"failed: .*{message}", ended[rank].output)
 
 
 def test_first_sums_that_differ_are_named_with_both_sides(library: Path, tmp_path: Path) -> None:

@@ -183,3 +183,15 @@ def test_a_failing_library_fails_the_sum_alike() -> None:
         return "failed"
 
     assert on_ranks(2, ways.Way.original, work) == ["failed"] * 2
+
+
+@pytest.mark.parametrize("count", [1000, 20_000_000 // 4])
+def test_a_first_sum_needs_no_order(count: int) -> None:
+    """A communicator that sums once makes one collective of the library, as without omnihvd."""
+
+    def work(rank: Rank) -> list[str]:
+        rank.allreduce(np.ones(count, np.float32), True)
+        return rank.asked
+
+    first = ["original"] if count == 1000 else ["blocks", "stream"]
+    assert on_ranks(2, ways.Way.auto, work) == [first] * 2

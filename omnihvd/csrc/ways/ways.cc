@@ -19,9 +19,10 @@ Way Ways::sum(const void* in, void* out, uint64_t count, DType dtype, Library& l
   if (settings_.way != Way::automatic || settings_.deterministic)
     return make(settings_.way, sum, library, own).way;
 
+  const bool first = std::exchange(is_first_, false);
   const Densities::Guess guess = densities_.guess(count, dtype);
   Way way = Way::unite;
-  if (!guess.look) way = next({size_class(sum.bytes()), guess.density}, sum, library);
+  if (!guess.look) way = next({size_class(sum.bytes()), guess.density}, sum, library, first);
   const double begin = clock_();
   const Made made = make(way, sum, library, own);
   if (made.united) densities_.learn(made.density);
@@ -29,18 +30,19 @@ Way Ways::sum(const void* in, void* out, uint64_t count, DType dtype, Library& l
   return made.way;
 }
 
-// By the orders of rank 0, which gives one where the last has been carried out.
-Way Ways::next(Cell cell, const Sum& sum, Library& library) {
+// By the orders of rank 0, which gives one where the last has been carried out. Before the first
+// sum rank 0 knows no more than the others: each works the order out by itself.
+Way Ways::next(Cell cell, const Sum& sum, Library& library, bool first) {
   State& state = cells_[cell];
   if (state.left == 0) {
-    if (library.rank() == 0) {
+    if (first || library.rank() == 0) {
       const Order next = policy_.order(cell, sum.bytes());
-      if (next.now != state.order.now)
+      if (next.now != state.order.now && library.rank() == 0)
         log(LogLevel::info, "sums of about ", sum.bytes(), " bytes in density class ", cell.density,
             " of ", kDense, ": from now on ", name_of(next.now));
       state.order = next;
     }
-    library.tell(&state.order, sizeof state.order);
+    if (!first) library.tell(&state.order, sizeof state.order);
     state.left = state.order.after + 1u;
   }
   return --state.left > 0 ? state.order.now : state.order.trial;

@@ -64,7 +64,7 @@ class Ways {
     uint32_t left = 0;  // sums until the next order
   };
 
-  Way next(Cell cell, const Sum& sum, Library& library);
+  Way next(Cell cell, const Sum& sum, Library& library, bool first);
   Made make(Way way, const Sum& sum, Library& library, const Own& own);
   Made unite(const Sum& sum, Library& library, const Own& own);
   uint64_t ring_of(uint64_t bytes, const Library& library) const;
@@ -77,7 +77,8 @@ class Ways {
   const std::function<double()> clock_;
   const bool scatters_;
   Densities densities_;
-  Policy policy_;  // rank 0's
+  bool is_first_ = true;  // the next sum
+  Policy policy_;         // rank 0's
   std::map<Cell, State> cells_;
   BlockUnion union_;
 };

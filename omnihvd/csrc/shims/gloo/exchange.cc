@@ -51,6 +51,19 @@ std::vector<std::string> GlooExchange::allgather(const std::string& mine) {
   return parts;
 }
 
+// Gloo passes on what ranks say from each to the next, and nothing comes through one that is
+// missing. What is said is nowhere all zeros.
+std::string GlooExchange::first_missing(const std::string& all,
+                                        const std::vector<int>& lengths) const {
+  for (int before = 1; before < size_; ++before) {
+    const int rank = (rank_ - before + size_) % size_;
+    const auto at = std::accumulate(lengths.begin(), lengths.begin() + rank, size_t{0});
+    if (all.find_first_not_of('\0', at) >= at + size_t(lengths[size_t(rank)]))
+      return "rank " + std::to_string(rank);
+  }
+  return "another rank";
+}
+
 std::string GlooExchange::gather(const std::string& mine, std::vector<int> lengths) const {
   std::string all(std::accumulate(lengths.begin(), lengths.end(), size_t{0}), '\0');
   std::string input = mine;
@@ -59,10 +72,12 @@ std::string GlooExchange::gather(const std::string& mine, std::vector<int> lengt
   try {
     bytes.functions->allgather(&bytes, input.data(), all.data(), lengths.data(), offsets.data());
   } catch (const std::exception& error) {
-    throw Error("the " + std::to_string(size_) +
-                " ranks did not meet for their first allreduce. Did one fail, or does one not use "
-                "omnihvd? (Import omnihvd on every rank before hvd.init().) Gloo says: " +
-                error.what());
+    throw Error(
+        first_missing(all, lengths) + " of " + std::to_string(size_) +
+        " did not come to the allreduce in which all are connected: the ranks did not meet. "
+        "It is late, has ended, or does not use omnihvd (import omnihvd on every rank "
+        "before hvd.init()). Gloo says: " +
+        error.what());
   }
   return all;
 }

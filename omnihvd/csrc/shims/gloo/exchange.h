@@ -22,6 +22,8 @@ class GlooExchange : public Exchange {
  private:
   // lengths: in bytes, none 0. Returns all ranks' bytes, one behind the other.
   std::string gather(const std::string& mine, std::vector<int> lengths) const;
+  // In words: the nearest rank of which nothing has come. all: as gather(), as far as it came.
+  std::string first_missing(const std::string& all, const std::vector<int>& lengths) const;
 
   const HorovodLibrary& library_;
   GlooContext* const context_;
