@@ -34,6 +34,7 @@ from torch.distributed.distributed_c10d import (
 from omnihvd import engine
 from omnihvd.codecs.codec import Codec
 from omnihvd.log import warn_once_per_job
+from omnihvd.torch.cpp_works import mend_ddp, register_in_flight
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
 
@@ -55,6 +56,7 @@ class OmnihvdProcessGroup(ProcessGroup):
         # The one constructor that a class in Python can call has no store.
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._omnihvd_plain = ProcessGroup(store, rank, size)
+        mend_ddp()
 
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
@@ -146,7 +148,9 @@ def take(
     summing = average or op == ReduceOp.SUM
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if not reason:
-        return sums.allreduce(all_tensors, average, codec, waits)
+        work = sums.allreduce(all_tensors, average, codec, waits)
+        register_in_flight(all_tensors, work)
+        return work
     for tensor in all_tensors:
         engine.session.count_pass(reason, tensor.numel() * tensor.element_size())
     return None
@@ -166,7 +170,9 @@ def take_scatter(group: Any, output: Any, given: Any, opts: Any) -> SumWork | No
     if average or op == ReduceOp.SUM:
         reason = sums.refusal(given, scatters=True)
     if not reason:
-        return sums.reduce_scatter(output, given, average, _waits(opts))
+        work = sums.reduce_scatter(output, given, average, _waits(opts))
+        register_in_flight([output], work)
+        return work
     engine.session.count_pass(reason, given.numel() * given.element_size())
     return None
 
