@@ -174,7 +174,6 @@ class Sums:
         )
         return Gloo(self._store, self._rank, self.size, self._timeout)
 
-    @torch.no_grad()
     def _make(
         self,
         what: str,
@@ -183,11 +182,14 @@ class Sums:
         results: list[torch.Tensor],
         average: bool,
     ) -> None:
+        # Only in inference mode may tensors of inference mode be written; modes are a thread's own.
+        inference = any(tensor.is_inference() for tensor in results)
         try:
-            sum_up()
-            if average:
-                for tensor in results:
-                    tensor.div_(self.size)
+            with torch.inference_mode() if inference else torch.no_grad():
+                sum_up()
+                if average:
+                    for tensor in results:
+                        tensor.div_(self.size)
         except Exception as why:
             work.end(f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}")
         else:
@@ -236,7 +238,7 @@ class Sums:
         at, count = straight.data_ptr(), straight.numel()
         self._communicator.sum(at, count, name_of(dtype), self._gloo, *codec)
         if straight is not tensor:
-            tensor.copy_(straight)
+            tensor.data.copy_(straight)  # as Gloo, unseen by autograd
 
 
 _open: weakref.WeakSet[Sums] = weakref.WeakSet()
