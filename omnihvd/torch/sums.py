@@ -3,10 +3,12 @@ thread, or, if its caller waits for it anyway and nothing is before it, by that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import queue
 import threading
 import weakref
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Callable
 
@@ -182,10 +184,8 @@ class Sums:
         results: list[torch.Tensor],
         average: bool,
     ) -> None:
-        # Only in inference mode may tensors of inference mode be written; modes are a thread's own.
-        inference = any(tensor.is_inference() for tensor in results)
         try:
-            with torch.inference_mode() if inference else torch.no_grad():
+            with _own_modes(results):
                 sum_up()
                 if average:
                     for tensor in results:
@@ -239,6 +239,17 @@ class Sums:
         self._communicator.sum(at, count, name_of(dtype), self._gloo, *codec)
         if straight is not tensor:
             tensor.data.copy_(straight)  # as Gloo, unseen by autograd
+
+
+@contextlib.contextmanager
+def _own_modes(results: list[torch.Tensor]) -> Iterator[None]:
+    """Modes belong to a thread, which may or may not be the caller's. Only inference mode lets
+    tensors of inference mode be written. Function modes, as a default device, would change what is
+    made on the way."""
+    inference = any(tensor.is_inference() for tensor in results)
+    no_functions: Any = torch._C.DisableTorchFunction
+    with no_functions(), torch.inference_mode() if inference else torch.no_grad():
+        yield
 
 
 _open: weakref.WeakSet[Sums] = weakref.WeakSet()

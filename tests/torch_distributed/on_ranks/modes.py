@@ -1,4 +1,5 @@
-"""On each rank: sums of tensors of inference mode, and of others. OMNIHVD_ENABLE=0: Gloo's own."""
+"""On each rank: sums in modes of the calling thread: inference, another default device.
+OMNIHVD_ENABLE=0: Gloo's own."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ everyone = list(range(size))
 COUNT = 90_000 * size  # reduce-scatters divide it
 whole, average = total(everyone, COUNT), total(everyone, COUNT) / size
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+part_on_cpu = part(rank, COUNT)
 
 
 def ended(work: Any, waits: bool) -> None:
@@ -66,6 +68,14 @@ def check(waits: bool) -> None:
 
 
 for waits in (True, False):
+    # Before the first sum, for which ranks make connections. c10d's functions leave such modes.
+    options = dist.AllreduceOptions()
+    options.asyncOp = not waits
+    sparse = torch.sparse_coo_tensor([[rank]], torch.ones(1, 128), (1000, 128))
+    with torch.device("meta"):
+        for tensor in (dense := part_on_cpu.clone(), sparse):
+            dist.group.WORLD.allreduce([tensor], options).wait()
+    assert torch.equal(dense, whole) and sparse.to_dense()[:size].eq(1).all()
     check(waits)
     with torch.inference_mode():
         check(waits)
