@@ -35,6 +35,7 @@ from omnihvd import engine
 from omnihvd.codecs.codec import Codec
 from omnihvd.log import warn_once_per_job
 from omnihvd.torch.cpp_works import mend_ddp, register_in_flight
+from omnihvd.torch.detail import compare, compare_scatter
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
 
@@ -65,15 +66,16 @@ class OmnihvdProcessGroup(ProcessGroup):
         return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
 
     def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
-        work = take(self, tensors, _op(*args, **kwargs), waits=_waits(*args, **kwargs))
+        op, waits = _op(*args, **kwargs), _waits(*args, **kwargs)
+        work = take(self, tensors, op, waits=waits, collective="allreduce_coalesced")
         return work or self._omnihvd_plain.allreduce_coalesced(tensors, *args, **kwargs)
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Work:
-        work = take_scatter(self, output, given, opts)
+        work = take_scatter(self, output, given, opts, "reduce_scatter_single")
         return work or self._plain_scatter("reduce_scatter_single", output, given, opts)
 
     def _reduce_scatter_base(self, output: Any, given: Any, opts: Any = None) -> Work:
-        work = take_scatter(self, output, given, opts)
+        work = take_scatter(self, output, given, opts, "_reduce_scatter_base")
         return work or self._plain_scatter("_reduce_scatter_base", output, given, opts)
 
     def _plain_scatter(self, name: str, output: Any, given: Any, opts: Any) -> Work:
@@ -137,9 +139,11 @@ def take(
     op: Any = ReduceOp.SUM,
     codec: Codec | None = None,
     waits: bool = False,
+    collective: str = "allreduce",
 ) -> SumWork | None:
     """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
-    to be left to the group's backend, on all ranks alike. waits: the caller, at once, for it."""
+    to be left to the group's backend, on all ranks alike. waits: the caller, at once, for it.
+    collective: the group's method that was called."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
@@ -148,6 +152,7 @@ def take(
     summing = average or op == ReduceOp.SUM
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if not reason:
+        compare(group, collective, all_tensors)
         work = sums.allreduce(all_tensors, average, codec, waits)
         register_in_flight(all_tensors, work)
         return work
@@ -156,9 +161,9 @@ def take(
     return None
 
 
-def take_scatter(group: Any, output: Any, given: Any, opts: Any) -> SumWork | None:
+def take_scatter(group: Any, output: Any, given: Any, opts: Any, collective: str) -> SumWork | None:
     """Begins the reduce-scatter of a tensor, of which each rank gets as much; None, and counted, if
-    it is to be left to the group's backend, on all ranks alike."""
+    it is to be left to the group's backend, on all ranks alike. collective: as take()'s."""
     sums = sums_of(group)
     if sums is None or output.device.type != "cpu" or given.device.type != "cpu":
         return None
@@ -170,6 +175,7 @@ def take_scatter(group: Any, output: Any, given: Any, opts: Any) -> SumWork | No
     if average or op == ReduceOp.SUM:
         reason = sums.refusal(given, scatters=True)
     if not reason:
+        compare_scatter(group, collective, output, given, opts or ReduceScatterOptions())
         work = sums.reduce_scatter(output, given, average, _waits(opts))
         register_in_flight([output], work)
         return work
