@@ -6,6 +6,9 @@ tells collectives apart by their order alone.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import os
 from collections import deque
 from datetime import timedelta
 from typing import Any
@@ -18,21 +21,52 @@ from torch.distributed.distributed_c10d import (
     ReduceScatterOptions,
 )
 
+from omnihvd.torch.meetings import Meetings
+
+MOST_DEVICES = 4  # each has a thread and a port
+_numbers = itertools.count()
+
+
+@functools.cache
+def _devices(_number: int) -> list[Any]:
+    """Where a Gloo listens. A device of its own would cost each group 2 threads, 4 descriptors and
+    20 ms at its end."""
+    interfaces = list(filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")))
+    # Connections that are made at the first sum would wait in the store's client.
+    if not interfaces:
+        return [ProcessGroupGloo.create_default_device(lazy_init=False)]
+    return [ProcessGroupGloo.create_device(interface=i, lazy_init=False) for i in interfaces]
+
+
+def forget_devices() -> None:
+    """At the end of the process, while Python can still run the threads that end then."""
+    _devices.cache_clear()
+
 
 class Gloo:
     """Collective; waits for all ranks for `timeout`, as does each operation. In place on memory in
     the host, one thread at a time; RuntimeError when another rank has failed or does not come."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self._size = size
-        self._gloo: Any = ProcessGroupGloo(PrefixStore("omnihvd/gloo", store), rank, size, timeout)
+    def __init__(self, meetings: Meetings, rank: int, size: int, timeout: timedelta) -> None:
+        self._size, self._meetings = size, meetings
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._devices = _devices(next(_numbers) % MOST_DEVICES)
+        options._threads = 1  # operations are made one by one
+        options._timeout = timeout
+        store = PrefixStore("omnihvd/gloo", meetings.store)
+        self._gloo: Any = ProcessGroupGloo(store, rank, size, options)
         # Gloo's threads let go of tensors when their caller has long gone on. The last to do so
         # needs Python's lock, which must not be one of these threads while they are ended.
         self._recent: deque[Any] = deque(maxlen=8)
+        self._exchanges = itertools.count()
 
     def close(self) -> None:
         self._gloo = None
         self._recent.clear()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of the operations from now on."""
+        self._gloo._set_default_timeout(timeout)
 
     def sum(self, data: memoryview, dtype: str) -> None:
         self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))
@@ -59,8 +93,18 @@ class Gloo:
         self._wait_for("broadcast", [torch.frombuffer(data, dtype=torch.uint8)], options)
 
     def allgather(self, mine: bytes) -> list[bytes]:
+        """By which ranks connect: RuntimeError names those that do not come to it."""
         words = torch.frombuffer(bytearray(mine or b"."), dtype=torch.uint8)[: len(mine)]
-        return [theirs.numpy().tobytes() for theirs in self.gather(words)]
+        exchange = f"exchange {next(self._exchanges)}"
+        self._meetings.arrive(exchange)
+        try:
+            return [theirs.numpy().tobytes() for theirs in self.gather(words)]
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{self._meetings.missing(exchange) or 'a rank'} of {self._size} did not come to "
+                "the allreduce in which all are connected: it is late, does something else, or "
+                f"died; its own output says which. Gloo says: {error}"
+            ) from error
 
     def gather(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's tensor, of one dimension and any length."""

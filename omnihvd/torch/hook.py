@@ -28,8 +28,8 @@ def allreduce_hook(state: Any, bucket: GradBucket) -> Future[torch.Tensor]:
 
     state: a HookState, a process group, or None: the default group. Returns at once; buckets are
     averaged in order, while backward goes on. Composes as PyTorch's own hooks do:
-    `fp16_compress_wrapper(allreduce_hook)`. At the first bucket ranks wait for each other;
-    RuntimeError if one does not come, or its settings are wrong. Later errors are the future's.
+    `fp16_compress_wrapper(allreduce_hook)`. Errors are the future's, also when a rank
+    does not come to the first bucket, or its settings are wrong.
     """
     return average(group_of(state), bucket.buffer())
 
@@ -56,8 +56,7 @@ def average(
     work: Any = None
     ours = isinstance(ranks, OmnihvdProcessGroup)
     if not ours and sums_of(ranks) is None:
-        options = ranks._get_backend(tensor.device).options
-        give_sums(ranks, options._timeout)
+        give_sums(ranks, later=True)  # who waits here may keep another group's bucket waiting
     if codec is not None or not ours:
         work = take(ranks, tensor, codec=codec)
     work = work or ranks.allreduce([tensor])

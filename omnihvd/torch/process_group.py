@@ -62,13 +62,19 @@ class OmnihvdProcessGroup(ProcessGroup):
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
     ) -> Work:
-        work = take(self, tensors, _op(*args, **kwargs), waits=_waits(*args, **kwargs))
+        work = self._take(tensors, *args, **kwargs)
         return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
 
     def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
-        op, waits = _op(*args, **kwargs), _waits(*args, **kwargs)
-        work = take(self, tensors, op, waits=waits, collective="allreduce_coalesced")
+        work = self._take(tensors, *args, collective="allreduce_coalesced", **kwargs)
         return work or self._omnihvd_plain.allreduce_coalesced(tensors, *args, **kwargs)
+
+    def _take(
+        self, tensors: Any, *args: Any, collective: str = "allreduce", **kwargs: Any
+    ) -> SumWork | None:
+        timeout, waits = _timeout(*args, **kwargs), _waits(*args, **kwargs)
+        op = _op(*args, **kwargs)
+        return take(self, tensors, op, timeout=timeout, waits=waits, collective=collective)
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Work:
         work = take_scatter(self, output, given, opts, "reduce_scatter_single")
@@ -127,10 +133,10 @@ def sums_of(group: Any) -> Sums | None:
     return _sums.get(group)
 
 
-def give_sums(group: Any, timeout: timedelta) -> None:
-    """Collective, once for a process group. RuntimeError as Sums'."""
+def give_sums(group: Any, later: bool = False) -> None:
+    """Collective, once for a process group. RuntimeError as Sums'. later: as Sums."""
     store = PrefixStore("omnihvd", group.get_group_store())
-    _sums[group] = Sums(store, group.rank(), group.size(), timeout)
+    _sums[group] = Sums(store, group.rank(), group.size(), later)
 
 
 def take(
@@ -138,12 +144,13 @@ def take(
     tensors: Any,
     op: Any = ReduceOp.SUM,
     codec: Codec | None = None,
+    timeout: timedelta | None = None,
     waits: bool = False,
     collective: str = "allreduce",
 ) -> SumWork | None:
     """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
-    to be left to the group's backend, on all ranks alike. waits: the caller, at once, for it.
-    collective: the group's method that was called."""
+    to be left to the group's backend, on all ranks alike. timeout: None: the group's. waits: the
+    caller, at once, for it. collective: the group's method that was called."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
@@ -153,7 +160,8 @@ def take(
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if not reason:
         compare(group, collective, all_tensors)
-        work = sums.allreduce(all_tensors, average, codec, waits)
+        timeout = timeout or _timeout_of(group)
+        work = sums.allreduce(all_tensors, timeout, average, codec, waits)
         register_in_flight(all_tensors, work)
         return work
     for tensor in all_tensors:
@@ -176,7 +184,8 @@ def take_scatter(group: Any, output: Any, given: Any, opts: Any, collective: str
         reason = sums.refusal(given, scatters=True)
     if not reason:
         compare_scatter(group, collective, output, given, opts or ReduceScatterOptions())
-        work = sums.reduce_scatter(output, given, average, _waits(opts))
+        timeout = _timeout(opts) or _timeout_of(group)
+        work = sums.reduce_scatter(output, given, timeout, average, _waits(opts))
         register_in_flight([output], work)
         return work
     engine.session.count_pass(reason, given.numel() * given.element_size())
@@ -189,6 +198,19 @@ def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
     if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions, ReduceScatterOptions)):
         return opts.reduceOp
     return opts if op is None else op
+
+
+def _timeout(opts: Any = None, timeout: Any = None, **_kwargs: Any) -> timedelta | None:
+    """Of the same arguments; None: they have none."""
+    timeout = getattr(opts, "timeout", timeout)
+    return timeout if timeout is not None and timeout > timedelta(0) else None
+
+
+def _timeout_of(group: Any) -> timedelta:
+    """Of a process group, at this moment: set_timeout() may change it."""
+    backend = group._get_backend(torch.device("cpu"))
+    timeout: timedelta = backend.options._timeout
+    return timeout
 
 
 def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
@@ -212,7 +234,7 @@ def new_group(original: Callable[..., Made], c10d: ModuleType, *args: Any, **kwa
         group, store = original(*args, **kwargs)
     if isinstance(group, OmnihvdProcessGroup):
         if group not in _sums:  # else it is known by its tag
-            give_sums(group, given["timeout"])
+            give_sums(group)
     elif isinstance(group, ProcessGroup):
         warn_once_per_job(
             f"PyTorch {torch.__version__} makes process groups in another way than omnihvd knows: "

@@ -20,7 +20,7 @@ from omnihvd.codecs.codec import Codec
 from omnihvd.frameworks.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.sparse.row_union import RowUnion
-from omnihvd.torch.gloo import Gloo
+from omnihvd.torch.gloo import Gloo, forget_devices
 from omnihvd.torch.meetings import Meetings
 from omnihvd.torch.work import SumWork
 
@@ -35,27 +35,28 @@ def name_of(dtype: torch.dtype) -> str:
 class Sums:
     """What the ranks that share `store`, which nobody else writes to, sum.
 
-    The constructor is collective: rank 0's settings hold for all. timeout: of a sum, unless
-    OMNIHVD_TIMEOUT says another; 0: none. RuntimeError, on all ranks, if the settings of one are
-    wrong or one does not come. Engine and connections are made at the first sum.
+    The constructor is collective: the ranks meet, and rank 0's settings hold for all. RuntimeError,
+    on all ranks, if the settings of one are wrong or one does not come. later: they meet at the
+    first sum instead, which fails then, and nobody waits here. Engine and connections are made at
+    the first sum. Nothing there keeps a sum of another group waiting: ranks may begin those in any
+    order.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Any, rank: int, size: int, later: bool = False) -> None:
         self._process = engine.session.OwnProcess()
-        self._store, self._rank, self.size, self._timeout = store, rank, size, timeout
-        self._communicator = engine.session.Communicator(rank, size, timeout.total_seconds())
+        self._rank, self.size = rank, size
+        self._communicator = engine.session.Communicator(rank, size)
         self._meetings = Meetings(store, rank, size)
-        self._communicator.meet(
-            lambda greeting: self._meetings.gather(
-                "made",
-                greeting,
-                engine.session.meeting_patience_s(),
-                "the making of a process group",
-                "it runs without omnihvd (import it before init_process_group(), everywhere), or "
-                "died",
-            )
-        )
-        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Refuses what all ranks refuse alike: of ranks that meet later, by its arguments alone.
+        self._refuses = engine.session.Communicator(rank, size) if later else self._communicator
+        self._gloo: Gloo | None = None
+        self._met = False
+        self._timeout: timedelta | None = None  # of the last sum
+        self._limit = timedelta(0)  # that, or OMNIHVD_TIMEOUT
+        if not later:
+            self._meet()
+        self._asked: queue.SimpleQueue[tuple[Callable[[], str], SumWork] | None]
+        self._asked = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._order = threading.Lock()  # of the count of what is asked for and not yet done
         self._unfinished = 0
@@ -80,34 +81,42 @@ class Sums:
         if layouts != {torch.strided} and not sparse:
             return "layout"
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return self._communicator.refusal(size, codec is not None, scatters)
+        return self._refuses.refusal(size, codec is not None, scatters)
 
     def allreduce(
         self,
         tensors: list[torch.Tensor],
+        timeout: timedelta,
         average: bool = False,
         codec: Codec | None = None,
         waits: bool = False,
     ) -> SumWork:
         """In place, once all that was asked for before has been done; returns at once, unless the
         caller waits for it: then perhaps when it is done, which saves two changes of threads.
-        codec: of dense floating-point numbers, and of any size."""
+        timeout: of this sum, unless OMNIHVD_TIMEOUT says another. codec: of dense floating-point
+        numbers, and of any size."""
         make = functools.partial(self._sum_all, tensors, codec)
-        return self._ask("an allreduce", make, tensors, average, waits)
+        return self._ask("an allreduce", make, tensors, timeout, average, waits)
 
     def reduce_scatter(
-        self, output: torch.Tensor, given: torch.Tensor, average: bool = False, waits: bool = False
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        timeout: timedelta,
+        average: bool = False,
+        waits: bool = False,
     ) -> SumWork:
         """output: this rank's share of the sum of `given`, of which each rank has as much. Else as
         allreduce."""
         make = functools.partial(self._scatter, output, given)
-        return self._ask("a reduce-scatter", make, [output], average, waits)
+        return self._ask("a reduce-scatter", make, [output], timeout, average, waits)
 
     def _ask(
         self,
         what: str,
         sum_up: Callable[[], None],
         results: list[torch.Tensor],
+        timeout: timedelta,
         average: bool,
         waits: bool,
     ) -> SumWork:
@@ -115,85 +124,123 @@ class Sums:
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed")
         work = SumWork(results)
-        make = functools.partial(self._make, what, work, sum_up, results, average)
+        make = functools.partial(self._make, what, sum_up, results, timeout, average)
         with self._order:
             here = waits and self._unfinished == 0
             self._unfinished += 1
             if here:
                 self._turn.acquire()
             else:
-                self._asked.put(make)
-                self._start()
+                self._asked.put((make, work))
+                self._serve()
         if here:
             try:
-                make()
+                failure = make()
             finally:
+                self._turn.release()
                 self._ended()
+            work.end(failure)
         return work
 
     def close(self) -> None:
-        """Leaves the group, when what was asked for is done."""
+        """Leaves the group, in the background, when what was asked for is done."""
         if not self._closed and self._process.is_this():
             self._closed = True
-            self._asked.put(None)
-            if "_gloo" in self.__dict__:  # which takes time, and may take for ever
-                self._start()
-            if self._thread and self._thread is not threading.current_thread():
-                self._thread.join(CLOSE_TIMEOUT_S)
+            with self._order:
+                self._asked.put(None)
+                if self._gloo is not None:  # to leave that takes time, and may take for ever
+                    self._serve()
 
-    def _start(self) -> None:
-        if self._thread is None:
+    def join(self) -> None:
+        """Waits for the end of what was closed; not for ever."""
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _serve(self) -> None:
+        """The group's thread makes what was asked for. If the caller is that thread, another one
+        takes its place: the caller is in a callback, which may wait for what it asks for."""
+        if self._thread is None or self._thread is threading.current_thread():
             self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            make = self._asked.get()
-            if make is None:
-                break
-            self._turn.acquire()
-            make()
-            del make  # and with it the tensors
+        while asked := self._asked.get():
+            make, work = asked
+            with self._turn:
+                failure = make()
+            del make, asked  # and with them the tensors
+            work.end(failure)  # which calls callbacks
+            del work
             self._ended()
+            if self._thread is not threading.current_thread():
+                return
         with self._turn:  # of who makes a sum that it waits for
-            if "_gloo" in self.__dict__:  # it was used
+            if self._gloo is not None:
                 self._gloo.close()
             del self._communicator
 
     def _ended(self) -> None:
-        self._turn.release()
         with self._order:
             self._unfinished -= 1
-
-    @functools.cached_property
-    def _gloo(self) -> Gloo:
-        self._meetings.gather(
-            "begun",
-            b"",
-            self._timeout.total_seconds(),
-            "the first allreduce of a process group",
-            "it is late, does something else, or died",
-        )
-        return Gloo(self._store, self._rank, self.size, self._timeout)
 
     def _make(
         self,
         what: str,
-        work: SumWork,
         sum_up: Callable[[], None],
         results: list[torch.Tensor],
+        timeout: timedelta,
         average: bool,
-    ) -> None:
+    ) -> str:
+        """Why it has failed; empty: it has not."""
         try:
             with _own_modes(results):
+                self._meet()
+                self._set_timeout(timeout)
                 sum_up()
                 if average:
                     for tensor in results:
                         tensor.div_(self.size)
         except Exception as why:
-            work.end(f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}")
-        else:
-            work.end()
+            return f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}"
+        return ""
+
+    def _meet(self) -> None:
+        """Collective, the first time. Else nothing."""
+        if self._met:
+            return
+        self._communicator.meet(
+            lambda greeting: self._meetings.gather(
+                "made",
+                greeting,
+                engine.session.meeting_patience_s(),
+                "the making of a process group",
+                "it runs without omnihvd (import it before init_process_group(), everywhere), or "
+                "died",
+            )
+        )
+        self._met = True
+
+    def _set_timeout(self, timeout: timedelta) -> None:
+        if timeout == self._timeout:
+            return
+        self._timeout = timeout
+        self._limit = timedelta(seconds=self._communicator.set_timeout(timeout.total_seconds()))
+        if self._gloo is not None:
+            self._gloo.set_timeout(self._limit)
+
+    def _library(self) -> Gloo:
+        """The library beneath. Collective, the first time. Whoever makes a sum may call it."""
+        if self._gloo is None:
+            self._meetings.gather(
+                "begun",
+                b"",
+                self._limit.total_seconds(),
+                "the first allreduce of a process group",
+                "it is late, does something else, or died",
+                engine.session.settings_from_environment().stall_warning_s,
+            )
+            self._gloo = Gloo(self._meetings, self._rank, self.size, self._limit)
+        return self._gloo
 
     def _sum_all(self, tensors: list[torch.Tensor], codec: Codec | None) -> None:
         if len(tensors) > 1:
@@ -207,7 +254,11 @@ class Sums:
     def _scatter(self, output: torch.Tensor, given: torch.Tensor) -> None:
         straight, share = given.contiguous(), output.contiguous()  # themselves, if they are that
         self._communicator.reduce_scatter(
-            straight.data_ptr(), share.data_ptr(), share.numel(), name_of(share.dtype), self._gloo
+            straight.data_ptr(),
+            share.data_ptr(),
+            share.numel(),
+            name_of(share.dtype),
+            self._library(),
         )
         if share is not output:
             output.copy_(share)
@@ -215,30 +266,30 @@ class Sums:
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
         if tensor.layout == torch.sparse_coo:
             union = RowUnion(tensor)
-            total = union.matrix(torch.cat(self._gloo.gather(union.rows)))
+            total = union.matrix(torch.cat(self._library().gather(union.rows)))
             if len(total) > 0:
-                self._sum_union(total)
+                self._sum(total, total.dtype)
             tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
             self._meetings.agree_on(codec.name)
             self._coded += 1
             self._sum(tensor, torch.float32, codec.engine_codec(seed=self._coded))
-        else:
-            self._sum(tensor, tensor.dtype)
+        elif refusal := self._sum(tensor, tensor.dtype):
+            engine.session.count_pass(refusal, tensor.numel() * tensor.element_size())
 
-    def _sum_union(self, rows_of_any: torch.Tensor) -> None:
-        """Which may be small, where the whole was not."""
-        if self.refusal(rows_of_any):
-            self._gloo.sum_tensor(rows_of_any)
-        else:
-            self._sum(rows_of_any, rows_of_any.dtype)
-
-    def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, *codec: Any) -> None:
+    def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, *codec: Any) -> str:
+        """Why the library beneath has made it; empty: it has not. A union of rows may be small
+        where the whole was not, and who met late learns of the settings here."""
         straight = tensor.to(dtype).contiguous()  # itself, if it is that
         at, count = straight.data_ptr(), straight.numel()
-        self._communicator.sum(at, count, name_of(dtype), self._gloo, *codec)
+        refusal = self._communicator.refusal(count * straight.element_size(), bool(codec))
+        if refusal:
+            self._library().sum_tensor(straight)
+        else:
+            self._communicator.sum(at, count, name_of(dtype), self._library(), *codec)
         if straight is not tensor:
             tensor.data.copy_(straight)  # as Gloo, unseen by autograd
+        return refusal
 
 
 @contextlib.contextmanager
@@ -263,6 +314,10 @@ def _close_at_exit() -> None:
 
 
 def _close_all() -> None:
-    for sums in list(_open):
+    everything = list(_open)  # those that were closed may be at it
+    for sums in everything:
         sums.close()
+    for sums in everything:
+        sums.join()
+    forget_devices()
     engine.session.stop("Gloo")

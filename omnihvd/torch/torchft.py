@@ -29,7 +29,7 @@ class ProcessGroupOmnihvd(torchft.ProcessGroupGloo):
         gloo._set_sequence_number_for_group()
         group._set_default_backend(ProcessGroup.BackendType.GLOO)
         group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
-        give_sums(group, self._timeout)
+        give_sums(group)
         return group
 
     def getBackendName(self) -> str:

@@ -21,7 +21,7 @@ def test_another_version_is_named():
     theirs = ours.replace("ranks-6", "ranks-7")
     said = rf"rank 1 uses another version of omnihvd than rank 0 \({theirs}, not {ours}\): install"
     with pytest.raises(EngineError, match=said):
-        session.Communicator(0, 2, 0).meet(allgather)
+        session.Communicator(0, 2).meet(allgather)
 
 
 def test_releases_with_the_same_protocol_work_together():
@@ -30,7 +30,7 @@ def test_releases_with_the_same_protocol_work_together():
         assert mine.count(__version__.encode()) == 1
         return [mine, mine.replace(__version__.encode(), other.encode())]
 
-    session.Communicator(0, 2, 0).meet(allgather)
+    session.Communicator(0, 2).meet(allgather)
 
 
 def greetings(monkeypatch: pytest.MonkeyPatch, *settings: str) -> list[bytes]:
@@ -44,7 +44,7 @@ def greetings(monkeypatch: pytest.MonkeyPatch, *settings: str) -> list[bytes]:
     for value in settings:
         monkeypatch.setenv("OMNIHVD_BLOCK_SIZE", value)
         with pytest.raises(EngineError, match="heard"):
-            session.Communicator(0, 1, 0).meet(listen)
+            session.Communicator(0, 1).meet(listen)
     return said
 
 
@@ -53,7 +53,7 @@ def test_rank_0_says_once_which_settings_differ(
 ) -> None:
     said = greetings(monkeypatch, "512", "128", "512")
     for rank, expected in [(1, 0), (0, 1), (2, 0), (0, 0)]:  # the last: another communicator
-        session.Communicator(rank, 3, 0).meet(lambda mine: said)
+        session.Communicator(rank, 3).meet(lambda mine: said)
         lines = [line for line in capfd.readouterr().err.splitlines() if "BLOCK_SIZE" in line]
         assert len(lines) == expected
         for line in lines:

@@ -80,8 +80,9 @@ def test_a_codec_is_an_error_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> No
 
     def work(rank: int, _: Any) -> str:
         gather = meeting.allgather(rank)
-        communicator = session.Communicator(rank, 2, 20)
+        communicator = session.Communicator(rank, 2)
         communicator.meet(gather)
+        communicator.set_timeout(20)
         data = np.ones(1000, np.float32)
         library = SimpleNamespace(allgather=gather)
         with pytest.raises(EngineError) as why:

@@ -10,6 +10,8 @@ from torch.distributed import HashStore
 
 from omnihvd.torch.sums import Sums
 
+LIMIT = timedelta(seconds=30)
+
 
 def test_a_group_ends_when_the_sum_of_who_waits_for_it_has_ended() -> None:
     """That is made in the caller's thread; close() may come from any other one."""
@@ -37,16 +39,17 @@ def test_a_group_ends_when_the_sum_of_who_waits_for_it_has_ended() -> None:
             someone_comes.set()
 
     class OneSum(Sums):
-        def _make(self, *_: object) -> None:
+        def _make(self, *_: object) -> str:
             under_way.set()
             assert may_end.wait(30)
             order.append("summed")
+            return ""
 
-    sums = OneSum(HashStore(), 0, 1, timedelta(seconds=30))
-    sums.__dict__["_gloo"] = Gloo()
+    sums = OneSum(HashStore(), 0, 1)
+    sums._gloo = Gloo()
     sums._turn = Turn(sums._turn)
     summing = threading.Thread(
-        target=sums.allreduce, args=([torch.ones(1)],), kwargs={"waits": True}
+        target=sums.allreduce, args=([torch.ones(1)], LIMIT), kwargs={"waits": True}
     )
     closing = threading.Thread(target=sums.close)
     summing.start()
@@ -56,4 +59,5 @@ def test_a_group_ends_when_the_sum_of_who_waits_for_it_has_ended() -> None:
     may_end.set()
     summing.join(30)
     closing.join(30)
+    sums.join()
     assert order == ["summed", "closed"]

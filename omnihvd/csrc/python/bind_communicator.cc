@@ -61,13 +61,17 @@ class ScattersOverMethods : public OverMethods {
 
 class PyCommunicator {
  public:
-  PyCommunicator(int rank, int size, double timeout_s)
-      : rank_(rank), size_(size), sums_(size, timeout_s) {}
+  PyCommunicator(int rank, int size) : rank_(rank), size_(size), sums_(size) {}
 
   void meet(py::object allgather) {
     PyExchange exchange(rank_, size_, std::move(allgather));
     py::gil_scoped_release release;
     sums_.meet(exchange);
+  }
+
+  double set_timeout(double seconds) {
+    sums_.set_timeout(seconds);
+    return sums_.timeout_s();
   }
 
   const char* refusal(uint64_t bytes, bool any_size, bool scatters) const {
@@ -109,8 +113,10 @@ void bind_communicator(py::module_ m) {
   for (const DTypeInfo& dtype : kDTypeInfo) dtypes.push_back(dtype.name);
   m.attr("dtypes") = dtypes;
   py::class_<PyCommunicator>(m, "Communicator", "Ranks that sum together. One thread at a time.")
-      .def(py::init<int, int, double>(), py::arg("rank"), py::arg("size"), py::arg("timeout_s"),
-           "timeout_s: of a sum, unless OMNIHVD_TIMEOUT has one; 0: none.")
+      .def(py::init<int, int>(), py::arg("rank"), py::arg("size"))
+      .def("set_timeout", &PyCommunicator::set_timeout, py::arg("seconds"),
+           "Of the sums from now on, of ranks that have met; 0: none. Returns that which holds: "
+           "OMNIHVD_TIMEOUT, if there is one.")
       .def("meet", &PyCommunicator::meet, py::arg("allgather"),
            "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, "
            "if the settings of one are wrong.")

@@ -175,6 +175,10 @@ class GroupImpl : public Group {
 
   bool can_scatter() const override { return info_->can_reduce(); }
 
+  void set_timeout(double seconds) override {
+    for (const auto& part : parts_) part->set_timeout(seconds);
+  }
+
   void set_elsewhere(const std::string& what) override {
     for (const auto& part : parts_) part->set_elsewhere(what);
   }

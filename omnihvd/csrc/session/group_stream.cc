@@ -27,7 +27,8 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
       transport_(transport),
       failed_(std::move(failed)),
       peers_(info_->nodes.size()),
-      outgoing_(info_->nodes.size()) {
+      outgoing_(info_->nodes.size()),
+      timeout_s_(info_->settings.timeout_s) {
   if (!info_->has_levels() && !info_->dedicated()) home_share_ = self;
   try {
     for (const uint32_t node : info_->seats->peers(self)) {

@@ -7,6 +7,7 @@
 // are peers in the tree. A process tells its peers of a failure, and they theirs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -59,6 +60,8 @@ class GroupStream {
   // What this rank does on the communicator meanwhile, outside of this group ("which is in ...");
   // empty: nothing. For messages to people. Any thread.
   void set_elsewhere(std::string what);
+  // The settings' time-out holds until then; 0: none. Any thread.
+  void set_timeout(double seconds) { timeout_s_ = seconds; }
   bool busy() const { return !workers_.empty() || !aggregators_.empty(); }
 
   // A dedicated aggregator's group that nobody will use again.
@@ -166,6 +169,7 @@ class GroupStream {
 
   mutable std::mutex elsewhere_mutex_;
   std::string elsewhere_;
+  std::atomic<double> timeout_s_;
 };
 
 }  // namespace omnihvd

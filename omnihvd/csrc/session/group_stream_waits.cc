@@ -110,7 +110,7 @@ void GroupStream::check_time(Clock::time_point now) {
 }
 
 bool GroupStream::fail_if_overdue(uint64_t sequence, const Shape& shape, Clock::duration waited) {
-  const std::chrono::duration<double> limit(info_->settings.timeout_s);
+  const std::chrono::duration<double> limit(timeout_s_.load());
   if (limit.count() <= 0 || waited <= limit) return false;
   const Awaited awaits = awaited(sequence);
   if (waited <= limit + awaits.grace) return false;

@@ -71,6 +71,9 @@ class Group {
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
                       const Codec& codec = {}) = 0;
 
+  // Of the collectives from now on, and of those under way; 0: none. Any thread.
+  virtual void set_timeout(double seconds) = 0;
+
   // What this rank does meanwhile where the others expect a collective of this group ("which is in
   // ..."); empty: nothing. For what people are told when a collective waits for this rank.
   virtual void set_elsewhere(const std::string& what) = 0;

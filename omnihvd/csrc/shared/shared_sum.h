@@ -61,6 +61,9 @@ class SharedSum {
   uint64_t allgather(void* out, uint64_t count, DType dtype, Blocks part, const uint8_t* has,
                      bool fill);
 
+  // Of the sums from now on, instead of OMNIHVD_TIMEOUT; 0: none.
+  void set_timeout(double seconds) { timeout_s_ = seconds; }
+
   // This rank cannot go on: the others' calls throw Error(why). Its own next call, too.
   void abort(const std::string& why) noexcept;
 
@@ -103,6 +106,7 @@ class SharedSum {
   SharedControl& control_;
   const int rank_, ranks_;
   const Settings settings_;
+  double timeout_s_;
   const std::string host_;
   const std::vector<int> numbers_;
   const std::chrono::microseconds spin_;

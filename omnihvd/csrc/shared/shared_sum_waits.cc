@@ -66,9 +66,8 @@ void SharedSum::look_after_others(Step step, uint64_t chunk, Clock::duration wai
   const double seconds = std::chrono::duration<double>(waited).count();
   std::ostringstream what;
   what << "an allreduce of " << sum_text(of(rank_).count, DType(of(rank_).dtype), {});
-  if (settings_.timeout_s > 0 && seconds > settings_.timeout_s) {
-    what << " did not end within " << settings_.timeout_s << " s (OMNIHVD_TIMEOUT); waiting for "
-         << late;
+  if (timeout_s_ > 0 && seconds > timeout_s_) {
+    what << " did not end within " << timeout_s_ << " s (OMNIHVD_TIMEOUT); waiting for " << late;
     fail(what.str());
   }
   if (*warned || settings_.stall_warning_s <= 0 || seconds < settings_.stall_warning_s) return;

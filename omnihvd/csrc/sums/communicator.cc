@@ -90,11 +90,19 @@ void Communicator::meet(Exchange& exchange, const Call* first) {
     }
     // One that leaves it to the library, because it is smaller there, would wait there for ever.
     if (agreed.settings.enable) check_same(sums, agreed.hosts);
-    if (agreed.settings.timeout_s <= 0) agreed.settings.timeout_s = timeout_s_;
+    settings_bound_ = agreed.settings.timeout_s > 0;
+    if (!settings_bound_) agreed.settings.timeout_s = timeout_s_;
     exchange.wait_as(agreed.settings);
     can_scatter_ = OwnSum::can_scatter(agreed.settings, agreed.hosts);
     agreed_ = std::move(agreed);
   });
+}
+
+void Communicator::set_timeout(double seconds) {
+  timeout_s_ = seconds;
+  if (!agreed_ || settings_bound_) return;
+  agreed_->settings.timeout_s = seconds;
+  if (own_) own_->set_timeout(seconds);
 }
 
 Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const {

@@ -44,8 +44,7 @@ struct __attribute__((visibility("default"))) FailedBefore : Error {
 // One thread at a time. Leaves its groups when destroyed.
 class Communicator {
  public:
-  // timeout_s: of a sum, where the settings have none; 0: none.
-  explicit Communicator(int size, double timeout_s = 0) : size_(size), timeout_s_(timeout_s) {}
+  explicit Communicator(int size) : size_(size) {}
 
   // All of it: meets, and sums or says why the call is left to the library; the same on all ranks.
   // Throws Error.
@@ -56,6 +55,8 @@ class Communicator {
   void meet(Exchange& exchange, const Call* first = nullptr);
   bool met() const { return agreed_.has_value(); }
   double timeout_s() const { return agreed_ ? agreed_->settings.timeout_s : 0; }
+  // Of the sums from now on, where the settings have no time-out; 0: none. On each rank its own.
+  void set_timeout(double seconds);
   // Pure. Once they have met it is the last word, but that int32 which may be coded may be small.
   // scatters: of a reduce-scatter.
   Reason refusal(uint64_t bytes, bool any_size = false, bool scatters = false) const;
@@ -91,8 +92,9 @@ class Communicator {
 
   const OwnProcess process_;
   const int size_;
-  const double timeout_s_;
-  std::string failure_;  // of an earlier call; empty: none
+  double timeout_s_ = 0;         // the caller's
+  bool settings_bound_ = false;  // they have a time-out, which holds instead
+  std::string failure_;          // of an earlier call; empty: none
   std::optional<Agreement> agreed_;
   std::string met_in_;          // the call in which they met, in words
   bool all_on_device_ = false;  // then

@@ -174,7 +174,7 @@ void InlineSum::look_after(Sum& sum) const {
     sum.received = now;
     sum.moved = SteadyClock::now();
   }
-  const double limit = settings_.timeout_s, warning = settings_.stall_warning_s;
+  const double limit = timeout_s_, warning = settings_.stall_warning_s;
   const bool late = limit > 0 && seconds_since(sum.begun) > limit;
   if (!sum.all_begun || (!late && (warning <= 0 || seconds_since(sum.moved) < warning))) return;
   std::ostringstream what;

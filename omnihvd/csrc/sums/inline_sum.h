@@ -32,12 +32,20 @@ class InlineSum {
   // rank. Throws Error, on all ranks, and the object must then be destroyed.
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype);
   const std::shared_ptr<Group>& group() const { return group_; }
+  // Of the sums from now on; 0: none.
+  void set_timeout(double seconds) {
+    timeout_s_ = seconds;
+    group_->set_timeout(seconds);
+  }
 
  private:
   struct Sum;
   InlineSum(std::unique_ptr<InlineClient> client, std::shared_ptr<Group> group,
             const Settings& agreed)
-      : client_(std::move(client)), group_(std::move(group)), settings_(agreed) {}
+      : client_(std::move(client)),
+        group_(std::move(group)),
+        settings_(agreed),
+        timeout_s_(agreed.timeout_s) {}
   void sum(Sum& sum);
   void look_after(Sum& sum) const;
   void count(const Sum& sum);
@@ -45,6 +53,7 @@ class InlineSum {
   const std::unique_ptr<InlineClient> client_;
   const std::shared_ptr<Group> group_;
   const Settings settings_;
+  double timeout_s_;
   SlotCounts counted_;  // so far
 };
 

@@ -73,6 +73,13 @@ Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType
   return {way, group_->allreduce(in, out, count, dtype, codec)};
 }
 
+void OwnSum::set_timeout(double seconds) {
+  if (inline_) inline_->set_timeout(seconds);  // and its group's
+  if (shared_) shared_->set_timeout(seconds);
+  if (levels_) levels_->set_timeout(seconds);
+  if (group_) group_->set_timeout(seconds);
+}
+
 bool OwnSum::can_scatter(const Settings& settings, const std::vector<std::string>& hosts) {
   if (!settings.aggregators.empty()) return false;
   const bool grid = settings.hierarchy != Hierarchy::off && !grid_obstacle(hosts);

@@ -32,6 +32,8 @@ class OwnSum {
   // of rank r, one behind the other. Of settings and hosts with can_scatter() alone. As allreduce.
   Ways::SumMade reduce_scatter(const void* in, void* out, const std::vector<uint64_t>& shares,
                                DType dtype, const Codec& codec = {});
+  // Of the sums from now on; 0: none.
+  void set_timeout(double seconds);
   // The same on all ranks.
   static bool can_scatter(const Settings& settings, const std::vector<std::string>& hosts);
 

@@ -34,6 +34,10 @@ class TwoLevels {
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype, const Codec& given,
                      const Codec& sent);
 
+  void set_timeout(double seconds) {
+    inside_->set_timeout(seconds);
+    if (between_) between_->set_timeout(seconds);
+  }
   const std::shared_ptr<Group>& between() const { return between_; }
 
  private:
