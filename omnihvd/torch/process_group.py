@@ -34,6 +34,8 @@ from torch.distributed.distributed_c10d import (
 from omnihvd import engine
 from omnihvd.codecs.codec import Codec
 from omnihvd.log import warn_once_per_job
+from omnihvd.torch.cpp_works import mend_ddp, register_in_flight
+from omnihvd.torch.detail import compare, compare_scatter
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
 
@@ -55,6 +57,7 @@ class OmnihvdProcessGroup(ProcessGroup):
         # The one constructor that a class in Python can call has no store.
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._omnihvd_plain = ProcessGroup(store, rank, size)
+        mend_ddp()
 
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
@@ -63,19 +66,22 @@ class OmnihvdProcessGroup(ProcessGroup):
         return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
 
     def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
-        work = self._take(tensors, *args, **kwargs)
+        work = self._take(tensors, *args, collective="allreduce_coalesced", **kwargs)
         return work or self._omnihvd_plain.allreduce_coalesced(tensors, *args, **kwargs)
 
-    def _take(self, tensors: Any, *args: Any, **kwargs: Any) -> SumWork | None:
+    def _take(
+        self, tensors: Any, *args: Any, collective: str = "allreduce", **kwargs: Any
+    ) -> SumWork | None:
         timeout, waits = _timeout(*args, **kwargs), _waits(*args, **kwargs)
-        return take(self, tensors, _op(*args, **kwargs), timeout=timeout, waits=waits)
+        op = _op(*args, **kwargs)
+        return take(self, tensors, op, timeout=timeout, waits=waits, collective=collective)
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Work:
-        work = take_scatter(self, output, given, opts)
+        work = take_scatter(self, output, given, opts, "reduce_scatter_single")
         return work or self._plain_scatter("reduce_scatter_single", output, given, opts)
 
     def _reduce_scatter_base(self, output: Any, given: Any, opts: Any = None) -> Work:
-        work = take_scatter(self, output, given, opts)
+        work = take_scatter(self, output, given, opts, "_reduce_scatter_base")
         return work or self._plain_scatter("_reduce_scatter_base", output, given, opts)
 
     def _plain_scatter(self, name: str, output: Any, given: Any, opts: Any) -> Work:
@@ -140,10 +146,11 @@ def take(
     codec: Codec | None = None,
     timeout: timedelta | None = None,
     waits: bool = False,
+    collective: str = "allreduce",
 ) -> SumWork | None:
     """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
     to be left to the group's backend, on all ranks alike. timeout: None: the group's. waits: the
-    caller, at once, for it."""
+    caller, at once, for it. collective: the group's method that was called."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
@@ -152,15 +159,19 @@ def take(
     summing = average or op == ReduceOp.SUM
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if not reason:
-        return sums.allreduce(all_tensors, timeout or _timeout_of(group), average, codec, waits)
+        compare(group, collective, all_tensors)
+        timeout = timeout or _timeout_of(group)
+        work = sums.allreduce(all_tensors, timeout, average, codec, waits)
+        register_in_flight(all_tensors, work)
+        return work
     for tensor in all_tensors:
         engine.session.count_pass(reason, tensor.numel() * tensor.element_size())
     return None
 
 
-def take_scatter(group: Any, output: Any, given: Any, opts: Any) -> SumWork | None:
+def take_scatter(group: Any, output: Any, given: Any, opts: Any, collective: str) -> SumWork | None:
     """Begins the reduce-scatter of a tensor, of which each rank gets as much; None, and counted, if
-    it is to be left to the group's backend, on all ranks alike."""
+    it is to be left to the group's backend, on all ranks alike. collective: as take()'s."""
     sums = sums_of(group)
     if sums is None or output.device.type != "cpu" or given.device.type != "cpu":
         return None
@@ -172,8 +183,11 @@ def take_scatter(group: Any, output: Any, given: Any, opts: Any) -> SumWork | No
     if average or op == ReduceOp.SUM:
         reason = sums.refusal(given, scatters=True)
     if not reason:
+        compare_scatter(group, collective, output, given, opts or ReduceScatterOptions())
         timeout = _timeout(opts) or _timeout_of(group)
-        return sums.reduce_scatter(output, given, timeout, average, _waits(opts))
+        work = sums.reduce_scatter(output, given, timeout, average, _waits(opts))
+        register_in_flight([output], work)
+        return work
     engine.session.count_pass(reason, given.numel() * given.element_size())
     return None
 

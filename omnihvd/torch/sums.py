@@ -3,10 +3,12 @@ thread, or, if its caller waits for it anyway and nothing is before it, by that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import queue
 import threading
 import weakref
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Callable
 
@@ -181,7 +183,6 @@ class Sums:
         with self._order:
             self._unfinished -= 1
 
-    @torch.no_grad()
     def _make(
         self,
         what: str,
@@ -192,12 +193,13 @@ class Sums:
     ) -> str:
         """Why it has failed; empty: it has not."""
         try:
-            self._meet()
-            self._set_timeout(timeout)
-            sum_up()
-            if average:
-                for tensor in results:
-                    tensor.div_(self.size)
+            with _own_modes(results):
+                self._meet()
+                self._set_timeout(timeout)
+                sum_up()
+                if average:
+                    for tensor in results:
+                        tensor.div_(self.size)
         except Exception as why:
             return f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}"
         return ""
@@ -280,8 +282,19 @@ class Sums:
         else:
             self._communicator.sum(at, count, name_of(dtype), self._library(), *codec)
         if straight is not tensor:
-            tensor.copy_(straight)
+            tensor.data.copy_(straight)  # as Gloo, unseen by autograd
         return refusal
+
+
+@contextlib.contextmanager
+def _own_modes(results: list[torch.Tensor]) -> Iterator[None]:
+    """Modes belong to a thread, which may or may not be the caller's. Only inference mode lets
+    tensors of inference mode be written. Function modes, as a default device, would change what is
+    made on the way."""
+    inference = any(tensor.is_inference() for tensor in results)
+    no_functions: Any = torch._C.DisableTorchFunction
+    with no_functions(), torch.inference_mode() if inference else torch.no_grad():
+        yield
 
 
 _open: weakref.WeakSet[Sums] = weakref.WeakSet()

@@ -12,6 +12,9 @@ Tensors = list[torch.Tensor]
 
 
 class SumWork(Work):
+    """Python alone keeps it alive. C++ that keeps it longer needs a work of its own: cpp_works.py
+    makes them."""
+
     def __init__(self, tensors: Tensors) -> None:
         super().__init__()
         self._tensors = tensors
@@ -20,6 +23,9 @@ class SumWork(Work):
         self._end: torch.futures.Future[Tensors] = torch.futures.Future()
         # What is raised in a callback is an error to C++ as well, as a future's exception is not.
         self._future = self._end.then(self._result)
+        # C++ waits for the work, and then takes the future's value without waiting for that. The
+        # future calls this first of all, so that callbacks may wait for the work.
+        self._future.add_done_callback(lambda _: self._ended.set())
 
     def _result(self, _: torch.futures.Future[Tensors]) -> Tensors:
         if self._error:
@@ -30,7 +36,6 @@ class SumWork(Work):
         """It is done, or has failed."""
         if failure:
             self._error = DistBackendError(failure)
-        self._ended.set()
         self._end.set_result(self._tensors)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
@@ -45,10 +50,10 @@ class SumWork(Work):
         return self._future
 
     def is_completed(self) -> bool:
-        return self._ended.is_set()
+        return self._future.done()
 
     def is_success(self) -> bool:
-        return self._ended.is_set() and self._error is None
+        return self._future.done() and self._error is None
 
     def exception(self) -> DistBackendError | None:
         return self._error

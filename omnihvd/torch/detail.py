@@ -1,0 +1,37 @@
+"""TORCH_DISTRIBUTED_DEBUG=DETAIL, under which PyTorch compares the ranks' calls.
+
+It does so in the backend, where a sum that omnihvd makes never comes. So a sum of zeros goes there
+first, which is compared with whatever the other ranks call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed import DebugLevel, get_debug_level
+
+Tensors = list[torch.Tensor]
+
+
+def compare(group: Any, collective: str, tensors: Tensors, *options: Any) -> None:
+    """collective: the group's method that was called, with such tensors. RuntimeError, on all
+    ranks, if one calls another."""
+    if get_debug_level() == DebugLevel.DETAIL:
+        _plain(group, collective)([_zeros(tensor) for tensor in tensors], *options).wait()
+
+
+def compare_scatter(group: Any, collective: str, output: Any, given: Any, options: Any) -> None:
+    if get_debug_level() == DebugLevel.DETAIL:
+        flat = [_zeros(tensor).view(-1) for tensor in (output, given)]
+        _plain(group, collective)(*flat, options).wait()
+
+
+def _plain(group: Any, collective: str) -> Any:
+    return getattr(getattr(group, "_omnihvd_plain", group), collective)
+
+
+def _zeros(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout == torch.strided:
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return torch.zeros_like(tensor)

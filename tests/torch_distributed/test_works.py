@@ -1,0 +1,16 @@
+"""Programs that give a sum's work to PyTorch's C++: the same results."""
+
+from __future__ import annotations
+
+import pytest
+from jobs import run
+from processes import free_port
+
+
+@pytest.mark.parametrize(
+    ("ranks", "way"), [(2, "stream"), pytest.param(3, "auto", marks=pytest.mark.slow)]
+)
+def test_results_are_those_of_gloo(ranks: int, way: str) -> None:
+    env = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_WAY": way, "LATER_PORT": str(free_port())}
+    for ended in run("works.py", ranks, env=env):
+        assert "all well" in ended.output
