@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from omnihvd.carriers import in_use
 from omnihvd.compression import OmniReduce
-from omnihvd.frameworks.keras_optimizer import distribute
+from omnihvd.frameworks.keras_optimizer import distribute, of_tensorflow
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps
 from omnihvd.observe.progress_bar import shown
@@ -134,6 +134,44 @@ def _why_nothing(passed: dict[str, Any]) -> str:
     return f"OmniReduce has nothing to do: {reason}"
 
 
+class BroadcastCallback(tf.keras.callbacks.Callback):
+    """All ranks go on from root_rank's weights and optimizer after the first batch.
+
+    As Horovod's BroadcastGlobalVariablesCallback, which fails with Keras 3.
+    """
+
+    def __init__(self, root_rank: int = 0) -> None:
+        super().__init__()
+        self._root, self._done = root_rank, False
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        if self._done:
+            return
+        self._done = True
+        optimizer = getattr(self.model, "optimizer", None)
+        variables = [*self.model.variables, *(optimizer.variables if optimizer else ())]
+        hvd.broadcast_variables(list(map(of_tensorflow, variables)), root_rank=self._root)
+
+
+class MetricAverageCallback(tf.keras.callbacks.Callback):
+    """Each epoch's logs are means over all ranks, the same on each.
+
+    As Horovod's, which fails with Keras 3. It comes before callbacks that decide by the logs
+    (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint): ranks that decide by their own would stop
+    at different epochs, and the others wait for ever.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        if not logs:
+            return
+        names = sorted(logs)
+        mine = tf.constant([float(logs[name]) for name in names], tf.float64)
+        means = hvd.allreduce(mine, op=hvd.Average, name="omnihvd.metrics").numpy().tolist()
+        for name, mean in zip(names, means):
+            kind = type(logs[name])
+            logs[name] = kind(mean) if issubclass(kind, float) else mean
+
+
 def DistributedOptimizer(
     optimizer: Any, compression: Any = OmniReduce, op: Any = hvd.Average, **options: Any
 ) -> Any:
@@ -153,14 +191,24 @@ def DistributedOptimizer(
     """
     if is_keras_3():
         return distribute(optimizer, compression=compression, op=op, **options)
+    return _give_horovods_class(optimizer, compression=compression, op=op, **options)
+
+
+def _give_horovods_class(optimizer: Any, **options: Any) -> Any:
+    """Horovod's is a new optimizer, without the state of this one."""
     import horovod.tensorflow.keras as keras_hvd
 
-    made = keras_hvd.DistributedOptimizer(optimizer, compression=compression, op=op, **options)
-    # Horovod's is a new optimizer, without the state of this one, and saved as of Horovod's module,
-    # where Keras does not find it.
-    vars(optimizer).update({k: v for k, v in vars(made).items() if k not in vars(optimizer)})
-    type(made).__module__ = type(optimizer).__module__
-    optimizer.__class__ = type(made)
+    for name in vars(type(optimizer)).get("_given", ()):
+        del vars(optimizer)[name]
+    if "_given" in vars(type(optimizer)):  # by a call before
+        optimizer.__class__ = type(optimizer).__base__
+    made = keras_hvd.DistributedOptimizer(optimizer, **options)
+    given = {name: v for name, v in vars(made).items() if name not in vars(optimizer)}
+    vars(optimizer).update(given)
+    made_class: Any = type(made)
+    made_class._given = tuple(given)
+    made_class.__module__ = type(optimizer).__module__  # in Horovod's Keras does not find it
+    optimizer.__class__ = made_class
     return optimizer
 
 

@@ -5,12 +5,14 @@ Horovod overrides methods of Keras 2, which Keras 3 does not call.
 
 from __future__ import annotations
 
+import os
 import sys
 from types import FrameType
 from typing import Any
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 INNER = """\
 {outer} is around an optimizer of omnihvd.keras.DistributedOptimizer, so ranks may decide by their \
@@ -21,6 +23,10 @@ under the policy mixed_float16 DistributedOptimizer divides gradients by a loss 
 model.compile() has it, but this loop did not scale the loss. Call \
 loss = optimizer.scale_loss(loss) before the gradients, or make the optimizer before the policy is \
 set"""
+
+XLA = """\
+XLA cannot compile Horovod's sums (with GPUs Keras 3 has it compile by default): \
+model.compile(..., jit_compile=False)"""
 
 
 def distribute(
@@ -58,11 +64,12 @@ def distribute(
         if not is_outermost:
             _refuse_to_be_inner(optimizer)
             is_outermost = True
+        _refuse_xla()
         if waits_for_scale:
             raise RuntimeError(UNSCALED)
         if process_set.size() > 1:
             variables = trainable_variables or optimizer._trainable_variables
-            grads = reduce(list(grads), [_of_tensorflow(variable) for variable in variables])
+            grads = reduce(list(grads), [of_tensorflow(variable) for variable in variables])
         cls.apply(optimizer, grads, trainable_variables)
 
     def scale_loss(loss: Any) -> Any:
@@ -96,5 +103,12 @@ def _refuse_to_be_inner(optimizer: Any) -> None:
         frame = frame.f_back
 
 
-def _of_tensorflow(variable: Any) -> Any:
+def _refuse_xla() -> None:
+    """TensorFlow's own error names neither the cause nor what to do."""
+    has_operators = os.environ.get("HOROVOD_ENABLE_XLA_OPS") == "1"
+    if not has_operators and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise RuntimeError(XLA)
+
+
+def of_tensorflow(variable: Any) -> Any:
     return variable if isinstance(variable, tf.Variable) else variable.value

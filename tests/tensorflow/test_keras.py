@@ -11,6 +11,7 @@ from launch import STREAM, launch
 HERE = Path(__file__).parent / "on_ranks"
 KERAS_2 = {**STREAM, "TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
 KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
+KERAS_2_CASES = ["overflow", "used", "saved", "saved_h5", "callbacks"]
 
 
 @pytest.mark.timeout(120)
@@ -72,18 +73,18 @@ def test_both_frameworks_in_one_process() -> None:
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == 2
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("env", "cases"),
     [
-        (KERAS_3, ["overflow", "inner", "used", "saved"]),
+        (KERAS_3, ["overflow", "inner", "used", "saved", "callbacks", "xla"]),
         pytest.param(KERAS_3, ["overflow_options"], marks=pytest.mark.slow),
-        pytest.param(KERAS_2, ["overflow", "used", "saved", "saved_h5"], marks=pytest.mark.slow),
+        pytest.param(KERAS_2, KERAS_2_CASES, marks=pytest.mark.slow),
     ],
     ids=["keras 3", "keras 3 options", "keras 2"],
 )
 def test_distributed_optimizer(env: dict[str, str], cases: list[str], tmp_path: Path) -> None:
-    job = launch([HERE / "keras_optimizer.py", tmp_path, *cases], 2, env=env, timeout=110)
+    job = launch([HERE / "keras_optimizer.py", tmp_path, *cases], 2, env=env, timeout=190)
     for output in job.ranks:
         assert all(f"{case}: as it should be" in output for case in cases), job.output
     assert len(job.ranks) == 2

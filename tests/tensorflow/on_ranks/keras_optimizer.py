@@ -178,6 +178,7 @@ def saved(suffix: str = ".keras") -> None:
 
     loaded = ours.load_model(file)
     assert int(loaded.optimizer.iterations) == 3
+    loaded.compile(DistributedOptimizer(loaded.optimizer), "mse")  # once more does no harm
     fit(loaded, mine, rest)
     equal_weights(loaded, expected)
     same_on_all_ranks(loaded)
@@ -192,6 +193,35 @@ def saved(suffix: str = ".keras") -> None:
 
 def saved_h5() -> None:
     saved(".h5")
+
+
+def callbacks() -> None:
+    """Ranks start from other weights, and each sees its own validation loss: they stop together."""
+    model = network()
+    model.set_weights([weight + hvd.rank() for weight in model.get_weights()])
+    model.compile(DistributedOptimizer(keras.optimizers.Adam(0.01)), "mse")
+    validation = data(9)[0], data(9)[1] + hvd.rank() * np.float32(0.1)
+    history = model.fit(
+        *data(hvd.rank()),
+        batch_size=BATCH,
+        epochs=30,
+        verbose=0,
+        validation_data=validation,
+        callbacks=[
+            ours.BroadcastCallback(),
+            ours.MetricAverageCallback(),
+            keras.callbacks.EarlyStopping(patience=0),
+        ],
+    ).history
+    same_on_all_ranks(model)
+    assert all(other == history for other in hvd.allgather_object(history)), history
+    assert len(history["loss"]) < 30, "nobody stopped"
+
+
+def xla() -> None:
+    model = network()
+    model.compile(DistributedOptimizer(keras.optimizers.SGD(0.05)), "mse", jit_compile=True)
+    refuses("jit_compile=False", fit, model, [data(hvd.rank())])
 
 
 def main() -> None:
