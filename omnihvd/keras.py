@@ -19,8 +19,10 @@ import tensorflow as tf
 
 from omnihvd.carriers import in_use
 from omnihvd.compression import OmniReduce
+from omnihvd.frameworks.keras_optimizer import distribute, of_tensorflow
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps
+from omnihvd.observe.progress_bar import shown
 from omnihvd.statistics import (
     Statistics,
     delay_control,
@@ -29,13 +31,13 @@ from omnihvd.statistics import (
     taken_bytes,
 )
 
-LOGS = (
-    "gradient_density",
+LOGS = ("sent_of_ring", "density")
+ALL_LOGS = (
+    *LOGS,
     "gradient_bytes",
     "bytes_sent",
     "library_bytes",
     "ring_bytes",
-    "sent_of_ring",
     "passed_share",
     "reduce_share",
 )
@@ -46,21 +48,24 @@ def is_keras_3() -> bool:
 
 
 class OmniReduceCallback(tf.keras.callbacks.Callback):
-    """Says whether OmniReduce is in use, and what it does, in the logs of each epoch:
+    """Says whether OmniReduce is in use, and adds what it does to the logs of each epoch:
 
-    gradient_density  share of the blocks of the tensors that omnihvd summed that were not zero; of
-                      the last epoch in which it looked, as it does not in all
-    gradient_bytes    bytes of all tensors that were summed in the epoch, also of those that omnihvd
-                      left to Horovod; of tf.IndexedSlices, of all their rows
-    bytes_sent        bytes that omnihvd sent from a rank; over shared memory none
-    library_bytes     bytes that the library beneath sent from a rank, for what omnihvd gave it
-    ring_bytes        bytes that a ring allreduce would have sent from a rank for the same tensors
-    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes
-    passed_share      share of gradient_bytes that was left to Horovod: omnihvd.stats()["passed"]
-                      says why, and the log at OMNIHVD_LOG=info
-    reduce_share      share of the epoch's time in which a reduction was under way
+    sent_of_ring    (bytes_sent + library_bytes) / ring_bytes; over shared memory alone 0
+    density         share of the blocks of the tensors that omnihvd summed that were not zero; of
+                    the last epoch in which it looked, as it does not in all
 
-    With a compressor under delay control:
+    With all_figures=True these, too:
+
+    gradient_bytes  bytes of all tensors that were summed in the epoch, also of those that omnihvd
+                    left to Horovod; of tf.IndexedSlices, of all their rows
+    bytes_sent      bytes that omnihvd sent from a rank; over shared memory none
+    library_bytes   bytes that the library beneath sent from a rank, for what omnihvd gave it
+    ring_bytes      bytes that a ring allreduce would have sent from a rank for the same tensors
+    passed_share    share of gradient_bytes that was left to Horovod: omnihvd.stats()["passed"]
+                    says why, and the log at OMNIHVD_LOG=info
+    reduce_share    share of the epoch's time in which a reduction was under way
+
+    and with a compressor under delay control:
 
     compression_ratio      mean over the epoch's steps
     compression_bandwidth  bytes/s that its sums sent
@@ -69,14 +74,18 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
 
     As those of omnihvd.stats(); shares are NaN where there was nothing to share. Means over all
     ranks, the same on each (as of Horovod's MetricAverageCallback; the order of the two does not
-    matter). Callbacks that shall see these logs, such as CSVLogger and TensorBoard,
-    come behind this one in the list; the progress bar and History do by themselves.
+    matter). The values are numbers; the progress bar shows percents and megabytes. Callbacks that
+    shall see these logs, such as CSVLogger and TensorBoard, come behind this one in the list.
 
     With OMNIHVD_STATS it also ends the step that is written there, at each batch.
 
     All ranks need it. At the start of training it warns, on rank 0, if on any rank Horovod's sums
     do not go through omnihvd, and after the first epoch if there were none, and tells why.
     """
+
+    def __init__(self, all_figures: bool = False) -> None:
+        super().__init__()
+        self._all = all_figures
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         problems = hvd.allgather_object(in_use.horovod_problem())
@@ -103,15 +112,17 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
             self._density = figures["density"]
         logged = {
             **figures,
-            "gradient_density": self._density,
+            "density": self._density,
             "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
             "reduce_share": min(1.0, figures["seconds"] / seconds),
         }
-        values = {**{name: logged[name] for name in LOGS}, **delay_control(figures)}
+        values = {name: logged[name] for name in (ALL_LOGS if self._all else LOGS)}
+        if self._all:
+            values |= delay_control(figures)
         mine = [math.nan if value is None else value for value in values.values()]
         means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
         if logs is not None:
-            logs.update(zip(values, means.numpy().tolist()))
+            logs.update(map(shown, values, means.numpy().tolist()))
 
 
 def _why_nothing(passed: dict[str, Any]) -> str:
@@ -129,48 +140,99 @@ def _why_nothing(passed: dict[str, Any]) -> str:
     return f"OmniReduce has nothing to do: {reason}"
 
 
+class BroadcastCallback(tf.keras.callbacks.Callback):
+    """All ranks go on from root_rank's weights and optimizer after the first batch.
+
+    As Horovod's BroadcastGlobalVariablesCallback, which fails with Keras 3.
+    """
+
+    def __init__(self, root_rank: int = 0) -> None:
+        super().__init__()
+        self._root, self._done = root_rank, False
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        if self._done:
+            return
+        self._done = True
+        optimizer = getattr(self.model, "optimizer", None)
+        variables = [*self.model.variables, *(optimizer.variables if optimizer else ())]
+        hvd.broadcast_variables(list(map(of_tensorflow, variables)), root_rank=self._root)
+
+
+class MetricAverageCallback(tf.keras.callbacks.Callback):
+    """Each epoch's logs are means over all ranks, the same on each.
+
+    As Horovod's, which fails with Keras 3. It comes before callbacks that decide by the logs
+    (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint): ranks that decide by their own would stop
+    at different epochs, and the others wait for ever.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        if not logs:
+            return
+        names = sorted(logs)
+        mine = tf.constant([float(logs[name]) for name in names], tf.float64)
+        means = hvd.allreduce(mine, op=hvd.Average, name="omnihvd.metrics").numpy().tolist()
+        for name, mean in zip(names, means):
+            kind = type(logs[name])
+            logs[name] = kind(mean) if issubclass(kind, float) else mean
+
+
 def DistributedOptimizer(
     optimizer: Any, compression: Any = OmniReduce, op: Any = hvd.Average, **options: Any
 ) -> Any:
     """The optimizer, with gradients reduced over all ranks before they are applied.
 
-    With Keras 2 it is Horovod's own, which `options` go to. With Keras 3, Horovod's looks right and
-    does nothing; so this makes a subclass of the optimizer's class whose `apply` reduces. Of the
-    options it knows process_set and sparse_as_dense; others raise TypeError.
+    It is the same object, so moments, iterations and schedule stay. Compile the model with it
+    afterwards, also if it was compiled with it before.
+
+    With Keras 2 Horovod's code reduces, and `options` are Horovod's. With Keras 3 Horovod's looks
+    right and does nothing, so omnihvd's reduces; it knows process_set and sparse_as_dense. Other
+    options raise TypeError.
+
+    Keras 3 under the policy mixed_float16: model.compile() would put a LossScaleOptimizer around
+    the optimizer, which skips a step on those ranks alone whose gradients overflowed. So this puts
+    it there, and returns it: it reduces before it looks. An optimizer that another one calls raises
+    RuntimeError instead of reducing.
     """
-    if not is_keras_3():
-        import horovod.tensorflow.keras as keras_hvd
-
-        return keras_hvd.DistributedOptimizer(optimizer, compression=compression, op=op, **options)
-    return _distribute(optimizer, compression=compression, op=op, **options)
+    if is_keras_3():
+        return distribute(optimizer, compression=compression, op=op, **options)
+    return _give_horovods_class(optimizer, compression=compression, op=op, **options)
 
 
-def _distribute(
-    optimizer: Any,
-    *,
-    compression: Any,
-    op: Any,
-    process_set: Any = hvd.global_process_set,
-    sparse_as_dense: bool = False,
+def _give_horovods_class(optimizer: Any, **options: Any) -> Any:
+    """Horovod's is a new optimizer, without the state of this one."""
+    import horovod.tensorflow.keras as keras_hvd
+
+    for name in vars(type(optimizer)).get("_given", ()):
+        del vars(optimizer)[name]
+    if "_given" in vars(type(optimizer)):  # by a call before
+        optimizer.__class__ = type(optimizer).__base__
+    made = keras_hvd.DistributedOptimizer(optimizer, **options)
+    given = {name: v for name, v in vars(made).items() if name not in vars(optimizer)}
+    vars(optimizer).update(given)
+    made_class: Any = type(made)
+    made_class._given = tuple(given)
+    made_class.__module__ = type(optimizer).__module__  # in Horovod's Keras does not find it
+    optimizer.__class__ = made_class
+    return optimizer
+
+
+def load_model(
+    filepath: Any, custom_objects: Any = None, compression: Any = OmniReduce, **options: Any
 ) -> Any:
-    cls = type(optimizer)
-    reduce = hvd._make_allreduce_grads_fn(
-        name=f"Distributed{cls.__name__}",
-        device_dense="",
-        device_sparse="",
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=1.0,
-        groups=None,
-        process_set=process_set,
-    )
+    """What `keras.models.load_model` loads, with its optimizer as of DistributedOptimizer.
 
-    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
-        if process_set.size() > 1:
-            variables = trainable_variables or self._trainable_variables
-            grads = reduce(list(grads), [variable.value for variable in variables])
-        cls.apply(self, grads, trainable_variables)
-
-    distributed: Any = type(cls.__name__, (cls,), {"apply": apply, "__module__": cls.__module__})
-    return distributed.from_config(optimizer.get_config())
+    A saved model names the optimizer's own class, so that it loads without omnihvd, too; loaded by
+    Keras itself each rank would train alone. `options` are those of DistributedOptimizer.
+    """
+    model = tf.keras.models.load_model(filepath, custom_objects=custom_objects)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        raise ValueError(f"{filepath}: the model was saved without an optimizer; compile it")
+    if is_keras_3():
+        model.optimizer = DistributedOptimizer(optimizer, compression, **options)
+    else:  # LossScaleOptimizer of Keras 2 asks the optimizer in it for the sums
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        DistributedOptimizer(inner, compression, **options)
+    return model

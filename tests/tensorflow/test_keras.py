@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from launch import STREAM, launch
 HERE = Path(__file__).parent / "on_ranks"
 KERAS_2 = {**STREAM, "TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
 KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
+KERAS_2_CASES = ["overflow", "used", "saved", "saved_h5", "callbacks"]
 
 
 @pytest.mark.timeout(120)
@@ -28,7 +30,12 @@ def test_fit_and_logs(keras: int, ranks: int, launcher: str, tmp_path: Path) -> 
     job = launch(command, ranks, launcher=launcher, env=env, timeout=110)
     assert all(f"all well with Keras {keras}" in out for out in job.ranks), job.output
     assert len(job.ranks) == ranks
-    assert "gradient_density: " in job.ranks[0], "not in the progress bar"
+    for figure in (
+        r"sent_of_ring: \d+\.\d\d% ",
+        r"density: \d+\.\d\d% ",
+        r"ring_bytes: \d+\.\d{3} MB ",
+    ):
+        assert re.search(figure, job.ranks[0]), "not so in the progress bar"
     assert "OmniReduce is not in use" not in job.output
     assert "OmniReduce has nothing to do" not in job.output
 
@@ -64,3 +71,20 @@ def test_both_frameworks_in_one_process() -> None:
         check=False,
     )
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == 2
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("env", "cases"),
+    [
+        (KERAS_3, ["overflow", "inner", "used", "saved", "callbacks", "xla"]),
+        pytest.param(KERAS_3, ["overflow_options"], marks=pytest.mark.slow),
+        pytest.param(KERAS_2, KERAS_2_CASES, marks=pytest.mark.slow),
+    ],
+    ids=["keras 3", "keras 3 options", "keras 2"],
+)
+def test_distributed_optimizer(env: dict[str, str], cases: list[str], tmp_path: Path) -> None:
+    job = launch([HERE / "keras_optimizer.py", tmp_path, *cases], 2, env=env, timeout=190)
+    for output in job.ranks:
+        assert all(f"{case}: as it should be" in output for case in cases), job.output
+    assert len(job.ranks) == 2
