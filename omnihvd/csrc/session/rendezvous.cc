@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/bytes.h"
@@ -19,6 +20,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "protocol/wire.h"
+#include "transport/file_descriptor.h"
 
 namespace omnihvd {
 namespace {
@@ -27,6 +29,16 @@ constexpr auto kPatience = std::chrono::seconds(20);
 constexpr auto kPatienceWithOld = std::chrono::seconds(5);  // with those that may have died
 constexpr uint32_t kLongest = 1u << 26;
 constexpr size_t kProofBytes = 32;
+constexpr auto kAgain = std::chrono::milliseconds(100);  // between two attempts
+
+// It closed the connection, without a reason.
+struct HungUp : Error {
+  using Error::Error;
+};
+// This process could not even ask, which says nothing of the aggregator.
+struct CannotAsk : Error {
+  using Error::Error;
+};
 
 // A TCP connection that gives up when a message, or being connected, takes too long. Throws Error
 // with the aggregator's name.
@@ -40,6 +52,8 @@ class Connection {
     hints.ai_socktype = SOCK_STREAM;
     const int status = getaddrinfo(address.substr(0, colon).c_str(),
                                    address.substr(colon + 1).c_str(), &hints, &found);
+    if (status == EAI_SYSTEM || status == EAI_MEMORY)
+      cannot_ask(status == EAI_MEMORY ? ENOMEM : errno);
     if (status) throw Error(name_ + ": " + gai_strerror(status) + "; check OMNIHVD_AGGREGATORS");
     int reason = 0;
     for (const addrinfo* at = found; at && socket_ < 0; at = at->ai_next) reason = open(*at);
@@ -66,7 +80,7 @@ class Connection {
     for (size_t at = 0; at < bytes.size();) {
       wait(POLLOUT);
       const ssize_t n = ::send(socket_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
-      if (n < 0 && errno != EINTR && errno != EAGAIN) fail(std::strerror(errno));
+      if (n < 0 && errno != EINTR && errno != EAGAIN) fail_by(errno);
       if (n > 0) at += size_t(n);
     }
   }
@@ -99,16 +113,30 @@ class Connection {
     return to_string(hmac_sha256(secret_, who + nonces + content));
   }
 
+  [[noreturn]] void fail_by(int reason) const {
+    if (reason == ECONNRESET || reason == EPIPE)
+      throw HungUp(name_ + ": it closed the connection; its log says why");
+    fail(std::strerror(reason));
+  }
+
   void begin() { deadline_ = std::chrono::steady_clock::now() + patience; }
+
+  [[noreturn]] void cannot_ask(int reason) const {
+    const bool none_left = reason == EMFILE || reason == ENFILE;
+    throw CannotAsk(name_ +
+                    " cannot be asked: " + (none_left ? kNoDescriptors : std::strerror(reason)));
+  }
 
   int open(const addrinfo& at) {
     socket_ = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (socket_ < 0) return errno;
+    if (socket_ < 0) {
+      if (errno != EAFNOSUPPORT) cannot_ask(errno);
+      return errno;
+    }
     int reason = ::connect(socket_, at.ai_addr, at.ai_addrlen) ? errno : 0;
-    if (reason == EINPROGRESS) {
-      pollfd ready{socket_, POLLOUT, 0};
+    if (reason == EINPROGRESS || reason == EINTR) {
       socklen_t size = sizeof reason;
-      reason = ::poll(&ready, 1, remaining_ms()) > 0 ? 0 : ETIMEDOUT;
+      reason = is_ready(POLLOUT) ? 0 : ETIMEDOUT;
       if (!reason) ::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &reason, &size);
     }
     if (reason) ::close(std::exchange(socket_, -1));
@@ -121,9 +149,16 @@ class Connection {
     return int(std::max<int64_t>(0, left.count()));
   }
 
-  void wait(short events) {
+  bool is_ready(short events) const {
     pollfd ready{socket_, events, 0};
-    if (::poll(&ready, 1, remaining_ms()) == 0) fail("it does not answer");
+    int count;
+    do count = ::poll(&ready, 1, remaining_ms());
+    while (count < 0 && errno == EINTR);
+    return count > 0;
+  }
+
+  void wait(short events) const {
+    if (!is_ready(events)) fail("it does not answer");
   }
 
   std::string receive(size_t size) {
@@ -131,8 +166,8 @@ class Connection {
     for (size_t at = 0; at < size;) {
       wait(POLLIN);
       const ssize_t n = ::recv(socket_, &bytes[at], size - at, 0);
-      if (n == 0) fail("it closed the connection; its log says why");
-      if (n < 0 && errno != EINTR && errno != EAGAIN) fail(std::strerror(errno));
+      if (n == 0) fail_by(ECONNRESET);
+      if (n < 0 && errno != EINTR && errno != EAGAIN) fail_by(errno);
       if (n > 0) at += size_t(n);
     }
     return bytes;
@@ -148,8 +183,8 @@ struct Introduced {
   Node node;
 };
 
-Introduced introduce(const std::string& address, const std::string& secret,
-                     std::chrono::seconds patience) {
+Introduced introduce_once(const std::string& address, const std::string& secret,
+                          std::chrono::seconds patience) {
   Introduced aggregator{std::make_unique<Connection>(address, secret, patience), {address, {}}};
   Connection& connection = *aggregator.connection;
   connection.nonces = random_bytes(32);
@@ -162,6 +197,20 @@ Introduced introduce(const std::string& address, const std::string& secret,
   if (aggregator.node.addresses.empty()) connection.fail("it has no transport");
   connection.patience = kPatience;  // it lives
   return aggregator;
+}
+
+// Where strangers crowd the aggregator, we may have had to give way to them: tries again.
+Introduced introduce(const std::string& address, const std::string& secret,
+                     std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    try {
+      return introduce_once(address, secret, patience);
+    } catch (const HungUp&) {
+      if (std::chrono::steady_clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(kAgain);
+  }
 }
 
 std::mutex mutex;  // guards old_ones()
@@ -194,6 +243,8 @@ void add_dedicated_aggregators(const std::vector<std::string>& addresses, const 
     try {
       present.push_back(calls[i].get());
       info->nodes.push_back(present.back().node);
+    } catch (const CannotAsk&) {
+      throw;
     } catch (const Error& why) {
       if (!is_old(addresses[i])) throw;
       log(LogLevel::warning, "left out: ", why.what());
