@@ -122,9 +122,8 @@ class Connection {
   void begin() { deadline_ = std::chrono::steady_clock::now() + patience; }
 
   [[noreturn]] void cannot_ask(int reason) const {
-    const bool none_left = reason == EMFILE || reason == ENFILE;
-    throw CannotAsk(name_ +
-                    " cannot be asked: " + (none_left ? kNoDescriptors : std::strerror(reason)));
+    throw CannotAsk(name_ + " cannot be asked: " +
+                    (none_left(reason) ? kNoDescriptors : std::strerror(reason)));
   }
 
   int open(const addrinfo& at) {

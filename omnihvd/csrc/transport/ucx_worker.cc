@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "transport/file_descriptor.h"
 #include "transport/ucx_log.h"
+#include "transport/ucx_system.h"
 
 namespace omnihvd {
 namespace {
@@ -106,10 +107,10 @@ void check_ucx(ucs_status_t status, const char* what) {
 
 std::string reason_of(ucs_status_t status) {
   const int probe = dup(STDERR_FILENO);
-  const bool none_left = probe < 0 && (errno == EMFILE || errno == ENFILE);
+  const bool lacking = probe < 0 && none_left(errno);
   if (probe >= 0) ::close(probe);
   return std::string(ucs_status_string(status)) +
-         (none_left ? std::string(": ") + kNoDescriptors : "");
+         (lacking ? std::string(": ") + kNoDescriptors : "");
 }
 
 std::string transports_of(ucp_ep_h endpoint) {
@@ -131,6 +132,7 @@ std::string transports_of(ucp_ep_h endpoint) {
 UcxWorker::UcxWorker() {
   check_descriptors();
   take_over_ucx_log();
+  steer_ucx_system_calls();
   ucp_config_t* config;
   check_ucx(ucp_config_read(nullptr, nullptr, &config), "UCX's settings (UCX_*) cannot be read");
   set_defaults(config);
