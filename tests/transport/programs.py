@@ -81,6 +81,16 @@ def father(end: End, peer: int, start: str) -> None:
     sink(end, peer)
 
 
+def orphan(end: End, peer: int) -> None:
+    """Is killed once it is connected both ways, and leaves a child."""
+    end.send(peer, b"hello")
+    end.wait_until(lambda: bool(end.sent) and bool(end.messages))
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def leave(end: End, peer: int, count: str) -> None:
     """Sends messages, disconnects at once and ends."""
     for i in range(int(count)):
