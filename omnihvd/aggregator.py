@@ -12,11 +12,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import errno
 import hmac
 import os
+import resource
 import secrets
 import signal
+import socket
 import struct
+import time
+from collections.abc import Coroutine
 from typing import Any
 
 from omnihvd import engine
@@ -28,6 +34,11 @@ from omnihvd.log import logger
 HELLO = b"omnihvd-join "  # then the protocol, a line feed and a nonce
 NONCE_BYTES = PROOF_BYTES = 32
 PATIENCE_S = 20.0
+STRANGERS = 64  # connections that have proved nothing
+STRANGER_PATIENCE_S = 3.0
+WARNINGS = 20  # a minute, about peers
+MOST_DESCRIPTORS = 1 << 20
+NONE_LEFT = "the aggregator has no file descriptors left; raise their number there (ulimit -n)"
 LONGEST = 1 << 26  # bytes of a message from a peer that has proved itself
 LONGEST_STRANGER = 1024
 SAME = "OMNIHVD_SECRET must be the same everywhere"
@@ -42,31 +53,104 @@ class Looked(Exception):
 
 
 class Aggregator:
-    """Answers the rendezvous of any number of groups; the engine's threads do the sums."""
+    """Answers the rendezvous of any number of groups; the engine's threads do the sums.
+
+    A peer must prove itself within 3 s. At most 64 connections wait for that; if another one comes,
+    the oldest gives way, so that strangers cannot use up the descriptors.
+    """
 
     def __init__(self, settings: Any) -> None:
         self.secret: str = settings.secret
         self.host = engine.session.AggregatorHost(settings)
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reserve = socket.socket()
+        self._warned, self._minute = 0, 0.0
 
-    async def serve(self, host: str, port: int) -> asyncio.Server:
-        return await asyncio.start_server(self._talk, host, port)
+    def serve(self, host: str, port: int) -> tuple[str, int]:
+        """Listens from now on. Returns the address; OSError when there is none to be had."""
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listeners, problem = [], OSError(f"{host} has no address")
+        for family, *_, at in found:
+            try:
+                listeners.append(socket.create_server(at, family=family, backlog=STRANGERS))
+            except OSError as why:
+                if why.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                    raise
+                problem = why  # as IPv6 where there is none
+        if not listeners:
+            raise problem
+        for listener in listeners:
+            listener.setblocking(False)
+            self._start(self._accept(listener))
+        bound: tuple[str, int] = listeners[0].getsockname()[:2]
+        return bound
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                reader, writer = await asyncio.open_connection(sock=connection)
+            except OSError as why:
+                if why.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_away(listener)
+                    await asyncio.sleep(0.05)
+                continue  # else a peer that is gone already
+            self._strangers[writer] = None
+            if len(self._strangers) > STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.transport.abort()
+            self._start(self._talk(reader, writer))
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        """Tells the next peer why it cannot come in. The reserve is the descriptor for that."""
+        self._warn(NONE_LEFT)
+        self._reserve.close()
+        with contextlib.suppress(OSError), listener.accept()[0] as connection:
+            connection.setblocking(False)
+            connection.send(_framed(b"no" + NONE_LEFT.encode()))
+        with contextlib.suppress(OSError):
+            self._reserve = socket.socket()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+        peer = "{}:{}".format(*(writer.get_extra_info("peername") or ("somebody", 0))[:2])
         try:
-            await asyncio.wait_for(self._admit(reader, writer), PATIENCE_S)
+            nonces = await asyncio.wait_for(self._prove(reader, writer), STRANGER_PATIENCE_S)
+            self._strangers.pop(writer, None)
+            await asyncio.wait_for(self._admit(reader, writer, nonces), PATIENCE_S)
             logger.info("admitted a group of %s", peer)
         except (Refused, engine.EngineError, ValueError) as why:
-            logger.warning("refused %s: %s", peer, why)
-            _send(writer, b"no" + str(why).encode())
+            self._warn(f"refused {peer}: {why}")
+            writer.write(_framed(b"no" + str(why).encode()))
         except Looked:
             logger.debug("%s looked whether the port answers", peer)
         except (asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError):
-            logger.warning("%s went away in the middle of a rendezvous", peer)
+            self._warn(f"{peer} went away in the middle of a rendezvous, or was too slow")
         finally:
+            self._strangers.pop(writer, None)
             writer.close()
 
-    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _warn(self, message: str) -> None:
+        """Peers that flood the port must not flood the log."""
+        now = time.monotonic()
+        if now - self._minute > 60:
+            self._warned, self._minute = 0, now
+        self._warned += 1
+        if self._warned <= WARNINGS:
+            logger.warning("%s", message)
+        if self._warned == WARNINGS:
+            logger.warning("more warnings about peers are left out for a minute")
+
+    async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """Returns both nonces, once both sides know that the other one has the secret."""
         try:
             hello = await _receive(reader, LONGEST_STRANGER)
         except asyncio.IncompleteReadError as gone:
@@ -89,6 +173,11 @@ class Aggregator:
         except (asyncio.IncompleteReadError, ConnectionError) as gone:
             # Who has another secret leaves at the sight of our proof.
             raise Refused(f"wrong secret, most likely: it left at our proof; {SAME}") from gone
+        return nonces
+
+    async def _admit(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, nonces: bytes
+    ) -> None:
         addresses = b"".join(struct.pack("<Q", len(a)) + a for a in self.host.addresses())
         self._say(writer, b"addresses", nonces, addresses)
         description = self._proven(await _receive(reader, LONGEST), b"group", nonces)
@@ -102,7 +191,7 @@ class Aggregator:
         return hmac.digest(self.secret.encode(), b"".join(parts), "sha256")
 
     def _say(self, writer: asyncio.StreamWriter, who: bytes, nonces: bytes, content: bytes) -> None:
-        _send(writer, b"ok" + self._proof(who, nonces, content) + content)
+        writer.write(_framed(b"ok" + self._proof(who, nonces, content) + content))
 
     def _proven(self, message: bytes, who: bytes, nonces: bytes) -> bytes:
         proof, content = message[:PROOF_BYTES], message[PROOF_BYTES:]
@@ -111,8 +200,8 @@ class Aggregator:
         return content
 
 
-def _send(writer: asyncio.StreamWriter, message: bytes) -> None:
-    writer.write(struct.pack("<I", len(message)) + message)
+def _framed(message: bytes) -> bytes:
+    return struct.pack("<I", len(message)) + message
 
 
 async def _receive(reader: asyncio.StreamReader, longest: int) -> bytes:
@@ -123,14 +212,20 @@ async def _receive(reader: asyncio.StreamReader, longest: int) -> bytes:
 
 
 async def _run(host: str, port: int, settings: Any) -> None:
-    server = await Aggregator(settings).serve(host, port)
-    bound = server.sockets[0].getsockname()
-    print(f"omnihvd aggregator at {bound[0]}:{bound[1]}", flush=True)
+    aggregator = Aggregator(settings)
+    print("omnihvd aggregator at {}:{}".format(*aggregator.serve(host, port)), flush=True)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await stop.wait()
-    server.close()
+
+
+def _raise_limit() -> None:
+    """Each worker of a job needs descriptors; the usual soft limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def main(arguments: list[str]) -> int:
@@ -156,6 +251,7 @@ def main(arguments: list[str]) -> int:
         if not settings.secret:
             parser.error("a secret is needed: set OMNIHVD_SECRET_FILE or OMNIHVD_SECRET")
         if args.bind:
+            _raise_limit()
             asyncio.run(_run(*_address(parser, "--bind", args.bind), settings))
         else:
             serve(_inline(parser, args, settings.secret))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,50 @@ from typing import Any
 from omnihvd.launchers import local_rank, process_rank
 from omnihvd.statistics import SHARES, meanings, stats
 
+MOST_CONNECTIONS = 16
+PAUSE_S = 0.1
+
 
 def serve(address: str) -> ThreadingHTTPServer:
     """At [host:]port + this rank's number on its host; without a host, for this host alone.
     OSError when the port is taken. The thread ends with the process."""
     host, _, port = address.rpartition(":")
-    server = ThreadingHTTPServer((host or "127.0.0.1", int(port) + local_rank()), _Handler)
-    server.daemon_threads = True
+    server = _Server((host or "127.0.0.1", int(port) + local_rank()), _Handler)
+    os.register_at_fork(after_in_child=server.socket.close)  # a child shall not keep the port
     threading.Thread(target=server.serve_forever, name="omnihvd metrics", daemon=True).start()
     return server
 
 
+class _Server(ThreadingHTTPServer):
+    """With bounds, so that strangers cannot use up the descriptors of a rank."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: set[Any] = set()
+        super().__init__(*arguments)
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:  # no descriptors are left: who asks still waits
+            time.sleep(PAUSE_S)
+            raise
+
+    def verify_request(self, *_: Any) -> bool:
+        return len(self._open) < MOST_CONNECTIONS
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.discard(request)
+
+
 class _Handler(BaseHTTPRequestHandler):
+    timeout = 5  # seconds, of a connection that says nothing
+
     def do_GET(self) -> None:
         body = text(stats(), process_rank() or 0).encode()
         self.send_response(200)

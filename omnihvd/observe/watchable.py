@@ -29,6 +29,7 @@ from omnihvd.frameworks import horovod_library
 from omnihvd.launchers import process_rank
 
 PREFIX = "omnihvd-"
+PAUSE_S = 0.5
 
 
 def serve() -> None:
@@ -36,6 +37,7 @@ def serve() -> None:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     _bind(server)
     server.listen(4)
+    os.register_at_fork(after_in_child=server.close)  # a child is not this process
     begun = time.time()
     thread = threading.Thread(
         target=_answer, args=(server, begun), name="omnihvd watchable", daemon=True
@@ -57,8 +59,9 @@ def _answer(server: socket.socket, begun: float) -> None:
     while True:
         try:
             connection, _ = server.accept()
-        except OSError:
-            return
+        except OSError:  # no descriptors are left, say, for a moment
+            time.sleep(PAUSE_S)
+            continue
         with connection, contextlib.suppress(Exception):
             connection.settimeout(1)
             if may_ask(connection):

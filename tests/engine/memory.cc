@@ -2,12 +2,14 @@
 #include "memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -153,7 +155,12 @@ void MemoryTransport::detach(uint64_t cookie) {
   if (found != sent_.end()) sent_.erase(found);
 }
 
+std::atomic<int> faults{0};
+
 bool MemoryTransport::progress() {
+  for (int left = faults; left > 0;)
+    if (faults.compare_exchange_weak(left, left - 1))
+      throw std::runtime_error("as the test wanted");
   std::deque<Message> messages;
   bool look;
   {
@@ -233,5 +240,7 @@ void kill_memory_transport(Transport& transport) {
   OMNIHVD_INVARIANT(memory);
   memory->die();
 }
+
+void throw_in_memory_transports(int times) { faults = times; }
 
 }  // namespace omnihvd

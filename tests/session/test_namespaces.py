@@ -154,3 +154,26 @@ def test_an_aggregator_with_another_network(lab: Lab) -> None:
         end(server)
         if ranks:
             ranks.end()
+
+
+READ_ONLY = "mount -t tmpfs -o ro tmpfs /dev/shm"
+
+
+@pytest.mark.parametrize(
+    "lack, warns", [(READ_ONLY, False), (READ_ONLY + " && echo 0 > /proc/sys/kernel/shmmni", True)]
+)
+def test_ranks_without_shared_memory(lack: str, warns: bool, tmp_path: Path) -> None:
+    """UCX itself fails where it cannot open it."""
+    words = ["unshare", "--mount", "--ipc", "--kill-child", "--fork", "sh", "-c"]
+    commands = [
+        [*words, f'{lack} && exec "$@" 2> {tmp_path}/{rank}', "sh", *rank_command(rank, 2)]
+        for rank in range(2)
+    ]
+    ranks = Ranks(commands)
+    try:
+        assert ranks.seconds() < 0.5 * SUMS
+        for rank in range(2):
+            said = (tmp_path / str(rank)).read_text()
+            assert ("ranks of this host use TCP" in said) == warns, said
+    finally:
+        ranks.end()

@@ -78,6 +78,28 @@ def watch(end: End, peer: int, traffic: str) -> None:
     print(time.monotonic() - start, end.failures[0][1], flush=True)
 
 
+def father(end: End, peer: int, start: str) -> None:
+    """Once it is connected both ways it has a child, which goes on, and tells its pid."""
+    end.send(peer, b"hello")
+    end.wait_until(lambda: bool(end.sent) and bool(end.messages))
+    child = os.fork() if start == "fork" else os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    end.send(peer, str(child).encode())
+    sink(end, peer)
+
+
+def orphan(end: End, peer: int) -> None:
+    """Is killed once it is connected both ways, and leaves a child."""
+    end.send(peer, b"hello")
+    end.wait_until(lambda: bool(end.sent) and bool(end.messages))
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def leave(end: End, peer: int, count: str) -> None:
     """Sends messages, disconnects at once and ends."""
     for i in range(int(count)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,9 +33,9 @@ def lab() -> Iterator[Lab]:
         pytest.skip(str(error))
 
 
-def start(host: Host, *arguments: str) -> subprocess.Popen[str]:
+def start(host: Host, *arguments: str, inside: Sequence[str] = ()) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        host.command([sys.executable, str(PROGRAM), "ucx-tcp", *arguments]),
+        host.command([*inside, sys.executable, str(PROGRAM), "ucx-tcp", *arguments]),
         env={**os.environ, **SHORT},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -93,3 +93,20 @@ def test_connecting_to_a_vanished_host(lab: Lab) -> None:
     output, errors = watcher.communicate(timeout=20)
     assert output == "", "UCX writes to standard output"
     assert all(line.startswith("[omnihvd warning h0] UCX: ") for line in errors.splitlines())
+
+
+def test_a_child_does_not_hide_the_end_of_its_parent(lab: Lab) -> None:
+    """It would hold the connection, if the parent's sockets were its own."""
+    shell = ["sh", "-c", '"$@"; sleep 60', "sh"]  # the first process of a container takes all along
+    container = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child", *shell]
+    watcher = start(lab.hosts[0], "watch", "idle")
+    other = start(lab.hosts[1], "orphan", inside=container)
+    addresses = hear(watcher), hear(other)
+    say(other, addresses[0])
+    say(watcher, addresses[1])
+    assert hear(watcher) == "connected\n"
+    say(watcher, "now\n")
+    seconds, reason = hear(watcher).split(maxsplit=1)
+    assert float(seconds) < 15
+    assert "on h1" in reason
+    other.kill()

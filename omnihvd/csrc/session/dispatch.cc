@@ -98,4 +98,9 @@ void Dispatch::on_peer_failed(PeerId peer, const std::string& reason) {
   for (const auto& group : groups_) group->on_peer_failed(peer, reason);  // they share it
 }
 
+void Dispatch::fail_all(const std::string& why) noexcept {
+  has_lost_a_peer_ = true;
+  for (const auto& group : groups_) group->fail(why, true);
+}
+
 }  // namespace omnihvd

@@ -24,6 +24,8 @@ class Dispatch : public Transport::Handler {
   bool has_groups() const { return !groups_.empty(); }
   bool busy() const;
   bool has_lost_a_peer() const { return has_lost_a_peer_; }  // any thread
+  // New groups get another thread and transport from now on, as after the loss of a peer.
+  void fail_all(const std::string& why) noexcept;
 
   // Does a bounded piece of what there is to do; true if there was something.
   bool work();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "session/group_tasks.h"
 #include "session/stats.h"
 #include "session/trace.h"
@@ -54,8 +55,9 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
 GroupStream::~GroupStream() = default;
 
 void GroupStream::start(std::shared_ptr<Collective> collective) {
-  std::shared_ptr<WorkerTask> task;
+  bool started = false;
   try {
+    std::shared_ptr<WorkerTask> task;
     if (left_) fail("this rank has left the group", false);
     if (!failure_)
       task = std::make_shared<WorkerTask>(collective, stream_, info_->settings, home_share_);
@@ -63,13 +65,11 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
     for (uint32_t node = 0; node < peers_.size() && !failure_; ++node)
       if (peers_[node].left && !task->worker.done())
         fail(info_->name_of(node) + " has left the job", true);
+    if (!failure_) started = workers_.emplace(collective->sequence, std::move(task)).second;
   } catch (const std::exception& why) {
     fail(words_of(why), true);
   }
-  if (failure_)
-    collective->stream_done(&*failure_, 0, 0);
-  else
-    workers_.emplace(collective->sequence, std::move(task));
+  if (!started) collective->stream_done(&*failure_, 0, 0);
 }
 
 bool GroupStream::work() {
@@ -152,8 +152,12 @@ void GroupStream::finish_if_done(WorkerTask& task) {
 void GroupStream::fail(const std::string& reason, bool tell) {
   if (failure_) return;
   failure_ = reason;
-  detach_all();
-  if (tell) say(Kind::abort, reason);
+  try {
+    detach_all();
+    if (tell) say(Kind::abort, reason);
+  } catch (const std::exception& why) {  // no memory, or a transport that is broken
+    log(LogLevel::warning, "not all ranks can be told that a group has failed: ", why.what());
+  }
   is_to_tell_ = tell;
   failed_at_ = Clock::now();
   aggregators_.clear();

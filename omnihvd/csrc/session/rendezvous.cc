@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/awake_clock.h"
@@ -21,6 +22,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "protocol/wire.h"
+#include "transport/file_descriptor.h"
 
 namespace omnihvd {
 namespace {
@@ -29,6 +31,16 @@ constexpr auto kPatience = std::chrono::seconds(20);
 constexpr auto kPatienceWithOld = std::chrono::seconds(5);  // with those that may have died
 constexpr uint32_t kLongest = 1u << 26;
 constexpr size_t kProofBytes = 32;
+constexpr auto kAgain = std::chrono::milliseconds(100);  // between two attempts
+
+// It closed the connection, without a reason.
+struct HungUp : Error {
+  using Error::Error;
+};
+// This process could not even ask, which says nothing of the aggregator.
+struct CannotAsk : Error {
+  using Error::Error;
+};
 
 // A TCP connection that gives up when a message, or being connected, takes too long. Throws Error
 // with the aggregator's name.
@@ -42,6 +54,8 @@ class Connection {
     hints.ai_socktype = SOCK_STREAM;
     const int status = getaddrinfo(address.substr(0, colon).c_str(),
                                    address.substr(colon + 1).c_str(), &hints, &found);
+    if (status == EAI_SYSTEM || status == EAI_MEMORY)
+      cannot_ask(status == EAI_MEMORY ? ENOMEM : errno);
     if (status) throw Error(name_ + ": " + gai_strerror(status) + "; check OMNIHVD_AGGREGATORS");
     int reason = 0;
     for (const addrinfo* at = found; at && socket_ < 0; at = at->ai_next) reason = open(*at);
@@ -68,7 +82,7 @@ class Connection {
     for (size_t at = 0; at < bytes.size();) {
       wait(POLLOUT);
       const ssize_t n = ::send(socket_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
-      if (n < 0 && errno != EINTR && errno != EAGAIN) fail(std::strerror(errno));
+      if (n < 0 && errno != EINTR && errno != EAGAIN) fail_by(errno);
       if (n > 0) at += size_t(n);
     }
   }
@@ -101,13 +115,27 @@ class Connection {
     return to_string(hmac_sha256(secret_, who + nonces + content));
   }
 
+  [[noreturn]] void fail_by(int reason) const {
+    if (reason == ECONNRESET || reason == EPIPE)
+      throw HungUp(name_ + ": it closed the connection; its log says why");
+    fail(std::strerror(reason));
+  }
+
   void begin() { begun_ = clock_.now(); }
+
+  [[noreturn]] void cannot_ask(int reason) const {
+    throw CannotAsk(name_ + " cannot be asked: " +
+                    (none_left(reason) ? kNoDescriptors : std::strerror(reason)));
+  }
 
   int open(const addrinfo& at) {
     socket_ = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (socket_ < 0) return errno;
+    if (socket_ < 0) {
+      if (errno != EAFNOSUPPORT) cannot_ask(errno);
+      return errno;
+    }
     int reason = ::connect(socket_, at.ai_addr, at.ai_addrlen) ? errno : 0;
-    if (reason == EINPROGRESS) {
+    if (reason == EINPROGRESS || reason == EINTR) {
       socklen_t size = sizeof reason;
       reason = comes(POLLOUT) ? 0 : ETIMEDOUT;
       if (!reason) ::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &reason, &size);
@@ -124,7 +152,9 @@ class Connection {
       const uint64_t waited = clock_.now() - begun_;
       const uint64_t left_ms = waited < limit ? (limit - waited) / 1000 : 0;
       pollfd ready{socket_, events, 0};
-      if (::poll(&ready, 1, int(std::min<uint64_t>(left_ms, 1000))) != 0) return true;
+      const int count = ::poll(&ready, 1, int(std::min<uint64_t>(left_ms, 1000)));
+      if (count > 0) return true;
+      if (count < 0 && errno != EINTR) return false;
       if (left_ms == 0) return false;
     }
   }
@@ -138,8 +168,8 @@ class Connection {
     for (size_t at = 0; at < size;) {
       wait(POLLIN);
       const ssize_t n = ::recv(socket_, &bytes[at], size - at, 0);
-      if (n == 0) fail("it closed the connection; its log says why");
-      if (n < 0 && errno != EINTR && errno != EAGAIN) fail(std::strerror(errno));
+      if (n == 0) fail_by(ECONNRESET);
+      if (n < 0 && errno != EINTR && errno != EAGAIN) fail_by(errno);
       if (n > 0) at += size_t(n);
     }
     return bytes;
@@ -156,8 +186,8 @@ struct Introduced {
   Node node;
 };
 
-Introduced introduce(const std::string& address, const std::string& secret,
-                     std::chrono::seconds patience) {
+Introduced introduce_once(const std::string& address, const std::string& secret,
+                          std::chrono::seconds patience) {
   Introduced aggregator{std::make_unique<Connection>(address, secret, patience), {address, {}}};
   Connection& connection = *aggregator.connection;
   connection.nonces = random_bytes(32);
@@ -170,6 +200,20 @@ Introduced introduce(const std::string& address, const std::string& secret,
   if (aggregator.node.addresses.empty()) connection.fail("it has no transport");
   connection.patience = kPatience;  // it lives
   return aggregator;
+}
+
+// Where strangers crowd the aggregator, we may have had to give way to them: tries again.
+Introduced introduce(const std::string& address, const std::string& secret,
+                     std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    try {
+      return introduce_once(address, secret, patience);
+    } catch (const HungUp&) {
+      if (std::chrono::steady_clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(kAgain);
+  }
 }
 
 std::mutex mutex;  // guards old_ones()
@@ -202,6 +246,8 @@ void add_dedicated_aggregators(const std::vector<std::string>& addresses, const 
     try {
       present.push_back(calls[i].get());
       info->nodes.push_back(present.back().node);
+    } catch (const CannotAsk&) {
+      throw;
     } catch (const Error& why) {
       if (!is_old(addresses[i])) throw;
       log(LogLevel::warning, "left out: ", why.what());

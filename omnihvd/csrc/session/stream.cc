@@ -1,12 +1,18 @@
 #include "session/stream.h"
 
+#include <unistd.h>
+
 #include <future>
 #include <utility>
+
+#include "base/log.h"
 
 namespace omnihvd {
 namespace {
 
 constexpr auto kCheckEvery = std::chrono::milliseconds(500);
+constexpr auto kAfterFailure = std::chrono::milliseconds(10);  // if it lasts: no busy loop
+constexpr auto kLogEvery = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -44,24 +50,50 @@ void Stream::run(std::function<void()> command) {
 void Stream::loop() {
   Clock::time_point last_moved = Clock::now();
   while (true) {
-    bool moved = transport_->progress();
+    bool moved = guarded([this] { return transport_->progress(); });
     moved |= run_commands();
-    moved |= groups_.work();
-    if (stop_) return groups_.remove_all();
-    const auto now = Clock::now();
-    if (now - last_check_ > kCheckEvery) {
-      last_check_ = now;
-      groups_.check_time();
-    }
-    if (moved) {
-      last_moved = now;
-      // Where ranks share cores, those whom our messages woke shall not wait until a slice of
-      // milliseconds ends.
-      std::this_thread::yield();
-    } else {
-      idle(last_moved);
-    }
+    moved |= guarded([this] { return groups_.work(); });
+    if (stop_) break;
+    guarded([&] { return end_turn(moved, &last_moved); });
   }
+  guarded([this] { return groups_.remove_all(), true; });
+}
+
+bool Stream::end_turn(bool moved, Clock::time_point* last_moved) {
+  const auto now = Clock::now();
+  if (now - last_check_ > kCheckEvery) {
+    last_check_ = now;
+    groups_.check_time();
+  }
+  if (moved) {
+    *last_moved = now;
+    // Where ranks share cores, those whom our messages woke shall not wait until a slice of
+    // milliseconds ends.
+    std::this_thread::yield();
+  } else {
+    idle(*last_moved);
+  }
+  return moved;
+}
+
+// The barrier for exceptions: a step that throws fails the groups of this thread. The process and
+// the thread go on, so that callers learn of it.
+template <typename Step>
+bool Stream::guarded(Step step) {
+  std::string why = "an unknown exception";
+  try {
+    return step();
+  } catch (const std::exception& error) {
+    why = error.what();
+  } catch (...) {
+  }
+  why = "the progress thread of process " + std::to_string(getpid()) + " on " + host_name() +
+        " has failed: " + why;
+  if (Clock::now() - last_failure_ > kLogEvery) log(LogLevel::error, why);
+  last_failure_ = Clock::now();
+  groups_.fail_all(why);
+  std::this_thread::sleep_for(kAfterFailure);
+  return false;
 }
 
 // Polls for a moment, then sleeps: several ranks share a core.
@@ -76,7 +108,7 @@ bool Stream::run_commands() {
     std::lock_guard lock(mutex_);
     commands.swap(commands_);
   }
-  for (const auto& command : commands) command();
+  for (const auto& command : commands) guarded([&] { return command(), true; });
   return !commands.empty();
 }
 

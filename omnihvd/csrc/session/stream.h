@@ -33,6 +33,9 @@ class Stream {
 
  private:
   void loop();
+  template <typename Step>
+  bool guarded(Step step);
+  bool end_turn(bool moved, Clock::time_point* last_moved);
   bool run_commands();
   void idle(Clock::time_point last_moved);
 
@@ -40,7 +43,7 @@ class Stream {
   const std::unique_ptr<Transport> transport_;  // speaks to groups_ to its end
   const std::string address_, description_;
   const Clock::duration spin_;
-  Clock::time_point last_check_;
+  Clock::time_point last_check_, last_failure_;
 
   std::mutex mutex_;
   std::vector<std::function<void()>> commands_;

@@ -14,14 +14,16 @@ namespace omnihvd {
 
 constexpr char kNoDescriptors[] = "no file descriptors are left, raise their number (ulimit -n)";
 
+// Whether a call failed because this process, or this host, has no descriptors left.
+inline bool none_left(int error) { return error == EMFILE || error == ENFILE; }
+
 class FileDescriptor {
  public:
   // Takes what the system call `origin` returned. Throws Error when that was a failure.
   FileDescriptor(int fd, const char* origin) : fd_(fd) {
     if (fd >= 0) return;
-    const bool none_left = errno == EMFILE || errno == ENFILE;
     throw Error(std::string(origin) + " failed: " + std::strerror(errno) +
-                (none_left ? std::string(": ") + kNoDescriptors : ""));
+                (none_left(errno) ? std::string(": ") + kNoDescriptors : ""));
   }
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&&) = delete;

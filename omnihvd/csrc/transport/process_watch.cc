@@ -29,8 +29,6 @@ int open_pidfd(uint32_t pid) {
   return static_cast<int>(syscall(call, static_cast<pid_t>(pid), 0));  // is close-on-exec
 }
 
-bool none_left(int error) { return error == EMFILE || error == ENFILE; }
-
 // The file's first bytes; "" when there is no such file. Throws Error when this process can open no
 // more, from which nothing follows about the file.
 std::string first_bytes(const std::string& path) {

@@ -5,7 +5,8 @@
 // transports arrive once, whole, unchanged, and in order, or the peer is reported as failed.
 //
 // A peer's failure is noticed also by a side that only waits for messages, if it is connected:
-//   - its process ended, however: at once on the same host (Linux 5.3 and later) and over TCP;
+//   - its process ended, however: at once on the same host (Linux 5.3 and later) and over TCP, even
+//     if a child of it lives on;
 //   - its host or the network vanished: after about 30 s over TCP;
 //   - it was destroyed, but its process lives on: over TCP, not over shared memory.
 // A process that is stopped has not failed: its messages wait.

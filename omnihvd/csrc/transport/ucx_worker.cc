@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "transport/file_descriptor.h"
 #include "transport/ucx_log.h"
+#include "transport/ucx_system.h"
 
 namespace omnihvd {
 namespace {
@@ -27,9 +29,6 @@ struct Default {
 // What differs from UCX's own defaults. A variable UCX_<name> in the environment goes before.
 // Figures: two processes on one two-core machine, messages of 56 KiB in 56 slices.
 constexpr Default kDefaults[] = {
-    // All that is sent lies in host memory. UCX's CUDA parts would make CUDA calls in the engine's
-    // threads, which may be what a GPU's stream is waiting for.
-    {"TLS", "^cuda"},
     // Without it UCX leaves shared memory out where endpoints must notice failures.
     {"POSIX_ERROR_HANDLING", "y"},
     {"SYSV_ERROR_HANDLING", "y"},
@@ -58,6 +57,17 @@ constexpr Default kDefaults[] = {
     {"TCP_USER_TIMEOUT", "30s", 22},
     {"KEEPALIVE_INTERVAL", "2s"},
 };
+
+// What UCX may use, the first that works. All that is sent lies in host memory: UCX's CUDA parts
+// would make CUDA calls in the progress threads, which may be what a GPU's stream is waiting for.
+// UCX leaves no shared memory out that it cannot open, as with /dev/shm mounted read-only: it
+// fails.
+constexpr const char* kTransports[] = {"^cuda", "^cuda,posix", "^cuda,posix,sysv"};
+
+bool has_posix_memory() {
+  const char* folder = std::getenv("UCX_POSIX_DIR");
+  return access(folder ? folder : "/dev/shm", W_OK) == 0;
+}
 
 void set_defaults(ucp_config_t* config) {
   unsigned major, minor, release;
@@ -95,7 +105,7 @@ std::string devices(ucp_context_h context) {
 // devices.
 void check_descriptors() {
   std::vector<FileDescriptor> spare;
-  while (spare.size() < 32) spare.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC), "open");
+  while (spare.size() < 32) spare.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC), "open");
 }
 
 }  // namespace
@@ -106,10 +116,10 @@ void check_ucx(ucs_status_t status, const char* what) {
 
 std::string reason_of(ucs_status_t status) {
   const int probe = dup(STDERR_FILENO);
-  const bool none_left = probe < 0 && (errno == EMFILE || errno == ENFILE);
+  const bool lacking = probe < 0 && none_left(errno);
   if (probe >= 0) ::close(probe);
   return std::string(ucs_status_string(status)) +
-         (none_left ? std::string(": ") + kNoDescriptors : "");
+         (lacking ? std::string(": ") + kNoDescriptors : "");
 }
 
 std::string transports_of(ucp_ep_h endpoint) {
@@ -131,9 +141,27 @@ std::string transports_of(ucp_ep_h endpoint) {
 UcxWorker::UcxWorker() {
   check_descriptors();
   take_over_ucx_log();
+  steer_ucx_system_calls();
+  const bool asked = std::getenv("UCX_TLS") != nullptr;
+  size_t at = asked || has_posix_memory() ? 0 : 1;
+  ucs_status_t status = open(asked ? nullptr : kTransports[at]);
+  const auto lacks_memory = [&] {
+    return status == UCS_ERR_SHMEM_SEGMENT || status == UCS_ERR_NO_MEMORY;
+  };
+  while (lacks_memory() && !asked && ++at < std::size(kTransports)) status = open(kTransports[at]);
+  if (status == UCS_OK && at + 1 == std::size(kTransports))
+    log(LogLevel::warning,
+        "UCX can open no shared memory, so that ranks of this host use TCP, which is slower: let "
+        "them write to /dev/shm, or have System V shared memory");
+  check_ucx(status, "UCX could not open its devices (see UCX_TLS and UCX_NET_DEVICES)");
+}
+
+// transports: in place of UCX's own choice, unless null.
+ucs_status_t UcxWorker::open(const char* transports) {
   ucp_config_t* config;
   check_ucx(ucp_config_read(nullptr, nullptr, &config), "UCX's settings (UCX_*) cannot be read");
   set_defaults(config);
+  if (transports) ucp_config_modify(config, "TLS", transports);
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
@@ -141,24 +169,20 @@ UcxWorker::UcxWorker() {
   params.name = "omnihvd";
   // Where an MPI has loaded an older UCX before us, that is the one in use: all that is called here
   // is in 1.14.
-  const ucs_status_t status = ucp_init_version(1, 14, &params, config, &context_);
+  ucs_status_t status = ucp_init_version(1, 14, &params, config, &context_);
   ucp_config_release(config);
   check_ucx(status,
             "UCX found nothing to communicate over; UCX_TLS and UCX_NET_DEVICES say what it may "
             "use, and `ucx_info -d` what there is");
 
-  try {
-    ucp_worker_params_t worker{};
-    worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
-    // Made by one thread and then used by another.
-    worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    worker.am_alignment = 8;
-    check_ucx(ucp_worker_create(context_, &worker, &worker_),
-              "UCX could not open its devices (see UCX_TLS and UCX_NET_DEVICES)");
-  } catch (...) {
-    ucp_cleanup(context_);
-    throw;
-  }
+  ucp_worker_params_t worker{};
+  worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
+  // Made by one thread and then used by another.
+  worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  worker.am_alignment = 8;
+  status = ucp_worker_create(context_, &worker, &worker_);
+  if (status != UCS_OK) ucp_cleanup(context_);
+  return status;
 }
 
 UcxWorker::~UcxWorker() {

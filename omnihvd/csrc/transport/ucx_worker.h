@@ -20,6 +20,8 @@ class UcxWorker {
   std::string describe() const;
 
  private:
+  ucs_status_t open(const char* transports);
+
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
 };

@@ -1,0 +1,143 @@
+#include "transport/ucx_system.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "hook/got_hook.h"
+#include "transport/file_descriptor.h"
+
+// Of libucs, since 1.10; in no header that is installed.
+extern "C" unsigned long ucs_sys_get_proc_create_time(pid_t pid);
+
+namespace omnihvd {
+namespace {
+
+constexpr useconds_t kNap_us = 1000;
+
+// The sockets that UCX has opened: what they are, by descriptor, which may be another file's now.
+std::mutex mutex;  // guards sockets(); held during a fork
+std::vector<ino_t>& sockets() {
+  static auto& all = *new std::vector<ino_t>;
+  return all;
+}
+
+int noted(int socket) {
+  struct stat file{};
+  if (socket < 0 || fstat(socket, &file) != 0) return socket;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (sockets().size() <= size_t(socket)) sockets().resize(size_t(socket) + 1);
+  sockets()[size_t(socket)] = file.st_ino;
+  return socket;
+}
+
+// In a child. Async-signal-safe: other threads of the parent may have held any lock but ours.
+void close_sockets() {
+  for (size_t fd = 0; fd < sockets().size(); ++fd) {
+    struct stat file{};
+    if (sockets()[fd] != 0 && fstat(int(fd), &file) == 0 && S_ISSOCK(file.st_mode) &&
+        file.st_ino == sockets()[fd])
+      close(int(fd));
+    sockets()[fd] = 0;
+  }
+}
+
+std::atomic<int> reserve{-1};
+
+// Calls `open`, and once more with the descriptor in reserve if there is no other one.
+template <typename Open>
+int with_reserve(Open open) {
+  int fd = open();
+  if (fd < 0 && none_left(errno) && reserve >= 0) {
+    if (const int spare = reserve.exchange(-1); spare >= 0) close(spare);
+    return open();
+  }
+  const int error = errno;
+  if (reserve < 0) {
+    const int spare = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int none = -1;
+    if (spare >= 0 && !reserve.compare_exchange_strong(none, spare)) close(spare);
+  }
+  errno = error;
+  return fd;
+}
+
+int open_socket(int domain, int type, int protocol) {
+  return noted(with_reserve([=] { return socket(domain, type | SOCK_CLOEXEC, protocol); }));
+}
+
+int accept_peer(int listener, sockaddr* address, socklen_t* length) {
+  const int fd = noted(with_reserve(
+      [=] { return accept4(listener, address, length, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
+  if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != EBADF && errno != EINVAL) {
+    if (none_left(errno)) usleep(kNap_us);  // UCX asks again at once: the peer still waits
+    errno = EAGAIN;
+  }
+  return fd;
+}
+
+int open_file_of_ucx(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const auto mode = mode_t(flags & (O_CREAT | __O_TMPFILE) ? va_arg(arguments, int) : 0);
+  va_end(arguments);
+  return with_reserve([=] { return open(path, flags | O_CLOEXEC, mode); });
+}
+
+int open_shared_memory(const char* name, int flags, mode_t mode) {
+  return with_reserve([=] { return shm_open(name, flags, mode); });
+}
+
+// What UCX's keep-alive asks of a process of this host: when it began; 0: it has ended.
+unsigned long begin_of(pid_t pid) {
+  static std::mutex guard;
+  static auto& known = *new std::map<pid_t, unsigned long>;
+  const unsigned long ticks = ucs_sys_get_proc_create_time(pid);
+  const std::lock_guard<std::mutex> lock(guard);
+  if (ticks != 0) return known[pid] = ticks;
+  const bool ended = kill(pid, 0) != 0 && errno == ESRCH;
+  const auto before = known.find(pid);
+  return ended || before == known.end() ? 0 : before->second;
+}
+
+void hook(const char* library, const char* function, void* ours) {
+  if (install_hook(library, function, ours).empty())
+    log(LogLevel::info, "UCX calls no ", function, "() in ", library);
+}
+
+}  // namespace
+
+void steer_ucx_system_calls() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
+                   [] {
+                     close_sockets();
+                     mutex.unlock();
+                   });
+    try {
+      hook("/libucs.so", "socket", reinterpret_cast<void*>(&open_socket));
+      hook("/libucs.so", "accept", reinterpret_cast<void*>(&accept_peer));
+      hook("/libuct.so", "open", reinterpret_cast<void*>(&open_file_of_ucx));
+      hook("/libuct.so", "shm_open", reinterpret_cast<void*>(&open_shared_memory));
+      hook("/libuct.so", "ucs_sys_get_proc_create_time", reinterpret_cast<void*>(&begin_of));
+    } catch (const Error& why) {
+      log(LogLevel::warning, "UCX goes on without our care for descriptors: ", why.what());
+    }
+  });
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,14 @@
+// What UCX asks of the system goes through functions of ours, since a few answers mislead it.
+#pragma once
+
+namespace omnihvd {
+
+// From now on, for all that uses UCX in this process, and harmless to call again:
+//   - A process that has no descriptors left for a moment keeps its peers and its listening
+//     sockets. UCX would take a process that it cannot look up for dead, and close a listening
+//     socket after any failed accept(). One descriptor is kept in reserve.
+//   - Children do not hold UCX's sockets: exec closes them, and fork does. Else the peers would not
+//     learn that this process has ended, for as long as such a child lives.
+void steer_ucx_system_calls();
+
+}  // namespace omnihvd
