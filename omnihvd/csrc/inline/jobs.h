@@ -68,8 +68,8 @@ class InlineJobs {
     uint8_t bytes[kSignedBytes];
   };
   std::vector<Question> questions(uint64_t now);
-  // A host says that nobody has this socket. Returns the job that has ended with it: all its workers
-  // have. A single report ends no job, nor do many a job that goes on contributing.
+  // A host says that nobody has this socket. Returns the job that has ended with it: all its
+  // workers have. A single report ends no job, nor do many a job that goes on contributing.
   std::optional<size_t> take_refusal(uint64_t now, uint64_t from);
   const std::vector<InlineJob>& jobs() const { return jobs_; }
 

@@ -131,6 +131,11 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
   });
 }
 
+void Communicator::interrupt(int rank, const std::string& why) {
+  if (own_)
+    own_->fail("rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why);
+}
+
 // Of int32 that may be coded, of any size: false if no rank has any that is.
 bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
   std::optional<CodedBuffer> mine;

@@ -73,6 +73,12 @@ Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType
   return {way, group_->allreduce(in, out, count, dtype, codec)};
 }
 
+void OwnSum::fail(const std::string& why) {
+  if (shared_) shared_->abort(why);
+  if (levels_) levels_->fail(why);
+  if (group_) group_->fail(why);
+}
+
 bool OwnSum::can_scatter(const Settings& settings, const std::vector<std::string>& hosts) {
   if (!settings.aggregators.empty()) return false;
   const bool grid = settings.hierarchy != Hierarchy::off && !grid_obstacle(hosts);

@@ -34,6 +34,9 @@ class TwoLevels {
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype, const Codec& given,
                      const Codec& sent);
 
+  // While a sum waits, from its thread: it fails, on all ranks.
+  void fail(const std::string& why);
+
   const std::shared_ptr<Group>& between() const { return between_; }
 
  private:
