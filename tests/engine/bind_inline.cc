@@ -13,7 +13,6 @@
 #include <tuple>
 #include <vector>
 
-#include "base/awake_clock.h"
 #include "inline/jobs.h"
 #include "inline/slot_aggregator.h"
 #include "inline/slot_worker.h"
@@ -243,7 +242,6 @@ void bind_inline(py::module_ m) {
       .def_property_readonly("counts", [](const SlotAggregator& aggregator) {
         return dict_of_counts(aggregator.counts());
       });
-  py::class_<AwakeClock>(m, "AwakeClock").def(py::init<>()).def("at", &AwakeClock::at);
   py::class_<Jobs>(m, "Jobs")
       .def(py::init<std::string, size_t, uint16_t>())
       .def("take", &answer_of, "(datagram, job that has changed or None), or None")
