@@ -240,7 +240,7 @@ def main(arguments: list[str]) -> int:
     inline = parser.add_argument_group("with all but --bind (docs/in-network.md)")
     inline.add_argument("--port", type=int, default=PORT, help="with --xdp, --af-xdp (%(default)s)")
     inline.add_argument("--group", default="", help="multicast address of results")
-    inline.add_argument("--jobs", type=int, default=4, help="at most (default: %(default)s)")
+    inline.add_argument("--jobs", type=int, default=16, help="at most (default: %(default)s)")
     inline.add_argument("--slots", type=int, default=128, help="of a job (default: %(default)s)")
     args = parser.parse_args(arguments)
     # A job's settings name its aggregators; this process is one.

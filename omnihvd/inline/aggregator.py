@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import queue
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -39,7 +40,7 @@ class Aggregator:
         host: str = "",
         port: int = PORT,
         group: str = "",
-        jobs: int = 4,
+        jobs: int = 16,
         slots: int = 128,
     ) -> None:
         self.plane: Any = None
@@ -92,26 +93,41 @@ def xdp_module() -> ModuleType:
 
 
 @contextlib.contextmanager
-def running(aggregator: Aggregator) -> Iterator[Aggregator]:
-    """In a thread."""
-    thread = threading.Thread(target=aggregator.run)
+def running(
+    aggregator: Aggregator, on_failure: Callable[[], object] = lambda: None
+) -> Iterator[Aggregator]:
+    """In a thread. What ends it too early is raised at the end; on_failure is called at once."""
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            aggregator.run()
+        except Exception as why:
+            failures.append(why)
+            on_failure()
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield aggregator
     finally:
         aggregator.stop()
         thread.join()
+    if failures:
+        raise engine.EngineError(f"it can sum no longer: {failures[0]}") from failures[0]
 
 
 def serve(aggregator: Aggregator) -> None:
-    """Until SIGINT or SIGTERM; SIGUSR1 and the end say what became of contributions."""
+    """Until SIGINT or SIGTERM; SIGUSR1 and the end say what became of contributions. EngineError
+    when it fails: a process that answers nobody must end."""
     print(f"omnihvd aggregator at {aggregator.address}", flush=True)
-    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    with running(aggregator):
+    asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: asked.put(number))
+    with running(aggregator, on_failure=lambda: asked.put(signal.SIGTERM)):
         while True:
-            number = signal.sigwait(signals)
+            asked_for = asked.get()
             counts = aggregator.counts()
             print(", ".join(f"{name} {count}" for name, count in counts.items()), flush=True)
-            if number != signal.SIGUSR1:
+            if asked_for != signal.SIGUSR1:
                 return

@@ -202,6 +202,14 @@ py::object answer_of(Jobs& jobs, uint64_t now, uint64_t from, const std::string&
       answer->changed);
 }
 
+// [(address, datagram)]
+py::list questions_of(Jobs& jobs, uint64_t now) {
+  py::list all;
+  for (const auto& [to, bytes] : jobs.jobs.questions(now))
+    all.append(py::make_tuple(to, py::bytes(reinterpret_cast<const char*>(bytes), sizeof bytes)));
+  return all;
+}
+
 py::tuple aggregator_answer(SlotAggregator& aggregator, const std::string& data) {
   const auto answer = aggregator.take(reinterpret_cast<const uint8_t*>(data.data()), data.size());
   return py::make_tuple(int(answer.to), py::bytes(bytes_of(answer)));
@@ -237,7 +245,9 @@ void bind_inline(py::module_ m) {
   py::class_<Jobs>(m, "Jobs")
       .def(py::init<std::string, size_t, uint16_t>())
       .def("take", &answer_of, "(datagram, job that has changed or None), or None")
-      .def("heard", [](Jobs& jobs, size_t job, uint64_t now) { jobs.jobs.heard(job, now); })
+      .def("questions", &questions_of, "[(address, datagram)]")
+      .def("take_refusal", [](Jobs& jobs, uint64_t now,
+                              uint64_t from) { return jobs.jobs.take_refusal(now, from); })
       .def_readonly("sums", &Jobs::sums);
   m.def("signed_head",
         [](const std::string& secret, uint64_t session, uint8_t kind, uint8_t flags,

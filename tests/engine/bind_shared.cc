@@ -9,6 +9,8 @@ namespace py = pybind11;
 
 namespace omnihvd {
 
+static void interrupt(SharedSum& sum, const std::string& why) { sum.abort(why); }
+
 void bind_shared(py::module_ m) {
   m.def("chunk_bytes", &chunk_bytes, py::arg("ranks"));
   py::class_<SharedSum>(m, "SharedSum")

@@ -17,7 +17,7 @@ from benchmarks.integer_sums import BLOCK, in_integers
 NONE = 0xFFFFFFFF
 HEAD = struct.Struct("<QBBHHHIIIB3x")
 INT32, FLOAT32, FPISA, FPISA_A = range(4)
-CONTRIBUTION, RESULT, JOIN, WELCOME, REFUSAL, LEAVE = range(1, 7)
+CONTRIBUTION, RESULT, JOIN, WELCOME, REFUSAL, LEAVE, WAIT, QUESTION = range(1, 9)
 HAS_BLOCK, REPEAT, THERE = 1, 2, 4
 NOBODY, ALL, SENDER = range(3)
 KEY = 77
@@ -316,8 +316,8 @@ class TestJobs:
             answer, what = jobs.take(1, 9, self.said(JOIN, worker))
             assert what == changed and HEAD.unpack(answer[:32])[1] == WELCOME
             assert HEAD.unpack(answer[:32])[5] == 16
-        full, _ = jobs.take(2, 9, self.said(JOIN, 0, session=6))
-        assert HEAD.unpack(full[:32])[1:3] == (REFUSAL, 1)
+        wait, _ = jobs.take(2, 9, self.said(JOIN, 0, session=6))
+        assert HEAD.unpack(wait[:32])[1] == WAIT
         assert HEAD.unpack(jobs.take(2, 9, self.said(JOIN, 0, 3))[0][:32])[1:3] == (REFUSAL, 2)
         assert [jobs.take(3, 9, self.said(LEAVE, w))[1] for w in (0, 0, 1, 1)] == [
             None,
@@ -371,12 +371,56 @@ class TestJobs:
                 jobs.sums.take(sent)
         assert jobs.sums.counts["early"] == 2
 
-    def test_a_silent_job_gives_way_to_another(self) -> None:
+    def test_a_silent_job_is_asked_and_keeps_its_place(self) -> None:
+        jobs, hour = parts.Jobs(self.SECRET, 1, 16), 3_600_000_000
+        for worker in range(2):
+            jobs.take(1, 100 + worker, self.said(JOIN, worker))
+
+        def kind(now: int, at: int = 9) -> tuple[int, ...]:
+            answer, _ = jobs.take(now, at, self.said(JOIN, 0, session=6))
+            return HEAD.unpack(answer[:32])[1:3]
+
+        assert kind(hour)[0] == WAIT
+        asked = jobs.questions(hour)
+        assert [to for to, _ in asked] == [100, 101]
+        heads = [HEAD.unpack(datagram[:32]) for _, datagram in asked]
+        assert [head[:2] + head[4:5] for head in heads] == [
+            (self.SESSION, QUESTION, worker) for worker in range(2)
+        ]
+        assert kind(hour + 1_499_999)[0] == WAIT
+        assert kind(hour + 1_500_000) == kind(hour + 2_999_999) == (REFUSAL, 1)
+        assert kind(hour + 2_999_999, at=8)[0] == WAIT  # another one
+        assert kind(hour + 3_000_000)[0] == WAIT
+        assert jobs.take_refusal(hour + 3_100_000, 100) is None
+        assert kind(hour + 4_599_999)[0] == WAIT  # since there was news
+        assert kind(hour + 4_600_000) == (REFUSAL, 1)  # a worker lives
+
+    def test_a_job_has_ended_when_the_hosts_of_all_workers_say_so(self) -> None:
+        jobs, ms = parts.Jobs(self.SECRET, 1, 16), 1000
+
+        def refused(*times_and_addresses: tuple[int, int]) -> list[int | None]:
+            return [jobs.take_refusal(now * ms, at) for now, at in times_and_addresses]
+
+        for worker in range(2):
+            jobs.take(1, 100 + worker, self.said(JOIN, worker))
+        assert refused((1, 100), (2, 100), (300, 100), (301, 9)) == [None] * 4
+        jobs.take(302 * ms, 100, self.said(JOIN, 0))  # it lives
+        assert refused((303, 101), (304, 100), (305, 101), (402, 100)) == [None] * 4
+        assert [to for to, _ in jobs.questions(402 * ms)] == [100, 101]  # to be sure
+        assert refused((403, 101)) == [0]
+        assert jobs.take(404 * ms, 9, self.said(JOIN, 0, session=6))[1] == 0
+        jobs.take(405 * ms, 10, self.said(JOIN, 1, session=6))
+        jobs.take(406 * ms, 10, self.said(LEAVE, 1, session=6))
+        assert refused((500, 9), (501, 9), (600, 9)) == [None, None, 0]  # all that has not left
+
+    def test_a_job_that_contributes_has_not_ended(self) -> None:
         jobs = parts.Jobs(self.SECRET, 1, 16)
-        jobs.take(1, 9, self.said(JOIN, 0))
-        jobs.heard(0, 10_000_000)
-        assert jobs.take(70_000_000, 9, self.said(JOIN, 0, session=6))[1] is None
-        assert jobs.take(70_000_001, 9, self.said(JOIN, 0, session=6))[1] == 0
+        jobs.take(1, 100, self.said(JOIN, 0, 1))
+        jobs.sums.set_job(0, KEY, 1)
+        for now in range(100_000, 1_000_000, 50_000):
+            jobs.sums.take(contribution(0, next=3))
+            assert jobs.take_refusal(now, 100) is None
+        assert [jobs.take_refusal(now, 100) for now in (1_000_000, 1_050_000)] == [None, 0]
 
     def test_all_workers_of_a_job_sum_the_same_numbers(self) -> None:
         jobs = parts.Jobs(self.SECRET, 1, 16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import select
 import signal
 import socket
@@ -119,7 +120,7 @@ def test_too_many_jobs_and_other_numbers_of_workers_are_refused(aggregator: Aggr
         return inline.Worker(HOST, port, rank=0, ranks=ranks, session=session, secret=SECRET)
 
     with worker(1), worker(2):
-        with pytest.raises(EngineError, match=r"as many jobs as it takes \(--jobs\)"):
+        with pytest.raises(EngineError, match=r"as many jobs as it takes \(--jobs\), and none"):
             worker(3)
         with pytest.raises(EngineError, match="another number of workers"):
             worker(2, ranks=2)
@@ -218,7 +219,7 @@ def test_a_worker_that_ended_without_leaving_is_named(aggregator: Aggregator) ->
         assert (mine == 3).all()
         begun = time.monotonic()
         said = (
-            r"no result for 1\.\d* s \(workers_patience_s is 1.5\): it waits for rank 1\. Who has"
+            r"no result for [12]\.\d* s \(workers_patience_s is 1.5\): it waits for rank 1\. Who "
         )
         with pytest.raises(EngineError, match=rf"rank {rank}: .*{said}"):
             one.sum(mine)
@@ -235,6 +236,122 @@ def test_a_worker_that_ended_without_leaving_is_named(aggregator: Aggregator) ->
     finally:
         dying.kill()
         dying.communicate()
+
+
+WAITING = """
+import os, signal, sys, numpy as np
+from omnihvd import inline
+port, secret, session, rank, ranks, patience = *sys.argv[1:3], *map(float, sys.argv[3:])
+signal.signal(signal.SIGUSR1, lambda *_: print("a handler ran", flush=True))
+one = inline.Worker(
+    "127.0.0.1", int(port), rank=int(rank), ranks=int(ranks), session=int(session), secret=secret,
+    patience_s=patience,
+)
+print("joined", flush=True)
+mine = np.full(300, rank + 1, np.float32)
+try:
+    one.sum(mine)
+    print("sum", mine[0], flush=True)
+except BaseException as why:
+    print(type(why).__name__, why, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def waiting(
+    port: int, rank: int = 0, ranks: int = 2, session: int = 9, patience_s: float = 15
+) -> Iterator[subprocess.Popen[str]]:
+    """A process with a worker that has joined, and makes a sum."""
+    words = [sys.executable, "-c", WAITING, port, SECRET, session, rank, ranks, patience_s]
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        assert process.stdout.readline() == "joined\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def said_next(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    ready, _, _ = select.select([process.stdout], [], [], 20)
+    assert ready, "it says nothing"
+    return process.stdout.readline().strip()
+
+
+def sum_with(port: int, of: float) -> None:
+    """As rank 1, to end what a waiting process has begun."""
+    with inline.Worker(HOST, port, rank=1, ranks=2, session=9, secret=SECRET) as other:
+        mine = np.full(300, 2, np.float32)
+        other.sum(mine)
+        assert (mine == of).all()
+
+
+def test_a_worker_that_was_stopped_goes_on(aggregator: Aggregator) -> None:
+    port = port_of(aggregator)
+    with waiting(port, patience_s=0.5) as stopped:
+        time.sleep(0.2)
+        stopped.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        stopped.send_signal(signal.SIGCONT)
+        time.sleep(1)  # it asks, and hears that the aggregator is there
+        sum_with(port, 3)
+        assert said_next(stopped) == "sum 3.0"
+
+
+def test_handlers_of_signals_run_while_a_sum_waits(aggregator: Aggregator) -> None:
+    port = port_of(aggregator)
+    with waiting(port) as process:
+        time.sleep(0.3)
+        process.send_signal(signal.SIGUSR1)
+        assert said_next(process) == "a handler ran"
+        sum_with(port, 3)
+        assert said_next(process) == "sum 3.0"
+    with waiting(port, session=10) as process:
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert said_next(process).startswith("KeyboardInterrupt")
+
+
+def test_a_worker_that_waits_for_its_aggregator_can_be_interrupted() -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as silent:
+        silent.bind((HOST, 0))
+        before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("interrupted"))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            begun = time.monotonic()
+            with pytest.raises(pytest.fail.Exception, match="interrupted"):
+                inline.Worker(
+                    HOST, silent.getsockname()[1], rank=0, ranks=1, session=1, secret=SECRET
+                )
+            assert time.monotonic() - begun < 10
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+def test_the_place_of_a_killed_job_is_free_at_once_and_of_no_other(aggregator: Aggregator) -> None:
+    """There are two places."""
+    port = port_of(aggregator)
+
+    def worker(session: int) -> inline.Worker:
+        return inline.Worker(HOST, port, rank=0, ranks=1, session=session, secret=SECRET)
+
+    with worker(1) as silent, contextlib.ExitStack() as both:
+        killed = [both.enter_context(waiting(port, rank, 3)) for rank in range(2)]
+        killed[0].kill()
+        killed[0].wait()
+        with pytest.raises(EngineError, match=r"\(--jobs\), and none of them has ended"):
+            worker(2)  # a worker of that job lives
+        killed[1].kill()
+        killed[1].wait()
+        for session in (3, 4):
+            with worker(session) as one:
+                mine = np.arange(300, dtype=np.int32)
+                one.sum(mine)
+                assert np.array_equal(mine, np.arange(300))
+        silent.sum(mine)
+        assert np.array_equal(mine, np.arange(300))
 
 
 def test_a_worker_that_does_not_get_through_is_told_so(aggregator: Aggregator) -> None:
@@ -260,6 +377,29 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+FAILING = """
+import sys
+from omnihvd import aggregator, inline
+from omnihvd.inline.aggregator import Aggregator
+def fail(self): raise MemoryError("no memory")
+Aggregator.run = fail
+sys.exit(aggregator.main(["--udp", "127.0.0.1:0"]))
+"""
+
+
+def test_an_aggregator_that_fails_ends_and_says_why() -> None:
+    """Instead of a process that answers nobody."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILING],
+        env={**os.environ, "OMNIHVD_SECRET": SECRET},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert re.search(r"127.0.0.1:0: it can sum no longer: no memory$", ended.stderr.strip())
 
 
 def test_the_command_sums_and_says_what_it_did() -> None:

@@ -66,6 +66,14 @@ with inline.Worker(sys.argv[1], **of, patience_s=0.5, workers_patience_s=1.0) as
     worker.sum(np.ones(300, np.int32))
 """
 
+COMPUTING = """
+import sys, time
+from omnihvd import inline
+with inline.Worker(sys.argv[1], rank=0, ranks=1, session=6) as worker:
+    print("joined", flush=True)
+    time.sleep(60)
+"""
+
 # Contributions that are too short, too long, and of a job that is not there.
 STRANGER = """
 import socket, sys
@@ -124,9 +132,9 @@ def on_eth0(lab: Lab) -> str:
     return subprocess.run(show, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def end(lab: Lab, process: subprocess.Popen[str], number: int) -> str:
+def end(lab: Lab, process: subprocess.Popen[str], number: int, host: int = 0) -> str:
     kill = ["kill", f"-{int(number)}", process.number]  # type: ignore[attr-defined]
-    subprocess.run(lab.hosts[0].command(kill), check=True)
+    subprocess.run(lab.hosts[host].command(kill), check=True)
     output, _ = process.communicate(timeout=20)
     return output
 
@@ -183,6 +191,21 @@ def test_a_worker_that_does_not_come_is_named(lab: Lab, option: str) -> None:
     _, error = start(lab, 1, "-c", ALONE, HOST, "integer", "2").communicate(timeout=60)
     end(lab, process, signal.SIGTERM)
     assert "it waits for rank 1. Who has ended" in error.splitlines()[-1]
+
+
+@pytest.mark.parametrize("option", ["--xdp", PAST])
+def test_a_job_keeps_its_place_until_it_is_killed(lab: Lab, option: str) -> None:
+    process = aggregator(lab, option, "eth0", "--jobs", "1")
+    silent = start(lab, 1, "-c", COMPUTING, HOST)
+    assert silent.stdout and silent.stdout.readline() == "joined\n"
+    with other_end(lab):
+        other = start(lab, 2, "-c", ALONE, HOST, "integer", "1")
+        assert "(--jobs), and none of them has ended" in other.communicate(timeout=60)[1]
+        end(lab, silent, signal.SIGKILL, host=1)
+        other = start(lab, 2, "-c", ALONE, HOST, "integer", "1")
+        _, error = other.communicate(timeout=60)
+    end(lab, process, signal.SIGTERM)
+    assert other.returncode == 0, error
 
 
 def test_floats_that_the_kernel_cannot_add_are_refused(lab: Lab) -> None:

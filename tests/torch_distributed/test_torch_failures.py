@@ -27,6 +27,25 @@ def test_a_late_rank_is_an_error_after_the_groups_timeout() -> None:
     assert re.search(r"^[45]\.\d s: .*waiting for rank 1", first.output, re.M), first.output
 
 
+@pytest.mark.parametrize(
+    ("way", "hosts"),
+    [
+        ("stream", "ab"),
+        ("shared", "aa"),
+        pytest.param("stream", "aabb", marks=pytest.mark.slow),  # in two levels
+    ],
+)
+def test_an_interrupt_ends_a_sum_that_waits(way: str, hosts: str) -> None:
+    own = {rank: {"OMNIHVD_HOST_ID": host} for rank, host in enumerate(hosts)}
+    first, *others = run("interrupted.py", len(hosts), own=own, env={"OMNIHVD_WAY": way})
+    seconds = float(re.findall(r"^interrupted after (\S+) s", first.output, re.M)[0])
+    assert seconds < 15, first.output
+    for ended in others:
+        assert re.search(r"^failed: .*rank 0 \(a.*interrupted in a sum", ended.output, re.M), (
+            ended.output
+        )
+
+
 def test_a_rank_without_omnihvd_is_named() -> None:
     without = {1: {"OMNIHVD_ENABLE": "0"}}
     first, _ = run(

@@ -11,6 +11,9 @@ namespace omnihvd {
 // memory and connections with its parent, which goes on with them. It leaves them alone.
 class OwnProcess {
  public:
+  // clang 14 needs a constructor that is written, for members that are const.
+  OwnProcess() : pid_(getpid()) {}
+
   bool is_this() const { return getpid() == pid_; }
   void check() const {
     if (!is_this())
@@ -20,7 +23,7 @@ class OwnProcess {
   }
 
  private:
-  const pid_t pid_ = getpid();
+  const pid_t pid_;
 };
 
 }  // namespace omnihvd

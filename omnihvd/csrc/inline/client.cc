@@ -8,7 +8,6 @@
 #include <sstream>
 #include <tuple>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "inline/addresses.h"
 
@@ -17,6 +16,7 @@ namespace {
 
 constexpr size_t kBatch = 64;            // datagrams
 constexpr uint64_t kAskEvery = 300'000;  // microseconds, whether the aggregator is there
+constexpr uint64_t kJoinEvery = kAskEvery / 3;
 
 // This host's address on the way to another.
 in_addr address_towards(uint64_t other) {
@@ -37,7 +37,7 @@ sockaddr_in any_port_towards(uint64_t aggregator) {
 
 }  // namespace
 
-InlineClient::InlineClient(const Options& options)
+InlineClient::InlineClient(const Options& options, const Meanwhile& meanwhile)
     : options_(options),
       secret_(options.secret),
       aggregator_(ipv4(options.host, options.port)),
@@ -46,7 +46,7 @@ InlineClient::InlineClient(const Options& options)
   if (options.ranks < 1 || options.ranks > INLINE_WORKERS || options.rank >= options.ranks)
     throw Error("a job has 1 to " + std::to_string(INLINE_WORKERS) +
                 " workers in the data path, each with a rank below their number");
-  join();
+  join(meanwhile);
 }
 
 InlineClient::~InlineClient() {
@@ -75,13 +75,14 @@ void InlineClient::say(uint8_t kind, uint8_t flags) {
   socket_.flush();
 }
 
-void InlineClient::join() {
-  heard_at_ = steady_us();
+void InlineClient::join(const Meanwhile& meanwhile) {
+  heard_at_ = called_at_ = clock_.now();
   while (!welcome_) {
     say(INLINE_JOIN, 0);
-    const uint64_t until = steady_us() + kAskEvery / 3;
-    for (uint64_t now = steady_us(); !welcome_ && now < until; now = steady_us()) step(until - now);
-    if (!welcome_ && steady_us() - heard_at_ > uint64_t(options_.patience_s * 1e6))
+    const uint64_t until = clock_.now() + kJoinEvery;
+    for (uint64_t now = clock_.now(); !welcome_ && now < until; now = clock_.now())
+      step(until - now, meanwhile);
+    if (!welcome_ && clock_.now() - heard_at_ > uint64_t(options_.patience_s * 1e6))
       fail("does not answer; the secret must be the same there, and its port open for UDP");
   }
   if (welcome_->next) join_group(welcome_->block, uint16_t(welcome_->next));
@@ -114,34 +115,18 @@ void InlineClient::sum(void* data, uint64_t count, DType dtype, bool dense,
 }
 
 void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
-  heard_at_ = asked_at_ = fine_at_ = steady_us();
+  heard_at_ = asked_at_ = fine_at_ = called_at_ = clock_.now();
   missing_ = 0;
+  in_doubt_ = false;
   worker_->begin(heard_at_, tensor);
   const uint64_t longest = std::min(meanwhile.every_us, kAskEvery);
-  for (uint64_t called_at = heard_at_;;) {
+  for (;;) {
     send_all();
     if (worker_->done()) return;
-    const uint64_t now = steady_us();
-    if (meanwhile.call && now - called_at >= meanwhile.every_us) {
-      called_at = now;
-      meanwhile.call();
-    }
-    const uint64_t wake = worker_->wake_at().value_or(now + longest);
-    step(std::min(wake > now ? wake - now : 0, longest));
-    look_after_aggregator();
-    look_after_workers();
+    const uint64_t now = clock_.now(), wake = worker_->wake_at().value_or(now + longest);
+    step(std::min(wake > now ? wake - now : 0, longest), meanwhile);
+    look_after_others();
   }
-}
-
-void InlineClient::look_after_workers() const {
-  const double patience = options_.workers_patience_s;
-  if (patience <= 0 || worker_->done()) return;
-  const uint64_t now = steady_us(), moved = worker_->moved_at();
-  if (now <= moved || double(now - moved) < patience * 1e6) return;
-  std::ostringstream why;
-  why << "has sent no result for " << double(now - moved) / 1e6 << " s (workers_patience_s is "
-      << patience << "): it waits for " << missing();
-  fail(why.str());
 }
 
 // And what to do.
@@ -156,16 +141,31 @@ std::string InlineClient::missing() const {
          "more patience";
 }
 
-// Others may just be late: their aggregator says that it is there.
-void InlineClient::look_after_aggregator() {
+// Others may just be late: their aggregator says that it is there. Nobody is given up before one
+// more question has had time for its answer.
+void InlineClient::look_after_others() {
   if (worker_->done()) return;  // there is nothing to ask for
-  const uint64_t now = steady_us();
-  if (now - heard_at_ <= kAskEvery || now - asked_at_ <= kAskEvery) return;
-  const uint64_t patience = uint64_t(options_.patience_s * 1e6);
-  if (now - heard_at_ > patience) fail("has given no sign of life");
-  if (now - fine_at_ > patience) fail(not_through());
+  const uint64_t now = clock_.now();
+  if (now - asked_at_ <= kAskEvery) return;
+  const std::string why = why_give_up(now);
+  if (in_doubt_ && !why.empty()) fail(why);
+  in_doubt_ = !why.empty();
+  if (!in_doubt_ && now - heard_at_ <= kAskEvery) return;
   asked_at_ = now;
   say(INLINE_JOIN, INLINE_REPEAT);
+}
+
+// Empty: there is no reason.
+std::string InlineClient::why_give_up(uint64_t now) const {
+  const uint64_t patience = uint64_t(options_.patience_s * 1e6);
+  if (now - heard_at_ > patience) return "has given no sign of life";
+  if (now - fine_at_ > patience) return not_through();
+  const double waited_s = double(now - worker_->moved_at()) / 1e6;
+  if (options_.workers_patience_s <= 0 || waited_s < options_.workers_patience_s) return {};
+  std::ostringstream why;
+  why << "has sent no result for " << waited_s << " s (workers_patience_s is "
+      << options_.workers_patience_s << "): it waits for " << missing();
+  return why.str();
 }
 
 void InlineClient::send_all() {
@@ -173,7 +173,7 @@ void InlineClient::send_all() {
   for (size_t filled = 1; filled > 0;) {
     for (filled = 0; filled < kBatch; ++filled) {
       uint8_t* const at = &out_[filled * INLINE_FULL_BYTES];
-      const size_t size = worker_->next(steady_us(), at);
+      const size_t size = worker_->next(clock_.now(), at);
       if (size == 0) break;
       socket_.add(to, at, INLINE_HEAD_BYTES, {at + INLINE_HEAD_BYTES, size - INLINE_HEAD_BYTES});
     }
@@ -181,21 +181,26 @@ void InlineClient::send_all() {
   }
 }
 
-void InlineClient::step(uint64_t timeout_us) {
+void InlineClient::step(uint64_t timeout_us, const Meanwhile& meanwhile) {
   pollfd waits[] = {{socket_.fd(), POLLIN, 0}, {group_ ? group_->fd() : -1, POLLIN, 0}};
   const timespec timeout{time_t(timeout_us / 1'000'000), long(timeout_us % 1'000'000 * 1000)};
-  ppoll(waits, 2, &timeout, nullptr);
+  const bool signal = ppoll(waits, 2, &timeout, nullptr) < 0 && errno == EINTR;
   const auto take_one = [this](const sockaddr_in&, const uint8_t* data, size_t size) {
     take(data, size);
   };
   if (waits[0].revents & POLLERR) look_for_refusals();
   if (waits[0].revents) socket_.receive(take_one);
   if (waits[1].revents) group_->receive(take_one);
+  const uint64_t now = clock_.now();
+  if (!meanwhile.call || (!signal && now - called_at_ < meanwhile.every_us)) return;
+  called_at_ = now;
+  meanwhile.call();
 }
 
 void InlineClient::take(const uint8_t* data, size_t size) {
   if (worker_ && size != kSignedBytes) {
-    if (worker_->take(steady_us(), data, size)) heard_at_ = fine_at_ = steady_us();
+    const uint64_t now = clock_.now();
+    if (worker_->take(now, data, size)) heard_at_ = fine_at_ = now;
   } else {
     take_control(data, size);
   }
@@ -204,12 +209,13 @@ void InlineClient::take(const uint8_t* data, size_t size) {
 void InlineClient::take_control(const uint8_t* data, size_t size) {
   const auto head = secret_.proven(data, size);
   if (!head || head->key != options_.session || head->worker != options_.rank) return;
-  heard_at_ = steady_us();
-  if (!(head->flags & INLINE_THERE)) fine_at_ = heard_at_;
-  if (head->kind == INLINE_WELCOME && head->flags & INLINE_REPEAT) missing_ = head->block;
+  heard_at_ = clock_.now();
+  const bool welcome = head->kind == INLINE_WELCOME;
+  if (welcome && !(head->flags & INLINE_THERE)) fine_at_ = heard_at_;
+  if (welcome && head->flags & INLINE_REPEAT) missing_ = head->block;
   if (head->kind == INLINE_REFUSAL)
     throw InlineRefused(says("refuses this job: " + reason(InlineRefusal(head->flags))));
-  if (head->kind == INLINE_WELCOME && !welcome_ && head->slot > 0) welcome_ = head;
+  if (welcome && !welcome_ && head->slot > 0) welcome_ = head;
 }
 
 std::string InlineClient::not_through() const {

@@ -2,24 +2,37 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/sha256.h"
 
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kIdle = 60'000'000;  // microseconds until a silent job may be replaced
+// Microseconds. Hosts may send one refusal a second to a place, after the first six.
+constexpr uint64_t kAskEvery = 100'000, kAnswerWithin = 1'500'000, kForget = 3'000'000;
+constexpr uint32_t kRefusals = 3;            // that end a job
+constexpr uint64_t kRefusedFor = kAskEvery;  // the least time from the first to the last
+
+// All that have joined and not left.
+bool have_all_ended(const InlineJob& job) {
+  bool all = true;
+  for (uint32_t w = 0; w < job.workers; ++w) all &= job.addresses[w] == 0 || job.ended >> w & 1;
+  return all;
+}
 
 }  // namespace
 
 std::string reason(InlineRefusal refusal) {
   switch (refusal) {
-    case InlineRefusal::full: return "it has as many jobs as it takes (--jobs)";
+    case InlineRefusal::full:
+      return "it has as many jobs as it takes (--jobs), and none of them has ended: start the "
+             "aggregator with more places, or this job when one of the others has ended";
     case InlineRefusal::other_workers:
       return "others of this job have said another number of workers";
     case InlineRefusal::unknown:
-      return "it does not know this job any more: it was started anew, or took another in its "
-             "place";
+      return "it does not know this job any more: it was started anew, or the hosts of all workers "
+             "said that these had ended";
     case InlineRefusal::other_numbers:
       return "others of this job sum other numbers: arithmetic must be the same on all workers";
     case InlineRefusal::no_numbers:
@@ -71,13 +84,70 @@ std::optional<size_t> InlineJobs::find(uint64_t session) const {
   return {};
 }
 
-std::optional<size_t> InlineJobs::place(uint64_t now) const {
-  std::optional<size_t> idlest;
-  for (size_t i = 0; i < jobs_.size(); ++i) {
+std::optional<size_t> InlineJobs::place() const {
+  for (size_t i = 0; i < jobs_.size(); ++i)
     if (jobs_[i].workers == 0) return i;
-    if (!idlest || jobs_[i].heard_at < jobs_[*idlest].heard_at) idlest = i;
+  return {};
+}
+
+// For as long as answers may come, or brought news a moment ago.
+bool InlineJobs::may_get_place(uint64_t now, uint64_t from) {
+  const auto old = [now](const Waiting& one) { return now - one.since >= kForget; };
+  waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), old), waiting_.end());
+  const auto same = [from](const Waiting& one) { return one.from == from; };
+  auto found = std::find_if(waiting_.begin(), waiting_.end(), same);
+  if (found == waiting_.end()) found = waiting_.insert(found, {from, now});
+  return now - std::max(found->since, news_at_) < kAnswerWithin;
+}
+
+std::vector<InlineJobs::Question> InlineJobs::questions(uint64_t now) {
+  asked_at_ = now;
+  std::vector<Question> all;
+  for (const InlineJob& job : jobs_) {
+    const uint32_t known = have_all_ended(job) ? 0 : job.ended;  // all: to be told once more
+    for (uint32_t w = 0; w < job.workers; ++w) {
+      if (job.addresses[w] == 0 || known >> w & 1) continue;
+      inline_head head{};
+      head.key = job.session;
+      head.kind = INLINE_QUESTION;
+      head.worker = uint16_t(w);
+      head.round = job.workers;
+      secret_.sign(head, all.emplace_back(Question{job.addresses[w], {}}).bytes);
+    }
   }
-  return idlest && now - jobs_[*idlest].heard_at > kIdle ? idlest : std::nullopt;
+  return all;
+}
+
+std::optional<size_t> InlineJobs::take_refusal(uint64_t now, uint64_t from) {
+  for (size_t at = 0; at < jobs_.size(); ++at) {
+    InlineJob& job = jobs_[at];
+    const auto found = std::find(job.addresses.begin(), job.addresses.end(), from);
+    if (found == job.addresses.end() || from == 0) continue;
+    const uint64_t contributions = plane_.contributions(at);
+    if (job.refusals == 0 || contributions != job.contributions) {
+      job.ended = job.refusals = 0;
+      job.refused_since = now;
+      job.contributions = contributions;
+    }
+    const uint32_t before =
+        std::exchange(job.ended, job.ended | 1u << (found - job.addresses.begin()));
+    if (job.refusals++ < kRefusals || job.ended != before) news_at_ = now;
+    const bool enough = job.refusals >= kRefusals && now - job.refused_since >= kRefusedFor;
+    if (!enough || !have_all_ended(job)) return {};
+    job = {};
+    return at;
+  }
+  return {};
+}
+
+void InlineJobs::admit(size_t at, const inline_head& head) {
+  InlineJob job;
+  job.session = head.key;
+  job.key = secret_.job_key(head.key);
+  job.workers = head.round;
+  job.numbers = head.numbers;
+  job.addresses.resize(head.round);
+  jobs_[at] = std::move(job);
 }
 
 std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const inline_head& head,
@@ -86,18 +156,23 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   if (!at) {
     if (head.flags & INLINE_REPEAT) return InlineRefusal::unknown;
     if (!plane_.adds(head.numbers)) return InlineRefusal::no_numbers;
-    at = place(now);
-    if (!at) return InlineRefusal::full;
-    const uint32_t workers = head.round;
-    jobs_[*at] = {head.key,     secret_.job_key(head.key),      workers,
-                  head.numbers, std::vector<uint64_t>(workers), now};
+    at = place();
+    if (!at && !may_get_place(now, from)) return InlineRefusal::full;
+    if (!at) {
+      answer->asks = now - asked_at_ >= kAskEvery;
+      inline_head wait = head;
+      wait.kind = INLINE_WAIT;
+      secret_.sign(wait, answer->bytes);
+      return {};
+    }
+    admit(*at, head);
     answer->changed = at;
   }
   InlineJob& job = jobs_[*at];
   if (job.workers != head.round) return InlineRefusal::other_workers;
   if (job.numbers != head.numbers) return InlineRefusal::other_numbers;
   job.addresses[head.worker] = from;
-  job.heard_at = now;
+  job.ended = job.refusals = 0;
   inline_head welcome = head;
   welcome.kind = INLINE_WELCOME;
   welcome.flags = 0;
@@ -141,10 +216,10 @@ std::optional<InlineJobs::Answer> InlineJobs::take(uint64_t now, uint64_t from, 
   Answer answer{};
   if (head->kind == INLINE_LEAVE) {
     leave(*head, &answer);
-  } else if (const auto refusal = join(now, from, *head, &answer)) {
+  } else if ((answer.refused = join(now, from, *head, &answer))) {
     inline_head refused = *head;
     refused.kind = INLINE_REFUSAL;
-    refused.flags = uint8_t(*refusal);
+    refused.flags = uint8_t(*answer.refused);
     secret_.sign(refused, answer.bytes);
   }
   return answer;

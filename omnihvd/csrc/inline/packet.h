@@ -17,6 +17,8 @@ enum inline_kind {
   INLINE_WELCOME,
   INLINE_REFUSAL,  // flags: why
   INLINE_LEAVE,
+  INLINE_WAIT,      // to a join: the aggregator has no place, and asks whether its jobs still live
+  INLINE_QUESTION,  // to a worker, whose host says if it has ended
 };
 
 enum inline_numbers {  // a job's: what the elements of its datagrams are, and how they are added

@@ -13,8 +13,6 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kLookEvery = 1'000'000;  // microseconds
-
 sockaddr_in address_of(const InlineServer::Options& options) {
   if (options.jobs < 1 || options.jobs > 1024 || options.slots < 1)
     throw Error("an aggregator takes 1 to 1024 jobs, of at least one slot");
@@ -39,8 +37,7 @@ InlineServer::InlineServer(const Options& options, InlinePlane* plane, InlineInt
       plane_(plane ? *plane : sums_),
       interface_(interface),
       jobs_(options.secret, plane_, options.jobs, options.slots, uint32_t(group_ >> 16),
-            group_ ? uint16_t(group_) : uint16_t{0}),
-      contributions_(options.jobs) {
+            group_ ? uint16_t(group_) : uint16_t{0}) {
   if (group_ == 0) return;
   const in_addr out = socket_address(ipv4(options.host, 0)).sin_addr;
   if (setsockopt(socket_.fd(), IPPROTO_IP, IP_MULTICAST_IF, &out, sizeof out) != 0)
@@ -62,14 +59,10 @@ void InlineServer::run() {
     });
     socket_.flush();
     if (interface_ && interface_->exchange(sums_)) any = true;
-    const uint64_t now = steady_us();
-    if (now - looked_at_ >= kLookEvery) look_at_jobs(now);
-    poll(waits.data(), waits.size(), any ? 0 : int(kLookEvery / 1000));
+    poll(waits.data(), waits.size(), any ? 0 : -1);
     if (waits[0].revents) return;
-    if (waits[1].revents & POLLERR) {
-      socket_.expect_refusals();
-      socket_.refusals();  // workers who have ended
-    }
+    if (waits[1].revents & POLLERR) socket_.expect_refusals();
+    take_refusals();
   }
 }
 
@@ -80,13 +73,39 @@ void InlineServer::stop() {
 
 std::array<uint64_t, kInlineCounts> InlineServer::counts() const { return sums_.counts(); }
 
-void InlineServer::look_at_jobs(uint64_t now) {
-  looked_at_ = now;
-  for (size_t i = 0; i < contributions_.size(); ++i) {
-    const uint64_t count = plane_.contributions(i);
-    if (count != contributions_[i]) jobs_.heard(i, now);
-    contributions_[i] = count;
-  }
+void InlineServer::ask() {
+  for (const InlineJobs::Question& question : jobs_.questions(steady_us()))
+    socket_.add(socket_address(question.to), question.bytes, sizeof question.bytes, {nullptr, 0});
+  socket_.flush();
+}
+
+void InlineServer::take_refusals() {
+  for (const sockaddr_in& ended : socket_.refusals())
+    if (const auto job = jobs_.take_refusal(steady_us(), number_of(ended))) tell_of(*job);
+}
+
+void InlineServer::tell_of(size_t at) {
+  const InlineJob& job = jobs_.jobs()[at];
+  plane_.set_job(at, job.key, job.workers, job.numbers);
+  if (job.workers)
+    log(LogLevel::info, "a job of ", job.workers, " workers begins");
+  else
+    log(LogLevel::info, "a job has ended");
+}
+
+// The hosts of jobs, by a worker of each.
+std::string InlineServer::who_lives() const {
+  std::string hosts;
+  for (const InlineJob& job : jobs_.jobs())
+    for (const uint64_t address : job.addresses)
+      if (address) {
+        char host[INET_ADDRSTRLEN];
+        const in_addr at = socket_address(address).sin_addr;
+        hosts +=
+            (hosts.empty() ? "" : ", ") + std::string(inet_ntop(AF_INET, &at, host, sizeof host));
+        break;
+      }
+  return hosts;
 }
 
 void InlineServer::take(const sockaddr_in& from, const uint8_t* data, size_t size) {
@@ -96,14 +115,11 @@ void InlineServer::take(const sockaddr_in& from, const uint8_t* data, size_t siz
   }
   const auto answer = jobs_.take(steady_us(), number_of(from), data, size);
   if (!answer) return;
-  if (answer->changed) {
-    const InlineJob& job = jobs_.jobs()[*answer->changed];
-    plane_.set_job(*answer->changed, job.key, job.workers, job.numbers);
-    if (job.workers)
-      log(LogLevel::info, "a job of ", job.workers, " workers begins");
-    else
-      log(LogLevel::info, "a job has ended");
-  }
+  if (answer->changed) tell_of(*answer->changed);
+  if (answer->refused == InlineRefusal::full)
+    log(LogLevel::warning, "refuses a job: all ", jobs_.jobs().size(),
+        " places (--jobs) have jobs that have not ended, with workers at ", who_lives());
+  if (answer->asks) ask();
   socket_.add(from, answer->bytes, sizeof answer->bytes, {nullptr, 0});
   socket_.flush();
 }

@@ -34,7 +34,7 @@ class InlineServer {
     std::string host;   // an IPv4 address of the interface at which workers reach it
     uint16_t port = 0;  // 0: any free one
     std::string group;  // an IPv4 multicast address for results, at the same port; empty: to each
-    uint32_t jobs = 4;
+    uint32_t jobs = 16;
     uint16_t slots = 128;
   };
   // Throws Error. plane: none: sums are made here, of what comes to the socket and by `interface`,
@@ -52,7 +52,10 @@ class InlineServer {
   void take(const sockaddr_in& from, const uint8_t* data, size_t size);
   std::vector<pollfd> waits() const;
   void send(const SlotAggregator::Answer& answer, const sockaddr_in& from);
-  void look_at_jobs(uint64_t now);
+  void ask();
+  void take_refusals();
+  void tell_of(size_t job);
+  std::string who_lives() const;
 
   UdpSocket socket_;
   const FileDescriptor stop_;
@@ -61,8 +64,6 @@ class InlineServer {
   InlinePlane& plane_;    // that, or sums_
   InlineInterface* const interface_;
   InlineJobs jobs_;
-  std::vector<uint64_t> contributions_;  // [job], when it was looked last
-  uint64_t looked_at_ = 0;
 };
 
 }  // namespace omnihvd

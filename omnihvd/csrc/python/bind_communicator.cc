@@ -65,8 +65,7 @@ class PyCommunicator {
 
   void meet(py::object allgather) {
     PyExchange exchange(rank_, size_, std::move(allgather));
-    py::gil_scoped_release release;
-    sums_.meet(exchange);
+    Signals().during([&] { sums_.meet(exchange); });
   }
 
   double set_timeout(double seconds) {
@@ -85,8 +84,7 @@ class PyCommunicator {
     const Call call{at, at, count, dtype_named(name), codec};
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     OverMethods library(exchange, call.dtype, object);
-    py::gil_scoped_release release;
-    sums_.sum(call, exchange, library);
+    make(call, exchange, library);
   }
 
   void reduce_scatter(uintptr_t in, uintptr_t out, uint64_t share, const std::string& name,
@@ -97,11 +95,21 @@ class PyCommunicator {
     call.shares = &shares;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     ScattersOverMethods library(exchange, call.dtype, object);
-    py::gil_scoped_release release;
-    sums_.sum(call, exchange, library);
+    make(call, exchange, library);
   }
 
  private:
+  void make(const Call& call, Exchange& exchange, Library& library) {
+    Signals signals;
+    signals.during([&] {
+      const auto look = [&] {
+        if (const std::string why = signals.run(); !why.empty()) sums_.interrupt(rank_, why);
+      };
+      const WhileWaiting waiting(look, Signals::kEvery);
+      sums_.sum(call, exchange, library);
+    });
+  }
+
   const int rank_, size_;
   Communicator sums_;
 };

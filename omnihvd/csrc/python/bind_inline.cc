@@ -9,12 +9,21 @@
 #include "inline/client.h"
 #include "inline/server.h"
 #include "python/inline_counts.h"
+#include "python/signals.h"
 #include "python/sums.h"
 
 namespace py = pybind11;
 
 namespace omnihvd {
 namespace {
+
+// Ends what waits with what a signal's handler raises.
+InlineClient::Meanwhile looking_at(Signals& signals) {
+  const auto look = [&signals] {
+    if (const std::string why = signals.run(); !why.empty()) throw Error(why);
+  };
+  return {look, uint64_t(std::chrono::microseconds(Signals::kEvery).count())};
+}
 
 std::unique_ptr<InlineServer> make_server(const std::string& host, uint16_t port,
                                           const std::string& secret, const std::string& group,
@@ -39,8 +48,10 @@ std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port
   options.patience_s = patience_s;
   options.workers_patience_s = workers_patience_s;
   options.numbers = numbers;
-  const py::gil_scoped_release release;
-  return std::make_unique<InlineClient>(options);
+  Signals signals;
+  std::unique_ptr<InlineClient> client;
+  signals.during([&] { client = std::make_unique<InlineClient>(options, looking_at(signals)); });
+  return client;
 }
 
 void sum(InlineClient& client, py::array& values, bool dense) {
@@ -49,8 +60,8 @@ void sum(InlineClient& client, py::array& values, bool dense) {
     throw py::value_error("an aggregator in the data path takes no such array");
   void* const data = values.mutable_data();
   const auto count = uint64_t(values.size());
-  const py::gil_scoped_release release;
-  client.sum(data, count, dtype, dense, {});
+  Signals signals;
+  signals.during([&] { client.sum(data, count, dtype, dense, looking_at(signals)); });
 }
 
 py::dict stats_of(const InlineClient& client) {

@@ -201,8 +201,9 @@ void bind_engine(py::module_& m) {
           "join",
           [](Engine& engine, int rank, int size, py::function allgather) {
             PyExchange exchange(rank, size, std::move(allgather));
-            py::gil_scoped_release release;
-            return engine.join(exchange, engine.settings());
+            std::shared_ptr<Group> group;
+            Signals().during([&] { group = engine.join(exchange, engine.settings()); });
+            return group;
           },
           py::arg("rank"), py::arg("size"), py::arg("allgather"))
       .def("describe_transport", &Engine::describe_transport);

@@ -13,7 +13,9 @@
 #include "base/error.h"
 #include "protocol/codec.h"
 #include "python/dtypes.h"
+#include "python/signals.h"
 #include "session/session.h"
+#include "session/while_waiting.h"
 
 namespace omnihvd {
 
@@ -25,6 +27,7 @@ auto in_python(Call call) {
   try {
     return call();
   } catch (pybind11::error_already_set& error) {
+    Signals::keep_if_it_ends_the_program(error);
     throw Error(pybind11::str(error.value()));
   }
 }
@@ -58,6 +61,25 @@ inline DType dtype_of(const pybind11::array& array, const std::string& name) {
   return dtype;
 }
 
+inline void interrupt(Group& group, const std::string& why) {
+  group.fail("rank " + std::to_string(group.rank()) + ": " + why);
+}
+
+// Runs a sum of the group without Python's lock; a signal may interrupt it, on all ranks.
+template <typename Group, typename Sum>
+uint64_t interruptible(Group& group, Sum sum) {
+  Signals signals;
+  uint64_t united = 0;
+  signals.during([&] {
+    const auto look = [&] {
+      if (const std::string why = signals.run(); !why.empty()) interrupt(group, why);
+    };
+    const WhileWaiting waiting(look, Signals::kEvery);
+    united = sum();
+  });
+  return united;
+}
+
 // Of whatever has such an allreduce.
 template <typename Group>
 uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out, const std::string& dtype,
@@ -69,8 +91,7 @@ uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out, const 
   void* target = out.mutable_data();
   const void* source = in.data();
   const uint64_t count = uint64_t(in.size());
-  pybind11::gil_scoped_release release;
-  return group.allreduce(source, target, count, type, codec);
+  return interruptible(group, [&] { return group.allreduce(source, target, count, type, codec); });
 }
 
 // The same of reduce-scatters: out has the elements of this rank.
@@ -87,8 +108,8 @@ uint64_t reduce_scatter(Group& group, pybind11::array in, pybind11::array out,
   const DType type = dtype_of(in, dtype);
   void* target = out.mutable_data();
   const void* source = in.data();
-  pybind11::gil_scoped_release release;
-  return group.reduce_scatter(source, target, shares, type, codec);
+  return interruptible(group,
+                       [&] { return group.reduce_scatter(source, target, shares, type, codec); });
 }
 
 }  // namespace omnihvd

@@ -31,10 +31,10 @@ uint64_t until_done(Start start) {
   });
   std::unique_lock lock(mutex);
   const auto is_done = [&] { return done; };
-  if (const auto work = WhileWaiting::work())
-    while (!changed.wait_for(lock, WhileWaiting::kEvery, is_done)) {
+  if (WhileWaiting* const waiting = WhileWaiting::here())
+    while (!changed.wait_for(lock, waiting->every(), is_done)) {
       lock.unlock();
-      work();
+      waiting->work();
       lock.lock();
     }
   changed.wait(lock, is_done);

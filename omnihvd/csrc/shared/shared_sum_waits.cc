@@ -1,4 +1,5 @@
 // What ranks do while they wait for each other, and how they end what cannot go on.
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -42,10 +43,10 @@ void SharedSum::wait(Step step, uint64_t chunk) {
   }
   bool warned = false;
   AwakeTimer awake;
-  const auto work = WhileWaiting::work();
+  WhileWaiting* const waiting = WhileWaiting::here();
   for (auto looked = begun; !gate.open(times);) {
-    gate.wait(times, work ? WhileWaiting::kEvery : kLookAfter);
-    if (work) work();
+    gate.wait(times, waiting ? std::min(waiting->every(), kLookAfter) : kLookAfter);
+    if (waiting) waiting->work();
     const auto now = Clock::now();
     if (gate.open(times) || now - looked < kLookAfter) continue;
     looked = now;

@@ -177,6 +177,11 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
   });
 }
 
+void Communicator::interrupt(int rank, const std::string& why) {
+  if (own_)
+    own_->fail("rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why);
+}
+
 // Sums int32 of any size that may be coded; false if no rank's are.
 bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
   std::optional<CodedBuffer> mine;

@@ -63,6 +63,9 @@ class Communicator {
   // Collective; of calls that are not refused. The first connects the ranks. Counts it.
   void sum(const Call& call, Exchange& exchange, Library& library);
 
+  // From within WhileWaiting's work, in a sum that waits: it fails, on all ranks.
+  void interrupt(int rank, const std::string& why);
+
   // Throws FailedBefore if a call has failed: then none must follow, of any kind. The ranks may be
   // out of step, and what they say to each other would be taken for something else.
   void check() const;

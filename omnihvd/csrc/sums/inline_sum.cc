@@ -1,12 +1,12 @@
 #include "sums/inline_sum.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -18,16 +18,10 @@
 namespace omnihvd {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 constexpr double kPatience = 15;         // seconds, with an aggregator
 constexpr uint64_t kLookEvery = 10'000;  // microseconds, after the other ranks
 
 std::atomic<bool> has_been_used{false};  // by this process
-
-double seconds_since(SteadyClock::time_point time) {
-  return std::chrono::duration<double>(SteadyClock::now() - time).count();
-}
 
 // All that the engine is told of a tensor: nothing of it.
 class NoBlocks : public Tensor {
@@ -65,7 +59,7 @@ std::unique_ptr<InlineClient> join(Exchange& exchange, InlineClient::Options opt
   std::string problem;
   const auto make = [&] {
     try {
-      client = std::make_unique<InlineClient>(options);
+      client = std::make_unique<InlineClient>(options, InlineClient::Meanwhile{});
       has_been_used = true;
     } catch (const InlineRefused& why) {
       *obstacle = why.what();
@@ -125,7 +119,8 @@ struct InlineSum::Sum {
   void* data;
   uint64_t count;
   DType dtype;
-  SteadyClock::time_point begun = SteadyClock::now(), moved = begun;
+  AwakeClock clock{};  // a rank that was stopped has not been late
+  uint64_t begun = clock.now(), moved = begun;
   uint64_t received = 0;                 // results, when it moved
   std::atomic<bool> all_begun{false};    // the ranks
   std::optional<std::string> failure{};  // of this rank's part
@@ -154,7 +149,9 @@ uint64_t InlineSum::allreduce(const void* in, void* out, uint64_t count, DType d
 }
 
 void InlineSum::sum(Sum& sum) {
-  const uint64_t every = WhileWaiting::work() ? uint64_t(1000) : kLookEvery;
+  const WhileWaiting* const waiting = WhileWaiting::here();
+  const uint64_t every =
+      waiting ? std::min(kLookEvery, uint64_t(waiting->every().count()) * 1000) : kLookEvery;
   const bool dense = settings_.arithmetic == ArithmeticKind::switchml;
   sum.received = client_->worker().counts().received;
   try {
@@ -168,11 +165,13 @@ void InlineSum::sum(Sum& sum) {
 
 // The engine looks after those who have not begun, and after those who end.
 void InlineSum::look_after(Sum& sum) const {
-  if (const auto work = WhileWaiting::work()) work();
+  const uint64_t now = sum.clock.now();
+  const auto seconds_since = [now](uint64_t time) { return double(now - time) / 1e6; };
+  if (WhileWaiting* const waiting = WhileWaiting::here()) waiting->work();
   if (const std::string why = group_->failure(); !why.empty()) throw Error(why);
-  if (const uint64_t now = client_->worker().counts().received; now != sum.received) {
-    sum.received = now;
-    sum.moved = SteadyClock::now();
+  if (const uint64_t received = client_->worker().counts().received; received != sum.received) {
+    sum.received = received;
+    sum.moved = now;
   }
   const double limit = timeout_s_, warning = settings_.stall_warning_s;
   const bool late = limit > 0 && seconds_since(sum.begun) > limit;
@@ -186,7 +185,7 @@ void InlineSum::look_after(Sum& sum) const {
   what << "; all ranks have begun it: one of them has stopped, or the results of the aggregator at "
        << settings_.inline_at << " do not get through";
   if (late) throw Error(what.str());
-  sum.moved = SteadyClock::now();
+  sum.moved = now;
   log(LogLevel::warning, what.str());
 }
 

@@ -80,6 +80,12 @@ void OwnSum::set_timeout(double seconds) {
   if (group_) group_->set_timeout(seconds);
 }
 
+void OwnSum::fail(const std::string& why) {
+  if (shared_) shared_->abort(why);
+  if (levels_) levels_->fail(why);
+  if (group_) group_->fail(why);
+}
+
 bool OwnSum::can_scatter(const Settings& settings, const std::vector<std::string>& hosts) {
   if (!settings.aggregators.empty()) return false;
   const bool grid = settings.hierarchy != Hierarchy::off && !grid_obstacle(hosts);

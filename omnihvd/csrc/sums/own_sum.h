@@ -37,6 +37,9 @@ class OwnSum {
   // The same on all ranks.
   static bool can_scatter(const Settings& settings, const std::vector<std::string>& hosts);
 
+  // While a sum waits, from its thread: it fails, on all ranks, with these words.
+  void fail(const std::string& why);
+
   // The engine's; null: none.
   std::shared_ptr<Group> group() const { return levels_ ? levels_->between() : group_; }
 

@@ -82,7 +82,16 @@ uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType d
                                blocks * (local_index_ + 1) / local_size_};
   uint8_t* const has = (has_.assign(blocks, 0), has_.data());
 
-  inside_->reduce_scatter(in, out, count, dtype, given, part, has);
+  // The ranks of other hosts learn why this one cannot go on.
+  const auto inside = [&](auto step) {
+    try {
+      return step();
+    } catch (const Error& error) {
+      between_->fail(error.what());
+      throw;
+    }
+  };
+  inside([&] { return inside_->reduce_scatter(in, out, count, dtype, given, part, has); });
   if (part.first < part.end) {
     const uint64_t begin = part.first * block_size_;
     const uint64_t elements = std::min(part.end * block_size_, count) - begin;
@@ -94,7 +103,12 @@ uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType d
       throw;
     }
   }
-  return inside_->allgather(out, count, dtype, part, has, in != out);
+  return inside([&] { return inside_->allgather(out, count, dtype, part, has, in != out); });
+}
+
+void TwoLevels::fail(const std::string& why) {
+  inside_->abort(why);
+  between_->fail(why);
 }
 
 void TwoLevels::sum_between(uint8_t* part, uint64_t count, DType dtype, uint8_t* has,

@@ -38,6 +38,10 @@ class TwoLevels {
     inside_->set_timeout(seconds);
     if (between_) between_->set_timeout(seconds);
   }
+
+  // While a sum waits, from its thread: it fails, on all ranks.
+  void fail(const std::string& why);
+
   const std::shared_ptr<Group>& between() const { return between_; }
 
  private:

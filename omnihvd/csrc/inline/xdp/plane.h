@@ -21,7 +21,7 @@ class XdpPlane final : public InlinePlane {
     std::string host;       // the interface's IPv4 address, at which contributions come
     uint16_t port = 0;
     std::string group;  // IPv4 multicast, to which results go
-    uint32_t jobs = 4;
+    uint32_t jobs = 16;
     uint16_t slots = 128;
   };
   explicit XdpPlane(const Options& options);  // throws Error

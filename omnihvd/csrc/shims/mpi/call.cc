@@ -122,7 +122,8 @@ Reason sum(const MpiCall& a, Caller caller) {
   call.may_be_coded = caller == Caller::horovod && call.dtype == DType::i32 && !scatters;
   if (scatters) call.shares = &a.shares;
   const bool on_device = in_device_memory(call.in) || in_device_memory(call.out);
-  const WhileWaiting waiting(caller == Caller::program ? &let_mpi_work : nullptr);
+  const WhileWaiting waiting(caller == Caller::program ? &let_mpi_work : nullptr,
+                             std::chrono::milliseconds(1));
   try {
     return on_device ? take_from_device(call, communicator, library)
                      : communicator.sums.take(call, communicator.exchange, library);

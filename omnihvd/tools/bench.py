@@ -1,0 +1,153 @@
+"""`omnihvd bench`: sums on this cluster, by omnihvd and by what it replaces, in about a minute.
+
+It runs your launcher several times: once with omnihvd, and once for each setting in which the
+original library may be the fastest. It verifies each sum. Sparse tensors have so large a share of
+non-zero blocks of 256 elements on each rank, at random places.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omnihvd.tools.bench_rank import MARK, packed
+
+PROGRAM = "omnihvd.tools.bench_rank"
+SIZES = {"64K": 1 << 16, "1M": 1 << 20, "16M": 1 << 24, "64M": 1 << 26}
+DENSITIES = (1.0, 0.1, 0.01)
+
+
+class Setting(NamedTuple):
+    name: str
+    env: dict[str, str]
+
+
+def _open_mpi(name: str, algorithm: int = 0) -> Setting:
+    env = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    if algorithm:
+        env["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"
+        env["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(algorithm)
+    return Setting(name, env)
+
+
+AS_IT_IS = Setting("as it is", {})
+# Other MPIs and Gloo do not read these variables: there the three runs are alike.
+ORIGINAL = {
+    "horovod": (AS_IT_IS, _open_mpi("yielding"), _open_mpi("yielding, segmented ring", 5)),
+    "torch": (AS_IT_IS,),
+}
+
+
+class BenchError(Exception):
+    """Says why a job gave no figures."""
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="omnihvd bench",
+        description=__doc__,
+        epilog="Example: omnihvd bench -- horovodrun -np 8 -H host1:4,host2:4",
+    )
+    p.add_argument(
+        "launcher",
+        nargs="*",
+        help="what starts a program on each rank, after `--`; default: torchrun, 2 ranks here",
+    )
+    p.add_argument(
+        "--library", choices=ORIGINAL, help="default: torch under torchrun, else Horovod"
+    )
+    p.add_argument("--sizes", nargs="+", choices=SIZES, default=["64K", "1M", "16M"])
+    p.add_argument("--seconds", type=float, default=0.5, help="of a point (default: 0.5)")
+    p.add_argument("--timeout", type=float, default=300, help="seconds of a job (default: 300)")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write all times here")
+    return p
+
+
+def command_of(launcher: Sequence[str]) -> list[str]:
+    """The words that start PROGRAM on each rank. torchrun brings Python itself."""
+    words = list(launcher) or ["torchrun", "--standalone", "--nproc-per-node", "2"]
+    return [*words, *([] if _is_torchrun(words) else [sys.executable]), "-m", PROGRAM]
+
+
+def _is_torchrun(words: Sequence[str]) -> bool:
+    return any(re.search(r"(^|/)torchrun$|^torch\.distributed\.run$", word) for word in words)
+
+
+def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
+    """The figures of rank 0, a point each."""
+    words = [*command, packed(plan)]
+    try:
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout
+        )
+    except FileNotFoundError as why:
+        raise BenchError(f"no program {words[0]}") from why
+    except subprocess.TimeoutExpired as why:
+        raise BenchError(
+            f"the job took over {timeout:g} s (--timeout): {shlex.join(words)}"
+        ) from why
+    found = re.findall(rf"{MARK} (\{{.*\}})", done.stdout)
+    if done.returncode != 0 or len(found) != len(plan["points"]):
+        last = "\n".join(done.stdout.strip().splitlines()[-15:])
+        raise BenchError(f"the job failed: {shlex.join(words)}\n{last}")
+    return [json.loads(line) for line in found]
+
+
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A point each: `original`, by the name of its setting, and `omnihvd`: seconds of a sum."""
+    command = command_of(args.launcher)
+    library = args.library or ("torch" if _is_torchrun(command) else "horovod")
+    sizes = [SIZES[name] for name in args.sizes]
+    sparse = [[size, density] for size in sizes for density in DENSITIES]
+    dense = [[size, 1.0] for size in sizes]  # at other densities they take the same time
+    plan = {"library": library, "seconds": args.seconds}
+    jobs = 1 + len(ORIGINAL[library])
+    points = len(sparse) + (jobs - 1) * len(dense)
+    print(f"{jobs} jobs, about {10 * jobs + points * (args.seconds + 1):.0f} s", flush=True)
+    ours = job(command, {**plan, "omnihvd": True, "env": {}, "points": sparse}, args.timeout)
+    original: dict[int, dict[str, dict[str, Any]]] = {}
+    for setting in ORIGINAL[library]:
+        theirs = {**plan, "omnihvd": False, "env": setting.env, "points": dense}
+        for found in job(command, theirs, args.timeout):
+            original.setdefault(found["count"], {})[setting.name] = found
+    return [
+        {
+            **{name: one[name] for name in ("count", "density", "ranks")},
+            "original": original[one["count"]],
+            "omnihvd": one,
+        }
+        for one in ours
+    ]
+
+
+def table(points: list[dict[str, Any]]) -> str:
+    lines = [f"{'tensor':>8} {'non-zero':>9} {'original':>11} {'omnihvd':>11}  times as fast"]
+    for point in points:
+        best, setting = min((one["median"], name) for name, one in point["original"].items())
+        ours = point["omnihvd"]["median"]
+        size = next(name for name, size in SIZES.items() if size == 4 * point["count"])
+        lines.append(
+            f"{size + 'B':>8} {100 * point['density']:>8g}% {1e3 * best:8.2f} ms "
+            f"{1e3 * ours:8.2f} ms  {best / ours:.2f} (original: {setting})"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    args = parser().parse_args(arguments)
+    try:
+        points = measure(args)
+    except BenchError as why:
+        print(f"omnihvd bench: {why}", file=sys.stderr)
+        return 1
+    print(f"{points[0]['ranks']} ranks; medians of the slowest rank's times\n{table(points)}")
+    if args.json:
+        args.json.write_text(json.dumps(points, indent=1))
+    return 0

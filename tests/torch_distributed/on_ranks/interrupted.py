@@ -1,0 +1,35 @@
+"""On each rank: rank 0 is interrupted (SIGINT) in a sum in which it waits for the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import omnihvd.torch  # noqa: F401
+
+dist.init_process_group("omnihvd", timeout=timedelta(seconds=50))
+rank = dist.get_rank()
+tensor = torch.full((200_000,), float(rank))
+dist.all_reduce(tensor)
+store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+begun = time.monotonic()
+if rank == 0:
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+else:
+    store.get("interrupted")
+try:
+    dist.all_reduce(tensor)
+    print("no error")
+except KeyboardInterrupt:
+    print(f"interrupted after {time.monotonic() - begun:.1f} s")
+except dist.DistBackendError as why:
+    print("failed:", why)
+if rank == 0:
+    store.set("interrupted", "")
+    time.sleep(1)  # it has the store
