@@ -24,17 +24,15 @@ from typing import Any
 
 from omnihvd import terminal
 from omnihvd.bench import arguments as words
-from omnihvd.bench import report
+from omnihvd.bench import duration, report
 from omnihvd.bench.backends import Hosts, ThisMachine
 from omnihvd.bench.lab import RATE, LabError
 from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
 from omnihvd.bench.reducers import BACKENDS, DEDICATED, USUAL
 from omnihvd.bench.session import BenchError
-from omnihvd.bench.settings import settings_of
 from omnihvd.bench.turns import Plan, measure
 
 ROUNDS = 3  # of turns
-START_S, FIRST_S = 5, 1  # of a backend's ranks, and of the first sums of a point
 
 
 def parser() -> argparse.ArgumentParser:
@@ -136,16 +134,6 @@ def _autogroups() -> bool | None:
         return None
 
 
-def least_minutes(args: argparse.Namespace) -> float:
-    """To start ranks, try settings and measure; slow links and large tensors take more."""
-    seconds = 0.0
-    for backend in args.backends:
-        points, settings = len(points_of(backend, args)), len(settings_of(backend, args.local))
-        if points:
-            seconds += settings * (START_S + points * FIRST_S) + points * args.min_seconds
-    return len(args.ranks) * seconds / 60
-
-
 def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
     if args.local:
         return ThisMachine(ranks)
@@ -156,7 +144,9 @@ def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
-    print(f"this takes {least_minutes(args):.0f} minutes or more: --bytes, --densities, --backends")
+    backends = [b for b in args.backends if not (args.local and b in DEDICATED)]
+    wanted = {b: points_of(b, args) for b in backends}
+    print(terminal.fill(duration.told(wanted, args), terminal.width()), flush=True)
     plan = Plan(
         args.min_seconds,
         args.min_runs,
@@ -165,12 +155,11 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         timeout=args.timeout,
     )
     for ranks in args.ranks:
-        backends = [b for b in args.backends if not (args.local and b in DEDICATED)]
         network = network_of(args, ranks)
         try:
             link, congestion = network.link_rate(), network.congestion_control()
             print(terminal.fill(conditions(ranks, link, congestion), terminal.width()))
-            answers = measure(network, {b: points_of(b, args) for b in backends}, plan)
+            answers = measure(network, wanted, plan)
         finally:
             network.close()
         for answer in answers:

@@ -73,8 +73,8 @@ def told(jobs: Sequence[tuple[int, Point, float]]) -> str:
     whole = sum(seconds(count) for *_, count in jobs)
     ranks, point, most = max(jobs, key=lambda job: job[2])
     text = (
-        f"this takes about {time_text(whole)}, most of it for {_count(most)} messages of {ranks} ranks "
-        f"with {size_text(point.bytes)}, {100 * point.density:g}%"
+        f"this takes about {time_text(whole)}, most of it for {_count(most)} messages of "
+        f"{ranks} ranks with {size_text(point.bytes)}, {100 * point.density:g}%"
     )
     blocks = -(-point.count // BLOCK)
     union = blocks_of(point, ranks)[1] / blocks
