@@ -22,6 +22,8 @@ PYBIND11_MODULE(_engine, m) {
   omnihvd::bind_session(session);
   omnihvd::bind_communicator(session);
   omnihvd::bind_hook(m.def_submodule("hook"));
+#ifdef OMNIHVD_SIMULATION
   omnihvd::bind_simulation(m.def_submodule("simulation"));
+#endif
   omnihvd::bind_inline(m.def_submodule("inline_path"));
 }
