@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from omnihvd import compressors, engine, terminal
+from omnihvd import compressors, engine
+from omnihvd.tools import terminal
 
 CONTROL = "control"  # the reason of calls that sum no tensor
 SHARES = ("density", "union_density", "sent_of_ring", "passed_share")

@@ -22,7 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omnihvd import terminal
 from omnihvd.bench import arguments as words
 from omnihvd.bench import duration, report
 from omnihvd.bench.backends import Hosts, ThisMachine
@@ -31,6 +30,7 @@ from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
 from omnihvd.bench.reducers import BACKENDS, DEDICATED, USUAL
 from omnihvd.bench.session import BenchError
 from omnihvd.bench.turns import Plan, measure
+from omnihvd.tools import terminal
 
 ROUNDS = 3  # of turns
 

@@ -9,8 +9,9 @@ import os
 import sys
 from collections.abc import Iterable
 
-from omnihvd import engine, terminal
+from omnihvd import engine
 from omnihvd.check.findings import Finding
+from omnihvd.tools import terminal
 from omnihvd.version import __version__
 
 

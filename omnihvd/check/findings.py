@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omnihvd import terminal
+from omnihvd.tools import terminal
 
 INDENT = " " * 30  # of what was found
 

@@ -15,10 +15,10 @@ import sys
 import time
 from typing import Any
 
-from omnihvd import terminal
 from omnihvd.observe.answers import Figures, Seen, here
 from omnihvd.observe.other_hosts import NAME, OtherHost
 from omnihvd.statistics import since, taken_bytes
+from omnihvd.tools import terminal
 
 Processes = dict[Any, Figures]  # by host and process
 HEADER = ["job", "rank", "host", "pid", "up", "sums/s", "MB/s summed", "MB/s sent", "of a ring"]

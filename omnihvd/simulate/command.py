@@ -15,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from omnihvd import engine, rates, terminal
+from omnihvd import engine, rates
 from omnihvd.bench import arguments as words
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.bench.report import markdown, size_text
 from omnihvd.engine import EngineError
 from omnihvd.simulate import duration, faults
 from omnihvd.simulate.model import PAYLOAD, Network, TooLarge, simulate
+from omnihvd.tools import terminal
 
 TOLD_S = 5.0  # between two lines of progress
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

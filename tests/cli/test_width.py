@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import omnihvd
-from omnihvd import terminal
 from omnihvd.bench import report
 from omnihvd.check.findings import Finding
 from omnihvd.cli import COMMANDS
 from omnihvd.observe import top
 from omnihvd.simulate.command import HEADER
+from omnihvd.tools import terminal
 
 ROOT = Path(omnihvd.__file__).parents[1]
 
