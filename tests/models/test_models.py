@@ -257,6 +257,7 @@ def test_a_run_is_as_many_jobs_and_steps_as_are_foretold(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(520)
 def test_a_run_takes_about_as_long_as_is_foretold(tmp_path):
     command = [sys.executable, HERE / "run.py", "--model", "ncf", "--local", "--hosts", "2"]
     command += ["--steps", "3", "--seeds", "1", "--output", tmp_path]
