@@ -75,10 +75,13 @@ setup: $(VENV)/.installed $(VENV)/.horovod  ## virtual environment, Horovod, omn
 
 # --- targets ----------------------------------------------------------------------------------
 
+# 100 files without the MPI and NCCL shims and the simulation: 1 s of a core each, and the linker.
 quick-engine: $(VENV)/.quick-tools
+	@[ -e omnihvd/lib/libomnihvd.so ] || echo "== the engine: about $$((100 / $$(nproc) + 10)) s of compiling, once (on $$(nproc) cores)"
 	@OMNIHVD_TARGETS="omnihvd _engine" python setup.py -q build_ext --inplace
 
 quick:  ## train under DDP on 4 ranks, plain and with OmniReduce: needs neither Horovod nor MPI
+	@[ -e $(VENV)/.quick-torch ] || echo "== once: PyTorch (200 MB) and the engine, a few minutes; then two trainings, about a minute"
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.quick-torch quick-engine
 	@python examples/demo.py --under ddp --steps 20
 

@@ -4,7 +4,8 @@ Build settings (environment):
   OMNIHVD_UCX_HOME  prefix of the UCX to use, or `system`: pkg-config's; default: libucx's wheel
   MPI_HOME          prefix of the MPI to build the MPI shim for; default: the one of mpicxx
   CMAKE_ARGS        more arguments for CMake
-  OMNIHVD_TARGETS   what to build of it: `omnihvd _engine` will do for torch.distributed
+  OMNIHVD_TARGETS   what to build of it: `omnihvd _engine` will do for torch.distributed. The first
+                    such build in a folder leaves out the simulation
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class BuildEngine(build_ext):
         ninja = find_tool("ninja", "pip install ninja")
         tests = ROOT / "build" / "tests" if self.inplace and TESTS.exists() else ""
         simulator = SIMULATOR if self.inplace and SIMULATOR.exists() else ""
+        targets = shlex.split(os.environ.get("OMNIHVD_TARGETS", ""))
         build.mkdir(parents=True, exist_ok=True)
         if not self.inplace:  # the tools and libraries found last time may be gone, or unwanted now
             (build / "CMakeCache.txt").unlink(missing_ok=True)
@@ -88,7 +90,6 @@ class BuildEngine(build_ext):
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Configuring says nothing but warnings and errors, which it writes to stderr.
             done = subprocess.run(configure, stdout=subprocess.DEVNULL).returncode == 0
-            targets = shlex.split(os.environ.get("OMNIHVD_TARGETS", ""))
             make = [cmake, "--build", str(build), *(["--target", *targets] if targets else [])]
             # Of `make -j` ninja would take jobs, which make does not give to such a recipe.
             env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}

@@ -338,6 +338,8 @@ def main() -> None:
     if args.only and not parts and not args.missing:
         parser.error(f"no part is called {' '.join(args.only)}; --list names them")
     start, planned = time.monotonic(), 0.0
+    whole = sum(part.minutes for part in parts)
+    print(f"this takes about {whole:.0f} minutes for {len(parts)} parts; --only PART takes less")
     for i, part in enumerate(parts):
         pace = (time.monotonic() - start) / 60 / planned if planned else 1.0
         left = pace * sum(p.minutes for p in parts[i:])

@@ -20,6 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from omnihvd.bench import command, duration  # noqa: E402
 from omnihvd.bench.lab import mpirun_env  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
 from omnihvd.bench.report import columns, markdown, same_work  # noqa: E402
@@ -43,6 +44,7 @@ BENCH = {
     "host1-small": "--local --ranks 2 --bytes 1e3 4e3 16e3 64e3 256e3 1e6 --densities 1 0.01 "
     "--backends omnihvd horovod --min-seconds 1",
 }
+OTHERS = {"training": 8.0, "idle": 0.5, "predictions": 8.0, "simulation": 4.0}  # minutes
 Rows = list[tuple[str, str, float, bool]]  # figure, target, measured, met
 
 
@@ -175,6 +177,15 @@ def simulation(rows: Rows) -> None:
     at_most(rows, f"{figure}, at most", max(off), 0.08)
 
 
+def minutes(name: str) -> float:
+    """About how long it takes, on 2 cores."""
+    if name in OTHERS:
+        return OTHERS[name]
+    args = command.parser().parse_args(BENCH[name].split())
+    points = {backend: command.points_of(backend, args) for backend in args.backends}
+    return duration.seconds(points, args) / 60
+
+
 def measure(name: str) -> None:
     RESULTS.mkdir(exist_ok=True)
     output = RESULTS / f"{name}.json"
@@ -216,13 +227,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*BENCH, "training", "idle", "predictions", "simulation"]
+    names = [*BENCH, *OTHERS]
     parser.add_argument("--only", nargs="*", choices=names, default=names)
     args = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("hosts with shaped links need root")
+    print(f"this takes about {sum(map(minutes, args.only)):.0f} minutes; --only NAME takes less")
     for name in args.only:
-        print(f"== {name}", flush=True)
+        print(f"== {name}: about {minutes(name):.0f} minutes", flush=True)
         measure(name)
     rows: Rows = []
     for part in (four_hosts, more_hosts, patterns, one_host, training, predictions, simulation):

@@ -39,9 +39,16 @@ HERE = Path(__file__).parent
 TAG = re.compile(r"\[1,\d+\]<std(out|err)>:")  # horovodrun's, before what a rank prints
 STEP = re.compile(r"step (\d+)/\d+  (loss \S+  \S+ s/step)")
 LOG_EVERY = 5
+WORDS = {"MB": ("fewer", "more"), "s": ("faster", "slower")}  # of figures in these units
 TOLERANCE = 1e-3  # of the losses, relative: sums in another order differ in their last bits
 
 console = Console()
+
+
+NOW_YOURS = {
+    "ddp": "Now yours: torchrun --nproc-per-node 4 -m omnihvd train.py (docs/first_job.md)",
+    "horovod": "Now yours: horovodrun -np 4 python -m omnihvd train.py (docs/first_job.md)",
+}
 
 
 class DemoError(Exception):
@@ -179,6 +186,14 @@ def launched(command: list[str], args: argparse.Namespace) -> Iterator[subproces
         timer.cancel()
 
 
+def ratio(before: float, after: float, less: str, more: str) -> str:
+    """With the word for it: 3.1x fewer."""
+    if not before or not after:
+        return ""
+    times = max(before, after) / min(before, after)
+    return f"{times:.1f}x {less if before >= after else more}" if times >= 1.05 else "the same"
+
+
 def compare(plain: dict[str, Any], omni: dict[str, Any], args: argparse.Namespace) -> Table:
     """The table of both runs."""
 
@@ -198,12 +213,12 @@ def compare(plain: dict[str, Any], omni: dict[str, Any], args: argparse.Namespac
         title=f"{UNDER[args.under].example.name}: {where}, {steps} steps", title_justify="left"
     )
     table.add_column()
-    for name in (*dict(UNDER[args.under].runs()), "ratio"):
+    for name in (*dict(UNDER[args.under].runs()), ""):
         table.add_column(name, justify="right")
 
     def row(name: str, unit: str, before: float, after: float, at_least: str = "") -> None:
         figures = (f"{at_least}{before:.3g} {unit}", f"{after:.3g} {unit}")
-        table.add_row(name, *figures, f"{before / after:.1f}" if after else "")
+        table.add_row(name, *figures, ratio(before, after, *WORDS[unit]))
 
     table.add_row("loss at the last step", *(f"{run['losses'][-1]:.4f}" for run in (plain, omni)))
     table.add_row("gradients, a step", *[f"{plain['gradient_bytes'] / 1e6:.1f} MB"] * 2)
@@ -216,8 +231,8 @@ def compare(plain: dict[str, Any], omni: dict[str, Any], args: argparse.Namespac
     else:  # what goes through shared memory cannot be counted
         ring = 2 * (ranks - 1) / ranks * plain["gradient_bytes"] / 1e6
         moved = sum(map(megabytes, ("bytes_sent", "bytes_copied", "library_bytes")))
-        row("sent or copied by a rank, a step", "MB", ring, moved, at_least="≥ ")
-        table.caption = "≥: the least that a dense allreduce sends, 2 (N-1)/N of the gradients"
+        row("sent or copied, a step", "MB", ring, moved, at_least="≥ ")
+        table.caption = "by a rank; ≥: the least that a dense allreduce sends, 2 (N-1)/N"
     row("time a step", "s", median(plain, "step_seconds"), median(omni, "step_seconds"))
     if "wait_seconds" in plain:
         waits = (median(plain, "wait_seconds"), median(omni, "wait_seconds"))
@@ -258,6 +273,7 @@ def main() -> int:
             plain, omni = (train(*run, args, lab, progress) for run in UNDER[args.under].runs())
         console.print(compare(plain, omni, args))
         check(plain, omni)
+        show(NOW_YOURS[args.under])
     except (DemoError, LabError) as error:
         show(f"demo: {error}")
         return 1

@@ -230,13 +230,17 @@ def _raise_limit() -> None:
 
 def main(arguments: list[str]) -> int:
     """The command `omnihvd aggregator`. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="omnihvd aggregator", description=__doc__)
+    usage = (
+        "omnihvd aggregator --bind HOST:PORT\n"
+        "       omnihvd aggregator (--udp HOST:PORT | --xdp NIC | --af-xdp NIC) [OPTIONS]"
+    )
+    parser = argparse.ArgumentParser(prog="omnihvd aggregator", usage=usage, description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bind", metavar="HOST:PORT", help="port 0: any free one")
     where.add_argument("--udp", metavar="HOST:PORT", help="for workers of omnihvd.inline")
-    where.add_argument("--xdp", metavar="INTERFACE", help="the same, in the kernel's receive path")
+    where.add_argument("--xdp", metavar="NIC", help="the same, in the kernel's receive path")
     past = "the same, in user space past the kernel's UDP"
-    where.add_argument("--af-xdp", metavar="INTERFACE", help=past)
+    where.add_argument("--af-xdp", metavar="NIC", help=past)
     inline = parser.add_argument_group("with all but --bind (docs/in-network.md)")
     inline.add_argument("--port", type=int, default=PORT, help="with --xdp, --af-xdp (%(default)s)")
     inline.add_argument("--group", default="", help="multicast address of results")

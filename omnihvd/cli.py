@@ -1,18 +1,25 @@
 """The command `omnihvd`, also `python -m omnihvd`.
 
-omnihvd SCRIPT [ARGUMENTS]      run a training script with Horovod's sums taken over
-omnihvd -m MODULE, -c CODE      the same for a module, or for code
-omnihvd --report FOLDER SCRIPT ...    run it with sums as they are; report what omnihvd would do
-                                (--report --help: for which networks, and how often it looks)
-omnihvd report FOLDER [--help]  that report again, of several hosts' files or for other networks
-omnihvd check [--help]          what was found, what is hooked, and what to do about gaps
-omnihvd lib-path [mpi|nccl]     the library to name in LD_PRELOAD, for programs without Python
-omnihvd aggregator --bind HOST:PORT   a dedicated aggregator
-omnihvd kernels [--arch sm_90]        compile the GPU kernels ahead
-omnihvd bench [--help]          measure it beside its peers
-omnihvd stats                   what the names in omnihvd.stats() mean
-omnihvd top [HOST ...]          what running jobs do, live
-omnihvd trace FILE ... -o FILE  one trace of those of several ranks (OMNIHVD_TRACE)
+omnihvd SCRIPT [ARGUMENTS]     run a training script with its sums intercepted
+omnihvd -m MODULE, -c CODE     the same for a module, or for code
+omnihvd --report FOLDER SCRIPT ...
+                               run it with sums as they are, and report what
+                               omnihvd would do (--report --help: for which
+                               networks, and how often it looks)
+omnihvd report FOLDER          that report again: of several hosts' files, or
+                               for other networks
+omnihvd check [--help]         what was found, what is hooked, and what to do
+                               about gaps
+omnihvd lib-path [mpi|nccl]    the library to name in LD_PRELOAD, for programs
+                               without Python
+omnihvd aggregator --bind HOST:PORT
+                               a dedicated aggregator
+omnihvd kernels [--arch sm_90] compile the GPU kernels ahead
+omnihvd bench [--help]         measure it beside its peers
+omnihvd stats                  what the names in omnihvd.stats() mean
+omnihvd top [HOST ...]         what running jobs do, live
+omnihvd trace FILE ... -o FILE one trace of those of several ranks
+                               (OMNIHVD_TRACE)
 omnihvd help [COMMAND], omnihvd --version
 """
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from omnihvd import compressors, engine
 from omnihvd.compressors import counters
+from omnihvd.tools import terminal
 
 CONTROL = "control"  # the reason of calls that sum no tensor
 SHARES = ("density", "union_density", "sent_of_ring", "passed_share")
 Figures = dict[str, Any]
+ENTRY = r"^(\w+)[;,]?(?: {2,}|\n {18})(.*(?:\n {18}.*)*)"  # a name in the documentation of stats()
 
 
 def stats(reset: bool = False) -> Figures:
@@ -36,6 +38,9 @@ def stats(reset: bool = False) -> Figures:
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
     bytes_received    and from them, in messages_sent messages, of frames_sent frames: what is said
                       of one slot of an aggregator in a round
+    between_hosts_bytes
+                      what the fullest rank would have sent for sums over shared memory, if each
+                      rank had a host of its own
     bytes_copied      from memory to memory for them, into messages and out of them, and by sums
                       over shared memory; not by the kernel
     library_bytes     what a ring sends for what the original library was given to sum: unions of
@@ -105,8 +110,29 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 def meanings() -> dict[str, str]:
     """What the names in stats() mean, in a line each, as its documentation has it."""
-    found = re.findall(r"^(\w+)[;,]? {2,}(.*(?:\n {18}.*)*)", inspect.getdoc(stats) or "", re.M)
+    found = re.findall(ENTRY, inspect.getdoc(stats) or "", re.M)
     return {name: " ".join(text.split()) for name, text in found}
+
+
+def explained(columns: int) -> str:
+    """The documentation of stats() in so many columns."""
+    parts: list[str] = []
+    at, doc = 0, inspect.getdoc(stats) or ""
+    for entry in re.finditer(ENTRY, doc, re.M):
+        parts += _paragraphs(doc[at : entry.start()], columns)
+        name, indent = entry[1], " " * 18
+        if len(name) >= len(indent):
+            parts.append(name)
+        first = f"{name:<18}" if len(name) < len(indent) else indent
+        parts.append(terminal.fill(" ".join(entry[2].split()), columns, first, indent))
+        at = entry.end() + 1
+    return "\n".join([*parts, *_paragraphs(doc[at:], columns)])
+
+
+def _paragraphs(between: str, columns: int) -> list[str]:
+    """What stands between two entries, and the empty lines around it."""
+    texts = [" ".join(part.split()) for part in between.split("\n\n")]
+    return "\n\n".join(terminal.fill(text, columns) for text in texts).split("\n")[:-1]
 
 
 class Statistics:
@@ -217,5 +243,5 @@ def main(arguments: list[str]) -> int:
     """`omnihvd stats`: what the names in the statistics mean."""
     parser = argparse.ArgumentParser(prog="omnihvd stats", description=main.__doc__)
     parser.parse_args(arguments)
-    print(inspect.getdoc(stats))
+    print(explained(terminal.width() or terminal.USUAL))
     return 0

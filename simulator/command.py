@@ -20,15 +20,15 @@ from omnihvd.bench import arguments as words
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.bench.report import markdown, size_text
 from omnihvd.engine import EngineError
-from simulator import _core, faults
+from omnihvd.tools import terminal
+from simulator import _core, duration, faults
 from simulator.model import PAYLOAD, Network, TooLarge, simulate
 
 TOLD_S = 5.0  # between two lines of progress
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-HEADER = [
-    *("ranks", "aggregators", "tensor", "pattern", "density", "ms", "over the bound", "ring ms"),
-    *("messages", "MB sent, most", "peers"),
-]
+# Fits 80 columns. bound: time over the least that links need; MB: sent by the host that sent most;
+# peers: of the process that has most.
+HEADER = ["ranks", "tensor", "non-zero", "ms", "bound", "ring ms", "messages", "MB", "peers"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,8 +51,17 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--core-rate", type=rates.rate, help="of all that travels together")
     p.add_argument("--delay", type=words.delay, default="5us", help="one way (default: 5us)")
     p.add_argument("--bytes", type=words.size, nargs="+", default=[100e6], help="(default: 100MB)")
-    p.add_argument("--densities", type=words.density, nargs="+", default=[1, 0.1, 0.01])
-    p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS[:-1])
+    p.add_argument(
+        "--densities", metavar="SHARE", type=words.density, nargs="+", default=[1, 0.1, 0.01]
+    )
+    p.add_argument(
+        "--patterns",
+        nargs="+",
+        metavar="NAME",
+        default=["random"],
+        choices=PATTERNS[:-1],
+        help=f"of {', '.join(PATTERNS[:-1])}",
+    )
     p.add_argument("--late-ms", type=float, default=0, help="the last rank begins so much later")
     p.add_argument("--loss", type=words.density, default=0, help="of datagrams, such as 0.01")
     p.add_argument("--cores", type=int, default=0, help="that all hosts share (default: one each)")
@@ -93,13 +102,11 @@ def points(args: argparse.Namespace) -> list[tuple[int, Point]]:
     ]
 
 
-def row(ranks: int, aggregators: int, point: Point, outcome: dict[str, Any]) -> list[str]:
+def row(ranks: int, point: Point, outcome: dict[str, Any]) -> list[str]:
     return [
         str(ranks),
-        str(aggregators or "colocated"),
         size_text(point.bytes),
-        point.pattern,
-        f"{100 * point.density:g}%",
+        f"{100 * point.density:g}% {point.pattern}",
         f"{1e3 * outcome['seconds']:.2f}",
         f"{outcome['seconds'] / outcome['bound_s']:.2f}" if outcome["bound_s"] else "",
         f"{1e3 * outcome['ring_s']:.2f}",
@@ -134,21 +141,27 @@ def run(args: argparse.Namespace) -> None:
             content["under_way"] = under_way
         args.json.write_text(json.dumps(content, indent=1) + "\n")
 
+    wanted = [(ranks, point, fans(args.levels, ranks)) for ranks, point in points(args)]
+    jobs = [
+        (ranks, point, duration.messages(ranks, point, network, args.aggregators, levels))
+        for ranks, point, levels in wanted
+    ]
+    print(terminal.fill(duration.told(jobs), terminal.width(sys.stderr)), file=sys.stderr)
     print(markdown(HEADER, []), flush=True)
-    for ranks, point in points(args):
+    for ranks, point, levels in wanted:
         begin = time.monotonic()
         outcome = simulate(
             ranks,
             point,
             network,
             dedicated=args.aggregators,
-            fans=fans(args.levels, ranks),
+            fans=levels,
             late_s=args.late_ms / 1e3,
             goal=args.goal is not None and not done,
             progress=Progress(ranks, point, write),
         )
         took = time.monotonic() - begin
-        print("| " + " | ".join(row(ranks, args.aggregators, point, outcome)) + " |", flush=True)
+        print("| " + " | ".join(row(ranks, point, outcome)) + " |", flush=True)
         schedule = outcome.pop("goal", "")
         if schedule:
             args.goal.write_text(schedule)

@@ -78,7 +78,7 @@ def simulate(
     fans = list(fans) or [max(2, ranks)]
     shares = _core.shares_of(ranks, dedicated, fans, point.bytes // window)
     _check_memory(ranks, point, shares, settings.slots)
-    present = _presence(point, ranks)
+    present = presence(point, ranks)
     job = _core.Job()
     job.workers, job.dedicated, job.bytes = ranks, dedicated, point.bytes
     job.shares, job.fans = shares, fans
@@ -109,7 +109,7 @@ def simulate(
     }
 
 
-def _presence(point: Point, ranks: int) -> np.ndarray:
+def presence(point: Point, ranks: int) -> np.ndarray:
     """[rank][block]; where all ranks have the same blocks, of one."""
     alike = point.pattern == "identical" or point.density in (0, 1)
     return np.stack([present_blocks(point, rank, ranks) for rank in range(1 if alike else ranks)])

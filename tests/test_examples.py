@@ -109,8 +109,11 @@ def test_the_quick_demo_compares_ddp_with_itself():
     (job,) = run_beside([command], [{**os.environ, "OMP_NUM_THREADS": "1"}], timeout=90)
     assert "DDP + OmniReduce: step 10/10" in job.output
     assert "losses of all 10 steps agree" in job.output
-    for row in ("gradients, a step", "sent or copied by a rank, a step", "time a step"):
+    for row in ("gradients, a step", "sent or copied, a step", "time a step"):
         assert row in job.output
+    assert re.search(r"sent or copied.* [\d.]+x fewer", job.output), job.output
+    assert re.search(r"time a step.* ([\d.]+x (faster|slower)|the same)", job.output), job.output
+    assert "Now yours: torchrun" in job.output.splitlines()[-1]
 
 
 # Gloo's threads, alive when Python ends, abort the process now and then.

@@ -28,6 +28,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+import duration  # noqa: E402
 import links  # noqa: E402
 import model_jobs  # noqa: E402
 import sources  # noqa: E402
@@ -65,11 +66,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--hosts", type=int, default=4, help="each with one rank")
     parser.add_argument("--rates", nargs="+", default=["1gbit"], help="of links")
     parser.add_argument("--local", action="store_true", help="no links: this machine alone")
-    parser.add_argument("--zeros-steps", type=int, default=20)
     parser.add_argument(
-        "--steps", type=int, default=40, help="on links; the times of the second half count"
+        "--steps",
+        type=int,
+        help="of each part (default: on links 40, of which the times of the second half count)",
     )
-    parser.add_argument("--quality-steps", type=int, help="default: the model's")
+    parser.add_argument("--zeros-steps", type=int, help="default: as --steps, else 20")
+    parser.add_argument("--quality-steps", type=int, help="default: as --steps, else the model's")
     parser.add_argument("--seeds", type=int, default=3, help="of quality")
     parser.add_argument(
         "--missing", action="store_true", help="of quality only what MODEL.json has not yet"
@@ -80,6 +83,9 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if "all" in args.model:
         args.model = list(MODELS)
+    args.zeros_steps = args.zeros_steps or args.steps or 20
+    args.quality_steps = args.quality_steps or args.steps
+    args.steps = args.steps or 40
     args.until = time.monotonic() + 60 * args.minutes if args.minutes else math.inf
     if args.data:
         args.data = args.data.resolve()
@@ -128,12 +134,8 @@ def links_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, 
 
 def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
     steps = args.quality_steps or MODELS[name].steps
-    given = given_of(name, args, steps, args.seeds) | {"points": 10}
-    pieces = [(method, seed) for seed in range(args.seeds) for method in QUALITY]
-    if args.missing:
-        there = {of_piece(e) for e in result.get("quality", []) if e["steps"] == steps}
-        pieces = [piece for piece in pieces if piece not in there]
-    for method, seed in pieces:
+    given = given_of(name, args, steps, args.seeds) | {"points": duration.POINTS}
+    for method, seed in pieces_of(name, args, result):
         if time.monotonic() > args.until:
             return
         (found,) = model_jobs.run(
@@ -145,6 +147,16 @@ def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str
         found = {key: found[key] for key in ("method", "seed", "steps", "ranks", "curve")}
         result["quality"] = sorted([*others, found], key=lambda e: (e["seed"], e["method"]))
         save(name, args, result)
+
+
+def pieces_of(name: str, args: argparse.Namespace, result: dict[str, Any]) -> list[tuple[str, int]]:
+    """Method and seed of the trainings of quality that are to be made."""
+    steps = args.quality_steps or MODELS[name].steps
+    pieces = [(method, seed) for seed in range(args.seeds) for method in QUALITY]
+    if not args.missing:
+        return pieces
+    there = {of_piece(e) for e in result.get("quality", []) if e["steps"] == steps}
+    return [piece for piece in pieces if piece not in there]
 
 
 def of_piece(entry: dict[str, Any]) -> tuple[str, int]:
@@ -197,6 +209,8 @@ def measure(name: str, args: argparse.Namespace, bars: Bars) -> dict[str, Any]:
     size = "full" if args.full else "default"
     result["source"] = MODELS[name](args.data, size).source
     console.print(f"{name}: {result['source']}", markup=False, highlight=False)
+    pieces = len(pieces_of(name, args, result))
+    console.print(duration.told(name, args, pieces), markup=False, highlight=False)
     measures = {"zeros": zeros_of, "links": links_of, "quality": quality_of}
     for part in args.parts:
         measures[part](name, args, bars, result)

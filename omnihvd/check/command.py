@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from omnihvd import engine
 from omnihvd.check.findings import Finding
+from omnihvd.tools import terminal
 from omnihvd.version import __version__
 
 
@@ -40,7 +41,7 @@ def check_here(as_json: bool) -> int:
     if as_json:
         print_json(found, usable=usable)
     else:
-        print("", *summary, sep="\n")
+        print("", *(terminal.fill(line, terminal.width()) for line in summary), sep="\n")
     return 0 if usable else 1
 
 
@@ -66,7 +67,7 @@ def show(findings: Iterable[Finding], silent: bool) -> list[Finding]:
     for finding in findings:
         found.append(finding)
         if not silent:
-            print(finding.lines(), flush=True)
+            print(finding.lines(terminal.width()), flush=True)
     return found
 
 
@@ -101,6 +102,6 @@ def settings_table() -> str:
         now = os.environ.get(name, "")
         shown = "(set)" if "SECRET" in name and now else now
         lines.append(f"{name}{'=' + shown if shown else ''}")
-        lines.append(f"    {text}")
-        lines.append(f"    default: {default or 'none'}; allowed: {allowed}")
+        for told in (text, f"default: {default or 'none'}; allowed: {allowed}"):
+            lines.append(terminal.fill(told, terminal.width(), " " * 4, " " * 4))
     return "\n".join(lines)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omnihvd.tools import terminal
+
+INDENT = " " * 30  # of what was found
+
 
 @dataclass
 class Finding:
@@ -12,7 +16,10 @@ class Finding:
     found: str
     remedy: str = ""
 
-    def lines(self) -> str:
+    def lines(self, columns: int | None = None) -> str:
+        """columns: at most so many wide."""
         mark = {True: "ok", False: "--", None: "  "}[self.good]
-        text = f"[{mark}] {self.subject:<24} {self.found}"
-        return text + f"\n     {'':<24} -> {self.remedy}" * bool(self.remedy)
+        text = terminal.fill(self.found, columns, f"[{mark}] {self.subject:<24} ", INDENT)
+        if not self.remedy:
+            return text
+        return f"{text}\n{terminal.fill(self.remedy, columns, INDENT + '-> ', INDENT + '   ')}"

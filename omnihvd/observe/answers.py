@@ -45,11 +45,12 @@ class Unfit(ValueError):
     """Says what is wrong with an answer."""
 
 
-def here() -> Seen:
-    """This user's processes on this host; root's are all."""
+def here(own: bool = False) -> Seen:
+    """This user's processes on this host; root's are all, or with `own` root's alone."""
     found = NAME.findall(Path("/proc/net/unix").read_text(errors="replace"))
     end = time.monotonic() + PATIENCE_S
-    mine = [name for name in sorted(set(found)) if os.getuid() in (0, int(name[1]))]
+    users = {os.getuid()} if own or os.getuid() != 0 else {int(user) for _, user, _ in found}
+    mine = [name for name in sorted(set(found)) if int(name[1]) in users]
     with ThreadPoolExecutor(64) as pool:  # one that hangs must not keep the others waiting
         answers = list(pool.map(lambda name: _ask(*name, end=end), mine))
     problems = [a for a in answers if isinstance(a, str)]

@@ -2,7 +2,8 @@
 
 Shown since the last look: sums and bytes of gradients a second, bytes sent, as a share of a ring's,
 density, who is waited for (whose contributions came last, of the rounds that this rank's aggregator
-gathered). Jobs of the same user are seen; root sees all. Other hosts are asked over ssh.
+gathered). Jobs of the same user are seen; root sees all. Other hosts are asked over ssh. A narrow
+terminal leaves out columns, and says which.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from typing import Any
 from omnihvd.observe.answers import Figures, Seen, here
 from omnihvd.observe.other_hosts import NAME, OtherHost
 from omnihvd.statistics import since, taken_bytes
+from omnihvd.tools import terminal
 
 Processes = dict[Any, Figures]  # by host and process
 HEADER = ["job", "rank", "host", "pid", "up", "sums/s", "MB/s summed", "MB/s sent", "of a ring"]
 HEADER += ["not zero", "left alone", "waits for"]
+SPARE = ["up", "MB/s sent", "left alone", "pid", "host", "waits for", "sums/s", "not zero"]  # first
+GAP = 2  # columns, between two of the table
+JOB = 12  # columns for a job's name, where it is longer, before others are left out
 
 
 def look(others: list[OtherHost], patience: float) -> Seen:
@@ -99,13 +104,14 @@ def hosts_of(seen: Seen) -> set[str]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd top", description=__doc__)
     parser.add_argument("hosts", nargs="*", help="others, that ssh reaches without a password")
-    parser.add_argument("--all", action="store_true", help="all hosts of the jobs that run here")
+    parser.add_argument("--all", action="store_true", help="all hosts of your jobs that run here")
     parser.add_argument("--interval", type=float, default=2.0, help="seconds (default: 2)")
     parser.add_argument("--once", action="store_true", help="show it once, since each began")
     parser.add_argument("--json", action="store_true", help="totals, a line of JSON for each look")
     args = parser.parse_args(arguments)
     args.interval = max(args.interval, 0.1)
-    hosts = [*args.hosts, *(sorted(hosts_of(here())) if args.all else [])]
+    # Root's ssh goes nowhere because another user's process names a host.
+    hosts = [*args.hosts, *(sorted(hosts_of(here(own=True))) if args.all else [])]
     with contextlib.ExitStack() as stack:
         others = []
         try:
@@ -133,21 +139,42 @@ def _show(args: argparse.Namespace, others: list[OtherHost]) -> int:
         from rich.live import Live
     except ImportError:
         raise ImportError("it needs rich: pip install rich") from None
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    columns = terminal.width()
+    console = Console(width=columns or 1000)
     now = by_process(seen.processes)
     if args.once:
-        console.print(_table(rows(now, {}), notes(seen, others)))
+        console.print(_table(rows(now, {}), notes(seen, others), columns))
         return 0 if now else 1
     before: Processes = {}
     with Live(console=console, screen=False) as live:
         while True:
-            live.update(_table(rows(now, before), notes(seen, others)))
+            live.update(_table(rows(now, before), notes(seen, others), terminal.width()))
             time.sleep(args.interval)
             before, seen = now, look(others, 2)
             now = by_process(seen.processes)
 
 
-def _table(lines: list[list[str]], caption: list[str]) -> Any:
+def widths_of(lines: list[list[str]], columns: int | None) -> dict[int, int]:
+    """Of those of HEADER that fit, by number. A narrow table's headers take two lines."""
+    whole = columns is None
+    widths = [len(name) if whole else max(map(len, name.split())) for name in HEADER]
+    for line in lines:
+        widths = [max(width, len(cell)) for width, cell in zip(widths, line)]
+    found = dict(enumerate(widths))
+    if columns is None:
+        return found
+    spare = map(HEADER.index, SPARE)
+    found[0] = min(widths[0], JOB)
+    while (free := columns - sum(found.values()) - GAP * len(found)) < 0:
+        column = next(spare, None)
+        if column is None:
+            return found
+        del found[column]
+    found[0] = min(widths[0], found[0] + free)
+    return found
+
+
+def _table(lines: list[list[str]], caption: list[str], columns: int | None = None) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -156,10 +183,20 @@ def _table(lines: list[list[str]], caption: list[str]) -> Any:
         """Without what a terminal, or rich, would obey: others have written it."""
         return Text("".join(c if c.isprintable() else "?" for c in words))
 
+    shown = widths_of(lines, columns)
+    absent = [name for i, name in enumerate(HEADER) if i not in shown]
+    if absent:
+        caption = [*caption, f"a wider terminal shows {', '.join(absent)}, too"]
     under = Text("\n").join(map(text, caption))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=under if caption else None)
-    for i, column in enumerate(HEADER):
-        table.add_column(column, justify="left" if i == 0 else "right")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, GAP - 1, 0, 0),
+        pad_edge=False,
+        caption=under if caption else None,
+        caption_justify="left",
+    )
+    for i, width in shown.items():
+        table.add_column(HEADER[i], justify="right" if i else "left", width=width)
     for line in lines:
-        table.add_row(*map(text, line))
+        table.add_row(*(text(line[i]) for i in shown))
     return table

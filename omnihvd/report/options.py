@@ -40,7 +40,8 @@ def split(words: list[str]) -> tuple[dict[str, Any], list[str]]:
     script with its own words. ValueError where they are none."""
     p = parser(
         prog="omnihvd --report",
-        usage="omnihvd --report FOLDER [--rate RATE ...] [--ranks N ...] [--every N] SCRIPT ...",
+        usage="omnihvd --report FOLDER [--rate RATE ...] [--ranks N ...] [--every N]\n"
+        "                        SCRIPT ...",
         description="Runs a script with sums as they are, and reports what omnihvd would do.",
     )
     p.add_argument("folder", help="where the report goes")

@@ -33,6 +33,8 @@ GENTLE = {  # of these, from what hardly changes a training to what does
     "block_topk": f"`block_topk({RATIO:g})`",
 }
 NEED_HOSTS = ("dedicated",)
+WITHOUT_OMNIHVD = ("ring", "allgather")  # these are preferred to what is no faster
+MOST_HOSTS = 1024  # for which it is looked whether omnihvd gains something
 DENSE_PASSES = 3  # over a dense gradient, that sparse ones save: to clear it, add it, read it
 ALIKE = 1.01  # times that differ by less are the same
 WORTH = 0.05  # of a step: less is not worth a word
@@ -64,8 +66,13 @@ class Model:
         """machine: all but its link's rate; None: costs.Machine's own figures. copied: bytes that
         the framework copies when all gradients are ready, whoever sums them."""
         self._buffers, self._timing, self.ranks = buffers, timing, ranks
+        self._given = (buffers, timing, machine, copied)
         self._machine, self._copied = machine or Machine(0), copied
         self._sizes = {p.name: p.sizes(DEFAULT_BLOCK, ranks) for b in buffers for p in b}
+
+    def with_ranks(self, ranks: int) -> Model:
+        buffers, timing, machine, copied = self._given
+        return Model(buffers, timing, ranks, machine, copied)
 
     @property
     def computing_s(self) -> float:
@@ -123,10 +130,11 @@ def best_block_size(parameters: list[Measured], ranks: int) -> tuple[int, dict[i
 
 
 def best_of(rows: list[dict[str, Any]]) -> str:
-    """Of predictions for one network the fastest that needs neither loss nor more hosts; the first
-    of SCHEMES of those that are as fast."""
+    """Of predictions for one network the fastest that needs neither loss nor more hosts. Of those
+    that are as fast: one that needs no omnihvd, else the first of SCHEMES."""
     free = {p["scheme"]: p["step_s"] for p in rows if p["scheme"] not in (*LOSSY, *NEED_HOSTS)}
-    return next(s for s in SCHEMES if s in free and free[s] <= ALIKE * min(free.values()))
+    order = [*WITHOUT_OMNIHVD, *SCHEMES]
+    return next(s for s in order if s in free and free[s] <= ALIKE * min(free.values()))
 
 
 def gentlest(of: dict[str, Prediction]) -> Prediction:
@@ -147,7 +155,9 @@ def advice(model: Model, parameters: list[Measured], rate: str) -> str:
     if _is_better(best, now):
         times = f"{time_text(best.step_s)} instead of {time_text(now.step_s)}"
         words = [f"{times}: use {_how(best, parameters)}"]
-        if best.scheme not in ("omnireduce", "union") and _is_better(own, now):
+        if best.scheme in WITHOUT_OMNIHVD:
+            words.append(f"omnihvd is not needed there{_but_from(model, parameters, rate)}")
+        elif best.scheme not in ("omnireduce", "union") and _is_better(own, now):
             words.append(f"OmniReduce alone would make it {time_text(own.step_s)}")
     else:
         words = [f"{time_text(now.step_s)}, and OmniReduce alone would gain {_gain(own, now)}"]
@@ -162,6 +172,18 @@ def advice(model: Model, parameters: list[Measured], rate: str) -> str:
     if _is_better(own, now):
         words.append(f"block size {best_block_size(parameters, model.ranks)[0]}")
     return f"{where} {'; '.join(words)}."
+
+
+def _but_from(model: Model, parameters: list[Measured], rate: str) -> str:
+    """From how many hosts on omnihvd gains something."""
+    ranks = model.ranks
+    while (ranks := 2 * ranks) <= MOST_HOSTS:
+        larger = model.with_ranks(ranks)
+        of = {s: larger.predict(s, rate) for s in schemes_for(parameters)}
+        without = min((of[s] for s in WITHOUT_OMNIHVD if s in of), key=lambda p: p.step_s)
+        if _is_better(of[best_of([p._asdict() for p in of.values()])], without):
+            return f", but from about {ranks} hosts on it is"
+    return f" (up to {MOST_HOSTS} hosts)"
 
 
 def _how(best: Prediction, parameters: list[Measured]) -> str:

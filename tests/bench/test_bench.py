@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,8 +23,9 @@ from processes import run_beside
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import map as the_map
+import targets
 
-from omnihvd.bench import command, mpich, plots, report, settings, turns, worker
+from omnihvd.bench import command, duration, mpich, plots, report, settings, turns, worker
 from omnihvd.bench.backends import Hosts
 from omnihvd.bench.lab import LabError
 from omnihvd.bench.meeting import Meeting
@@ -95,11 +97,33 @@ def test_omnihvd_is_warm_when_it_compares_ways_no_more() -> None:
     assert not worker.is_warm([{}] * 15, 0) and worker.is_warm([{}] * 16, 0)
 
 
-def test_how_long_it_takes_at_least() -> None:
+@pytest.mark.parametrize("name", targets.BENCH)
+def test_how_long_it_takes_is_foretold(name: str) -> None:
+    """All samples of a committed run, which are most of its time."""
+    args = command.parser().parse_args(targets.BENCH[name].split())
+    found = targets.Run(name).results
+    took = sum(sum(r["samples"]) for r in found)
+    rate = None if args.local else args.rate
+    foretold = sum(
+        duration.sampling_s(r["backend"], Point(**r["point"]), r["ranks"], rate, args)
+        for r in found
+    )
+    assert 0.5 < foretold / took < 2
+
+
+def test_it_is_said_before_the_start_what_takes_long() -> None:
     words = ["--ranks", "2", "4", "--min-seconds", "27", "--densities", "1", "0.1"]
     args = command.parser().parse_args([*words, "--backends", "omnihvd", "gloo"])
-    ours, gloo = 5 + 2 * (1 + 27), 2 * (5 + 1) + 27  # Gloo in two settings, and once for both
-    assert command.least_minutes(args) == pytest.approx(2 * (ours + gloo) / 60)
+    said = duration.told({b: command.points_of(b, args) for b in args.backends}, args)
+    assert re.match(r"this takes about \d+ minutes: 6 points of at most 100 MB, 2 backends", said)
+    assert "fewer --backends, fewer --densities" in said and "smaller --bytes" in said
+
+
+def test_the_minutes_of_the_maps_parts() -> None:
+    parts = json.loads((the_map.RESULTS / "map.json").read_text())["parts"]
+    for one in the_map.PARTS:
+        if isinstance(parts.get(one.name), dict):
+            assert 0.5 < 60 * one.minutes / parts[one.name]["about"]["seconds"] < 2, one.name
 
 
 def test_processor_time_is_that_of_all_threads_and_other_processes() -> None:

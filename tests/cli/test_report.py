@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,16 +58,25 @@ def test_ranks_that_the_script_starts_itself_have_omnihvd(how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "lines"),
+    ("backend", "level", "lines"),
     [
-        ("gloo", ["takes over PyTorch's sums over Gloo, on 2 ranks", "sums taken: 1, of"]),
-        ("fake", ["no sum was taken over in this job: PyTorch's process group sums with fake"]),
+        (
+            "gloo",
+            "warning",
+            ["takes over PyTorch's sums over Gloo, on 2 ranks", "sums taken: 1, of"],
+        ),
+        ("gloo", "error", []),  # also where no engine is made, as over shared memory
+        (
+            *("fake", "warning"),
+            ["no sum was taken over in this job: PyTorch's process group sums with fake"],
+        ),
     ],
 )
-def test_what_is_said_of_torchs_process_groups(backend: str, lines: list[str]) -> None:
+def test_what_is_said_of_torchs_process_groups(backend: str, level: str, lines: list[str]) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += ["-m", "omnihvd", str(HERE / "torch_group.py"), backend]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    env = {**os.environ, "OMNIHVD_LOG": level, "OMNIHVD_WAY": "shared"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=env)
     assert done.returncode == 0, done.stderr
     assert len(said(done.stderr)) == len(lines)
     for line, expected in zip(said(done.stderr), lines):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -210,3 +212,59 @@ def test_losses_under_keras(tmp_path, losses):
     command += ["--steps", str(STEPS), "--json", tmp_path / "losses"]
     launch(command, RANKS, env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
     check(json.loads((tmp_path / "losses").read_text()), losses, 5e-4)
+
+
+def arguments(monkeypatch, *words):
+    sys.modules.pop("run", None)
+    import run
+
+    monkeypatch.setattr(sys, "argv", ["run.py", "--model", "ncf", *words])
+    return run, run.parse_arguments()
+
+
+def test_steps_are_of_each_part_unless_that_has_its_own(monkeypatch):
+    _, args = arguments(monkeypatch, "--local", "--steps", "3")
+    assert (args.steps, args.zeros_steps, args.quality_steps) == (3, 3, 3)
+    _, args = arguments(monkeypatch, "--local", "--steps", "3", "--quality-steps", "9")
+    assert (args.steps, args.zeros_steps, args.quality_steps) == (3, 3, 9)
+    _, args = arguments(monkeypatch, "--local")
+    assert (args.steps, args.zeros_steps, args.quality_steps) == (40, 20, None)
+
+
+def test_a_run_is_as_many_jobs_and_steps_as_are_foretold(monkeypatch):
+    """Of the paths that begin jobs, here without any."""
+    import duration
+
+    run, args = arguments(monkeypatch, "--local", "--steps", "3", "--seeds", "2", "--hosts", "2")
+    begun = {"links": [], "quality": []}
+
+    def job(given, hosts, tell, **more):
+        part = "quality" if given.get("points") else "links"
+        begun[part].append(given["steps"] * len(given["methods"]) * len(given["seeds"]))
+        entry = {"seed": given["seeds"][0], "steps": 3, "ranks": 2, "curve": [[3, 0.5]]}
+        entry |= {"step_s": 1.0, "losses": [1.0] * 3, "bytes": 1}
+        return [{**entry, "method": method} for method in given["methods"]]
+
+    monkeypatch.setattr(model_jobs, "run", job)
+    monkeypatch.setattr(run, "save", lambda *_: None)
+    bars, result = type("Bars", (), {"tell": lambda *_: None})(), {}
+    pieces = len(run.pieces_of("ncf", args, result))
+    work = duration.work_of(args, "ncf", pieces)
+    run.links_of("ncf", args, bars, result)
+    run.quality_of("ncf", args, bars, result)
+    for part, steps in begun.items():
+        assert (work[part].jobs, work[part].steps) == (len(steps), sum(steps)), part
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(520)
+def test_a_run_takes_about_as_long_as_is_foretold(tmp_path):
+    command = [sys.executable, HERE / "run.py", "--model", "ncf", "--local", "--hosts", "2"]
+    command += ["--steps", "3", "--seeds", "1", "--output", tmp_path]
+    start = time.monotonic()
+    (job,) = run_beside([command], [{**BYTES, "COLUMNS": "200"}], timeout=500)
+    took = time.monotonic() - start
+    parts = dict(re.findall(r"(zeros|links|quality) (\d+ (?:s|minutes))", job.output))
+    units = {"s": 1, "minutes": 60}
+    foretold = sum(int(t.split()[0]) * units[t.split()[1]] for t in parts.values())
+    assert len(parts) == 3 and 0.5 < foretold / took < 2, (foretold, took)

@@ -38,7 +38,7 @@ def summaries(job: Job, differs: str = "") -> list[Summary]:
             assert said == 1
         assert not re.search(r"omnihvd (warning|error)|UCX +ERROR|Fatal", output), output
         line = re.search(
-            r"sums taken: (\d+)(?:,.*? sent ([\d.]+) MB,.* s)?"
+            r"sums taken: (\d+)(?:,.* s; sent ([\d.]+) MB.*?)?"
             r"(?:; left to MPI: (\d+), [\d.]+% of the bytes \((.*)\))?\n",
             output,
         )

@@ -246,3 +246,26 @@ def test_who_has_taken_a_name_of_this_users_is_not_believed() -> None:
         os.waitpid(child, 0)
         os.close(readable)
         os.close(writable)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_root_connects_to_no_host_that_another_users_process_names() -> None:
+    """`--all` is of root's own jobs: the hosts of others are named in a note, for root to judge."""
+    named = json.dumps({**GOOD, "hosts": ["h0", "evil.example"]}).encode()
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        with impostor(named, 4_000_000_005):
+            os.write(writable, b"!")
+            time.sleep(60)
+        os._exit(0)
+    try:
+        os.read(readable, 1)
+        assert "evil.example" in top.hosts_of(answers.here())
+        assert "evil.example" not in top.hosts_of(answers.here(own=True))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(readable)
+        os.close(writable)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+
 import pytest
 
 from omnihvd.rates import rate_bytes, rate_text
 from omnihvd.report import costs
 from omnihvd.report.costs import Cost, Machine, Sizes, Takes
-from omnihvd.report.predictions import Prediction, best_of, bytes_text, gentlest, time_text
+from omnihvd.report.predictions import (
+    Model,
+    Prediction,
+    advice,
+    best_of,
+    bytes_text,
+    gentlest,
+    time_text,
+)
 
 MB = 1e6
 SIZES = Sizes(  # 100 MB in 97,656 blocks of 1 KiB, 10% here and 20% on any rank
@@ -94,8 +105,31 @@ def test_the_best_row_needs_neither_loss_nor_hosts() -> None:
 
     times = {"ring": 12.0, "omnireduce": 9.0, "rows": 7.12, "block_topk": 1.0, "dedicated": 2.0}
     assert best(**times, allgather=6.79) == "allgather"
-    assert best(**times, allgather=7.11) == "rows"  # as fast
+    assert best(**times, allgather=7.15) == "allgather"  # as fast, without omnihvd
+    assert best(**times, allgather=7.3) == "rows"
     assert best(ring=7.0, omnireduce=6.99) == "ring"
+
+
+def test_where_omnihvd_is_not_needed_the_advice_says_so_and_from_how_many_hosts_it_is() -> None:
+    """A table in which each rank has a thousandth of the rows, at random."""
+    dense, row = 512e6, 256
+
+    def sizes(block: int, ranks: int) -> Sizes:
+        own, union = dense * 0.001, dense * (1 - 0.999**ranks)
+        return Sizes(dense, own, union, union, dense / 1024, own, union, row)
+
+    table = SimpleNamespace(name="t", bytes=dense, is_table=True, sparse=False, zero_rows=0.999)
+    table.sizes, table.ready_s = sizes, 0.1
+    table.density, table.union = lambda b: 0.001, lambda b, ranks: 1 - 0.999**ranks
+    timing = SimpleNamespace(alone=0.2, backward=0.1, rest=0.01)
+    said = advice(Model([[table]], timing, 4), [table], "1gbit")  # type: ignore[list-item, arg-type]
+    assert "use `sparse=True` for `t`, with Horovod's allgather" in said, said
+    found = re.search(r"omnihvd is not needed there, but from about (\d+) hosts on it is", said)
+    assert found, said
+    more = Model([[table]], timing, int(found[1]))  # type: ignore[list-item, arg-type]
+    rows, gathered = (more.predict(scheme, "1gbit") for scheme in ("rows", "allgather"))
+    assert rows.step_s < 0.95 * gathered.step_s
+    assert "with OmniReduce" in advice(more, [table], "1gbit")  # type: ignore[list-item]
 
 
 def test_of_what_is_lossy_the_gentlest_that_is_fast_enough() -> None:

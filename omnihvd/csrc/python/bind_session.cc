@@ -71,6 +71,7 @@ py::dict stats_dict() {
                                  {"bytes_sent", &S::bytes_sent},
                                  {"bytes_copied", &S::bytes_copied},
                                  {"library_bytes", &S::library_bytes},
+                                 {"between_hosts_bytes", &S::between_hosts_bytes},
                                  {"bytes_received", &S::bytes_received},
                                  {"messages_sent", &S::messages_sent},
                                  {"frames_sent", &S::frames_sent},

@@ -111,8 +111,7 @@ namespace {
 
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
-// "; 17 over shared memory, 2 whole by MPI; between hosts about 42% of a ring". Nothing where all
-// were streamed, of which all has been said.
+// "; 17 over shared memory, 2 whole by MPI". Nothing where all were streamed.
 void add_ways(std::ostringstream& text, const char* original, uint64_t calls) {
   const Stats& s = stats();
   const std::string by = std::string(" by ") + original;
@@ -130,13 +129,6 @@ void add_ways(std::ostringstream& text, const char* original, uint64_t calls) {
     text << between << made << how[size_t(way) - size_t(Way::stream)];
     between = ", ";
   }
-  if (s.ways[size_t(Way::shared)].calls == 0 || s.blocks == 0) return;
-  // What is not zero travels, here and back, less what codecs save.
-  const auto ring = static_cast<double>(s.ring_bytes);
-  const auto moved = static_cast<double>(s.nonzero_blocks + s.result_blocks) /
-                     (2 * static_cast<double>(s.blocks)) * ring;
-  const auto saved = static_cast<double>(s.codecs.plain_bytes - s.codecs.bytes);
-  text << "; between hosts about " << percent(std::max(moved - saved, 0.0), ring) << "% of a ring";
 }
 
 struct Taken {
@@ -153,58 +145,97 @@ Taken taken() {
   return sum;
 }
 
-// "; left to MPI: 33, 0.1% of the bytes (30 small, 3 dtype)"
-void add_passes(std::ostringstream& text, const char* original, uint64_t taken_bytes) {
-  Pass all;
+struct Left {
+  uint64_t calls = 0;
+  double share = 0;  // of all bytes
   std::string reasons;
+};
+
+Left left_alone(uint64_t taken_bytes) {
+  Left left;
+  uint64_t bytes = 0;
   for (const auto& [reason, pass] : passes()) {
     if (reason == Reason::control) continue;
-    all.calls += pass.calls;
-    all.bytes += pass.bytes;
-    reasons += (reasons.empty() ? "" : ", ") + std::to_string(pass.calls) + ' ' + name_of(reason);
+    left.calls += pass.calls;
+    bytes += pass.bytes;
+    left.reasons +=
+        (left.reasons.empty() ? "" : ", ") + std::to_string(pass.calls) + ' ' + name_of(reason);
   }
-  if (all.calls == 0) return;
-  const auto bytes = static_cast<double>(all.bytes);
-  text << "; left to " << original << ": " << all.calls << ", "
-       << percent(bytes, bytes + static_cast<double>(taken_bytes)) << "% of the bytes (" << reasons
-       << ')';
+  left.share = percent(double(bytes), double(bytes + taken_bytes));
+  return left;
+}
+
+std::ostringstream percents() {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1);
+  return text;
+}
+
+// By how much tensors are larger with the rows of sparse gradients that no rank has, which count
+// as in omnihvd/statistics.py.
+double growth(const Taken& sums) {
+  const RowStats& rows = stats().rows;
+  const auto summed = static_cast<double>(sums.bytes);
+  return summed > 0 ? 1 + double(rows.dense_bytes - rows.union_bytes) / summed : 1;
+}
+
+// "sums taken: 120, of 7068.0 MB; sent 9.8% of a ring; 12.3 s". Over shared memory nothing is sent,
+// so it says what the fullest rank would send.
+std::string headline(const Taken& sums) {
+  const Stats& s = stats();
+  auto text = percents();
+  text << "sums taken: " << sums.calls;
+  if (sums.calls > 0) {
+    const bool shared = s.ways[size_t(Way::shared)].calls > 0;
+    const uint64_t sent = s.bytes_sent + s.library_bytes + s.between_hosts_bytes;
+    const double all = growth(sums);
+    text << ", of " << double(sums.bytes) * all / 1e6 << " MB; "
+         << (shared ? "would send " : "sent ") << percent(double(sent), double(s.ring_bytes) * all)
+         << "% of a ring" << (shared ? " between hosts; " : "; ") << double(sums.nanoseconds) / 1e9
+         << " s";
+  }
+  if (s.failures > 0) text << "; " << s.failures << " failed";
+  return text.str();
+}
+
+// "; sent 691.2 MB; non-zero blocks: ...; left to MPI: 33, 0.1% of the bytes (30 small, 3 dtype)"
+std::string details(const char* original, const Taken& sums, const Left& left) {
+  const Stats& s = stats();
+  auto text = percents();
+  if (sums.calls > 0) {
+    text << "; sent " << double(s.bytes_sent + s.library_bytes) / 1e6 << " MB";
+    const double blocks = double(s.blocks) * growth(sums);
+    if (blocks > 0)  // somebody looked
+      text << "; non-zero blocks: " << percent(double(s.nonzero_blocks), blocks) << "% here, "
+           << percent(double(s.result_blocks), blocks) << "% on any rank";
+    add_ways(text, original, sums.calls);
+  }
+  if (left.calls > 0)
+    text << "; left to " << original << ": " << left.calls << ", " << left.share
+         << "% of the bytes (" << left.reasons << ')';
+  return text.str();
 }
 
 }  // namespace
 
-// "sums taken: 120, of 7068.0 MB; sent 691.2 MB, 9.8% of what a ring sends; non-zero blocks: ..."
-// Sparse gradients count with all their rows, as in omnihvd/statistics.py.
 std::string summary(const char* original) {
-  const Stats& s = stats();
   const Taken sums = taken();
-  const auto bytes = static_cast<double>(sums.bytes);
-  const auto left_out = static_cast<double>(s.rows.dense_bytes - s.rows.union_bytes);
-  const double growth = bytes > 0 ? (bytes + left_out) / bytes : 1;
-  const auto sent = static_cast<double>(s.bytes_sent + s.library_bytes);
-  const auto blocks = static_cast<double>(s.blocks) * growth;
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << "sums taken: " << sums.calls;
-  if (sums.calls > 0) {
-    text << ", of " << (bytes + left_out) / 1e6 << " MB; sent " << sent / 1e6 << " MB, "
-         << percent(sent, static_cast<double>(s.ring_bytes) * growth)
-         << "% of what a ring sends; non-zero blocks: "
-         << percent(static_cast<double>(s.nonzero_blocks), blocks) << "% here, "
-         << percent(static_cast<double>(s.result_blocks), blocks) << "% on any rank";
-    add_ways(text, original, sums.calls);
-    text << "; " << static_cast<double>(sums.nanoseconds) / 1e9 << " s";
-  }
-  if (s.failures > 0) text << "; " << s.failures << " failed";
-  add_passes(text, original, sums.bytes);
-  return text.str();
+  return headline(sums) + details(original, sums, left_alone(sums.bytes));
 }
 
 void log_summary(const char* original) {
+  constexpr double kMuch = 5;  // percent of the bytes
   static std::once_flag once;
   if (!stats().process.is_this()) return;
   std::call_once(once, [original] {
-    // All ranks are alike: one line for the job, more for those who ask.
-    const bool for_all = log_rank() == 0 && taken().calls > 0;
-    log(for_all ? LogLevel::notice : LogLevel::info, summary(original));
+    const Taken sums = taken();
+    const Left left = left_alone(sums.bytes);
+    auto much = percents();
+    if (left.share >= kMuch) much << "; left to " << original << ": " << left.share << '%';
+    // All ranks are alike: one short line for the job, more for those who ask.
+    if (log_rank() == 0 && sums.calls > 0 && !log_enabled(LogLevel::info))
+      log(LogLevel::notice, headline(sums), much.str());
+    log(LogLevel::info, summary(original));
     write_trace();
   });
 }

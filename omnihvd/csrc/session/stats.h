@@ -41,13 +41,15 @@ struct CodecStats {
 };
 
 struct Stats {
-  const OwnProcess process;                 // whose they are
-  std::atomic<uint64_t> calls{0};           // sums taken
-  std::atomic<uint64_t> failures{0};        // of them, those that ended in an Error
-  std::atomic<uint64_t> bytes_in{0};        // size of their tensors
-  std::atomic<uint64_t> ring_bytes{0};      // that a ring would have sent, for all sums taken
-  std::atomic<uint64_t> bytes_sent{0};      // to other processes, headers included
-  std::atomic<uint64_t> library_bytes{0};   // that a ring sends for what the original library sums
+  const OwnProcess process;                // whose they are
+  std::atomic<uint64_t> calls{0};          // sums taken
+  std::atomic<uint64_t> failures{0};       // of them, those that ended in an Error
+  std::atomic<uint64_t> bytes_in{0};       // size of their tensors
+  std::atomic<uint64_t> ring_bytes{0};     // that a ring would have sent, for all sums taken
+  std::atomic<uint64_t> bytes_sent{0};     // to other processes, headers included
+  std::atomic<uint64_t> library_bytes{0};  // that a ring sends for what the original library sums
+  // For sums over shared memory: what the fullest rank would send if each had a host of its own.
+  std::atomic<uint64_t> between_hosts_bytes{0};
   std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
   std::atomic<uint64_t> messages_sent{0};
   std::atomic<uint64_t> frames_sent{0};  // in them: what is said of one slot
@@ -103,7 +105,8 @@ std::map<Reason, Pass> passes();
 
 // One line: what was reduced, and what was left to the original library ("MPI").
 std::string summary(const char* original);
-// Logs it, once in a process, to be called at its end: of rank 0 as a notice, of others as info.
+// Logs it once in a process, which calls this at its end. Rank 0 logs the first three numbers as a
+// notice; with the level info all ranks log the whole line.
 void log_summary(const char* original);
 
 }  // namespace omnihvd

@@ -32,6 +32,7 @@ struct SharedControl {
 struct SharedRank {
   std::atomic<uint64_t> steps;  // two for each chunk: to say who is late
   std::atomic<uint32_t> left;
+  std::atomic<uint64_t> would_send;  // between hosts, for all sums so far
   // The sum that began last.
   uint32_t dtype;
   uint64_t count;

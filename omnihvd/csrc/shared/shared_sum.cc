@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "protocol/block_coder.h"
@@ -187,11 +188,13 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     wait(given, chunk.number);
     if (at == 0) check_same();
     add(sum, chunk);
+    mine.would_send = would_send_;
     announce(added, chunk.number);
     last = chunk;
   }
   if (sum.bytes() > 0) {
     wait(added, last.number);
+    if (count && !sum.noted) count_between_hosts();
     united += take(sum, last);
   }
   if (count) {
@@ -225,7 +228,33 @@ SharedSum::Form SharedSum::code(const Sum& sum, Coding coding, uint32_t who, uin
   counts.plain_blocks += receivers * (made_bytes == 0);
   counts.bytes += receivers * (made_bytes > 0 ? made_bytes : bytes);
   counts.plain_bytes += receivers * bytes;
+  would_send_ += receivers * (made_bytes > 0 ? made_bytes : bytes);
   return packed ? kPacked : kDense;
+}
+
+// Every eighth block is looked into, and stands for those that follow: whole, with a bitmap, or
+// listed (a number's bits are near its entropy).
+void SharedSum::would_send(const Sum& sum, const uint8_t* block, size_t bytes, uint64_t receivers) {
+  if (weighed_++ % 8 == 0) {
+    const size_t n = bytes / sum.element, nonzero = sum.ops.count_nonzero(block, n);
+    packed_share_ = 1;
+    if (worth_packing(n, nonzero, sum.element)) {
+      const double some = std::max(double(nonzero), 1.0);
+      const double listed = some * (2 + std::log2(double(n) / some)) / 8;
+      const double places = std::min(listed, double(bitmap_bytes(n)));
+      packed_share_ = (places + double(nonzero * sum.element)) / double(bytes);
+    }
+  }
+  would_send_ += receivers * uint64_t(packed_share_ * double(bytes));
+}
+
+// Until all ranks have begun the next sum none of them changes what it would send.
+void SharedSum::count_between_hosts() {
+  uint64_t fullest = 0;
+  for (int rank = 0; rank < ranks_; ++rank)
+    fullest = std::max<uint64_t>(fullest, of(rank).would_send);
+  stats().between_hosts_bytes += fullest - counted_would_send_;
+  counted_would_send_ = fullest;
 }
 
 // Copies this rank's non-zero blocks to its part, but for those that it adds itself; returns how
@@ -248,6 +277,8 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
     nonzero += content.nonzero;
     if (content.nonzero) {
       const bool for_another = block < begin || block >= end;
+      const bool travels = sum.scattered ? !sum.taken.has(number) : for_another;
+      if (travels && !sum.codec) would_send(sum, from + at, bytes, 1);
       if (sum.codec)
         has[block] = code(sum, contribution_coding(sum.codec), number_of(rank_), number, true,
                           from + at, bytes, to + at, for_another);
@@ -303,6 +334,8 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
       if (coded || !sum.in_place() || first != rank_)
         copied += copy(out + at, parts[first] + at, bytes);
     }
+    if (first < ranks_ && !sum.codec && !sum.scattered)
+      would_send(sum, summed ? out + at : parts[first] + at, bytes, uint64_t(ranks_) - 1);
     if (coded) holder[block] = uint16_t(rank_);
     if (coded && sum.whole)
       code(sum, sum_coding(sum.codec), kSums, chunk.first() + block, packed, out + at, bytes,

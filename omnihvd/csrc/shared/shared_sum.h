@@ -80,6 +80,8 @@ class SharedSum {
   Form code(const Sum& sum, Coding coding, uint32_t who, uint64_t number, bool may_pack,
             const uint8_t* block, size_t bytes, uint8_t* out, uint64_t receivers);
   uint64_t give(const Sum& sum, const Chunk& chunk);
+  void would_send(const Sum& sum, const uint8_t* block, size_t bytes, uint64_t receivers);
+  void count_between_hosts();
   std::pair<uint32_t, uint32_t> share(const Chunk& chunk) const;
   void add(const Sum& sum, const Chunk& chunk);
   uint64_t take(const Sum& sum, const Chunk& chunk);
@@ -110,7 +112,10 @@ class SharedSum {
   const std::string host_;
   const std::vector<int> numbers_;
   const std::chrono::microseconds spin_;
-  uint64_t next_chunk_ = 0;  // of all sums
+  uint64_t next_chunk_ = 0;                           // of all sums
+  uint64_t would_send_ = 0, counted_would_send_ = 0;  // by this rank; by the fullest, as counted
+  uint64_t weighed_ = 0;                              // blocks
+  double packed_share_ = 1;                           // of the last block that was looked into
   std::vector<uint8_t> accumulator_;
 };
 
