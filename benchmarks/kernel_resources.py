@@ -1,5 +1,8 @@
-"""The table of docs/gpu.md: registers and shared memory of the kernels, as the compiler tells, and
-the share of a multiprocessor's warps that fit at once. Needs CuPy and NVRTC, and no GPU."""
+"""The table of results/kernels.md. It needs CuPy and NVRTC, and no GPU.
+
+The compiler reports registers and shared memory of each kernel. The share of a multiprocessor's
+warps that fit at once follows from these.
+"""
 
 from __future__ import annotations
 
