@@ -1,8 +1,8 @@
 """`python -m simulator`: what a sum would take with as many ranks as you like.
 
-The engine's own protocol runs, with the settings of this environment (OMNIHVD_...), over links and
-processors whose costs were measured on one machine: docs/scale.md says how far that can be trusted.
-Each sum is verified. Times are of one sum that all ranks begin at once.
+The engine's own protocol runs, with the settings of this environment (OMNIHVD_...), over simulated
+links and processors. Their costs were measured on one machine: docs/simulator.md says how far that
+can be trusted. Each sum is verified. Times are of one sum that all ranks begin at once.
 """
 
 from __future__ import annotations

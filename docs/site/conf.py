@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pygments.lexers.special import TextLexer
+
 ROOT = Path(__file__).resolve().parents[2]
 
 project = "omnihvd"
@@ -43,4 +45,5 @@ def plain(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str
 
 
 def setup(app: Any) -> None:
+    app.add_lexer("mermaid", TextLexer)  # GitHub draws the picture; the site shows its text
     app.connect("autodoc-process-docstring", plain)

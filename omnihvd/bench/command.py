@@ -1,10 +1,11 @@
 """`omnihvd bench`: the same tensors, reduced by omnihvd and its peers, verified and timed.
 
-As root it makes its own hosts with shaped links; without root it measures this machine alone, and
-says so. Each point is verified before it is timed: values are unique per rank and index, and the
-sum is known in closed form. A sample is the slowest rank's time for one allreduce in place. Peers
-are tried in several settings, and measured in the one that is the fastest at a point, in turns with
-the others.
+`omnihvd bench -- horovodrun -np 8 -H host1:4,host2:4` measures your cluster by your launcher, in a
+minute; `omnihvd bench --` has its options. All else is a laboratory. As root it makes its own hosts
+with shaped links; without root it measures this machine alone, and says so. Each point is verified
+before it is timed: values are unique per rank and index, and the sum is known in closed form. A
+sample is the slowest rank's time for one allreduce in place. Peers are tried in several settings,
+and measured in the one that is the fastest at a point, in turns with the others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from omnihvd.bench import arguments as words
-from omnihvd.bench import duration, report
+from omnihvd.bench import cluster, duration, report
 from omnihvd.bench.backends import Hosts, ThisMachine
 from omnihvd.bench.lab import RATE, LabError
 from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
@@ -177,6 +178,9 @@ def conditions(ranks: int, link: float | None, congestion: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    if "--" in arguments:
+        at = arguments.index("--")
+        return cluster.main(arguments[:at], arguments[at + 1 :])
     args = parser().parse_args(arguments)
     if not args.local and os.geteuid() != 0:
         print("omnihvd bench: no root, so no hosts of its own: measuring this machine alone")

@@ -17,7 +17,7 @@ are in non-zero blocks on the fullest rank (packed where that is smaller) and U 
 
 Time is the longer of the two directions over B, headers of the network included, but not less than
 what processors need: to look at S bytes once, and to move what is sent and received. These are the
-bounds that docs/architecture.md has for the ways; a real sum takes 1.0 to 1.5 times as long.
+bounds that docs/algorithms.md has for the ways; a real sum takes 1.0 to 1.5 times as long.
 
 Beside those that compute, a host has cores for its sums, or it has none: then looking and moving
 follow each other, and computing goes on later by what they took.

@@ -103,6 +103,7 @@ PYTHON = [block for block in BLOCKS if not commands_of(block) and python_of(bloc
 INLINE = [code for document in DOCUMENTS for code in inline_code(document) if is_command(code)]
 # Pictures and output, by what they begin with.
 TEXTS = [
+    "flowchart TB",
     '{"step": 7',
     "rank 0            rank 1",
     "kernel compact -> host function",

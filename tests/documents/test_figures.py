@@ -59,7 +59,7 @@ def test_defaults_that_documents_name_are_the_settings() -> None:
         ("docs/gpu.md", "`OMNIHVD_GPU_CHUNK_BYTES` ({} MiB)", [chunk]),
         ("docs/compression.md", "Blocks have {} elements, or `OMNIHVD_BLOCK_SIZE`", [block]),
         ("docs/codecs.md", "each block ({} elements, `OMNIHVD_BLOCK_SIZE`)", [block]),
-        ("docs/architecture.md", "cut into **blocks** of {} elements", [block]),
+        ("docs/protocol.md", "cut into **blocks** of {} elements", [block]),
         ("docs/troubleshooting.md", "no progress for {} s", [patience]),
     ]:
         text = " ".join((ROOT / document).read_text().split())

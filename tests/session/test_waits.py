@@ -82,7 +82,7 @@ def _reduce_until_failure(rank: int, size: int, group: Any, pipe: Any) -> None:
 
 def test_a_stopped_aggregator_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     # Stopped between two sums: in the midst of a message in shared memory it would hold up those
-    # of the other aggregator, too (docs/architecture.md).
+    # of the other aggregator, too (docs/failure.md).
     with servers(2) as started:
         values = {
             "aggregators": addresses(started),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from omnihvd.bench.lab import Host, Lab, LabError
@@ -20,7 +23,7 @@ SHORT = {
     "UCX_TCP_SYN_CNT": "1",
     "UCX_TCP_KEEPIDLE": "1s",
     "UCX_TCP_KEEPINTVL": "1s",
-    "UCX_TCP_USER_TIMEOUT": "3s",
+    "UCX_TCP_KEEPCNT": "2",
 }
 
 
@@ -77,6 +80,27 @@ def test_vanished_host_is_noticed(lab: Lab, traffic: str) -> None:
     seconds, reason = hear(watcher).split(maxsplit=1)
     assert 1 < float(seconds) < 15
     assert "on h1" in reason
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stopped_for_long_keeps_its_connection(lab: Lab) -> None:
+    """Its kernel answers, though it takes nothing more: its buffers are full."""
+    sender, other = start(lab.hosts[0], "flood", "60000"), start(lab.hosts[1], "sink")
+    addresses = hear(sender), hear(other)
+    say(other, addresses[0])
+    say(sender, addresses[1])
+    time.sleep(2)
+    stopped = psutil.Process(other.pid).children(recursive=True)[-1]
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(45)  # half a minute is what a host may be silent
+        assert sender.poll() is None
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    time.sleep(6)
+    assert sender.poll() is None and other.poll() is None
+    for process in (sender, other):
+        process.kill()
 
 
 def test_connecting_to_a_vanished_host(lab: Lab) -> None:

@@ -30,6 +30,7 @@
 #include "transport/ucx_address.h"
 #include "transport/ucx_inbox.h"
 #include "transport/ucx_sends.h"
+#include "transport/ucx_system.h"
 #include "transport/ucx_worker.h"
 
 namespace omnihvd {
@@ -295,6 +296,7 @@ bool UcxTransport::progress() {
   bool moved = ucp_worker_progress(worker_) != 0;
   inbox_.rethrow();
   for (const PeerId id : watch_.ended(!moved)) fail(peers_.at(id), kEnded);
+  shut_silent_connections();
   if (dispatch()) moved = true;
   if (!failed_.empty()) forget_failed();
   return moved;

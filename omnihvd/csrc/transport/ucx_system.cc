@@ -1,6 +1,8 @@
 #include "transport/ucx_system.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,8 +15,10 @@
 #include <cstdarg>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "hook/got_hook.h"
@@ -113,12 +117,57 @@ unsigned long begin_of(pid_t pid) {
   return ended || before == known.end() ? 0 : before->second;
 }
 
+constexpr uint64_t kBetweenLooks_us = 2'000'000;  // of this process's awake time
+constexpr int kUnanswered = 3;                    // times that TCP has asked
+
+int option(int socket, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  return getsockopt(socket, IPPROTO_TCP, name, &value, &size) == 0 ? value : 0;
+}
+
+bool is_silent(int socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  if (info.tcpi_retransmits < kUnanswered && info.tcpi_probes < kUnanswered) return false;
+  const int limit_s =
+      option(socket, TCP_KEEPIDLE) + option(socket, TCP_KEEPINTVL) * option(socket, TCP_KEEPCNT);
+  return info.tcpi_last_ack_recv >= uint32_t(limit_s) * 1000;
+}
+
 void hook(const char* library, const char* function, void* ours) {
   if (install_hook(library, function, ours).empty())
     log(LogLevel::info, "UCX calls no ", function, "() in ", library);
 }
 
 }  // namespace
+
+void shut_silent_connections() {
+  static std::atomic<uint64_t> next{0};  // by the plain clock: most calls end here
+  if (steady_us() < next) return;
+  static AwakeClock clock;
+  static uint64_t looked = 0;
+  static auto& silent = *new std::map<int, ino_t>;  // at the last look
+  const std::lock_guard<std::mutex> lock(mutex);
+  next = steady_us() + kBetweenLooks_us / 2;
+  const uint64_t now = clock.now();
+  if (now - looked < kBetweenLooks_us) return;
+  looked = now;
+  const std::map<int, ino_t> before = std::exchange(silent, {});
+  for (size_t i = 0; i < sockets().size(); ++i) {
+    const int fd = int(i);
+    const ino_t inode = sockets()[i];
+    struct stat file{};
+    if (inode == 0 || fstat(fd, &file) != 0 || file.st_ino != inode || !is_silent(fd)) continue;
+    // Twice, so that what has come while this process or its host was stopped has been taken.
+    const auto known = before.find(fd);
+    if (known == before.end() || known->second != inode)
+      silent.emplace(fd, inode);
+    else
+      shutdown(fd, SHUT_RDWR);
+  }
+}
 
 void steer_ucx_system_calls() {
   static std::once_flag once;

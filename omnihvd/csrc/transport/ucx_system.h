@@ -11,4 +11,10 @@ namespace omnihvd {
 //     learn that this process has ended, for as long as such a child lives.
 void steer_ucx_system_calls();
 
+// Shuts down UCX's TCP connections to hosts that have vanished: their kernels have acknowledged
+// nothing for as long as TCP's keep-alive waits on an idle connection, though they were asked. (A
+// process that is stopped has a kernel that answers, so its connection stays. TCP_USER_TIMEOUT
+// would end it once its buffers are full.) Any thread, now and then; it looks every two seconds.
+void shut_silent_connections();
+
 }  // namespace omnihvd

@@ -22,7 +22,6 @@ namespace {
 struct Default {
   const char* name;
   const char* value;
-  unsigned since = 0;  // UCX 1.<since>; an older one would warn at each start
   bool fixed = false;  // whatever the environment says
 };
 
@@ -46,15 +45,16 @@ constexpr Default kDefaults[] = {
     {"SYSV_RX_BUFS_GROW", "64"},
     // Zero-copy takes 6 slices at a time: 0.13 GB/s for 64 KiB of 100-byte slices over TCP, against
     // 5 GB/s when UCX gathers the slices in a buffer. Transport::detach() relies on it.
-    {"ZCOPY_THRESH", "inf", 0, true},
+    {"ZCOPY_THRESH", "inf", true},
     // Connecting does not block, and gives up after 1 + 2 + 4 + 8 seconds.
     {"TCP_CONN_NB", "y"},
     {"TCP_SYN_CNT", "3"},
-    // A host that vanishes is noticed after about half a minute, busy or idle. (A process that ends
-    // is noticed at once: its kernel says so.)
+    // A host that vanishes is noticed after about half a minute: an idle connection by these, a
+    // busy
+    // one by shut_silent_connections(). (A process that ends is noticed at once: its kernel says
+    // so.)
     {"TCP_KEEPIDLE", "10s"},
     {"TCP_KEEPINTVL", "2s"},
-    {"TCP_USER_TIMEOUT", "30s", 22},
     {"KEEPALIVE_INTERVAL", "2s"},
 };
 
@@ -70,10 +70,7 @@ bool has_posix_memory() {
 }
 
 void set_defaults(ucp_config_t* config) {
-  unsigned major, minor, release;
-  ucp_get_version(&major, &minor, &release);
   for (const Default& setting : kDefaults) {
-    if (major == 1 && minor < setting.since) continue;
     if (!setting.fixed && std::getenv((std::string("UCX_") + setting.name).c_str())) continue;
     const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
     if (status != UCS_OK) {  // an older UCX may not have it

@@ -1,4 +1,4 @@
-"""`omnihvd bench`: sums on this cluster, by omnihvd and by what it replaces, in about a minute.
+"""`omnihvd bench -- LAUNCHER`: sums on this cluster in a minute, by omnihvd and what it replaces.
 
 It runs your launcher several times: once with omnihvd, and once for each setting in which the
 original library may be the fastest. It verifies each sum. Sparse tensors have so large a share of
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omnihvd.tools.bench_rank import MARK, packed
+from omnihvd.bench.cluster_rank import MARK, packed
 
-PROGRAM = "omnihvd.tools.bench_rank"
+PROGRAM = "omnihvd.bench.cluster_rank"
 SIZES = {"64K": 1 << 16, "1M": 1 << 20, "16M": 1 << 24, "64M": 1 << 26}
 DENSITIES = (1.0, 0.1, 0.01)
 
@@ -52,13 +52,9 @@ class BenchError(Exception):
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="omnihvd bench",
+        usage="omnihvd bench [OPTION ...] -- LAUNCHER ...",
         description=__doc__,
-        epilog="Example: omnihvd bench -- horovodrun -np 8 -H host1:4,host2:4",
-    )
-    p.add_argument(
-        "launcher",
-        nargs="*",
-        help="what starts a program on each rank, after `--`; default: torchrun, 2 ranks here",
+        epilog="Example: omnihvd bench --sizes 1M 16M -- horovodrun -np 8 -H host1:4,host2:4",
     )
     p.add_argument(
         "--library", choices=ORIGINAL, help="default: torch under torchrun, else Horovod"
@@ -72,8 +68,7 @@ def parser() -> argparse.ArgumentParser:
 
 def command_of(launcher: Sequence[str]) -> list[str]:
     """The words that start PROGRAM on each rank. torchrun brings Python itself."""
-    words = list(launcher) or ["torchrun", "--standalone", "--nproc-per-node", "2"]
-    return [*words, *([] if _is_torchrun(words) else [sys.executable]), "-m", PROGRAM]
+    return [*launcher, *([] if _is_torchrun(launcher) else [sys.executable]), "-m", PROGRAM]
 
 
 def _is_torchrun(words: Sequence[str]) -> bool:
@@ -100,9 +95,9 @@ def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[di
     return [json.loads(line) for line in found]
 
 
-def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(args: argparse.Namespace, launcher: list[str]) -> list[dict[str, Any]]:
     """A point each: `original`, by the name of its setting, and `omnihvd`: seconds of a sum."""
-    command = command_of(args.launcher)
+    command = command_of(launcher)
     library = args.library or ("torch" if _is_torchrun(command) else "horovod")
     sizes = [SIZES[name] for name in args.sizes]
     sparse = [[size, density] for size in sizes for density in DENSITIES]
@@ -140,10 +135,11 @@ def table(points: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str]) -> int:
-    args = parser().parse_args(arguments)
+def main(options: list[str], launcher: list[str]) -> int:
+    """launcher: the words that start a program on each rank."""
+    args = parser().parse_args(options if launcher else ["--help"])
     try:
-        points = measure(args)
+        points = measure(args, launcher)
     except BenchError as why:
         print(f"omnihvd bench: {why}", file=sys.stderr)
         return 1

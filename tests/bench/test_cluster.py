@@ -1,0 +1,48 @@
+"""`omnihvd bench -- LAUNCHER`: on the user's cluster, by the user's launcher."""
+
+from __future__ import annotations
+
+import json
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from omnihvd.bench import cluster, cluster_rank, command
+
+TORCHRUN = [f"{sysconfig.get_path('scripts')}/torchrun", "--standalone", "--nproc-per-node"]
+
+
+def test_it_measures_by_the_users_launcher(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "times.json"
+    options = ["--sizes", "64K", "--seconds", "0.02", "--timeout", "60", "--json", str(file)]
+    assert command.main([*options, "--", *TORCHRUN, "3"]) == 0
+    points = json.loads(file.read_text())
+    assert [(p["count"], p["density"], p["ranks"]) for p in points] == [
+        (16384, density, 3) for density in cluster.DENSITIES
+    ]
+    assert all(p["omnihvd"]["runs"] >= cluster_rank.LEAST for p in points)
+    said = capsys.readouterr().out
+    assert "2 jobs, about" in said and said.count("(original: as it is)") == 3
+
+
+@pytest.mark.parametrize(
+    ("launcher", "why"),
+    [
+        (["no-such-launcher"], "no program no-such-launcher"),
+        ([sys.executable, "-c", "print('the reason')"], "the job failed: .*\nthe reason"),
+        ([sys.executable, "-c", "input()"], "the job failed"),
+    ],
+)
+def test_a_job_without_figures_is_named(launcher: list[str], why: str) -> None:
+    with pytest.raises(cluster.BenchError, match=f"(?s){why}"):
+        cluster.job(launcher, {"points": [[65536, 1.0]]}, timeout=30)
+
+
+def test_the_sum_is_known_in_closed_form() -> None:
+    mine, totals = zip(*(cluster_rank.tensors(rank, 3, 1000, 0.5) for rank in range(3)))
+    assert (sum(mine) == totals[0]).all() and (totals[0] == totals[2]).all()
+    assert 0 < (totals[0] == 0).mean() < 0.9
