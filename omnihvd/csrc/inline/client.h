@@ -30,9 +30,9 @@ class InlineClient {
     uint16_t port = 0;
     uint64_t session = 0;  // the job's number: the same on all its workers, used by no other job
     uint32_t rank = 0, ranks = 1;
-    std::string name;  // this rank's name in messages; empty: "rank N"
+    std::string name;                // this rank's name in messages; empty: "rank N"
     uint8_t numbers = INLINE_INT32;  // the same on all workers
-    double patience_s = 15;  // time-out for a silent aggregator, or one that sends no result
+    double patience_s = 15;         // time-out for a silent aggregator, or one that sends no result
     double workers_patience_s = 0;  // time-out for the others if a sum stalls; 0: none
     double shortest_s = 0.02, longest_s = 0.5;  // datagram time-outs
   };
@@ -79,11 +79,11 @@ class InlineClient {
   std::unique_ptr<SlotWorker> worker_;
   std::vector<uint8_t> out_;
   std::string failure_;  // of a sum
-  AwakeClock clock_;  // for all times here: a stop of this process is not the others' silence
+  AwakeClock clock_;     // for all times here: a stop of this process is not the others' silence
   uint64_t heard_at_ = 0, asked_at_ = 0, called_at_ = 0;
-  uint64_t fine_at_ = 0;  // when a result last came, or none was due yet
+  uint64_t fine_at_ = 0;   // when a result last came, or none was due yet
   bool in_doubt_ = false;  // when it last asked
-  uint32_t missing_ = 0;  // bits: workers that the aggregator waits for; 0: unknown
+  uint32_t missing_ = 0;   // bits: workers that the aggregator waits for; 0: unknown
 };
 
 }  // namespace omnihvd

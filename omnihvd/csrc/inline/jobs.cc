@@ -12,7 +12,7 @@ namespace {
 // Microseconds. A host may limit itself to one refusal a second per destination, after the first
 // six.
 constexpr uint64_t kAskEvery = 100'000, kAnswerWithin = 1'500'000, kForget = 3'000'000;
-constexpr uint32_t kRefusals = 3;  // how many refusals end a job
+constexpr uint32_t kRefusals = 3;            // how many refusals end a job
 constexpr uint64_t kRefusedFor = kAskEvery;  // the least time from the first refusal to the last
 
 // Have all workers ended that joined and did not leave?

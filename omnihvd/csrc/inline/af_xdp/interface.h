@@ -21,7 +21,7 @@ class AfXdpInterface final : public InlineInterface {
   struct Options {
     std::string object;     // the compiled program's file
     std::string interface;  // its name
-    std::string host;  // its IPv4 address, where contributions arrive
+    std::string host;       // its IPv4 address, where contributions arrive
     uint16_t port = 0;
     std::string group;  // IPv4 multicast address for results
   };

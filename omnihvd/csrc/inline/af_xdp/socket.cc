@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kIn = 4096, kOut = 2048;  // chunks to receive into, and to send from
 constexpr uint32_t kBatch = 64;              // frames received at a time
-constexpr int kSendBytes = 8 << 20;  // how much of ours a copying kernel may hold
+constexpr int kSendBytes = 8 << 20;          // how much of ours a copying kernel may hold
 
 int open_socket() {
   const int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);

@@ -78,8 +78,8 @@ class XskSocket {
   bool receive(const Taken& taken);
   // A chunk for an outgoing frame; nullptr if none is free because the device is behind.
   uint8_t* frame();
-  void send(size_t size);  // the chunk from frame()
-  void flush();  // asks the kernel to send
+  void send(size_t size);    // the chunk from frame()
+  void flush();              // asks the kernel to send
   uint64_t dropped() const;  // received frames for which there was no room
 
  private:
