@@ -15,10 +15,9 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kPollFor = 100'000;  // ns; a sleep and a wake-up cost some 10 us
-constexpr uint64_t kPollForOwn =
-    1'000'000;                          // ns; inside its own sum: the other threads sleep meanwhile
-constexpr uint64_t kLongest = 500'000;  // ns
+constexpr uint64_t kPollFor = 100'000;         // ns; a sleep and a wake-up cost some 10 us
+constexpr uint64_t kPollForOwn = 1'000'000;    // ns; inside its own sum: other threads sleep
+constexpr uint64_t kLongest = 500'000;         // ns
 constexpr uint64_t kLongestOfAll = 5'000'000;  // ns
 constexpr uint64_t kWorking = 10'000;  // ns; a thread that yields again after longer did not wait
 

@@ -160,8 +160,7 @@ class InlineFloats final : public InlineTensor {
   }
 
   Blocks blocks_;
-  const uint32_t
-      counts_from_;  // the counts of block b are block counts_from_ + b, of the same slot
+  const uint32_t counts_from_;  // counts of block b: block counts_from_ + b, of the same slot
   const uint8_t bits_;
   std::unordered_map<uint32_t, Counts> no_numbers_;  // as this worker had them
 };

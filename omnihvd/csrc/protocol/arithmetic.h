@@ -2,8 +2,9 @@
 //
 //   floats    the dtype's own
 //   integers  float32 as int32 with a shared exponent (block floating point): integers.h
-//   switchml  the same, but every block travels, zero or not: the baseline that OmniReduce builds
-//   on fpisa     float32 in registers of two integers: fpisa.h fpisa_a   the same, approximately
+//   switchml  the same, but every block travels, zero or not: OmniReduce's starting point
+//   fpisa     float32 in registers of two integers: fpisa.h
+//   fpisa_a   the same, approximately
 #pragma once
 
 #include <cstddef>

@@ -19,8 +19,7 @@
 // are always coded so, since nobody keeps their error (the residual) for the next step.
 //
 // A coded block of n elements, little endian:
-//   powers  the exponent field of the largest power (u8); one byte per element: its sign, and 7
-//   bits
+//   powers  the exponent field of the largest power (u8); a byte per element: its sign, and 7 bits
 //           c: 0 is zero, 127 the largest power, and any other c the power smaller by 2^(127-c)
 //   levels  a step (f32, finite); an integer of `bits` bits per element, two's complement
 //   two     two values (f32, finite); one bit per element chooses between them
