@@ -45,7 +45,7 @@ InlineClient::InlineClient(const Options& options, const Meanwhile& meanwhile)
       out_(kBatch * INLINE_FULL_BYTES) {
   if (options.ranks < 1 || options.ranks > INLINE_WORKERS || options.rank >= options.ranks)
     throw Error("a job has 1 to " + std::to_string(INLINE_WORKERS) +
-                " workers in the data path, each with a rank below their number");
+                " workers for in-network aggregation, each with a rank below their number");
   join(meanwhile);
 }
 

@@ -42,7 +42,7 @@ class Seats {
   Seats(uint32_t ranks, uint32_t dedicated, const std::vector<uint32_t>& fans);
 
   uint32_t levels() const { return tree_.levels(); }
-  // How many shares a tensor has, given its windows per engine thread. With levels, no share is
+  // How many shares a tensor has, given its windows per progress thread. With levels, no share is
   // smaller than a window, which would cost frames and save nothing; but each rank of a group has
   // equally many.
   uint32_t shares(uint64_t windows) const;

@@ -142,7 +142,7 @@ void Worker::name_exponents(uint32_t aggregator, Frame* frame) {
 void Worker::check_exponents(const Slot& state, const Frame& frame) const {
   for (const BlockRef& sum : frame.blocks)
     if (!std::binary_search(state.window.begin(), state.window.end(), sum.position))
-      throw Error("a result holds a block whose scale nobody was told: an aggregator is faulty");
+      throw Error("a result holds a block without an announced scale: an aggregator is faulty");
   const auto first = state.found.begin() + state.first_found;
   const auto last = std::lower_bound(first, state.found.begin() + state.seen_found, frame.bound);
   if (!std::includes(frame.ahead.begin(), frame.ahead.end(), first, last))

@@ -103,8 +103,8 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
   if (!sender) throw Error("a sender that is not a member of the group");
   const uint8_t* plain = peers_[*sender].in->open(header, data, size, &plain_);
   if (!plain)
-    throw Error("it says to be of " + info_->name_of(*sender) +
-                ", but was forged or damaged, has come before, or before its time");
+    throw Error("it claims to be from " + info_->name_of(*sender) +
+                ", but is forged, damaged, a repeat, or out of order");
   // The sender knows that all listen. If it fails or leaves before, it tells dedicated aggregators
   // at once.
   if (header.sequence > 0) all_listen();

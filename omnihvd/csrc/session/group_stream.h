@@ -58,8 +58,8 @@ class GroupStream {
   void leave_out(Clock::duration asleep, Clock::time_point now);
   // Fails the group if messages of a member are missing though later ones have arrived.
   void check_gaps(Clock::time_point now);
-  // What this rank does on the communicator meanwhile, outside of this group ("which is in ...");
-  // empty: nothing. Used in messages. Any thread.
+  // Tells what this rank does on the communicator meanwhile, outside of this group ("which is in
+  // ..."); empty: nothing. Used in messages. Any thread.
   void set_elsewhere(std::string what);
   // Until the first call the time-out from the settings holds; 0: none. Any thread.
   void set_timeout(double seconds) { timeout_s_ = seconds; }

@@ -22,7 +22,7 @@ enum class Protection {
   encrypted,  // the message is encrypted, and a code covers all of it
 };
 
-// Engine thread only.
+// Progress thread only.
 class Seal {
  public:
   // Throws Error if it needs libcrypto and there is none.

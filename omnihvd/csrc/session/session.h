@@ -75,8 +75,8 @@ class Group {
   // The time-out for collectives from now on, and for those in progress; 0: none. Any thread.
   virtual void set_timeout(double seconds) = 0;
 
-  // What this rank does while the others expect a collective of this group ("which is in ...");
-  // empty: nothing. Appears in messages when a collective waits for this rank.
+  // Tells what this rank does while the others expect a collective of this group ("which is in
+  // ..."); empty: nothing. Appears in messages when a collective waits for this rank.
   virtual void set_elsewhere(const std::string& what) = 0;
 
   // fail: fails the group, on all ranks, with these words, as if a peer had died. failure: why it
