@@ -4,8 +4,8 @@
 //
 // The worker takes results in order. A result from a later round shows that the awaited one is
 // lost, so the worker asks for it at once. Otherwise it repeats a contribution after a time-out,
-// which follows the measured round trips (RFC 6298, with a smaller minimum) and backs off by half
-// at each repeat. An opening is not measured: it lasts until the last worker begins. As many
+// which follows the measured round trips (RFC 6298, with a smaller minimum) and doubles at each
+// repeat. An opening is not measured: it lasts until the last worker begins. As many
 // datagrams are in flight as there are slots.
 #pragma once
 

@@ -43,8 +43,9 @@ class Aggregator {
 
   // ordered: adds contributions in rank order, so that runs reproduce bit for bit; a contribution
   // that arrives out of order is copied and waits. (Integer sums are the same in any order: none
-  // waits.) below: set if this is a child aggregator: the key of the random numbers for its codes,
-  // which no rank and no other aggregator uses.
+  // waits.)
+  // below: set for a child aggregator: the key of the random numbers for its codes, which no rank
+  // and no other aggregator uses.
   Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
              uint32_t streams, bool ordered, std::optional<uint32_t> below = {});
   ~Aggregator();

@@ -58,7 +58,7 @@ class FrameBytes {
   void encode(const Frame& frame, const Layout& layout, uint32_t aggregator,
               std::optional<uint64_t> seat = {});
 
-  const std::vector<uint8_t>& head() const { return head_; }  // everything before the packed blocks
+  const std::vector<uint8_t>& head() const { return head_; }    // all before the packed blocks
   const std::vector<Slice>& packed() const { return packed_; }  // runs
   const std::vector<Slice>& plain() const { return plain_; }    // runs
   size_t size() const { return size_; }                         // without padding

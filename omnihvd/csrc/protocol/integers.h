@@ -1,10 +1,11 @@
 // Block floating point: floats as integers with a shared exponent, as SwitchML sums them (Sapio et
 // al., NSDI 2021, section 5).
 //
-// A block's exponent is that of the power of two above its largest magnitude, over all workers: |x|
-// < 2^(exponent - 126). An integer of `bits` bits is round(x 2^(bits - exponent + 126)), to nearest
-// even, so |integer| <= 2^bits; with integer_bits_for() the sum over all workers cannot overflow.
-// As scales are powers of two, a number is exact if its last bit is not below the scale's.
+// A block's exponent is that of the power of two above its largest magnitude over all workers:
+// |x| < 2^(exponent - 126). An integer of `bits` bits is round(x 2^(bits - exponent + 126)), to
+// nearest even, so |integer| <= 2^bits; with integer_bits_for() the sum over all workers cannot
+// overflow. As scales are powers of two, a number is exact if its last bit is not below the
+// scale's.
 //
 // The sum of N workers' numbers differs from the exact one by at most half a unit of the scale for
 // each of them, N 2^(exponent - 127 - bits), and by the rounding of the result to float32.
@@ -48,8 +49,8 @@ extern const IntegerOps portable_integer_ops;
 extern const IntegerOps avx2_integer_ops;  // where cpu_has_avx2()
 #endif
 
-// First: adds a block's NaN and infinities to `sums`, which begin as 0, at the same places. Second:
-// puts these into the sums of n floats.
+// add: adds a block's NaN and infinities to `sums`, which begin as 0, at the same places. put: puts
+// these, if there are any, into the sums of n floats.
 void add_no_numbers(const void* block, size_t n, void* sums);
 void put_no_numbers(const void* sums, size_t n, void* block);
 

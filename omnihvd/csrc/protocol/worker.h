@@ -22,8 +22,8 @@ class Worker {
   // scan_ahead: how many positions past a window the worker inspects for non-zero blocks to name:
   // at least these, at most twice as many, and no less than a window. It names as many blocks as
   // fill a window, which is enough to keep windows full: even the worker that has named least far
-  // has named that many. local_aggregator: the one of this process; its results may refer to the
-  // tensor's own memory.
+  // has named that many.
+  // local_aggregator: the one of this process; its results may refer to the tensor's own memory.
   Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
          uint32_t streams, std::optional<uint32_t> local_aggregator = {});
 

@@ -24,7 +24,7 @@ class Dispatch : public Transport::Handler {
   bool has_groups() const { return !groups_.empty(); }
   bool busy() const;
   bool has_lost_a_peer() const { return has_lost_a_peer_; }  // any thread
-  // From now on new groups get another thread and transport, as after the loss of a peer.
+  // Fails all groups. New ones get another thread and transport, as after the loss of a peer.
   void fail_all(const std::string& why) noexcept;
 
   // Does a bounded amount of the work that is due; true if there was any.

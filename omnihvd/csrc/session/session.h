@@ -44,11 +44,11 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // out = the sum of all ranks' in; in == out is in place, other overlap is not allowed. Host
-  // memory. Returns once out is complete; throws Error if a peer failed or timed out, and out is
-  // then undefined. Once a group has failed it stays failed, and each call throws at once. Returns
-  // how many blocks were non-zero on any rank, the same on all ranks. codec: the same on all ranks,
-  // and one that takes the dtype: blocks travel in its form.
+  // out = the sum of all ranks' in, in host memory; in == out is in place, other overlap is not
+  // allowed. Returns once out is complete; throws Error if a peer failed or timed out, and out is
+  // then undefined. Once a group has failed it stays failed, and each call throws at once.
+  // Returns how many blocks were non-zero on any rank, the same on all ranks.
+  // codec: the same on all ranks, and one that takes the dtype: blocks travel in its form.
   virtual uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                              const Codec& codec = {}) = 0;
 

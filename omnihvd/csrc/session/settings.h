@@ -50,7 +50,7 @@ struct Settings {
   bool encrypt = false;                  // messages between hosts
   std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;                  // 0: none
-  std::optional<double> join_timeout_s;  // 0: none; absent: suits the library
+  std::optional<double> join_timeout_s;  // 0: none; absent: chosen to suit the library
   double stall_warning_s = 60;
   uint32_t delay_budget_ms = 0;  // for a step's sums, used by omnihvd/compressors; 0: none
   std::string trace;             // file of spans; empty: none

@@ -45,9 +45,9 @@ struct Stats {
   std::atomic<uint64_t> calls{0};          // sums taken
   std::atomic<uint64_t> failures{0};       // sums that ended in an Error
   std::atomic<uint64_t> bytes_in{0};       // size of their tensors
-  std::atomic<uint64_t> ring_bytes{0};     // a ring would have sent, for all sums taken
+  std::atomic<uint64_t> ring_bytes{0};     // what a ring would have sent for all sums taken
   std::atomic<uint64_t> bytes_sent{0};     // to other processes, headers included
-  std::atomic<uint64_t> library_bytes{0};  // a ring sends for sums by the original library
+  std::atomic<uint64_t> library_bytes{0};  // what a ring sends for the original library's sums
   // For sums over shared memory: what the busiest rank would send if each rank had its own host.
   std::atomic<uint64_t> between_hosts_bytes{0};
   std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
