@@ -1,4 +1,4 @@
-// MPI_Allreduce, taken over. MPI_Allreduce is for any MPI program (LD_PRELOAD, or loaded first),
+// Intercepts MPI_Allreduce: MPI_Allreduce for any MPI program (LD_PRELOAD, or loaded first),
 // omnihvd_MPI_Allreduce for Horovod, by the GOT hook.
 #include <mpi.h>
 
