@@ -1,11 +1,11 @@
 // Block sparsifiers with error feedback, as omnihvd/compressors/torch_split.py implements them for
 // tensors in host memory, in two passes over a gradient:
 //
-//   accumulate   velocity = momentum x velocity + gradient; rest += velocity (without one: += the
-//                gradient); writes the L2 norm of each block of the rest (without one: of the
-//                gradient)
-//   split        the gradient becomes what is sent of that, zeros elsewhere, and the rest what is
-//                not; the velocity is cleared where it is sent
+//   accumulate   velocity = momentum x velocity + gradient; the residual += velocity (without one:
+//                += the gradient); writes the L2 norm of each block of the residual (without one:
+//                of the gradient)
+//   split        the gradient becomes the part that is sent, zeros elsewhere; the residual becomes
+//                the other part; the velocity is cleared where it is sent
 //
 //   above        both at once, of single elements
 //

@@ -233,8 +233,8 @@ void bind_inline(py::module_ m) {
         "[sums, workers, elements]; sums: of the same shape.");
   m.def("waiting", &waiting, py::arg("tensors"), py::arg("slots"), py::arg("network"),
         py::arg("until"),
-        "Of sums that do not end by then: [worker], (whether the awaited result is there, "
-        "microsecond in which it last got on).");
+        "For sums that have not ended by then: [worker], (whether the awaited result is there, "
+        "microsecond of its last progress).");
   py::class_<SlotAggregator>(m, "SlotAggregator")
       .def(py::init<size_t, uint16_t>())
       .def("set_job", &SlotAggregator::set_job, py::arg("job"), py::arg("key"), py::arg("workers"),

@@ -1,4 +1,4 @@
-// How the ranks of a communicator sum by omnihvd alone. Through an in-network aggregator, if they
+// How the ranks of a communicator sum by omnihvd alone: through an in-network aggregator, if they
 // have one (OMNIHVD_INLINE); over shared memory, if all are on one host; in two levels, if there
 // are several hosts with the same number of ranks each; else by streaming. Reduce-scatters use
 // neither two levels nor an in-network aggregator.
@@ -49,7 +49,7 @@ class OwnSum {
 
   const bool whole_inside_;  // codecs: between hosts alone
   const size_t rank_, block_size_;
-  std::unique_ptr<InlineSum> inline_;  // uses group_, too
+  std::unique_ptr<InlineSum> inline_;  // group_ is its group
   // One of these.
   std::unique_ptr<SharedSum> shared_;
   std::unique_ptr<TwoLevels> levels_;

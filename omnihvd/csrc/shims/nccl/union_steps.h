@@ -8,7 +8,7 @@
 //   reduce    ncclAllReduce of the buffer; or, on two levels (hierarchy.h), ncclReduceScatter of it
 //             inside the hosts, ncclAllReduce of the parts between them, ncclAllGather inside
 //   spread    the sums over the output
-//   rest      what is behind the capacity, rarely anything, through the host's memory
+//   rest      the blocks beyond the capacity, rarely any, through host memory
 //
 // A communicator has one set of memory: its sums wait for each other, as they do in NCCL. One
 // thread at a time calls, in a CudaScope. All functions throw Error, except those that return
