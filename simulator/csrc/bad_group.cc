@@ -12,8 +12,7 @@ namespace {
 using Bytes = BadNetwork::Bytes;
 constexpr size_t kMostEpochs = 6;
 constexpr uint64_t kSecond = 1'000'000;
-constexpr uint32_t kRounds =
-    3;  // of a bootstrap: introductions, rank 0's decision, all have joined
+constexpr uint32_t kRounds = 3;  // bootstrap: introductions, rank 0's decision, all have joined
 
 std::string dice_bytes(Dice& dice, size_t size) {
   std::string bytes;

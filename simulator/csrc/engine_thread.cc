@@ -158,8 +158,7 @@ double EngineThread::work() {
 void EngineThread::end_of_work() {
   busy_ = false;
   if (worker_ && done() && !std::exchange(is_told_, true))
-    world_.outcome.done_s[self_] =
-        world_.network.now();  // in the end, the last progress thread's time
+    world_.outcome.done_s[self_] = world_.network.now();  // the last thread's is kept
   if (!inbox_.empty() || (worker_ && !is_late_ && !started_)) wake();
 }
 

@@ -6,9 +6,9 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint32_t kPatience = 7,
-                   kLongestPatience = 127;  // odd, so that tensors that alternate all get a look
-constexpr uint32_t kAgree = 4;              // this many sums of about one size must agree
+// Odd, so that tensors that take turns all get a look.
+constexpr uint32_t kPatience = 7, kLongestPatience = 127;
+constexpr uint32_t kAgree = 4;  // this many sums of about one size must agree
 
 }  // namespace
 

@@ -39,8 +39,7 @@ int on_finalize(MPI_Comm, int, void*, void*) {
   if (!MpiExchange::left_behind().empty()) {
     // Horovod ends after an error, and MPI_Finalize would wait for a rank that waits for this one:
     // the job would hang long after it wrote its error.
-    std::this_thread::sleep_for(
-        std::chrono::seconds(1));  // until all ranks have written their errors
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // until all have written theirs
     log(LogLevel::error, "ends the job (MPI_Abort), since ", MpiExchange::left_behind(),
         " would never end");
     PMPI_Abort(MPI_COMM_WORLD, 1);

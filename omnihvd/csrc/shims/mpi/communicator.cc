@@ -16,8 +16,7 @@ int on_comm_free(MPI_Comm, int, void* attribute, void*) {
   auto* const communicator = static_cast<MpiCommunicator*>(attribute);
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (live().erase(communicator) == 0)
-      return MPI_SUCCESS;  // already left: MPI is being finalized
+    if (live().erase(communicator) == 0) return MPI_SUCCESS;  // left: MPI is being finalized
   }
   delete communicator;
   return MPI_SUCCESS;

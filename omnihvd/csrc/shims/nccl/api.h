@@ -25,13 +25,7 @@ enum class NcclResult : int {
 
 constexpr int kNcclShrinkAbort = 1;  // ncclCommShrink: aborts the parent's work under way
 
-enum class NcclOp : int {
-  sum = 0,
-  prod = 1,
-  max = 2,
-  min = 3,
-  avg = 4
-};  // higher values: made by programs
+enum class NcclOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };  // more: by programs
 
 enum class NcclType : int {
   int8 = 0,
