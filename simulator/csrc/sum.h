@@ -26,12 +26,11 @@ struct Job {
   uint32_t slots = 1;          // at most, of each aggregator: OMNIHVD_SLOTS
   uint32_t streams = 1;        // progress threads of a process, a core each: OMNIHVD_STREAMS
   uint32_t scan_ahead = 0;     // blocks: OMNIHVD_SCAN_AHEAD
-  std::vector<std::vector<bool>>
-      has;                     // [worker][block]: is it not zero; one worker's: all workers'
-  double loss = 0;             // of datagrams; 0: messages are not split into datagrams
-  uint64_t seed = 0;           // decides which are lost
-  std::vector<double> late_s;  // [worker]: when it begins; empty: all at once
-  bool goal = false;           // whether the outcome has the schedule (goal.h)
+  std::vector<std::vector<bool>> has;  // [worker][block]: is it not zero; a single row: of all
+  double loss = 0;                     // of datagrams; 0: messages are not split into datagrams
+  uint64_t seed = 0;                   // decides which are lost
+  std::vector<double> late_s;          // [worker]: when it begins; empty: all at once
+  bool goal = false;                   // whether the outcome has the schedule (goal.h)
 };
 
 struct Outcome {

@@ -15,7 +15,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   ~Stopwatch();  // harmless to measurements under way
 
-  // Called around a sum. Ignores sums that begin while kMost are under way. Throw Error.
+  // Called around a sum. Ignores sums that begin while kMost are under way. Both throw Error.
   void begin(const UnionCall& call, CuStream stream);
   void end(CuStream stream);
 
