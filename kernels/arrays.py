@@ -131,7 +131,7 @@ def _from_interface(array: Any, interface: dict[str, Any], stream: Any) -> View:
 def address_of(
     name: str, array: Any, dtypes: tuple[str, ...], elements: int, beside: View, stream: Any
 ) -> np.uint64:
-    """Of an array that must be so, and on the device of another one; 0 for None."""
+    """The address of such an array on the device of another one; 0 for None."""
     if array is None:
         return np.uint64(0)
     seen = view(array, stream)

@@ -1,9 +1,9 @@
-// The blocks with the largest norms: exactly so many, of equal ones those that come first.
+// Selects exactly `count` blocks with the largest norms. Among equal norms the first blocks win.
 //
-// One thread block does it, so that nothing has to be awaited between several. Norms order like
-// their bits do. So the bits of the least norm that is still chosen are found eleven at a time, by
-// counting how many norms have which; then each norm is compared with it. A thread has four norms
-// in flight, and lanes whose norms fall in the same bin count as one.
+// One thread block does all the work, so that no thread block waits for another. Norms order like
+// their bits do. So the kernel finds the bits of the smallest chosen norm eleven at a time, with a
+// histogram of the next digit, and then compares each norm with it. A thread has four norms in
+// flight, and lanes with norms in the same bin count as one.
 #pragma once
 
 #include "tensor.cuh"
@@ -15,13 +15,13 @@ constexpr uint32_t kChooseThreads = 1024;
 constexpr int kDigitBits = 11;
 constexpr uint32_t kDigits = 1u << kDigitBits;
 
-// All that is not finite is the same, and the largest.
+// All non-finite norms count as equal, and as the largest.
 __device__ inline uint32_t key_of(uint32_t norm) {
   const uint32_t magnitude = norm & 0x7fffffff;
   return magnitude < 0x7f800000 ? magnitude : 0x7f800000;
 }
 
-// Of the norms whose digits above are `prefix`: how many have which digit next.
+// Among the norms with the higher digits `prefix`: counts how many have each next digit.
 __device__ inline void count_digits(const Tensor<4>& norms, int shift, uint32_t prefix,
                                     uint32_t* bins) {
   const uint32_t lower = (1u << (threadIdx.x % 32)) - 1;
@@ -40,8 +40,8 @@ __device__ inline void count_digits(const Tensor<4>& norms, int shift, uint32_t 
   }
 }
 
-// By the first warp: the digit of the least that is chosen is appended to *prefix, and those with
-// a larger one are taken from *wanted.
+// Called by the first warp: appends the digit of the smallest chosen norm to *prefix, and subtracts
+// the norms with a larger digit from *wanted.
 __device__ inline void find_digit(const uint32_t* bins, uint32_t* prefix, uint32_t* wanted) {
   constexpr uint32_t kOfLane = kDigits / 32;
   const uint32_t lane = threadIdx.x % 32, still = *wanted;

@@ -1,15 +1,15 @@
-// Codecs: blocks of float32 in the lossy forms of omnihvd/csrc/protocol/codec.h, bit for bit as its
-// portable implementation has them: the same random numbers, and sums in the same order.
+// Codecs: blocks of float32 in the lossy formats of omnihvd/csrc/protocol/codec.h. The results are
+// bit for bit those of its portable implementation: the same random numbers, and sums in the same
+// order.
 //
-// A block is the work of one warp, or of a part of it; its elements stay in registers. What is
-// written lies apart: heads (the largest power, the step, the two values) and codes, each in whole
+// One warp, or a part of it, handles a block and keeps its elements in registers. The output has
+// two separate parts: heads (the largest power, the step, the two values) and codes, each in whole
 // lines of memory (abi.cuh).
 //
-// A block that cannot be coded, for NaN, infinity or a number near the largest, has a head that
-// says so (kNoPower, or NaN), and is decoded as nothing but NaN.
+// A block cannot be coded if it contains NaN, infinity or a number near the largest. Its head says
+// so (kNoPower, or NaN), and all of it decodes as NaN.
 //
-// No product may be fused into a sum, and none is: where a product is not exact, __fmul_rn makes
-// it.
+// No product may be fused into a sum. Where a product is not exact, __fmul_rn prevents it.
 #pragma once
 
 #include "tensor.cuh"
@@ -36,7 +36,7 @@ __device__ inline bool has_two(Coding coding) {
   return coding.quantizer == kSign || coding.quantizer == kTwoMeans;
 }
 
-// As abi.cuh says.
+// The layout in abi.cuh.
 template <int kBlock>
 struct Parcels {
   uint32_t tag, block_codes;  // a parcel's first word; bytes of a block
@@ -51,7 +51,7 @@ struct Parcels {
   }
 };
 
-// As the engine's: by a block's key, and an element's place in the block.
+// The engine's random numbers: they depend on a block's key and an element's place in the block.
 struct Noise {
   uint32_t begin, turn;
   __device__ Noise(uint64_t key) : begin(uint32_t(key)), turn(uint32_t(key >> 32)) {}
@@ -67,7 +67,7 @@ __device__ inline float magnitude_of(uint32_t bits) { return __uint_as_float(bit
 
 __device__ inline float most_level(uint32_t bits) { return float((1 << (bits - 1)) - 1); }
 
-// Of the lanes of a block, on all of them.
+// Reduces over the lanes of a block; all of them get the result.
 template <uint32_t kLanes, class T, class Join>
 __device__ T joined(T value, Join join) {
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ T joined(T value, Join join) {
   return value;
 }
 
-// A block as its lanes have it.
+// A block, spread over its lanes.
 template <int kBlock>
 struct BlockOf {
   using S = Shape<4, kBlock>;
@@ -92,7 +92,7 @@ struct BlockOf {
       rows[row] = tensor.load(uint64_t(block) * kBlock + place(row));
   }
 
-  // In the block, of the first element that this lane has in a row.
+  // The place in the block of the first element that this lane has in a row.
   __device__ static uint32_t place(uint32_t row) {
     return (row * 32 + threadIdx.x % 32 % S::kLanes) * S::kVectorElements;
   }
@@ -119,8 +119,8 @@ struct BlockOf {
     return joined<S::kLanes>(count, [](uint32_t a, uint32_t b) { return a + b; });
   }
 
-  // Of term(bits of an element), in the engine's order: eight sums of every eighth element, which
-  // are added up. So they are read again, from the cache.
+  // Sums term(bits of an element) in the engine's order: eight sums over every eighth element,
+  // which are then added up. This order requires reading the elements again, from the cache.
   template <class Term>
   __device__ double sum(Term term) const {
     const uint32_t lane = threadIdx.x % 32;
@@ -137,7 +137,7 @@ struct BlockOf {
     return all;
   }
 
-  // code(bits of an element, its place): so many bits. Lanes put theirs together to words.
+  // code(bits of an element, its place) returns so many bits. Lanes combine them into words.
   template <class Code>
   __device__ void write(uint32_t bits, uint32_t* out, Code code) const {
     const uint32_t lane = threadIdx.x % 32, sharing = 8 / bits;  // lanes of a word
@@ -176,7 +176,8 @@ __device__ uint32_t encode_powers(const BlockOf<kBlock>& block, uint64_t key, ui
   return top;
 }
 
-// TernGrad's: 2.5 times the root mean square, or the largest. By the engine's own steps.
+// TernGrad's limit: 2.5 times the root mean square, or the largest magnitude. Follows the engine's
+// steps.
 template <int kBlock>
 __device__ float clipped(const BlockOf<kBlock>& block, float largest) {
   const double limit = 6.25 * block.sum([](uint32_t bits) {
@@ -248,8 +249,8 @@ __device__ Two encode_two(const BlockOf<kBlock>& block, uint32_t quantizer, uint
   return two;
 }
 
-// The values of the four elements of a code's lowest bits. known: that it is a code of c's; if not,
-// all are NaN.
+// The values of the four elements in a code's lowest bits. known: whether the code is one of c's;
+// if not, all values are NaN.
 struct Decoder {
   Coding coding;
   uint32_t top;
@@ -280,7 +281,7 @@ struct Decoder {
   }
 };
 
-// A block of the tensor, with what was kept of it added.
+// A block of the tensor plus its residual.
 template <int kBlock>
 __device__ void add_rest(const Tensor<4>& tensor, const Tensor<4>& rest, uint32_t number) {
 #pragma unroll
@@ -296,7 +297,7 @@ __device__ void add_rest(const Tensor<4>& tensor, const Tensor<4>& rest, uint32_
   }
 }
 
-// What its code loses of a block.
+// Stores the coding error of a block as its residual.
 template <int kBlock>
 __device__ void keep_rest(const BlockOf<kBlock>& block, const Tensor<4>& rest, uint32_t number,
                           const Decoder& decoder, const uint32_t* words) {
@@ -314,7 +315,7 @@ __device__ void keep_rest(const BlockOf<kBlock>& block, const Tensor<4>& rest, u
   }
 }
 
-// rest: of no elements where there is no error feedback.
+// rest has no elements if there is no error feedback.
 template <int kBlock>
 __device__ void encode_blocks(const Tensor<4>& tensor, const Tensor<4>& rest, Coding coding,
                               uint32_t seed, uint32_t who, uint64_t first_block,

@@ -16,11 +16,11 @@ Coding = tuple[int, int]  # the quantizer and the bits of an element, as in abi.
 HEADS_AT = _TILE_UNIT = 128
 _THREADS = 128
 _POWERS, _SIGN, _TWO_MEANS = 0, 4, 5
-_CTAS = 4096  # at most: fill any GPU, and go over the blocks in turns
+_CTAS = 4096  # at most: fills any GPU; CTAs loop over the blocks
 
 
 def head_bytes(coding: Coding) -> int:
-    """Of a block."""
+    """Bytes of a block's head."""
     return {_POWERS: 1, _SIGN: 8, _TWO_MEANS: 8}.get(coding[0], 4)
 
 
@@ -30,7 +30,7 @@ def codes_at(coding: Coding, blocks: int) -> int:
 
 
 def parcel_bytes(coding: Coding, blocks: int, block_size: int) -> int:
-    """Of a parcel of so many blocks. A multiple of 128."""
+    """Bytes of a parcel of so many blocks: a multiple of 128."""
     return codes_at(coding, blocks) + _whole_lines(blocks * block_size * coding[1] // 8)
 
 
@@ -46,7 +46,8 @@ class Coder:
 
     A coding is a quantizer and the bits of an element: engine.codec.Codec(...).coding(). Parcels
     are uint8 arrays of parcel_bytes(...) for each parcel_blocks of blocks, aligned to 128 bytes.
-    What they hold, and what becomes of NaN: codec.cuh. All arrays are contiguous, on one device.
+    codec.cuh describes their contents and the treatment of NaN. All arrays are contiguous, on one
+    device.
     stream: CuPy's or torch's, or a cudaStream_t as int, to queue the work on; by default CuPy's
     current one. Methods return at once.
 
@@ -61,7 +62,7 @@ class Coder:
         self._encode, self._decode = (made.get_function(name) for name in ("encode", "decode"))
 
     def parcel_bytes(self, coding: Coding, blocks: int) -> int:
-        """Of a parcel of so many blocks."""
+        """Bytes of a parcel of so many blocks."""
         return parcel_bytes(coding, blocks, self.block_size)
 
     def encode(
@@ -79,10 +80,10 @@ class Coder:
     ) -> None:
         """Fills as many parcels as the tensor's blocks need.
 
-        tensor: float32, only read. rest: for error feedback, float32 and as many elements: it is
-        added to the tensor, in place, and what the codes lose of that is left in it. seed, who (the
-        rank; 2**32 - 1: sums), first_block (the number of its first block): of random numbers, as
-        the engine has them."""
+        tensor: float32, only read. rest: the residual for error feedback, float32, as many
+        elements: it is added to the tensor, in place, and then holds the coding error. seed, who
+        (the rank; 2**32 - 1: sums), first_block (the number of its first block): select the random
+        numbers, as in the engine."""
         queue = queue_of(stream)
         values, to = self._views(tensor, parcels, queue)
         self._check(to, coding, parcel_blocks, -(-self._blocks(values) // parcel_blocks))
@@ -103,9 +104,9 @@ class Coder:
         count: int = 1,
         stream: Any = None,
     ) -> None:
-        """Overwrites `out`, float32, with what the parcels hold; with NaN, where they were encoded
-        by another coding or seed. count: for each block so many parcels are added, one behind the
-        other, in this order; where it is not 1, `out` has no more blocks than one parcel."""
+        """Overwrites `out`, float32, with the decoded parcels; with NaN, where their coding or seed
+        is another. count: this many consecutive parcels are added for each block, in this order;
+        if it is not 1, `out` has no more blocks than one parcel."""
         queue = queue_of(stream)
         values, source = self._views(out, parcels, queue)
         of_out = -(-self._blocks(values) // parcel_blocks)

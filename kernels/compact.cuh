@@ -1,18 +1,18 @@
 // Finds the non-zero blocks of a tensor and writes them one after another, in one read of it.
 //
-// A warp loads a tile of 8 KiB into registers: 16 loads of 16 bytes in flight in each lane. If the
-// tile is all zero, it is done. Else the tile goes to shared memory, where its blocks move together
-// in place, packed or plain: a block never grows, and the blocks before it have shrunk or gone, so
-// that what is written always lies in what has been read already. The result leaves in whole
-// 16-byte vectors from a multiple of 128 bytes on, which suits device memory as well as pinned host
-// memory behind PCIe.
+// A warp loads a tile of 8 KiB into registers: each lane has 16 loads of 16 bytes in flight. If the
+// tile is all zero, the warp is done with it. Otherwise the tile goes to shared memory, where its
+// blocks move together in place, packed or plain. A block never grows, and the blocks before it
+// have shrunk or gone, so writes only touch what has already been read. The result is written in
+// whole 16-byte vectors from a multiple of 128 bytes on, which suits device memory as well as
+// pinned host memory behind PCIe.
 //
-// Order. The blocks of a tile stay in ascending order and contiguous, the tiles come in the order
-// in which their warps draw a ticket: one atomic addition to each total. Nobody needs more: a
+// Order: the blocks of a tile stay contiguous and in ascending order. Tiles come in the order in
+// which their warps draw a ticket: one atomic addition to each total. No reader needs more. The
 // receiver's next window, not the sender, decides which blocks make a message, so the engine looks
-// up every block by its number, and a list of where the blocks lie costs 16 bytes for each non-zero
-// block only. An ordered result would make every tile wait for all tiles before it and buy nothing.
-// No thread ever waits for another warp.
+// up every block by its number; the list of block positions costs only 16 bytes for each non-zero
+// block. An ordered result would make every tile wait for all tiles before it, for no gain. No
+// thread ever waits for another warp.
 #pragma once
 
 #include "tensor.cuh"
@@ -20,8 +20,8 @@
 namespace omnihvd {
 namespace kernels {
 
-// As in omnihvd/csrc/protocol/block_ops.h: a packed block is unpacked with more work than a plain
-// one.
+// As in omnihvd/csrc/protocol/block_ops.h: unpacking a packed block is more work than copying a
+// plain one.
 __device__ inline bool worth_packing(uint32_t n, uint32_t nonzero, uint32_t width) {
   return 4 * ((n + 7) / 8 + nonzero * width) <= 3 * n * width;
 }
@@ -40,7 +40,8 @@ struct Tile {
   Found found[kBlocks];
 };
 
-// Writes a block's packed form to `out`; all lanes must call, those of unpacked blocks with null.
+// Writes a block's packed form to `out`. All lanes must call it; lanes of unpacked blocks pass
+// null.
 template <int kWidth, bool kFloat, int kBlock>
 __device__ void pack(const Vector<kWidth>* rows, uint32_t n, uint8_t* out, uint32_t lane) {
   using S = Shape<kWidth, kBlock>;
@@ -179,7 +180,7 @@ __device__ void compact_tile(const Tensor<kWidth>& tensor, uint64_t tile_index,
   }
 }
 
-// The tiles in turns, as there may be fewer warps.
+// Each warp loops over tiles, because there may be fewer warps than tiles.
 template <int kWidth, bool kFloat, int kBlock>
 __device__ void compact_tiles(const Tensor<kWidth>& tensor, uint32_t flags, Totals* totals,
                               uint32_t* bitmap, Record* records, uint4* data) {

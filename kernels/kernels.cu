@@ -17,7 +17,8 @@ extern "C" __global__ void __launch_bounds__(kCompactThreads)
                                                              data);
 }
 
-// Two CTAs on a multiprocessor will do: ptxas, not told, spills registers to have more of them.
+// Two CTAs on a multiprocessor suffice. Without this bound ptxas spills registers to fit more of
+// them.
 extern "C" __global__ void __launch_bounds__(kScatterThreads, 2)
     scatter(uint64_t address, uint64_t elements, const Segment* segments, uint32_t n_segments,
             const Record* records, const uint64_t* count, const uint8_t* data) {
@@ -73,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(kWordThreads)
   move_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK, true>(tensor, u, buffer, fill != 0);
 }
 
-// The input and the output of a sum: what is left of the one goes to the other.
+// From the input of a sum to its output: the blocks of the union that did not fit the buffer.
 extern "C" __global__ void __launch_bounds__(kWordThreads)
     rest(uint64_t in, uint64_t out, uint64_t elements, Union u, Rest* rest, uint64_t data,
          uint32_t dtype, double factor, uint32_t format) {

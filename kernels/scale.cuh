@@ -1,5 +1,5 @@
-// Multiplies a tensor by a number: averages are scaled before they are summed, as NCCL does, so
-// that what fits the type as an average need not fit it as a sum.
+// Multiplies a tensor by a number. As in NCCL, averages are scaled before they are summed, because
+// the sum may overflow the type where the average fits.
 #pragma once
 
 #include "tensor.cuh"
@@ -15,7 +15,7 @@ __device__ inline float float_of_half(uint32_t half) {
   return __uint_as_float(sign | __float_as_uint(value));
 }
 
-// To the nearest, and of two the even one; as are the next ones.
+// Rounds to nearest even, as the functions below do.
 __device__ inline uint32_t half_of_float(float value) {
   const uint32_t bits = __float_as_uint(value);
   const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;

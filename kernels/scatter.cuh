@@ -1,4 +1,4 @@
-// Writes blocks, packed or plain, to where they belong in a tensor. Other blocks are not touched.
+// Writes blocks, packed or plain, to their places in a tensor. Other blocks are not touched.
 #pragma once
 
 #include "tensor.cuh"
@@ -6,8 +6,8 @@
 namespace omnihvd {
 namespace kernels {
 
-// One record for each group of S::kLanes lanes; all lanes of the warp must call, those without a
-// record with an empty one.
+// One record for each group of S::kLanes lanes. All lanes of the warp must call it; lanes without a
+// record pass an empty one.
 template <int kWidth, int kBlock>
 __device__ void scatter_block(const Tensor<kWidth>& tensor, const Record& record,
                               const uint8_t* data) {
@@ -18,7 +18,8 @@ __device__ void scatter_block(const Tensor<kWidth>& tensor, const Record& record
   const uint8_t* from = data + (record.place >> 16);
   const bool packed = bytes < n * kWidth;
 
-  // Each lane looks after 32 elements of a packed block: which there are, and how many before them.
+  // Each lane handles 32 elements of a packed block: which are present, and how many come before
+  // them.
   const uint32_t bitmap_bytes = (n + 7) / 8;
   uint32_t word = 0, before = 0;
   if (__any_sync(kWarp, packed)) {
@@ -36,7 +37,7 @@ __device__ void scatter_block(const Tensor<kWidth>& tensor, const Record& record
     Vector<kWidth> rows[kBatch];
 #pragma unroll
     for (uint32_t row = 0; row < kBatch; ++row) {
-      // Of the block; bit first % 32 of the word is this element's.
+      // The element's index in the block; bit first % 32 of the word is this element's.
       const uint32_t first = ((batch + row) * 32 + lane_of_block) * S::kVectorElements;
       const uint32_t keeper = lane - lane_of_block + first / 32;
       const uint32_t keeper_word = __shfl_sync(kWarp, word, keeper);

@@ -1,4 +1,4 @@
-"""Block sparsifiers with error feedback: which blocks of a gradient are sent, and what is kept."""
+"""Block sparsifiers with error feedback: which blocks of a gradient are sent, and the residual."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .build import check, cupy, module
 FORMATS = {"float32": 0, "float16": 0, "bfloat16": 1}  # as in abi.cuh
 # As in sparsify.cu.
 _THREADS, _CHOOSE_THREADS = 128, 1024
-_CTAS = 4096  # at most: fill any GPU, and go over the blocks in turns
+_CTAS = 4096  # at most: fills any GPU; CTAs loop over the blocks
 
 
 class Sparsifier:
@@ -53,11 +53,11 @@ class Sparsifier:
         kept: Any = None,
         stream: Any = None,
     ) -> None:
-        """As sparsify(), which says what the arguments are, in memory of the caller's.
+        """As sparsify(), which documents the arguments, but in memory that the caller provides.
 
         norms: float32, one a block: overwritten. keep: uint8 or bool, one a block: which are sent,
-        if `largest` is None; else it is overwritten, with 1 for each of these. kept: int64 or
-        uint64, one: the number of elements that are sent is added to it."""
+        if `largest` is None; else it is overwritten, with 1 for each sent block. kept: int64 or
+        uint64, one element: the number of sent elements is added to it."""
         queue = queue_of(stream)
         values, tensor = self._tensor(gradient, rest, velocity, momentum, queue)
         blocks = -(-values.elements // self.block_size)
@@ -90,8 +90,8 @@ class Sparsifier:
         kept: Any = None,
         stream: Any = None,
     ) -> None:
-        """The same for single elements: those are sent whose absolute value exceeds `limit`, at
-        least 0, in units of the gradient; and NaN. One pass."""
+        """The same for single elements: sends each element with an absolute value above `limit`,
+        at least 0, in units of the gradient; and each NaN. One pass."""
         queue = queue_of(stream)
         values, tensor = self._tensor(gradient, rest, velocity, momentum, queue)
         at_kept = address_of("kept", kept, ("int64", "uint64"), 1, values, queue)
@@ -104,7 +104,7 @@ class Sparsifier:
     def _tensor(
         self, gradient: Any, rest: Any, velocity: Any, momentum: float, queue: Any
     ) -> tuple[View, tuple[Any, ...]]:
-        """And the kernels' first arguments."""
+        """The view of the gradient, and the kernels' first arguments."""
         values = view(gradient, queue)
         if values.dtype != self.dtype:
             raise TypeError(f"a gradient of {values.dtype}, and kernels for {self.dtype}")
@@ -139,8 +139,8 @@ def sparsify(
     block_size: int = 256,
     stream: Any = None,
 ) -> Any:
-    """Overwrites a gradient with the blocks of it that are to be sent, zeros elsewhere; keeps what
-    is not sent for the next time, in `rest`.
+    """Overwrites a gradient with its blocks that are to be sent, and zeros elsewhere. `rest` keeps
+    the residual for the next call.
 
         rest = cupy.zeros_like(gradient)
         norms = omnihvd.kernels.sparsify(gradient, largest=100, rest=rest)
@@ -148,36 +148,36 @@ def sparsify(
     Block gradient sparsification of Fei et al., "Efficient Sparse Collective Communication and its
     Application to Accelerate Distributed Deep Learning" (OmniReduce, SIGCOMM 2021); error feedback
     of Stich et al., "Sparsified SGD with memory" (NeurIPS 2018); momentum correction of Lin et al.,
-    "Deep Gradient Compression" (ICLR 2018, 3.1 and 3.3). What omnihvd.compressors do.
+    "Deep Gradient Compression" (ICLR 2018, 3.1 and 3.3). omnihvd.compressors do the same.
 
     gradient: a contiguous array of any shape on a CUDA device, of float32, float16 or bfloat16:
     CuPy's, torch's, or any with DLPack or __cuda_array_interface__, as all arrays here. Its blocks
-    have block_size elements (32 to 1024, a power of two), the last may be short. Of these are sent
+    have block_size elements (32 to 1024, a power of two), the last may be short. Sent are
 
-    - the `largest` with the largest L2 norm, 1 to all of them; of equal ones those that come first;
-    - those whose norm is at least `threshold`, in units of the gradient;
+    - the `largest` with the largest L2 norm, 1 to all of them; the first among equal ones;
+    - those with a norm of at least `threshold`, in units of the gradient;
     - those that are not 0 in `keep`, uint8 or bool, one a block;
-    - whatever is said, those that hold a NaN or an infinity, or overflow in their norm's squares.
+    - always, those that hold a NaN or an infinity, or overflow in the squares of their norm.
 
-    rest: float32, as many elements as the gradient: what was not sent before, which is added to it;
-    then what is not sent now, and what rounding takes off what is. None: it is lost.
-    velocity: the same; momentum x velocity + gradient takes its place and the gradient's, and is
-    cleared where it is sent. Needs a rest. scale: what is sent is multiplied by it.
+    rest: the residual, float32, as many elements as the gradient. It is added to the gradient; then
+    it holds what is not sent now, and the rounding error of what is. None: the residual is lost.
+    velocity: float32, as many elements; momentum x velocity + gradient replaces it and the
+    gradient, and it is cleared where it is sent. Needs a rest. scale: multiplies what is sent.
 
     stream: CuPy's or torch's, or a cudaStream_t as int, to queue the work on; by default CuPy's
-    current one. It waits for arrays that come by DLPack; the other way round, nobody waits for it,
-    so torch's tensors are best used with stream=torch.cuda.current_stream(). Returns at once,
-    without waiting for the device, but for the first call for a dtype and a block size, which
-    compiles the kernels: seconds.
+    current one. It waits for arrays that come by DLPack. Their framework does not wait for it: use
+    stream=torch.cuda.current_stream() with torch's tensors. Returns at once, without waiting for
+    the device, except for the first call for a dtype and a block size, which compiles the kernels:
+    seconds.
 
     (Sparsifier.above() is for single elements.)
 
     Returns the blocks' L2 norms, before anything was sent: a CuPy array of float32.
 
-    All but the norms is, bit for bit (but for what a NaN holds), what PyTorch's operators on CPUs
-    make of the same choice of blocks. Squares are added in float32, in a fixed order of their own:
-    where norms differ by rounding alone another block may be chosen than there, but always the same
-    one here.
+    For the same choice of blocks, all results but the norms are bit for bit those of PyTorch's
+    operators on CPUs (except for the payload of NaNs). Squares are added in float32, in a fixed
+    order of their own: if norms differ by rounding alone, another block may be chosen than there,
+    but always the same one here.
 
     Raises TypeError (no device array; dtype), ValueError (not contiguous; several devices; too few
     elements; block_size; arguments that do not go together), ImportError (no CuPy).

@@ -1,5 +1,5 @@
-// A module of its own, which Python launches (sparsify.py), for gradients of float32, or of float16
-// and bfloat16. Compiled as kernels.cu is.
+// A module of its own, which Python launches (sparsify.py), for gradients of float32, float16 or
+// bfloat16. Compiled like kernels.cu.
 //
 //   accumulate  <<<any grid, kCodeThreads>>>
 //               (gradient, elements, format, rest, velocity, momentum, norms)
@@ -9,8 +9,8 @@
 //   split       <<<any grid, kCodeThreads>>>
 //               (gradient, elements, format, rest, velocity, scale, norms, least, keep, kept)
 //
-// rest, velocity: float32, as long as the gradient, or 0: there is none. keep: a byte for each
-// block, or null. kept: null, or what the number of sent elements is added to.
+// rest (the residual), velocity: float32, as long as the gradient; 0: none. keep: a byte for each
+// block, or null. kept: null, or a counter to which the number of sent elements is added.
 #include "choose.cuh"
 #include "sparsify.cuh"
 

@@ -1,19 +1,20 @@
-// Block sparsifiers with error feedback, as omnihvd/compressors/torch_split.py has them for tensors
-// of the host, in two passes over a gradient:
+// Block sparsifiers with error feedback, as omnihvd/compressors/torch_split.py implements them for
+// tensors in host memory, in two passes over a gradient:
 //
-//   accumulate   velocity = momentum x velocity + gradient; rest += velocity (without one: += the
-//                gradient); writes the L2 norm of each block of the rest (without one: of the
-//                gradient)
-//   split        the gradient becomes what is sent of that, zeros elsewhere, and the rest what is
-//                not; the velocity is cleared where it is sent
+//   accumulate   velocity = momentum x velocity + gradient; the residual += velocity (without one:
+//                += the gradient); writes the L2 norm of each block of the residual (without one:
+//                of the gradient)
+//   split        the gradient becomes the part that is sent, zeros elsewhere; the residual becomes
+//                the other part; the velocity is cleared where it is sent
 //
 //   above        both at once, of single elements
 //
-// Which blocks are sent is known in between: choose.cuh, a threshold, or somebody's drawing.
+// The choice of blocks is made in between: by choose.cuh, by a threshold, or by the caller's random
+// choice.
 //
-// Sums are made element by element, each rounded by itself as PyTorch does: these are its bits, but
-// for what a NaN holds. Norms are not: squares are added in float32, in an order of our own. It is
-// fixed, so they are the same in each run and on each device.
+// Sums are computed element by element, each rounded as PyTorch does, so the results are bit for
+// bit PyTorch's, except for the payload of NaNs. Norms are not: squares are added in float32, in an
+// order of our own. The order is fixed, so norms are the same in each run and on each device.
 #pragma once
 
 #include "scale.cuh"
@@ -36,8 +37,8 @@ struct FourBits<4> {
   using type = uint4;
 };
 
-// A tensor of float32, or of 16 bits in a Format, seen as floats, four at a time. Of no elements,
-// it stands for one that there is not.
+// A tensor of float32, or of 16 bits in a Format, seen as floats, four at a time. With no elements
+// it stands for an absent tensor.
 template <int kWidth>
 class Floats {
   using Bits = typename BitsOf<kWidth>::type;
@@ -86,7 +87,7 @@ class Floats {
       if (i + e < elements_) reinterpret_cast<Bits*>(to)[e] = held.bits[e];
   }
 
-  // What is left of a float when it is stored here and loaded again.
+  // A float after a store here and a load.
   __device__ float rounded(float value) const { return widened(narrowed(value)); }
 
  private:
@@ -107,8 +108,8 @@ class Floats {
   uint32_t format_;
 };
 
-// An element of the gradient goes into the velocity and the rest, where there are such; returns
-// what may be sent of it.
+// Adds an element of the gradient to the velocity and the residual, where they exist. Returns what
+// may be sent of it.
 __device__ inline float accumulated(float x, bool moves, float momentum, float& moving, bool keeps,
                                     float& left) {
   if (moves) x = moving = __fadd_rn(__fmul_rn(momentum, moving), x);
@@ -116,7 +117,8 @@ __device__ inline float accumulated(float x, bool moves, float momentum, float& 
   return x;
 }
 
-// In a block, of the first element that this lane has in its first row; rows are 128 apart.
+// The place in a block of the first element that this lane has in its first row; rows are 128
+// apart.
 template <int kBlock>
 __device__ uint32_t place_in_block() {
   return threadIdx.x % 32 % Shape<4, kBlock>::kLanes * 4;
@@ -157,8 +159,8 @@ __device__ void accumulate_blocks(const Floats<kWidth>& gradient, const Floats<4
   });
 }
 
-// Sent are the blocks that have a byte in `keep` (null: none has), and those whose norm is not
-// less than `least`, NaN among them: they must reach the optimizer, and not stay in the rest.
+// Sends the blocks with a byte in `keep` (null: none has), and those with a norm not below `least`.
+// NaN is among them: it must reach the optimizer and must not stay in the residual.
 template <int kWidth, int kBlock>
 __device__ void split_blocks(const Floats<kWidth>& gradient, const Floats<4>& rest,
                              const Floats<4>& velocity, float scale, const float* norms,
@@ -196,8 +198,8 @@ __device__ void split_blocks(const Floats<kWidth>& gradient, const Floats<4>& re
   if (kept && sent_here) atomicAdd(kept, sent_here);
 }
 
-// In one pass, since an element by itself knows whether it is sent: all but those from -limit to
-// limit, NaN among them.
+// One pass suffices, since each element by itself decides whether it is sent: all but those from
+// -limit to limit, so NaN is sent.
 template <int kWidth>
 __device__ void send_above(const Floats<kWidth>& gradient, const Floats<4>& rest,
                            const Floats<4>& velocity, float momentum, float limit, uint64_t* kept) {

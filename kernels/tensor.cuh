@@ -47,8 +47,8 @@ struct Vector {
   }
 };
 
-// Without the bits that do not count in a test for zero: the signs of floating-point numbers. All
-// of NaN, infinity and denormal numbers have other bits set.
+// Clears the bits that do not count in the zero test: the signs of floating-point numbers. NaN,
+// infinity and denormal numbers all have other bits set.
 template <int kWidth, bool kFloat>
 __device__ Vector<kWidth> magnitudes(Vector<kWidth> v) {
   if (kFloat) {
@@ -193,8 +193,8 @@ struct Shape {
 
 constexpr uint32_t kWarp = 0xffffffffu;  // all lanes
 
-// Calls work(block) for the warp's share of `blocks`, in launches of kCodeThreads; for its lanes
-// together, also past the end.
+// Calls work(block) for the warp's share of `blocks`, in launches of kCodeThreads. The lanes of a
+// warp call it together, also past the end.
 template <int kBlock, class Work>
 __device__ void for_each_block(uint64_t blocks, Work work) {
   using S = Shape<4, kBlock>;
@@ -205,7 +205,7 @@ __device__ void for_each_block(uint64_t blocks, Work work) {
     work(uint32_t(first) + threadIdx.x % 32 / S::kLanes);
 }
 
-// Over the `kLanes` lanes of a block: sums up to and with this lane.
+// The prefix sum over the `kLanes` lanes of a block, this lane included.
 template <uint32_t kLanes>
 __device__ uint32_t sums_to_here(uint32_t value, uint32_t lane) {
 #pragma unroll
@@ -216,8 +216,7 @@ __device__ uint32_t sums_to_here(uint32_t value, uint32_t lane) {
   return value;
 }
 
-// Error feedback: what is left of an element when that has been sent; where that is not finite,
-// nothing.
+// Error feedback: what remains of an element once `sent` has been sent; 0 if that is not finite.
 __device__ inline float not_sent(float total, float sent) {
   const float left = __fadd_rn(total, -sent);
   return (__float_as_uint(left) & 0x7f800000) == 0x7f800000 ? 0 : left;

@@ -1,9 +1,10 @@
-// Sums by NCCL on the union of the ranks' non-zero blocks: which blocks there are, united over the
-// ranks; the union's blocks copied into a dense buffer, and back; and what does not fit it.
+// Sums by NCCL on the union of the ranks' non-zero blocks: finds the blocks and unites them over
+// the ranks; copies the union's blocks into a dense buffer, and back; and sums what does not fit
+// the buffer.
 //
-// Bit b % 32 of word b / 32 is block b's. A word is the work of one warp, and nobody else writes
-// it: there are no atomic operations, and no thread waits for another CTA. What one kernel needs of
-// all CTAs of another is ordered by the stream.
+// Bit b % 32 of word b / 32 belongs to block b. One warp handles a word, and no other warp writes
+// it: there are no atomic operations, and no thread waits for another CTA. Where a kernel needs the
+// results of all CTAs of another, the CUDA stream orders the two.
 #pragma once
 
 #include "scale.cuh"
@@ -22,9 +23,9 @@ __device__ void for_each_word(uint64_t begin, uint64_t end, Work work) {
   for (; word < end; word += uint64_t(gridDim.x) * kWarps) work(word);
 }
 
-// The bits of a word's 32 blocks, on all lanes. whole: the word's blocks lie in the tensor, from an
-// aligned address on. If they shall be cleared, blocks of nothing but zeros of either sign become
-// 0.
+// The bits of a word's 32 blocks, on all lanes. whole: the word's blocks are all in the tensor and
+// begin at an aligned address. If blocks shall be cleared, those of nothing but zeros of either
+// sign become 0.
 template <int kWidth, bool kFloat, int kBlock, bool kWhole>
 __device__ uint32_t mark_word(const Tensor<kWidth>& tensor, const uint4* from, uint64_t word,
                               bool clear) {
@@ -86,7 +87,8 @@ __device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint32
   });
 }
 
-// The sum over the CTA's threads, on all of them, and that over the threads before this one.
+// The sum over the CTA's threads, on all of them; *before is the sum over the threads before this
+// one.
 __device__ inline uint32_t cta_sum(uint32_t value, uint32_t* before) {
   constexpr uint32_t kWarps = kUniteThreads / 32;
   __shared__ uint32_t of_warp[kWarps];
@@ -131,7 +133,7 @@ __device__ inline void unite_chunk(const uint32_t* marks, uint64_t stride, uint3
   if (threadIdx.x == 0) *counts = {carry, own};
 }
 
-// Of all chunks: where each begins in the union; and the sums over them, for the host.
+// Computes where each chunk begins in the union, and the totals for the host.
 __device__ inline void total_chunks(const ChunkCounts* counts, uint64_t chunks, uint64_t* starts,
                                     Seen* seen, uint64_t number) {
   uint64_t carry = 0, own = 0;
@@ -154,8 +156,8 @@ __device__ inline void total_chunks(const ChunkCounts* counts, uint64_t chunks, 
   *const_cast<volatile uint64_t*>(&seen->number) = number;
 }
 
-// Copies the union's blocks from the tensor to the buffer, or back, as far as they belong there;
-// then fill: blocks that are not in the union become zero.
+// Copies the union's blocks from the tensor to the buffer, or back, as far as they fit the buffer.
+// fill: zeros the blocks that are not in the union.
 template <int kWidth, int kBlock, bool kBack>
 __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4* buffer,
                             bool fill) {
@@ -199,8 +201,8 @@ __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4*
   });
 }
 
-// Sums what is behind the union's first u.first blocks, which is rarely anything, through the
-// host's memory, a window of u.room blocks after the other. One CTA, which no other waits for.
+// Sums the blocks beyond the union's first u.first, which rarely exist, through host memory, one
+// window of u.room blocks after the other. One CTA does this, and no other CTA waits for it.
 template <int kWidth, bool kFloat, int kBlock>
 __device__ void sum_rest(const Tensor<kWidth>& in, const Tensor<kWidth>& out, Union u, Rest* rest,
                          uint64_t data, uint32_t dtype, double factor, uint32_t format) {

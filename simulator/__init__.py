@@ -1,4 +1,4 @@
-"""Sums of thousands of ranks, by the engine's own protocol, over a simulated network."""
+"""Simulates allreduces of thousands of ranks: the engine's protocol over a simulated network."""
 
 from __future__ import annotations
 

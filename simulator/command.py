@@ -1,8 +1,8 @@
-"""`python -m simulator`: what a sum would take with as many ranks as you like.
+"""`python -m simulator`: how long an allreduce would take with any number of ranks.
 
-The engine's own protocol runs, with the settings of this environment (OMNIHVD_...), over simulated
-links and processors. Their costs were measured on one machine: docs/simulator.md says how far that
-can be trusted. Each sum is verified. Times are of one sum that all ranks begin at once.
+Runs the engine's own protocol, with the settings of this environment (OMNIHVD_...), over simulated
+links and processors. Their costs were measured on one machine: docs/simulator.md says how far the
+results can be trusted. Each sum is verified. Times are for one sum that all ranks begin at once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from simulator.model import PAYLOAD, Network, TooLarge, simulate
 
 TOLD_S = 5.0  # between two lines of progress
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-# Fits 80 columns. bound: time over the least that links need; MB: sent by the host that sent most;
-# peers: of the process that has most.
+# Fits 80 columns. bound: the time divided by the least that links need; MB: sent by the host that
+# sent most; peers: of the process with the most.
 HEADER = ["ranks", "tensor", "non-zero", "ms", "bound", "ring ms", "messages", "MB", "peers"]
 
 
@@ -80,13 +80,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def seconds(text: str) -> float:
-    """Of a delay in the words of the bench."""
+    """Parses a delay as the benchmarks write it."""
     unit = next(unit for unit in UNITS if text.endswith(unit))
     return float(text[: -len(unit)]) * UNITS[unit]
 
 
 def fans(words: list[str], ranks: int) -> list[int]:
-    """Of --levels."""
+    """Parses --levels into fan-outs."""
     if words == ["auto"]:
         return _core.fans_of("auto", ranks, 0)
     return [int(word) for word in words]
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Progress:
-    """Of a sum that takes long to simulate: lines to stderr, and what `write` is given."""
+    """Reports the progress of a long simulation: lines to stderr, and calls of `write`."""
 
     def __init__(self, ranks: int, point: Point, write: Callable[[dict[str, Any]], object]) -> None:
         self.ranks, self.point, self.write = ranks, point, write

@@ -1,4 +1,4 @@
-"""How long a simulated sum takes on this machine: by its messages, which are most of the work."""
+"""Estimates how long a simulation takes on this machine: messages are most of the work."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from omnihvd.bench.report import size_text
 from simulator import _core
 from simulator.model import MANY_CORES, Network, presence, simulate
 
-FULL = 1.15  # windows of a round, for one that would be full
+FULL = 1.15  # windows for each that would be full
 PILOT = (64, Point(250_000, 1.0))  # ranks, and their tensor: tens of milliseconds
-SLOWER = 0.2  # a message, for each tenfold of them: less of their memory is in caches
+SLOWER = 0.2  # share by which messages slow for each tenfold of them: more cache misses
 
 
 def blocks_of(point: Point, ranks: int) -> tuple[float, float]:
-    """About how many are not zero, of all ranks together, and on any of them."""
+    """About how many blocks are not zero: summed over all ranks, and on any rank."""
     blocks, density = -(-point.count // BLOCK), point.density
     if point.pattern == "zipf":
         few = presence(point, min(ranks, 64))
@@ -31,8 +31,10 @@ def blocks_of(point: Point, ranks: int) -> tuple[float, float]:
 def messages(
     ranks: int, point: Point, network: Network, dedicated: int = 0, fans: Sequence[int] = ()
 ) -> float:
-    """Each share of the tensor has rounds, in which ranks that have something in the window send
-    it, and all get the result. Where there are levels, aggregators below others do so, too."""
+    """About how many messages a sum has.
+
+    Each share of the tensor has rounds: ranks with something in the window send it, and all ranks
+    get the result. In a tree, aggregators with a parent do so, too."""
     if ranks < 2 and not dedicated:
         return 1.0
     settings = engine.session.settings_from_environment()
@@ -55,7 +57,7 @@ def messages(
 
 @functools.cache
 def message_s() -> float:
-    """Of a message of a small sum, on this machine, now."""
+    """Seconds to simulate a message of a small sum, on this machine, now."""
     ranks, point = PILOT
     begin = time.process_time()
     sent = simulate(ranks, point, Network(1e9))["messages"]
@@ -63,14 +65,14 @@ def message_s() -> float:
 
 
 def seconds(count: float) -> float:
-    """Of a sum of so many messages."""
+    """Seconds to simulate a sum of so many messages."""
     ranks, point = PILOT
     tens = math.log10(max(count / messages(ranks, point, Network(1e9)), 1))
     return count * message_s() * (1 + SLOWER * tens)
 
 
 def told(jobs: Sequence[tuple[int, Point, float]]) -> str:
-    """What is said before the start. jobs: ranks, tensor and messages of each sum."""
+    """The announcement before the start. jobs: ranks, tensor and messages of each sum."""
     whole = sum(seconds(count) for *_, count in jobs)
     ranks, point, most = max(jobs, key=lambda job: job[2])
     text = (

@@ -1,10 +1,10 @@
-"""`python -m simulator --faults`: random jobs over a bad network, until one goes wrong.
+"""`python -m simulator --faults`: runs random jobs with fault injection until one goes wrong.
 
-The engine's own code in one thread, over a network that loses, repeats, delays and reorders
-datagrams, is cut in two, and whose hosts stop, wait or have clocks that jump: workers, aggregators,
-wire format and loss recovery (simulator/csrc/bad_job.h); and whole sessions, whose processes end
-and begin again, and are refused memory (simulator/csrc/bad_session.h). All of a job follows from
-its seed.
+The engine's own code runs in one thread. Its network loses, duplicates, delays and reorders
+datagrams and is partitioned; hosts stop, pause or have clocks that jump. Some jobs test workers and
+aggregators with wire format and loss recovery (simulator/csrc/bad_job.h). Others test whole
+sessions: processes end and restart, and allocations fail (simulator/csrc/bad_session.h). The seed
+determines all of a job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulator import _core
 TOLD_S = 5.0  # between lines of progress
 AT_ONCE = 50  # jobs between two looks at the clock
 SUMMED = ("sums", "unfinished", "events", "messages")
-# Of what is counted, what goes wrong.
+# The counts that are faults.
 FAULTS = (
     *("lost", "twice", "late", "cut", "crashes", "jumps", "pauses", "partly"),
     *("refused", "rare", "restarts"),
@@ -36,10 +36,10 @@ FAULTS = (
 def run(
     first: int, jobs: int, seconds: float, to: Path | None, processes: int = 1
 ) -> dict[str, Any]:
-    """Jobs of the seeds `first`, `first + 1`, ..., as many as that, or for as long; at least one.
+    """Runs jobs with the seeds `first`, `first + 1`, ..., up to this number or time; at least one.
 
-    Returns what there was, and of the first that failed `failed_seed` and `failure`, else None.
-    `to`: the same as JSON, now and then. `processes`: that share the seeds.
+    Returns the counts, and `failed_seed` and `failure` of the first job that failed (else None).
+    `to`: a file that gets the same as JSON, now and then. `processes`: how many share the seeds.
     """
     counts: Counter[str] = Counter()
     outcome: dict[str, Any] = {"first_seed": first, "failed_seed": None, "failure": None}
@@ -63,7 +63,7 @@ def run(
 
 
 def _parts(first: int, jobs: int, processes: int) -> Generator[dict[str, Any], None, None]:
-    """What run_seeds says of all the seeds, in their order."""
+    """The results of run_seeds for all seeds, in their order."""
     endless = (
         range(begin, min(begin + AT_ONCE, first + jobs))
         for begin in itertools.count(first, AT_ONCE)
@@ -86,7 +86,7 @@ def _parts(first: int, jobs: int, processes: int) -> Generator[dict[str, Any], N
 def _in_order(
     pool: ProcessPoolExecutor, pieces: Iterable[range], ahead: int
 ) -> Iterator[dict[str, Any]]:
-    """As pool.map, but with no more than `ahead` pieces under way."""
+    """Like pool.map, but with at most `ahead` pieces under way."""
     under_way: list[Future[dict[str, Any]]] = []
     for piece in pieces:
         under_way.append(pool.submit(run_seeds, piece))
@@ -97,14 +97,14 @@ def _in_order(
 
 
 def run_seed(seed: int) -> dict[str, Any]:
-    """Odd seeds are of sessions. Raises EngineError: what went wrong."""
+    """Runs a job: odd seeds are sessions. Raises EngineError, which says what went wrong."""
     if seed % 2:
         return _core.run_bad_session(seed)
     return _core.run_bad_job(seed)
 
 
 def run_seeds(seeds: range) -> dict[str, Any]:
-    """Runs them until one fails: what run() says of them."""
+    """Runs jobs until one fails; returns the part of run()'s result for them."""
     counts: Counter[str] = Counter()
     part: dict[str, Any] = {"counts": counts, "simulated_s": 0.0}
     for seed in seeds:

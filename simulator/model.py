@@ -1,5 +1,5 @@
-"""One simulated sum: the engine's Worker and Aggregator (simulator/csrc) with the settings that a
-job would have, over links and processors with these costs.
+"""Simulates one sum: the engine's Worker and Aggregator (simulator/csrc), with the settings that a
+job would have, over links and processors with given costs.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from omnihvd import engine
 from omnihvd.bench.patterns import BLOCK, Point, present_blocks
 from simulator import _core
 
-PAYLOAD = 0.946  # of a link's rate, that TCP's streams have for their content
+PAYLOAD = 0.946  # share of a link's rate that TCP leaves for payload
 Progress = Callable[[float], None]
 
-MANY_CORES = 64  # of a host, if it has its own
-SLOT_BYTES = 160  # that a worker keeps of each slot of each aggregator
+MANY_CORES = 64  # of a host, if hosts do not share cores
+SLOT_BYTES = 160  # that a worker keeps for each slot of each aggregator
 
 
 class Costs(NamedTuple):
-    """Processor seconds. benchmarks/simulation.py finds them on a machine."""
+    """Processor seconds. benchmarks/simulation.py measures them."""
 
     message_s: float  # to send a message, and to receive it
-    byte_s: float  # and of each of its bytes
-    inspected_s: float  # to look at a byte of the tensor
-    begin_s: float  # from the call until the first look
+    byte_s: float  # and for each of its bytes
+    inspected_s: float  # to inspect a byte of the tensor
+    begin_s: float  # from the call until the inspection begins
 
 
-# Of the machine on which the committed results were measured (results/simulation.json).
+# Measured on the machine of the committed results (results/simulation.json).
 MEASURED = Costs(message_s=1.1e-5, byte_s=2e-10, inspected_s=1e-10, begin_s=4e-5)
 
 
 @dataclass(frozen=True)
 class Network:
-    """Of hosts with a rank each; dedicated aggregators have hosts of their own."""
+    """Hosts with one rank each; dedicated aggregators have hosts of their own."""
 
-    rate: float  # bytes a second of content, each way of each host's link
+    rate: float  # payload bytes a second, each way of each host's link
     delay_s: float = 5e-6
-    core_rate: float = 0.0  # bytes a second of all that travels; 0: without a bound
-    cores: int = 0  # that all hosts share, as in the lab; 0: one for each thread
-    loss: float = 0.0  # share of datagrams that do not arrive; 0: messages travel as they are
-    streams: int = 0  # engine threads of each process; 0: as OMNIHVD_STREAMS=auto has it
+    core_rate: float = 0.0  # bytes a second of the whole network; 0: without a bound
+    cores: int = 0  # shared by all hosts, as in the lab; 0: one for each thread
+    loss: float = 0.0  # share of datagrams that are lost; 0: no datagrams
+    streams: int = 0  # progress threads of each process; 0: as OMNIHVD_STREAMS=auto
 
 
 class TooLarge(ValueError):
@@ -63,14 +63,14 @@ def simulate(
     goal: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The engine's outcome (seconds, messages, bytes, ...), and beside it `bound_s`, the least time
-    in which links could carry it, and `ring_s`, that of a dense ring.
+    """Returns the engine's outcome (seconds, messages, bytes, ...), with `bound_s`, the least time
+    in which the links could carry the sum, and `ring_s`, that of a dense ring.
 
     point: float32. dedicated: aggregators on hosts of their own; 0: each rank aggregates a share.
-    fans: of levels of aggregators, from below (csrc/protocol/tree.h); none: one level, of all.
-    late_s: by how much the last rank begins later. goal: the outcome's `goal` is what all did, as a
-    schedule for other simulators (simulator/csrc/goal.h). progress: is told now and then the
-    share of all sums that ranks have. Raises TooLarge, and EngineError where sums come out wrong.
+    fans: fan-outs of the levels of aggregators, from below (csrc/protocol/tree.h); none: one level
+    with all ranks. late_s: by how much the last rank begins later. goal: the outcome's `goal` is a
+    schedule for other simulators (simulator/csrc/goal.h). progress: called now and then with the
+    fraction of all sums that ranks have. Raises TooLarge, or EngineError if a sum is wrong.
     """
     settings = engine.session.settings_from_environment()
     streams = network.streams or _core.streams_for(network.rate, MANY_CORES)
@@ -100,7 +100,7 @@ def simulate(
         int(n) * 4 * BLOCK for n in (present.sum(axis=1).max(), present.any(axis=0).sum())
     )
     others = (ranks - 1) / ranks
-    each = max(1.0, ranks / dedicated) if dedicated else 1.0  # that an aggregator hears
+    each = max(1.0, ranks / dedicated) if dedicated else 1.0  # ranks of an aggregator
     wire = each * max(largest, union) if dedicated else others * (largest + union)
     return {
         **outcome,
@@ -110,13 +110,13 @@ def simulate(
 
 
 def presence(point: Point, ranks: int) -> np.ndarray:
-    """[rank][block]; where all ranks have the same blocks, of one."""
+    """[rank][block]: is it not zero. One row if all ranks have the same blocks."""
     alike = point.pattern == "identical" or point.density in (0, 1)
     return np.stack([present_blocks(point, rank, ranks) for rank in range(1 if alike else ranks)])
 
 
 def _available() -> int:
-    """Bytes of memory, as Linux says."""
+    """Bytes of available memory, as Linux reports them."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return int(kilobytes) * 1024

@@ -12,7 +12,7 @@ namespace {
 using Bytes = BadNetwork::Bytes;
 constexpr size_t kMostEpochs = 6;
 constexpr uint64_t kSecond = 1'000'000;
-constexpr uint32_t kRounds = 3;  // of a meeting: introductions, rank 0's decision, all have joined
+constexpr uint32_t kRounds = 3;  // bootstrap: introductions, rank 0's decision, all have joined
 
 std::string dice_bytes(Dice& dice, size_t size) {
   std::string bytes;
@@ -22,7 +22,7 @@ std::string dice_bytes(Dice& dice, size_t size) {
 
 }  // namespace
 
-// A sum of a member's.
+// A member's sum.
 struct BadGroup::Own {
   Bytes given, taken;
   uint64_t begun_us;
@@ -44,7 +44,7 @@ struct BadGroup::Member {
 struct BadGroup::Epoch {
   std::vector<uint32_t> machines;  // by rank
   std::vector<std::unique_ptr<Member>> members;
-  std::vector<std::string> words;  // of this round of the meeting
+  std::vector<std::string> words;  // of this round of the bootstrap
   size_t said = 0;
   std::optional<std::string> not_joined;    // what the first was told
   std::vector<std::optional<Bytes>> coded;  // by sum, of a lossy codec: what the first rank had
@@ -76,7 +76,7 @@ void BadGroup::began_again(uint32_t machine) {
   if (!over_ && expected_.count(machine)) arrive(machine, false);
 }
 
-// The library that carries a meeting fails it in time, on all.
+// The backend that carries a bootstrap times out on all ranks.
 void BadGroup::give_up(Epoch& epoch, const std::string& why) {
   for (const auto& one : epoch.members)
     one->process->after(kSecond, [this, member = one.get(), why] {
@@ -130,7 +130,7 @@ void BadGroup::introduce(Epoch& epoch, Member& member) {
   say(epoch, member, words_of(member.node, [&] { return member.agreement->introduction(); }));
 }
 
-// When all have spoken, each hears it soon.
+// Once all members have spoken, each soon receives all their words.
 void BadGroup::say(Epoch& epoch, Member& member, const std::string& words) {
   epoch.words[member.rank] = words;
   if (++epoch.said < epoch.members.size()) return;
@@ -169,7 +169,7 @@ void BadGroup::hear(Epoch& epoch, Member& member, const std::vector<std::string>
   say(epoch, member, words_of(member.node, next));
 }
 
-// Rank 0: with the dedicated aggregators that it reaches, which take part at once.
+// Rank 0 decides, with the dedicated aggregators that it reaches; they join at once.
 std::string BadGroup::decide(Member& member) {
   GroupInfo& info = member.agreement->make(dice_bytes(world_.dice, 8), dice_bytes(world_.dice, 32));
   std::vector<BadProcess*> present;
@@ -236,7 +236,7 @@ void BadGroup::begin(Epoch& epoch, Member& member, size_t number) {
   member.process->wake();
 }
 
-// Called from within the session: what follows, follows later.
+// Called from within the session, so everything that follows is deferred.
 void BadGroup::end(Epoch& epoch, Member& member, size_t number, const std::string* failure) {
   const uint64_t took = world_.network.now() - member.sums[number]->begun_us;
   if (took > world_.plan.most_us(member.info->seats->levels()))

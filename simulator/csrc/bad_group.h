@@ -1,5 +1,5 @@
-// One communicator of a simulated session: its processes meet, agree, sum, and leave; and where it
-// has failed, those that live meet again, as in an elastic job.
+// One communicator of a simulated session. Its processes bootstrap, agree, sum, and leave. When it
+// has failed, the surviving processes form it again, as in an elastic job.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace omnihvd::simulation {
 
-// What groups share.
+// The state that all groups share.
 struct BadWorld {
   const SessionPlan& plan;
   Dice& dice;
   BadNetwork& network;
-  std::vector<BadProcess*> processes{};  // [machine]: the last that began there
+  std::vector<BadProcess*> processes{};  // [machine]: the last process that began there
   uint64_t right = 0, failed = 0;        // sums
   uint64_t joined = 0, not_joined = 0;
   std::vector<std::weak_ptr<GroupStream>> parts{};  // that were made
@@ -31,7 +31,7 @@ class BadGroup {
   BadGroup(BadWorld& world, const GroupPlan& plan);
   ~BadGroup();
 
-  // A machine's process has ended; another one is to begin there, or not...
+  // A machine's process has ended. begins_again: another one will begin there...
   void ended(uint32_t machine, bool begins_again);
   void began_again(uint32_t machine);  // ...and has.
   bool over() const { return over_; }

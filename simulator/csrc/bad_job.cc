@@ -20,10 +20,10 @@ namespace {
 
 using Bytes = BadNetwork::Bytes;
 constexpr uint64_t kLongest = 3'600'000'000;  // microseconds: more than any time-outs in a row
-constexpr uint64_t kHopeless = 60'000'000;    // so long for what some can have all the same
+constexpr uint64_t kHopeless = 60'000'000;    // for sums that some ranks can still finish
 constexpr uint64_t kMostEvents = 20'000'000;
 
-// Where an aggregator sits, or a worker (level 0, share 0), and of which sum.
+// The role of an aggregator in a sum, or of a worker (level 0, share 0).
 using Place = std::tuple<uint32_t, uint32_t, uint32_t>;  // sum, level, share
 
 class Run;
@@ -78,7 +78,7 @@ class Run {
   struct Outgoing {
     Message message;
     Bytes bytes;
-    Node* lender;  // null: a worker's, whose tensor is its own again when its result comes
+    Node* lender;  // null: a worker, which may reuse its tensor once its result has come
     uint32_t slot, round;
   };
 
@@ -209,10 +209,10 @@ void Run::deliver(uint32_t from, uint32_t to, uint64_t name, Bytes bytes) {
   });
 }
 
-// Memory that it referred to is its owner's again: and must be as it was.
+// The memory that a message referred to may be reused; until now it must not have changed.
 void Run::sent(uint64_t name) {
   const auto found = under_way_.find(name);
-  if (found == under_way_.end()) return;  // what was passed on refers to nothing
+  if (found == under_way_.end()) return;  // forwarded messages refer to nothing
   const std::unique_ptr<Outgoing> out = std::move(found->second);
   under_way_.erase(found);
   if (!out->lender) return;
@@ -227,7 +227,7 @@ void Run::sent(uint64_t name) {
 }
 
 void Run::take(uint32_t host, uint32_t, const Bytes& bytes) {
-  // In memory of exactly its size, so that a sanitizer sees reads beyond it.
+  // Memory of exactly its size lets a sanitizer see reads beyond it.
   const std::unique_ptr<uint8_t[]> copy(new uint8_t[bytes.size()]);
   std::memcpy(copy.get(), bytes.data(), bytes.size());
   MessageReader reader(copy.get(), bytes.size());
@@ -275,7 +275,7 @@ void Run::on_result(uint32_t host, MessageReader& reader, const Bytes& bytes) {
   check(host, sum);
 }
 
-// A result from above, to all members, as it is but for the level.
+// Forwards a parent's result to all members; only the level changes.
 void Run::spread(const Node& node, const Bytes& bytes) {
   Header header = read_header(bytes.data(), bytes.size());
   Frame frame;

@@ -32,7 +32,7 @@ Shape shape_of(Dice& dice, uint32_t ranks, uint32_t shares) {
   return shape;
 }
 
-// The numbers are such that none of these rounds.
+// Chooses an arithmetic in which none of the inputs rounds.
 Arithmetic arithmetic_of(Dice& dice, const Shape& shape, uint32_t ranks) {
   if (shape.codec || !dice.chance(0.5)) return {};
   const auto kind = dice.one_of<ArithmeticKind>({ArithmeticKind::integers, ArithmeticKind::switchml,
@@ -119,7 +119,7 @@ std::vector<uint8_t> SumPlan::expected(const std::vector<uint32_t>& ranks) const
   return encoded(values);
 }
 
-// Two versions of each slot's window, of sums and of what is packed of them.
+// Two versions of each slot's window, of sums and of packed blocks.
 size_t SumPlan::most_accumulators() const {
   return size_t(shape.slots) * 2 * shape.window * (shape.sum_bytes() + shape.made_bytes());
 }
@@ -173,7 +173,7 @@ Plan make_plan(Dice& dice) {
     plan.hopeless = true;
   }
   plan.rare = dice.one_of<double>({0, 0.05, 0.5});
-  // Aggregators below others pass results on without asking whether the one before has come.
+  // Aggregators with a parent forward results without asking whether the one before has arrived.
   plan.faults.in_order = plan.fans.size() > 1 || dice.chance(0.5);
   return plan;
 }

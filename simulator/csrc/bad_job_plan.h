@@ -1,4 +1,4 @@
-// What a random job is, and what goes wrong in it.
+// The plan of a random job: what it sums, and which faults are injected.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct SumPlan {
 
   const Layout& layout() const { return *layout_; }
   void fix() { layout_ = std::make_shared<Layout>(shape); }
-  // Whether it is in place, when each rank begins, and what it has.
+  // Draws whether the sum is in place, when each rank begins, and which blocks it has.
   void deal(Dice& dice, uint32_t ranks);
   // Small whole numbers that differ by rank and place, so that no order of summation rounds.
   std::vector<uint8_t> input(uint32_t rank) const;
@@ -40,13 +40,13 @@ struct Plan {
   std::vector<SumPlan> sums;
   Faults faults;
   double rare = 0;        // chance of each rare path
-  bool hopeless = false;  // a host stops, or the network stays cut: some sums cannot be
+  bool hopeless = false;  // a host stops, or the network stays cut: some sums cannot finish
   std::string words() const;
 };
 
 Plan make_plan(Dice& dice);
 
-// But for hosts that stop. stays_cut: set where the network does.
+// All faults except hosts that stop. stays_cut: set if the network stays partitioned.
 Faults network_faults(Dice& dice, uint32_t hosts, bool* stays_cut);
 std::string words_of(const Faults& faults);
 

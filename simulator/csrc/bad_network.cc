@@ -81,7 +81,7 @@ bool BadNetwork::step() {
 
 BadNetwork::Way& BadNetwork::way(uint32_t from, uint32_t to) {
   std::unique_ptr<Way>& found = ways_[{from, to}];
-  // Numbers begin anywhere, so that they also pass 2^32.
+  // Sequence numbers begin anywhere, so that some pass 2^32.
   if (!found)
     found =
         std::make_unique<Way>(from, to, uint32_t(0) - uint32_t(dice_.below(300)), faults_.in_order);
@@ -121,7 +121,7 @@ void BadNetwork::pump(Way& one) {
   });
 }
 
-// What is lost, repeated and delayed, is so on its way.
+// Loss, duplication and delay happen in transit.
 void BadNetwork::carry(uint32_t from, uint32_t to, const std::function<void()>& arrived) {
   ++counts_.datagrams;
   for (const Faults::Cut& cut : faults_.cuts)

@@ -1,6 +1,7 @@
-// A network that loses, repeats, reorders and delays datagrams, is cut in two, and whose hosts stop
-// or have clocks that jump; and messages over it, by the protocol's own DatagramSender and
-// DatagramReceiver. One thread, and all that happens follows from the seed.
+// A network with fault injection: it loses, duplicates, reorders and delays datagrams and is
+// partitioned; its hosts stop, pause or have clocks that jump. The protocol's own DatagramSender
+// and DatagramReceiver carry messages over it. One thread runs all of it, and the seed determines
+// everything that happens.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +21,22 @@ namespace omnihvd::simulation {
 
 struct Faults {
   double lost = 0, twice = 0;  // shares of datagrams and acknowledgements
-  double late = 0;             // share that takes up to late_us longer, and so is overtaken
+  double late = 0;             // share delayed by up to late_us, and so overtaken
   uint64_t late_us = 0;
-  double partly = 0;      // share of sends of which the socket takes no more for a while
+  double partly = 0;      // share of sends after which the socket blocks for a while
   bool in_order = false;  // messages of one host to another come in the order of sending
-  struct Cut {            // what passes between two halves is lost, from .. to
+  struct Cut {            // a partition: all that passes between two halves is lost, from .. to
     uint64_t from_us, to_us;
     std::vector<bool> half;  // [host]
   };
   std::vector<Cut> cuts;
   struct OfHost {
     uint32_t host;
-    uint64_t at_us, by_us;  // a clock goes forward by so much, or all waits; crashes: never mind
+    uint64_t at_us, by_us;  // how far a clock jumps, or how long a pause is; crashes: unused
   };
   std::vector<OfHost> crashes, jumps, pauses;
-  // Hosts are processes, dealt in turn to so many machines, of which all else is said; 0: each has
-  // one of its own.
+  // Hosts are processes, dealt in turn to this many machines; clocks, pauses and partitions apply
+  // to machines. 0: each host has a machine of its own.
   uint32_t machines = 0;
 };
 
@@ -46,16 +47,16 @@ class BadNetwork {
     uint64_t pauses = 0, partly = 0;
   };
   using Bytes = std::vector<uint8_t>;
-  // A message has come to a host.
+  // A message has arrived at a host.
   using Came = std::function<void(uint32_t to, uint32_t from, const Bytes& message)>;
-  // All of a message has come: its sender knows it.
+  // The sender knows that all of a message has arrived.
   using Sent = std::function<void(uint32_t from, uint64_t name)>;
 
   BadNetwork(uint32_t hosts, const Faults& faults, Dice& dice, Came came, Sent sent);
   ~BadNetwork();
 
   uint64_t now() const { return now_; }  // microseconds
-  // Unless the host has stopped by then.
+  // Calls `then` at `time`, unless the host has stopped by then.
   void at(uint64_t time, uint32_t host, std::function<void()> then);
   void send(uint32_t from, uint32_t to, uint64_t name, Bytes bytes);
   bool step();  // false: nothing is left that could happen
@@ -87,7 +88,7 @@ class BadNetwork {
   const Came came_;
   const Sent sent_;
   uint64_t now_ = 0, events_ = 0;
-  const uint32_t nobody_, machines_;    // nobody: that never stops
+  const uint32_t nobody_, machines_;    // nobody: a host that never stops
   std::vector<uint64_t> ahead_;         // [machine]: of its clock
   std::vector<uint64_t> paused_until_;  // [machine]
   std::vector<bool> stopped_;           // [host]

@@ -1,5 +1,5 @@
 // A process of a simulated session: the engine's own Dispatch and GroupStreams over a transport of
-// the bad network, woken when there is something to do, and twice a second.
+// the bad network. It wakes when there is something to do, and twice a second.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace omnihvd::simulation {
 
 class BadProcess {
  public:
-  // While it lives, the time is that of the process's clock.
+  // While it lives, clocks show the time of the process's machine.
   class Time {
    public:
     explicit Time(const BadProcess& process)
@@ -35,7 +35,7 @@ class BadProcess {
   std::shared_ptr<GroupStream> join(std::shared_ptr<const GroupInfo> info, uint32_t self) {
     return groups.join(std::move(info), self, 0, transport, [](const std::string&) {});
   }
-  // `then` happens on it by its clock, after so long, if it is alive.
+  // Calls `then` on this process after so long by its clock, if it is still alive.
   void after(uint64_t us, std::function<void()> then);
 
   const uint32_t host;

@@ -1,4 +1,4 @@
-// Rare paths by the dice.
+// Takes rare paths at random.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace omnihvd::simulation {
 
 class BadRarePaths : public RarePaths {
  public:
-  // chance: of each path but the refusal of memory.
+  // chance: that of each rare path except refused memory.
   BadRarePaths(Dice& dice, double chance, double refused = 0, uint32_t refusals = 0)
       : dice_(dice), chance_(chance), refused_(refused), refusals_(refusals) {}
 

@@ -53,7 +53,7 @@ class Run {
   uint64_t messages_ = 0, events_ = 0, restarts_ = 0;
 };
 
-// Machines have hosts of the network for one process after the other.
+// A machine has several hosts in the network, one for each of its successive processes.
 BadProcess& Run::start(uint32_t machine) {
   uint32_t host = machine;
   while (all_[host]) host += plan_.all();
@@ -125,7 +125,7 @@ BadOutcome Run::run() {
   return outcome;
 }
 
-// Aggregators hear of it that all have left.
+// Aggregators learn that all ranks have left.
 void Run::check_nothing_is_left() {
   if (plan_.hopeless() || world_.not_joined > 0) return;
   const auto is_left = [](const auto& part) { return !part.expired(); };

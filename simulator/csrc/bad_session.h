@@ -1,11 +1,11 @@
-// Random jobs of whole sessions over a bad network: processes that agree on groups, sum in them,
-// fail, leave, die, start again and form their groups anew, by the engine's own GroupAgreement,
-// GroupStream and Dispatch, one thread, one seed.
+// Random jobs of whole sessions with fault injection: processes agree on groups, sum in them, fail,
+// leave, die, start again and form their groups anew. The engine's own GroupAgreement, GroupStream
+// and Dispatch run in one thread, from one seed.
 //
-// Checked, besides what bad_job.h has: a sum ends on each rank that lives within OMNIHVD_TIMEOUT
-// and what ranks give each other to speak first, right or with an Error that names a process; where
-// nothing happens but what a network does, none fails; those that cannot join are told the same; a
-// group that has failed can be formed anew by who is left; and groups leave nothing behind.
+// Checked, besides the list in bad_job.h: a sum ends on each surviving rank within OMNIHVD_TIMEOUT
+// and the time that ranks let each other speak first, either right or with an Error that names a
+// process; without faults other than a network's, no sum fails; ranks that cannot join all get the
+// same reason; the survivors can form a failed group anew; and groups leave nothing behind.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace omnihvd::simulation {
 
-// Throws Error: what went wrong, and in which job.
+// Throws Error, which says what went wrong and in which job.
 BadOutcome run_bad_session(uint64_t seed);
 
 }  // namespace omnihvd::simulation

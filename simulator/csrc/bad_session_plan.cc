@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kElements = 1 << 13;  // of all ranks of a sum together, about
 constexpr uint64_t kSecond = 1'000'000;
-constexpr uint64_t kShort = kSecond;  // what a sum outlasts
+constexpr uint64_t kShort = kSecond;  // a sum survives this
 
 std::string levels_of(Dice& dice, uint32_t ranks) {
   if (ranks < 3 || dice.chance(0.5)) return "auto";
@@ -29,7 +29,7 @@ Settings settings_of(Dice& dice, const SessionPlan& plan, uint32_t ranks) {
   settings.levels = levels_of(dice, ranks);
   if (dice.chance(0.3)) settings.arithmetic = ArithmeticKind(dice.between(0, 4));
   settings.timeout_s = double(plan.timeout_us) * 1e-6;
-  settings.stall_warning_s = 0;  // said to people
+  settings.stall_warning_s = 0;  // warnings are for people
   if (plan.dedicated > 0 || dice.chance(0.5)) settings.secret = "a secret of sixteen";
   return settings;
 }
@@ -101,7 +101,7 @@ bool SessionPlan::breaks() const {
          std::any_of(faults.pauses.begin(), faults.pauses.end(), is_long);
 }
 
-// A process looks at its clock twice a second, and not while it waits.
+// A process looks at its clock twice a second, but not while it is paused.
 uint64_t SessionPlan::most_us(uint32_t levels) const {
   uint64_t us = timeout_us + (levels + 1) * kSecond + 2 * kSecond;
   for (const Faults::OfHost& pause : faults.pauses) us += pause.by_us;

@@ -1,4 +1,4 @@
-// What a random job of whole sessions is, and what goes wrong in it.
+// The plan of a random job of whole sessions, and of its faults.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace omnihvd::simulation {
 
-// A communicator: machines whose processes form a group, make some sums, and leave it; and form it
-// anew when it has failed.
+// A communicator: the processes of these machines form a group, make some sums, and leave it. They
+// form it anew when it has failed.
 struct GroupPlan {
   std::vector<uint32_t> machines;  // by rank
   std::vector<Settings> settings;  // [rank]
-  bool same = true;                // settings that must be the same are
+  bool same = true;                // no setting differs that must be the same
   std::vector<SumPlan> sums;       // by machine, in this order; the shape is fitted later
   uint32_t at_once = 1;            // sums under way
   uint64_t begins_us = 0;
@@ -25,28 +25,28 @@ struct GroupPlan {
 
 struct SessionPlan {
   uint32_t machines = 1;    // of ranks
-  uint32_t dedicated = 0;   // behind these, of aggregators
+  uint32_t dedicated = 0;   // machines of aggregators, numbered after these
   uint64_t timeout_us = 0;  // OMNIHVD_TIMEOUT
   std::vector<GroupPlan> groups;
   Faults faults;
   struct Crash {
     uint32_t machine;
     uint64_t at_us;
-    uint64_t noticed_us;  // later, by those connected to it; kNever: by time-outs alone
-    uint64_t again_us;    // later the process is there again; kNever: it is not
+    uint64_t noticed_us;  // so much later its peers notice; kNever: by time-outs alone
+    uint64_t again_us;    // so much later it starts again; kNever: it does not
   };
   std::vector<Crash> crashes;
-  uint32_t refusals = 0;  // of memory, at most
-  double refused = 0;     // chance of each place that asks for some
+  uint32_t refusals = 0;  // allocations refused, at most
+  double refused = 0;     // chance that an allocation is refused
   double rare = 0;        // chance of each other rare path
   static constexpr uint64_t kNever = UINT64_MAX;
 
   uint32_t all() const { return machines + dedicated; }
-  // Whether sums may fail; and whether by nothing but refused memory.
+  // Whether sums may fail; and whether refused allocations are the only possible reason.
   bool hopeless() const { return refusals > 0 || breaks(); }
   bool only_memory() const { return refusals > 0 && !breaks(); }
   bool breaks() const;
-  // In which a sum on so many levels has ended, one way or the other.
+  // The longest time until a sum on so many levels has ended, either way.
   uint64_t most_us(uint32_t levels) const;
   std::string words() const;
 };

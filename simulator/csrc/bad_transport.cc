@@ -40,8 +40,8 @@ void BadTransport::send(PeerId peer, const Slice* slices, size_t count, uint64_t
   if (ended_.count(peer)) return push({Event::Kind::sent, cookie, {}});
   std::vector<Slice> all(slices, slices + count);
   Bytes bytes = gathered(all);
-  // A worker's tensor may be written into when its sum has come, before its own message is known
-  // to have.
+  // A worker's tensor may be overwritten once its sum has arrived, even before the worker knows
+  // that its own message has.
   if (read_header(bytes.data(), bytes.size()).kind != Kind::result) all.clear();
   under_way_.emplace(named_, Outgoing{peer, cookie, false, std::move(all), bytes});
   network_.send(self_, peer, named_++, std::move(bytes));
@@ -88,7 +88,7 @@ bool BadTransport::progress() {
     events_.pop_front();
     switch (event.kind) {
       case Event::Kind::came: {
-        // In memory of exactly its size, so that a sanitizer sees reads beyond it.
+        // Memory of exactly its size lets a sanitizer see reads beyond it.
         const std::unique_ptr<uint8_t[]> copy(new uint8_t[event.message.size()]);
         std::memcpy(copy.get(), event.message.data(), event.message.size());
         handler_->on_message(copy.get(), event.message.size());

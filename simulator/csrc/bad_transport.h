@@ -1,5 +1,5 @@
-// A Transport over a bad network: what sessions get from UCX and from UDP, for one thread that
-// simulates. A message is under way until its receiver has acknowledged all of it.
+// A Transport over a bad network: it stands for UCX and UDP, for one simulating thread. A message
+// is under way until its receiver has acknowledged all of it.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class BadTransport : public Transport {
  public:
   using Bytes = BadNetwork::Bytes;
 
-  // self: the host of the network that it is. wake: progress() has something to do.
+  // self: its host in the network. wake: called when progress() has something to do.
   BadTransport(BadNetwork& network, uint32_t self, std::function<void()> wake)
       : network_(network), self_(self), wake_(std::move(wake)) {}
 
-  // What the network says.
+  // Called by the network.
   void came(const Bytes& message);
   void sent(uint64_t name);
-  void ended(uint32_t host);  // its end was noticed
+  void ended(uint32_t host);  // peers notice that the host has ended
 
   bool is_connected(uint32_t host) const { return users_.count(host) > 0; }
 
@@ -47,7 +47,7 @@ class BadTransport : public Transport {
     uint32_t to;
     uint64_t cookie;
     bool detached;
-    std::vector<Slice> slices;  // of results, which stay as they are until they have come
+    std::vector<Slice> slices;  // of results, which do not change until they have arrived
     Bytes bytes;
   };
   struct Event {
@@ -61,7 +61,7 @@ class BadTransport : public Transport {
   const uint32_t self_;
   const std::function<void()> wake_;
   Handler* handler_ = nullptr;
-  std::map<uint32_t, uint32_t> users_;  // by host, of those that were ever connected
+  std::map<uint32_t, uint32_t> users_;  // by host, for all that were ever connected
   std::set<uint32_t> ended_;            // of them
   std::map<uint64_t, Outgoing> under_way_;
   std::deque<Event> events_;

@@ -1,4 +1,4 @@
-// simulator._core: an allreduce over a simulated network, and random jobs over a bad one.
+// simulator._core: an allreduce over a simulated network, and random jobs with fault injection.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

@@ -14,8 +14,8 @@ constexpr uint32_t kPayload = 1400, kHeader = 60;  // bytes; of a frame of Ether
 constexpr uint32_t kWindow = 8192, kFirst = 0;     // datagrams
 constexpr uint32_t kLargest = 1 << 26;             // bytes of a message
 constexpr double kAcknowledgement = 100;           // bytes, with its headers
-constexpr double kSoon = 50e-6;                    // seconds until what has come is acknowledged
-constexpr double kUnderWay = 4e-3;                 // seconds of a link that may be under way
+constexpr double kSoon = 50e-6;                    // seconds until arrivals are acknowledged
+constexpr double kUnderWay = 4e-3;                 // seconds of a link's rate that may be under way
 
 }  // namespace
 
@@ -76,7 +76,7 @@ uint64_t Datagrams::again() const {
 void Datagrams::pump(Way& one) {
   DatagramSender::Piece piece;
   while (one.sender.next(microseconds(), &piece)) {
-    // The loss is behind the sender's link, as in a full switch.
+    // The loss is after the sender's link, as in a full switch.
     const bool lost = is_lost();
     network_.send(one.from / threads_, one.to / threads_, piece.bytes + kHeader,
                   [this, &one, piece, lost] {
@@ -93,7 +93,7 @@ void Datagrams::pump(Way& one) {
   });
 }
 
-// A message's bytes are its number, and zeros.
+// A message consists of its number, followed by zeros.
 void Datagrams::come(Way& one, const DatagramSender::Piece& piece) {
   std::vector<uint8_t> bytes(piece.bytes);
   if (piece.header.offset == 0)

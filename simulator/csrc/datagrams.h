@@ -1,5 +1,5 @@
-// Messages over a simulated network that loses datagrams: each pair of engine threads has a sender
-// and a receiver of the protocol's own (protocol/datagram_sender.h) for either direction.
+// Messages over a simulated network that loses datagrams: each pair of engine threads has one of
+// the protocol's own senders and receivers (protocol/datagram_sender.h) in each direction.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,16 @@ namespace omnihvd::simulation {
 
 class Datagrams {
  public:
-  // loss: the share of datagrams and acknowledgements that do not arrive. threads: of each host.
-  // The seed says which.
+  // loss: the share of datagrams and acknowledgements that do not arrive; the seed selects them.
+  // threads: the number of engine threads on each host.
   Datagrams(Network& network, const Costs& costs, double loss, uint64_t seed, uint32_t threads);
   ~Datagrams();
 
-  // Of one thread to another, numbered through all hosts. `arrived` when all of it has.
+  // Sends from one thread to another, numbered over all hosts. Calls `arrived` once all of it has
+  // arrived.
   void send(uint32_t from, uint32_t to, double bytes, Network::Arrived arrived);
-  uint64_t sent() const;   // datagrams, those that were repeated included
-  uint64_t again() const;  // of them
+  uint64_t sent() const;   // datagrams, retransmissions included
+  uint64_t again() const;  // retransmissions
 
  private:
   struct Way;  // from one thread to another

@@ -20,7 +20,7 @@ void refer(Parcel& parcel) {
 
 }  // namespace
 
-// Has ones, and verifies what is written.
+// A tensor of ones that verifies what is written.
 class EngineThread::Ones : public Tensor {
  public:
   Ones(World& world, const std::vector<bool>& has) : world_(world), has_(has) {}
@@ -117,8 +117,8 @@ void EngineThread::wake() {
   world_.network.compute([this] { return work(); }, [this] { end_of_work(); });
 }
 
-// As GroupStream::work() after the transport's progress. Returns its processor seconds; what it
-// sends leaves meanwhile.
+// As GroupStream::work() after the transport's progress. Returns the processor seconds it takes;
+// messages leave meanwhile.
 double EngineThread::work() {
   spent_ = 0;
   if (worker_ && !is_late_ && worker_->inspected_blocks() == 0) pay(world_.costs.begin_s);
@@ -146,7 +146,7 @@ double EngineThread::work() {
     for (const Letter::Enclosed& one : std::exchange(own_results_, {})) hear(one.seat, one.parcel);
   }
   pay_for_inspection();
-  // To the next ranks first, so that all do not send to the same one.
+  // Starts with the next ranks, so that not all threads send to the same one.
   auto last = std::exchange(open_, {});
   const auto next = last.lower_bound({self_, false});
   for (auto at = next; at != last.end(); ++at) send(at->first.first, std::move(at->second));
@@ -158,7 +158,7 @@ double EngineThread::work() {
 void EngineThread::end_of_work() {
   busy_ = false;
   if (worker_ && done() && !std::exchange(is_told_, true))
-    world_.outcome.done_s[self_] = world_.network.now();  // of the last stream, in the end
+    world_.outcome.done_s[self_] = world_.network.now();  // the last thread's is kept
   if (!inbox_.empty() || (worker_ && !is_late_ && !started_)) wake();
 }
 
@@ -187,7 +187,8 @@ void EngineThread::start_slots() {
   }
 }
 
-// Of our worker, or of our aggregator on the level below, to the one at this seat.
+// Sends a contribution of our worker, or of our aggregator one level below, to the aggregator with
+// this role.
 void EngineThread::contribute(const Seat& seat, uint32_t member, const Frame& frame) {
   const uint32_t host = world_.seats.host(seat, self_);
   if (host == self_) {
@@ -200,7 +201,7 @@ void EngineThread::contribute(const Seat& seat, uint32_t member, const Frame& fr
   put(host, false, seat, std::move(parcel), bytes);
 }
 
-// A result of the aggregator at this seat, whose group we belong to.
+// Handles a result of the parent aggregator with this role.
 void EngineThread::hear(const Seat& seat, const std::shared_ptr<const Parcel>& parcel) {
   if (seat.level > 1) {
     Node& below = node_at({seat.level - 1, seat.share});
@@ -211,7 +212,7 @@ void EngineThread::hear(const Seat& seat, const std::shared_ptr<const Parcel>& p
   }
 }
 
-// A result, to all members.
+// Sends a result to all members.
 void EngineThread::spread(const Node& node, const std::shared_ptr<const Parcel>& parcel) {
   encoded_.encode(parcel->frame, world_.layout, node.seat.share,
                   world_.seats.number_in_frames(node.seat));
@@ -240,7 +241,7 @@ std::shared_ptr<const Parcel> EngineThread::parcel_of(const Frame& frame, const 
   return parcel;
 }
 
-// The last letter to each process is open until it is full.
+// The last message to each process stays open until it is full.
 void EngineThread::put(uint32_t to, bool is_result, const Seat& seat,
                        std::shared_ptr<const Parcel> parcel, double bytes) {
   std::shared_ptr<Letter>& letter = open_[{to, is_result}];

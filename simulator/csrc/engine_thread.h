@@ -1,6 +1,6 @@
-// An engine thread of a simulated process, with its slots of the sum. Does with messages what
-// session/group_stream.cc does: takes all that have come, starts some slots, and sends what is to
-// be said to each other process, together, in messages of at most Message::kFull.
+// A progress thread of a simulated process, with its slots of the sum. It treats messages as
+// session/group_stream.cc does: it takes all that have arrived, starts some slots, and sends each
+// other process its frames together, in messages of at most Message::kFull.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace omnihvd::simulation {
 
 class EngineThread {
  public:
-  // self: its host. all: of all hosts, [host * streams + stream]; filled after this.
+  // self: its host. all: the threads of all hosts, [host * streams + stream], filled after this
+  // call.
   EngineThread(World& world, std::vector<std::unique_ptr<EngineThread>>& all, uint32_t self,
                uint32_t stream);
   ~EngineThread();
@@ -29,7 +30,7 @@ class EngineThread {
   void begin();
   bool done() const;
   void take(std::shared_ptr<const Letter> letter);
-  size_t peers() const { return peers_.size(); }  // to which it has sent
+  size_t peers() const { return peers_.size(); }  // processes to which it has sent
   size_t accumulator_bytes() const;               // with blocks as large as the job's
 
  private:
@@ -57,12 +58,12 @@ class EngineThread {
   World& world_;
   std::vector<std::unique_ptr<EngineThread>>& all_;
   const uint32_t self_, stream_;
-  std::map<uint64_t, std::unique_ptr<Node>> nodes_;  // its aggregators, by seat
+  std::map<uint64_t, std::unique_ptr<Node>> nodes_;  // its aggregators, by role
   std::unique_ptr<Ones> tensor_;
   std::optional<Worker> worker_;
   bool busy_ = false, started_ = false, is_late_ = true, is_told_ = false;
-  double spent_ = 0;        // seconds of the work that is being done
-  uint64_t inspected_ = 0;  // blocks that were paid for
+  double spent_ = 0;        // processor seconds of the current work
+  uint64_t inspected_ = 0;  // blocks already charged
   Frame reply_;
   FrameBytes encoded_;
   std::vector<std::shared_ptr<const Letter>> inbox_;

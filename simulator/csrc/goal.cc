@@ -40,8 +40,7 @@ void Goal::takes(uint32_t thread, uint32_t from, uint64_t bytes, uint64_t messag
   const uint64_t received =
       add(thread, "recv " + std::to_string(bytes) + "b from " + std::to_string(from) + " tag " +
                       std::to_string(uint32_t(message)) + processor_of(from));
-  // LogGOPSim says that a message has come with its first byte, and keeps its processor until the
-  // last.
+  // LogGOPSim reports a message with its first byte, and keeps its processor busy until the last.
   const uint64_t there = add(thread, "calc 0" + processor_of(from));
   require(thread, there, received);
   threads_[thread].required.push_back(there);

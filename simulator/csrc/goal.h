@@ -1,9 +1,9 @@
 // A simulated sum as a schedule in GOAL (Hoefler et al., "Group Operation Assembly Language", ICPP
-// 2009), which LogGOPSim and others simulate by a model of their own: what each thread calculates,
-// and for how long, after which messages, and which it sends when.
+// 2009). LogGOPSim and others simulate it with a model of their own. The schedule says how long
+// each thread calculates, after which messages, and when it sends which messages.
 //
-// Times are picoseconds. A message is received on a processor of its own, one for each sender, so
-// that neither what a thread calculates nor what its host sends waits until its last byte is there.
+// Times are picoseconds. Each sender has a processor of its own at the receiver, so that the wait
+// for a message's last byte delays neither a thread's calculations nor its host's sends.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,22 @@ class Goal {
  public:
   Goal(uint32_t hosts, uint32_t streams);
 
-  // What a thread does from now on it does not before this time, the same for all of its host.
+  // From now on the thread does nothing before this time, which is the same for all threads of its
+  // host.
   void waits(uint32_t thread, double seconds);
-  // A piece of work of a thread: of the messages that it takes, the sender and what send() said...
+  // A piece of work of a thread. For each message that it takes: the sender, and what send()
+  // returned...
   void takes(uint32_t thread, uint32_t from, uint64_t bytes, uint64_t message);
-  // ...of those that it sends, how long after its beginning...
+  // ...for each message that it sends: how long after the beginning...
   uint64_t sends(uint32_t thread, uint32_t to, uint64_t bytes, double after);
-  // ...and how long it takes.
+  // ...and how long the piece takes.
   void ends(uint32_t thread, double seconds);
 
   std::string text() const;
 
  private:
   struct Thread {
-    double calculated = 0;           // seconds of the piece of work, so far
+    double calculated = 0;           // seconds so far, in this piece of work
     std::vector<uint64_t> required;  // labels that the next calculation waits for
   };
   std::string& of(uint32_t thread) { return hosts_[thread / streams_]; }
@@ -41,7 +43,7 @@ class Goal {
   const uint32_t streams_;
   std::vector<std::string> hosts_;  // [host]: its lines
   std::vector<uint64_t> labels_;    // [host]
-  std::vector<uint64_t> clocks_;    // [host]: the label of its waiting; 0: none
+  std::vector<uint64_t> clocks_;    // [host]: the label of its wait; 0: none
   std::vector<Thread> threads_;
   uint64_t messages_ = 0;
 };

@@ -36,9 +36,9 @@ void Network::begin(Job job) {
   });
 }
 
-// A message is on both links at once, but for the delay: the later of them that is free says when.
-// The target's link is asked when the message's first byte is there, and not before: what waits for
-// its sender's link holds up no other's.
+// A message occupies both links at once, apart from the delay: it starts when the later of them is
+// free. The target's link is only reserved when the message's first byte arrives: a message that
+// waits for its sender's link delays no other sender's.
 void Network::send(uint32_t from, uint32_t to, double bytes, Arrived arrived) {
   const double seconds = bytes / costs_.rate;
   Host& source = hosts_[from];
@@ -62,7 +62,7 @@ uint64_t Network::run(const std::function<void()>& tick) {
   constexpr uint64_t kTick = 1 << 14;  // events
   for (uint64_t done = 1; !queue_.empty(); ++done) {
     if (done % kTick == 0) tick();
-    // priority_queue gives its first as const; it is taken out at once.
+    // priority_queue returns its first element as const; it is removed at once.
     Event event = std::move(const_cast<Event&>(queue_.top()));
     queue_.pop();
     now_ = event.time;

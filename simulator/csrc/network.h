@@ -1,9 +1,9 @@
-// Hosts with links and processors, as a discrete-event simulation: what a message costs, and when
-// it arrives. Knows nothing of what messages hold.
+// Hosts with links and processors, as a discrete-event simulation: how much a message costs, and
+// when it arrives. It knows nothing of the content of messages.
 //
-// A host has a link of its own, which carries `rate` each way, first come, first served; all links
-// together may be bounded by the core of the network. What a host does with its messages takes
-// processor time, of a core of its own, or of `cores` that all hosts share, as in the lab.
+// A host has a link of its own, which carries `rate` each way, first come, first served; the core
+// of the network may bound all links together. Handling messages takes processor time: on a core of
+// the host's own, or on one of `cores` that all hosts share, as in the lab.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct Costs {
   double rate = 1.25e9;    // payload bytes a second of a link, each way
   double core_rate = 0;    // of all that travels; 0: without a bound
   double delay = 20e-6;    // seconds, from host to host
-  double message_s = 0;    // processor seconds of a message, to send it, and to receive it
-  double byte_s = 0;       // and of each of its bytes
-  double inspected_s = 0;  // of a byte of the tensor that is looked at
-  double begin_s = 0;      // before anything is looked at
-  uint32_t cores = 0;      // that all hosts share; 0: each has one
+  double message_s = 0;    // processor seconds to send a message, and to receive it
+  double byte_s = 0;       // and for each of its bytes
+  double inspected_s = 0;  // for each byte of the tensor that is inspected
+  double begin_s = 0;      // before the inspection begins
+  uint32_t cores = 0;      // shared by all hosts; 0: each host has one
 };
 
 class Network {
@@ -31,15 +31,15 @@ class Network {
 
   Network(const Costs& costs, uint32_t hosts, uint32_t threads);
   double now() const { return now_; }
-  // Calls `then` at that time; in the order of calls, where times are the same.
+  // Calls `then` at `time`. Calls for the same time run in the order in which they were made.
   void at(double time, Arrived then);
-  // Work of a host, which gives it one at a time: it begins when a core is free: `work` says how
-  // many seconds it takes. `then` is called at its end.
+  // Queues work of a host. A host runs one piece at a time, once a core is free. `work` returns how
+  // many seconds it takes; `then` is called at its end.
   void compute(std::function<double()> work, Arrived then);
-  // From one host to another; `arrived` when the last byte has.
+  // Sends from one host to another; calls `arrived` when the last byte has arrived.
   void send(uint32_t from, uint32_t to, double bytes, Arrived arrived);
-  // Until nothing is left to do. Returns how many events there were. `tick` is called now and then;
-  // what it throws ends the run.
+  // Runs until nothing is left to do. Returns the number of events. `tick` is called now and then;
+  // if it throws, the run ends.
   uint64_t run(const std::function<void()>& tick);
 
   double sent_bytes(uint32_t host) const { return hosts_[host].sent; }

@@ -40,7 +40,7 @@ void check(const Job& job, const Costs& costs, uint64_t blocks) {
         "processors that hosts share");
 }
 
-// That of the tensor, with blocks of one number.
+// The tensor's shape, with blocks of one number.
 Shape shape_of(const Job& job) {
   const uint64_t count = (job.bytes + 3) / 4;
   Shape shape = Shape::fit(count, DType::f32, job.block_bytes / 4, shares_of(job), job.slots,

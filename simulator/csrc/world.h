@@ -1,5 +1,5 @@
-// What the engine threads of a simulated sum share: the job, its network, where aggregators are,
-// and what must come out.
+// The state that the progress threads of a simulated sum share: the job, its network, where
+// aggregators are, and the expected result.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@
 
 namespace omnihvd::simulation {
 
-using Number = int32_t;  // that stands for a block: how many ranks have it
+using Number = int32_t;  // stands for a block: how many ranks have it
 
-// A frame on its way: refers to numbers of its own, as its sender's memory may change.
+// A frame under way: it refers to its own copy of the numbers, as its sender's memory may change.
 struct Parcel {
   Frame frame;
   std::vector<Number> numbers;
@@ -28,7 +28,7 @@ struct Parcel {
 
 struct Letter {  // a message
   struct Enclosed {
-    Seat seat;  // to which it goes, or from which it comes
+    Seat seat;  // the role of the receiving or sending aggregator
     std::shared_ptr<const Parcel> parcel;
   };
   uint32_t from = 0;

@@ -169,7 +169,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"\.ci/gpu", "needs a GPU"),
     (r"sysctl", "changes the machine"),
     (r"torchrun( --[\w-]+)+$", "an option's name"),
-    (r"docker run", "needs Docker"),
+    (r"docker (run|pause)", "needs Docker"),
     (r"srun .*(torchrun|omnihvd aggregator)", of_help),
     (r"(srun .* )?python -m omnihvd train\.py$", "other launchers run the same"),
     (r"python train\.py$", "tests/cli/test_run.py starts one process"),

@@ -17,7 +17,7 @@ namespace py = pybind11;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 using Ints = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 
-// Rows are added one after another.
+// Adds rows one after another.
 std::tuple<Ints, Ints, Floats> fpisa_sum(const Floats& rows, bool approximate) {
   if (rows.ndim() != 2 || rows.shape(0) == 0) throw py::value_error("not [rows, n], rows > 0");
   const auto at = rows.unchecked<2>();
@@ -62,7 +62,7 @@ Floats to_floats(const Ints& sums, uint8_t exponent, uint8_t bits,
   return block;
 }
 
-// What is left of rows where they are no numbers, put into the sums of the rest.
+// Inserts the NaN and infinite elements of rows into the sums of the other elements.
 Floats with_no_numbers(const Floats& rows, const Floats& sums) {
   if (rows.ndim() != 2 || rows.shape(1) != sums.size()) throw py::value_error("not [rows, n], [n]");
   const auto n = size_t(sums.size());

@@ -1,4 +1,4 @@
-// block_ops.h: every operation over the blocks of a tensor in turn.
+// Tests block_ops.h: every operation, over the blocks of a tensor in turn.
 #include <pybind11/pybind11.h>
 
 #include <memory>
@@ -33,7 +33,7 @@ struct Output : Bytes<uint8_t> {
   explicit Output(const py::buffer& buffer) : Bytes(buffer, true) {}
 };
 
-// Null where this CPU lacks it.
+// Null if this CPU lacks it.
 const BlockOps* block_ops_named(DType dtype, const std::string& implementation) {
 #if defined(__x86_64__)
   if (implementation == "avx2" && cpu_has_avx2()) return &avx2_block_ops.of[int(dtype)];
@@ -99,7 +99,7 @@ class Ops {
     accumulate_packed(ops_->add_packed, sums, packed, block_size);
   }
 
-  // The same of packed blocks that are listed first.
+  // The same for packed blocks that are listed first.
   void unlist(const py::buffer& packed, const py::buffer& tensor, size_t block_size) const {
     const Output out(tensor);
     each_listed(packed, elements(out.size), block_size,
@@ -151,7 +151,7 @@ class Ops {
     return bytes / sum_size();
   }
 
-  // Block size 0: the tensor is one block, of 0 elements too.
+  // Block size 0: the tensor is one block, even if it has 0 elements.
   template <class Body>
   static void each_block(size_t elements, size_t block_size, Body body) {
     if (block_size == 0) return body(0, elements);
@@ -174,7 +174,7 @@ class Ops {
     require(read == in.size, "packed goes on after the last block");
   }
 
-  // `body` gets offsets in memory of exactly their size, so that a sanitizer sees reads beyond.
+  // `body` gets offsets in memory of exactly their size, so that a sanitizer sees reads beyond it.
   template <class Body>
   void each_listed(const py::buffer& packed, size_t elements, size_t block_size, Body body) const {
     each_packed(packed, elements, block_size, [&](const uint8_t* p, size_t at, size_t n) {

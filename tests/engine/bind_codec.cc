@@ -19,7 +19,7 @@ namespace {
 
 using Block = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
-// With the engine's constructors, and made from the engine's.
+// Has the engine's constructors, and is made from the engine's Codec.
 struct TestCodec : Codec {
   explicit TestCodec(const Codec& codec) : Codec(codec) {}
 };
@@ -46,7 +46,7 @@ py::object encode_lossless(const py::buffer& block, const std::string& implement
   return py::bytes(reinterpret_cast<const char*>(out.get()), bytes);
 }
 
-// None where no encoder writes this.
+// None if no encoder writes this.
 py::object decode_lossless(const py::bytes& code, size_t n, size_t element,
                            const std::string& implementation) {
   const std::string view = code;
@@ -58,7 +58,7 @@ py::object decode_lossless(const py::bytes& code, size_t n, size_t element,
   return py::bytes(reinterpret_cast<const char*>(out.get()), n * element);
 }
 
-// What a tensor becomes, block by block: bytes, and seconds to encode and to decode; for
+// Encodes a tensor block by block. Returns the bytes, and the seconds to encode and to decode, for
 // benchmarks.
 py::tuple measure_lossless(const py::buffer& tensor, size_t block,
                            const std::string& implementation) {

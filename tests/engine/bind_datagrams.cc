@@ -51,14 +51,14 @@ std::optional<py::bytes> message(DatagramReceiver& receiver) {
   return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-// Of a process, by its own clock: it waits for another one.
+// A process that waits for another one, by its own clock.
 struct TestPeer {
   AwakeClock clock;
   DatagramPeer peer;
   uint64_t stops;
 
   explicit TestPeer(uint64_t steady) : peer(clock.at(steady)), stops(clock.stops()) {}
-  // As the transport does: what it says, or that it gives the peer up.
+  // Acts as the transport does. Returns what it sends, or that it gives the peer up.
   std::string look(uint64_t steady, bool lives) {
     const uint64_t now = clock.at(steady);
     if (std::exchange(stops, clock.stops()) != clock.stops()) peer.stopped(now);

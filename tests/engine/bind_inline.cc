@@ -1,5 +1,5 @@
-// Workers and an aggregator of inline/ over a network that loses, repeats and delays datagrams, by
-// a clock that is a number; and the aggregator alone.
+// Workers and an aggregator of inline/ over a network that loses, duplicates and delays datagrams,
+// with a clock that is a number; and the aggregator alone.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -61,7 +61,7 @@ class InlineJobRun {
       ends_.push_back({SlotWorker({kKey, 1, uint16_t(w), slots}, 1000, 50000), {}, 0, 0});
   }
 
-  // Whether all sums came to an end by then.
+  // Whether all sums ended by then.
   bool run(uint64_t end = kEnd) {
     for (bool open = true; open && now_ < end; now_ += kStep) {
       open = false;
@@ -70,7 +70,8 @@ class InlineJobRun {
     }
     return now_ < end;
   }
-  // [worker], whether the aggregator has the result that it waits for, and when it last got on.
+  // For each worker: whether the aggregator has the result that it waits for, and when the worker
+  // last made progress.
   std::vector<std::pair<bool, uint64_t>> waiting() const {
     std::vector<std::pair<bool, uint64_t>> waiting;
     for (const End& end : ends_) {
@@ -232,8 +233,8 @@ void bind_inline(py::module_ m) {
         "[sums, workers, elements]; sums: of the same shape.");
   m.def("waiting", &waiting, py::arg("tensors"), py::arg("slots"), py::arg("network"),
         py::arg("until"),
-        "Of sums that do not end by then: [worker], (whether the awaited result is there, "
-        "microsecond in which it last got on).");
+        "For sums that have not ended by then: [worker], (whether the awaited result is there, "
+        "microsecond of its last progress).");
   py::class_<SlotAggregator>(m, "SlotAggregator")
       .def(py::init<size_t, uint16_t>())
       .def("set_job", &SlotAggregator::set_job, py::arg("job"), py::arg("key"), py::arg("workers"),

@@ -24,7 +24,7 @@ std::optional<std::vector<uint32_t>> read_numbers(const py::bytes& bytes, uint64
   const std::string_view view = bytes;
   if (view.size() != set_bytes(count, range))
     throw py::value_error("not as many bytes as such a set has");
-  // Of exactly this size, so that a sanitizer sees reads beyond.
+  // Memory of exactly this size, so that a sanitizer sees reads beyond it.
   const std::vector<uint8_t> in(view.begin(), view.end());
   std::vector<uint32_t> numbers(count);
   if (!read_set(in.data(), count, range, numbers.data())) return std::nullopt;

@@ -27,8 +27,8 @@ void bind_state_machines(py::module_& m);
 
 namespace {
 
-// A frame that owns its blocks: (position, bytes, packed). Those listed on the wire are packed
-// here.
+// A frame that owns its blocks: (position, bytes, packed). This class packs the blocks that are
+// listed on the wire.
 struct PyFrame {
   uint32_t slot, round;
   uint64_t bound;

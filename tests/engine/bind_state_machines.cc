@@ -20,7 +20,7 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
-// One worker with the tensor that it sums, over the slots of one stream.
+// A worker with the tensor that it sums, over the slots of one progress thread.
 class PyWorker {
  public:
   PyWorker(const Shape& shape, uint32_t rank, py::array in, std::optional<py::array> out,
@@ -37,7 +37,7 @@ class PyWorker {
       throw py::value_error("the arrays do not have the tensor's shape");
   }
 
-  // The first contributions of the next `slots` slots, fused as far as they go to one aggregator.
+  // The first contributions of the next `slots` slots, fused if they go to the same aggregator.
   std::vector<std::pair<uint32_t, PyMessage>> start(size_t slots) {
     std::vector<std::pair<uint32_t, PyMessage>> messages;
     uint32_t aggregator;
@@ -114,7 +114,7 @@ class PyAggregator : Aggregator::Sink {
     return results();
   }
 
-  // Below others: a result of the one above, for all members.
+  // For an aggregator with a parent: handles the parent's result, which is for all members.
   void on_result(const py::bytes& bytes) {
     const Received received(bytes);
     MessageReader reader = received.reader(Kind::result);
@@ -127,7 +127,7 @@ class PyAggregator : Aggregator::Sink {
     return results();
   }
 
-  // Of a reduce: what those are told who do not get the last results.
+  // For a reduce: the message to members that do not get the last results.
   std::optional<PyMessage> without_sums() {
     if (told_.message().empty()) return std::nullopt;
     return std::exchange(told_, PyMessage());
@@ -162,7 +162,7 @@ class PyAggregator : Aggregator::Sink {
   }
 
   uint32_t index_;
-  std::optional<uint32_t> member_;  // of the group above, if it is below others
+  std::optional<uint32_t> member_;  // number in the parent's group, if it has a parent
   Layout layout_;
   Aggregator aggregator_;
   PyMessage results_, told_;

@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
-// Keeps what the transport reported, until Python asks.
+// Keeps the transport's reports until Python asks.
 struct Collector final : Transport::Handler {
   std::vector<std::string> messages;
   std::vector<uint64_t> sent;
@@ -29,7 +29,7 @@ struct Collector final : Transport::Handler {
   bool keep_messages = true;
   bool keep_sent = true;
   bool in_progress = false;
-  std::string fault;  // a promise of the interface that was broken
+  std::string fault;  // how the transport broke its interface
 
   void on_message(const uint8_t* data, size_t size) override {
     check_called_from_progress();
@@ -51,7 +51,7 @@ struct Collector final : Transport::Handler {
   }
 };
 
-// Microseconds that a test sets, or those of the steady clock, so many times as fast.
+// A clock in microseconds: set by a test, or the steady clock times a factor.
 class TestClock {
  public:
   explicit TestClock(uint64_t speed) : speed_(speed) {}
@@ -123,8 +123,8 @@ class Driver {
     return std::exchange(collector_.failures, {});
   }
 
-  // Sends `count` messages of `size` bytes in so many slices, `window` messages at a time. Sleeps
-  // while there is nothing to do if `sleep`, else polls. Returns when all are sent, or on a
+  // Sends `count` messages of `size` bytes in so many slices, `window` messages at a time. If there
+  // is nothing to do, it sleeps if `sleep` is set, else polls. Returns when all are sent, or on a
   // failure.
   void stream(PeerId peer, size_t size, size_t slices, uint64_t count, uint64_t window,
               bool sleep) {

@@ -1,4 +1,4 @@
-// _engine_tests.ways: how sums are made: the pure parts, and the whole over a library written in
+// _engine_tests.ways: the algorithms. Tests the pure parts, and the whole over a library written in
 // Python.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>

@@ -1,4 +1,4 @@
-// Transports of one process: each has a mailbox, which all others may put messages into.
+// Transports within one process: each has a mailbox, and all others may put messages into it.
 #include "memory.h"
 
 #include <algorithm>
@@ -25,14 +25,15 @@ struct Message {
   size_t size;
 };
 
-// What a transport and its peers share. The lock of a mailbox is never held with another lock.
+// The state that a transport and its peers share. The lock of a mailbox is never held with another
+// lock.
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable event;
   std::deque<Message> messages;
-  std::vector<std::weak_ptr<Mailbox>> watchers;  // to be told of its death
+  std::vector<std::weak_ptr<Mailbox>> watchers;  // are told of its death
   bool dead = false;
-  bool death_seen = false;  // somebody whom this one watches is dead
+  bool death_seen = false;  // a transport that this one watches is dead
   bool woken = false;
 
   bool is_dead() {
@@ -83,7 +84,7 @@ class MemoryTransport final : public Transport {
   bool progress() override;
   void wait(int timeout_ms) override;
   void wake() override;
-  // Tests are to see what goes between hosts.
+  // Tests must see all messages, as between hosts.
   bool is_local(const std::string&) const override { return false; }
   std::string describe() const override { return "memory of this process (for tests)"; }
 
@@ -108,7 +109,7 @@ PeerId MemoryTransport::connect(const std::string& address) {
     throw Error("not the address of a memory transport");
   }
   auto mailbox = registry().find(address);
-  if (!mailbox) {  // of a transport that is gone
+  if (!mailbox) {  // the transport is gone
     mailbox = std::make_shared<Mailbox>();
     mailbox->dead = true;
   }
@@ -149,7 +150,7 @@ void MemoryTransport::send(PeerId id, const Slice* slices, size_t count, uint64_
   peer.mailbox->event.notify_one();
 }
 
-// All is copied at once: there is nothing left but to say so.
+// send() has copied the data, so only the report to the caller must be cancelled.
 void MemoryTransport::detach(uint64_t cookie) {
   const auto found = std::find(sent_.begin(), sent_.end(), cookie);
   if (found != sent_.end()) sent_.erase(found);
@@ -173,7 +174,7 @@ bool MemoryTransport::progress() {
     if (!peers_[id].failed && peers_[id].mailbox->is_dead()) failures.push_back(id);
   }
   {
-    // After the look for deaths: so the last messages of the dead are among these.
+    // This comes after the look for deaths, so the last messages of the dead are among these.
     const std::lock_guard<std::mutex> lock(own_->mutex);
     messages.swap(own_->messages);
   }

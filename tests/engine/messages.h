@@ -1,4 +1,4 @@
-// Messages as Python has them.
+// Messages as seen by Python.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,8 +15,8 @@
 
 namespace omnihvd {
 
-// An outgoing message that is not sent yet: bytes() reads the memory it refers to anew each time,
-// so that a test sees it when that changes too early.
+// An outgoing message that is not sent yet. bytes() reads the referenced memory anew each time, so
+// that a test notices if that changes too early.
 class PyMessage {
  public:
   void add(const Frame& frame, const Layout& layout, uint32_t aggregator) {

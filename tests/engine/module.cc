@@ -1,4 +1,4 @@
-// The Python module _engine_tests: those parts of the engine that only tests and benchmarks see. It
+// The Python module _engine_tests: the parts of the engine that only tests and benchmarks use. It
 // is built beside the engine in a checkout (setup.py), and is in no wheel.
 #include <pybind11/pybind11.h>
 

@@ -14,7 +14,7 @@
 namespace omnihvd {
 namespace {
 
-// What is used of <openssl/evp.h>, the same in OpenSSL 1.1 and 3.
+// The constants and functions of <openssl/evp.h> used here. OpenSSL 1.1 and 3 agree on them.
 constexpr int kSetTag = 0x11, kGetTag = 0x10;  // EVP_CTRL_AEAD_*
 struct Libcrypto {
   void* (*new_context)();
@@ -27,8 +27,8 @@ struct Libcrypto {
   int (*control)(void* context, int what, int size, void* value);
 };
 
-// At exit libcrypto goes before the engine's threads do. Our handler, registered after libcrypto's
-// and so called before it, keeps them off.
+// At exit libcrypto is torn down before the engine's threads end. Our exit handler is registered
+// after libcrypto's, so it runs first and keeps the threads out.
 constexpr int kClosed = INT_MIN / 2;
 std::atomic<int> users{0};
 class InUse {
@@ -55,7 +55,8 @@ void look_up(void* library, const char* name, Function* function) {
   if (!*function) throw Error(std::string("OpenSSL's libcrypto has no ") + name);
 }
 
-// What the process has loaded already (Python's ssl, say) goes before what the system has.
+// Prefers a libcrypto that the process has already loaded (Python's ssl, for example) over the
+// system's.
 void* open_library() {
   for (const int flags : {RTLD_LAZY | RTLD_NOLOAD, RTLD_LAZY})
     for (const char* name : {"libcrypto.so.3", "libcrypto.so.1.1"})
@@ -96,7 +97,7 @@ bool begin(void* context, uint64_t number, int encrypt) {
                           reinterpret_cast<const uint8_t*>(&nonce), encrypt) == 1;
 }
 
-// `out` null: only authenticated.
+// `out` null: authenticates only.
 bool put(void* context, const void* data, size_t size, uint8_t* out) {
   const uint8_t* in = static_cast<const uint8_t*>(data);
   while (size > 0) {

@@ -1,4 +1,4 @@
-// AES-128-GCM of OpenSSL's libcrypto, which is found at run time: nothing of it is needed to build.
+// AES-128-GCM from OpenSSL's libcrypto, loaded at run time: the build does not need OpenSSL.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace omnihvd {
 
-// One key. One thread at a time. A (key, number) must never be used for two different messages.
-// Each call is false, and its output worthless, only while the process is already ending.
+// Holds one key. One thread at a time. Never use a (key, number) for two different messages. A call
+// returns false, with worthless output, only while the process is ending.
 class AesGcm {
  public:
   static constexpr size_t kKeyBytes = 16;
@@ -22,10 +22,10 @@ class AesGcm {
   AesGcm(const AesGcm&) = delete;
   AesGcm& operator=(const AesGcm&) = delete;
 
-  // The tag of `head` and the slices, and the slices encrypted, in as many bytes as they have.
+  // Writes the tag of `head` and the slices, and the encrypted slices, which keep their size.
   bool encrypt(uint64_t number, Slice head, const std::vector<Slice>& slices, uint8_t* out,
                uint8_t* tag);
-  // The reverse. Also false when the tag is not that of `head` and `in`.
+  // The reverse. Also returns false if the tag does not match `head` and `in`.
   bool decrypt(uint64_t number, Slice head, Slice in, uint8_t* out, const uint8_t* tag);
 
  private:

@@ -1,5 +1,6 @@
-// Time in which this process was awake, for who waits for others and counts their silence: while it
-// was stopped (SIGSTOP, a frozen container, a suspended job) it could not hear them.
+// Counts only the time in which this process was awake. A process measures the silence of others
+// with it: while it was stopped (SIGSTOP, a frozen container, a suspended job) it could not hear
+// them.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@ namespace omnihvd {
 class AwakeClock {
  public:
   static constexpr uint64_t kLongestStep = 2'000'000;  // microseconds; a longer one is a stop
-  static constexpr uint64_t kOfAStop = 100'000;        // that count all the same
+  static constexpr uint64_t kOfAStop = 100'000;        // the part of a stop that still counts
 
-  // Microseconds. A process that is awake looks at the clock once a second.
+  // Microseconds. A process that is awake reads the clock at least once a second.
   uint64_t now() { return at(steady_us()); }
   uint64_t at(uint64_t steady) {  // the same; pure
     const uint64_t step = steady - looked_;
@@ -23,7 +24,7 @@ class AwakeClock {
     looked_ = steady;
     return awake_;
   }
-  uint64_t stops() const { return stops_; }  // so far
+  uint64_t stops() const { return stops_; }  // number of stops so far
 
  private:
   uint64_t looked_ = 0, awake_ = 0, stops_ = 0;

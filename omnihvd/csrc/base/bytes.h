@@ -1,4 +1,4 @@
-// Packs and unpacks what processes tell each other before they are connected. Little endian.
+// Packs and unpacks what processes exchange during bootstrap. Little endian.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ class BytesWriter {
   std::string bytes_;
 };
 
-// Tells damaged bytes, not malicious ones.
+// Detects damaged bytes, not malicious ones.
 inline uint64_t fnv1a(const void* data, size_t size, uint64_t so_far = 0xCBF29CE484222325ull) {
   const auto* const at = static_cast<const uint8_t*>(data);
   for (size_t i = 0; i < size; ++i) so_far = (so_far ^ at[i]) * 0x100000001B3ull;
   return so_far;
 }
 
-// Throws Error when the bytes end early.
+// Throws Error if the bytes end early.
 class BytesReader {
  public:
   explicit BytesReader(const std::string& bytes) : bytes_(bytes) {}
@@ -40,7 +40,7 @@ class BytesReader {
     at_ += sizeof value;
     return value;
   }
-  // A number of things that follow, of at least one byte each.
+  // Reads how many items follow; each takes at least one byte.
   uint64_t count() {
     const uint64_t n = u64();
     need(n);

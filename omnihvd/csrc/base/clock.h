@@ -1,4 +1,4 @@
-// Time as pure parts take it.
+// The clocks. Pure code takes the time as an argument.
 #pragma once
 
 #include <chrono>
@@ -7,13 +7,13 @@
 
 namespace omnihvd {
 
-// Microseconds of a clock that never goes back.
+// Microseconds of a monotonic clock.
 inline uint64_t steady_us() {
   using namespace std::chrono;
   return uint64_t(duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count());
 }
 
-// The clock of sessions: steady_clock, or on a thread that simulates, what it says.
+// The sessions' clock: steady_clock, or simulated time on a thread that simulates.
 class SessionClock {
  public:
   using duration = std::chrono::steady_clock::duration;
@@ -21,7 +21,7 @@ class SessionClock {
 
   static time_point now() { return simulated_ ? *simulated_ : std::chrono::steady_clock::now(); }
 
-  // While it lives, on this thread, that time stands still.
+  // While it lives, the clock of this thread stands still at that time.
   class Stopped {
    public:
     explicit Stopped(uint64_t us)

@@ -1,4 +1,4 @@
-// How far one word is from another.
+// The edit distance between two words.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace omnihvd {
 
-// How many letters must be changed, left out or added to make b of a.
+// The fewest letters to change, remove or insert to turn a into b.
 inline size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

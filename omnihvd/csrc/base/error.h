@@ -1,9 +1,9 @@
 // The two kinds of failure.
 //
 // Error: something outside went wrong (a peer died, a setting is bad, a buffer is too small). The
-//   message names the cause, the rank or host, and the remedy. The caller can go on: the library
-//   that omnihvd stands in for, or the user, deals with it.
-// Broken: an invariant of our own does not hold. Never caught to go on; reported as a bug.
+//   message names the cause, the rank or host, and the remedy. The caller can continue: the
+//   original library or the user handles it.
+// Broken: an invariant of our own does not hold. Never caught to continue; reported as a bug.
 #pragma once
 
 #include <stdexcept>
@@ -11,7 +11,8 @@
 
 namespace omnihvd {
 
-// Visible even where libraries hide all else: they are thrown in one and caught in another.
+// Visible even in libraries that hide all other symbols: one library throws them and another
+// catches them.
 class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -57,7 +57,7 @@ void log_line(LogLevel level, const std::string& text) {
   if (current_rank >= 0) line << " rank " << current_rank;
   line << "] " << text << '\n';
   const std::string bytes = line.str();
-  // A failed write to stderr has nowhere to be reported.
+  // A failed write to stderr cannot be reported anywhere.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, bytes.data(), bytes.size());
 }
 

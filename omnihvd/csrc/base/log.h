@@ -1,5 +1,5 @@
-// One line to standard error, with level, host and rank, as OMNIHVD_LOG allows.
-// Any thread may log; a line is written by one write(2), so lines never mix.
+// Writes one line to standard error, with level, host and rank, as OMNIHVD_LOG allows. Any thread
+// may log: each line is one write(2), so lines never mix.
 #pragma once
 
 #include <sstream>
@@ -7,7 +7,7 @@
 
 namespace omnihvd {
 
-// notice: no warning, but of use to all; shown unless OMNIHVD_LOG asks for errors alone.
+// notice: not a warning, but useful to everyone; shown unless OMNIHVD_LOG asks for errors only.
 enum class LogLevel { debug, info, notice, warning, error, off };
 
 void set_log_level(LogLevel level);
@@ -16,9 +16,9 @@ int log_rank();
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const std::string& text);
 
-std::string host_name();  // of this host, as the kernel has it
+std::string host_name();  // this host's name, as the kernel reports it
 
-// The text of the last error that was logged, or would have been; empty: none yet.
+// The text of the last error that was logged, or that the level suppressed; empty: none yet.
 std::string last_error();
 void keep_error(const std::string& text);
 

@@ -1,4 +1,4 @@
-// The process in which something was made.
+// Remembers which process created an object.
 #pragma once
 
 #include <unistd.h>
@@ -7,11 +7,11 @@
 
 namespace omnihvd {
 
-// A child that was forked off has copies of our objects, but none of their threads, and shares
-// memory and connections with its parent, which goes on with them. It leaves them alone.
+// A forked child holds copies of our objects but none of their threads. It shares memory and
+// connections with its parent, which goes on using them, so the child must not touch them.
 class OwnProcess {
  public:
-  // clang 14 needs a constructor that is written, for members that are const.
+  // clang 14 requires an explicit constructor for const members.
   OwnProcess() : pid_(getpid()) {}
 
   bool is_this() const { return getpid() == pid_; }

@@ -1,5 +1,5 @@
-// Places that ask a simulation whether to take a path that is rarely taken, as FoundationDB's
-// BUGGIFY does. Where nobody simulates the answer is no, for the price of a look at a pointer.
+// Fault injection: the code asks a simulation whether to take a rare path, like FoundationDB's
+// BUGGIFY. Outside a simulation the answer is no, at the cost of reading one pointer.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 namespace omnihvd {
 
 enum class Rare : uint8_t {
-  short_window,  // an aggregator sums fewer blocks at a time than there is room for
-  short_look,    // a worker names fewer blocks ahead than it might
-  short_words,   // an aggregator below others says fewer blocks ahead than a frame holds
-  no_memory,     // there is none
+  short_window,  // an aggregator sums fewer blocks per window than fit
+  short_look,    // a worker names fewer blocks ahead than it could
+  short_words,   // a child aggregator names fewer blocks ahead than a frame holds
+  no_memory,     // an allocation fails
 };
 constexpr size_t kRares = 4;
 
@@ -22,7 +22,7 @@ class RarePaths {
   virtual ~RarePaths() = default;
   virtual bool takes(Rare path) = 0;
 
-  // While it lives, these are asked on this thread.
+  // While it lives, code on this thread asks it.
   class Asked {
    public:
     explicit Asked(RarePaths* paths) : before_(std::exchange(asked_, paths)) {}
@@ -40,8 +40,8 @@ class RarePaths {
 
 inline bool rarely(Rare path) { return RarePaths::asked_ && RarePaths::asked_->takes(path); }
 
-// Before memory is allocated that grows with tensors or messages. Throws std::bad_alloc, as the
-// allocation may.
+// Call before an allocation that grows with tensors or messages. Throws std::bad_alloc, as the
+// allocation itself may.
 inline void ask_for_memory() {
   if (rarely(Rare::no_memory)) throw std::bad_alloc();
 }

@@ -1,5 +1,5 @@
-// Why a sum is left to the original library: counted, shown in summaries, and a key of
-// omnihvd.stats()["passed"].
+// The fallback reason: why the original library makes a sum. It is counted, shown in summaries, and
+// a key of omnihvd.stats()["passed"].
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@ namespace omnihvd {
 
 // clang-format off
 enum class Reason : uint8_t {
-  none,  // it is taken
-  // The arguments: control is none that sums, by which Horovod's ranks agree on what to reduce next;
-  // layout: of a tensor, or Horovod's objects are not as expected.
+  none,  // no fallback: omnihvd makes the sum
+  // From the arguments. control: not a sum, but how Horovod's ranks agree on what to reduce next.
+  // layout: a tensor's memory layout, or Horovod's objects, are not as expected.
   invalid, empty, op, control, dtype, layout, large, inter_communicator, captured, simulated,
-  // The ranks and their settings. levels: a reduce-scatter where sums are made in two levels, or by
-  // aggregators that are a tree or no ranks.
+  // From the ranks and their settings. levels: a reduce-scatter where the sums take two levels, or
+  // where the aggregators form a tree or are not ranks.
   one_rank, disabled, small, device_memory, several_ranks_in_a_process, one_host, original,
   levels,
-  // Under NCCL, what stands in the way on some rank.
+  // Under NCCL: what is missing on some rank.
   driver, kernels, memory,
 };
 constexpr const char* kReasonNames[] = {

@@ -15,11 +15,11 @@ inline std::string to_string(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// Takes the same time wherever the two differ.
+// Takes the same time wherever the two differ, so that timing reveals nothing.
 bool equal_in_constant_time(const std::string& a, const std::string& b);
 bool equal_in_constant_time(const uint8_t* a, const uint8_t* b, size_t size);
 
-// From the kernel's random source. Throws Error when there is none.
+// Bytes from the kernel's random source. Throws Error if there is none.
 std::string random_bytes(size_t size);
 
 }  // namespace omnihvd

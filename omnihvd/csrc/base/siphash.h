@@ -1,5 +1,5 @@
-// SipHash-2-4 (Aumasson and Bernstein, 2012): a short code over short messages, which nobody can
-// make who has not the key. Pure.
+// SipHash-2-4 (Aumasson and Bernstein, 2012): a short authentication code for short messages, which
+// nobody can compute without the key. Pure.
 #pragma once
 
 #include <array>

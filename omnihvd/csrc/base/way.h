@@ -1,16 +1,16 @@
-// How a sum is made: as OMNIHVD_WAY and OMNIHVD_GPU say it, as it is chosen (ways/policy.h) and as
-// it is counted. All ways give the same sum, but for the order of additions.
+// The algorithm of a sum, as OMNIHVD_WAY and OMNIHVD_GPU name it, as the selector chooses it
+// (ways/policy.h) and as statistics count it. All algorithms give the same sum, except for the
+// order of additions.
 //
-//   automatic  in the way that has been fastest; of settings only
-//   stream     non-zero blocks, through aggregators; to the policy it stands for shared, too
-//   shared     non-zero blocks, over the memory of the one host
-//   unite      the ranks' bitmaps of non-zero blocks are united; the union's blocks are gathered
-//              into a buffer, which the original library sums, and are put back
+//   automatic  the fastest algorithm measured; in settings only
+//   stream     sends non-zero blocks through aggregators; to the policy it stands for shared, too
+//   shared     sums non-zero blocks over the memory of the one host
+//   unite      unites the ranks' bitmaps of non-zero blocks, gathers the union's blocks into a
+//              buffer, has the original library sum it, and scatters the sums back
 //   original   the original library sums the tensor
-//   coded      as stream, with dense blocks of floats made smaller (protocol/lossless.h)
-//   inlined    non-zero blocks, through an aggregator in the data path; counted only, since it
-//   takes
-//              the place of streams where there is one (OMNIHVD_INLINE)
+//   coded      as stream, but dense blocks of floats are compressed (protocol/lossless.h)
+//   inlined    sends non-zero blocks through an in-network aggregator; counted only, since it
+//              replaces stream where such an aggregator exists (OMNIHVD_INLINE)
 #pragma once
 
 #include <cstddef>

@@ -9,15 +9,16 @@
 namespace omnihvd {
 namespace {
 
-// Sleeps that one wait ends. In the first cycle after it not all ranks need have begun to wait, and
-// the cycle that it fell into may have missed what was queued.
+// How many sleeps one wait cuts short. In the first cycle after a wait began, not every rank needs
+// to have begun to wait; the cycle it fell into may have missed what was queued.
 constexpr uint64_t kSleeps = 3;
 
 struct Waits {
   std::mutex mutex;
   std::condition_variable one_began;
   uint64_t sleeps_to_end = 0;
-  // Horovod's own thread, which waits for other ranks. hvd.init() has slept in another, before.
+  // Horovod's own thread, which waits for other ranks. Before it, hvd.init() slept in another
+  // thread.
   std::thread::id last_to_sleep;
 };
 

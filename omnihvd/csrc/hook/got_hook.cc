@@ -28,13 +28,13 @@ constexpr uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT, kGlobDat = R_AARCH64_GLOB_DA
 using Library = dl_phdr_info;
 
 bool path_contains(const Library& library, const std::string& text) {
-  // The main program has no path here, and the kernel's vdso no file.
+  // The main program has no path here, and the kernel's vDSO has no file.
   return library.dlpi_name != nullptr && library.dlpi_name[0] == '/' &&
          std::string(library.dlpi_name).find(text) != std::string::npos;
 }
 
-// Calls visit(library) for each loaded library. The loader's lock is held meanwhile, so none can
-// be unloaded; visit must not throw.
+// Calls visit(library) for each loaded library. Holds the loader's lock, so no library can be
+// unloaded meanwhile; visit must not throw.
 template <typename Visit>
 void for_each_library(Visit visit) {
   dl_iterate_phdr(
@@ -102,15 +102,15 @@ std::vector<void**> find_slots(const Library& library, const std::string& symbol
   return slots;
 }
 
-// Writes a slot, also where the loader has made it read-only after relocation (RELRO, which is all
-// of the GOT in a library linked with -z now). 0, or errno.
+// Writes a slot even if the loader has made it read-only after relocation (RELRO, which covers the
+// whole GOT of a library linked with -z now). Returns 0, or errno.
 int write_slot(const Library& library, void** slot, void* value) {
   const uintptr_t page_size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t page = reinterpret_cast<uintptr_t>(slot) & ~(page_size - 1);
   bool read_only = false;
   if (const ElfW(Phdr)* relro = find_segment(library, PT_GNU_RELRO)) {
     const uintptr_t begin = library.dlpi_addr + relro->p_vaddr;
-    // The loader protects whole pages only: it rounds both ends down.
+    // The loader protects whole pages only, so it rounds both ends down.
     read_only =
         page >= (begin & ~(page_size - 1)) && page < ((begin + relro->p_memsz) & ~(page_size - 1));
   }
@@ -156,7 +156,7 @@ std::vector<void**> slots_of(const std::string& path, const std::string& symbol)
   return slots;
 }
 
-struct Handle {  // of a library that is loaded already
+struct Handle {  // of a library that is already loaded
   explicit Handle(const std::string& path)
       : handle(dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL)) {
     if (handle == nullptr) throw Error(path + " is not loaded in this process");
@@ -209,7 +209,7 @@ std::vector<std::string> install_hook(const std::string& text, const std::string
       Redirected now{library.dlpi_name, symbol, slot, *slot, replacement};
       const auto known = std::find_if(list.begin(), list.end(),
                                       [slot](const Redirected& r) { return r.slot == slot; });
-      if (known != list.end()) {  // redirected elsewhere, or left by a library unloaded since
+      if (known != list.end()) {  // redirected elsewhere, or its library was unloaded
         if (known->in_force(library)) now.before = known->before;
         list.erase(known);
       }

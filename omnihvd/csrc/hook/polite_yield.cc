@@ -16,10 +16,10 @@ namespace omnihvd {
 namespace {
 
 constexpr uint64_t kPollFor = 100'000;         // ns; a sleep and a wake-up cost some 10 us
-constexpr uint64_t kPollForOwn = 1'000'000;    // ns; of who makes a sum: the others sleep meanwhile
+constexpr uint64_t kPollForOwn = 1'000'000;    // ns; inside its own sum: other threads sleep
 constexpr uint64_t kLongest = 500'000;         // ns
 constexpr uint64_t kLongestOfAll = 5'000'000;  // ns
-constexpr uint64_t kWorking = 10'000;  // ns; who yields again after more than this did not wait
+constexpr uint64_t kWorking = 10'000;  // ns; a thread that yields again after longer did not wait
 
 std::atomic<uint64_t> nap_count{0}, nap_time{0};
 
@@ -54,7 +54,7 @@ void sleep_precisely(uint64_t ns) {
 
 enum class Woken { not_slept, by_time, by_end };
 
-// Sleeps if another thread makes a sum; not for ever, as what this one waits for may be another.
+// Sleeps while another thread makes a sum, but not for ever: this thread may wait for another sum.
 Woken sleep_until_a_sum_ends(uint64_t waited_ns) {
   if (sums_of_this_thread > 0) return Woken::not_slept;
   Sums& all = sums();
@@ -109,7 +109,7 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   else if (woken = sleep_until_a_sum_ends(before - waiting_since); woken == Woken::not_slept)
     sleep_precisely(nap);
   last_yield = now_ns();
-  if (woken == Woken::by_end) waiting_since = last_yield;  // what it gave is about to be seen
+  if (woken == Woken::by_end) waiting_since = last_yield;  // about to see the sum's result
   if (nap > 0) {
     nap_count.fetch_add(1, std::memory_order_relaxed);
     nap_time.fetch_add(last_yield - before, std::memory_order_relaxed);

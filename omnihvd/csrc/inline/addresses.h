@@ -1,4 +1,4 @@
-// IPv4 addresses with a port, as one number and as the kernel has them.
+// IPv4 addresses with a port, as one number and as the kernel stores them.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,11 +23,11 @@ inline sockaddr_in socket_address(uint64_t number) {
   return at;
 }
 
-// Throws Error.
+// Throws Error if `host` is not an IPv4 address.
 inline uint64_t ipv4(const std::string& host, uint16_t port) {
   in_addr at{};
   if (inet_pton(AF_INET, host.c_str(), &at) != 1)
-    throw Error(host + " is no IPv4 address, of which a data path knows no other kind");
+    throw Error(host + " is no IPv4 address: in-network aggregation supports IPv4 only");
   return uint64_t{ntohl(at.s_addr)} << 16 | port;
 }
 

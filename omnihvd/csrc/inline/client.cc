@@ -15,10 +15,10 @@ namespace omnihvd {
 namespace {
 
 constexpr size_t kBatch = 64;            // datagrams
-constexpr uint64_t kAskEvery = 300'000;  // microseconds, whether the aggregator is there
+constexpr uint64_t kAskEvery = 300'000;  // microseconds: how often to ask for the aggregator
 constexpr uint64_t kJoinEvery = kAskEvery / 3;
 
-// This host's address on the way to another.
+// The local address from which this host reaches the other.
 in_addr address_towards(uint64_t other) {
   const FileDescriptor probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
   sockaddr_in at = socket_address(other);
@@ -45,7 +45,7 @@ InlineClient::InlineClient(const Options& options, const Meanwhile& meanwhile)
       out_(kBatch * INLINE_FULL_BYTES) {
   if (options.ranks < 1 || options.ranks > INLINE_WORKERS || options.rank >= options.ranks)
     throw Error("a job has 1 to " + std::to_string(INLINE_WORKERS) +
-                " workers in the data path, each with a rank below their number");
+                " workers for in-network aggregation, each with a rank below their number");
   join(meanwhile);
 }
 
@@ -129,7 +129,7 @@ void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
   }
 }
 
-// And what to do.
+// Names the missing workers, then says what to do.
 std::string InlineClient::missing() const {
   if (missing_ >> options_.rank & 1)
     return "this worker, whose datagrams do not reach it: let UDP through to it";
@@ -141,10 +141,10 @@ std::string InlineClient::missing() const {
          "more patience";
 }
 
-// Others may just be late: their aggregator says that it is there. Nobody is given up before one
-// more question has had time for its answer.
+// The others may just be late: their aggregator answers that it is there. The client gives up only
+// after one more question has had time for its answer.
 void InlineClient::look_after_others() {
-  if (worker_->done()) return;  // there is nothing to ask for
+  if (worker_->done()) return;  // nothing to ask for
   const uint64_t now = clock_.now();
   if (now - asked_at_ <= kAskEvery) return;
   const std::string why = why_give_up(now);
@@ -155,7 +155,7 @@ void InlineClient::look_after_others() {
   say(INLINE_JOIN, INLINE_REPEAT);
 }
 
-// Empty: there is no reason.
+// Empty if there is no reason to give up.
 std::string InlineClient::why_give_up(uint64_t now) const {
   const uint64_t patience = uint64_t(options_.patience_s * 1e6);
   if (now - heard_at_ > patience) return "has given no sign of life";

@@ -1,4 +1,4 @@
-// A worker of an aggregator in the data path, over sockets of UDP. One thread at a time.
+// A worker of an in-network aggregator, over UDP sockets. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace omnihvd {
 
-// The aggregator takes no such job, though it is there.
+// The aggregator is reachable but does not take such a job.
 struct InlineRefused : Error {
   using Error::Error;
 };
@@ -28,16 +28,16 @@ class InlineClient {
     std::string secret;
     std::string host;  // the aggregator's IPv4 address
     uint16_t port = 0;
-    uint64_t session = 0;  // the job's number, the same on all workers, and of no other job
+    uint64_t session = 0;  // the job's number: the same on all its workers, used by no other job
     uint32_t rank = 0, ranks = 1;
-    std::string name;                // what messages call this rank; empty: "rank N"
-    uint8_t numbers = INLINE_INT32;  // of all workers alike
-    double patience_s = 15;  // with an aggregator of which no sign of life comes, or no result
-    double workers_patience_s = 0;  // with the others, in a sum that does not get on; 0: for ever
-    double shortest_s = 0.02, longest_s = 0.5;  // time-outs of datagrams
+    std::string name;                // this rank's name in messages; empty: "rank N"
+    uint8_t numbers = INLINE_INT32;  // the same on all workers
+    double patience_s = 15;         // time-out for a silent aggregator, or one that sends no result
+    double workers_patience_s = 0;  // time-out for the others if a sum stalls; 0: none
+    double shortest_s = 0.02, longest_s = 0.5;  // datagram time-outs
   };
-  // What the caller has to do while it waits, and how often, or when a signal comes; it may throw
-  // Error to end that.
+  // Work for the caller to do while this waits: `call` runs that often, and when a signal comes. It
+  // may throw Error to end the wait.
   struct Meanwhile {
     std::function<void()> call;
     uint64_t every_us = UINT64_MAX;
@@ -46,8 +46,8 @@ class InlineClient {
   InlineClient(const Options& options, const Meanwhile& meanwhile);
   ~InlineClient();
 
-  // Sums over all workers, in place; dense: zero blocks travel, too. Throws Error; the job cannot
-  // go on then.
+  // Sums over all workers, in place; dense: sends zero blocks, too. Throws Error; the job cannot
+  // continue then.
   void sum(void* data, uint64_t count, DType dtype, bool dense, const Meanwhile& meanwhile);
   const SlotWorker& worker() const { return *worker_; }
 
@@ -58,7 +58,7 @@ class InlineClient {
   void sum(InlineTensor& tensor, const Meanwhile& meanwhile);
   void look_after_others();
   std::string why_give_up(uint64_t now) const;
-  // Waits at most so long, and takes what has come.
+  // Waits at most this long, and processes what has arrived.
   void step(uint64_t timeout_us, const Meanwhile& meanwhile);
   void take(const uint8_t* data, size_t size);
   void take_control(const uint8_t* data, size_t size);
@@ -79,11 +79,11 @@ class InlineClient {
   std::unique_ptr<SlotWorker> worker_;
   std::vector<uint8_t> out_;
   std::string failure_;  // of a sum
-  AwakeClock clock_;     // of all times here: others are not silent while this process is stopped
+  AwakeClock clock_;     // for all times here: a stop of this process is not the others' silence
   uint64_t heard_at_ = 0, asked_at_ = 0, called_at_ = 0;
-  uint64_t fine_at_ = 0;   // a result has come, or there was none yet
+  uint64_t fine_at_ = 0;   // when a result last came, or none was due yet
   bool in_doubt_ = false;  // when it last asked
-  uint32_t missing_ = 0;   // for whom the aggregator said that it waits: bits; 0: not known
+  uint32_t missing_ = 0;   // bits: workers that the aggregator waits for; 0: unknown
 };
 
 }  // namespace omnihvd

@@ -9,12 +9,13 @@
 namespace omnihvd {
 namespace {
 
-// Microseconds. Hosts may send one refusal a second to a place, after the first six.
+// Microseconds. A host may limit itself to one refusal a second per destination, after the first
+// six.
 constexpr uint64_t kAskEvery = 100'000, kAnswerWithin = 1'500'000, kForget = 3'000'000;
-constexpr uint32_t kRefusals = 3;            // that end a job
-constexpr uint64_t kRefusedFor = kAskEvery;  // the least time from the first to the last
+constexpr uint32_t kRefusals = 3;            // how many refusals end a job
+constexpr uint64_t kRefusedFor = kAskEvery;  // the least time from the first refusal to the last
 
-// All that have joined and not left.
+// Have all workers ended that joined and did not leave?
 bool have_all_ended(const InlineJob& job) {
   bool all = true;
   for (uint32_t w = 0; w < job.workers; ++w) all &= job.addresses[w] == 0 || job.ended >> w & 1;
@@ -90,7 +91,7 @@ std::optional<size_t> InlineJobs::place() const {
   return {};
 }
 
-// For as long as answers may come, or brought news a moment ago.
+// True while answers may still come, or while one brought news a moment ago.
 bool InlineJobs::may_get_place(uint64_t now, uint64_t from) {
   const auto old = [now](const Waiting& one) { return now - one.since >= kForget; };
   waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), old), waiting_.end());
@@ -104,7 +105,7 @@ std::vector<InlineJobs::Question> InlineJobs::questions(uint64_t now) {
   asked_at_ = now;
   std::vector<Question> all;
   for (const InlineJob& job : jobs_) {
-    const uint32_t known = have_all_ended(job) ? 0 : job.ended;  // all: to be told once more
+    const uint32_t known = have_all_ended(job) ? 0 : job.ended;  // if all ended: ask them once more
     for (uint32_t w = 0; w < job.workers; ++w) {
       if (job.addresses[w] == 0 || known >> w & 1) continue;
       inline_head head{};
@@ -185,7 +186,8 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   return {};
 }
 
-// Whose result a worker awaits, as it says when it asks again: whether it is there, or who is not.
+// A worker that asks again names the round it waits for. Tells it whether the result is there, or
+// which workers are missing.
 void InlineJobs::tell_of_round(size_t job, const inline_head& asked, inline_head* welcome) const {
   welcome->flags = INLINE_REPEAT;
   welcome->block = 0;

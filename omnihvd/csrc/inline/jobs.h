@@ -1,9 +1,10 @@
-// The jobs of an aggregator in the data path: who may join, and what the data path is to know of
-// each. Pure: datagrams in, datagrams out; times are arguments, microseconds of a clock that never
-// goes back.
+// The jobs of an in-network aggregator: who may join, and what the data plane must know of each
+// job. Pure: datagrams in, datagrams out; times are arguments, in microseconds of a monotonic
+// clock.
 //
-// Joins carry a code that only who knows the secret can make (SipHash); contributions carry the
-// job's key, which follows from the secret and the session: who reads the network can read it.
+// A join carries a code (SipHash) that only a holder of the secret can compute. A contribution
+// carries the job's key, which derives from the secret and the session. Anyone who can read the
+// network can read that key.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ constexpr size_t kSignedBytes = INLINE_HEAD_BYTES + sizeof(uint64_t);
 enum class InlineRefusal : uint8_t { full = 1, other_workers, unknown, other_numbers, no_numbers };
 std::string reason(InlineRefusal refusal);
 
-// What both sides make of a secret.
+// Signs and verifies datagrams; both sides derive their keys from the same secret.
 class InlineSecret {
  public:
   explicit InlineSecret(const std::string& secret);
@@ -39,37 +40,38 @@ struct InlineJob {
   uint64_t session = 0, key = 0;
   uint32_t workers = 0;  // 0: the place is free
   uint8_t numbers = INLINE_INT32;
-  std::vector<uint64_t> addresses;  // [worker], as given with its join; 0: it has not joined
-  // Workers for whom their hosts say that they have ended, bits; how often any was said to have,
-  // since when, and how much the job had contributed then.
+  std::vector<uint64_t> addresses;  // [worker], as its join gave it; 0: it has not joined
+  // ended: bits of the workers that have ended, as their hosts report. refusals: how many such
+  // reports came, since when, and how much the job had contributed at the first.
   uint32_t ended = 0, refusals = 0;
   uint64_t refused_since = 0, contributions = 0;
 };
 
 class InlineJobs {
  public:
-  // plane: must outlive this. group: the IPv4 address and port to which results go, for the workers
-  // to join; 0: to each.
+  // plane: must outlive this. group: the IPv4 multicast address and port of the results, which the
+  // workers join; 0: results go to each worker.
   InlineJobs(const std::string& secret, const InlinePlane& plane, size_t jobs, uint16_t slots,
              uint32_t group, uint16_t group_port);
 
   struct Answer {
     uint8_t bytes[kSignedBytes];
-    std::optional<size_t> changed;         // this job has begun or ended
-    std::optional<InlineRefusal> refused;  // the job of who asked
-    bool asks = false;                     // questions() are to go out
+    std::optional<size_t> changed;         // the job that has begun or ended
+    std::optional<InlineRefusal> refused;  // why the sender's job was refused
+    bool asks = false;                     // the caller must send questions()
   };
-  // Of a join or a leave; none: it is no such, or forged.
+  // Answers a join or a leave; nothing if the datagram is neither, or forged.
   std::optional<Answer> take(uint64_t now, uint64_t from, const uint8_t* data, size_t size);
-  // To the workers of all jobs. A process that computes, or is stopped, does not answer, but lives:
-  // it is its host that says if nobody has the socket any more.
+  // Questions to the workers of all jobs. A process that computes, or is stopped, does not answer,
+  // but it lives: its host reports if nobody has the socket any more.
   struct Question {
     uint64_t to;
     uint8_t bytes[kSignedBytes];
   };
   std::vector<Question> questions(uint64_t now);
-  // A host says that nobody has this socket. Returns the job that has ended with it: all its
-  // workers have. A single report ends no job, nor do many a job that goes on contributing.
+  // A host reports that nobody has this socket. Returns the job that has ended with it, if all its
+  // workers have ended. A single report ends no job, and no number of reports ends a job that goes
+  // on contributing.
   std::optional<size_t> take_refusal(uint64_t now, uint64_t from);
   const std::vector<InlineJob>& jobs() const { return jobs_; }
 
@@ -91,9 +93,9 @@ class InlineJobs {
   struct Waiting {
     uint64_t from, since;
   };
-  std::vector<Waiting> waiting_;  // workers that join where all places are taken
+  std::vector<Waiting> waiting_;  // workers that wait to join while all places are taken
   uint64_t asked_at_ = 0,
-           news_at_ = 0;  // questions last went out; a worker was found to have ended
+           news_at_ = 0;  // when questions last went out; when a worker was last found ended
 };
 
 }  // namespace omnihvd

@@ -93,7 +93,7 @@ void InlineServer::tell_of(size_t at) {
     log(LogLevel::info, "a job has ended");
 }
 
-// The hosts of jobs, by a worker of each.
+// The host of one worker of each job.
 std::string InlineServer::who_lives() const {
   std::string hosts;
   for (const InlineJob& job : jobs_.jobs())

@@ -1,5 +1,5 @@
-// The user space of an aggregator in the data path: a socket of UDP at which workers join, and
-// which makes the sums itself where the data path is user space. Blocks its thread.
+// The user space of an in-network aggregator: a UDP socket where workers join. It also makes the
+// sums if there is no data plane. Blocks its thread.
 #pragma once
 
 #include <poll.h>
@@ -17,13 +17,13 @@
 
 namespace omnihvd {
 
-// A network interface that hands contributions to user space beside the socket.
+// A network interface that delivers contributions to user space, besides the socket.
 class InlineInterface {
  public:
   virtual ~InlineInterface() = default;
-  // Readable when something has come.
+  // Readable when something has arrived.
   virtual std::vector<int> descriptors() const = 0;
-  // Takes what has come, up to a bound, and sends answers; false: nothing.
+  // Processes what has arrived, up to a bound, and sends answers; false if there was nothing.
   virtual bool exchange(SlotAggregator& sums) = 0;
 };
 
@@ -31,21 +31,21 @@ class InlineServer {
  public:
   struct Options {
     std::string secret;
-    std::string host;   // an IPv4 address of the interface at which workers reach it
+    std::string host;   // an IPv4 address of the interface where workers reach it
     uint16_t port = 0;  // 0: any free one
-    std::string group;  // an IPv4 multicast address for results, at the same port; empty: to each
+    std::string group;  // an IPv4 multicast address for results, same port; empty: to each worker
     uint32_t jobs = 16;
     uint16_t slots = 128;
   };
-  // Throws Error. plane: none: sums are made here, of what comes to the socket and by `interface`,
+  // Throws Error. plane: if null, this server sums what arrives at the socket and at `interface`,
   // if there is one. Both must outlive the server.
   InlineServer(const Options& options, InlinePlane* plane, InlineInterface* interface);
 
-  // Until stop(), which any thread may call.
+  // Runs until stop(), which any thread may call.
   void run();
   void stop();
   uint16_t port() const { return socket_.port(); }
-  // Of the sums made here; in the order of InlineCount.
+  // Counts for the sums made here, in the order of InlineCount.
   std::array<uint64_t, kInlineCounts> counts() const;
 
  private:
@@ -60,8 +60,8 @@ class InlineServer {
   UdpSocket socket_;
   const FileDescriptor stop_;
   const uint64_t group_;  // 0: none
-  SlotAggregator sums_;   // has no jobs where a plane has
-  InlinePlane& plane_;    // that, or sums_
+  SlotAggregator sums_;   // has no jobs if a plane has them
+  InlinePlane& plane_;    // the plane passed in, or sums_
   InlineInterface* const interface_;
   InlineJobs jobs_;
 };

@@ -1,16 +1,17 @@
-// What an aggregator in the data path does with a contribution to a slot: OmniReduce's Algorithm 1
-// (SIGCOMM 2021) over datagrams that are lost, repeated and reordered. C without loops that depend
-// on data and without calls, since user space and the XDP program both are this code.
+// How in-network aggregation processes a contribution to a slot: OmniReduce's Algorithm 1 (SIGCOMM
+// 2021) over datagrams that are lost, repeated and reordered. C without data-dependent loops and
+// without calls, since user space and the XDP program share this code.
 //
-// A slot sums one block at a time, of those that belong to it, in rounds. Workers name their next
-// non-zero block with what they send, so that it is known who is to send in a round: its owners.
-// With the last owner's contribution the round is complete: its result goes to all, and names the
-// next block, the least that any worker has. A sum opens with a round of no block, which all own;
-// after its last result the slot's next round is the opening of the next sum.
+// A slot sums its blocks one at a time, in rounds. With each contribution a worker names its next
+// non-zero block, so the slot knows which workers will send in a round: its owners. The last
+// owner's contribution completes the round: the result goes to all workers, and names the next
+// block, the smallest that any worker has. A sum opens with a round without a block, which all
+// workers own; after a sum's last result the slot's next round is the opening of the next sum.
 //
-// Results of the last INLINE_VERSIONS rounds are kept for whom they have not reached. A worker that
-// does not own rounds says now and then which it has come to (`heard`); before a result is
-// overwritten all have to be past it. What comes before that is dropped, and repeated.
+// The slot keeps the results of the last INLINE_VERSIONS rounds for workers that have not received
+// them. A worker that does not own rounds reports now and then which round it has reached
+// (`heard`). All workers must be past a result before it is overwritten. The slot drops
+// contributions that come before that, and workers repeat them.
 #ifndef OMNIHVD_INLINE_SLOT_H
 #define OMNIHVD_INLINE_SLOT_H
 
@@ -21,7 +22,7 @@
 #define SLOT_FUNCTION static inline __attribute__((always_inline))
 
 #define INLINE_VERSIONS 8     // a power of two
-#define INLINE_HEARD_EVERY 2  // rounds: how often workers who do not own them send all the same
+#define INLINE_HEARD_EVERY 2  // rounds: how often workers send even if they own none
 
 struct inline_result {
   __u32 block, next;
@@ -30,32 +31,32 @@ struct inline_result {
 
 struct inline_slot {
   __u32 round;                  // that is being summed
-  __u32 block;                  // of it
-  __u32 owners;                 // who are to send: bits
-  __u32 seen;                   // who of them have
-  __u32 heard[INLINE_WORKERS];  // the latest round in which each has sent
+  __u32 block;                  // the block of that round
+  __u32 owners;                 // bits: workers that must send
+  __u32 seen;                   // bits: owners that have sent
+  __u32 heard[INLINE_WORKERS];  // the latest round in which each worker has sent
   __u32 next[INLINE_WORKERS];
   __u8 exponent[INLINE_WORKERS];
   struct inline_result results[INLINE_VERSIONS];  // [round % versions]
 };
 
-// What becomes of a contribution; those from SLOT_DUPLICATE on are refused, and counted.
+// The fate of a contribution. Verdicts from SLOT_DUPLICATE on refuse it; they are counted.
 enum slot_verdict {
-  SLOT_NOTED,   // nothing else is to be done
-  SLOT_STORE,   // the block becomes the sum of `version`
-  SLOT_ADD,     // or is added to it
+  SLOT_NOTED,   // nothing else to do
+  SLOT_STORE,   // the block becomes the sum `version`
+  SLOT_ADD,     // the block is added to it
   SLOT_ANSWER,  // the sender lacks the result `version`: send it
   SLOT_DUPLICATE,
   SLOT_OLD,
-  SLOT_EARLY,       // a worker may still need the result that lies there
-  SLOT_IMPOSSIBLE,  // no worker sends such
+  SLOT_EARLY,       // a worker may still need the result stored there
+  SLOT_IMPOSSIBLE,  // no correct worker sends this
 };
 
 struct slot_decision {
   __u32 verdict;
   __u32 round;     // of the result
   __u32 version;   // which sum
-  __u32 complete;  // the result is to go to all
+  __u32 complete;  // send the result to all
 };
 
 SLOT_FUNCTION __u32 slot_all(__u32 workers) { return workers >= 32 ? ~0u : (1u << workers) - 1; }
@@ -72,14 +73,15 @@ SLOT_FUNCTION void slot_reset(struct inline_slot* s, __u32 workers) {
   s->seen = 0;
 }
 
-// A worker could still ask for the result that this round's will overwrite.
+// Could a worker still ask for the result that this round's result will overwrite?
 SLOT_FUNCTION int slot_is_needed(const struct inline_slot* s, __u32 workers) {
   for (__u32 w = 0; w < INLINE_WORKERS; ++w)
     if (w < workers && s->round - s->heard[w] >= INLINE_VERSIONS) return 1;
   return 0;
 }
 
-// For whom the round waits, bits: its owners, or those who may still need an old result.
+// The workers that the round waits for, as bits: its owners, or those that may still need an old
+// result.
 SLOT_FUNCTION __u32 slot_missing(const struct inline_slot* s, __u32 workers) {
   __u32 behind = 0;
   for (__u32 w = 0; w < INLINE_WORKERS; ++w)
@@ -114,7 +116,7 @@ SLOT_FUNCTION void slot_complete(struct inline_slot* s, __u32 workers, __u32 has
   s->seen = 0;
 }
 
-// Of a round that is complete.
+// A contribution to a round that is complete.
 SLOT_FUNCTION __u32 slot_late(struct inline_slot* s, __u32 worker, __u32 round, __u32 flags) {
   const __u32 age = s->round - round;
   if (age > INLINE_VERSIONS || (age == INLINE_VERSIONS && s->seen)) return SLOT_OLD;
@@ -146,8 +148,8 @@ SLOT_FUNCTION __u32 slot_current(struct inline_slot* s, __u32 workers, __u32 wor
   return verdict;
 }
 
-// head: of a contribution of the slot's job, whose worker is one of it. The head is trusted in
-// nothing else.
+// head: of a contribution to the slot's job, from one of the job's workers. Nothing else in the
+// head is trusted.
 SLOT_FUNCTION void slot_take(struct inline_slot* s, __u32 workers, const struct inline_head* head,
                              struct slot_decision* decision) {
   const __u32 worker = head->worker % INLINE_WORKERS, round = head->round;

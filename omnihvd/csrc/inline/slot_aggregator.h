@@ -1,6 +1,6 @@
-// An aggregator of datagrams in user space: the slots of slot.h, and their sums. Pure: datagrams
-// in, datagrams out. It is what the data planes are compared with, and what serves where there are
-// none. Trusts nothing that comes.
+// A user-space aggregator of datagrams: the slots of slot.h and their sums. Pure: datagrams in,
+// datagrams out. It is the reference for the data planes, and serves where there are none. It
+// trusts no datagram.
 #pragma once
 
 #include <array>
@@ -14,38 +14,38 @@
 
 namespace omnihvd {
 
-// What became of datagrams; the XDP program counts the same, in this order.
+// Counts of datagrams by their fate; the XDP program counts the same, in this order.
 enum class InlineCount : uint32_t {
   taken,      // contributions
-  results,    // to all
-  answers,    // results for those whom they have not reached
-  duplicate,  // contributions that have come before
+  results,    // sent to all
+  answers,    // results sent again to a worker that lacked them
+  duplicate,  // contributions that came before
   old,
   early,
-  impossible,  // a worker of the job that does not keep to the protocol
+  impossible,  // a worker of the job breaks the protocol
   too_short,
   too_long,
-  forged,     // with a key that is not the job's
-  other_job,  // of which nothing is known here
-  stranger,   // a worker that the job has not
+  forged,     // the key is not the job's
+  other_job,  // a job unknown here
+  stranger,   // a worker that is not in the job
 };
 constexpr size_t kInlineCounts = 12;
 extern const char* const kInlineCountNames[kInlineCounts];
 
-// Where the contributions of jobs are summed.
+// A data plane: sums the contributions of jobs.
 class InlinePlane {
  public:
   virtual ~InlinePlane() = default;
-  // A job begins, or ends (workers: 0). numbers: as of inline_numbers, and added here.
+  // A job begins, or ends (workers: 0). numbers: one of inline_numbers that adds() accepts.
   virtual void set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) = 0;
   virtual bool adds(uint8_t numbers) const = 0;
-  // That came of a job so far, or any number that has changed if some have.
+  // How many contributions a job has sent so far, or any number that changes with them.
   virtual uint64_t contributions(size_t job) const = 0;
   struct Round {
     uint32_t number;
-    uint32_t missing;  // workers for whom it waits: bits
+    uint32_t missing;  // bits: workers that it waits for
   };
-  // That is being summed in a slot of a job.
+  // The round that a slot of a job is summing.
   virtual Round round(size_t job, uint16_t slot) const = 0;
 };
 
@@ -64,12 +64,12 @@ class SlotAggregator final : public InlinePlane {
   enum class To : uint8_t { nobody, all, sender };
   struct Answer {
     To to;
-    size_t job;  // which one's
+    size_t job;  // the job concerned
     inline_head head;
-    Slice block;  // until INLINE_VERSIONS rounds later
+    Slice block;  // valid until INLINE_VERSIONS rounds later
   };
   Answer take(const uint8_t* data, size_t size);
-  // Whether it is a contribution at all; others are for InlineJobs.
+  // Is the datagram a contribution? All others are for InlineJobs.
   static bool is_contribution(const uint8_t* data, size_t size);
   const std::array<uint64_t, kInlineCounts>& counts() const { return counts_; }
 
@@ -82,7 +82,7 @@ class SlotAggregator final : public InlinePlane {
   };
   struct Slot {
     inline_slot state;
-    // Accumulators, whose room is that of the largest kind; of complete rounds: blocks.
+    // Accumulators, sized for the largest kind; blocks once a round is complete.
     uint64_t sums[INLINE_VERSIONS][INLINE_ELEMENTS];
   };
   Answer refuse(InlineCount count);

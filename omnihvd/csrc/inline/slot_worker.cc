@@ -9,7 +9,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kGranularity = 1000;  // microseconds: what clients wait in
+constexpr uint64_t kGranularity = 1000;  // microseconds: the resolution of a client's waits
 
 }  // namespace
 
@@ -39,7 +39,7 @@ void SlotWorker::begin(uint64_t now, InlineTensor& tensor) {
   open_ = uint32_t(slots_.size());
 }
 
-// The first block from this on, of its slot, that is sent.
+// Names the slot's first block, from `from` on, that this worker sends.
 void SlotWorker::name_next(Slot& slot, uint64_t from) {
   const uint64_t blocks = tensor_->blocks();
   while (from < blocks && !tensor_->has(uint32_t(from))) from += slots_.size();
@@ -112,7 +112,7 @@ size_t SlotWorker::write(uint64_t now, uint32_t index, uint8_t* out) {
   return size;
 }
 
-// A result for this worker, whose round is not over.
+// Is it a result for this worker, of a round that is not over?
 bool SlotWorker::fits(uint32_t index, const inline_head& head, size_t size) const {
   const Slot& slot = slots_[index];
   const bool has_block = head.flags & INLINE_BLOCK;

@@ -1,11 +1,12 @@
-// A worker of an aggregator in the data path: sums tensors block by block over the slots of its
-// job, whatever the network does to datagrams. Pure: datagrams in, datagrams out; times are
-// arguments, microseconds of a clock that never goes back.
+// A worker of an in-network aggregator: sums tensors block by block over the slots of its job,
+// whatever the network does to datagrams. Pure: datagrams in, datagrams out; times are arguments,
+// in microseconds of a monotonic clock.
 //
-// Results are taken in order; one from later on tells that the awaited one is lost, which is asked
-// for at once. Otherwise what waits too long is repeated: after the measured round trips (RFC
-// 6298, but for its least), then half as often each time. An opening measures nothing: it takes as
-// long as the last worker to begin. As many datagrams are under way as there are slots.
+// The worker takes results in order. A result from a later round shows that the awaited one is
+// lost, so the worker asks for it at once. Otherwise it repeats a contribution after a time-out,
+// which follows the measured round trips (RFC 6298, with a smaller minimum) and doubles at each
+// repeat. An opening is not measured: it lasts until the last worker begins. As many
+// datagrams are in flight as there are slots.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@
 namespace omnihvd {
 
 struct SlotCounts {
-  uint64_t sent = 0;                            // datagrams, those sent again included
-  uint64_t again = 0;                           // of them
-  uint64_t with_block = 0;                      // of them
+  uint64_t sent = 0;                            // datagrams, retransmissions included
+  uint64_t again = 0;                           // retransmissions
+  uint64_t with_block = 0;                      // datagrams that carried a block
   uint64_t received = 0;                        // results
-  uint64_t refused = 0;                         // what was no result for this worker
-  uint64_t bytes_sent = 0, bytes_received = 0;  // of datagrams, without UDP's own headers
+  uint64_t refused = 0;                         // datagrams that were not a result for this worker
+  uint64_t bytes_sent = 0, bytes_received = 0;  // in datagrams, without UDP headers
 };
 
 class SlotWorker {
@@ -33,35 +34,36 @@ class SlotWorker {
     uint64_t key;
     uint16_t job, worker, slots;
   };
-  // shortest, longest: time-outs in microseconds; three of the former before anything is measured.
+  // shortest, longest: time-outs in microseconds; three times `shortest` before the first
+  // measurement.
   SlotWorker(const Place& place, uint64_t shortest, uint64_t longest);
 
-  // The next sum, after the last has ended. The tensor must outlive the sum.
+  // Begins the next sum, after the last has ended. The tensor must outlive the sum.
   void begin(uint64_t now, InlineTensor& tensor);
-  // The next datagram that is to go now, written to out[INLINE_FULL_BYTES]; 0: none.
+  // Writes the next datagram to send now to out[INLINE_FULL_BYTES]; 0: none.
   size_t next(uint64_t now, uint8_t* out);
-  // False: it is no result for this worker, and has no effect.
+  // Takes a result. Returns false, without effect, if it is not a result for this worker.
   bool take(uint64_t now, const uint8_t* data, size_t size);
-  // next() has nothing before that time unless something comes; none: never.
+  // When next() has something to send even if nothing arrives; none: never.
   std::optional<uint64_t> wake_at() const;
   bool done() const { return open_ == 0; }
-  // When the sum began, or a result last brought it on.
+  // When the sum began, or when a result last advanced it.
   uint64_t moved_at() const { return moved_at_; }
-  // A slot that is not done, and the round whose result it waits for.
+  // A slot that is not done, and the round that it waits for.
   std::pair<uint16_t, uint32_t> awaited() const;
 
-  // Blocks of this sum, or the last: sent by this worker, and by any.
+  // Blocks of the current or last sum: sent by this worker, and sent by any worker.
   uint64_t own_blocks() const { return own_; }
   uint64_t united_blocks() const { return united_; }
   const SlotCounts& counts() const { return counts_; }
-  uint64_t round_trip() const { return smoothed_; }  // 0: not known yet
+  uint64_t round_trip() const { return smoothed_; }  // 0: not measured yet
 
  private:
   struct Slot {
     uint32_t round = 0;
-    uint32_t block = INLINE_NONE;  // that is awaited
-    uint32_t next = INLINE_NONE;   // of this worker's: after `block` if it owns that
-    uint8_t exponent = 0;          // of `block`, of all
+    uint32_t block = INLINE_NONE;  // the awaited block
+    uint32_t next = INLINE_NONE;   // this worker's next block: after `block` if it owns that
+    uint8_t exponent = 0;          // of `block`, over all workers
     uint8_t next_exponent = 0;     // of `next`
     bool open = false, owner = false, queued = false, repeat = false, asked = false;
     uint32_t tries = 0;
@@ -81,10 +83,10 @@ class SlotWorker {
   const uint64_t shortest_, longest_;
   InlineTensor* tensor_ = nullptr;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> queue_;  // a ring of slots that have something to send
+  std::vector<uint32_t> queue_;  // a ring of the slots with something to send
   size_t first_ = 0, queued_ = 0;
   uint32_t open_ = 0;
-  uint64_t check_at_ = 0;  // none is overdue before
+  uint64_t check_at_ = 0;  // nothing is overdue before
   uint64_t moved_at_ = 0;
   uint64_t smoothed_ = 0, variation_ = 0;
   uint64_t own_ = 0, united_ = 0;

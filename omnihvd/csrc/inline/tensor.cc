@@ -13,7 +13,7 @@
 namespace omnihvd {
 namespace {
 
-// Memory as blocks.
+// Views the caller's memory as blocks.
 class Blocks {
  public:
   Blocks(void* data, const InlineShape& shape)
@@ -33,7 +33,7 @@ class Blocks {
   bool are_sent(uint32_t block) {
     const uint32_t n = elements(block);
     const BlockOps::Content content = ops.inspect(at(block), n);
-    // Nothing is written to a block that nobody sends; all workers shall hold the same bits.
+    // A block that no worker sends is never written, yet all workers must end with the same bits.
     if (content.negative_zero && !content.nonzero)
       std::memset(at(block), 0, n * (block_bytes_ / INLINE_ELEMENTS));
     return dense_ || content.nonzero;
@@ -70,8 +70,8 @@ class InlineIntegers final : public InlineTensor {
   Blocks blocks_;
 };
 
-// NaN, +infinity and -infinity of an element are counted in ten bits each: no sum over
-// INLINE_WORKERS reaches another's.
+// NaN, +infinity and -infinity of an element are counted in ten bits each: a sum over
+// INLINE_WORKERS cannot overflow one count into another.
 constexpr int32_t kNaN = 1 << 20, kPlus = 1 << 10, kMinus = 1, kMost = (1 << 10) - 1;
 static_assert(INLINE_WORKERS <= kMost);
 
@@ -80,7 +80,7 @@ int32_t count_of(float x) {
   return std::isnan(x) ? kNaN : x > 0 ? kPlus : kMinus;
 }
 
-// What floats would make of them; 0: all were numbers.
+// The float sum of the counted values; 0: all were numbers.
 float sum_of(int32_t counts) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const bool plus = (counts >> 10) & kMost, minus = counts & kMost;
@@ -123,11 +123,11 @@ class InlineFloats final : public InlineTensor {
     fill_up(out, n);
   }
 
-  // A block's counts come after its sums, since both are of one slot.
+  // A block's counts come after its sums, since one slot holds both.
   void write(uint32_t block, uint8_t exponent, const uint8_t* in) override {
     const bool counts = block >= counts_from_;
     if (counts) block -= counts_from_;
-    if (block >= blocks_.number()) return;  // no worker sends such
+    if (block >= blocks_.number()) return;  // no correct worker sends this
     Floats x;
     const uint32_t n = counts ? widen(block, x) : blocks_.elements(block);
     if (counts)
@@ -143,7 +143,7 @@ class InlineFloats final : public InlineTensor {
     int32_t of[INLINE_ELEMENTS];
   };
 
-  // Returns how many there are; what lies behind them is 0.
+  // Returns how many elements there are, and sets those behind them to 0.
   uint32_t widen(uint32_t block, Floats& x) const {
     const uint32_t n = blocks_.elements(block);
     blocks_.ops.store(x, blocks_.at(block), n);
@@ -160,7 +160,7 @@ class InlineFloats final : public InlineTensor {
   }
 
   Blocks blocks_;
-  const uint32_t counts_from_;  // block b's counts are block counts_from_ + b, of the same slot
+  const uint32_t counts_from_;  // counts of block b: block counts_from_ + b, of the same slot
   const uint8_t bits_;
   std::unordered_map<uint32_t, Counts> no_numbers_;  // as this worker had them
 };

@@ -1,10 +1,10 @@
-// What a worker of an aggregator in the data path sums: blocks of INLINE_ELEMENTS int32.
+// A worker's tensor for in-network aggregation: blocks of INLINE_ELEMENTS int32.
 //
-// int32 are summed as they are, and wrap around. Floats become integers of the scale of the largest
-// exponent that any worker has in the block, as SwitchML's (protocol/integers.h); those of two
-// bytes become float32 before. What is no number is 0 there, and travels behind all blocks, in one
-// more for each block that has some: workers count NaN and infinities, element by element. So an
-// aggregator adds int32 and nothing else, and no order of additions shows.
+// int32 are summed as they are, and wrap around. Floats become integers scaled by the largest
+// exponent that any worker has in the block, as in SwitchML (protocol/integers.h); two-byte floats
+// are widened to float32 first. NaN and infinities count as 0 there. Workers count them element by
+// element and send the counts after all blocks, in one more block for each block that has some. So
+// an aggregator adds nothing but int32, and the order of additions does not show.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace omnihvd {
 
-// Blocks that no worker has are left as they are: zeros.
+// Leaves blocks that no worker has as they are: zeros.
 class InlineTensor {
  public:
   virtual ~InlineTensor() = default;
   virtual uint32_t blocks() const = 0;
-  // Whether the block is sent. Asked once, in ascending order in each slot.
+  // Does this worker send the block? Asked once, in ascending order in each slot.
   virtual bool has(uint32_t block) = 0;
-  // Of its largest magnitude, as float32's. Asked once, of each block that is sent.
+  // The float32 exponent of the block's largest magnitude. Asked once for each block that is sent.
   virtual uint8_t exponent(uint32_t block) = 0;
-  // out, in: INLINE_BLOCK_BYTES. exponent: the largest of all workers who have the block.
+  // out, in: INLINE_BLOCK_BYTES. exponent: the largest of all workers that have the block.
   virtual void read(uint32_t block, uint8_t exponent, uint8_t* out) const = 0;
   // In ascending order in each slot.
   virtual void write(uint32_t block, uint8_t exponent, const uint8_t* in) = 0;
@@ -36,12 +36,12 @@ constexpr bool inline_takes(DType dtype) {
 
 struct InlineShape {
   uint64_t count = 0;
-  DType dtype = DType::i32;  // one that it takes
+  DType dtype = DType::i32;  // one that in-network aggregation supports
   uint32_t workers = 1, slots = 1;
-  bool dense = false;  // all blocks are sent, zero or not, as SwitchML does
+  bool dense = false;  // sends all blocks, zero or not, as SwitchML does
 };
 
-// In place; the data must outlive it.
+// Sums in place; the data must outlive the tensor.
 std::unique_ptr<InlineTensor> make_inline_tensor(void* data, const InlineShape& shape);
 
 }  // namespace omnihvd

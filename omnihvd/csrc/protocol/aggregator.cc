@@ -60,7 +60,7 @@ const Aggregator::Slot& Aggregator::slot_of(uint32_t slot) const {
 Positions Aggregator::named(uint32_t worker, uint32_t number, uint32_t round) const {
   const Slot& slot = slot_of(number);
   check_awaited(slot, worker, round);
-  // Those before have gone with the worker's last contribution.
+  // Earlier ones went with the worker's last contribution.
   return {slot.named[worker].ahead.data(), slot.named[worker].first};
 }
 
@@ -198,7 +198,7 @@ void Aggregator::note_ahead(Slot& slot, uint32_t worker, const Frame& frame) {
   }
   named.first = 0;
   named.bound = frame.bound;
-  // Dense tensors all name the same: once is enough.
+  // Dense tensors all name the same blocks: once is enough.
   const std::vector<uint64_t>& more = frame.ahead;
   if (slot.fresh.size() < more.size() ||
       !std::equal(more.begin(), more.end(), slot.fresh.end() - more.size()))
@@ -226,7 +226,7 @@ uint64_t Aggregator::known(const Slot& slot) {
   return least;
 }
 
-// The next window: the blocks below every worker's bound, as many as there is room for.
+// Opens the next window: the blocks below every worker's bound, as many as there is room for.
 void Aggregator::choose_window(Slot& slot) {
   const uint64_t bound = known(slot);
   const auto first = slot.pending.begin();
@@ -266,7 +266,7 @@ void Aggregator::open_window(Slot& slot, uint64_t hi) {
   }
 }
 
-// The sums of this round, as blocks of what is said next: they refer to its memory.
+// Puts this round's sums into the next frame; its blocks refer to their memory.
 void Aggregator::take_sums(Slot& slot) {
   Version& version = slot.version();
   said_.clear(slot.number, slot.round);
@@ -284,7 +284,7 @@ void Aggregator::take_sums(Slot& slot) {
       packed_used += said_.blocks.back().bytes;
       continue;
     }
-    // What stays here takes no form.
+    // Sums that stay in this process are not encoded.
     const bool goes = !layout_.shape().for_one();
     const bool packed = goes && !sum_of.dense && to_send_.packs(n, ops_.count_nonzero(sum, n));
     if (!version.packed && (packed || (goes && layout_.shape().codec))) {

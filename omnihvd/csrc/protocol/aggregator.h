@@ -1,14 +1,15 @@
-// An aggregator's side of one collective, over the slots of one stream: frames in, frames out.
+// An aggregator's side of one collective, over the slots of one progress thread: frames in, frames
+// out.
 //
-// Aggregators may be a tree (tree.h): one below others sums what its members have, as any does,
-// says that to the one above as a worker would, and its members get the results of the topmost as
-// they are. All of a tree are in the same round of a slot, and who has nothing in a window is
-// silent, on each level.
+// Aggregators may form a tree (tree.h). A child aggregator sums its members' contributions as any
+// aggregator does, sends the sum to its parent as a worker would, and passes the topmost
+// aggregator's results on to its members unchanged. All aggregators of a tree are in the same round
+// of a slot. On each level, a process that has nothing in a window stays silent.
 //
-// Memory: for each slot two versions of `window` accumulators, whatever the tensor and the number
+// Memory: for each slot, two versions of `window` accumulators, whatever the tensor and the number
 // of workers; and for each worker and slot the positions it has named ahead: about as many as a
-// window has blocks. Two versions, because a result is still being sent from one while the next
-// round, which only some workers take part in, is summed into the other.
+// window has blocks. There are two versions because a result may still be on its way out of one
+// while the next round, in which only some workers take part, is summed into the other.
 #pragma once
 
 #include <cstdint>
@@ -27,46 +28,50 @@ namespace omnihvd {
 
 class Aggregator {
  public:
-  // Takes the results that are to be sent to all members, or the contributions to the one above.
+  // Takes the results for all members, or the contributions to the parent.
   class Sink {
    public:
     virtual ~Sink() = default;
-    // `frame` is valid during the call; the memory that its blocks refer to, until
-    // released(slot, round) is called, once, at any time but from within result(). Blocks with a
-    // home are in the memory of this process's worker, which is to have the same result. In a
-    // reduce the owner is to have it, and the others what without_sums() leaves.
+    // `frame` is valid during the call. The memory that its blocks refer to is valid until
+    // released(slot, round) is called: once, at any time except from within result(). Blocks with a
+    // home lie in the memory of this process's worker, which must get the same result. In a reduce
+    // the owner must get it, and all others what without_sums() leaves.
     virtual void result(const Frame& frame) = 0;
-    // The same for sums that go to the aggregator above.
+    // The same for sums that go to the parent aggregator.
     virtual void contribution(const Frame&) { OMNIHVD_INVARIANT(!"nothing is above"); }
   };
 
-  // ordered: contributions are added in rank order, so that runs reproduce bit for bit; those that
-  // come out of order are copied and wait. (Sums of integers do so in any order: none waits.)
-  // below: it is below another. Whose random numbers its codes take: no rank's and no other's.
+  // ordered: adds contributions in rank order, so that runs reproduce bit for bit; a contribution
+  // that arrives out of order is copied and waits. (Integer sums are the same in any order: none
+  // waits.)
+  // below: set for a child aggregator: the key of the random numbers for its codes, which no rank
+  // and no other aggregator uses.
   Aggregator(const Layout& layout, uint32_t index, uint32_t workers, uint32_t stream,
              uint32_t streams, bool ordered, std::optional<uint32_t> below = {});
   ~Aggregator();
 
-  // Throws Error, and changes nothing, when the contribution is none that this aggregator waits
-  // for: nothing is trusted but the sizes of the blocks, which MessageReader has checked. (Of codes
-  // without loss that hold nonsense, some may have been added.)
+  // Throws Error, and changes nothing, if this aggregator does not wait for the contribution. It
+  // trusts only the sizes of the blocks, which MessageReader has checked. (If lossless codes hold
+  // nonsense, some may already have been added.)
   void on_contribution(uint32_t worker, const Frame& frame, Sink& sink);
 
-  // Below others: a result of the one above, which is for all members, too, and goes on to them in
-  // the order of rounds: messages between aggregators must not overtake each other. Throws Error,
-  // and changes nothing, when it is none that this aggregator waits for: `frame` is not trusted.
+  // For a child aggregator: takes a result of its parent. The result is also for all members and
+  // must go on to them in the order of rounds: messages between aggregators must not overtake each
+  // other. Throws Error, and changes nothing, if this aggregator does not wait for it: `frame` is
+  // not trusted.
   void on_result(const Frame& frame);
 
   // The positions that this worker has named in the slot's window: those of its contribution to
-  // this round. Throws Error unless that is awaited. Valid until the next call that is not const.
+  // this round. Throws Error unless that contribution is awaited. Valid until the next non-const
+  // call.
   Positions named(uint32_t worker, uint32_t slot, uint32_t round) const;
 
-  // The memory of this round's frame is no longer referred to. May produce the next result.
+  // Nothing refers to the memory of this round's frame any more. May produce the next result.
   void released(uint32_t slot, uint32_t round, Sink& sink);
 
-  // All slots have ended; results may still wait for released().
+  // All slots have ended; some results may still wait for released().
   bool done() const { return open_slots_ == 0; }
-  // Workers that some slot waits for: not those who have spoken and wait for lower ranks.
+  // Workers that some slot waits for, without those that only wait for lower ranks' contributions.
   std::vector<uint32_t> awaited() const;
   size_t accumulator_bytes() const;  // held now
 
@@ -93,7 +98,7 @@ class Aggregator {
   uint8_t* accumulator(Version& version, size_t index) const;
   void note_ahead(Slot& slot, uint32_t worker, const Frame& frame);
   void finish_round(Slot& slot, Sink& sink);
-  static uint64_t known(const Slot& slot);  // all workers have named all blocks below
+  static uint64_t known(const Slot& slot);  // all workers have named all blocks below this
   void choose_window(Slot& slot);
   void open_window(Slot& slot, uint64_t hi);
   void take_sums(Slot& slot);

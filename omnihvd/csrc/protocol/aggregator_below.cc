@@ -1,4 +1,4 @@
-// An aggregator below others: partial sums go up as contributions, results come down.
+// A child aggregator: partial sums go up as contributions, results come down.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -9,11 +9,11 @@
 
 namespace omnihvd {
 
-// To the aggregator above: the sums of this round, and what any member has named since.
+// Sends the parent the sums of this round, and what members have named since.
 void Aggregator::contribute(Slot& slot, Sink& sink) {
   uint64_t bound = known(slot);
   take_sums(slot);
-  // What a member has named it has sent, unless it did not use that form.
+  // A member has sent all that it has named, unless it did not use that form.
   said_.as_named = slot.round > 0 && said_.blocks.size() == slot.window.size();
   const auto from = std::lower_bound(slot.pending.begin(), slot.pending.end(), slot.said);
   auto to = std::lower_bound(from, slot.pending.end(), bound);
@@ -43,16 +43,16 @@ void Aggregator::on_result(const Frame& frame) {
   if (frame.bound == kEnd && !slot.pending.empty())
     throw Error("an aggregator ended a slot before all blocks were sent");
   open_window(slot, frame.bound);
-  // That a result has come says that the sums before have; but not that their message is no longer
-  // referred to.
+  // A result shows that the sums before it have arrived, but their message may still be referred
+  // to.
   Version& next = slot.version();
   if (next.lent) {
     Version fresh;
     fresh.of.resize(next.of.size());
     slot.old.push_back(std::exchange(next, std::move(fresh)));
   }
-  // With the last block that was named more are named, so that who is waited for has a member that
-  // speaks.
+  // A worker that names its last block also names more, so an awaited aggregator always has a
+  // member that speaks.
   OMNIHVD_INVARIANT(slot.done || slot.missing > 0 || slot.said > slot.hi);
 }
 

@@ -16,7 +16,7 @@ void Aggregator::add_integers(Version& version, size_t index, const uint8_t* blo
   add_no_numbers(integers + n * sizeof(int32_t), n, sums.data());
 }
 
-// The sum of a block, with what is no number, behind what has been made in this version so far.
+// Appends the sum of a block, and its NaN and infinities, to what this version already holds.
 BlockRef Aggregator::with_no_numbers(Version& version, size_t index, uint64_t position, size_t n,
                                      size_t used) {
   if (!version.packed) version.packed.reset(new uint8_t[packed_bytes_]);
@@ -28,7 +28,7 @@ BlockRef Aggregator::with_no_numbers(Version& version, size_t index, uint64_t po
   return {position, made, uint32_t(bytes), false, nullptr, nullptr, true};
 }
 
-// Of the blocks that the frame names: the largest that any member has.
+// For the blocks that the frame names: the largest exponent that any member has.
 void Aggregator::gather_exponents(const Slot& slot, Frame* frame) {
   const std::vector<uint64_t>& blocks = frame->ahead;
   frame->exponents.assign(blocks.size(), 0);

@@ -1,4 +1,4 @@
-// What an aggregator keeps of each of its slots.
+// The state that an aggregator keeps for each of its slots.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,21 @@
 
 namespace omnihvd {
 
-// The sum of one block in the making.
+// The sum of one block, in progress.
 struct Aggregator::Sum {
   bool present = false;     // some worker had this block
-  bool dense = false;       // and some worker thought it not worth packing
-  uint8_t* home = nullptr;  // the sum is there, and not in our accumulator
+  bool dense = false;       // and some worker found it not worth packing
+  uint8_t* home = nullptr;  // the sum is there, not in our accumulator
 };
 
-// Room for the sums of one round. Allocated at need, and not cleared: `of` says what is valid.
+// Room for the sums of one round. Allocated on demand and not cleared: `of` says what is valid.
 struct Aggregator::Version {
   std::unique_ptr<uint8_t[]> sums;    // [index in window][accumulator block]
-  std::unique_ptr<uint8_t[]> packed;  // packed and coded results, one behind the other
+  std::unique_ptr<uint8_t[]> packed;  // packed and coded results, back to back
   std::vector<Sum> of;                // [index in window]
-  // Where sums are of integers, by index in the window: the sums of what is no number.
+  // In integer sums, by index in the window: the sums of NaN and infinities.
   std::map<size_t, std::vector<float>> no_numbers;
-  bool lent = false;  // a frame that refers to this memory is being sent
+  bool lent = false;  // a frame in flight refers to this memory
   uint32_t lent_round = 0;
 
   void lend(uint32_t round) {
@@ -37,9 +37,9 @@ struct Aggregator::Version {
 
 struct Aggregator::Named {
   std::vector<uint64_t> ahead;     // ascending
-  std::vector<uint8_t> exponents;  // of these, where sums are of integers
-  size_t first = 0;                // of them, those from here on lie beyond the window
-  uint64_t bound = 0;              // all below have been named
+  std::vector<uint8_t> exponents;  // of these, in integer sums
+  size_t first = 0;                // entries from here on lie beyond the window
+  uint64_t bound = 0;              // the worker has named all blocks below
 };
 
 struct Aggregator::Held {
@@ -54,7 +54,7 @@ struct Aggregator::Slot {
   uint32_t round = 0;
   uint64_t lo = 0, hi = 0;
   std::vector<uint64_t> window;   // the blocks of this round; in round 0 all positions
-  std::vector<uint64_t> pending;  // named beyond the window by anybody: ascending, distinct
+  std::vector<uint64_t> pending;  // named beyond the window by any worker: ascending, distinct
   std::vector<uint64_t> fresh;    // named in this round, unsorted
   std::vector<Named> named;       // [worker]
   std::vector<uint8_t> awaited;   // [worker]
@@ -63,9 +63,9 @@ struct Aggregator::Slot {
   std::vector<Held> held;         // [worker], if ordered
   bool result_ready = false;      // summed, but waits for the other version
   bool done = false;
-  uint64_t said = 0;  // of an aggregator below others: positions below it has named
+  uint64_t said = 0;  // in a child aggregator: the parent knows all positions below
   Version versions[2];
-  std::vector<Version> old;  // lent still, when their place was needed
+  std::vector<Version> old;  // still lent when their place was needed
   Version& version() { return versions[round % 2]; }
   // Index in the window, `from` or later, of the first position that is not below this one.
   size_t find(size_t from, uint64_t position) const {

@@ -1,8 +1,8 @@
-// In which numbers the sums of a collective are made. Part of its Shape; docs/arithmetic.md.
+// The arithmetic of a collective's sums. Part of its Shape; see docs/arithmetic.md.
 //
 //   floats    the dtype's own
-//   integers  float32 as int32 of a scale that all ranks have in common: integers.h
-//   switchml  the same, and every block travels, zero or not: the peer that OmniReduce began from
+//   integers  float32 as int32 with a shared exponent (block floating point): integers.h
+//   switchml  the same, but every block travels, zero or not: OmniReduce's starting point
 //   fpisa     float32 in registers of two integers: fpisa.h
 //   fpisa_a   the same, approximately
 #pragma once
@@ -24,9 +24,9 @@ constexpr const char* name_of(ArithmeticKind kind) {
 
 struct Arithmetic {
   ArithmeticKind kind = ArithmeticKind::floats;
-  uint8_t bits = 0;  // of an integer, if sums are of integers
+  uint8_t bits = 0;  // per integer, in integer sums; else 0
 
-  // Is it another than the dtype's own?
+  // Does it differ from the dtype's own?
   explicit operator bool() const { return kind != ArithmeticKind::floats; }
   bool integers() const {
     return kind == ArithmeticKind::integers || kind == ArithmeticKind::switchml;
@@ -41,7 +41,7 @@ struct Arithmetic {
   static bool takes(DType dtype) { return dtype == DType::f32; }
   bool operator==(const Arithmetic& o) const { return kind == o.kind && bits == o.bits; }
 
-  // Of a sum over so many workers.
+  // The arithmetic for a sum over so many workers.
   static Arithmetic of(ArithmeticKind kind, DType dtype, uint32_t workers) {
     Arithmetic made{takes(dtype) ? kind : ArithmeticKind::floats, 0};
     if (made.integers()) made.bits = integer_bits_for(workers);
@@ -50,9 +50,9 @@ struct Arithmetic {
 };
 
 struct BlockOps;
-// How an aggregator adds blocks as they travel.
+// How an aggregator adds blocks in the form in which they travel.
 const BlockOps& sum_ops(Arithmetic arithmetic, DType dtype);
-// Of its sum of an element.
+// Bytes of a register: the aggregator's sum of one element.
 constexpr size_t kRegisterBytes = 8;
 
 }  // namespace omnihvd

@@ -1,4 +1,4 @@
-// In which form a block of one collective travels in one direction, and its coded form.
+// Chooses the form in which a block of one collective travels in one direction, and encodes it.
 #pragma once
 
 #include "base/error.h"
@@ -9,17 +9,17 @@ namespace omnihvd {
 
 class BlockCoder {
  public:
-  // who: whose random numbers, as in block_key(). Without a codec nothing is coded.
+  // who: the key of the random numbers, as in block_key(). Without a codec nothing is coded.
   BlockCoder(const Codec& codec, Coding coding, uint32_t who, DType dtype)
       : codec_(codec), coding_(coding), who_(who), element_(size_of(dtype)), ops_(codec_ops()) {}
 
-  // A block of n elements, `nonzero` of them not zero: is it to be packed?
+  // Is a block of n elements, `nonzero` of them not zero, to be packed?
   bool packs(size_t n, size_t nonzero) const {
     return worth_packing(n, nonzero, element_) &&
            (!codec_.lossy() || bitmap_bytes(n) + nonzero * element_ <= coded_bytes(coding_, n));
   }
 
-  // Returns the bytes written to `out`, fewer than the block has; 0: it is to travel as it is.
+  // Returns the bytes written to `out`, fewer than the block has; 0: send the block as it is.
   size_t encode(uint64_t block, const void* data, size_t n, uint8_t* out) const {
     if (!codec_) return 0;
     if (!codec_.lossy()) return ops_.encode_lossless(element_, data, n, out);
@@ -29,7 +29,7 @@ class BlockCoder {
     return ops_.encode(coding_, key, data, n, out) ? bytes : 0;
   }
 
-  // Throws Error where no encoder writes this.
+  // Throws Error if no encoder writes this.
   void decode(const uint8_t* coded, size_t n, void* block) const {
     if (codec_.lossy())
       ops_.decode(coding_, coded, n, block);

@@ -1,5 +1,5 @@
-// Picks the implementation for this CPU. Compiled for the baseline CPU: nothing but this file may
-// run before the choice is made.
+// Selects the implementation for this CPU. Compiled for the baseline CPU: only this file may run
+// before the selection.
 #include "protocol/block_ops.h"
 
 #include <cstring>

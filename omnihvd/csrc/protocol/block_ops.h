@@ -8,8 +8,8 @@
 //
 // A packed block is ceil(n/8) bytes of occupancy bitmap (bit i of the block is bit i%8 of byte i/8)
 // followed by the non-zero elements in order. The bits from n on are 0.
-//
-// A listed block is `count` elements and their offsets in the block, which ascend strictly; the
+// A listed block is `count` elements and their offsets in the block, in strictly ascending order;
+// all others are zero.
 // others are zero.
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace omnihvd {
 
 struct BlockOps {
-  // What a block of n elements holds. `negative_zero` is exact only when `nonzero` is false.
+  // Describes a block of n elements. `negative_zero` is exact only if `nonzero` is false.
   struct Content {
     bool nonzero;        // some element is not zero
     bool negative_zero;  // all elements are zero, and some is -0.0
@@ -35,7 +35,7 @@ struct BlockOps {
   // ceil(n/8) + count_nonzero * size_of(dtype) bytes and no more; returns the bytes written.
   size_t (*pack)(const void* block, size_t n, uint8_t* out);
   void (*unpack)(const uint8_t* packed, size_t n, void* block);  // all n elements are written
-  // The first n elements are cleared before: all of the block, or none if it is zero anyway.
+  // The caller clears the first n elements before: all of the block, or none if it is zero anyway.
   void (*unlist)(const uint32_t* offsets, const uint8_t* elements, size_t count, void* block,
                  size_t n);
 
@@ -63,7 +63,7 @@ size_t pack_listed(const uint32_t* offsets, const uint8_t* elements, size_t coun
                    size_t n, uint8_t* out);
 inline size_t bitmap_bytes(size_t n) { return (n + 7) / 8; }
 
-// Is the packed form of a block of n elements with `nonzero` of them enough smaller to be worth it?
+// Is the packed form of a block of n elements, `nonzero` of them not zero, enough smaller?
 inline bool worth_packing(size_t n, size_t nonzero, size_t element) {
   return 4 * (bitmap_bytes(n) + nonzero * element) <= 3 * n * element;
 }

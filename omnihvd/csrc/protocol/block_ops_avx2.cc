@@ -247,7 +247,7 @@ struct F64 : Bits64<0x7fffffffffffffff>, SumF64 {
   static Sum widen(Block v) { return {_mm256_castsi256_pd(v.low), _mm256_castsi256_pd(v.high)}; }
 };
 
-// Integers are summed as they are stored, and an absent one is 0.
+// Integers are summed in their stored type; an absent element counts as 0.
 template <class Bits, class T>
 struct Integer : Bits {
   using One = T;

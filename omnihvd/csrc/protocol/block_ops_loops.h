@@ -34,7 +34,7 @@ namespace {
 const uint8_t* bytes_of(const void* p) { return static_cast<const uint8_t*>(p); }
 uint8_t* bytes_of(void* p) { return static_cast<uint8_t*>(p); }
 
-// memcpy that may be given null for nothing.
+// memcpy that allows null for zero bytes.
 void copy(void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -55,7 +55,7 @@ void each_vector(size_t n, Step step) {
   if (i < n) step(i, First{n - i});
 }
 
-// A short vector is loaded with 0 in the lanes that it lacks.
+// Loads a short vector with 0 in the missing lanes.
 template <class V>
 typename V::Block load(const uint8_t* p, All) {
   return V::load(p);
@@ -135,7 +135,7 @@ size_t count_bits(const uint8_t* bitmap, size_t n) {
 template <class V>
 BlockOps::Content inspect(const void* block, size_t n);
 
-// Apart, so that whole blocks need no stack.
+// A separate function, so that whole blocks need no stack.
 template <class V>
 __attribute__((noinline)) BlockOps::Content inspect_short(const void* block, size_t n) {
   uint8_t padded[Scan::size] = {};
@@ -150,16 +150,16 @@ BlockOps::Content inspect(const void* block, size_t n) {
   const uint8_t* p = bytes_of(block);
   const size_t size = n * V::size;
   if (size < Scan::size) return inspect_short<V>(block, n);
-  // Vectors may overlap, as seeing an element twice does no harm. The first step falls short so
-  // that later vectors do not straddle cache lines, where elements do not either.
+  // Vectors may overlap, as inspecting an element twice does no harm. The first step falls short so
+  // that later vectors do not straddle cache lines, provided that elements do not.
   const size_t past_boundary = reinterpret_cast<uintptr_t>(p) % Scan::size;
   size_t step = 4 * Scan::size - (past_boundary % V::size == 0 ? past_boundary : 0);
   Scan::Word seen = Scan::fill(0);
   size_t i = 0;
   for (; size - i >= 4 * Scan::size; i += step, step = 4 * Scan::size) {
     const Scan::Word first = Scan::load(p + i);
-    // Dense blocks end here. Not before the loop: a load of its own at a stride of 2 KiB leads
-    // prefetching astray and halves the speed of the scan (Zen 5).
+    // Dense blocks end here. The check is inside the loop on purpose: a separate load at a stride
+    // of 2 KiB misleads the prefetcher and halves the speed of the scan (Zen 5).
     if (i == 0 && Scan::any(first, magnitude)) return nonzero;
     const Scan::Word four = Scan::either(
         Scan::either(first, Scan::load(p + i + Scan::size)),
@@ -273,7 +273,7 @@ void add_packed(void* accumulator, const uint8_t* packed, size_t n) {
   });
 }
 
-// One element at a time: a listed block has too few for vectors to pay.
+// One element at a time: a listed block has too few elements for vectors to pay off.
 template <class T>
 T load_one(const uint8_t* p) {
   T value;
@@ -285,8 +285,8 @@ void store_one(uint8_t* p, T value) {
   std::memcpy(p, &value, sizeof value);
 }
 
-// Makes all bytes 0. Writes to no vector that is 0 already: what is not written does not go back to
-// memory, which is most of what clearing a block costs.
+// Sets all bytes to 0. Skips vectors that are already 0: memory that is not written does not go
+// back to DRAM, which is most of the cost of clearing a block.
 void clear_sparse(uint8_t* p, size_t size) {
   const Scan::Word all = Scan::fill(~uint64_t{0});
   size_t i = 0;
@@ -300,13 +300,13 @@ void unlist(const uint32_t* offsets, const uint8_t* elements, size_t count, void
   constexpr size_t cache_line = 64;
   if (count * cache_line < n * V::size)
     clear_sparse(bytes_of(block), n * V::size);
-  else  // elements in nearly every line
+  else  // elements in nearly every cache line
     std::memset(block, 0, n * V::size);
   for (size_t i = 0; i < count; ++i)
     std::memcpy(bytes_of(block) + offsets[i] * V::size, elements + i * V::size, V::size);
 }
 
-// Calls step(i, sum) for each of `count` elements, made what sums are.
+// Calls step(i, sum) for each of `count` elements, converted to the type of sums.
 template <class V, class Step>
 void each_listed(const uint8_t* elements, size_t count, Step step) {
   using T = typename V::One;
@@ -345,7 +345,7 @@ void finish(void* block, const void* accumulator, size_t n) {
   if constexpr (V::size == V::sum_size) {
     if (block != accumulator) copy(block, accumulator, n * V::size);
   } else {
-    // In place, a vector is stored only where all has been read already.
+    // In place, a vector is stored only after all of its input has been read.
     each_vector<V::lanes>(n, [&](size_t i, auto part) {
       const typename V::Sum sums = load_sum<V>(bytes_of(accumulator) + i * V::sum_size, part);
       store<V>(bytes_of(block) + i * V::size, V::narrow(sums), part);

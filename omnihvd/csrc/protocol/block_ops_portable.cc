@@ -1,5 +1,5 @@
-// Block operations in plain C++, eight elements at a time: what compilers turn into the vectors of
-// the baseline CPU where they can.
+// Block operations in plain C++, eight elements at a time, so that compilers can vectorise them for
+// the baseline CPU.
 #include <cstring>
 #include <type_traits>
 
@@ -39,9 +39,9 @@ To bit_cast(From from) {
   return to;
 }
 
-// Not a branch, nor what compilers make one: the conversions below are to become vectors. For
-// their sake bits are signed too, where that makes no difference: not every baseline CPU can
-// compare or narrow vectors of unsigned integers.
+// Must not be, nor compile to, a branch, so that the conversions below vectorise. For the same
+// reason bits are signed where that makes no difference: not every baseline CPU can compare or
+// narrow vectors of unsigned integers.
 int32_t choose(bool condition, int32_t yes, int32_t no) {
   const int32_t mask = -static_cast<int32_t>(condition);
   return (yes & mask) | (no & ~mask);

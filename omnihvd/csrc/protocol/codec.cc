@@ -9,7 +9,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint8_t kSumBits = 4;  // where contributions have fewer
+constexpr uint8_t kSumBits = 4;  // if contributions have fewer
 
 // A bijection that lets every bit of x change every bit of the result (splitmix64's).
 uint64_t mix(uint64_t x) {

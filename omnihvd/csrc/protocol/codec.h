@@ -1,9 +1,11 @@
-// Block codecs: forms in which blocks travel. All but "lossless" (lossless.h) are lossy, and for
-// float32 only. Without loss sums are what they are without a codec, bit for bit.
+// Block codecs: compressed forms in which blocks travel. All except "lossless" (lossless.h) are
+// lossy, and for float32 only. With the lossless codec, sums equal those without a codec bit for
+// bit.
 //
-// Under the others a worker encodes each block that it sends; the aggregator decodes, adds in
-// float32, and encodes the sum once; all workers decode the same bits. What a codec cannot hold, as
-// NaN and infinity, travels plain, and a block that is smaller packed travels packed: both exactly.
+// With a lossy codec a worker encodes each block that it sends; the aggregator decodes, adds in
+// float32, and encodes the sum once; all workers decode the same bits. A block that a codec cannot
+// hold (it has NaN or infinity) travels plain, and one that is smaller packed travels packed: both
+// exactly.
 //
 //   codec     contributions                       sums
 //   natural   powers of two, at random, 8 bits    the same
@@ -13,14 +15,14 @@
 //   one_bit   the mean of its sign, 1 bit         levels, at random, 4 bits
 //   integer   the nearest level, 4 or 8 bits      levels, at random, as many bits
 //
-// "At random" is without bias: the expectation is what was encoded. Sums always are, since nobody
-// keeps their error for the next time.
+// "At random" means stochastic rounding without bias: the expectation is the encoded value. Sums
+// are always coded so, since nobody keeps their error (the residual) for the next step.
 //
 // A coded block of n elements, little endian:
-//   powers  the exponent field of the largest power (u8); a byte an element: its sign, and 7 bits
-//           c, of which 0 is zero and 127 the largest power, c the power smaller by 2^(127-c)
-//   levels  a step (f32, finite); an integer of `bits` bits an element, two's complement
-//   two     two values (f32, finite); a bit an element, which of them it is
+//   powers  the exponent field of the largest power (u8); a byte per element: its sign, and 7 bits
+//           c: 0 is zero, 127 the largest power, and any other c the power smaller by 2^(127-c)
+//   levels  a step (f32, finite); an integer of `bits` bits per element, two's complement
+//   two     two values (f32, finite); one bit per element chooses between them
 // Elements begin at a byte's lowest bit.
 //
 // Pure functions: no state, any thread. Pointers need no alignment.
@@ -46,12 +48,12 @@ enum class CodecKind : uint8_t {
   lossless = 7
 };
 
-// What the ranks of a sum agree upon.
+// The codec that all ranks of a sum must agree on.
 struct Codec {
   CodecKind kind = CodecKind::none;
-  uint8_t bits = 0;      // of an element; where the kind leaves a choice, else 0
-  bool of_sums = false;  // contributions are sums themselves, and coded as these
-  // Of random numbers, which also depend on the rank and the place in the tensor.
+  uint8_t bits = 0;      // per element, where the kind leaves a choice; else 0
+  bool of_sums = false;  // contributions are themselves sums, and coded as sums
+  // Seed of the random numbers, which also depend on the rank and the place in the tensor.
   uint32_t seed = 0;
 
   // Is anything coded?
@@ -63,8 +65,8 @@ struct Codec {
   }
   bool operator!=(const Codec& o) const { return !(*this == o); }
 
-  // Of the sums that hosts have made of part `index` of a tensor, whose places begin anew: with
-  // random numbers that nobody has used.
+  // The codec for sums that hosts have made of part `index` of a tensor. Block numbers start anew
+  // in each part, so this one uses random numbers that nothing else has used.
   Codec of_part(uint32_t index) const {
     return {kind, bits, true, seed + (index + 1) * 0x9E3779B9u};
   }
@@ -72,12 +74,12 @@ struct Codec {
 
 bool is_valid(const Codec& codec);
 std::string name_of(const Codec& codec);  // "natural", "qsgd4"
-// For messages to people: "100 float32", "100 float32 by natural".
+// For log and error messages: "100 float32", "100 float32 by natural".
 std::string sum_text(uint64_t count, DType dtype, const Codec& codec);
-// To be said behind two such texts, where they do not show the difference; else "".
+// Appended to two such texts if they do not show the difference; else "".
 const char* disagreement(const Codec& one, const Codec& other);
 
-// How blocks are coded in one direction by a lossy codec. As in kernels/abi.cuh.
+// How a lossy codec codes blocks in one direction. As in kernels/abi.cuh.
 enum class Quantizer : uint8_t { powers, random_levels, nearest_level, ternary, sign, two_means };
 struct Coding {
   Quantizer quantizer;
@@ -87,7 +89,7 @@ Coding contribution_coding(const Codec& codec);
 Coding sum_coding(const Codec& codec);
 
 size_t coded_bytes(Coding coding, size_t n);
-// Whether decode() knows what a peer sent: coded_bytes() of it.
+// Can decode() read the coded_bytes() that a peer sent?
 bool is_coded(Coding coding, const uint8_t* bytes);
 
 // The key of a block's random numbers. `who`: the rank, or kSums.
@@ -95,18 +97,18 @@ constexpr uint32_t kSums = UINT32_MAX;
 uint64_t block_key(uint32_t seed, uint32_t who, uint64_t block);
 
 struct CodecOps {
-  // Writes coded_bytes(). False: the block cannot be coded, and what `out` holds is undefined.
-  // Coded again, what was decoded stays as it is, but for an error of rounding in the last bit.
+  // Writes coded_bytes(). False: the block cannot be coded, and `out` is undefined. Decoded values,
+  // coded again, stay the same, except for a rounding error in the last bit.
   bool (*encode)(Coding coding, uint64_t key, const void* block, size_t n, uint8_t* out);
   void (*decode)(Coding coding, const uint8_t* coded, size_t n, void* block);
-  // The same without loss (lossless.h), of elements of so many bytes. Returns the bytes written;
-  // 0: too few are saved, and `out`, which has room for the block, is undefined.
+  // The lossless codec (lossless.h), for elements of so many bytes. Returns the bytes written; 0:
+  // too few are saved, and `out`, which must have room for the block, is undefined.
   size_t (*encode_lossless)(size_t element, const void* block, size_t n, uint8_t* out);
-  // False: no encoder writes this. lossless_bytes() of it must be there.
+  // False: no encoder writes this. `code` must hold lossless_bytes() of it.
   bool (*decode_lossless)(size_t element, const uint8_t* code, size_t n, void* block);
 };
 const CodecOps& codec_ops();  // the best for this CPU
-// For tests and benchmarks: "portable", "avx2" or "avx512"; null when this CPU lacks it.
+// For tests and benchmarks: "portable", "avx2" or "avx512"; null if this CPU lacks it.
 const CodecOps* codec_ops_named(const std::string& implementation);
 
 }  // namespace omnihvd

@@ -3,7 +3,7 @@
 //
 // Everything is in an unnamed namespace, and nothing inline from elsewhere is called: were the
 // linker to fold a function compiled here with its twin in another file, programs would crash on
-// older CPUs. Results are the same for all: no product is fused into a sum.
+// older CPUs. All instruction sets give the same results: no product is fused into a sum.
 #pragma once
 
 #include <cstring>
@@ -20,7 +20,7 @@ constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
 constexpr float kSmallest = 1.17549435e-38f;  // normal number
 constexpr float kLargest = 3.40282347e+38f;
 
-// Elements of a block, as numbers and as bits; 0 behind its end.
+// Elements of a block, as numbers and as bits; 0 past its end.
 struct Chunk {
   alignas(64) float x[kChunk];
   alignas(64) uint32_t bits[kChunk];
@@ -41,7 +41,7 @@ void each_chunk(const void* block, size_t n, Step step) {
   }
 }
 
-// Numbers by counter: a block's key, and an element's place in the block.
+// Counter-based random numbers: from a block's key and an element's place in the block.
 struct Noise {
   uint32_t begin, turn;
   explicit Noise(uint64_t key) : begin(uint32_t(key)), turn(uint32_t(key >> 32)) {}
@@ -53,7 +53,7 @@ struct Noise {
   }
 };
 
-// The bits of the largest magnitude; those of NaN are the largest of all.
+// The bits of the largest magnitude; NaN compares largest.
 uint32_t largest_magnitude(const void* block, size_t n) {
   int32_t lanes[8] = {};
   each_chunk(block, n, [&](size_t, const Chunk& chunk) {
@@ -171,8 +171,8 @@ double sum_of_squares(const void* block, size_t n) {
   return sum;
 }
 
-// At 2.5 times the root mean square what is larger is clipped: one outlier would else leave
-// nothing of all others (Wen et al., "TernGrad", NeurIPS 2017).
+// Clips magnitudes above 2.5 times the root mean square: otherwise one outlier would leave nothing
+// of all other elements (Wen et al., "TernGrad", NeurIPS 2017).
 float clipped(float largest, const void* block, size_t n) {
   const double limit = 6.25 * sum_of_squares(block, n) / double(n);
   if (double(largest) * double(largest) <= limit) return largest;

@@ -1,4 +1,4 @@
-// The implementations behind codec.h: one for each instruction set.
+// The implementations behind codec.h: one per instruction set.
 #pragma once
 
 #include "protocol/codec.h"

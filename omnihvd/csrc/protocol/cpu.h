@@ -1,5 +1,5 @@
-// What this CPU can do: everything that CMakeLists.txt lets the compiler use in files for one
-// instruction set, since it may use it anywhere there.
+// The features of this CPU. Each test covers everything that CMakeLists.txt lets the compiler use
+// in files for one instruction set, since it may use it anywhere there.
 #pragma once
 
 namespace omnihvd {

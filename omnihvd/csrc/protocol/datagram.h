@@ -1,9 +1,9 @@
-// What travels between a DatagramSender and a DatagramReceiver: one direction of a pair of peers.
+// The datagrams between a DatagramSender and a DatagramReceiver: one direction of a pair of peers.
 //
-// A message is cut into datagrams of `payload` bytes, the last of which may be shorter; an empty
-// one is one datagram. Datagrams are numbered through all messages; lost ones are sent again under
-// their number. Numbers and times travel as their lower 32 bits: what is delayed by 2^31 datagrams,
-// or microseconds, is mistaken for another.
+// The sender cuts a message into datagrams of `payload` bytes; the last may be shorter, and an
+// empty message is one datagram. Datagrams are numbered across all messages, and lost ones are sent
+// again under their number. Numbers and times travel as their lower 32 bits: anything delayed by
+// 2^31 datagrams or microseconds is mistaken for another.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ struct Datagram {
   uint32_t offset = 0;  // in the message, bytes: a multiple of the payload
 };
 
-// All below `floor` has come, and of what follows, bit i (the lowest of a byte first) floor + i.
+// All datagrams below `floor` have arrived. Bit i (lowest of a byte first): so has floor + i.
 struct Acknowledgement {
   uint32_t floor = 0;
-  uint32_t stamp = 0;  // the latest of those that have come since the last acknowledgement
+  uint32_t stamp = 0;  // the latest stamp that arrived since the last acknowledgement
   std::vector<uint8_t> bits;
 
   bool has(uint64_t i) const { return bits[i / 8] >> i % 8 & 1; }
 };
 
-// The number with these lower bits that is next to `near`.
+// The number with these lower bits that is nearest to `near`.
 inline uint64_t unwrapped(uint32_t low, uint64_t near) {
   return near + uint64_t(int64_t(int32_t(low - uint32_t(near))));
 }

@@ -5,24 +5,25 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kFirstPackets = 32;  // under way, before anything was measured
-constexpr uint64_t kLeastPackets = 8;   // under way at any time
+constexpr uint64_t kFirstPackets = 32;  // in flight, before the first measurement
+constexpr uint64_t kLeastPackets = 8;   // in flight at any time
 constexpr double kStartupGain = 2.89;   // 2 / ln 2: doubles in each round
 constexpr double kUnderWayGain = 2;
-constexpr uint64_t kRounds = 10;            // a rate is kept for so many
-constexpr uint64_t kTripKept = 10'000'000;  // and a round trip for so long
+constexpr uint64_t kRounds = 10;            // how many rounds a rate is kept
+constexpr uint64_t kTripKept = 10'000'000;  // how long a round trip is kept
 constexpr uint64_t kTripKeptByRival = 60'000'000;
 constexpr uint64_t kLeastTrip = 100;  // clocks and schedulers are no finer
-constexpr uint64_t kBurst = 1000;     // of pacing: what may go at once
-// What a host hands over and answers at once, beside what the path holds, as Linux's BBR allows for
-// segments of offload. Without it a flow whose round trips are short yields to all others, in whose
-// queues its datagrams wait; with more it takes more than its half beside BBR (benchmarks/loss.py).
+constexpr uint64_t kBurst = 1000;     // of pacing: how much time's worth may go at once
+// Extra bytes in flight, beside what the path holds, for what a host sends and acknowledges in one
+// go; Linux's BBR allows the same for offload segments. Without it a flow with short round trips
+// yields to every flow it queues behind; with more it takes more than its half beside BBR
+// (benchmarks/loss.py).
 constexpr double kTurns = 1, kMostOfTurn = 65536;  // bytes
 constexpr double kMostHeldBack = 50'000;           // microseconds at the bandwidth
-// Microseconds before the next datagram, whatever was measured: of a receiver that was stopped
-// meanwhile no rate says what the path can take.
+// The most microseconds before the next datagram, whatever was measured: if the receiver was
+// stopped meanwhile, no rate says what the path can take.
 constexpr double kLongestPause = 50'000;
-// A round trip each: look for more, let the queue go that this made, and keep to it.
+// One round trip each: probe for more, drain the queue that this built, then keep the rate.
 constexpr double kPhases[] = {1.25, 0.75, 1, 1, 1, 1, 1, 1};
 constexpr uint32_t kPhaseCount = sizeof kPhases / sizeof kPhases[0];
 
@@ -54,7 +55,7 @@ uint64_t DatagramPace::most_under_way() const {
   return std::max(kLeastPackets * packet_, uint64_t(most));
 }
 
-// What was not sent while nobody looked may be made up for, but for no more than a burst.
+// The sender may make up for time in which it sent nothing, but for no more than a burst.
 void DatagramPace::on_sent(uint64_t now, uint64_t bytes, uint64_t under_way_before) {
   if (under_way_before == 0) {
     first_sent_at_ = delivered_at_ = now;
@@ -88,7 +89,7 @@ void DatagramPace::on_delivered(uint64_t now, uint64_t sent_at, uint64_t bytes,
   }
   measure_held_back(now, bytes);
   if (!found) return;
-  // What else was sent at that time may come later.
+  // Acknowledgements of datagrams sent at the same time may still follow.
   marks_.push_front(mark);
   new_round_ = mark.delivered >= round_ends_;
   if (new_round_) end_round();
@@ -98,7 +99,8 @@ void DatagramPace::on_delivered(uint64_t now, uint64_t sent_at, uint64_t bytes,
   choose_mode(now, under_way, mark.limited);
 }
 
-// Neither the sender's bursts nor the receiver's make a rate of deliveries that the path has not.
+// Uses the longer of the sending and the delivery time, so that bursts on either side do not feign
+// a rate that the path does not have.
 void DatagramPace::sample(uint64_t now, const Mark& mark) {
   const uint64_t span = std::max(now - mark.delivered_at, mark.sent_at - mark.first_sent_at);
   if (span < std::max(shortest_, kLeastTrip)) return;
@@ -119,7 +121,8 @@ void DatagramPace::end_round() {
   round_ends_ = delivered_;
 }
 
-// Behind a rival's queue no trip is that of the path, unless nothing is ever lost there.
+// Behind a rival's queue no round trip is that of the empty path, unless nothing is ever lost
+// there.
 void DatagramPace::measure_trip(uint64_t now, uint64_t trip) {
   if (round_shortest_ == 0 || trip < round_shortest_) round_shortest_ = std::max<uint64_t>(1, trip);
   const uint64_t kept = rival_.is_there() ? std::max(shortest_at_, lost_at_) + kTripKeptByRival
@@ -129,8 +132,8 @@ void DatagramPace::measure_trip(uint64_t now, uint64_t trip) {
   shortest_at_ = now;
 }
 
-// Acknowledgements that come late and together: what is to be under way, besides, so that the path
-// is not idle before they come.
+// Measures acknowledgements that arrive late and together: so much more must be in flight for the
+// path not to idle before they come.
 void DatagramPace::measure_held_back(uint64_t now, uint64_t bytes) {
   double expected = bandwidth() * double(now - late_since_);
   if (double(late_bytes_) <= expected) {
@@ -159,7 +162,7 @@ void DatagramPace::choose_mode(uint64_t now, uint64_t under_way, bool limited) {
     phase_at_ = now;
   }
   if (mode_ != Mode::cruise || now < phase_at_ + shortest_) return;
-  // More is looked for until it is there; less, until the queue is gone.
+  // Probing for more lasts until that much is in flight; for less, until the queue is gone.
   if (phase_ == 0 && double(under_way) < 1.25 * path() && now < phase_at_ + 4 * shortest_) return;
   phase_ = (phase_ + 1) % kPhaseCount;
   phase_at_ = now;

@@ -10,11 +10,11 @@ constexpr uint64_t kProbeEvery = kSecond;
 constexpr uint64_t kProbeRefused = 60 * kMillisecond;
 constexpr uint32_t kRefusals = 3;  // in a row, and
 constexpr uint64_t kRefusedFor = 100 * kMillisecond;
-constexpr uint64_t kSilence = 30 * kSecond;  // of a peer that is given up
-constexpr uint64_t kOpening = 15 * kSecond;  // the same, before it has answered
+constexpr uint64_t kSilence = 30 * kSecond;  // before a silent peer is given up
+constexpr uint64_t kOpening = 15 * kSecond;  // the same, before its first answer
 constexpr uint64_t kFirstOpen = 100 * kMillisecond;
 constexpr uint64_t kOpenAgain = 3 * kSecond;  // of silence
-constexpr uint64_t kAfterStop = 5 * kSecond;  // at least, for the answer to a new question
+constexpr uint64_t kAfterStop = 5 * kSecond;  // at least, to answer a new question
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// Whether the receiver of a flow is still there: when to open the flow, when to ask, and when to
-// give the receiver up. Pure: times are arguments, microseconds in which the asking process was
-// awake (base/awake_clock.h).
+// Tracks whether the receiver of a flow is still there: when to open the flow, when to ask, and
+// when to give the receiver up. Pure: times are arguments, in microseconds in which the asking
+// process was awake (base/awake_clock.h).
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ class DatagramPeer {
   void opened(uint64_t now);
   void heard(uint64_t now);
   void refused(uint64_t now);  // its host says that nobody listens at its port
-  // The asking process was stopped, and the peer perhaps as well: it gets time to answer a question
-  // that is asked now.
+  // The asking process was stopped, and perhaps the peer, too: the peer gets time to answer a
+  // question asked now.
   void stopped(uint64_t now);
 
-  // lives: its process is known to live, so that silence means a stop.
+  // lives: the peer's process is known to live, so its silence means that it is stopped.
   End end(uint64_t now, bool lives) const;
-  // What to send now. Both: a peer that is silent may have forgotten the flow, and its answer to
-  // another opening tells.
+  // The message to send now. Both: a silent peer may have forgotten the flow, and its answer to
+  // another opening will tell.
   Say say(uint64_t now);
   uint64_t say_at() const { return say_at_; }  // when to look next
 

@@ -44,7 +44,7 @@ DatagramReceiver::Taken DatagramReceiver::on_datagram(const Datagram& header, co
   return Taken::fresh;
 }
 
-// Null: it would overlap another.
+// Null if it would overlap another message.
 DatagramReceiver::Partial* DatagramReceiver::message_of(uint64_t first, const Datagram& header) {
   const uint32_t datagrams = datagrams_of(header.size, payload_);
   const auto after = partial_.lower_bound(first);

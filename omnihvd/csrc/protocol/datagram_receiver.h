@@ -1,8 +1,8 @@
-// Puts messages together again from datagrams that come in any order, several times, or never.
-// Pure. Trusts nothing but that whoever wrote a datagram meant to: authentication comes before.
+// Reassembles messages from datagrams that arrive in any order, several times, or never. Pure.
+// Trusts only that whoever wrote a datagram meant to: authentication comes before.
 //
-// Memory: a bit for each datagram of the window; and of messages that have begun to come, which do
-// not overlap, at most window * payload + 2 * largest bytes, whatever a peer says.
+// Memory: one bit for each datagram of the window; and for partial messages, which do not overlap,
+// at most window * payload + 2 * largest bytes, whatever a peer claims.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +20,23 @@ class DatagramReceiver {
  public:
   enum class Taken { fresh, duplicate, refused };
 
-  // payload, window: as the sender's. largest: bytes of a message. ordered: messages are given in
-  // the order in which they were sent; else as soon as each is complete, so that one that waits
-  // for a lost datagram holds up no other.
+  // payload, window: as the sender's. largest: bytes of a message. ordered: gives messages in the
+  // order in which they were sent; otherwise as soon as each is complete, so that a message that
+  // waits for a lost datagram holds up no other.
   DatagramReceiver(uint32_t first, uint32_t payload, uint32_t window, uint32_t largest,
                    bool ordered);
 
-  // Refused, and without effect: it is none that the sender can have made of its messages.
+  // Refuses a datagram, without effect, that the sender cannot have made from its messages.
   Taken on_datagram(const Datagram& header, const uint8_t* data, size_t bytes);
-  // Each message once; false: none is complete.
+  // Gives each message once; false: none is complete.
   bool next_message(std::vector<uint8_t>* message);
 
-  // Something has come since the last acknowledgement: also what had come before, whose sender
-  // does not know it.
+  // True if a datagram has arrived since the last acknowledgement, including a duplicate: its
+  // sender does not know that the first copy arrived.
   bool owes() const { return stamp_.has_value(); }
   Acknowledgement acknowledgement();
 
-  size_t held_bytes() const { return held_; }  // of messages not yet given
+  size_t held_bytes() const { return held_; }  // in messages not yet given
 
  private:
   struct Partial {
@@ -50,7 +50,7 @@ class DatagramReceiver {
   const uint32_t payload_, window_, largest_;
   const bool ordered_;
   const uint64_t begin_;
-  uint64_t floor_;           // all below have come
+  uint64_t floor_;           // all below have arrived
   std::deque<bool> beyond_;  // [sequence - floor_]
   uint64_t next_;            // if ordered: the first datagram of the message to give next
   std::map<uint64_t, Partial> partial_;  // by the first datagram

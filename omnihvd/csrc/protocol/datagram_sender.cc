@@ -7,8 +7,9 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kFirstTimeOut = 100'000;  // before a round trip was measured
-// The most, too, where a clock was put forward within a round trip, which then seems that long.
+constexpr uint64_t kFirstTimeOut = 100'000;  // before the first measured round trip
+// The maximum also applies if a clock jumps forward within a round trip, which then seems that
+// long.
 constexpr uint64_t kLeastTimeOut = 1'000, kMostTimeOut = 1'000'000;
 
 }  // namespace
@@ -135,7 +136,7 @@ bool DatagramSender::on_acknowledgement(uint64_t now, const Acknowledgement& ack
   const auto take = [&](uint64_t sequence) {
     const Entry& one = entry(sequence);
     if (one.state == State::arrived) return;
-    // If not, an earlier transmission of it has come.
+    // Otherwise an earlier transmission of it arrived.
     if (one.sent_at <= sent_at) latest_place_ = std::max(latest_place_, one.place);
     arrive(sequence, done);
     any = true;

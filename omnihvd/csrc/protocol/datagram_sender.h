@@ -1,12 +1,12 @@
 // Sends messages as datagrams over a network that loses, repeats and reorders them: selective
-// repeat. Pure: times are arguments, microseconds of a clock that never goes back; the bytes stay
-// with the caller, who learns which are to go.
+// repeat. Pure: times are arguments, in microseconds of a monotonic clock. The bytes stay with the
+// caller, which learns from next() what to send.
 //
-// A datagram is lost when one that was sent after it has come, and it has not within a quarter of a
-// round trip more (RACK, RFC 8985). Where nothing comes at all, the oldest is sent once more after
-// a time-out from the measured round trips (RFC 6298), which doubles; its acknowledgement tells
-// what became of the others. Whatever is repeated or comes late is harmless: to have come is for
-// good.
+// A datagram counts as lost if one sent after it has arrived and it has not within a quarter of a
+// round trip more (RACK, RFC 8985). If nothing arrives at all, the sender repeats the oldest after
+// a time-out derived from the measured round trips (RFC 6298), which doubles each time; its
+// acknowledgement tells what became of the others. Duplicates and late arrivals are harmless: a
+// datagram that has arrived stays arrived.
 #pragma once
 
 #include <cstdint>
@@ -23,35 +23,36 @@ class DatagramSender {
  public:
   struct Piece {
     Datagram header;
-    uint64_t message;  // as given to send()
+    uint64_t message;  // as passed to send()
     uint32_t bytes;    // of the message, from header.offset
   };
 
-  // payload, window: as the receiver's; at most `window` datagrams are kept in mind, besides the
+  // payload, window: as the receiver's. Keeps at most `window` datagrams in mind, besides the
   // messages themselves. Throws Error unless both are above 0, and the window below 2^16.
   DatagramSender(uint32_t first, uint32_t payload, uint32_t window);
 
   void send(uint64_t message, uint32_t size) { messages_.push_back({message, size, 0, 0}); }
-  // At most so many are under way: what the network is thought to take. At least 1.
+  // At most so many in flight: what the network is thought to take. At least 1.
   void set_limit(uint32_t datagrams) { limit_ = datagrams > 0 ? datagrams : 1; }
-  // From now on as fast as is seen to be delivered (protocol/datagram_pace.h). overhead: bytes of a
-  // datagram's headers.
+  // From now on sends as fast as the network delivers (protocol/datagram_pace.h). overhead: bytes
+  // of a datagram's headers.
   void pace(uint32_t overhead);
-  // The next datagram that is to go now; false: none.
+  // The next datagram to send now; false: none.
   bool next(uint64_t now, Piece* piece);
-  // When next() has something to give though nothing has come; none: not before that, or at once.
+  // When next() will have something to send even if nothing arrives; none: not until then, or at
+  // once.
   std::optional<uint64_t> wake_at() const;
-  // Appends the messages of which all has come to `done`. False, and without effect, when it is of
-  // datagrams that were never sent.
+  // Appends to `done` the messages that have now fully arrived. False, and without effect, if the
+  // acknowledgement names datagrams that were never sent.
   bool on_acknowledgement(uint64_t now, const Acknowledgement& acknowledgement,
                           std::vector<uint64_t>* done);
 
   const DatagramPace* pace() const { return pace_ ? &*pace_ : nullptr; }
   bool idle() const { return messages_.empty(); }
   uint32_t under_way() const { return under_way_; }
-  uint64_t sent() const { return sent_; }            // datagrams, those sent again included
-  uint64_t again() const { return again_; }          // of them
-  uint64_t round_trip() const { return smoothed_; }  // 0: not known yet
+  uint64_t sent() const { return sent_; }            // datagrams, retransmissions included
+  uint64_t again() const { return again_; }          // retransmissions
+  uint64_t round_trip() const { return smoothed_; }  // 0: unknown
   size_t kept() const { return entries_.size() + order_.size() + lost_.size(); }
 
  private:
@@ -59,13 +60,13 @@ class DatagramSender {
   struct Message {
     uint64_t name;
     uint32_t size;
-    uint32_t cut;      // datagrams that have been made of it
+    uint32_t cut;      // datagrams cut from it so far
     uint32_t arrived;  // of them
   };
   struct Entry {
     uint64_t message;  // its place in messages_, counted from the first ever
     uint64_t sent_at;
-    uint64_t place;  // its last transmission's, of all
+    uint64_t place;  // the place of its last transmission among all
     uint32_t offset;
     State state;
   };
@@ -94,17 +95,17 @@ class DatagramSender {
   std::deque<Message> messages_;
   uint64_t first_message_ = 0;      // the place of messages_.front()
   uint64_t cutting_ = 0;            // the place of the message that is being cut
-  uint64_t floor_;                  // all below have come
+  uint64_t floor_;                  // all below have arrived
   std::deque<Entry> entries_;       // from floor_
-  std::deque<Transmission> order_;  // in order of time; some are of the past
-  std::deque<uint64_t> lost_;       // some have come meanwhile
+  std::deque<Transmission> order_;  // in order of time; some are outdated
+  std::deque<uint64_t> lost_;       // some have arrived meanwhile
   uint32_t under_way_ = 0;
-  uint64_t under_way_bytes_ = 0, arrived_bytes_ = 0;  // with their headers, of a paced sender
+  uint64_t under_way_bytes_ = 0, arrived_bytes_ = 0;  // headers included, if paced
   std::optional<DatagramPace> pace_;
   uint32_t overhead_ = 0;
-  // When the latest of those was sent that are known to have come.
+  // When the latest datagram that is known to have arrived was sent.
   std::optional<uint64_t> latest_;
-  uint64_t latest_place_ = 0;  // and how many transmissions there were up to it
+  uint64_t latest_place_ = 0;  // and how many transmissions there were up to then
   uint64_t touched_ = 0;       // when anything was last sent or acknowledged
   uint32_t time_outs_ = 0;     // in a row
   uint64_t smoothed_ = 0, deviation_ = 0, last_trip_ = 0;  // round trips

@@ -1,4 +1,4 @@
-// Element types of a tensor: one table, from which all else follows.
+// The element types of a tensor: one table, from which everything else follows.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// In the order of their numbers on the wire: append only.
-// X(its name here, NumPy's and PyTorch's, its type in C++, the vectors that add it: block_ops_*.cc)
+// In the order of their wire numbers: append only.
+// X(name here, name in NumPy and PyTorch, C++ type, the vectors that add it: block_ops_*.cc)
 #define OMNIHVD_DTYPES(X)             \
   X(f16, "float16", Float16, F16)     \
   X(bf16, "bfloat16", BFloat16, BF16) \
@@ -45,12 +45,13 @@ constexpr const DTypeInfo& info_of(DType dtype) { return kDTypeInfo[static_cast<
 constexpr size_t size_of(DType dtype) { return info_of(dtype).size; }
 constexpr const char* name_of(DType dtype) { return info_of(dtype).name; }
 
-// Sums of floats of two bytes accumulate in f32, all others in their own type.
+// Sums of two-byte floats accumulate in f32, all others in their own type.
 constexpr size_t accumulator_size_of(DType dtype) {
   return size_of(dtype) == 2 && info_of(dtype).is_float ? sizeof(float) : size_of(dtype);
 }
 
-// What a sum of T is. Unsigned sums are the signed ones, bit by bit, where there is only one.
+// The dtype of T. An unsigned T without a dtype of its own takes the signed one: their sums are
+// equal bit by bit.
 template <typename T>
 constexpr std::optional<DType> dtype_of() {
   std::optional<DType> found;

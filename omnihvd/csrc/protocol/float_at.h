@@ -1,4 +1,4 @@
-// The elements of a block of float32, whose memory need not be aligned.
+// Accesses the elements of a float32 block in unaligned memory.
 #pragma once
 
 #include <cstddef>

@@ -67,7 +67,7 @@ void add_listed(void* sums, const uint32_t* offsets, const uint8_t* elements, si
   for (size_t i = 0; i < count; ++i) add_at<add_one>(sums, offsets[i], float_at(elements, i));
 }
 
-// In place, too: a register is read before what lies there is written.
+// Works in place, too: it reads a register before it overwrites it.
 void finish(void* block, const void* sums, size_t n) {
   for (size_t i = 0; i < n; ++i) put_float(block, i, to_float(load(sums, i)));
 }

@@ -1,5 +1,5 @@
 // FPISA's registers (fpisa.h). C without loops and calls, and almost without branches, since user
-// space and an XDP program both are this code. A register is mantissa x 2^(exponent - 150).
+// space and an XDP program share this code. A register is mantissa x 2^(exponent - 150).
 #ifndef OMNIHVD_PROTOCOL_FPISA_REGISTER_H
 #define OMNIHVD_PROTOCOL_FPISA_REGISTER_H
 
@@ -35,27 +35,27 @@ FPISA_FUNCTION struct fpisa_register fpisa_register_of(__u32 bits) {
   return made;
 }
 
-// Where the leading bit is, of what is not 0.
+// The position of the leading bit; x must not be 0.
 FPISA_FUNCTION __s32 fpisa_leading_bit(__u32 x) {
   x |= x >> 1;
   x |= x >> 2;
   x |= x >> 4;
   x |= x >> 8;
-  x |= x >> 16;  // as many ones as it has digits
+  x |= x >> 16;  // as many ones as x has digits
   x -= x >> 1 & 0x55555555;
   x = (x & 0x33333333) + (x >> 2 & 0x33333333);
   x = (x + (x >> 4)) & 0x0F0F0F0F;
   return (__s32)(x * 0x01010101 >> 24) - 1;
 }
 
-// Truncated; infinity where it is too large.
+// Truncates; infinity if it is too large.
 FPISA_FUNCTION __u32 fpisa_bits_of(struct fpisa_register sum) {
   const __u32 sign = sum.mantissa < 0 ? 1u << 31 : 0;
   __u32 magnitude = sign ? 0u - (__u32)sum.mantissa : (__u32)sum.mantissa;
   if (sum.exponent == FPISA_NO_NUMBER)
     return magnitude ? sign | (__u32)FPISA_INFINITE << FPISA_FRACTION : 0x7FC00000;
   if (!magnitude) return 0;
-  // The leading bit comes to where a normal number hides it.
+  // Moves the leading bit to where a normal number hides it.
   const __s32 right = fpisa_leading_bit(magnitude) - FPISA_FRACTION;
   __s32 exponent = sum.exponent + right;
   magnitude = right > 0 ? magnitude >> right : magnitude << -right;
@@ -75,7 +75,7 @@ FPISA_FUNCTION struct fpisa_register fpisa_no_number(struct fpisa_register a,
   return a;
 }
 
-// Of a + b, both have another sign than the sum.
+// Did a + b overflow: do both differ in sign from the sum?
 FPISA_FUNCTION int fpisa_overflows(__s32 a, __s32 b, __s32 sum) {
   return ((a ^ sum) & (b ^ sum)) < 0;
 }
@@ -95,7 +95,7 @@ FPISA_FUNCTION struct fpisa_register fpisa_add(struct fpisa_register sum, struct
   return result;
 }
 
-// FPISA-A. x: as of a float.
+// FPISA-A. x: a register made from a float.
 FPISA_FUNCTION struct fpisa_register fpisa_add_approximately(struct fpisa_register sum,
                                                              struct fpisa_register x) {
   if (sum.exponent == FPISA_NO_NUMBER || x.exponent == FPISA_NO_NUMBER)

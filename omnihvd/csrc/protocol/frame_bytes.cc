@@ -10,7 +10,7 @@
 namespace omnihvd {
 namespace {
 
-// A packed block.
+// Is a packed block worth listing?
 bool worth_listing(uint64_t n, uint64_t nonzero, size_t element) {
   if (nonzero == 0 || !worth_packing(n, nonzero, element)) return false;
   const uint64_t elements = nonzero * element * 8;
@@ -19,8 +19,8 @@ bool worth_listing(uint64_t n, uint64_t nonzero, size_t element) {
 
 constexpr size_t kBatch = 8;
 
-// The numbers of those of n bits that are set, plus `base`. Writes up to kBatch more: that is
-// cheaper than to ask of each bit whether it is the last.
+// The indices of the set bits among n bits, plus `base`. Writes up to kBatch entries too many: that
+// is cheaper than to check at each bit whether it is the last.
 uint32_t* list_bits(const uint8_t* bitmap, size_t n, uint32_t base, uint32_t* out) {
   for (size_t first = 0; first < n; first += 64, base += 64) {
     uint64_t word = 0;
@@ -54,7 +54,7 @@ void FrameBytes::varint(uint64_t value) {
   head_.push_back(uint8_t(value));
 }
 
-// Those in positions_.
+// Writes the positions in positions_.
 void FrameBytes::write_positions() {
   const size_t count = positions_.size();
   varint(count);

@@ -1,4 +1,4 @@
-// MessageReader: frames.
+// MessageReader: reading frames.
 #include <algorithm>
 
 #include "base/error.h"
@@ -19,7 +19,7 @@ uint64_t MessageReader::varint() {
   malformed("number too long");
 }
 
-// At most `most`, all below `end`.
+// Reads at most `most` positions, all below `end`.
 void MessageReader::read_positions(uint64_t end, uint64_t most, std::vector<uint64_t>* out) {
   out->clear();
   const uint64_t count = varint();

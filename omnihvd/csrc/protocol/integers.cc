@@ -25,7 +25,7 @@ void add_no_numbers(const void* block, size_t n, void* sums) {
     const float x = float_at(block, i);
     if (std::isfinite(x)) continue;
     const float sum = float_at(sums, i) + x;
-    // One NaN: whose bits would be kept depends on the order.
+    // Always the same NaN: which payload survives would depend on the order.
     put_float(sums, i, std::isnan(sum) ? std::numeric_limits<float>::quiet_NaN() : sum);
   }
 }

@@ -1,6 +1,7 @@
 // The loops behind integers.h, written for compilers to vectorise: included once by each
 // integers_<instruction set>.cc, and compiled for that. Everything is in an unnamed namespace, and
-// nothing inline from elsewhere is called (codec_loops.h). Results are the same for all.
+// nothing inline from elsewhere is called (codec_loops.h). All instruction sets give the same
+// results.
 #pragma once
 
 #include <cstring>
@@ -18,7 +19,7 @@ struct Floats {
   alignas(64) uint32_t bits[kAtOnce];
 };
 
-// Calls step(first, floats, count) for each part of a block; what lies behind its end is 0.
+// Calls step(first, floats, count) for each part of a block; elements past its end are 0.
 template <class Step>
 void each_part(const void* block, size_t n, Step step) {
   const auto* const from = static_cast<const uint8_t*>(block);
@@ -47,8 +48,8 @@ uint8_t exponent(const void* block, size_t n) {
   return uint8_t(largest >> 23 ? largest >> 23 : 1);
 }
 
-// 2^power as a product of two floats, which each are one though it may be none. (A product by both
-// is rounded once: where the first's is too small for a normal number, the second's is 0.)
+// 2^power as a product of two floats: each is representable even if the product is not. (A product
+// by both is rounded once: if the first product is too small for a normal number, the second is 0.)
 struct Scale {
   float first, second;
   explicit Scale(int power)

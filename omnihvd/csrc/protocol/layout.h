@@ -1,17 +1,17 @@
-// How the blocks of a tensor are dealt over aggregators and slots: closed-form arithmetic, the same
-// on every rank, so that no table travels.
+// How the blocks of a tensor are distributed over aggregators and slots: closed-form arithmetic,
+// the same on every rank, so that no table travels.
 //
-//   stripe    `stripe` consecutive blocks: what stays together, so that dense data travels in runs
-//   row       `aggregators` consecutive stripes, one for each aggregator; which one gets which
-//             rotates pseudo-randomly from row to row, so that neither a hot region nor a periodic
-//             pattern (embedding rows, channels) loads one aggregator more than another
-//   turn      `window / stripe` stripes of an aggregator: one message's worth when dense; turns go
-//             round the aggregator's slots
+//   stripe    `stripe` consecutive blocks: they stay together, so that dense data travels in runs
+//   row       `aggregators` consecutive stripes, one for each aggregator; the assignment rotates
+//             pseudo-randomly from row to row, so that neither a hot region nor a periodic pattern
+//             (embedding rows, channels) loads one aggregator more than another
+//   turn      `window / stripe` stripes of an aggregator: one message's worth if dense; turns cycle
+//             through the aggregator's slots
 //   position  index of a block in its slot's stream. Block numbers ascend with it.
 //
-// A slot's stream may end in positions whose block lies beyond the tensor: they count as zero.
+// A slot's stream may end in positions past the tensor's last block: these count as zero.
 //
-// A reduce-scatter has no layout of its own: it is a reduce to each rank, of what that one gets.
+// A reduce-scatter has no layout of its own: it is one reduce to each rank, of that rank's share.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +23,18 @@
 
 namespace omnihvd {
 
-// What all ranks of a collective must agree on. Travels with each first contribution.
+// The facts that all ranks of a collective must agree on. Travels with each first contribution.
 struct Shape {
   uint64_t count = 0;  // elements
   DType dtype = DType::f32;
   uint32_t block_size = 256;  // elements
   uint32_t aggregators = 1;
-  uint32_t slots = 1;     // of each aggregator
-  uint32_t window = 1;    // blocks in a slot: the most that one message sums; a multiple of stripe
+  uint32_t slots = 1;     // per aggregator
+  uint32_t window = 1;    // blocks per slot: the most that one message sums; a multiple of stripe
   uint32_t stripe = 1;    // blocks
-  Codec codec;            // one that takes the dtype
-  Arithmetic arithmetic;  // one that takes it; without a codec, unless it is the dtype's own
-  // Of a reduce: the rank that alone gets the sums, since it has the one aggregator.
+  Codec codec;            // must support the dtype
+  Arithmetic arithmetic;  // must support the dtype; excludes a codec, unless it is the dtype's own
+  // In a reduce: the rank that alone gets the sums, since it has the one aggregator.
   static constexpr uint32_t kAll = UINT32_MAX;
   uint32_t owner = kAll;
 
@@ -46,11 +46,11 @@ struct Shape {
   bool operator!=(const Shape& o) const { return !(*this == o); }
 
   bool for_one() const { return owner != kAll; }
-  // The share (seats.h) of one of the aggregators, as these are numbered here.
+  // The share (seats.h) of one of the aggregators, as they are numbered here.
   uint32_t share_of(uint32_t aggregator) const { return for_one() ? owner : aggregator; }
   uint64_t blocks() const { return (count + block_size - 1) / block_size; }
   size_t block_bytes() const { return size_t(block_size) * size_of(dtype); }
-  // Of an aggregator's sum of a block, and of what is made of it to be sent, at most.
+  // At most: an aggregator's sum of a block, and the block that it encodes from that.
   size_t sum_bytes() const {
     return size_t(block_size) *
            (arithmetic.registers() ? kRegisterBytes : accumulator_size_of(dtype));
@@ -83,17 +83,17 @@ class Layout {
     return turns * shape_.window;
   }
 
-  // May be >= blocks(): no such block.
+  // May be >= blocks(): there is no such block.
   uint64_t block_at(uint32_t aggregator, uint32_t slot, uint64_t position) const {
     const uint64_t row = row_number(slot, position);
     const uint64_t column = (aggregator + shape_.aggregators - rotation(row)) % shape_.aggregators;
     return (row * shape_.aggregators + column) * shape_.stripe + position % shape_.stripe;
   }
 
-  // The stripes at one position of a slot's stream, of all aggregators: side by side in the tensor.
+  // The stripes of all aggregators at one position of a slot's stream: adjacent in the tensor.
   struct Row {
     uint64_t first_block;
-    uint32_t rotation;  // stripe c is that of aggregator (c + rotation) % aggregators
+    uint32_t rotation;  // stripe c belongs to aggregator (c + rotation) % aggregators
   };
   Row row_at(uint32_t slot, uint64_t position) const {
     const uint64_t row = row_number(slot, position);
@@ -115,7 +115,7 @@ class Layout {
             stripe_in_slot * shape_.stripe + block % shape_.stripe};
   }
 
-  // Elements of a block: block_size, less for the tensor's last, 0 beyond it.
+  // Elements in a block: block_size; fewer in the tensor's last block, 0 beyond it.
   uint32_t elements_of(uint64_t block) const {
     const uint64_t first = block * shape_.block_size;
     if (block >= blocks_) return 0;
@@ -140,7 +140,7 @@ class Layout {
   uint64_t turns_;
 };
 
-// block_at() for positions that mostly follow one another: divides once a stripe.
+// block_at() for mostly consecutive positions: divides once per stripe.
 class BlockCursor {
  public:
   BlockCursor(const Layout& layout, uint32_t aggregator, uint32_t slot)

@@ -1,17 +1,18 @@
-// A form of a block of floats without loss: their exponents lie close to the block's largest.
+// A lossless codec for blocks of floats: it uses that their exponents lie close to the block's
+// largest.
 //
-// An element's bits are rotated left by one, so that its exponent comes first and its sign last.
-// The first byte (the exponent of float32 and bfloat16; of float64 all but three bits of it, of
-// float16 three bits more) is told by its distance from the largest first byte of the block, in as
-// many bits as make the block smallest. What does not fit into these, and all other bytes, travel
-// as they are. What is known of an element is its size alone: any bits arrive.
+// It rotates an element's bits left by one, so that the exponent comes first and the sign last. The
+// first byte (the exponent of float32 and bfloat16; all but three bits of it for float64, three
+// bits more for float16) is coded as its distance from the block's largest first byte, in as many
+// bits as make the block smallest. First bytes that do not fit, and all other bytes, travel as they
+// are. The codec knows nothing of an element but its size: any bits survive.
 //
 //   largest    u8: the largest first byte
-//   bits       u8: of a distance, 1 .. 7
+//   bits       u8: per distance, 1 .. 7
 //   far        u16: how many distances do not fit
-//   others     of each other byte, the lowest first, that of all elements
-//   distances  an element each, from a byte's lowest bit on; all ones: it does not fit
-//   first      the first bytes of those, in their order
+//   others     for each other byte, the lowest first: that byte of all elements
+//   distances  one per element, from a byte's lowest bit on; all ones: it does not fit
+//   first      the first bytes of those, in order
 //
 // Pure functions: no state, any thread. Pointers need no alignment.
 #pragma once
@@ -21,13 +22,13 @@
 
 namespace omnihvd {
 
-// Smaller blocks are not worth it, larger ones are not made by default.
+// Smaller blocks are not worth it; larger ones do not occur by default.
 constexpr size_t kLosslessLeast = 128;  // bytes
 constexpr size_t kLosslessMost = 4096;  // elements
 constexpr size_t kLosslessHeader = 4;
 constexpr size_t kLosslessSixteenths = 15;  // of a block, at most
 
-// The bytes of a code that a peer sent, of which so many are there; 0: nothing writes such.
+// Size of a code that a peer sent, given that `there` bytes are present; 0: no encoder writes this.
 size_t lossless_bytes(const uint8_t* code, size_t there, size_t n, size_t element);
 
 }  // namespace omnihvd

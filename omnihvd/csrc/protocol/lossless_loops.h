@@ -1,5 +1,5 @@
 // The loops behind lossless.h: included once by each codec_<instruction set>.cc. As in
-// codec_loops.h nothing inline from elsewhere is called.
+// codec_loops.h, nothing inline from elsewhere is called.
 #pragma once
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kBatch = 64;  // elements
 
-// Eight numbers, in the low bits of a byte each, and back to back from the lowest bit on.
+// Eight numbers: in the low bits of a byte each, and back to back from the lowest bit on.
 struct BitPacking {
   unsigned bits;
   uint64_t in_8, low_8, low_16, low_32;  // the numbers' bits; of each pair, those of the lower one
@@ -34,15 +34,15 @@ struct BitPacking {
     x = (x & low_16) | (x << (16 - 2 * bits) & low_16 << 16);
     return (x & low_8) | (x << (8 - bits) & low_8 << 8);
   }
-  // The highest bit of each byte whose number is all ones.
+  // Sets the highest bit of each byte that holds a number of all ones.
   uint64_t all_ones(uint64_t x) const {
     constexpr uint64_t low = 0x7F7F7F7F7F7F7F7Full;
     return ~(((x ^ in_8) + low) | low);
   }
 };
 
-// The first bytes of a block, padded to whole batches with the largest of them, which is returned;
-// the others go to their places.
+// Splits a block into its first bytes, padded to whole batches with the largest of them, and its
+// other bytes. Returns the largest.
 template <class T>
 uint8_t split(const uint8_t* block, size_t n, uint8_t* first, uint8_t* others) {
   uint8_t lanes[kBatch] = {};
@@ -77,7 +77,7 @@ uint8_t split(const uint8_t* block, size_t n, uint8_t* first, uint8_t* others) {
   return largest;
 }
 
-// Bits of a distance for which the block is smallest; sets how many are then far.
+// The bits per distance that make the block smallest; sets how many distances do not fit then.
 unsigned best_bits(const uint8_t* distances, size_t n, size_t* far) {
   unsigned best = 0;
   size_t least = SIZE_MAX;
@@ -106,7 +106,7 @@ unsigned best_bits(const uint8_t* distances, size_t n, size_t* far) {
   return best;
 }
 
-// Writes the distances, and up to 7 bytes too many; behind them the first bytes of those far.
+// Writes the distances, and up to 7 bytes too many; then the first bytes that did not fit.
 void write_distances(const uint8_t* distances, size_t n, uint8_t largest, unsigned bits, size_t far,
                      uint8_t* out) {
   const BitPacking packing(bits);
@@ -132,8 +132,8 @@ void write_distances(const uint8_t* distances, size_t n, uint8_t largest, unsign
   std::memcpy(out - (-n % 8) * bits / 8, first, far);
 }
 
-// The first bytes of a block, and up to 7 more. False: not as many are told
-// as do not fit.
+// Reads the first bytes of a block, and up to 7 more. False: `far` differs from the number that do
+// not fit.
 bool read_first(const uint8_t* in, size_t n, uint8_t largest, unsigned bits, size_t far,
                 uint8_t* first) {
   const BitPacking packing(bits);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t bytes_for(uint64_t bits) { return (bits + 7) / 8; }
 
-// How many low bits Elias-Fano takes apart: floor(log2(range / count)), with which it is shortest.
+// How many low bits Elias-Fano splits off: floor(log2(range / count)) makes it shortest.
 unsigned low_bits(uint64_t count, uint64_t range) {
   return 63u - unsigned(__builtin_clzll(range / count));
 }
@@ -49,8 +49,8 @@ uint64_t load(const uint8_t* in, const uint8_t* end) {
   return word;
 }
 
-// Calls step(bit, i) for the i-th of `count` set bits, in order; false, perhaps before the last,
-// unless there are so many, and none beyond `bits`.
+// Calls step(bit, i) for the i-th of `count` set bits, in order. False, perhaps before the last,
+// unless there are exactly so many, and none beyond `bits`.
 template <class Step>
 bool each_bit(const uint8_t* bitmap, uint64_t bits, uint64_t count, Step step) {
   const uint8_t* const end = bitmap + bytes_for(bits);

@@ -10,7 +10,7 @@
 namespace omnihvd {
 namespace {
 
-// Of words such as "16x16".
+// Parses words such as "16x16".
 std::vector<uint32_t> fans_in(const std::string& levels) {
   std::vector<uint32_t> fans;
   std::istringstream in(levels);

@@ -21,7 +21,8 @@ bool HostTensor::nonzero(uint64_t block) {
   const uint32_t n = layout_.elements_of(block);
   const BlockOps::Content content = ops_.inspect(in_ + block * block_bytes_, n);
   if (!content.nonzero && in_ == out_) {
-    // In place nothing is written to a block that nobody sends; all ranks shall hold the same bits.
+    // In place, a block that no rank sends is not written, yet all ranks must end with the same
+    // bits.
     if (content.negative_zero) std::memset(out_ + block * block_bytes_, 0, n * element_);
     zero_[block] = true;
   }
@@ -45,7 +46,7 @@ BlockRef HostTensor::read(uint64_t block, uint64_t position) {
 }
 
 BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
-  // What is summed must not depend on where.
+  // The summed values must not depend on the place of the aggregator.
   if (layout_.shape().codec.lossy()) return read(block, position);
   const size_t offset = block * block_bytes_;
   const uint32_t bytes = uint32_t(layout_.elements_of(block) * element_);

@@ -12,20 +12,21 @@
 
 namespace omnihvd {
 
-// Not thread-safe, but several may look at disjoint blocks of the same memory.
+// Not thread-safe, but several instances may work on disjoint blocks of the same memory.
 class Tensor {
  public:
   virtual ~Tensor() = default;
   // Called once for each block, before any result of this block is written.
   virtual bool nonzero(uint64_t block) = 0;
-  // The block's contribution. Packed data lives until the next `next_message()`; plain data as long
-  // as the tensor.
+  // The block's contribution. Packed data is valid until the next `next_message()`; plain data as
+  // long as the tensor.
   virtual BlockRef read(uint64_t block, uint64_t position) = 0;
   // The same for the aggregator of this process, to which nothing is sent: a block need not be
   // packed, and may have a home.
   virtual BlockRef read_local(uint64_t block, uint64_t position) { return read(block, position); }
-  // Where sums are of integers, in place of these: the exponent of a block, and its integers of the
-  // scale of the largest of all workers' (integers.h). As packed data; never plain, nor at home.
+  // In integer sums, in place of these: the exponent of a block, and its integers scaled by the
+  // largest exponent of all workers (integers.h). Valid as long as packed data; never plain, and
+  // without a home.
   virtual uint8_t exponent(uint64_t) {
     OMNIHVD_INVARIANT(!"no integers");
     return 0;
@@ -42,11 +43,11 @@ class Tensor {
   virtual bool wants_zeros() const = 0;
 };
 
-// In host memory, in place (in == out) or not. Owns neither. out: null where another rank gets the
+// In host memory, in place (in == out) or not. Owns neither. out: null if another rank gets the
 // sums.
 class HostTensor : public Tensor {
  public:
-  // rank: whose random numbers are used, where the layout has a codec.
+  // rank: the key of the random numbers, if the layout has a codec.
   HostTensor(const Layout& layout, const void* in, void* out, uint32_t rank = 0);
   bool nonzero(uint64_t block) override;
   BlockRef read(uint64_t block, uint64_t position) override;
@@ -70,7 +71,7 @@ class HostTensor : public Tensor {
   size_t element_;
   std::vector<uint8_t> scratch_;  // packed and coded blocks of one message
   size_t scratch_used_ = 0;
-  std::vector<bool> zero_;  // [block], in place: found to be zero, and nothing is written yet
+  std::vector<bool> zero_;  // [block], in place: found to be zero, and not yet written
 };
 
 }  // namespace omnihvd

@@ -1,4 +1,4 @@
-// HostTensor: float32 that are summed as integers.
+// HostTensor: float32 summed as integers.
 #include <cstring>
 
 #include "protocol/tensor.h"
@@ -39,7 +39,7 @@ void HostTensor::write_integers(uint64_t block, const BlockRef& sum) {
   uint8_t* const target = out_ + block * block_bytes_;
   const uint32_t n = layout_.elements_of(block);
   const uint8_t* integers = sum.coded ? sum.data + 1 : sum.data;
-  // Elements of four bytes are moved, whatever they are.
+  // Moves four-byte elements, whatever they are.
   if (sum.offsets)
     ops_.unlist(sum.offsets, sum.data, sum.bytes / element_, target, zero_[block] ? 0 : n);
   else if (sum.packed)

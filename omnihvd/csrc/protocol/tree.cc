@@ -12,7 +12,7 @@ constexpr uint32_t kMostRanks = 1u << 24;
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-// The least fan that so many levels alike need.
+// The smallest fan-out with which so many equal levels cover the ranks.
 uint32_t least_fan(uint32_t ranks, uint32_t levels) {
   for (uint32_t fan = 2;; ++fan) {
     uint64_t span = 1;
@@ -61,8 +61,8 @@ uint32_t Tree::group_of(uint32_t level, uint32_t rank) const {
   return uint32_t(group);
 }
 
-// Where a group has fewer members than others, neighbouring shares are one member's: so that it
-// speaks with one or two of each other group, not with all.
+// If a group has fewer members than others, neighbouring shares go to one member: so it speaks with
+// one or two of each other group, not with all.
 uint32_t Tree::host(uint32_t level, uint32_t group, uint32_t share) const {
   for (; level > 0; --level) {
     const uint64_t digit = share / spans_[level - 1] % fans_[level];

@@ -10,7 +10,7 @@ namespace {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is the host's");
 
-// Shorter runs are cheaper copied than referred to.
+// Shorter runs are cheaper to copy than to refer to.
 constexpr size_t kReferAtLeast = 2048;
 constexpr uint8_t kHasShape = 1;
 

@@ -1,6 +1,6 @@
-// The bytes of a message: a header, then frames.
+// The wire format of a message: a header, then frames.
 //
-//   header   64 bytes, little endian; see Header. Its last 16 are a tag over all else
+//   header   64 bytes, little endian; see Header. Its last 16 are a tag over everything else
 //   shape    48 bytes, in contributions that hold a round 0
 //   frame    see frame_bytes.h
 //
@@ -26,7 +26,7 @@ constexpr uint16_t kWireVersion = 6;
 
 enum class Kind : uint8_t { contribution = 1, result = 2, abort = 3, leave = 4 };
 
-// How blocks are coded in messages of this kind.
+// How messages of this kind code blocks.
 inline Coding coding_of(Kind kind, const Codec& codec) {
   return kind == Kind::result ? sum_coding(codec) : contribution_coding(codec);
 }
@@ -34,9 +34,9 @@ inline Coding coding_of(Kind kind, const Codec& codec) {
 struct Header {
   Kind kind = Kind::contribution;
   uint16_t stream = 0;
-  uint32_t from = 0;      // worker's rank, or aggregator's index for results
+  uint32_t from = 0;      // worker's rank, or aggregator's index in results
   uint64_t group = 0;     // random, made by the group's rank 0
-  uint64_t number = 0;    // from 0, of the messages from its sender to its receiver; see finish()
+  uint64_t number = 0;    // counts messages from this sender to this receiver, from 0; see finish()
   uint64_t sequence = 0;  // of the collective within its group, from 1; in aborts and leaves 1 if
                           // the sender knows that all members listen
   uint32_t frames = 0;    // or, in an abort, bytes of text
@@ -48,17 +48,17 @@ constexpr size_t kTagBytes = 16;
 constexpr size_t kTagAt = kHeaderBytes - kTagBytes;
 constexpr size_t kShapeBytes = 48;
 
-// An outgoing message: bytes that it holds, and memory of others that it refers to, so that dense
-// blocks go to the wire without a copy.
+// An outgoing message: its own bytes, and references to memory of others, so that dense blocks go
+// to the wire without a copy.
 class Message {
  public:
-  // A message that would hold more is closed before; frames are never split. With headers it fits
+  // A message is closed before it would exceed this; frames are never split. With headers it fits
   // into one segment of UCX's shared memory (63 KiB).
   static constexpr size_t kFull = 60 * 1024;
 
   void begin(const Header& header, const Shape* shape);
-  // True when the message now refers to memory of the frame's plain blocks, which must then live
-  // until the message is sent; all else is copied.
+  // True if the message now refers to memory of the frame's plain blocks, which must then live
+  // until the message is sent; everything else is copied.
   bool add(const FrameBytes& frame);
   void add_text(const std::string& text);  // abort
   // Writes what is known last into the header; returns where its tag belongs.
@@ -68,7 +68,7 @@ class Message {
   bool has_shape() const { return has_shape_; }
   size_t size() const { return size_; }
   uint32_t frames() const { return frames_; }
-  // Valid until the message changes. The header is at the beginning of the first.
+  // Valid until the message changes. The first slice begins with the header.
   const std::vector<Slice>& slices();
   void clear();
 
@@ -90,7 +90,7 @@ class Message {
 
 [[noreturn]] void malformed(const char* what);  // throws Error
 
-// Throws Error unless the bytes begin as a message of this version. The tag is not looked at.
+// Throws Error unless the bytes begin as a message of this version. Does not check the tag.
 Header read_header(const uint8_t* data, size_t size);
 
 // Reads a received message, front to back. `data` must outlive it and the frames it gives.
@@ -103,15 +103,15 @@ class MessageReader {
   MessageReader(const uint8_t* data, size_t size);
   const Header& header() const { return header_; }
   bool has_shape() const { return header_.has_shape; }
-  // Throws Error unless the shape is one that this build can take.
+  // Throws Error unless this build supports the shape.
   Shape shape();
   std::string text();
   // Is there another frame?
   bool more() const;
-  // Whose the next frame is, where frames say it.
+  // The aggregator role that the next frame belongs to, if frames name it.
   uint64_t seat() { return varint(); }
-  // False when there are no more frames. `aggregator` names the stream that positions belong to;
-  // `named` is null where no frame can be as_named. What the frame refers to is valid until the
+  // False if there are no more frames. `aggregator` names the stream that positions belong to;
+  // `named` is null if no frame can be as_named. Memory that the frame refers to is valid until the
   // next call.
   bool next(const Layout& layout, uint32_t aggregator, const Named& named, Frame* frame);
 
@@ -119,7 +119,7 @@ class MessageReader {
   const uint8_t* take(size_t size);
   uint64_t remaining() const { return size_ - at_; }
 
-  // Of frames: frame_reader.cc.
+  // For frames: frame_reader.cc.
   uint64_t varint();
   void read_positions(uint64_t end, uint64_t most, std::vector<uint64_t>* out);
   void read_exponents(Frame* frame);

@@ -41,7 +41,7 @@ Worker::Slot& Worker::slot_of(uint32_t aggregator, uint32_t slot) {
 bool Worker::start(uint32_t* aggregator, Frame* frame) {
   while (started_ < slots_.size()) {
     const size_t index = started_++;
-    // Aggregators in turn, so that all links are busy from the start.
+    // Takes aggregators in turn, so that all links are busy from the start.
     *aggregator = uint32_t(index % layout_.shape().aggregators);
     const uint32_t slot = slot_at(index);
     Slot& state = slots_[index];
@@ -56,11 +56,11 @@ bool Worker::start(uint32_t* aggregator, Frame* frame) {
   return false;
 }
 
-// Looks at the stream up to the end of the window and as far beyond as is worth naming.
+// Inspects the stream up to the end of the window and as far beyond as is worth naming.
 void Worker::look_ahead(Slot& state, uint32_t slot) {
   const uint64_t end = layout_.positions(slot);
   // All workers stop at the same positions. Otherwise each worker that found little would end a
-  // window where it stopped, and rounds would be as many as such workers.
+  // window where it stopped, and there would be as many rounds as such workers.
   const uint64_t limit = std::min(end, (state.hi / scan_ahead_ + 2) * scan_ahead_);
   const uint32_t enough = rarely(Rare::short_look) ? 1 : layout_.shape().window;
   const uint32_t stripe = layout_.shape().stripe;
@@ -130,19 +130,19 @@ void Worker::read_block(const Slot& state, uint32_t aggregator, uint64_t block, 
     frame->blocks.push_back(tensor_.read(block, position));
 }
 
-// Of the blocks that it names.
+// Adds the exponents of the blocks that the frame names.
 void Worker::name_exponents(uint32_t aggregator, Frame* frame) {
   BlockCursor cursor(layout_, aggregator, frame->slot);
   for (const uint64_t position : frame->ahead)
     frame->exponents.push_back(tensor_.exponent(cursor.block_at(position)));
 }
 
-// Does a result have the scales that it must: known before, of the blocks that it sums, and new, of
-// those that are next?
+// Does a result have the right scales: known before for the blocks that it sums, and new for the
+// blocks that are next?
 void Worker::check_exponents(const Slot& state, const Frame& frame) const {
   for (const BlockRef& sum : frame.blocks)
     if (!std::binary_search(state.window.begin(), state.window.end(), sum.position))
-      throw Error("a result holds a block whose scale nobody was told: an aggregator is faulty");
+      throw Error("a result holds a block without an announced scale: an aggregator is faulty");
   const auto first = state.found.begin() + state.first_found;
   const auto last = std::lower_bound(first, state.found.begin() + state.seen_found, frame.bound);
   if (!std::includes(frame.ahead.begin(), frame.ahead.end(), first, last))
@@ -206,7 +206,7 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
   state.hi = frame.bound;
   ++state.round;
   if (frame.bound == kEnd) {
-    // What lies behind the last window is zero on all ranks.
+    // Everything past the last window is zero on all ranks.
     if (tensor_.wants_zeros())
       write_zeros(aggregator, frame.slot, state.lo, layout_.positions(frame.slot));
     state.done = true;

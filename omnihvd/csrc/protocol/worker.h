@@ -1,4 +1,5 @@
-// A worker's side of one collective, over the slots of one stream. Pure: frames in, frames out.
+// A worker's side of one collective, over the slots of one progress thread. Pure: frames in, frames
+// out.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +13,31 @@
 
 namespace omnihvd {
 
-// How much of a tensor its owner inspects at once before it turns to other frames: 0.1 to 0.2 ms.
+// How much of a tensor is inspected at once before other frames get a turn: 0.1 to 0.2 ms.
 constexpr size_t kInspectAtOnce = 4 << 20;  // bytes
 
 class Worker {
  public:
   // Takes part with the slots s where s % streams == stream. The tensor must outlive the worker.
-  // scan_ahead: how many positions beyond a window are inspected for non-zero blocks to name: at
-  // least these, at most twice as many, and no less than a window. As many blocks as fill a window
-  // are named, which is enough to keep windows full: the worker that has named least far has named
-  // that many.
-  // local_aggregator: the one of this process, whose results may refer to the tensor's own memory.
+  // scan_ahead: how many positions past a window the worker inspects for non-zero blocks to name:
+  // at least these, at most twice as many, and no less than a window. It names as many blocks as
+  // fill a window, which is enough to keep windows full: even the worker that has named least far
+  // has named that many.
+  // local_aggregator: the one of this process; its results may refer to the tensor's own memory.
   Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
          uint32_t streams, std::optional<uint32_t> local_aggregator = {});
 
-  // The next slot's first contribution, in turn over all slots of all aggregators; false when all
+  // The next slot's first contribution, in turn over all slots of all aggregators; false once all
   // have been started. `frame` is valid until the next call of start or on_result.
   bool start(uint32_t* aggregator, Frame* frame);
 
-  // Takes an aggregator's result; true when `reply` is this worker's contribution to the next
-  // round. Throws Error, and changes nothing, when the result is none that this worker waits for:
-  // `frame` is not trusted.
+  // Takes an aggregator's result; true if `reply` is this worker's contribution to the next round.
+  // Throws Error, and changes nothing, if this worker does not wait for the result: `frame` is not
+  // trusted.
   bool on_result(uint32_t aggregator, const Frame& frame, Frame* reply);
 
   bool done() const { return open_slots_ == 0; }
-  // Aggregators whose results are missing.
+  // Aggregators that still owe a result.
   std::vector<uint32_t> awaited() const;
   uint64_t nonzero_blocks() const { return nonzero_blocks_; }
   uint64_t inspected_blocks() const { return inspected_blocks_; }
@@ -45,12 +46,12 @@ class Worker {
  private:
   struct Slot {
     uint64_t lo = 0, hi = 0;      // the window
-    uint64_t seen = 0;            // positions below have been looked at for what is found
-    uint64_t named = 0;           // positions below have been named to the aggregator
+    uint64_t seen = 0;            // all positions below have been inspected
+    uint64_t named = 0;           // all positions below have been named to the aggregator
     std::vector<uint64_t> found;  // non-zero positions not yet sent, ascending
-    size_t first_found = 0;       // of them, those before have been sent
-    size_t seen_found = 0;        // those from here on lie beyond `seen`
-    // Where sums are of integers: the window's blocks, and the exponents of their scales.
+    size_t first_found = 0;       // entries before have been sent
+    size_t seen_found = 0;        // entries from here on lie beyond `seen`
+    // In integer sums: the window's blocks, and the exponents of their scales.
     std::vector<uint64_t> window;
     std::vector<uint8_t> exponents;
     uint32_t round = 0;
@@ -60,7 +61,7 @@ class Worker {
   };
 
   Slot& slot_of(uint32_t aggregator, uint32_t slot);
-  uint32_t slot_at(size_t index) const {  // of slots_
+  uint32_t slot_at(size_t index) const {  // in slots_
     return uint32_t(index / layout_.shape().aggregators) * streams_ + stream_;
   }
   void look_ahead(Slot& state, uint32_t slot);
@@ -79,7 +80,7 @@ class Worker {
   const uint32_t stream_, streams_;
   const std::optional<uint32_t> local_aggregator_;
   const Arithmetic arithmetic_;
-  const uint32_t own_slots_;         // of each aggregator
+  const uint32_t own_slots_;         // per aggregator
   std::vector<Slot> slots_;          // [own slot][aggregator]
   std::vector<uint64_t> inspected_;  // [own slot]: positions below, of all aggregators
   size_t started_ = 0;

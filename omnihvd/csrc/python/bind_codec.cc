@@ -1,4 +1,4 @@
-// omnihvd._engine.codec: block codecs, and the headers of tensors under one.
+// omnihvd._engine.codec: block codecs, and the headers of coded tensors.
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Codec codec_named(const std::string& name, uint8_t bits, uint32_t seed) {
   throw py::value_error("no such codec: " + name + " of " + std::to_string(bits) + " bits");
 }
 
-// In place: what the others are going to make of float32 at an address.
+// Replaces float32 at an address, in place, by what the other ranks will decode.
 void round_trip(const Codec& codec, uintptr_t data, uint64_t count, uint32_t block_size,
                 uint32_t rank) {
   const Coding coding = contribution_coding(codec);
@@ -46,10 +46,10 @@ py::bytes header(const Codec& codec, uint32_t header_bytes, uint64_t count, bool
 void bind_codec(py::module_ m) {
   m.attr("HEADER_BYTES") = sizeof(CodedHeader);
   py::class_<Codec>(m, "Codec")
-      .def(py::init<>())  // none
+      .def(py::init<>())  // no codec
       .def(py::init(&codec_named), py::arg("kind"), py::arg("bits") = 0, py::arg("seed") = 0)
       .def(
-          "coding",  // (rule, bits of an element), as kernels have them
+          "coding",  // (rule, bits per element), as kernels have them
           [](const Codec& codec, bool sums) {
             const Coding coding = sums ? sum_coding(codec) : contribution_coding(codec);
             return py::make_tuple(int(coding.quantizer), int(coding.bits));

@@ -1,5 +1,5 @@
-// omnihvd._engine.session.Communicator: sums in all ways, over a library written in Python, as
-// torch.distributed's Gloo is for it.
+// omnihvd._engine.session.Communicator: sums by all algorithms, over a library written in Python,
+// as torch.distributed's Gloo appears to it.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -16,8 +16,8 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
-// Over the methods sum(view, dtype), unite(view) and tell(view) of an object, in place on views of
-// memory; and scatter(in, out, dtype).
+// A Library over the methods sum(view, dtype), unite(view) and tell(view) of a Python object, in
+// place on views of memory; and scatter(in, out, dtype).
 class OverMethods : public Library {
  public:
   OverMethods(const Exchange& exchange, DType dtype, py::handle object)
@@ -46,7 +46,7 @@ class OverMethods : public Library {
   const py::handle object_;
 };
 
-// Of reduce-scatters whose shares are alike.
+// For reduce-scatters with equal shares.
 class ScattersOverMethods : public OverMethods {
  public:
   using OverMethods::OverMethods;

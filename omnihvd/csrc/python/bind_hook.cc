@@ -1,4 +1,4 @@
-// omnihvd._engine.hook: redirects a function of loaded libraries to one of a shim library.
+// omnihvd._engine.hook: redirects a function of loaded libraries to one in a shim library.
 #include <dlfcn.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -11,7 +11,7 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
-// A shim stays loaded for good: somebody may be inside it at any time.
+// Never unloads a shim: a thread may be inside it at any time.
 void* load_function(const std::string& library, const std::string& symbol) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw Error(std::string("cannot load a part of omnihvd: ") + dlerror());

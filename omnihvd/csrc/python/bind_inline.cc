@@ -1,4 +1,4 @@
-// omnihvd._engine.inline_path: aggregators in the data path, in user space, and their workers.
+// omnihvd._engine.inline_path: in-network aggregators in user space, and their workers.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
-// Ends what waits with what a signal's handler raises.
+// If a signal handler raises, ends the wait with that exception.
 InlineClient::Meanwhile looking_at(Signals& signals) {
   const auto look = [&signals] {
     if (const std::string why = signals.run(); !why.empty()) throw Error(why);

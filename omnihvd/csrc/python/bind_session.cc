@@ -1,4 +1,5 @@
-// omnihvd._engine.session: settings, statistics, engines over any exchange, dedicated aggregators.
+// omnihvd._engine.session: settings, statistics, engines over any out-of-band allgather, dedicated
+// aggregators.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -130,7 +131,7 @@ py::list calls_list() {
   return list;
 }
 
-// The attribute of a setting in Python: OMNIHVD_TIMEOUT's is timeout_s.
+// The Python attribute of a setting: OMNIHVD_TIMEOUT is timeout_s.
 template <typename Member>
 std::string attribute(const Setting& setting, Member) {
   std::string name = setting.name.substr(sizeof "OMNIHVD_" - 1);

@@ -1,4 +1,4 @@
-// omnihvd._engine.transport: one end of a link, for `omnihvd check` to measure it.
+// omnihvd._engine.transport: one end of a link, with which `omnihvd check` measures it.
 #include <pybind11/pybind11.h>
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace omnihvd {
 namespace {
 
-// Sends messages of one size, and counts those that went out and those that came.
+// Sends messages of one size, and counts messages sent and received.
 class LinkEnd final : Transport::Handler {
  public:
   explicit LinkEnd(size_t message_bytes)
@@ -46,7 +46,7 @@ class LinkEnd final : Transport::Handler {
   const std::string content_;
   uint64_t sent_ = 0, received_ = 0;
   std::string failure_;
-  const std::unique_ptr<Transport> transport_;  // goes first: it uses the others
+  const std::unique_ptr<Transport> transport_;  // destroyed first: it uses the other members
 };
 
 }  // namespace

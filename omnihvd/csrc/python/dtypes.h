@@ -1,4 +1,4 @@
-// Element types by the names that NumPy and PyTorch have for them.
+// Element types by their names in NumPy and PyTorch.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// What became of contributions, as Python has it: {name: number}.
+// Counts of contributions by their fate, for Python: {name: number}.
 #pragma once
 
 #include <pybind11/pybind11.h>

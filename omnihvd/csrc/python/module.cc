@@ -15,7 +15,7 @@ void bind_inline(pybind11::module_ m);
 PYBIND11_MODULE(_engine, m) {
   namespace py = pybind11;
   py::register_exception<omnihvd::Error>(m, "EngineError", PyExc_RuntimeError);
-  omnihvd::bind_codec(m.def_submodule("codec"));  // first: others have such arguments
+  omnihvd::bind_codec(m.def_submodule("codec"));  // first: defines argument types
   omnihvd::bind_transport(m.def_submodule("transport"));
   pybind11::module_ session = m.def_submodule("session");
   omnihvd::bind_session(session);

@@ -1,5 +1,5 @@
-// Signals that come while C++ waits without Python's lock. Python only notes them, and runs their
-// handlers where it is asked to; so Ctrl-C would wait for as long as the sum does.
+// Handles signals that arrive while C++ waits without Python's lock (the GIL). Python only notes a
+// signal, and runs its handler when asked to: without this, Ctrl-C would wait for the sum to end.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,13 +15,14 @@
 
 namespace omnihvd {
 
-// What one call from Python that waits does about them. One thread.
+// Handles signals for one call from Python that waits. One thread.
 class Signals {
  public:
   static constexpr std::chrono::milliseconds kEvery{100};
 
-  // Runs wait() without Python's lock. What a handler, or a function of Python's that wait() calls,
-  // raises to end the program is raised instead of the Error to which it leads.
+  // Runs wait() without the GIL. If a signal handler, or a Python function that wait() calls,
+  // raises an exception that ends the program, raises this exception in place of the Error that it
+  // causes.
   template <typename Wait>
   void during(Wait wait) {
     Signals* const before = std::exchange(here(), this);
@@ -41,8 +42,8 @@ class Signals {
     throw pybind11::error_already_set();
   }
 
-  // From within wait(), now and then: runs the handlers. What one of them has raised, from then on;
-  // empty: nothing.
+  // Call now and then from within wait(): runs the handlers. Returns the error text once one of
+  // them has raised; empty before.
   std::string run() {
     if (raised_ || syscall(SYS_gettid) != getpid()) return why_;  // Python's main thread runs them
     const pybind11::gil_scoped_acquire gil;
@@ -54,8 +55,8 @@ class Signals {
     return why_;
   }
 
-  // Of the call that this thread is in: an exception that is not to become an Error (with the
-  // lock).
+  // For the call that this thread is in: keeps an exception that must not become an Error. Needs
+  // the GIL.
   static void keep_if_it_ends_the_program(const pybind11::error_already_set& error) {
     if (here() && !error.matches(PyExc_Exception)) here()->keep(error);
   }
@@ -69,7 +70,7 @@ class Signals {
     if (!raised_) raised_.emplace(std::move(error));
   }
 
-  std::optional<pybind11::error_already_set> raised_;  // destroyed with the lock
+  std::optional<pybind11::error_already_set> raised_;  // destroyed while the GIL is held
   std::string why_;
 };
 

@@ -1,4 +1,4 @@
-// What the bindings of sums have in common.
+// Code that the bindings of sums share.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -19,8 +19,8 @@
 
 namespace omnihvd {
 
-// Calls into Python from a thread without its lock; what is raised there becomes an Error of the
-// same words.
+// Calls into Python from a thread without the GIL; an exception there becomes an Error with the
+// same text.
 template <typename Call>
 auto in_python(Call call) {
   pybind11::gil_scoped_acquire gil;
@@ -32,7 +32,7 @@ auto in_python(Call call) {
   }
 }
 
-// An exchange over a Python function: allgather(bytes) -> list of bytes; None where it is not used.
+// An out-of-band allgather by a Python function: allgather(bytes) -> list of bytes; None if unused.
 class PyExchange : public Exchange {
  public:
   PyExchange(int rank, int size, pybind11::object allgather)
@@ -65,7 +65,7 @@ inline void interrupt(Group& group, const std::string& why) {
   group.fail("rank " + std::to_string(group.rank()) + ": " + why);
 }
 
-// Runs a sum of the group without Python's lock; a signal may interrupt it, on all ranks.
+// Runs a sum of the group without the GIL; a signal may interrupt it, on all ranks.
 template <typename Group, typename Sum>
 uint64_t interruptible(Group& group, Sum sum) {
   Signals signals;
@@ -80,7 +80,7 @@ uint64_t interruptible(Group& group, Sum sum) {
   return united;
 }
 
-// Of whatever has such an allreduce.
+// For any Group with such an allreduce.
 template <typename Group>
 uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out, const std::string& dtype,
                    const Codec& codec) {
@@ -94,7 +94,7 @@ uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out, const 
   return interruptible(group, [&] { return group.allreduce(source, target, count, type, codec); });
 }
 
-// The same of reduce-scatters: out has the elements of this rank.
+// The same for reduce-scatters: out has the elements of this rank.
 template <typename Group>
 uint64_t reduce_scatter(Group& group, pybind11::array in, pybind11::array out,
                         const std::vector<uint64_t>& shares, const std::string& dtype,

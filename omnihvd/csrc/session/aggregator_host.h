@@ -1,4 +1,4 @@
-// A dedicated aggregator's process: an engine that sums for the groups that it is told of.
+// A dedicated aggregator's process: an engine that sums for the groups it admits.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,12 @@ class AggregatorHost {
                                                 Engine::TransportFactory factory);
   virtual ~AggregatorHost() = default;
 
-  // One for each engine thread, for the next group: after a peer was lost, those of new threads.
+  // One address per progress thread, for the next group; after the loss of a peer, those of new
+  // threads.
   virtual std::vector<std::string> addresses() = 0;
-  // Begins to sum for a group; `description` is the u64 number of our node in it, then
-  // GroupInfo::pack(). Whoever calls has made sure that it comes from a holder of the secret. The
-  // group goes by itself when its workers have. Throws Error.
+  // Begins to sum for a group. `description` is the u64 number of our node in it, then
+  // GroupInfo::pack(). The caller has verified that it comes from a holder of the secret. The group
+  // ends by itself once its workers have left. Throws Error.
   virtual void admit(const std::string& description, const std::string& secret) = 0;
 };
 

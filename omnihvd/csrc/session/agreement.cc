@@ -12,15 +12,15 @@
 namespace omnihvd {
 namespace {
 
-// Shows that a rank has a secret, and whether it is another's, too.
+// Proves that a rank has a secret, and shows whether two ranks have the same.
 std::string proof_of(const std::string& secret) {
   return secret.empty() ? "" : to_string(hmac_sha256(secret, "rank"));
 }
 
-// Whether all ranks have the same secret. Throws Error, on all ranks, when some have different
-// ones, or when the key of what is to be encrypted would have to travel.
+// Do all ranks have the same secret? Throws Error, on all ranks, if some have different ones, or if
+// the encryption key would have to travel.
 bool same_secret(const std::vector<std::string>& proofs, const GroupInfo& info, bool warn) {
-  std::optional<size_t> with, without;  // the first of them
+  std::optional<size_t> with, without;  // the first rank with a secret, and without
   for (size_t rank = 0; rank < proofs.size(); ++rank) {
     std::optional<size_t>& first = proofs[rank].empty() ? without : with;
     if (!first) first = rank;
@@ -95,8 +95,8 @@ void GroupAgreement::hear_introductions(const std::vector<std::string>& all) {
     names.push_back(info_.name_of(uint32_t(names.size())));
   }
   agree_on_settings(packed, names, &info_.settings);
-  fans_of(info_.settings.levels, info_.workers, 0);  // throws before any is told more
-  // Then the key need not pass where others may read it.
+  fans_of(info_.settings.levels, info_.workers, 0);  // throws before any rank is told more
+  // Then the key need not travel where others may read it.
   all_have_secret_ = same_secret(proofs, info_, rank_ == 0);
 }
 
@@ -118,7 +118,7 @@ std::shared_ptr<const GroupInfo> GroupAgreement::group_of(const std::string& dec
   auto info = std::make_shared<GroupInfo>(GroupInfo::unpack(in.text()));
   info->key = in.text();
   if (all_have_secret_) info->key = group_key(settings_.secret, info->id);
-  info->settings = info_.settings;  // this process's own, where all need not agree
+  info->settings = info_.settings;  // this process's own, where ranks may differ
   return info;
 }
 

@@ -1,5 +1,5 @@
-// What the ranks of a new group tell each other, and what follows from it. Pure: how the words of
-// all ranks come to all is the caller's concern (session/join.h).
+// The bootstrap of a group, as pure functions: what its ranks tell each other, and what follows.
+// How each rank's message reaches all ranks is the caller's concern (session/join.h).
 #pragma once
 
 #include <functional>
@@ -11,28 +11,28 @@
 
 namespace omnihvd {
 
-// The words of a rank: its content; or what went wrong on it, thrown by `content`.
+// A rank's message: its content; or the error that `content` threw.
 std::string words_of(const Node& self, const std::function<std::string()>& content);
-// The contents of the words of all ranks. Throws Error, the same on all, that names the first rank
-// on which something went wrong.
+// The contents of all ranks' messages. If something went wrong on any rank, throws an Error, the
+// same on all ranks, that names the first such rank.
 std::vector<std::string> contents_of(const std::vector<std::string>& words);
 
-// Two rounds: all say who they are; then rank 0 says what the group is.
+// Two rounds: all ranks introduce themselves; then rank 0 says what the group is.
 class GroupAgreement {
  public:
   GroupAgreement(const Node& self, const Settings& settings, uint32_t rank);
 
   std::string introduction() const;
-  // Of all ranks. Throws Error, on all, where they cannot be a group.
+  // Takes all ranks' introductions. Throws Error, on all ranks, if they cannot form a group.
   void hear_introductions(const std::vector<std::string>& all);
 
-  // On rank 0 only: makes the group, to which the caller adds the dedicated aggregators. number, of
-  // 8 bytes, and key, of 32, are random; where all ranks have the same secret the key follows from
-  // that.
+  // On rank 0 only: makes the group; the caller adds the dedicated aggregators. number (8 bytes)
+  // and key (32 bytes) are random. If all ranks have the same secret, the key derives from that
+  // instead.
   GroupInfo& make(const std::string& number, const std::string& key);
   std::string decision() const;
 
-  // Of rank 0's decision. Throws Error: malformed.
+  // The group that rank 0's decision describes. Throws Error if the decision is malformed.
   std::shared_ptr<const GroupInfo> group_of(const std::string& decision) const;
 
  private:

@@ -13,7 +13,7 @@
 namespace omnihvd {
 namespace {
 
-// What one engine thread sent, on a core of its own, of dense tensors over TCP:
+// The rate at which one progress thread, on a core of its own, sent dense tensors over TCP:
 // benchmarks/README.md.
 constexpr double kBytesPerThread = 1.7e9;
 constexpr uint32_t kMost = 8;
@@ -80,7 +80,7 @@ uint32_t find_streams() {
 }  // namespace
 
 uint32_t automatic_streams() {
-  static const uint32_t found = find_streams();  // settings are read in each call of some
+  static const uint32_t found = find_streams();  // some callers read settings in each call
   return found;
 }
 

@@ -1,4 +1,4 @@
-// How many engine threads a process has if OMNIHVD_STREAMS is "auto".
+// The number of progress threads of a process if OMNIHVD_STREAMS is "auto".
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,16 @@
 
 namespace omnihvd {
 
-// As many as keep a link busy, if each can have two cores to itself; at least one, at most 8. Pure.
-// link_bytes_per_s: each way; 0: unknown. cores: of this process.
+// As many as keep a link busy, if each can have two cores to itself; at least 1, at most 8. Pure.
+// link_bytes_per_s: in each direction; 0: unknown. cores: of this process.
 uint32_t streams_for(double link_bytes_per_s, uint32_t cores);
 
-// The rate of the fastest network device that is up, in bytes/s; 0: unknown. sysfs: where that is.
+// The rate of the fastest network device that is up, in bytes/s; 0: unknown. sysfs: its mount
+// point.
 double fastest_link(const std::string& sysfs = "/sys");
 
-// For this process: its share of the host's cores, by its affinity and its launcher's variables, as
-// they were at the first call. Any thread.
+// For this process: from its share of the host's cores, by its affinity and its launcher's
+// variables at the first call. Any thread.
 uint32_t automatic_streams();
 
 }  // namespace omnihvd

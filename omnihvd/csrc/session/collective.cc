@@ -3,7 +3,7 @@
 namespace omnihvd {
 namespace {
 
-// What is counted of collectives that are no sums of the caller's.
+// Counts for collectives that are not the caller's sums.
 Stats unseen;
 
 }  // namespace

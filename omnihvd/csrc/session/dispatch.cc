@@ -23,7 +23,7 @@ std::shared_ptr<GroupStream> Dispatch::join(std::shared_ptr<const GroupInfo> inf
     groups_.push_back(
         std::make_shared<GroupStream>(info, self, stream, transport, std::move(failed)));
   } catch (...) {
-    remember(info->id);  // the others may say good-bye
+    remember(info->id);  // the other ranks may still say good-bye
     throw;
   }
   return groups_.back();
@@ -76,7 +76,7 @@ void Dispatch::on_message(const uint8_t* data, size_t size) {
     for (const auto& group : groups_)
       if (group->group() == header.group && group->stream() == header.stream)
         return group->on_message(header, data, size);
-    // Members leave in their own time: the last words of those behind us are nothing strange.
+    // Members leave at different times: late messages for a group that we have left are normal.
     if (std::find(left_.begin(), left_.end(), header.group) != left_.end()) return;
     throw Error("a message for a group that this process is not in");
   } catch (const Error& why) {
@@ -84,7 +84,7 @@ void Dispatch::on_message(const uint8_t* data, size_t size) {
   }
 }
 
-// Whoever floods us shall not flood the log.
+// A flood of such messages must not flood the log.
 void Dispatch::refuse(const std::string& why) {
   stats().messages_refused += 1;
   const auto now = Clock::now();
@@ -95,7 +95,7 @@ void Dispatch::refuse(const std::string& why) {
 
 void Dispatch::on_peer_failed(PeerId peer, const std::string& reason) {
   has_lost_a_peer_ = true;
-  for (const auto& group : groups_) group->on_peer_failed(peer, reason);  // they share it
+  for (const auto& group : groups_) group->on_peer_failed(peer, reason);  // groups share the peer
 }
 
 void Dispatch::fail_all(const std::string& why) noexcept {

@@ -1,5 +1,5 @@
-// The groups of an engine thread: hands each what comes for it, lets it work, and looks at the
-// clock for it. No thread and no I/O of its own.
+// The groups of a progress thread: hands each group its messages, lets it work, and checks the
+// clock for it. Has no thread and no I/O of its own.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace omnihvd {
 
 class Dispatch : public Transport::Handler {
  public:
-  // Makes this thread's part of a group. Throws Error, and leaves nothing behind then.
+  // Creates this thread's part of a group. Throws Error, and then leaves nothing behind.
   std::shared_ptr<GroupStream> join(std::shared_ptr<const GroupInfo> info, uint32_t self,
                                     uint32_t stream, Transport& transport,
                                     GroupStream::Failed failed);
@@ -24,13 +24,13 @@ class Dispatch : public Transport::Handler {
   bool has_groups() const { return !groups_.empty(); }
   bool busy() const;
   bool has_lost_a_peer() const { return has_lost_a_peer_; }  // any thread
-  // New groups get another thread and transport from now on, as after the loss of a peer.
+  // Fails all groups. New ones get another thread and transport, as after the loss of a peer.
   void fail_all(const std::string& why) noexcept;
 
-  // Does a bounded piece of what there is to do; true if there was something.
+  // Does a bounded amount of the work that is due; true if there was any.
   bool work();
-  // Ends what takes too long, and warns of it. To be called about twice a second while busy(). If
-  // it was not, for seconds, this process was stopped, and has not waited meanwhile.
+  // Ends what exceeds its time-out, and warns of stalls. Call about twice a second while busy(). If
+  // a call is seconds late, this process was stopped, and that time does not count as waiting.
   void check_time();
 
   void on_message(const uint8_t* data, size_t size) override;
@@ -42,7 +42,7 @@ class Dispatch : public Transport::Handler {
   void remember(uint64_t left);
 
   std::vector<std::shared_ptr<GroupStream>> groups_;
-  std::deque<uint64_t> left_;  // ids of the last groups that are gone, or did not come to be
+  std::deque<uint64_t> left_;  // ids of the last groups that ended, or failed to form
   Clock::time_point last_refusal_, checked_at_;
   std::atomic<bool> has_lost_a_peer_{false};
 };

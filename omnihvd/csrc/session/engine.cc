@@ -1,4 +1,4 @@
-// Engine, Group and AggregatorHost: the engine threads of a process, and what is dealt to them.
+// Engine, Group and AggregatorHost: the progress threads of a process, and the groups on them.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -18,14 +18,14 @@
 namespace omnihvd {
 namespace {
 
-// The engine threads of a process.
+// The progress threads of a process.
 class Threads {
  public:
   Threads(const Settings& settings, const Engine::TransportFactory& factory) {
     for (uint32_t i = 0; i < settings.streams; ++i)
       streams_.push_back(std::make_unique<Stream>(factory(), settings.spin_us));
   }
-  // In a child that was forked off there is no thread to end: what is left of them stays.
+  // A forked child has no thread to end: it leaves the copies of these objects alone.
   ~Threads() {
     for (auto& stream : streams_)
       if (!process_.is_this()) static_cast<void>(stream.release());
@@ -53,7 +53,7 @@ class Threads {
     return any;
   }
 
-  // Makes this process's parts of a group. Throws Error, and leaves nothing behind then.
+  // Creates this process's parts of a group. Throws Error, and then leaves nothing behind.
   std::vector<std::shared_ptr<GroupStream>> add(std::shared_ptr<const GroupInfo> info,
                                                 uint32_t self, GroupStream::Failed failed) {
     std::vector<std::shared_ptr<GroupStream>> parts(info->settings.streams);
@@ -162,7 +162,7 @@ class GroupImpl : public Group {
                            rank = uint32_t(rank_)](const Layout& layout) {
           return std::make_unique<HostTensor>(layout, at, out, rank);
         };
-        // Blocks are numbered anew in each part: random numbers are to be others.
+        // Block numbers start anew in each part, so each part needs other random numbers.
         Codec of_part = codec;
         if (codec.lossy()) of_part.seed = codec.of_part(owner).seed;
         reduces.push_back(collective(
@@ -241,7 +241,7 @@ class EngineImpl : public Engine {
     const Node self{host_name(settings), threads->addresses()};
     const auto info = agree_on_group(exchange, self, settings);
     std::shared_ptr<GroupImpl> group;
-    // Nobody sends before everybody listens.
+    // No rank may send before all ranks listen.
     meet(exchange, self,
          [&] { group = std::make_shared<GroupImpl>(threads, info, exchange.rank()); });
     group->all_listen();
@@ -263,7 +263,7 @@ class EngineImpl : public Engine {
   }
 
   // A transport that has lost a peer is not used for new groups (transport.h): the peer may have
-  // died while it wrote into our memory, where what others write then waits behind it for ever.
+  // died while it wrote into our memory, and what others write there would wait behind it for ever.
   std::shared_ptr<Threads> sound_threads() {
     const std::lock_guard lock(mutex_);
     if (threads_->have_lost_a_peer()) threads_ = std::make_shared<Threads>(settings_, factory_);
@@ -287,7 +287,7 @@ class AggregatorHostImpl : public AggregatorHost {
   std::vector<std::string> addresses() override {
     const std::lock_guard lock(mutex_);
     if (threads_.back()->have_lost_a_peer()) {
-      // As an engine's. The last ones stay, since a group may be about to use them.
+      // As in an engine. The last threads stay, since a group may be about to use them.
       const auto unused = [](const auto& threads) { return !threads->have_groups(); };
       threads_.erase(std::remove_if(threads_.begin(), threads_.end() - 1, unused),
                      threads_.end() - 1);
@@ -324,12 +324,12 @@ class AggregatorHostImpl : public AggregatorHost {
   const Settings settings_;
   const Engine::TransportFactory factory_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Threads>> threads_;  // the last are for new groups
+  std::vector<std::shared_ptr<Threads>> threads_;  // the last ones are for new groups
 };
 
 std::mutex process_mutex;
 std::shared_ptr<Engine>& process_slot() {
-  // Never destroyed: its threads must not outlive what they use, at exit either.
+  // Never destroyed: its threads must not outlive what they use, not even at exit.
   static auto* slot = new std::shared_ptr<Engine>;
   return *slot;
 }

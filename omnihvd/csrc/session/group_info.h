@@ -1,4 +1,5 @@
-// Who is in a group, and how each proves it. Immutable once the group is made; shared by threads.
+// The members of a group, and the key with which they authenticate. Immutable once the group is
+// made; shared by threads.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,11 @@
 
 namespace omnihvd {
 
-// A process of the group. The nodes of a group are numbered: its workers by rank, then its
-// dedicated aggregators.
+// A process of the group. A group numbers its nodes: first its workers by rank, then its dedicated
+// aggregators.
 struct Node {
-  std::string host;                    // for messages to people: host name, or host:port
-  std::vector<std::string> addresses;  // of its transports, one for each engine thread
+  std::string host;                    // for messages: host name, or host:port
+  std::vector<std::string> addresses;  // of its transports, one per progress thread
 
   std::string pack() const;
   static Node unpack(const std::string& bytes);  // throws Error
@@ -30,19 +31,19 @@ struct GroupInfo {
   std::vector<Node> nodes;
   Settings settings;  // rank 0's
 
-  std::shared_ptr<const Seats> seats;  // who aggregates what; null until all nodes are there
+  std::shared_ptr<const Seats> seats;  // the aggregator roles; null until all nodes are known
 
   uint32_t dedicated() const { return uint32_t(nodes.size()) - workers; }
   bool has_levels() const { return seats->levels() > 1; }
   bool all_are_peers() const { return !has_levels() && !dedicated(); }
-  // On one level, of the aggregator of this process.
+  // With one level: the role of this process's aggregator.
   Seat only_seat(uint32_t node) const { return {1, node < workers ? node : node - workers}; }
   std::string name_of(uint32_t node) const;  // "rank 3 (host)"
 
-  // Whether sums can stay with the rank that aggregates them.
+  // Can sums stay with the rank that aggregates them?
   bool can_reduce() const { return !has_levels() && dedicated() == 0; }
 
-  // That all members give a sum; owner: of a reduce.
+  // The shape of a sum over all members; owner: for a reduce.
   Shape shape_of(uint64_t count, DType dtype, const Codec& codec,
                  uint32_t owner = Shape::kAll) const {
     const uint64_t window = uint64_t(settings.message_bytes) * settings.streams;
@@ -55,13 +56,13 @@ struct GroupInfo {
     return shape;
   }
 
-  // The engine thread's address at which a node listens for a stream.
+  // The address of the progress thread on which a node listens for a stream.
   const std::string& address(uint32_t node, uint32_t stream) const {
     const auto& all = nodes[node].addresses;
     return all[stream % all.size()];
   }
 
-  // Throws Error: levels that do not fit the ranks.
+  // Throws Error if the levels do not fit the ranks.
   void take_seats();
 
   std::string pack() const;                           // all but the key
@@ -72,7 +73,7 @@ struct GroupInfo {
 void remember_hosts(const GroupInfo& info);
 std::set<std::string> hosts_of_groups();
 
-// The key of a group of a job with this secret.
+// The key of a group, derived from the job's secret.
 std::string group_key(const std::string& secret, uint64_t group);
 
 }  // namespace omnihvd

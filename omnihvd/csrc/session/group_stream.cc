@@ -13,9 +13,9 @@
 namespace omnihvd {
 namespace {
 
-// What is merely overtaken comes at once.
+// A message that was merely overtaken arrives far sooner than this.
 constexpr auto kGapLimit = std::chrono::seconds(2);
-// For so long a dedicated aggregator keeps a failure that nobody has asked for.
+// How long a dedicated aggregator keeps a failure that nobody has asked for.
 constexpr auto kMostUntold = std::chrono::minutes(10);
 
 }  // namespace
@@ -36,8 +36,8 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
       const bool both_workers = node < info_->workers && self < info_->workers;
       Peer& peer = peers_[node];
       const std::string& address = info_->address(node, stream);
-      // What dedicated aggregators and we know of each other has come over the network: a host that
-      // is said to be ours is not taken for it.
+      // Dedicated aggregators and we learned of each other over the network, so a claim to be on
+      // our host is not trusted.
       const bool inside = both_workers && transport_.is_local(address);
       const Protection asked =
           info_->settings.encrypt && !inside ? Protection::encrypted : Protection::token;
@@ -61,7 +61,7 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
     if (left_) fail("this rank has left the group", false);
     if (!failure_)
       task = std::make_shared<WorkerTask>(collective, stream_, info_->settings, home_share_);
-    // Who had nothing to do here may have seen the collective's end already.
+    // A peer that had nothing to do here may have seen the collective's end and left already.
     for (uint32_t node = 0; node < peers_.size() && !failure_; ++node)
       if (peers_[node].left && !task->worker.done())
         fail(info_->name_of(node) + " has left the job", true);
@@ -82,7 +82,7 @@ bool GroupStream::work() {
       hear(result.sequence, result.seat, result.frame);
     }
     for (auto at = workers_.begin(); at != workers_.end();) {
-      const std::shared_ptr<WorkerTask> task = (at++)->second;  // may go meanwhile
+      const std::shared_ptr<WorkerTask> task = (at++)->second;  // may be erased meanwhile
       if (task->started) continue;
       worked = true;
       const Clock::time_point begin = tracing() ? Clock::now() : Clock::time_point();
@@ -103,11 +103,12 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
   if (!sender) throw Error("a sender that is not a member of the group");
   const uint8_t* plain = peers_[*sender].in->open(header, data, size, &plain_);
   if (!plain)
-    throw Error("it says to be of " + info_->name_of(*sender) +
-                ", but was forged or damaged, has come before, or before its time");
-  // Its sender knows that; but who fails or leaves before tells dedicated aggregators at once.
+    throw Error("it claims to be from " + info_->name_of(*sender) +
+                ", but is forged, damaged, a repeat, or out of order");
+  // The sender knows that all listen. If it fails or leaves before, it tells dedicated aggregators
+  // at once.
   if (header.sequence > 0) all_listen();
-  if (failure_ || left_) return;  // what was under way when we stopped
+  if (failure_ || left_) return;  // was in flight when we stopped
   stats().bytes_received += size;
   try {
     MessageReader reader(plain, size);
@@ -124,7 +125,7 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
   }
 }
 
-// What people are told of what was thrown here.
+// The message for an exception that was thrown here.
 std::string GroupStream::words_of(const std::exception& why) const {
   if (!dynamic_cast<const std::bad_alloc*>(&why)) return why.what();
   return "no memory is left on " + info_->name_of(self_) +
@@ -132,7 +133,7 @@ std::string GroupStream::words_of(const std::exception& why) const {
          "OMNIHVD_MESSAGE_BYTES";
 }
 
-// Whom it says to come from.
+// The sender that the header claims.
 std::optional<uint32_t> GroupStream::sender_of(const Header& header) const {
   const uint32_t node = header.from;
   if (header.kind == Kind::contribution && node >= info_->workers) return std::nullopt;
@@ -155,7 +156,7 @@ void GroupStream::fail(const std::string& reason, bool tell) {
   try {
     detach_all();
     if (tell) say(Kind::abort, reason);
-  } catch (const std::exception& why) {  // no memory, or a transport that is broken
+  } catch (const std::exception& why) {  // out of memory, or a broken transport
     log(LogLevel::warning, "not all ranks can be told that a group has failed: ", why.what());
   }
   is_to_tell_ = tell;
@@ -167,7 +168,7 @@ void GroupStream::fail(const std::string& reason, bool tell) {
   failed_(reason);
 }
 
-// Who had not joined yet when we failed is told now.
+// Now tells the peers that had not joined yet when this group failed.
 void GroupStream::all_listen() {
   if (std::exchange(all_listen_, true) || left_) return;
   if (failure_ && is_to_tell_) say(Kind::abort, *failure_);
@@ -201,7 +202,7 @@ bool GroupStream::deserted() const {
 
 void GroupStream::leave() {
   if (left_) return;
-  // To the others it is no departure if they wait for results.
+  // If they wait for results, the others must see a failure, not a departure.
   if (!workers_.empty()) fail(info_->name_of(self_) + " left in the middle of an allreduce", true);
   if (!failure_) say(Kind::leave, "");
   detach_all();

@@ -1,10 +1,10 @@
-// One stream of one group in this process: its connections, and the collectives that it carries.
-// Lives on one engine thread. Takes messages apart, feeds the protocol's state machines, and puts
-// what they say into messages.
+// The part of a group that one progress thread carries in this process: its connections, and its
+// collectives. Takes messages apart, feeds the protocol's state machines, and puts their output
+// into messages.
 //
-// Aggregators are a tree (protocol/seats.h), mostly of one level: what a worker or an aggregator
-// contributes goes to the one above it, and results come down, by messages between processes that
-// are peers in the tree. A process tells its peers of a failure, and they theirs.
+// Aggregators form a tree (protocol/seats.h), usually with one level. A worker or an aggregator
+// sends its contribution to its parent, and results come down, in messages between processes that
+// are peers in the tree. A process reports a failure to its peers, and they to theirs.
 #pragma once
 
 #include <atomic>
@@ -32,9 +32,9 @@ namespace omnihvd {
 
 class GroupStream {
  public:
-  // `failed` is told once, with the reason, when the group can go on no more.
+  // Calls `failed` once, with the reason, when the group cannot continue.
   using Failed = std::function<void(const std::string& reason)>;
-  // Connects to its peers. Throws Error, and leaves nothing behind then.
+  // Connects to its peers. Throws Error, and then leaves nothing behind.
   GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
               Transport& transport, Failed failed);
   ~GroupStream();
@@ -42,33 +42,32 @@ class GroupStream {
   uint64_t group() const { return info_->id; }
   uint32_t stream() const { return stream_; }
 
-  // All members have joined: before, nobody is told anything, as not all would hear it.
+  // All members have joined. Before that nobody is told anything, as not all would hear it.
   void all_listen();
   void start(std::shared_ptr<Collective> collective);
-  // Does a bounded piece of what there is to do besides messages; true if there was something.
+  // Does a bounded amount of work besides messages; true if there was any.
   bool work();
-  // Throws Error when it is none of a member, and without effect.
+  // Throws Error, without effect, if the message is not from a member.
   void on_message(const Header& header, const uint8_t* data, size_t size);
   static void on_sent(uint64_t cookie);
-  void on_peer_failed(PeerId peer, const std::string& reason);  // which may be none of ours
-  // Fails what is under way and all that follows; tells the peers, unless all know.
+  void on_peer_failed(PeerId peer, const std::string& reason);  // perhaps a peer of other groups
   void fail(const std::string& reason, bool tell);
-  // Warns of stalls and ends what takes too long. Called about twice a second while busy().
+  // Warns of stalls and ends what exceeds its time-out. Called about twice a second while busy().
   void check_time(Clock::time_point now);
-  // Nothing counts this time, up to now, as a time in which others were late.
+  // This process was stopped until now: that time does not count as lateness of others.
   void leave_out(Clock::duration asleep, Clock::time_point now);
-  // Fails the group when messages of a member stay away though later ones have come.
+  // Fails the group if messages of a member are missing though later ones have arrived.
   void check_gaps(Clock::time_point now);
-  // What this rank does on the communicator meanwhile, outside of this group ("which is in ...");
-  // empty: nothing. For messages to people. Any thread.
+  // Tells what this rank does on the communicator meanwhile, outside of this group ("which is in
+  // ..."); empty: nothing. Used in messages. Any thread.
   void set_elsewhere(std::string what);
-  // The settings' time-out holds until then; 0: none. Any thread.
+  // Until the first call the time-out from the settings holds; 0: none. Any thread.
   void set_timeout(double seconds) { timeout_s_ = seconds; }
   bool busy() const { return !workers_.empty() || !aggregators_.empty(); }
 
-  // A dedicated aggregator's group that nobody will use again.
+  // True for a dedicated aggregator's group that nobody will use again.
   bool deserted() const;
-  // Says good-bye; afterwards nothing is taken, and the object may go.
+  // Says good-bye; afterwards it takes no messages, and the object may be destroyed.
   void leave();
 
  private:
@@ -77,9 +76,9 @@ class GroupStream {
   struct Outgoing;
   struct Loan;
   struct Copied;
-  // Keeps the memory that a frame refers to as it is.
+  // Keeps the memory alive and unchanged that a frame refers to.
   using Hold = std::shared_ptr<const void>;
-  struct OwnResult {  // from an aggregator of ours to a member of ours: no message
+  struct OwnResult {  // from our aggregator to our worker: no message
     uint64_t sequence;
     Seat seat;
     Frame frame;
@@ -139,8 +138,8 @@ class GroupStream {
 
   const std::shared_ptr<const GroupInfo> info_;
   const uint32_t self_, stream_;
-  // The share that is summed in our worker's tensor: of one level, where a result's memory is not
-  // needed any longer than the worker's.
+  // The share that is summed in our worker's tensor. Only with one level: there a result's memory
+  // is not needed longer than the worker's.
   std::optional<uint32_t> home_share_;
   Transport& transport_;
   Failed failed_;
@@ -162,7 +161,7 @@ class GroupStream {
   std::deque<OwnResult> own_results_;
 
   std::optional<std::string> failure_;
-  bool is_to_tell_ = false;  // the failure, to the peers
+  bool is_to_tell_ = false;  // the peers must be told of the failure
   Clock::time_point failed_at_;
   bool all_listen_ = false, left_ = false;
   Frame scratch_, reply_;

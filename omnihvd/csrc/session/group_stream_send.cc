@@ -6,8 +6,8 @@
 
 namespace omnihvd {
 
-// The message to this node that the next frame, of so many bytes, goes into. Frames of one
-// collective and direction share messages, so that small ones cost little.
+// The message to this node for the next frame, which has so many bytes. Frames of one collective
+// and direction share messages, so that small ones cost little.
 GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequence,
                                          const Shape* shape, size_t bytes) {
   std::unique_ptr<Outgoing>& out = outgoing_[node];
@@ -69,14 +69,14 @@ void GroupStream::flush(uint32_t node) {
   transport_.send(peers_[node].id, slices.data(), slices.size(), reinterpret_cast<uint64_t>(out));
 }
 
-// To the next ranks first, so that all do not send to the same one.
+// Starts with the next ranks, so that not all ranks send to the same one.
 void GroupStream::flush_all() {
   const auto nodes = uint32_t(outgoing_.size());
   for (uint32_t node = self_; node < nodes; ++node) flush(node);
   for (uint32_t node = 0; node < self_; ++node) flush(node);
 }
 
-// To every peer that is still there; dedicated aggregators are before any rank is.
+// Sends to every peer that is still there; dedicated aggregators are ready before any rank is.
 void GroupStream::say(Kind kind, const std::string& text) {
   for (uint32_t node = 0; node < peers_.size(); ++node) {
     if (!peers_[node].connected || peers_[node].left) continue;
@@ -115,7 +115,7 @@ void GroupStream::sent(std::unique_ptr<Outgoing> out) {
   }
 }
 
-// What is under way no longer refers to memory of ours: the tensors are the callers' again.
+// Messages in flight stop referring to our memory: the tensors are the callers' again.
 void GroupStream::detach_all() {
   for (const auto& out : under_way_) transport_.detach(reinterpret_cast<uint64_t>(out.get()));
   under_way_.clear();

@@ -13,7 +13,7 @@
 namespace omnihvd {
 namespace {
 
-// Sums that do not lie in this process's tensor came or come there by a copy.
+// Counts sums that do not lie in this process's tensor: a copy took or will take them there.
 void count_copied(const Frame& frame) {
   uint64_t bytes = 0;
   for (const BlockRef& block : frame.blocks) bytes += block.home ? 0 : block.bytes;
@@ -22,7 +22,8 @@ void count_copied(const Frame& frame) {
 
 }  // namespace
 
-// Listed blocks become packed ones, as who sums has them: the numbers of a message go with it.
+// Listed blocks become packed ones, as the aggregator holds them: a message's numbers vanish with
+// it.
 GroupStream::Copied::Copied(const Frame& of, const Layout& layout, uint32_t aggregator)
     : frame(of) {
   ask_for_memory();
@@ -49,8 +50,8 @@ Seat GroupStream::next_seat(MessageReader& reader, uint32_t aggregator) const {
   return info_->has_levels() ? info_->seats->at(reader.seat()) : info_->only_seat(aggregator);
 }
 
-// Some slots at a time: enough to fill a message to each aggregator where there is little to say,
-// few enough to say it soon, and to hear the others meanwhile.
+// Starts some slots at a time: enough to fill a message to each aggregator if there is little to
+// send, but few enough to send it soon and to hear the others meanwhile.
 void GroupStream::start_slots(WorkerTask& task) {
   const Shape& shape = task.collective->layout.shape();
   const uint32_t hosts = info_->has_levels() ? info_->seats->members(1, self_) : shape.aggregators;
@@ -68,7 +69,7 @@ void GroupStream::start_slots(WorkerTask& task) {
   }
 }
 
-// Our worker's.
+// Sends our worker's contribution.
 void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame) {
   const uint64_t sequence = task.collective->sequence;
   const Layout& layout = task.collective->layout;
@@ -85,7 +86,7 @@ void GroupStream::contribute(WorkerTask& task, uint32_t aggregator, const Frame&
   }
 }
 
-// The partial sums of an aggregator of ours.
+// Sends the partial sums of one of our aggregators to its parent.
 void GroupStream::pass_up(AggregatorTask& task, const Frame& frame) {
   note_last(task, frame);
   const uint32_t host = info_->seats->host(task.above(), self_);
@@ -138,7 +139,7 @@ void GroupStream::take_contribution(AggregatorTask& task, uint32_t node, const F
   task.aggregator.on_contribution(member, frame, task);
 }
 
-// The message holds references to our worker's tensor, which has to stay as it is until it is sent.
+// The message refers to our worker's tensor, which must not change until it is sent.
 void GroupStream::refer_to_worker(Outgoing& out, uint64_t sequence) {
   if (out.worker) return;
   out.worker = workers_.at(sequence);
@@ -173,7 +174,7 @@ void GroupStream::on_result(MessageReader& reader) {
   }
 }
 
-// A result of the aggregator at this seat, of our group.
+// A result of the aggregator with this role in our group.
 void GroupStream::hear(uint64_t sequence, const Seat& seat, const Frame& frame) {
   if (seat.level == 1) return take_result(sequence, seat.share, frame);
   const std::shared_ptr<AggregatorTask> task = aggregator_below(sequence, seat);
@@ -233,8 +234,8 @@ void GroupStream::publish(AggregatorTask& task, const Frame& frame) {
   spread(task, frame, std::make_shared<Loan>(task.shared_from_this(), frame));
 }
 
-// A result, to all members: to those in this process without a message. In a reduce that is the
-// owner, who alone gets the sums.
+// Sends a result to all members; those in this process get no message. In a reduce only the owner,
+// which is in this process, gets the sums.
 void GroupStream::spread(AggregatorTask& task, const Frame& frame, const Hold& hold) {
   const bool at_home = std::any_of(frame.blocks.begin(), frame.blocks.end(),
                                    [](const BlockRef& block) { return block.home; });
@@ -267,12 +268,12 @@ void GroupStream::release(const std::shared_ptr<AggregatorTask>& task, uint32_t 
   retire(*task);
 }
 
-// Forgets a collective whose sums are all published; messages under way keep what they refer to.
+// Forgets a collective once all its sums are published; messages in flight keep what they refer to.
 void GroupStream::retire(AggregatorTask& task) {
   if (task.aggregator.done()) aggregators_.erase({task.sequence, task.seat});
 }
 
-// Who was waited for is known of ranks only.
+// Only ranks are counted as the last to contribute.
 void GroupStream::note_last(AggregatorTask& task, const Frame& frame) {
   if (task.seat.level > 1) return;
   count_last(task.speaking);
@@ -283,7 +284,7 @@ void GroupStream::note_last(AggregatorTask& task, const Frame& frame) {
 void GroupStream::trace_round(WorkerTask& task, uint32_t aggregator, const Frame& frame) {
   const uint32_t share = task.collective->layout.shape().share_of(aggregator);
   const auto sent = task.sent_at.find({aggregator, frame.slot});
-  // Who had nothing in this window has not spoken, and waits since the last result.
+  // A rank that had nothing in this window has not spoken, and has waited since the last result.
   const Clock::time_point since =
       sent == task.sent_at.end() ? task.collective->begun : sent->second;
   trace({"round",
@@ -295,7 +296,7 @@ void GroupStream::trace_round(WorkerTask& task, uint32_t aggregator, const Frame
   task.contributed(aggregator, frame.slot);
 }
 
-// From the first contribution of a round to the last, and whose that was.
+// Traces the time from a round's first contribution to its last, and the node that sent the last.
 void GroupStream::trace_gathering(AggregatorTask& task, const Frame& frame) {
   const auto first = task.first_came.find(frame.slot);
   if (first == task.first_came.end()) return;

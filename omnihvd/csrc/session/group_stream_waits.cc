@@ -1,10 +1,10 @@
-// GroupStream: who is waited for, for how long, and what people are told of it.
+// GroupStream: tracks who is waited for and for how long, and reports it.
 //
-// A process knows the ranks for which its own aggregators wait, the processes that sum for groups
-// below, and the aggregators for whose results it waits itself. So the culprit of a stall is known
-// best to itself, if it is alive; then to its group's aggregators, and to those on each level above
-// later; and of an aggregator that hangs those know who have given it theirs. Whoever knows best is
-// the first to end what takes too long, since the others are told its words.
+// A process knows the ranks that its own aggregators wait for, the processes that sum for child
+// groups, and the aggregators that it waits for itself. So the culprit of a stall knows itself
+// best, if it is alive. Next best know its group's aggregators, then those on each level above. If
+// an aggregator hangs, the processes that contributed to it know. The process that knows best is
+// the first to end an overdue collective, since all others are then told its words.
 #include <algorithm>
 #include <set>
 
@@ -14,17 +14,18 @@
 namespace omnihvd {
 namespace {
 
-// By which those who know less come later, for each level; more than the time between two checks.
+// How much later a process acts for each level that it knows less; exceeds the time between two
+// checks.
 constexpr auto kKnowsLess = std::chrono::seconds(1);
 
 constexpr const char* kOrWaiting = ": stopped, out of reach, or waiting as well";
 
 }  // namespace
 
-// Of one collective, as far as this process knows.
+// The state of one collective, as far as this process knows.
 struct GroupStream::Awaited {
   std::string text;       // "; waiting for ..."
-  Clock::duration grace;  // for those who know better to speak first
+  Clock::duration grace;  // for those that know better to speak first
   bool ourselves;         // the other ranks wait for this one
 };
 
@@ -53,7 +54,7 @@ GroupStream::Awaited GroupStream::awaited(uint64_t sequence) const {
   return {"; waiting for the results of " + names_of(nodes) + kOrWaiting, grace, false};
 }
 
-// Those who have not contributed to our aggregators on this level.
+// Nodes that have not contributed to our aggregators on this level.
 std::set<uint32_t> GroupStream::members_awaited(uint64_t sequence, uint32_t level) const {
   std::set<uint32_t> nodes;
   const auto end = aggregators_.lower_bound({sequence, Seat{level + 1, 0}});
@@ -63,7 +64,7 @@ std::set<uint32_t> GroupStream::members_awaited(uint64_t sequence, uint32_t leve
   return nodes;
 }
 
-// Those whose results our worker and our aggregators miss.
+// Aggregators that owe a result to our worker or to our aggregators.
 std::set<uint32_t> GroupStream::aggregators_awaited(uint64_t sequence) const {
   std::set<uint32_t> nodes;
   if (const auto ours = workers_.find(sequence); ours != workers_.end())
@@ -76,14 +77,14 @@ std::set<uint32_t> GroupStream::aggregators_awaited(uint64_t sequence) const {
   return nodes;
 }
 
-// Those who have not taken what we have sent, whose memory the next round may need.
+// Nodes that have not taken our messages; the next round may need the memory of these.
 std::set<uint32_t> GroupStream::receivers_awaited() const {
   std::set<uint32_t> nodes;
   for (const auto& out : under_way_) nodes.insert(out->node);
   return nodes;
 }
 
-// with_doing: and what we do meanwhile.
+// with_doing: adds what this rank does meanwhile.
 std::string GroupStream::names_of(const std::set<uint32_t>& nodes, bool with_doing) const {
   std::string names;
   for (const uint32_t node : nodes) {
@@ -151,7 +152,7 @@ void GroupStream::warn_of_stalls(Clock::time_point now) {
   for (auto at = aggregators_.begin(); at != aggregators_.end();) {
     const auto& [place, task] = *at++;
     if (!warn(place.first, task->layout.shape(), task->touched, self_ < info_->workers)) continue;
-    // Once is enough for all that this process aggregates of it.
+    // One warning covers everything that this process aggregates for the collective.
     for (; at != aggregators_.end() && at->first.first == place.first; ++at)
       at->second->touched = now;
   }
@@ -163,7 +164,7 @@ void GroupStream::on_leave(uint32_t node) {
                                    const std::string& sum) {
     if (!failure_ && nodes.count(node) > 0) fail(info_->name_of(node) + how + sum, true);
   };
-  // What fails goes.
+  // Copies, since a failure erases entries.
   const auto workers = workers_;
   const auto aggregators = aggregators_;
   for (const auto& [place, task] : aggregators)

@@ -21,8 +21,8 @@ inline std::string collective_text(const Shape& shape) {
   return (shape.for_one() ? "a reduce of " : "an allreduce of ") + shape_text(shape);
 }
 
-// The aggregator of this process, as a worker of the shape numbers it, if the sum may be made in
-// the tensor of that worker.
+// The aggregator of this process, by the number that a worker of the shape uses, if it may make the
+// sum in that worker's tensor.
 inline std::optional<uint32_t> home_of(const Shape& shape, std::optional<uint32_t> share) {
   if (!shape.for_one() || !share) return share;
   return *share == shape.owner ? std::optional<uint32_t>(0) : std::nullopt;
@@ -51,13 +51,13 @@ struct GroupStream::WorkerTask {
   }
 
   bool started = false;  // in all slots
-  size_t unsent = 0;     // messages that refer to the tensor
+  size_t unsent = 0;     // messages in flight that refer to the tensor
   Clock::time_point begun, touched;
-  // If tracing(): since when the slot of this aggregator waits for a result.
+  // If tracing(): since when this aggregator's slot waits for a result.
   std::map<std::pair<uint32_t, uint32_t>, Clock::time_point> sent_at;
 };
 
-// The part of an aggregator of ours.
+// The part of one of our aggregators.
 struct GroupStream::AggregatorTask : Aggregator::Sink,
                                      std::enable_shared_from_this<AggregatorTask> {
   AggregatorTask(GroupStream& o, uint64_t sequence_number, const Seat& at, const Shape& shape,
@@ -88,14 +88,14 @@ struct GroupStream::AggregatorTask : Aggregator::Sink,
   const Layout layout;
   const uint32_t members;
   Aggregator aggregator;
-  const uint32_t first_node;  // whose shape this is
+  const uint32_t first_node;  // the node that sent this shape
   Clock::time_point begun, touched;
-  uint32_t speaking = 0;  // the node whose contribution is being taken
-  // If tracing(): [slot], when the first contribution of the round came.
+  uint32_t speaking = 0;  // the sender of the contribution in progress
+  // If tracing(): [slot], when the round's first contribution arrived.
   std::map<uint32_t, Clock::time_point> first_came;
 };
 
-// The memory of a frame of an aggregator of ours, until nobody refers to it.
+// Holds the memory of a frame of one of our aggregators until nobody refers to it.
 struct GroupStream::Loan {
   Loan(const std::shared_ptr<AggregatorTask>& of, const Frame& frame)
       : task(of), slot(frame.slot), round(frame.round) {}
@@ -106,7 +106,7 @@ struct GroupStream::Loan {
   const uint32_t slot, round;
 };
 
-// A result that goes on to others: its blocks have come in a message, or are another's.
+// A result that is passed on: its blocks arrived in a message, or belong to someone else.
 struct GroupStream::Copied {
   Copied(const Frame& of, const Layout& layout, uint32_t aggregator);
   Frame frame;
@@ -121,9 +121,9 @@ struct GroupStream::Outgoing {
   Kind kind;
   uint64_t sequence = 0;
   Message message;
-  std::vector<uint8_t> cipher;         // what is sent in its place, encrypted
-  std::vector<Hold> holds;             // what else it refers to
-  std::shared_ptr<WorkerTask> worker;  // whose tensor it refers to
+  std::vector<uint8_t> cipher;         // the encrypted bytes that are sent in its place
+  std::vector<Hold> holds;             // other memory that it refers to
+  std::shared_ptr<WorkerTask> worker;  // the message refers to this worker's tensor
 };
 
 }  // namespace omnihvd

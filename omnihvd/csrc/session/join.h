@@ -1,4 +1,4 @@
-// How a group comes to be: its ranks learn of each other over an Exchange.
+// The bootstrap of a group: its ranks learn of each other through an out-of-band allgather.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 namespace omnihvd {
 
 // Collective. `self` describes this process. Rank 0 chooses the group's number, its key and the
-// settings, and brings in the dedicated aggregators. When anything fails on any rank, every rank
+// settings, and brings in the dedicated aggregators. If anything fails on any rank, every rank
 // throws an Error that names the rank.
 std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& self,
                                                 const Settings& settings);
 
-// Collective. Ends when all ranks have done the step; throws on all of them if it has thrown on
+// Collective. Returns once all ranks have done the step; throws on all ranks if it has thrown on
 // one.
 void meet(Exchange& exchange, const Node& self, const std::function<void()>& step);
 

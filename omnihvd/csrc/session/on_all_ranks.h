@@ -1,4 +1,4 @@
-// A step of every rank that is worth nothing if one of them fails.
+// A step of every rank that must succeed on all ranks.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace omnihvd {
 
-// Collective. Runs `step`; then all ranks know of the first that failed. Empty: none did; else
-// "rank N: why".
+// Collective. Runs `step`; then all ranks learn of the first that failed. Returns empty if none
+// did; else "rank N: why".
 template <typename Step>
 std::string on_all_ranks(Exchange& exchange, Step step) {
   std::string problem;

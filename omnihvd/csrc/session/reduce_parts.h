@@ -1,5 +1,5 @@
-// The reduces that make up a reduce-scatter, one to each rank that gets anything: what becomes of
-// it when all have ended.
+// The reduces that make up a reduce-scatter, one to each rank that gets anything: reports when all
+// have ended.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace omnihvd {
 
 class ReduceParts {
  public:
-  // done: called when the last of so many has ended, with the first failure.
+  // done: called when the last of so many reduces has ended, with the first failure.
   ReduceParts(size_t parts, Group::Done done) : left_(parts), done_(std::move(done)) {}
 
-  // Of one of them; any thread.
+  // Reports the end of one reduce; any thread.
   void end(const std::string* failure, uint64_t united_blocks) {
     {
       const std::lock_guard lock(mutex_);

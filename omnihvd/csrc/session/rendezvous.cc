@@ -28,22 +28,22 @@ namespace omnihvd {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(20);
-constexpr auto kPatienceWithOld = std::chrono::seconds(5);  // with those that may have died
+constexpr auto kPatienceWithOld = std::chrono::seconds(5);  // for aggregators that may have died
 constexpr uint32_t kLongest = 1u << 26;
 constexpr size_t kProofBytes = 32;
 constexpr auto kAgain = std::chrono::milliseconds(100);  // between two attempts
 
-// It closed the connection, without a reason.
+// The aggregator closed the connection without a reason.
 struct HungUp : Error {
   using Error::Error;
 };
-// This process could not even ask, which says nothing of the aggregator.
+// This process could not even ask, which says nothing about the aggregator.
 struct CannotAsk : Error {
   using Error::Error;
 };
 
-// A TCP connection that gives up when a message, or being connected, takes too long. Throws Error
-// with the aggregator's name.
+// A TCP connection with a time-out for connecting and for each message. Throws Error with the
+// aggregator's name.
 class Connection {
  public:
   Connection(const std::string& address, const std::string& secret, std::chrono::seconds wait)
@@ -69,7 +69,7 @@ class Connection {
     if (socket_ >= 0) ::close(socket_);
   }
 
-  // What `who` says, with the proof that it is ours, and of this conversation.
+  // Sends what `who` says, with a proof that it is ours and belongs to this conversation.
   void say(const std::string& who, const std::string& content) {
     send(proof(who, content) + content);
   }
@@ -87,7 +87,7 @@ class Connection {
     }
   }
 
-  // The aggregator's, proven, after "ok".
+  // The aggregator's answer after "ok", verified.
   std::string answer(const std::string& who) {
     begin();
     uint32_t size;
@@ -144,8 +144,8 @@ class Connection {
     return reason;
   }
 
-  // Within the time-out, in which this process was awake: if it was stopped, so was the aggregator,
-  // perhaps.
+  // Waits up to the time-out, counting only time in which this process was awake: if it was
+  // stopped, the aggregator perhaps was, too.
   bool comes(short events) {
     const uint64_t limit = uint64_t(std::chrono::microseconds(patience).count());
     while (true) {
@@ -177,7 +177,7 @@ class Connection {
 
   const std::string name_, secret_;
   AwakeClock clock_;
-  uint64_t begun_ = 0;  // to wait
+  uint64_t begun_ = 0;  // when the wait began
   int socket_ = -1;
 };
 
@@ -198,11 +198,11 @@ Introduced introduce_once(const std::string& address, const std::string& secret,
   BytesReader in(addresses);
   while (!in.at_end()) aggregator.node.addresses.push_back(in.text());
   if (aggregator.node.addresses.empty()) connection.fail("it has no transport");
-  connection.patience = kPatience;  // it lives
+  connection.patience = kPatience;  // it is alive
   return aggregator;
 }
 
-// Where strangers crowd the aggregator, we may have had to give way to them: tries again.
+// If strangers crowd the aggregator it may have dropped us to make room: tries again.
 Introduced introduce(const std::string& address, const std::string& secret,
                      std::chrono::seconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;

@@ -1,5 +1,5 @@
-// How rank 0 of a new group brings in a dedicated aggregator: one TCP connection, over which both
-// prove that they know the job's secret. The aggregator's side is omnihvd/aggregator.py.
+// How rank 0 of a new group brings in a dedicated aggregator: over one TCP connection, on which
+// both prove that they know the job's secret. The aggregator's side is omnihvd/aggregator.py.
 //
 //   every message   u32 length (little endian), then that many bytes
 //   to aggregator   "omnihvd-join 6\n" + 32 random bytes A; 6 is kWireVersion
@@ -21,14 +21,14 @@
 
 namespace omnihvd {
 
-// Appends the aggregators at these host:port to the group's nodes, and tells each of them about the
-// whole group, side by side. Throws Error naming the aggregator. Takes seconds at most. Of those
-// that have been in a group of this process, the ones that cannot be reached any more are left out,
-// with a message: an elastic job goes on without them, at last by colocated aggregators alone.
+// Appends the aggregators at these host:port to the group's nodes, and sends each of them the
+// description of the whole group, in parallel. Throws Error naming the aggregator. Takes seconds at
+// most. If an aggregator has been in a group of this process and is unreachable now, leaves it out
+// with a message: an elastic job continues without it, in the end with colocated aggregators alone.
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
                                GroupInfo* info);
 
-// To be called on each rank: the group has these aggregators.
+// Call on each rank: the group has these aggregators.
 void remember_aggregators(const GroupInfo& info);
 
 }  // namespace omnihvd

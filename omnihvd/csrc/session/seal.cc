@@ -29,7 +29,7 @@ Seal::Seal(const GroupInfo& info, uint32_t stream, uint32_t from, uint32_t to,
     gcm_ = std::make_unique<AesGcm>(to_string(digest).substr(0, AesGcm::kKeyBytes));
 }
 
-// A tag that cannot be made, as the process ends, is left as zeros, which nobody takes.
+// If the tag cannot be made because the process ends, it stays zero, and no receiver accepts it.
 const std::vector<Slice>& Seal::close(Message& message, std::vector<uint8_t>* cipher) {
   const uint64_t number = next_++;
   uint8_t* tag = message.finish(number);

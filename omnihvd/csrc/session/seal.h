@@ -1,5 +1,5 @@
-// How the messages of one direction of a pair prove that they are what the sender has sent, each
-// once. Both sides have a Seal, made from the group's key.
+// Authenticates the messages in one direction between a pair: each is what the sender sent, and
+// arrives once. Both sides have a Seal, made from the group's key.
 #pragma once
 
 #include <array>
@@ -18,27 +18,27 @@
 namespace omnihvd {
 
 enum class Protection {
-  token,      // a secret that is the same in all messages: against who cannot read them
-  encrypted,  // a code over all of the message, whose content nobody else reads
+  token,      // a secret, the same in all messages: protects against those who cannot read them
+  encrypted,  // the message is encrypted, and a code covers all of it
 };
 
-// Engine thread only.
+// Progress thread only.
 class Seal {
  public:
-  // Throws Error when there is no libcrypto, and it is needed.
+  // Throws Error if it needs libcrypto and there is none.
   Seal(const GroupInfo& info, uint32_t stream, uint32_t from, uint32_t to, Protection protection);
 
-  // The sender's: numbers the message and writes its tag. What is to be sent; valid until the
-  // message or `cipher`, which the caller keeps with it, changes.
+  // The sender's: numbers the message and writes its tag. Returns the bytes to send, valid until
+  // the message changes, or `cipher`, which the caller keeps with it.
   const std::vector<Slice>& close(Message& message, std::vector<uint8_t>* cipher);
 
-  // The receiver's: the next message, if it is authentic, in the clear: `data` itself, or what is
-  // now in `*plain`. Null when it is not, has been there before, or comes before its time.
+  // The receiver's: returns the plaintext of the next message if that is authentic: `data` itself,
+  // or the content of `*plain`. Null if it is not, is a repeat, or comes out of order.
   const uint8_t* open(const Header& header, const uint8_t* data, size_t size,
                       std::vector<uint8_t>* plain);
-  // The next message has not come, though later ones have, since then.
+  // Since when the next message has been missing though later ones have arrived.
   std::optional<Clock::time_point> gap_since() const { return gap_since_; }
-  // This process was stopped until now, and could not take it.
+  // This process was stopped until now, and could not receive it.
   void leave_out(Clock::time_point now) {
     if (gap_since_) gap_since_ = now;
   }

@@ -1,5 +1,5 @@
-// The words that settings take for enumerations. A value and its word stand side by side, so that a
-// new value moves no other word.
+// The words that settings use for enumerations. A value and its word stand side by side, so that a
+// new value does not shift any other word.
 #pragma once
 
 #include <utility>

@@ -63,7 +63,7 @@ std::string inline_address(const std::string& value) {
   return value;
 }
 
-// Whether they join all ranks is known only once the ranks have met.
+// Whether the levels join all ranks is known only after bootstrap.
 std::string levels(const std::string& value) {
   fans_of(lower(value), 1, 0);
   return lower(value);
@@ -78,7 +78,8 @@ static std::string file_content(const std::string& path) {
   return text;
 }
 
-// Any user of the host could read such a secret. Clusters hand out files that a group can read.
+// Rejects a file that any user of the host could read. A group may read it: clusters hand out such
+// files.
 static void check_permissions(const std::string& path) {
   struct stat file;
   if (::stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) &&

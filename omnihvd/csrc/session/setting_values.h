@@ -1,5 +1,5 @@
-// What a setting's text stands for. Pure, but for secrets, which may lie in a file.
-// Each throws Error where the text is not allowed.
+// Parses the text of a setting. Pure, except for secrets, which may lie in a file. Each function
+// throws Error if the text is not allowed.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace omnihvd {
 
 [[noreturn]] void refuse();
-std::string lower(std::string text);  // case does not matter where there are only a few words
+std::string lower(std::string text);  // for fixed sets of words: case does not matter
 
 bool boolean(const std::string& text);
 uint64_t integer(const std::string& value, uint64_t least, uint64_t most);

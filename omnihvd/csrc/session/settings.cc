@@ -40,7 +40,7 @@ std::string limit(uint64_t value) {
   return power > 16 && value == 1ull << power ? "2^" + std::to_string(power) : text_of(value);
 }
 
-// Each makes a row of the table. `convert` throws anything where a value is not allowed.
+// Each makes a row of the table. `convert` throws anything if a value is not allowed.
 template <typename T, typename Convert>
 Setting any(const char* name, T Settings::* member, Agreed agreed, const std::string& allowed,
             const char* help, Convert convert) {
@@ -232,7 +232,7 @@ std::string meant(const std::string& name) {
   return close(best) <= 3 ? "did you mean " + best.name + "? " : "";
 }
 
-// Only sums through aggregators can be made as `setting` says.
+// `setting` requires sums through aggregators.
 void sum_through_aggregators(const std::string& setting, Settings* settings) {
   if (settings->way == Way::automatic) settings->way = Way::stream;
   if (settings->way != Way::stream)
@@ -240,7 +240,7 @@ void sum_through_aggregators(const std::string& setting, Settings* settings) {
                 " is of sums through aggregators: set OMNIHVD_WAY=stream, or leave it out");
 }
 
-// Throws Error: settings that do not go together.
+// Throws Error if settings contradict each other.
 void reconcile(Settings* settings) {
   const std::string arithmetic = std::string("OMNIHVD_ARITHMETIC=") + name_of(settings->arithmetic);
   const bool in_network = !settings->inline_at.empty();
@@ -273,7 +273,7 @@ Settings settings_from_environment() {
     const size_t equals = text.find('=');
     const std::string name = text.substr(0, equals);
     if (name.rfind("OMNIHVD_", 0) != 0 || equals == std::string::npos) continue;
-    // setup.py's, which may stay exported.
+    // setup.py reads these two, and they may stay exported.
     if (name == "OMNIHVD_UCX_HOME" || name == "OMNIHVD_TARGETS") continue;
     const std::string value = text.substr(equals + 1);
     const std::vector<Setting>& all = all_settings();
@@ -286,7 +286,7 @@ Settings settings_from_environment() {
     try {
       setting->parse(settings, value);
     } catch (const std::exception& why) {
-      // A secret is not to be shown.
+      // Never show a secret.
       const bool show = name.find("SECRET") == std::string::npos;
       throw Error(name + (show ? "=" + value : "") + ": " + why.what() +
                   "; allowed: " + setting->allowed);

@@ -1,5 +1,6 @@
 // All settings, each an environment variable OMNIHVD_<NAME>. The table in settings.cc is their one
-// definition: `omnihvd check --settings`, Python, the README and what ranks tell each other follow.
+// definition: `omnihvd check --settings`, Python, the README and the exchange between ranks follow
+// it.
 #pragma once
 
 #include <cstdint>
@@ -23,59 +24,59 @@ struct Settings {
   bool enable = true;              // false: every call goes to the original library
   uint64_t min_bytes = 262144;     // smaller tensors go to the original library
   uint32_t block_size = 256;       // elements
-  uint32_t message_bytes = 57344;  // of fused blocks in one slot
-  uint32_t slots = 8;              // per aggregator and stream
-  uint32_t streams = 1;            // engine threads
+  uint32_t message_bytes = 57344;  // of fused blocks per slot
+  uint32_t slots = 8;              // per aggregator and progress thread
+  uint32_t streams = 1;            // progress threads
   uint32_t scan_ahead = 2048;      // blocks inspected ahead
-  uint32_t spin_us = 5;            // polling before an engine thread sleeps
-  Way way = Way::automatic;        // in which sums are made
-  Way gpu = Way::original;         // the same, of GPUs' sums
-  ArithmeticKind arithmetic = ArithmeticKind::floats;  // of float32, as they are streamed
-  uint64_t gpu_chunk_bytes = 8388608;                  // of a union, that are summed at a time
-  uint64_t gpu_min_bytes = 1 << 20;                    // of them, smaller ones go to NCCL
-  bool polite = true;          // who waits for a sum sleeps instead of polling
+  uint32_t spin_us = 5;            // polling before a progress thread sleeps
+  Way way = Way::automatic;        // the algorithm of sums
+  Way gpu = Way::original;         // the same for GPU tensors
+  ArithmeticKind arithmetic = ArithmeticKind::floats;  // of float32 sums through aggregators
+  uint64_t gpu_chunk_bytes = 8388608;                  // of a union: how much is summed at a time
+  uint64_t gpu_min_bytes = 1 << 20;                    // smaller GPU tensors go to NCCL
+  bool polite = true;          // threads that wait for a sum sleep instead of polling
   bool deterministic = false;  // add in rank order
   Hierarchy hierarchy = Hierarchy::automatic;
   std::string levels = "auto";  // of aggregators: protocol/seats.h
   CompressionFirst compress_first =
       CompressionFirst::automatic;       // before ranks reduce inside a host
-  std::string host_id;                   // tells hosts apart; empty: the host name
+  std::string host_id;                   // identifies the host; empty: the host name
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated
-  std::string inline_at;                 // address:port of an aggregator in the data path; or empty
+  std::string inline_at;                 // address:port of an in-network aggregator; or empty
   TransportKind transport = TransportKind::ucx;
   std::string udp_interface;             // empty: any
-  uint32_t udp_mtu = 0;                  // 0: as found
+  uint32_t udp_mtu = 0;                  // 0: detected
   bool encrypt = false;                  // messages between hosts
   std::string secret;                    // from OMNIHVD_SECRET or the file OMNIHVD_SECRET_FILE
   double timeout_s = 0;                  // 0: none
-  std::optional<double> join_timeout_s;  // 0: none; absent: what suits the library
+  std::optional<double> join_timeout_s;  // 0: none; absent: chosen to suit the library
   double stall_warning_s = 60;
-  uint32_t delay_budget_ms = 0;  // of a step's sums, for omnihvd/compressors; 0: none
+  uint32_t delay_budget_ms = 0;  // for a step's sums, used by omnihvd/compressors; 0: none
   std::string trace;             // file of spans; empty: none
   std::string stats;             // file of steps; empty: none
-  std::string metrics;           // [host:]port of the figures for Prometheus; empty: none
-  bool watchable = true;         // `omnihvd top` may ask
+  std::string metrics;           // [host:]port where Prometheus reads metrics; empty: none
+  bool watchable = true;         // `omnihvd top` may read it
   LogLevel log = LogLevel::notice;
 };
 
-// Throws Error naming the variable, its value and what is allowed. A variable OMNIHVD_* that is
-// none of ours is an Error too: a misspelt setting must not be silent.
+// Throws Error naming the variable, its value and the allowed values. An unknown OMNIHVD_* variable
+// is an Error, too: a misspelt setting must not be silent.
 Settings settings_from_environment();
 
-// Of the transports of a process with these settings.
+// Options for the transports of a process with these settings.
 TransportOptions transport_options(const Settings& settings);
 
-// What tells this host from others: host_id, or the host's name.
+// Identifies this host: host_id, or the host's name.
 std::string host_name(const Settings& settings);
 
-// Whose value is used, where ranks differ.
+// Which rank's value holds if ranks differ.
 enum class Agreed {
   own,
   rank0,
   rank0_silently,
   strictest,
-  same,  // they must not
+  same,  // they must not differ
 };
 
 struct Setting {
@@ -85,20 +86,20 @@ struct Setting {
                    std::vector<std::string> Settings::*>;
   std::string name, allowed, help;
   Agreed agreed;
-  Member member;                                             // none: a word
-  std::function<void(Settings&, const std::string&)> parse;  // throws Error: not allowed
-  std::function<std::string(const Settings&)> show;          // what parse() takes
+  Member member;                                             // none: an enumeration
+  std::function<void(Settings&, const std::string&)> parse;  // throws Error if not allowed
+  std::function<std::string(const Settings&)> show;          // in the form that parse() takes
   std::vector<std::string> words;                            // laxest first
   std::string default_value = show(Settings());
 };
 const std::vector<Setting>& all_settings();
 
-// What a rank tells the others of its settings, but for its own.
+// The settings that a rank tells the others about, without those that are its own.
 std::string pack_agreed(const Settings& settings);
 
-// Makes of *settings what those use that have packed theirs. `ranks`: how each is called. Returns a
-// sentence for each setting in which some differ. Pure; throws Error where bytes are malformed, and
-// where some differ that must not.
+// Sets *settings to what ranks use that have packed theirs. `ranks`: how messages name each.
+// Returns a sentence for each setting in which some differ. Pure; throws Error if bytes are
+// malformed, or if ranks differ in a setting that must be the same.
 std::vector<std::string> agree_on_settings(const std::vector<std::string>& packed,
                                            const std::vector<std::string>& ranks,
                                            Settings* settings);

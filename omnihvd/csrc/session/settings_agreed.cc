@@ -1,4 +1,4 @@
-// Settings that ranks tell each other, and what becomes of them.
+// Settings that ranks tell each other, and the values on which they agree.
 #include <algorithm>
 #include <string>
 #include <vector>

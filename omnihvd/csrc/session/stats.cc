@@ -27,7 +27,7 @@ std::deque<PastCall>& calls() {
 }
 
 void keep_call(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun) {
-  static PastCall before{};  // totals
+  static PastCall before{};  // the totals at the previous call
   const Stats& s = stats();
   std::lock_guard lock(calls_mutex);
   const PastCall now{way,
@@ -48,7 +48,7 @@ void keep_call(Way way, uint64_t bytes, std::chrono::steady_clock::time_point be
   calls().push_back(call);
 }
 
-// By rank. Pages of memory that nobody counted in are none.
+// By rank. Pages in which nobody has counted take no memory.
 constexpr size_t kMostRanks = 1 << 16;
 std::atomic<uint64_t> lasts[kMostRanks];
 std::atomic<uint32_t> lasts_end{0};  // no rank from here on was counted
@@ -111,7 +111,7 @@ namespace {
 
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
-// "; 17 over shared memory, 2 whole by MPI". Nothing where all were streamed.
+// "; 17 over shared memory, 2 whole by MPI". Empty if all were streamed.
 void add_ways(std::ostringstream& text, const char* original, uint64_t calls) {
   const Stats& s = stats();
   const std::string by = std::string(" by ") + original;
@@ -171,16 +171,16 @@ std::ostringstream percents() {
   return text;
 }
 
-// By how much tensors are larger with the rows of sparse gradients that no rank has, which count
-// as in omnihvd/statistics.py.
+// The factor by which tensors grow if sparse gradients' rows that no rank has count, too, as in
+// omnihvd/statistics.py.
 double growth(const Taken& sums) {
   const RowStats& rows = stats().rows;
   const auto summed = static_cast<double>(sums.bytes);
   return summed > 0 ? 1 + double(rows.dense_bytes - rows.union_bytes) / summed : 1;
 }
 
-// "sums taken: 120, of 7068.0 MB; sent 9.8% of a ring; 12.3 s". Over shared memory nothing is sent,
-// so it says what the fullest rank would send.
+// "sums taken: 120, of 7068.0 MB; sent 9.8% of a ring; 12.3 s". Over shared memory nothing is sent:
+// it says what the busiest rank would send.
 std::string headline(const Taken& sums) {
   const Stats& s = stats();
   auto text = percents();
@@ -205,7 +205,7 @@ std::string details(const char* original, const Taken& sums, const Left& left) {
   if (sums.calls > 0) {
     text << "; sent " << double(s.bytes_sent + s.library_bytes) / 1e6 << " MB";
     const double blocks = double(s.blocks) * growth(sums);
-    if (blocks > 0)  // somebody looked
+    if (blocks > 0)  // blocks were inspected
       text << "; non-zero blocks: " << percent(double(s.nonzero_blocks), blocks) << "% here, "
            << percent(double(s.result_blocks), blocks) << "% on any rank";
     add_ways(text, original, sums.calls);
@@ -232,7 +232,7 @@ void log_summary(const char* original) {
     const Left left = left_alone(sums.bytes);
     auto much = percents();
     if (left.share >= kMuch) much << "; left to " << original << ": " << left.share << '%';
-    // All ranks are alike: one short line for the job, more for those who ask.
+    // All ranks are alike: one short line for the job; the info level shows more.
     if (log_rank() == 0 && sums.calls > 0 && !log_enabled(LogLevel::info))
       log(LogLevel::notice, headline(sums), much.str());
     log(LogLevel::info, summary(original));

@@ -1,4 +1,4 @@
-// What was reduced, and what was not, in this process since its start. Any thread.
+// Statistics of this process since its start: sums and fallbacks. Any thread.
 #pragma once
 
 #include <array>
@@ -22,43 +22,43 @@ struct WayStats {
   std::atomic<uint64_t> nanoseconds{0};  // from call to result
 };
 
-// Gradients that are sparse tensors, of which the union of all ranks' rows is summed.
+// Gradients that are sparse tensors: the union of all ranks' rows is summed.
 struct RowStats {
   std::atomic<uint64_t> gradients{0};
   std::atomic<uint64_t> own_bytes{0};       // rows of this rank, each once
-  std::atomic<uint64_t> gathered_bytes{0};  // rows of all ranks, with their numbers
-  std::atomic<uint64_t> union_bytes{0};     // rows that any rank has: what is summed
+  std::atomic<uint64_t> gathered_bytes{0};  // rows of all ranks, with their indices
+  std::atomic<uint64_t> union_bytes{0};     // rows that any rank has: these are summed
   std::atomic<uint64_t> dense_bytes{0};     // all rows
 };
 
-// Elements that travelled under codecs, contributions and sums, once for each receiver.
+// Elements that travelled under codecs, contributions and sums, once per receiver.
 struct CodecStats {
   std::atomic<uint64_t> blocks{0};
-  std::atomic<uint64_t> packed_blocks{0};  // of them, those that were smaller packed
-  std::atomic<uint64_t> plain_blocks{0};   // and those that could not be coded: NaN, infinity
-  std::atomic<uint64_t> bytes{0};          // of all, as they travelled
-  std::atomic<uint64_t> plain_bytes{0};    // and as float32
+  std::atomic<uint64_t> packed_blocks{0};  // blocks sent packed, as that was smaller
+  std::atomic<uint64_t> plain_blocks{0};   // blocks that could not be coded: NaN, infinity
+  std::atomic<uint64_t> bytes{0};          // of all blocks, as they travelled
+  std::atomic<uint64_t> plain_bytes{0};    // of all blocks, as float32
 };
 
 struct Stats {
-  const OwnProcess process;                // whose they are
+  const OwnProcess process;                // the process that counts here
   std::atomic<uint64_t> calls{0};          // sums taken
-  std::atomic<uint64_t> failures{0};       // of them, those that ended in an Error
+  std::atomic<uint64_t> failures{0};       // sums that ended in an Error
   std::atomic<uint64_t> bytes_in{0};       // size of their tensors
-  std::atomic<uint64_t> ring_bytes{0};     // that a ring would have sent, for all sums taken
+  std::atomic<uint64_t> ring_bytes{0};     // what a ring would have sent for all sums taken
   std::atomic<uint64_t> bytes_sent{0};     // to other processes, headers included
-  std::atomic<uint64_t> library_bytes{0};  // that a ring sends for what the original library sums
-  // For sums over shared memory: what the fullest rank would send if each had a host of its own.
+  std::atomic<uint64_t> library_bytes{0};  // what a ring sends for the original library's sums
+  // For sums over shared memory: what the busiest rank would send if each rank had its own host.
   std::atomic<uint64_t> between_hosts_bytes{0};
   std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
   std::atomic<uint64_t> messages_sent{0};
-  std::atomic<uint64_t> frames_sent{0};  // in them: what is said of one slot
-  // From memory to memory by these sums, into messages and out of them, as they travelled; not by
-  // the kernel, and not what is added to sums.
+  std::atomic<uint64_t> frames_sent{0};  // each is about one slot
+  // Bytes that these sums copied from memory to memory, into messages and out of them, as they
+  // travelled; without the kernel's copies, and without additions.
   std::atomic<uint64_t> bytes_copied{0};
   std::atomic<uint64_t> blocks{0};            // blocks of their tensors
-  std::atomic<uint64_t> nonzero_blocks{0};    // of them, non-zero on this rank
-  std::atomic<uint64_t> result_blocks{0};     // of them, non-zero on any rank
+  std::atomic<uint64_t> nonzero_blocks{0};    // non-zero on this rank
+  std::atomic<uint64_t> result_blocks{0};     // non-zero on any rank
   std::atomic<uint64_t> messages_refused{0};  // strangers, wrong versions, malformed
   std::array<WayStats, kWays> ways;           // [Way]
   RowStats rows;
@@ -66,21 +66,21 @@ struct Stats {
 };
 Stats& stats();
 
-// What each of `ranks` ranks sends in a ring allreduce of so many bytes.
+// Bytes that each of `ranks` ranks sends in a ring allreduce of so many bytes.
 inline uint64_t ring_bytes(uint64_t ranks, uint64_t bytes) {
   return ranks < 2 ? 0 : 2 * bytes / ranks * (ranks - 1);
 }
 
-// The same in a ring reduce-scatter.
+// The same for a ring reduce-scatter.
 inline uint64_t scatter_ring_bytes(uint64_t ranks, uint64_t bytes) {
   return ring_bytes(ranks, bytes) / 2;
 }
 
-// A call that was made in this way, and has ended.
+// Counts a call that has ended, by its algorithm.
 void count_way(Way way, uint64_t bytes, std::chrono::steady_clock::time_point begun);
 
-// Whole calls one by one, for who wants to follow them: kept from the first keep_calls() on, the
-// newest 4096. Blocks and bytes are exact where calls come one after another, as Horovod's do.
+// Single calls, for those who follow them: kept from the first keep_calls() on, the newest 4096.
+// Blocks and bytes are exact if calls come one after another, as Horovod's do.
 struct PastCall {
   Way way;
   uint64_t bytes;
@@ -88,14 +88,14 @@ struct PastCall {
   uint64_t bytes_sent, blocks, nonzero_blocks, result_blocks;
 };
 void keep_calls();
-std::vector<PastCall> take_calls();  // those that were kept since the last time
+std::vector<PastCall> take_calls();  // calls kept since the last take_calls()
 
-// A streamed round of this process's aggregator, for which this rank's contribution came last.
-// Takes no lock: it is counted always, and read by `omnihvd top` alone. Of the first 65536 ranks.
+// Counts a streamed round of this process's aggregator in which this rank contributed last. Takes
+// no lock: it always counts, and only `omnihvd top` reads it. Covers the first 65536 ranks.
 void count_last(uint32_t rank);
 std::map<uint32_t, uint64_t> last_ranks();
 
-// A call that went to the original library, and why.
+// Counts a fallback: a call that went to the original library, and why.
 void count_pass(Reason reason, uint64_t bytes);
 struct Pass {
   uint64_t calls = 0;
@@ -103,10 +103,10 @@ struct Pass {
 };
 std::map<Reason, Pass> passes();
 
-// One line: what was reduced, and what was left to the original library ("MPI").
+// One line: sums made here, and sums left to the original library ("MPI").
 std::string summary(const char* original);
-// Logs it once in a process, which calls this at its end. Rank 0 logs the first three numbers as a
-// notice; with the level info all ranks log the whole line.
+// Logs it once per process; call at its end. Rank 0 logs the first three numbers as a notice; at
+// level info all ranks log the whole line.
 void log_summary(const char* original);
 
 }  // namespace omnihvd

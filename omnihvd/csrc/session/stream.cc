@@ -67,8 +67,8 @@ bool Stream::end_turn(bool moved, Clock::time_point* last_moved) {
   }
   if (moved) {
     *last_moved = now;
-    // Where ranks share cores, those whom our messages woke shall not wait until a slice of
-    // milliseconds ends.
+    // If ranks share cores, a rank woken by our messages must not wait for the end of a time slice
+    // of milliseconds.
     std::this_thread::yield();
   } else {
     idle(*last_moved);
@@ -76,8 +76,8 @@ bool Stream::end_turn(bool moved, Clock::time_point* last_moved) {
   return moved;
 }
 
-// The barrier for exceptions: a step that throws fails the groups of this thread. The process and
-// the thread go on, so that callers learn of it.
+// The barrier for exceptions: if a step throws, the groups of this thread fail. The process and the
+// thread go on, so that callers learn of it.
 template <typename Step>
 bool Stream::guarded(Step step) {
   std::string why = "an unknown exception";
@@ -96,7 +96,7 @@ bool Stream::guarded(Step step) {
   return false;
 }
 
-// Polls for a moment, then sleeps: several ranks share a core.
+// Polls for a moment, then sleeps: several ranks may share a core.
 void Stream::idle(Clock::time_point last_moved) {
   if (Clock::now() - last_moved < spin_) return;
   transport_->wait(groups_.busy() ? 500 : -1);

@@ -1,4 +1,4 @@
-// An engine thread with its transport: runs the streams of all groups that are dealt to it.
+// A progress thread with its transport: runs the parts of all groups that it carries.
 #pragma once
 
 #include <atomic>
@@ -23,11 +23,11 @@ class Stream {
   const std::string& address() const { return address_; }
   const std::string& description() const { return description_; }
   bool has_lost_a_peer() const { return groups_.has_lost_a_peer(); }  // any thread
-  Transport& transport() { return *transport_; }                      // engine thread only
-  Dispatch& groups() { return groups_; }                              // engine thread only
+  Transport& transport() { return *transport_; }                      // progress thread only
+  Dispatch& groups() { return groups_; }                              // progress thread only
 
-  // Any thread: the command runs on the engine thread, soon and in order. The second form waits for
-  // it, and throws what it throws.
+  // Any thread: runs the command on the progress thread, soon and in order. The second form waits
+  // for it, and throws what it throws.
   void post(std::function<void()> command);
   void run(std::function<void()> command);
 
@@ -40,7 +40,7 @@ class Stream {
   void idle(Clock::time_point last_moved);
 
   Dispatch groups_;
-  const std::unique_ptr<Transport> transport_;  // speaks to groups_ to its end
+  const std::unique_ptr<Transport> transport_;  // calls groups_ until it is destroyed
   const std::string address_, description_;
   const Clock::duration spin_;
   Clock::time_point last_check_, last_failure_;

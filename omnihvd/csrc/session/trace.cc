@@ -18,7 +18,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr size_t kMost = 1 << 16;  // spans of a thread
+constexpr size_t kMost = 1 << 16;  // spans per thread
 
 struct Ring {
   std::mutex mutex;
@@ -37,8 +37,8 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// Where rank 0's goes. Only for Horovod's Timeline: beside it, to be put into it
-// (omnihvd/observe/traces.py).
+// The file of a rank; rank 0's is the one named. With Horovod's Timeline alone: beside that file,
+// for merging into it (omnihvd/observe/traces.py).
 std::string path_for(int rank) {
   std::string own = variable("OMNIHVD_TRACE");
   if (own.empty()) return rank == 0 ? variable("HOROVOD_TIMELINE") + ".omnihvd" : "";

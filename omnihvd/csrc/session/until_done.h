@@ -1,4 +1,4 @@
-// A collective whose caller waits for it.
+// Runs a collective and waits for it.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@
 
 namespace omnihvd {
 
-// start(Group::Done) begins a collective. Returns, when it has ended, how many blocks were non-zero
+// start(Group::Done) begins a collective. Once it has ended, returns how many blocks were non-zero
 // on any rank; throws Error if it has failed.
 template <typename Start>
 uint64_t until_done(Start start) {

@@ -1,4 +1,4 @@
-// What a thread does now and then while it waits for a sum.
+// Work that a thread does now and then while it waits for a sum.
 #pragma once
 
 #include <chrono>
@@ -6,9 +6,9 @@
 
 namespace omnihvd {
 
-// As long as this exists, this thread calls `work` about that often while it waits. For programs
-// with an MPI that moves their own messages only in a call of its own, and for Python, which runs
-// handlers of signals only where it is asked to. `work` must not throw.
+// While this exists, this thread calls `work` about that often as it waits. Needed for programs
+// with an MPI that moves messages only inside its own calls, and for Python, which runs signal
+// handlers only when asked to. `work` must not throw.
 class WhileWaiting {
  public:
   using Milliseconds = std::chrono::milliseconds;

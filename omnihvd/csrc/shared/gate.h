@@ -1,5 +1,4 @@
-// A barrier in shared memory that is passed again and again, in two parts: arriving, and waiting
-// until all have arrived.
+// A reusable barrier in shared memory, in two parts: arriving, and waiting until all have arrived.
 #pragma once
 
 #include <linux/futex.h>
@@ -14,7 +13,7 @@
 
 namespace omnihvd {
 
-// All zero at first. A rank arrives once for each time that the gate opens; it may arrive for the
+// All zero at first. A rank arrives once for each time that the gate opens, and may arrive for the
 // next time only after it has opened for the last.
 class Gate {
  public:
@@ -23,7 +22,7 @@ class Gate {
     opened_.fetch_add(1);
     if (waiting_.load() > 0) wake();
   }
-  // It has opened `times` times, counted modulo 2^32.
+  // Has it opened `times` times, counted modulo 2^32?
   bool open(uint32_t times) const { return int32_t(opened_.load() - times) >= 0; }
   // Returns when open, when woken, or after so long.
   void wait(uint32_t times, std::chrono::milliseconds at_most) {

@@ -1,4 +1,4 @@
-// What stands where in the common memory.
+// The layout of the shared memory.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 
 namespace omnihvd {
 
-// While one chunk is added, the next is given, and the sums of the one before are taken.
+// While ranks add one chunk, they give the next, and take the sums of the previous one.
 constexpr uint64_t kBuffers = 3;
 
-// Of a tensor: fewer, larger chunks are fewer meetings; but those of all ranks are to fit into a
-// cache, and into /dev/shm, which has 64 MiB in a container.
+// Bytes of a tensor per chunk. Fewer, larger chunks need fewer barriers; but the chunks of all
+// ranks must fit into a cache, and into /dev/shm, which has 64 MiB in a container.
 constexpr size_t chunk_bytes(int ranks) {
   return std::min<size_t>(1 << 20, std::max<size_t>(128 << 10, (4 << 20) / size_t(ranks)));
 }
@@ -25,12 +25,12 @@ constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; 
 // All zero at first.
 struct SharedControl {
   alignas(128) Gate gates[2];
-  std::atomic<uint32_t> failed;  // 1: somebody writes why; 2: it is written
+  std::atomic<uint32_t> failed;  // 1: a rank is writing why; 2: it is written
   char why[1020];
 };
 
 struct SharedRank {
-  std::atomic<uint64_t> steps;  // two for each chunk: to say who is late
+  std::atomic<uint64_t> steps;  // two per chunk: shows which rank is late
   std::atomic<uint32_t> left;
   std::atomic<uint64_t> would_send;  // between hosts, for all sums so far
   // The sum that began last.
@@ -39,11 +39,11 @@ struct SharedRank {
   Codec codec;
 };
 
-// Offsets in the memory of all, and in that of each rank.
+// Offsets in the common memory, and in each rank's own.
 struct SharedLayout {
   SharedLayout(uint32_t block_size, int ranks)
       : chunk(chunk_bytes(ranks)),
-        blocks(chunk / block_size),  // at most, of one byte an element
+        blocks(chunk / block_size),  // at most: elements of one byte
         common(sizeof(SharedControl) + kBuffers * blocks * sizeof(uint16_t)),
         flags(round_up(sizeof(SharedRank), 128)),
         data(round_up(flags + kBuffers * blocks, 4096)),

@@ -28,7 +28,7 @@ std::string random_digits() {
   return digits;
 }
 
-// A file's name, until its ranks have opened it.
+// A file's name, removed once its ranks have opened it.
 struct Name {
   std::string text;
   ~Name() {
@@ -59,7 +59,8 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
     name.text = "/omnihvd-" + random_digits();
     file.emplace(shm_open(name.text.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600),
                  "shm_open");
-    // Others need it, too: where it fills up they get SIGBUS, as data loaders in containers do.
+    // Other programs need /dev/shm, too: if it fills up they get SIGBUS, as data loaders in
+    // containers do.
     struct statvfs room{};
     if (fstatvfs(*file, &room) == 0 && all > uint64_t(room.f_bavail) * room.f_frsize / 2)
       throw Error(
@@ -74,7 +75,7 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
     for (const std::string& theirs : exchange.allgather(process)) ours.push_back(theirs == process);
     *obstacle = on_all_ranks(exchange, [&] {
       if (rank != 0) file.emplace(shm_open(shared_name.c_str(), O_RDWR | O_CLOEXEC, 0), "shm_open");
-      // Where a rank runs, its own part is near.
+      // Each rank allocates its own part, so that it lies near the rank's core.
       check(posix_fallocate(*file, off_t(bytes + size_t(rank) * bytes_each), off_t(bytes_each)),
             "no room in /dev/shm");
       struct flock lock = lock_of(rank);

@@ -1,4 +1,4 @@
-// Memory that the ranks of one host have in common.
+// Memory that the ranks of one host share.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace omnihvd {
 
-// A file in /dev/shm that has no name any more, mapped; freed when the last rank has gone.
+// A mapped file in /dev/shm without a name; freed when the last rank has gone.
 class Segment {
  public:
   // Collective. `bytes` for all ranks together and `bytes_each` for each rank (whole pages), all
-  // zero. Null, on all ranks alike, when the ranks have no such memory in common (other hosts,
-  // containers with a /dev/shm of their own, no room in it); `*obstacle` then says why. Throws
-  // Error when the exchange fails.
+  // zero. Returns null, on all ranks alike, if the ranks cannot share memory (other hosts,
+  // containers with their own /dev/shm, no room in it); `*obstacle` then says why. Throws Error if
+  // the exchange fails.
   static std::unique_ptr<Segment> create(Exchange& exchange, size_t bytes, size_t bytes_each,
                                          std::string* obstacle);
   ~Segment();
@@ -27,8 +27,8 @@ class Segment {
   uint8_t* common() const { return memory_; }
   uint8_t* of(int rank) const { return memory_ + bytes_ + size_t(rank) * bytes_each_; }
 
-  // The process of another rank has ended. The kernel tells: each rank holds a lock on a byte of
-  // the file, which nobody inherits. Threads of one process see each other alive.
+  // Has the process of another rank ended? The kernel tells: each rank holds a lock on a byte of
+  // the file, which no child inherits. Threads of one process see each other alive.
   bool has_ended(int rank) const;
 
  private:
@@ -38,7 +38,7 @@ class Segment {
   const FileDescriptor file_;
   uint8_t* const memory_;
   const size_t bytes_, bytes_each_;
-  const std::vector<bool> ours_;  // [rank] of this process
+  const std::vector<bool> ours_;  // [rank] is in this process
 };
 
 }  // namespace omnihvd

@@ -50,12 +50,12 @@ struct SharedSum::Sum {
   uint64_t bytes() const { return count * element; }
   bool in_place() const { return in == out; }
 
-  Blocks given, taken;             // of this rank's tensor
-  bool whole = true;               // else of this host's ranks only: it is not coded as a sum
-  bool scattered = false;          // and that was all
-  uint8_t* noted = nullptr;        // [block] set where anybody has something
-  const uint8_t* known = nullptr;  // [block] where there may be something
-  bool fill = in != out;           // writes zeros where nobody has anything
+  Blocks given, taken;             // blocks of this rank's tensor
+  bool whole = true;               // false: sums this host's ranks only, and is not coded as a sum
+  bool scattered = false;          // no allgather follows
+  uint8_t* noted = nullptr;        // [block] set if any rank has something
+  const uint8_t* known = nullptr;  // [block] set if there may be something
+  bool fill = in != out;           // writes zeros where no rank has anything
 };
 
 struct SharedSum::Chunk {
@@ -130,8 +130,8 @@ uint32_t SharedSum::number_of(int rank) const {
   return uint32_t(numbers_.empty() ? rank : numbers_[size_t(rank)]);
 }
 
-// Chunk k is given before the sums of k - 1 are taken, so that a rank that is ahead finds work. It
-// goes where k - 3 was, whose sums all had taken before they added k - 2.
+// A rank gives chunk k before it takes the sums of k - 1, so that a rank that is ahead finds work.
+// Chunk k reuses the buffer of k - 3: all ranks took those sums before they added k - 2.
 uint64_t SharedSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
                               const Codec& codec) {
   return run(Sum(in, out, count, dtype, codec), true);
@@ -205,8 +205,8 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
   return united;
 }
 
-// What becomes of a block when it is sent as by the engine, `receivers` times. Packed it stays as
-// it is; a sum is packed only if all that was added was.
+// Codes a block as the engine would to send it, `receivers` times. A packed block stays exact; a
+// sum is packed only if all its contributions were.
 SharedSum::Form SharedSum::code(const Sum& sum, Coding coding, uint32_t who, uint64_t number,
                                 bool may_pack, const uint8_t* block, size_t bytes, uint8_t* out,
                                 uint64_t receivers) {
@@ -217,7 +217,7 @@ SharedSum::Form SharedSum::code(const Sum& sum, Coding coding, uint32_t who, uin
   const size_t made_bytes =
       packed ? sum.ops.pack(block, n, made) : coder.encode(number, block, n, made);
   if (packed)
-    sum.ops.unpack(made, n, out);  // negative zeros are zeros then
+    sum.ops.unpack(made, n, out);  // this turns negative zeros into zeros
   else if (made_bytes > 0)
     coder.decode(made, n, out);
   else if (out != block)
@@ -232,8 +232,8 @@ SharedSum::Form SharedSum::code(const Sum& sum, Coding coding, uint32_t who, uin
   return packed ? kPacked : kDense;
 }
 
-// Every eighth block is looked into, and stands for those that follow: whole, with a bitmap, or
-// listed (a number's bits are near its entropy).
+// Examines every eighth block, which stands for those that follow: whole, with a bitmap, or listed
+// (its indices take about their entropy).
 void SharedSum::would_send(const Sum& sum, const uint8_t* block, size_t bytes, uint64_t receivers) {
   if (weighed_++ % 8 == 0) {
     const size_t n = bytes / sum.element, nonzero = sum.ops.count_nonzero(block, n);
@@ -248,7 +248,7 @@ void SharedSum::would_send(const Sum& sum, const uint8_t* block, size_t bytes, u
   would_send_ += receivers * uint64_t(packed_share_ * double(bytes));
 }
 
-// Until all ranks have begun the next sum none of them changes what it would send.
+// No rank changes its would_send until all ranks have begun the next sum.
 void SharedSum::count_between_hosts() {
   uint64_t fullest = 0;
   for (int rank = 0; rank < ranks_; ++rank)
@@ -257,8 +257,8 @@ void SharedSum::count_between_hosts() {
   counted_would_send_ = fullest;
 }
 
-// Copies this rank's non-zero blocks to its part, but for those that it adds itself; returns how
-// many are non-zero. By a codec all of them, as they arrive.
+// Copies this rank's non-zero blocks to its part, except those that it adds itself; returns how
+// many are non-zero. With a codec copies all of them, as they would arrive.
 uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   const uint8_t* const from = sum.in + chunk.begin;
   uint8_t* const to = data(rank_, chunk.number);
@@ -292,13 +292,13 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   return nonzero;
 }
 
-// The blocks that this rank adds: from, up to.
+// The blocks that this rank adds: begin and end.
 std::pair<uint32_t, uint32_t> SharedSum::share(const Chunk& chunk) const {
   const uint64_t blocks = chunk.blocks(), ranks = uint64_t(ranks_), rank = uint64_t(rank_);
   return {uint32_t(blocks * rank / ranks), uint32_t(blocks * (rank + 1) / ranks)};
 }
 
-// To this rank's tensor, and for the others.
+// Adds this rank's share into its tensor, and for the other ranks.
 void SharedSum::add(const Sum& sum, const Chunk& chunk) {
   uint16_t* const holder = holders(chunk.number);
   std::vector<const uint8_t*> has, parts;
@@ -345,8 +345,8 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
   stats().bytes_copied += copied;
 }
 
-// Copies the sums of the others' shares to the tensor, and zeros where there is none; returns how
-// many blocks of all have one.
+// Copies the sums of the other shares to the tensor, and zeros where there is none; returns how
+// many blocks in all have a sum.
 uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
   const uint16_t* const holder = holders(chunk.number);
   uint8_t* const to = sum.out + chunk.begin;
@@ -361,7 +361,7 @@ uint64_t SharedSum::take(const Sum& sum, const Chunk& chunk) {
     if (!sum.taken.has(number)) continue;
     if (any) {
       const bool added_here = block >= begin && block < end;
-      // Of what this rank holds nobody else has anything.
+      // If this rank is the holder, no other rank has anything in the block.
       if (!added_here && (holder[block] != rank_ || !sum.in_place()))
         copied += copy(to + at, data(holder[block], chunk.number) + at, bytes);
     } else if (sum.fill || (sum.known && sum.known[number])) {

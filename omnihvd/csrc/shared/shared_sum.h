@@ -1,11 +1,13 @@
-// Sums of ranks that share a host's memory: nothing is sent, and nothing is handed to a thread.
+// Sums of ranks that share a host's memory: nothing is sent, and no other thread is involved.
 //
-// The tensor is summed in chunks. For each, a rank copies its non-zero blocks to its own part of
-// the common memory; adds, of a share of the blocks, what the ranks have there; and copies the sums
-// of all shares to its tensor. A block that a single rank has is not added but taken from there.
-// Chunks are small enough to stay in the processor's cache, where they are read by the others.
+// The tensor is summed in chunks. For each chunk a rank copies its non-zero blocks to its own part
+// of the shared memory; adds, for its share of the blocks, what the ranks have there; and copies
+// the sums of all shares to its tensor. A block that a single rank has is not added but taken from
+// that rank's part. Chunks are small enough to stay in the processor's cache, where the other ranks
+// read them.
 //
-// This is the same sum as the engine's: zero blocks cost an inspection, half precision is added in
+// The sum is the same as the engine's: zero blocks cost an inspection, half precision is added in
+// float32, and the order of additions depends only on the ranks and the tensor's size.
 // float32, and the order of additions depends on nothing but the ranks and the tensor's size.
 #pragma once
 
@@ -26,45 +28,46 @@
 
 namespace omnihvd {
 
-// One thread at a time, the calls in the same order on all ranks.
+// One thread at a time; all ranks make the same calls in the same order.
 class SharedSum {
  public:
-  struct Blocks {  // of a tensor: from, up to
+  struct Blocks {  // of a tensor: begin and end
     uint64_t first = 0, end = UINT64_MAX;
     bool has(uint64_t block) const { return block >= first && block < end; }
   };
 
-  // Collective over ranks that are all on `host`. Null, on all ranks alike, when they have no
-  // memory in common, or blocks are too large; `*obstacle` then says why. Throws Error when the
-  // exchange fails. numbers: what messages call the ranks; empty: as the exchange numbers them.
+  // Collective over ranks that are all on `host`. Null, on all ranks alike, if they cannot share
+  // memory, or blocks are too large; `*obstacle` then says why. Throws Error if the exchange fails.
+  // numbers: how messages number the ranks; empty: as the exchange does.
   static std::unique_ptr<SharedSum> create(Exchange& exchange, const Settings& agreed,
                                            const std::string& host, std::string* obstacle,
                                            std::vector<int> numbers = {});
-  // The others see that this rank has left, if they wait for it.
+  // Ranks that wait for this one see that it has left.
   ~SharedSum();
 
   // Collective: out = the sum over the ranks of `in` (in == out: in place). Returns how many blocks
-  // were non-zero on any rank. Throws Error when a rank has failed, ended, or does not come within
+  // were non-zero on any rank. Throws Error if a rank has failed, ended, or is later than
   // OMNIHVD_TIMEOUT; `out` is then undefined, and each later call throws at once.
   // codec: the same on all ranks; the sum is what it would be if it were sent.
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype,
                      const Codec& codec = {});
 
-  // The same in two calls, between which a rank changes its part, of blocks; the parts make up the
-  // tensor. reduce_scatter: what ranks give is coded, and their sum is not; out has the sums of
-  // this rank's part, and elsewhere nothing of use; has[block], of all blocks, is set to whether
-  // any rank has something there, and else left alone. has: null where no allgather follows.
+  // The same in two calls; in between a rank changes its part, a range of blocks. The parts make up
+  // the tensor. reduce_scatter: codes what ranks give, but not their sum. out holds the sums of
+  // this rank's part, and nothing useful elsewhere; has[block], for all blocks, is set if any rank
+  // has something there, and else left alone. has: null if no allgather follows.
   uint64_t reduce_scatter(const void* in, void* out, uint64_t count, DType dtype,
                           const Codec& codec, Blocks part, uint8_t* has);
-  // Hands round what the parts have become. Only where `has` is set may there be something in this
-  // rank's part, or be something to overwrite in the others'; fill: there is everywhere.
+  // Distributes the changed parts. Only where `has` is set may this rank's part hold something, or
+  // the other parts hold something to overwrite; fill: that may be everywhere.
   uint64_t allgather(void* out, uint64_t count, DType dtype, Blocks part, const uint8_t* has,
                      bool fill);
 
-  // Of the sums from now on, instead of OMNIHVD_TIMEOUT; 0: none.
+  // The time-out of sums from now on, instead of OMNIHVD_TIMEOUT; 0: none.
   void set_timeout(double seconds) { timeout_s_ = seconds; }
 
-  // This rank cannot go on: the others' calls throw Error(why). Its own next call, too.
+  // This rank cannot continue: the other ranks' calls throw Error(why), and so does its own next
+  // call.
   void abort(const std::string& why) noexcept;
 
  private:
@@ -76,7 +79,7 @@ class SharedSum {
             const std::string& host, std::vector<int> numbers);
 
   uint64_t run(const Sum& sum, bool count);
-  enum Form : uint8_t { kNothing, kPacked, kDense };  // of a rank's block
+  enum Form : uint8_t { kNothing, kPacked, kDense };  // the form of a rank's block
   Form code(const Sum& sum, Coding coding, uint32_t who, uint64_t number, bool may_pack,
             const uint8_t* block, size_t bytes, uint8_t* out, uint64_t receivers);
   uint64_t give(const Sum& sum, const Chunk& chunk);
@@ -86,7 +89,7 @@ class SharedSum {
   void add(const Sum& sum, const Chunk& chunk);
   uint64_t take(const Sum& sum, const Chunk& chunk);
 
-  // What all have done with a chunk: each is a gate.
+  // The steps that all ranks must complete for a chunk: each has a gate.
   enum Step { given, added };
   void announce(Step step, uint64_t chunk);
   void wait(Step step, uint64_t chunk);
@@ -98,9 +101,9 @@ class SharedSum {
   uint32_t number_of(int rank) const;
 
   SharedRank& of(int rank) const;
-  uint8_t* flags(int rank, uint64_t chunk) const;  // [block] has something
-  uint16_t* holders(uint64_t chunk) const;         // [block] the rank whose part has the sum
-  uint8_t* data(int rank, uint64_t chunk) const;   // the blocks, each at its place
+  uint8_t* flags(int rank, uint64_t chunk) const;  // [block] the rank has something
+  uint16_t* holders(uint64_t chunk) const;         // [block] the rank with the sum in its part
+  uint8_t* data(int rank, uint64_t chunk) const;   // the blocks, each in its place
 
   const OwnProcess process_;
   const std::unique_ptr<Segment> segment_;
@@ -112,10 +115,10 @@ class SharedSum {
   const std::string host_;
   const std::vector<int> numbers_;
   const std::chrono::microseconds spin_;
-  uint64_t next_chunk_ = 0;                           // of all sums
-  uint64_t would_send_ = 0, counted_would_send_ = 0;  // by this rank; by the fullest, as counted
+  uint64_t next_chunk_ = 0;                           // over all sums
+  uint64_t would_send_ = 0, counted_would_send_ = 0;  // by this rank; by the busiest, as counted
   uint64_t weighed_ = 0;                              // blocks
-  double packed_share_ = 1;                           // of the last block that was looked into
+  double packed_share_ = 1;                           // of the last block examined
   std::vector<uint8_t> accumulator_;
 };
 

@@ -1,4 +1,4 @@
-// What ranks do while they wait for each other, and how they end what cannot go on.
+// How ranks wait for each other, and how they end a sum that cannot continue.
 #include <algorithm>
 #include <cstring>
 #include <sstream>
@@ -13,7 +13,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr auto kLookAfter = std::chrono::milliseconds(100);  // to see who has ended
+constexpr auto kLookAfter = std::chrono::milliseconds(100);  // before looking who has ended
 
 void pause() {
 #if defined(__x86_64__)
@@ -54,12 +54,12 @@ void SharedSum::wait(Step step, uint64_t chunk) {
   }
 }
 
-// While this rank waits: somebody may have failed, left or ended, or be late.
+// Checks, while this rank waits, whether another rank has failed, left, ended, or is late.
 void SharedSum::look_after_others(Step step, uint64_t chunk, double seconds, bool* warned) {
   throw_if_failed();
   std::string late;
   for (int rank = 0; rank < ranks_; ++rank) {
-    // Read before the steps: who has left did all that it did before.
+    // Read this before the steps: a rank that left did everything before that.
     const bool left = of(rank).left != 0, ended = rank != rank_ && segment_->has_ended(rank);
     if (of(rank).steps > 2 * chunk + step) continue;
     if (left) fail(name_of(rank) + " left the job while the others wait for its part of a sum");

@@ -95,7 +95,7 @@ void CodedBuffer::clear_headers() {
   for (Part& part : parts_) std::memset(part.begin, 0, part.header.header_bytes);
 }
 
-// A block with a header's last bytes may have come back with noise in them: they mean nothing.
+// The block with a header's last bytes may come back with noise in them; they mean nothing.
 void CodedBuffer::mark_summed() {
   for (Part& part : parts_) {
     part.header.state = kSummed;

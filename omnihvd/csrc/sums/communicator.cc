@@ -72,9 +72,9 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
   return reason;
 }
 
-// In a job without codecs int32 cost nothing more: until a tensor under a codec has come, the ranks
-// sum int32 as such. The sum of the first tensor's header tells all ranks what it was, those too
-// that have zeros since they have joined. Then they sum it anew, by the codec.
+// int32 costs nothing more in a job without codecs: ranks sum int32 as such until a tensor under a
+// codec appears. The sum of the first tensor's header tells all ranks what it was, also those that
+// contribute zeros because they have joined. Then they sum it again, with the codec.
 Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& library,
                                Reason reason) {
   if (codecs_used_) {
@@ -112,7 +112,7 @@ Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& li
 void Communicator::meet(Exchange& exchange, const Call* first) {
   or_fail_for_good([&] {
     const Greeting greeting;
-    set_log_level(greeting.settings().log);  // sums over shared memory make no engine, which did
+    set_log_level(greeting.settings().log);  // sums over shared memory create no engine to do it
     if (first) met_in_ = text_of(*first);
     exchange.wait_as(greeting.settings());
     BytesWriter word;
@@ -127,7 +127,7 @@ void Communicator::meet(Exchange& exchange, const Call* first) {
       sums.push_back(in.text());
       all_on_device_ &= in.u64() != 0;
     }
-    // One that leaves it to the library, because it is smaller there, would wait there for ever.
+    // Otherwise a rank with a smaller buffer might make the library's call and wait there for ever.
     if (agreed.settings.enable) check_same(sums, agreed.hosts);
     settings_bound_ = agreed.settings.timeout_s > 0;
     if (!settings_bound_) agreed.settings.timeout_s = timeout_s_;
@@ -183,7 +183,7 @@ void Communicator::interrupt(int rank, const std::string& why) {
     own_->fail("rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why);
 }
 
-// Sums int32 of any size that may be coded; false if no rank's are.
+// Sums int32 buffers of any size that may carry codec data. Returns false if none does.
 bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
   std::optional<CodedBuffer> mine;
   std::vector<CodedRun> runs;
@@ -221,8 +221,8 @@ bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
   return true;
 }
 
-// Throws Error at what cannot be summed as OMNIHVD_ARITHMETIC says; of what it is not about, rank 0
-// says so once.
+// Throws Error if OMNIHVD_ARITHMETIC cannot be obeyed. If it does not apply to a call, rank 0 logs
+// so once.
 void Communicator::check_arithmetic(const Call& call, int rank) const {
   if (agreed_->settings.arithmetic == ArithmeticKind::floats) return;
   const std::string setting =

@@ -1,6 +1,6 @@
-// The ranks that sum together: whether a sum is taken, how it is made, and how it is counted, for
-// whatever library the ranks belong to. A carrier (shims/, python/bind_communicator.cc) translates:
-// a call's arguments into a Call, the library into an Exchange and a Library.
+// The ranks that sum together: whether omnihvd makes a sum, by which algorithm, and how it is
+// counted, for any backend. The interception of a backend (shims/, python/bind_communicator.cc)
+// translates: a call's arguments into a Call, the library into an Exchange and a Library.
 #pragma once
 
 #include <memory>
@@ -19,24 +19,24 @@
 
 namespace omnihvd {
 
-// An allreduce that is a sum. in == out: in place. Or a reduce-scatter that is one: out is this
-// rank's share, and may overlap `in`.
+// An allreduce that sums. in == out: in place. Or a reduce-scatter that sums: out is this rank's
+// share, and may overlap `in`.
 struct Call {
   const void* in;
   void* out;
   uint64_t count;
   DType dtype;
-  Codec codec = {};           // of float32, from a caller that knows codecs
-  bool may_be_coded = false;  // int32 as which tensors under codecs may travel (coded_buffer.h)
-  bool on_device = false;     // the buffers are not in host memory: see Communicator::meet
-  // Of a reduce-scatter: the elements of each rank, together `count`.
+  Codec codec = {};           // for float32, from a caller that knows codecs
+  bool may_be_coded = false;  // int32 that may carry codec data (coded_buffer.h)
+  bool on_device = false;     // the buffers are not in host memory: Communicator::meet
+  // For a reduce-scatter: the elements of each rank, `count` in all.
   const std::vector<uint64_t>* shares = nullptr;
 
   uint64_t bytes() const { return count * size_of(dtype); }
   bool any_size() const { return bool(codec) || may_be_coded; }
 };
 
-// What every call is told after one that has failed; that one's words.
+// Every call after a failed one throws this, with the message of the first failure.
 struct __attribute__((visibility("default"))) FailedBefore : Error {
   using Error::Error;
 };
@@ -46,32 +46,33 @@ class Communicator {
  public:
   explicit Communicator(int size) : size_(size) {}
 
-  // All of it: meets, and sums or says why the call is left to the library; the same on all ranks.
-  // Throws Error.
+  // Does everything: bootstraps, and sums or returns the fallback reason, which is the same on all
+  // ranks. Throws Error.
   Reason take(const Call& call, Exchange& exchange, Library& library);
 
-  // Its parts. Collective, once: the ranks learn each other's settings, and whether all are in the
-  // same call, if there is one. Throws Error, and then at each later call, as does sum().
+  // The parts of take(). Collective, once: the ranks learn each other's settings, and check that
+  // all are in the same call, if there is one. Throws Error, and then so do each later call and
+  // sum().
   void meet(Exchange& exchange, const Call* first = nullptr);
   bool met() const { return agreed_.has_value(); }
   double timeout_s() const { return agreed_ ? agreed_->settings.timeout_s : 0; }
-  // Of the sums from now on, where the settings have no time-out; 0: none. On each rank its own.
+  // Sets the time-out of sums from now on, if the settings have none; 0: none. Local to this rank.
   void set_timeout(double seconds);
-  // Pure. Once they have met it is the last word, but that int32 which may be coded may be small.
-  // scatters: of a reduce-scatter.
+  // Pure. After bootstrap the answer is final. Exception: int32 buffers that may carry codec data
+  // are accepted below the minimum size. scatters: for a reduce-scatter.
   Reason refusal(uint64_t bytes, bool any_size = false, bool scatters = false) const;
-  // Collective; of calls that are not refused. The first connects the ranks. Counts it.
+  // Collective, for calls that are not refused. The first call connects the ranks. Counts the sum.
   void sum(const Call& call, Exchange& exchange, Library& library);
 
-  // From within WhileWaiting's work, in a sum that waits: it fails, on all ranks.
+  // Called by WhileWaiting's work while a sum waits: fails the sum on all ranks.
   void interrupt(int rank, const std::string& why);
 
-  // Throws FailedBefore if a call has failed: then none must follow, of any kind. The ranks may be
-  // out of step, and what they say to each other would be taken for something else.
+  // Throws FailedBefore if a call has failed. No call of any kind may follow: the ranks may be out
+  // of step, and would misread each other's messages.
   void check() const;
 
-  // While it lives the engine knows, should the others wait, that this rank is in a call that is
-  // left to the library.
+  // While it lives, the engine can tell waiting ranks that this rank is in a call that the library
+  // makes (a fallback).
   class Elsewhere {
    public:
     // call: "an allreduce"
@@ -97,13 +98,13 @@ class Communicator {
   const OwnProcess process_;
   const int size_;
   double timeout_s_ = 0;         // the caller's
-  bool settings_bound_ = false;  // they have a time-out, which holds instead
+  bool settings_bound_ = false;  // the settings have a time-out, which takes precedence
   std::string failure_;          // of an earlier call; empty: none
   std::optional<Agreement> agreed_;
-  std::string met_in_;          // the call in which they met, in words
-  bool all_on_device_ = false;  // then
+  std::string met_in_;          // describes the call of the bootstrap
+  bool all_on_device_ = false;  // in that call
   bool can_scatter_ = false;
-  // From the first sum on.
+  // Set by the first sum.
   std::optional<OwnSum> own_;
   std::optional<Ways> ways_, scatter_ways_;
   bool codecs_used_ = false;  // a tensor under a codec has come, on any rank

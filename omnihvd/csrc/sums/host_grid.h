@@ -1,4 +1,5 @@
-// When the ranks of a communicator reduce in two levels: inside the hosts, then between them.
+// Decides when the ranks of a communicator reduce in two levels: inside the hosts, then between
+// them.
 #pragma once
 
 #include <map>
@@ -7,7 +8,7 @@
 
 namespace omnihvd {
 
-// Why the ranks, each on hosts[rank], form no grid (hosts by local index) worth it; null: they do.
+// Why the ranks, each on hosts[rank], form no useful grid (hosts by local index); null: they do.
 inline const char* grid_obstacle(const std::vector<std::string>& hosts) {
   std::map<std::string, int> ranks;
   for (const std::string& host : hosts) ++ranks[host];

@@ -1,4 +1,5 @@
-// New memory comes to a process page by page, as it is written: 100 MB in 24,415 faults, or in 48.
+// The kernel gives a process new memory page by page, on the first write: 100 MB take 24,415
+// faults, or 48 with huge pages.
 #pragma once
 
 #include <sys/mman.h>
@@ -7,8 +8,8 @@
 
 namespace omnihvd {
 
-// Of memory that is about to be written, all of it: none is taken up that would not be anyhow. What
-// has its pages already keeps them. NumPy asks for as much, of arrays of this size.
+// For memory that is about to be written completely, so that no additional memory is used. Pages
+// that exist already stay as they are. NumPy does the same for arrays of this size.
 inline void ask_for_huge_pages(void* data, uint64_t bytes) {
   constexpr uintptr_t huge = 2 << 20;
   if (bytes < 2 * huge) return;

@@ -18,12 +18,12 @@
 namespace omnihvd {
 namespace {
 
-constexpr double kPatience = 15;         // seconds, with an aggregator
-constexpr uint64_t kLookEvery = 10'000;  // microseconds, after the other ranks
+constexpr double kPatience = 15;         // seconds to wait for an aggregator
+constexpr uint64_t kLookEvery = 10'000;  // microseconds between looks at the other ranks
 
 std::atomic<bool> has_been_used{false};  // by this process
 
-// All that the engine is told of a tensor: nothing of it.
+// The tensor that the engine sees: it has no blocks.
 class NoBlocks : public Tensor {
  public:
   bool nonzero(uint64_t) override { return false; }
@@ -51,8 +51,8 @@ InlineClient::Options options_of(Exchange& exchange, const Settings& agreed,
   return options;
 }
 
-// Rank 0 first, which makes the job's number, and finds out whether the aggregator takes it; null:
-// not, for this reason. Throws Error, on all ranks.
+// Rank 0 joins first: it draws the job's number and learns whether the aggregator takes the job.
+// Returns null if not; *obstacle then says why. Throws Error, on all ranks.
 std::unique_ptr<InlineClient> join(Exchange& exchange, InlineClient::Options options,
                                    std::string* obstacle) {
   std::unique_ptr<InlineClient> client;
@@ -64,7 +64,7 @@ std::unique_ptr<InlineClient> join(Exchange& exchange, InlineClient::Options opt
     } catch (const InlineRefused& why) {
       *obstacle = why.what();
     } catch (const std::exception& why) {
-      // An elastic job goes on without one that has ended, as with dedicated aggregators.
+      // An elastic job goes on without an aggregator that has ended, as with dedicated aggregators.
       (options.rank == 0 && has_been_used ? *obstacle : problem) = why.what();
     }
   };
@@ -163,7 +163,7 @@ void InlineSum::sum(Sum& sum) {
   count(sum);
 }
 
-// The engine looks after those who have not begun, and after those who end.
+// The engine watches for ranks that have not begun, and for ranks that end.
 void InlineSum::look_after(Sum& sum) const {
   const uint64_t now = sum.clock.now();
   const auto seconds_since = [now](uint64_t time) { return double(now - time) / 1e6; };
@@ -189,13 +189,13 @@ void InlineSum::look_after(Sum& sum) const {
   log(LogLevel::warning, what.str());
 }
 
-// The engine has counted the sum itself, and its blocks.
+// The engine has already counted the sum and its blocks.
 void InlineSum::count(const Sum& sum) {
   const SlotWorker& worker = client_->worker();
   const SlotCounts now = worker.counts(), before = std::exchange(counted_, now);
   const uint64_t blocks = (sum.count + INLINE_ELEMENTS - 1) / INLINE_ELEMENTS;
   Stats& s = stats();
-  // Those of what is no number are more.
+  // Blocks with NaN or infinity count in addition.
   s.nonzero_blocks += std::min(worker.own_blocks(), blocks);
   s.result_blocks += std::min(worker.united_blocks(), blocks);
   s.bytes_copied += (worker.own_blocks() + worker.united_blocks()) * INLINE_BLOCK_BYTES;

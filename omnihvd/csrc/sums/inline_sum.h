@@ -1,10 +1,11 @@
-// Sums through an aggregator in the data path (OMNIHVD_INLINE, inline/client.h) instead of streams.
+// Sums through an in-network aggregator (OMNIHVD_INLINE, inline/client.h) instead of streaming.
 //
-// Every rank is a worker of it. It adds integers and knows nothing of the job, so a group of the
-// engine stands beside it: it sums what such an aggregator does not, and with each sum that goes
-// through the aggregator the ranks tell each other by the engine that they have begun it. So who is
-// late, has ended or sums something else is found, named and bounded as for all streamed sums, and
-// of what one rank fails all fail.
+// Every rank is a worker of the aggregator. The aggregator adds integers and knows nothing of the
+// job, so each communicator also has a group of the engine. The group makes the sums that such an
+// aggregator does not, and with each sum that does go through the aggregator the ranks tell each
+// other by the engine that they have begun it. So a rank that is late, has ended or sums something
+// else is detected, named and bounded by time-outs as for all streamed sums, and if the sum fails
+// on one rank it fails on all.
 #pragma once
 
 #include <atomic>
@@ -22,17 +23,17 @@ namespace omnihvd {
 // One thread at a time.
 class InlineSum {
  public:
-  // Collective: joins the aggregator, and makes the group. Null, on all ranks alike, where it takes
-  // no such job, of which rank 0 says why. Throws Error, on all ranks.
+  // Collective. Joins the aggregator, and makes the group. Returns null on all ranks if the
+  // aggregator does not take the job; rank 0 logs why. Throws Error, on all ranks.
   static std::unique_ptr<InlineSum> create(Exchange& exchange, const Settings& agreed,
                                            const std::vector<std::string>& hosts);
 
   static bool takes(DType dtype, const Codec& codec) { return inline_takes(dtype) && !codec; }
-  // Collective; of what it takes. in == out: in place. Returns how many blocks were non-zero on any
-  // rank. Throws Error, on all ranks, and the object must then be destroyed.
+  // Collective, for the sums that it takes. in == out: in place. Returns how many blocks were
+  // non-zero on any rank. Throws Error on all ranks; the object must then be destroyed.
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype);
   const std::shared_ptr<Group>& group() const { return group_; }
-  // Of the sums from now on; 0: none.
+  // Sets the time-out of sums from now on; 0: none.
   void set_timeout(double seconds) {
     timeout_s_ = seconds;
     group_->set_timeout(seconds);

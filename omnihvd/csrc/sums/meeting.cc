@@ -15,20 +15,21 @@
 namespace omnihvd {
 namespace {
 
-// Ranks need the same protocol, the first word; the release is there for who reads the message.
+// Ranks need the same protocol, which is the first word. The release is only for the reader of the
+// error.
 std::string version() {
   return "omnihvd-ranks-" + std::to_string(kWireVersion) + " of omnihvd " OMNIHVD_RELEASE;
 }
 std::string version_in(const std::string& greeting) {
   try {
     return BytesReader(greeting).text();
-  } catch (const Error&) {  // over MPI 0.2.0 begins with it, and has no length before it
+  } catch (const Error&) {  // over MPI, 0.2.0 begins with the version, without a length
     return greeting.substr(0, greeting.find(' '));
   }
 }
 std::string protocol_of(const std::string& version) { return version.substr(0, version.find(' ')); }
 
-// Before anything else of them is read.
+// Called before anything else in a greeting is read.
 void check_versions(const std::vector<std::string>& greetings) {
   const std::string first = version_in(greetings[0]);
   for (size_t rank = 1; rank < greetings.size(); ++rank)
@@ -44,8 +45,8 @@ constexpr double kAsSumsDo = -1;  // OMNIHVD_STALL_WARNING
 struct Row {
   MeetingPlace place;
   double warning_s;
-  double limit_s;  // unless OMNIHVD_JOIN_TIMEOUT says another
-  bool in_a_sum;   // which OMNIHVD_TIMEOUT bounds
+  double limit_s;  // unless OMNIHVD_JOIN_TIMEOUT is set
+  bool in_a_sum;   // OMNIHVD_TIMEOUT bounds the wait
 };
 constexpr Row kPlaces[] = {
     {MeetingPlace::mpi_init, 3, 10, false},
@@ -69,7 +70,7 @@ void warn_once(const std::string& text) {
 Patience patience_at(MeetingPlace place, const Settings& s) {
   const Row& row = kPlaces[static_cast<size_t>(place)];
   double limit_s = s.join_timeout_s.value_or(row.limit_s);
-  // MPI_Init does not wait longer, and a sum no longer than any other does.
+  // MPI_Init waits no longer than this, and a sum no longer than any other sum.
   const double most_s = place == MeetingPlace::mpi_init ? row.limit_s
                         : row.in_a_sum                  ? s.timeout_s
                                                         : 0;

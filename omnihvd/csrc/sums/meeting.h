@@ -1,5 +1,5 @@
-// The first meeting of a communicator's ranks: how long they wait for each other, and what they
-// must know before their first sum.
+// Bootstrap of a communicator's ranks: how long they wait for each other, and what they exchange
+// before their first sum.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace omnihvd {
 
-// Where ranks wait for each other that are not connected. meeting.cc has how long.
+// Where ranks wait for each other before they are connected. meeting.cc has the time-outs.
 enum class MeetingPlace {
-  mpi_init,              // who has the shim preloaded, asked as MPI_Init returns
-  roll_of_horovod,       // who runs omnihvd, at Horovod's first sum on an MPI communicator
-  roll_of_program,       // the same at another program's, whose ranks come when they like
-  first_sum_of_horovod,  // where all are known to run it
+  mpi_init,              // which ranks preload the library; asked as MPI_Init returns
+  roll_of_horovod,       // which ranks run omnihvd; at Horovod's first sum over MPI
+  roll_of_program,       // the same for another program: ranks may come much later
+  first_sum_of_horovod,  // all ranks are known to run omnihvd
   first_sum_of_program,
-  process_group,  // torch.distributed's, when it is made; ranks may have to import much
+  process_group,  // torch.distributed makes it; ranks may still import much
   check,          // omnihvd check --job
 };
 
@@ -26,7 +26,7 @@ struct Patience {  // in seconds; 0: none
 };
 Patience patience_at(MeetingPlace place, const Settings& settings);
 
-// Counts the time in which this process was awake: look at it again and again.
+// Measures the time for which this process was awake. Call it repeatedly.
 class Waiting {
  public:
   Waiting(const Patience& patience, double warn_again_s)
@@ -37,7 +37,7 @@ class Waiting {
   bool warn();  // true when it is time for a warning
   void pause() const { pause_after(seconds()); }
 
-  // The ranks of a running program come within microseconds; who is late may be long.
+  // The ranks of a running program come within microseconds, but a late rank may take long.
   static void pause_after(double waited_s);
 
  private:
@@ -48,22 +48,23 @@ class Waiting {
 };
 
 struct Agreement {
-  Settings settings;               // this process's own, and the same where all must agree
+  Settings settings;               // this process's own; equal on all ranks where they must be
   std::vector<std::string> hosts;  // of each rank
-  std::vector<std::string> words;  // what each has added to its greeting
+  std::vector<std::string> words;  // what each rank added to its greeting
 };
 
-// What this process tells the other ranks, however it reaches them.
+// A process's message to the other ranks in the bootstrap, over any backend.
 class Greeting {
  public:
   Greeting();  // reads the settings
 
-  // Its own: the defaults where they are wrong, which the others are told.
+  // This process's settings. Wrong ones are replaced by the defaults; the greeting tells the other
+  // ranks.
   const Settings& settings() const { return settings_; }
   std::string with(const std::string& word) const;
 
-  // Of each rank. Throws Error on all ranks if one is of another version, or its settings are
-  // wrong, with the rank. Rank 0 warns, once, of settings in which ranks differ.
+  // Reads the greetings of all ranks. Throws Error on all ranks, naming the rank, if one has
+  // another version or wrong settings. Rank 0 warns once about settings in which ranks differ.
   Agreement read(const std::vector<std::string>& greetings, int own_rank) const;
 
  private:
@@ -71,7 +72,8 @@ class Greeting {
   std::string problem_;
 };
 
-// Throws Error, with both sides, unless all ranks make the same sum. sums: in words, of each rank.
+// Throws Error, which names both sides, unless all ranks make the same sum. sums: each rank's sum
+// in words.
 void check_same(const std::vector<std::string>& sums, const std::vector<std::string>& hosts);
 
 }  // namespace omnihvd

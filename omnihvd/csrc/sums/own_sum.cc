@@ -12,7 +12,7 @@
 namespace omnihvd {
 namespace {
 
-// Rank 0 says why not, once in a process.
+// If there are none, rank 0 logs why, once in a process.
 std::unique_ptr<TwoLevels> two_levels(Exchange& exchange, const Settings& settings,
                                       const std::vector<std::string>& hosts) {
   const Hierarchy wanted = settings.hierarchy;
@@ -74,7 +74,7 @@ Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType
 }
 
 void OwnSum::set_timeout(double seconds) {
-  if (inline_) inline_->set_timeout(seconds);  // and its group's
+  if (inline_) inline_->set_timeout(seconds);  // its group's, too
   if (shared_) shared_->set_timeout(seconds);
   if (levels_) levels_->set_timeout(seconds);
   if (group_) group_->set_timeout(seconds);
@@ -91,14 +91,14 @@ bool OwnSum::can_scatter(const Settings& settings, const std::vector<std::string
   const bool grid = settings.hierarchy != Hierarchy::off && !grid_obstacle(hosts);
   try {
     return !grid && fans_of(settings.levels, uint32_t(hosts.size()), 0).size() == 1;
-  } catch (const Error&) {  // which an allreduce tells
+  } catch (const Error&) {  // an allreduce reports it
     return false;
   }
 }
 
 uint8_t* OwnSum::scratch(size_t bytes) {
   if (bytes > scratch_bytes_) {
-    scratch_.reset();  // before, so that there are never two
+    scratch_.reset();  // frees first, so that there are never two
     scratch_bytes_ = 0;
     scratch_.reset(new uint8_t[bytes]);
     scratch_bytes_ = bytes;
@@ -117,7 +117,7 @@ Ways::SumMade OwnSum::reduce_scatter(const void* in, void* out, const std::vecto
   const uint8_t* made = to;
   Ways::SumMade sum{Way::shared, 0};
   if (shared_) {
-    // Over shared memory a rank also adds parts of what the others get.
+    // Over shared memory a rank also adds parts of other ranks' shares.
     uint8_t* const sums = scratch(count * element);
     const SharedSum::Blocks part{before / block_size_,
                                  (before + *own + block_size_ - 1) / block_size_};

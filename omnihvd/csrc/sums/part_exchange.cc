@@ -13,12 +13,12 @@ PartExchange::PartExchange(Exchange& all, std::vector<int> members)
       static_cast<int>(std::find(members_.begin(), members_.end(), all.rank()) - members_.begin());
 }
 
-// Each rank's bytes begin with what they are: a step, or that its part has ended.
+// Each rank's bytes begin with their kind: a step, or the end of its part.
 std::vector<std::string> PartExchange::allgather(const std::string& mine) {
   const std::vector<std::string> said = all_.allgather("+" + mine);
   std::vector<std::string> parts;
   for (const int member : members_) {
-    // A part's ranks all fail together, but one may be hit alone by what is its own.
+    // The ranks of a part all fail together, but a rank may also fail alone for a local reason.
     if (said[member].empty() || said[member][0] != '+')
       throw Error("rank " + std::to_string(member) + " failed: see its message");
     parts.push_back(said[member].substr(1));

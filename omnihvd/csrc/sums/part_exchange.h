@@ -1,4 +1,4 @@
-// How some of a communicator's ranks make a group of their own.
+// Lets some of a communicator's ranks make a group of their own.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace omnihvd {
 
-// Some ranks of a communicator as an exchange of their own over that of all. All ranks must use
-// theirs at the same time; parts may end, or fail, after different numbers of steps.
+// An out-of-band allgather among some ranks of a communicator, over that of all its ranks. All
+// ranks must use theirs at the same time; parts may end, or fail, after different numbers of steps.
 class PartExchange : public Exchange {
  public:
   PartExchange(Exchange& all,
@@ -18,7 +18,8 @@ class PartExchange : public Exchange {
   int size() const override { return static_cast<int>(members_.size()); }
   std::vector<std::string> allgather(const std::string& mine) override;
 
-  // Collective over all: ends when all parts have ended. Throws Error on all ranks if one failed.
+  // Collective over all ranks: ends when all parts have ended. Throws Error on all ranks if one
+  // failed.
   void finish(const std::string& failure);
 
  private:

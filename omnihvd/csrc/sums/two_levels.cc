@@ -12,7 +12,7 @@
 namespace omnihvd {
 namespace {
 
-// In place; knows where there is something, and notes where sums are.
+// An in-place tensor that knows which blocks are non-zero, and notes which sums are.
 class NotedTensor : public HostTensor {
  public:
   NotedTensor(const Layout& layout, uint8_t* data, int rank, uint8_t* has)
@@ -34,7 +34,7 @@ class NotedTensor : public HostTensor {
   uint8_t* const has_;  // [block]
 };
 
-// Makes something among some of the ranks; throws Error on all if it fails among any.
+// Makes an object among some of the ranks. Throws Error on all ranks if any part fails.
 template <typename Make>
 void among(Exchange& all, const std::vector<int>& ranks, Make make) {
   PartExchange part(all, ranks);
@@ -82,7 +82,7 @@ uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType d
                                blocks * (local_index_ + 1) / local_size_};
   uint8_t* const has = (has_.assign(blocks, 0), has_.data());
 
-  // The ranks of other hosts learn why this one cannot go on.
+  // The ranks of other hosts learn why this host cannot go on.
   const auto inside = [&](auto step) {
     try {
       return step();

@@ -4,8 +4,8 @@
 //   1. inside each host: reduce-scatter in shared memory; local index i has part i's sum
 //   2. between the hosts: the engine sums part i over the H ranks with local index i
 //   3. inside each host: allgather of the L parts in shared memory
-// A host then streams the blocks that are non-zero on any of its ranks once, not once a rank. Step
-// 1 notes where there is something, so that the tensor is inspected once.
+// A host then streams each block that is non-zero on any of its ranks once, not once a rank. Step 1
+// notes which blocks are non-zero, so that the tensor is inspected only once.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ namespace omnihvd {
 
 class TwoLevels {
  public:
-  // Collective over `all`, whose hosts form a grid (see host_grid.h). Null, on all ranks alike,
-  // when the ranks of a host have no memory in common; `*obstacle` then says why. Throws Error, on
+  // Collective over `all`; the hosts of its ranks must form a grid (host_grid.h). Returns null on
+  // all ranks if the ranks of a host share no memory; `*obstacle` then says why. Throws Error, on
   // all ranks.
   static std::unique_ptr<TwoLevels> create(Exchange& all, const Settings& agreed,
                                            const std::vector<std::string>& hosts,
                                            std::string* obstacle);
 
   // Collective; in == out: in place. Returns how many blocks were non-zero on any rank of this
-  // host, or any in this rank's part. Throws Error, and the object must then be destroyed, as the
-  // ranks of other hosts may wait for this one. `stats()` counts steps 1 and 2.
-  // given: the codec of what each rank gives; sent: of what hosts send, which are sums already.
+  // host, or on any rank in this rank's part. Throws Error; the object must then be destroyed,
+  // because the ranks of other hosts may wait for this one. `stats()` counts steps 1 and 2. given:
+  // the codec for a rank's tensor; sent: the codec for what hosts send, which are sums already.
   uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype, const Codec& given,
                      const Codec& sent);
 
@@ -39,7 +39,7 @@ class TwoLevels {
     if (between_) between_->set_timeout(seconds);
   }
 
-  // While a sum waits, from its thread: it fails, on all ranks.
+  // Called from a sum's thread while it waits: fails the sum on all ranks.
   void fail(const std::string& why);
 
   const std::shared_ptr<Group>& between() const { return between_; }
@@ -52,7 +52,7 @@ class TwoLevels {
   std::unique_ptr<SharedSum> inside_;
   std::shared_ptr<Group> between_;
   std::string ranks_between_;  // for messages
-  std::vector<uint8_t> has_;   // [block] somebody has something there, as far as known here
+  std::vector<uint8_t> has_;   // [block] non-zero on some rank, as far as known here
 };
 
 }  // namespace omnihvd

@@ -14,7 +14,7 @@ std::string head_of(const char* magic, const std::string& body) {
   return magic + out.bytes();
 }
 
-// "udp", of "omnihvd udp 1".
+// "udp", from "omnihvd udp 1".
 std::string word_of(const std::string& magic) { return magic.substr(8, 3); }
 
 std::string upper(std::string word) {

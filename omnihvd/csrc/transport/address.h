@@ -1,4 +1,4 @@
-// What all addresses of transports have in common: they name their transport, and tell damage.
+// The common part of all transport addresses: it names the transport and detects damage.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace omnihvd {
 constexpr char kUcxAddress[] = "omnihvd ucx 4", kUdpAddress[] = "omnihvd udp 1";
 
 std::string wrap_address(const char* magic, const std::string& body);
-// The body. Throws Error when the bytes were not made by wrap_address() with this magic.
+// Returns the body. Throws Error unless wrap_address() made the bytes with this magic.
 std::string unwrap_address(const char* magic, const std::string& bytes);
 
 }  // namespace omnihvd

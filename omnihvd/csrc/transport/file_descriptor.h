@@ -14,12 +14,12 @@ namespace omnihvd {
 
 constexpr char kNoDescriptors[] = "no file descriptors are left, raise their number (ulimit -n)";
 
-// Whether a call failed because this process, or this host, has no descriptors left.
+// Whether a call failed because this process or this host has no file descriptors left.
 inline bool none_left(int error) { return error == EMFILE || error == ENFILE; }
 
 class FileDescriptor {
  public:
-  // Takes what the system call `origin` returned. Throws Error when that was a failure.
+  // Takes the result of the system call `origin`. Throws Error if the call failed.
   FileDescriptor(int fd, const char* origin) : fd_(fd) {
     if (fd >= 0) return;
     throw Error(std::string(origin) + " failed: " + std::strerror(errno) +

@@ -16,7 +16,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{100};
-// An ended process is told when nothing has come for the first, or after the second at the latest.
+// The end of a process is reported once no message has come for the first, and after the second at
+// the latest.
 constexpr milliseconds kLastWords{50};
 constexpr milliseconds kLastWordsLimit{2000};
 
@@ -29,8 +30,8 @@ int open_pidfd(uint32_t pid) {
   return static_cast<int>(syscall(call, static_cast<pid_t>(pid), 0));  // is close-on-exec
 }
 
-// The file's first bytes; "" when there is no such file. Throws Error when this process can open no
-// more, from which nothing follows about the file.
+// The file's first bytes; "" if there is no such file. Throws Error if this process can open no
+// more files, which says nothing about the file.
 std::string first_bytes(const std::string& path) {
   const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (opened < 0 && !none_left(errno)) return "";
@@ -40,10 +41,11 @@ std::string first_bytes(const std::string& path) {
   return std::string(bytes, length > 0 ? length : 0);
 }
 
-// In clock ticks since boot; 0: no such process.
+// The start time in clock ticks since boot; 0: no such process.
 uint64_t start_time(uint32_t pid) {
   const std::string text = first_bytes("/proc/" + std::to_string(pid) + "/stat");
-  // The second field, the program's name in parentheses, may hold anything; the time is the 22nd.
+  // The second field, the program's name in parentheses, may contain anything. The time is field
+  // 22.
   const size_t after_name = text.rfind(')');
   if (after_name == std::string::npos) return 0;
   std::istringstream fields(text.substr(after_name + 1));
@@ -76,7 +78,7 @@ bool ProcessWatch::add(uint32_t key, const ProcessId& process) {
   const int opened = open_pidfd(process.pid);
   if (opened < 0 && !none_left(errno)) return errno != ESRCH;
   FileDescriptor pidfd(opened, "pidfd_open");
-  // Asked after the pidfd is open, so that the answer is of the process that it stands for.
+  // Checked after the pidfd is open, so that the answer is about the pidfd's process.
   if (start_time(process.pid) != process.start) return false;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -86,7 +88,7 @@ bool ProcessWatch::add(uint32_t key, const ProcessId& process) {
   return true;
 }
 
-// Closed, a pidfd leaves the epoll set, except where a fork has copied it: hence the deletion.
+// A closed pidfd leaves the epoll set, unless a fork has copied it: so delete it explicitly.
 void ProcessWatch::remove(uint32_t key) {
   noticed_.erase(key);
   const auto found = pidfds_.find(key);

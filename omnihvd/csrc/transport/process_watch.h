@@ -1,7 +1,7 @@
-// Notices that a process of this host has ended, whoever started it and however it ended.
+// Detects that a process of this host has ended, whoever started it and however it ended.
 //
-// A pidfd tells at once, also for a process that its parent has not yet waited for; a shared memory
-// transport alone would not tell at all.
+// A pidfd reports this at once, even before the parent waits for the process. A shared memory
+// transport alone would never report it.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 namespace omnihvd {
 
 struct ProcessId {
-  std::string host;  // the boot and the namespace in which `pid` has a meaning
+  std::string host;  // the boot and the PID namespace in which `pid` is valid
   uint32_t pid = 0;
-  uint64_t start = 0;  // tells a process from a later one with the same pid
+  uint64_t start = 0;  // distinguishes later processes with the same pid
 };
 
 ProcessId this_process();  // throws Error
@@ -28,17 +28,19 @@ class ProcessWatch {
 
   int fd() const { return epoll_; }  // readable while a watched process has ended
 
-  // False: it has ended already. Processes of other hosts are not watched; neither is any where the
-  // kernel has no pidfd (before 5.3). Throws Error when this process has no descriptors left.
+  // Returns false if the process has already ended. Processes of other hosts are not watched, nor
+  // is any process if the kernel has no pidfd (before 5.3). Throws Error if this process has no
+  // descriptors left.
   bool add(uint32_t key, const ProcessId& process);
   void remove(uint32_t key);
-  // Its end would be noticed: it lives, whatever it does not say.
+  // Whether the process is watched. Then it is alive, however silent it is.
   bool watches(uint32_t key) const { return pidfds_.count(key) > 0; }
-  // The keys of processes that have ended, told once, and not at once: what they sent before may
-  // still be on its way. idle: nothing has come now. Looks now and then.
+  // The keys of processes that have ended. Each is reported once, after a delay, because messages
+  // from before its end may still be under way. idle: nothing has come now. Looks only now and
+  // then.
   std::vector<uint32_t> ended(bool idle);
   void look_now() { next_look_ = {}; }  // at the next ended()
-  // How long to wait at the most before the next ended(), of so many milliseconds (< 0: no limit).
+  // The longest wait before the next ended(), at most so many milliseconds (< 0: no limit).
   int limit(int timeout_ms) const;
 
  private:
@@ -47,7 +49,7 @@ class ProcessWatch {
   FileDescriptor epoll_;
   std::string host_;
   std::map<uint32_t, FileDescriptor> pidfds_;
-  std::map<uint32_t, Clock::time_point> noticed_;  // but not told
+  std::map<uint32_t, Clock::time_point> noticed_;  // but not yet reported
   Clock::time_point next_look_{};
 };
 

@@ -1,12 +1,12 @@
 // UCX active messages as a Transport: one message is one active message, all of it payload.
 //
-// UCX calls back from within its own C frames, where nothing may be thrown, and sometimes from
-// within a send. So callbacks only note what happened; dispatch() tells the handler. The exception
-// is an incoming message, which the handler sees in UCX's own buffer, without a copy.
+// UCX makes callbacks from within its own C frames, where nothing may be thrown, and sometimes from
+// within a send. So callbacks only note what happened, and dispatch() tells the handler. The
+// exception is an incoming message: the handler sees it in UCX's own buffer, without a copy.
 //
-// All messages are eager. With rendezvous a receiver would have to fetch large ones, and keep those
-// that came later waiting to preserve order; when the sender then dies, UCX 1.22 never ends the
-// fetch. It was not faster either, up to 1 MiB over TCP and shared memory.
+// All messages are eager. With rendezvous a receiver would have to fetch large messages and queue
+// later ones to preserve order. If the sender then dies, UCX 1.22 never ends the fetch. Rendezvous
+// was also no faster, up to 1 MiB over TCP and shared memory.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -40,8 +40,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr unsigned kMessageId = 0;
-constexpr milliseconds kFlushLimit{5000};  // of the destructor, for all that is under way
-constexpr milliseconds kCloseLimit{1000};  // of the destructor, after that
+constexpr milliseconds kFlushLimit{5000};  // in the destructor, for all sends under way
+constexpr milliseconds kCloseLimit{1000};  // in the destructor, after that
 constexpr char kEnded[] = "the process has ended";
 
 class UcxTransport final : public Transport {
@@ -88,9 +88,9 @@ class UcxTransport final : public Transport {
   FileDescriptor epoll_;  // the worker's events, wake_ and watch_
 
   std::unordered_map<PeerId, Peer> peers_;
-  std::unordered_map<std::string, PeerId> by_address_;  // but those that have failed
+  std::unordered_map<std::string, PeerId> by_address_;  // except failed peers
   PeerId next_peer_ = 0;
-  std::vector<PeerId> failed_;  // peers, not yet forgotten
+  std::vector<PeerId> failed_;  // peers to be forgotten
   UcxSends sends_;
   size_t flushing_ = 0, closing_ = 0;  // endpoints
 
@@ -98,7 +98,7 @@ class UcxTransport final : public Transport {
   std::deque<std::pair<PeerId, std::string>> failures_;
   std::deque<uint64_t> sent_;
 
-  UcxWorker worker_;  // last but for what is fixed, since it may call back until it is destroyed
+  UcxWorker worker_;  // after all that its callbacks use
   const UcxAddress self_;
 };
 
@@ -155,11 +155,11 @@ PeerId UcxTransport::connect(const std::string& bytes) {
   by_address_[bytes] = id;
   try {
     const bool by_memory = share_memory(self_, address);
-    // Between UCX 1.18 and 1.22 messages over TCP get lost, and nobody notices.
+    // Between UCX 1.18 and 1.22 TCP messages get lost, and neither side notices.
     if (!by_memory && address.ucx != self_.ucx)
       throw Error("it has UCX " + address.ucx + ", and this process UCX " + self_.ucx +
-                  ", which do not understand each other: import omnihvd before horovod, whose MPI "
-                  "may bring a UCX of its own, and install the same UCX on all hosts");
+                  ", which do not understand each other: import omnihvd before horovod, because "
+                  "its MPI may bring a UCX of its own, and install the same UCX on all hosts");
     if (watch_.add(id, address.process))
       open_endpoint(peer, by_memory ? address.worker : address.worker_wide);
     else
@@ -192,8 +192,8 @@ void UcxTransport::open_endpoint(Peer& peer, const std::string& worker_address) 
               "; UCX_TLS and UCX_NET_DEVICES, on all hosts, choose among what there is");
 }
 
-// The endpoint stays. One that was closed alone, while the other side's is open, UCX keeps until
-// the end, with its socket or shared memory, and the other side may take for a failure.
+// The endpoint stays open. If only one side closes, UCX keeps that endpoint until the end, with its
+// socket or shared memory, and the other side may take the close for a failure.
 void UcxTransport::disconnect(PeerId id) { --peers_.at(id).users; }
 
 void UcxTransport::close_endpoint(Peer& peer) {
@@ -211,7 +211,7 @@ void UcxTransport::close_endpoint(Peer& peer) {
   peer.endpoint = nullptr;
 }
 
-// Of all endpoints at once.
+// Flushes all endpoints at once.
 void UcxTransport::flush() {
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -227,7 +227,7 @@ void UcxTransport::flush() {
     log(LogLevel::info, "not all peers have taken their last messages within 5 s");
 }
 
-// Without the handler.
+// Makes progress without calling the handler.
 template <typename Done>
 bool UcxTransport::progress_until(Done done, milliseconds limit) {
   const Clock::time_point end = Clock::now() + limit;
@@ -261,7 +261,7 @@ void UcxTransport::send(PeerId id, const Slice* slices, size_t count, uint64_t c
     ucp_request_free(request);
   };
   params.user_data = &send;
-  // One slice, too, so that detach() can put another in its place.
+  // Even a single slice goes as an IOV, so that detach() can replace it.
   params.datatype = ucp_dt_make_iov();
   const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kMessageId, nullptr, 0,
                                                    send.iov.data(), send.iov.size(), &params);
@@ -302,7 +302,7 @@ bool UcxTransport::progress() {
   return moved;
 }
 
-// Tells the handler what was noted before the call: first failures, then the sends that are over.
+// Tells the handler what was noted before the call: first failures, then completed sends.
 bool UcxTransport::dispatch() {
   bool any = false;
   for (size_t count = failures_.size(); count > 0; --count) {
@@ -310,7 +310,7 @@ bool UcxTransport::dispatch() {
     failures_.pop_front();
     watch_.remove(id);
     Peer& peer = peers_.at(id);
-    if (peer.endpoint) close_endpoint(peer);  // which ends its sends
+    if (peer.endpoint) close_endpoint(peer);  // ends its sends
     if (peer.users > 0) handler_->on_peer_failed(id, reason);
     failed_.push_back(id);
     any = true;
@@ -324,7 +324,7 @@ bool UcxTransport::dispatch() {
   return any;
 }
 
-// Once neither UCX nor a caller can come back to them.
+// Forgets failed peers once neither UCX nor a caller can refer to them.
 void UcxTransport::forget_failed() {
   if (closing_ > 0) return;
   const auto done = [this](PeerId id) {
@@ -355,7 +355,7 @@ void UcxTransport::wait(int timeout_ms) {
 
 void UcxTransport::wake() {
   const uint64_t one = 1;
-  // Fails only when the counter is full: then it is awake anyhow.
+  // Fails only if the counter is full: then the thread is awake anyway.
   [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
 }
 

@@ -1,4 +1,4 @@
-// The address of a UCX transport: UCX's own, and who is behind it.
+// The address of a UCX transport: UCX's own, and its owner's identity.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ struct UcxAddress {
   std::string network;      // namespace, on that host
   uint32_t user;            // effective
   std::string ucx;          // its version, as 1.22
-  std::string worker;       // all ways there, shared memory included
+  std::string worker;       // all paths, shared memory included
   std::string worker_wide;  // without shared memory
 };
 
 std::string this_network();
 
-// Whether shared memory will do between two processes. Its wake-ups are sockets of the network
-// namespace, and the end of a process shows only within its PID namespace; other users may
-// not open it. (UCX itself looks after the namespaces that shared memory belongs to.)
+// Whether two processes can use shared memory. Its wake-ups are sockets of the network namespace,
+// and the end of a process is visible only within its PID namespace; other users may not open it.
+// (UCX itself checks the namespaces that shared memory belongs to.)
 bool share_memory(const UcxAddress& a, const UcxAddress& b);
 
 std::string encode_address(const UcxAddress& address);
-// Throws Error when the bytes were not made by encode_address(): UCX would crash on them.
+// Throws Error unless encode_address() made the bytes: UCX would crash on others.
 UcxAddress decode_address(const std::string& bytes);
 
 }  // namespace omnihvd

@@ -16,7 +16,7 @@ void UcxInbox::attach(ucp_worker_h worker, unsigned message_id) {
   params.arg = this;
   params.cb = [](void* arg, const void*, size_t, void* data, size_t size,
                  const ucp_am_recv_param_t* param) {
-    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {  // none of us sends these
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {  // omnihvd never sends these
       log(LogLevel::info, "refused a rendezvous message of ", size, " bytes");
       return UCS_ERR_UNSUPPORTED;
     }

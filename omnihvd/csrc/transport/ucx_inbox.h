@@ -1,4 +1,4 @@
-// Hands incoming active messages to the handler, in UCX's own buffer wherever that will do.
+// Hands incoming active messages to the handler, in UCX's own buffer if possible.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -20,7 +20,7 @@ class UcxInbox {
   void set_handler(Transport::Handler* handler) { handler_ = handler; }
   void close() { closed_ = true; }  // from now on messages are dropped
 
-  // Throws what the handler threw: it could not pass UCX's frames.
+  // Rethrows the handler's exception, which must not pass through UCX's frames.
   void rethrow();
 
  private:

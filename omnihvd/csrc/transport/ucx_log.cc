@@ -20,8 +20,8 @@ ucs_log_func_rc_t on_line(const char*, unsigned, const char*, ucs_log_level_t le
   if (!ours) return UCS_LOG_FUNC_RC_CONTINUE;
   char text[1024];
   std::vsnprintf(text, sizeof text, format, arguments);
-  // A peer whose memory is gone has ended. Where that matters its failure is reported; where it
-  // does not, ranks end their job at different times, and one was still connecting.
+  // If a peer's memory is gone, the peer has ended. If that matters, its failure is reported. It
+  // does not matter if ranks end their job at different times and one was still connecting.
   const bool peer_ended = std::strstr(text, "shmat(") && std::strstr(text, "Invalid argument");
   log(peer_ended ? LogLevel::debug : LogLevel::warning, "UCX: ", text);
   return UCS_LOG_FUNC_RC_STOP;

@@ -1,10 +1,10 @@
-// UCX's log, in ours: it would write to standard output, which is the program's.
+// Redirects UCX's log to omnihvd's. UCX would write to standard output, which is the program's.
 #pragma once
 
 namespace omnihvd {
 
-// From now on, what UCX (anybody's in this process) has to say as error or warning becomes a
-// warning of ours. Not when the user steers UCX's log with UCX_LOG_LEVEL or UCX_LOG_FILE.
+// From now on, errors and warnings of UCX (whoever uses it in this process) become warnings of
+// omnihvd. Does nothing if the user steers UCX's log with UCX_LOG_LEVEL or UCX_LOG_FILE.
 void take_over_ucx_log();
 
 }  // namespace omnihvd

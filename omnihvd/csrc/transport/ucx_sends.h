@@ -1,4 +1,4 @@
-// Sends that UCX has under way, each with the memory that UCX reads until it is over.
+// Sends that UCX has under way, each with the memory that UCX reads until the send ends.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -19,7 +19,7 @@ struct UcxSend {
   bool detached = false;
 };
 
-// Its sends stay where they are in memory.
+// Its sends have stable addresses.
 class UcxSends {
  public:
   UcxSend& take(void* peer, uint64_t cookie, const Slice* slices, size_t count);
@@ -31,8 +31,8 @@ class UcxSends {
   std::vector<UcxSend*> spare_;
 };
 
-// Lets the send go on from a copy. UCX looks up each slice as it copies it into a message of the
-// wire: none twice, and none before (there is no zero-copy, see ucx_worker.cc).
+// Lets the send continue from a copy. UCX looks up each slice as it copies it into a message on the
+// wire: no slice twice, and none in advance (there is no zero-copy, see ucx_worker.cc).
 void detach(UcxSend& send);
 
 }  // namespace omnihvd

@@ -1,7 +1,7 @@
-// Gives signals back that UCX takes as it is loaded. SIGHUP (to switch on its most detailed log): a
-// program whose terminal is gone would not end. Those of errors, by some builds of UCX: Python's
-// faulthandler would not say where. UCX_DEBUG_SIGNO and UCX_HANDLE_ERRORS in the environment go
-// before.
+// Restores the signal handlers that UCX replaces when it is loaded. UCX takes SIGHUP to switch on
+// its most detailed log: a program would then survive the loss of its terminal. Some builds of UCX
+// take the signals of errors: Python's faulthandler could then not report where they occur.
+// UCX_DEBUG_SIGNO and UCX_HANDLE_ERRORS in the environment take precedence.
 #include <dlfcn.h>
 #include <signal.h>
 #include <ucs/debug/debug.h>
@@ -22,7 +22,7 @@ void give_back(int number) {
     ucs_debug_disable_signal(number);
 }
 
-// As this library is loaded, right after UCX.
+// Runs when this library is loaded, right after UCX.
 [[maybe_unused]] const bool given_back = [] {
   if (!std::getenv("UCX_DEBUG_SIGNO")) give_back(SIGHUP);
   if (!std::getenv("UCX_HANDLE_ERRORS"))

@@ -24,7 +24,7 @@
 #include "hook/got_hook.h"
 #include "transport/file_descriptor.h"
 
-// Of libucs, since 1.10; in no header that is installed.
+// A function of libucs since 1.10; no installed header declares it.
 extern "C" unsigned long ucs_sys_get_proc_create_time(pid_t pid);
 
 namespace omnihvd {
@@ -32,7 +32,8 @@ namespace {
 
 constexpr useconds_t kNap_us = 1000;
 
-// The sockets that UCX has opened: what they are, by descriptor, which may be another file's now.
+// The sockets that UCX has opened: their inodes, by descriptor. A descriptor may belong to another
+// file by now.
 std::mutex mutex;  // guards sockets(); held during a fork
 std::vector<ino_t>& sockets() {
   static auto& all = *new std::vector<ino_t>;
@@ -48,7 +49,8 @@ int noted(int socket) {
   return socket;
 }
 
-// In a child. Async-signal-safe: other threads of the parent may have held any lock but ours.
+// Runs in a forked child. Async-signal-safe: other threads of the parent may have held any lock but
+// ours.
 void close_sockets() {
   for (size_t fd = 0; fd < sockets().size(); ++fd) {
     struct stat file{};
@@ -61,7 +63,7 @@ void close_sockets() {
 
 std::atomic<int> reserve{-1};
 
-// Calls `open`, and once more with the descriptor in reserve if there is no other one.
+// Calls `open`. If no descriptors are left, frees the one in reserve and calls it again.
 template <typename Open>
 int with_reserve(Open open) {
   int fd = open();
@@ -87,7 +89,7 @@ int accept_peer(int listener, sockaddr* address, socklen_t* length) {
   const int fd = noted(with_reserve(
       [=] { return accept4(listener, address, length, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
   if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != EBADF && errno != EINVAL) {
-    if (none_left(errno)) usleep(kNap_us);  // UCX asks again at once: the peer still waits
+    if (none_left(errno)) usleep(kNap_us);  // UCX retries at once: the peer still waits
     errno = EAGAIN;
   }
   return fd;
@@ -105,7 +107,7 @@ int open_shared_memory(const char* name, int flags, mode_t mode) {
   return with_reserve([=] { return shm_open(name, flags, mode); });
 }
 
-// What UCX's keep-alive asks of a process of this host: when it began; 0: it has ended.
+// UCX's keep-alive asks when a process of this host began; 0: it has ended.
 unsigned long begin_of(pid_t pid) {
   static std::mutex guard;
   static auto& known = *new std::map<pid_t, unsigned long>;

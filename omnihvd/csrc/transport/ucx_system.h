@@ -1,9 +1,9 @@
-// What UCX asks of the system goes through functions of ours, since a few answers mislead it.
+// Routes some of UCX's system calls through our functions, because a few results mislead UCX.
 #pragma once
 
 namespace omnihvd {
 
-// From now on, for all that uses UCX in this process, and harmless to call again:
+// From now on, for every user of UCX in this process (further calls are harmless):
 //   - A process that has no descriptors left for a moment keeps its peers and its listening
 //     sockets. UCX would take a process that it cannot look up for dead, and close a listening
 //     socket after any failed accept(). One descriptor is kept in reserve.

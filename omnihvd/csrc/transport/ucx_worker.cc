@@ -22,18 +22,19 @@ namespace {
 struct Default {
   const char* name;
   const char* value;
-  bool fixed = false;  // whatever the environment says
+  bool fixed = false;  // ignores the environment
 };
 
-// What differs from UCX's own defaults. A variable UCX_<name> in the environment goes before.
+// Our changes to UCX's defaults. A variable UCX_<name> in the environment takes precedence.
 // Figures: two processes on one two-core machine, messages of 56 KiB in 56 slices.
 constexpr Default kDefaults[] = {
-    // Without it UCX leaves shared memory out where endpoints must notice failures.
+    // Without it, UCX does not use shared memory for endpoints that must notice failures.
     {"POSIX_ERROR_HANDLING", "y"},
     {"SYSV_ERROR_HANDLING", "y"},
-    // Messages of the 64 KiB class go in one piece, which the receiver reads in place; fragments of
-    // 8 KiB are put together in a buffer first: 28 against 12 GB/s over shared memory, 7.3 against
-    // 1.5 GB/s over TCP. UCX 1.22 corrupts data when a shared memory segment is 64 KiB or more.
+    // Messages of the 64 KiB class go in one piece, which the receiver reads in place. Fragments of
+    // 8 KiB would first be assembled in a buffer: 28 against 12 GB/s over shared memory, 7.3
+    // against 1.5 GB/s over TCP. UCX 1.22 corrupts data if a shared memory segment is 64 KiB or
+    // more.
     {"POSIX_SEG_SIZE", "63k"},
     {"SYSV_SEG_SIZE", "63k"},
     {"TCP_TX_SEG_SIZE", "128k"},
@@ -51,17 +52,17 @@ constexpr Default kDefaults[] = {
     {"TCP_SYN_CNT", "3"},
     // A host that vanishes is noticed after about half a minute: an idle connection by these, a
     // busy
-    // one by shut_silent_connections(). (A process that ends is noticed at once: its kernel says
-    // so.)
+    // one by shut_silent_connections(). (A process that ends is noticed at once, because its kernel
+    // closes the connection.)
     {"TCP_KEEPIDLE", "10s"},
     {"TCP_KEEPINTVL", "2s"},
     {"KEEPALIVE_INTERVAL", "2s"},
 };
 
-// What UCX may use, the first that works. All that is sent lies in host memory: UCX's CUDA parts
-// would make CUDA calls in the progress threads, which may be what a GPU's stream is waiting for.
-// UCX leaves no shared memory out that it cannot open, as with /dev/shm mounted read-only: it
-// fails.
+// UCX's transports, in order of preference; the first that works is used. All messages lie in host
+// memory, and UCX's CUDA parts would make CUDA calls in the progress threads, for which a CUDA
+// stream may be waiting. If UCX cannot open shared memory, as with /dev/shm mounted read-only, it
+// fails instead of leaving it out.
 constexpr const char* kTransports[] = {"^cuda", "^cuda,posix", "^cuda,posix,sysv"};
 
 bool has_posix_memory() {
@@ -73,14 +74,14 @@ void set_defaults(ucp_config_t* config) {
   for (const Default& setting : kDefaults) {
     if (!setting.fixed && std::getenv((std::string("UCX_") + setting.name).c_str())) continue;
     const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
-    if (status != UCS_OK) {  // an older UCX may not have it
+    if (status != UCS_OK) {  // an older UCX may lack it
       log(LogLevel::info, "UCX has no setting ", setting.name, ": ", ucs_status_string(status));
     }
   }
 }
 
-// The transports and devices UCX found, from its own report: "# resource 1 : md 1 dev 0 flags --
-// tcp/eth0". There is no other interface to them.
+// The transports and devices that UCX found, parsed from its own report: "# resource 1 : md 1 dev 0
+// flags -- tcp/eth0". There is no other interface to them.
 std::string devices(ucp_context_h context) {
   char* text = nullptr;
   size_t size = 0;
@@ -98,7 +99,7 @@ std::string devices(ucp_context_h context) {
   return found.empty() ? "unknown" : found;
 }
 
-// UCX ends the process where it can open none: it needs 14 here, and more where there are more
+// UCX ends the process if it runs out of descriptors: it needs 14 here, and more if there are more
 // devices.
 void check_descriptors() {
   std::vector<FileDescriptor> spare;
@@ -153,7 +154,7 @@ UcxWorker::UcxWorker() {
   check_ucx(status, "UCX could not open its devices (see UCX_TLS and UCX_NET_DEVICES)");
 }
 
-// transports: in place of UCX's own choice, unless null.
+// transports: replaces UCX's own choice, unless null.
 ucs_status_t UcxWorker::open(const char* transports) {
   ucp_config_t* config;
   check_ucx(ucp_config_read(nullptr, nullptr, &config), "UCX's settings (UCX_*) cannot be read");
@@ -164,8 +165,8 @@ ucs_status_t UcxWorker::open(const char* transports) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "omnihvd";
-  // Where an MPI has loaded an older UCX before us, that is the one in use: all that is called here
-  // is in 1.14.
+  // If an MPI has loaded an older UCX first, that one is in use: every function called here exists
+  // in 1.14.
   ucs_status_t status = ucp_init_version(1, 14, &params, config, &context_);
   ucp_config_release(config);
   check_ucx(status,
@@ -174,7 +175,7 @@ ucs_status_t UcxWorker::open(const char* transports) {
 
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
-  // Made by one thread and then used by another.
+  // One thread creates the worker; another uses it afterwards.
   worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   worker.am_alignment = 8;
   status = ucp_worker_create(context_, &worker, &worker_);

@@ -1,4 +1,4 @@
-// UCX's context and worker, with the settings that suit us.
+// UCX's context and worker, with our settings.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -28,7 +28,7 @@ class UcxWorker {
 
 std::string ucx_version();  // "1.22"
 
-// UCX's words for a status, and what is often behind it.
+// UCX's text for a status, and its frequent cause.
 std::string reason_of(ucs_status_t status);
 
 std::string transports_of(ucp_ep_h endpoint);  // "tcp/eth0+..."; empty: it has failed

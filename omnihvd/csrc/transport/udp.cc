@@ -1,8 +1,8 @@
-// Datagrams as a Transport: one socket, a flow to each peer, and one from each.
+// Datagrams as a Transport: one socket, with one flow to each peer and one flow from each.
 //
-// Messages are cut into datagrams, and lost ones are repeated, by protocol/datagram_sender.h and
-// datagram_receiver.h; here are sockets, clocks and the question whether a peer is still there. All
-// that comes is authenticated before anything else looks at it (udp_packet.h).
+// protocol/datagram_sender.h and datagram_receiver.h cut messages into datagrams and retransmit
+// lost ones. This file handles sockets, clocks and the liveness of peers. Each packet is
+// authenticated before anything else looks at it (udp_packet.h).
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -34,8 +34,8 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1000, kSecond = 1'000'000;  // all times are microseconds
 constexpr uint64_t kLookEvery = kSecond;
-constexpr uint64_t kFlushLimit = 5 * kSecond;       // of the destructor
-constexpr uint64_t kBeginning = uint64_t(1) << 33;  // 32 bits of a time have some before them
+constexpr uint64_t kFlushLimit = 5 * kSecond;       // in the destructor
+constexpr uint64_t kBeginning = uint64_t(1) << 33;  // leaves earlier values for 32-bit times
 constexpr char kEnded[] = "the process has ended";
 
 class UdpTransport final : public Transport {
@@ -59,7 +59,7 @@ class UdpTransport final : public Transport {
 
  private:
   uint64_t clock() const { return options_.clock ? options_.clock() : steady_us(); }
-  // Microseconds in which this process was awake.
+  // Microseconds for which this process was awake.
   uint64_t now() { return kBeginning + awake_.at(clock()); }
   std::string key_of(const UdpAddress& address) const;
 
@@ -79,20 +79,20 @@ class UdpTransport final : public Transport {
   Handler* handler_ = nullptr;
   const TransportOptions options_;
   AwakeClock awake_;
-  uint64_t stops_ = 0;  // of this process, that flows have been told of
+  uint64_t stops_ = 0;  // of this process, as far as flows know
   UdpSocket socket_;
   ProcessWatch watch_;
   FileDescriptor wake_;
   UdpAddress self_;
   const std::string key_;
-  uint32_t name_;  // in what opens flows
+  uint32_t name_;  // sent when a flow opens
   UdpInbox inbox_;
   bool closing_ = false;
 
   std::unordered_map<PeerId, std::unique_ptr<OutFlow>> peers_;
-  std::unordered_map<std::string, PeerId> by_address_;  // but those that have failed
+  std::unordered_map<std::string, PeerId> by_address_;  // except failed peers
   PeerId next_peer_ = 0;
-  uint64_t look_at_ = 0;  // when to look after all flows
+  uint64_t look_at_ = 0;  // when to check all flows
 
   std::deque<std::pair<PeerId, std::string>> failures_;
   std::vector<uint64_t> sent_;
@@ -136,7 +136,7 @@ UdpTransport::~UdpTransport() {
   }
 }
 
-// The job's secret need not have travelled with the address.
+// The job's secret does not travel with the address.
 std::string UdpTransport::key_of(const UdpAddress& address) const {
   if (!address.has_secret) return address.key;
   return to_string(hmac_sha256(options_.secret, "udp" + address.key));
@@ -235,7 +235,7 @@ void UdpTransport::on_datagram(uint64_t now, const sockaddr_in& from, const uint
   if (!read_packet(data, size, &packet) || !is_taken(packet)) ++datagram_counts().refused;
 }
 
-// Of one to whom we send.
+// Handles an answer from a peer to which we send.
 bool UdpTransport::on_answer(uint64_t now, const Packet& packet) {
   const auto found = peers_.find(packet.flow);
   if (found == peers_.end() || found->second->failed) return false;
@@ -293,7 +293,7 @@ void UdpTransport::probe(uint64_t now, OutFlow& flow) {
   send_small(flow, PacketKind::probe, flow.flow, &flow.stamp, flow.key);
 }
 
-// Opens it, asks whether the peer is still there, and gives it up.
+// Opens a flow, probes whether the peer is still there, or gives the flow up.
 void UdpTransport::look_after(uint64_t now, OutFlow& flow) {
   switch (flow.peer.end(now, watch_.watches(flow.id))) {
     case DatagramPeer::End::none: break;
@@ -318,7 +318,7 @@ void UdpTransport::fail(OutFlow& flow, const std::string& reason) {
   failures_.emplace_back(flow.id, flow.name + ": " + reason);
 }
 
-// Tells the handler what was noted before the call: first failures, then the sends that are over.
+// Tells the handler what was noted before the call: first failures, then completed sends.
 bool UdpTransport::dispatch() {
   bool any = !failures_.empty() || !sent_.empty();
   for (size_t count = failures_.size(); count > 0; --count) {
@@ -367,7 +367,7 @@ void UdpTransport::wait(int timeout_ms) {
 
 void UdpTransport::wake() {
   const uint64_t one = 1;
-  // Fails only when the counter is full: then it is awake anyhow.
+  // Fails only if the counter is full: then the thread is awake anyway.
   [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
 }
 

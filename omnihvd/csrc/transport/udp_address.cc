@@ -30,7 +30,7 @@ uint32_t ip_of(const sockaddr* address) {
   return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr;
 }
 
-// What the kernel knows of the way there.
+// The MTU of the path to `to`, as far as the kernel knows it.
 uint32_t mtu_to(const sockaddr_in& to) {
   const FileDescriptor probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
   if (connect(probe, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)

@@ -1,5 +1,5 @@
-// The address of a UDP transport: where it is to be reached, who is behind it, and what proves to
-// it that one has its address.
+// The address of a UDP transport: where to reach it, its owner's identity, and the key that proves
+// to it that a sender has this address.
 #pragma once
 
 #include <netinet/in.h>
@@ -12,7 +12,7 @@
 
 namespace omnihvd {
 
-// An address of IPv4 on an interface.
+// An IPv4 address of an interface.
 struct Place {
   uint32_t ip = 0;    // network byte order
   uint32_t mask = 0;  // network byte order
@@ -24,19 +24,19 @@ struct UdpAddress {
   std::string hostname;
   std::string network;  // namespace, on that host
   uint16_t port = 0;
-  std::string key;          // random; who has it may send
-  bool has_secret = false;  // and needs the job's secret, too
+  std::string key;          // random; its holder may send
+  bool has_secret = false;  // the sender also needs the job's secret
   std::vector<Place> places;
 };
 
 std::string encode_address(const UdpAddress& address);
 UdpAddress decode_udp_address(const std::string& bytes);  // throws Error
 
-// Of the interfaces that are up, but the loopback. Throws Error where the one that is named has
-// none.
+// The addresses of all interfaces that are up, except the loopback. Throws Error if the named
+// interface has none.
 std::vector<Place> places_of_this_host(const std::string& interface);
 
-// Both are of one host, and reach each other over its loopback.
+// Both are on one host and reach each other over its loopback.
 bool share_loopback(const UdpAddress& a, const UdpAddress& b);
 
 struct Route {
@@ -44,8 +44,8 @@ struct Route {
   uint32_t mtu = 0;  // bytes of a packet, with its IP header
 };
 
-// From one to another, over the interface that both have a network on, if there is one. Throws
-// Error where there is no way.
+// The route from one to the other, over an interface with a network that both have, if there is
+// one. Throws Error if there is no route.
 Route route_between(const UdpAddress& from, const UdpAddress& to);
 
 std::string text_of(const sockaddr_in& address);  // "10.0.0.1:4000"

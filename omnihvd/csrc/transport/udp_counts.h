@@ -1,4 +1,4 @@
-// Datagrams of this process, of all its UDP transports. Any thread.
+// Counts the datagrams of all UDP transports of this process. Any thread.
 #pragma once
 
 #include <atomic>
@@ -7,11 +7,11 @@
 namespace omnihvd {
 
 struct DatagramCounts {
-  std::atomic<uint64_t> sent{0};      // with data, those sent again included
-  std::atomic<uint64_t> again{0};     // of them
+  std::atomic<uint64_t> sent{0};      // with data, retransmissions included
+  std::atomic<uint64_t> again{0};     // retransmissions
   std::atomic<uint64_t> received{0};  // with data
-  std::atomic<uint64_t> repeated{0};  // of them, those that had come before
-  std::atomic<uint64_t> refused{0};   // short, long, forged, old, or of strangers
+  std::atomic<uint64_t> repeated{0};  // duplicates among them
+  std::atomic<uint64_t> refused{0};   // too short, too long, forged, old, or from strangers
 };
 
 DatagramCounts& datagram_counts();

@@ -106,7 +106,7 @@ bool OutFlow::on_accept(uint64_t now, const Packet& packet) {
   if (is_open) return flow == packet.fields[0];
   is_open = true;
   flow = packet.fields[0];
-  // About half of the kernel's memory for what comes is used by headers of its own.
+  // The kernel's own headers take about half of its receive memory.
   sender.set_limit(std::max(32u, packet.fields[1] / 2 / payload));
   peer.opened(now);
   peer.heard(now);

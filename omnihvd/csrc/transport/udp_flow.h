@@ -1,4 +1,4 @@
-// A flow: what one UDP transport sends to another.
+// A flow: the datagrams that one UDP transport sends to another.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,18 +17,18 @@
 
 namespace omnihvd {
 
-constexpr uint32_t kWindow = 8192;              // datagrams of a flow that are kept in mind
+constexpr uint32_t kWindow = 8192;              // datagrams of a flow that are tracked
 constexpr uint32_t kLargestMessage = 1u << 28;  // bytes
 
-// Of a flow, whose number is random, to a transport with this key.
+// The key of a flow to a transport with this key. nonce: the flow's random number.
 PacketKey flow_key(const std::string& transport_key, const std::string& nonce);
-// Of what opens flows.
+// The key of packets that open flows.
 PacketKey open_key(const std::string& transport_key);
-// By which the flows of a transport are told from those of others.
+// A number that distinguishes the flows of a transport from those of others.
 uint32_t sender_of_flows(const std::string& address);
 
-// Messages to one peer. Those that are taken are copied; while too many bytes of copies are
-// under way, further ones wait where the caller has them.
+// Messages to one peer. It copies the messages that it takes; while too many bytes of copies are
+// under way, further messages wait in the caller's memory.
 class OutFlow {
  public:
   struct Waiting {
@@ -41,13 +41,13 @@ class OutFlow {
   OutFlow(PeerId id, std::string address, const UdpAddress& peer, const Route& route,
           const std::string& transport_key, uint32_t packet_overhead, uint64_t now);
 
-  // Cookies of messages that were copied, and are the caller's again, are appended to `sent`.
+  // Appends to `sent` the cookies of copied messages; the caller may reuse their buffers.
   void send(const Slice* slices, size_t count, uint64_t cookie, std::vector<uint64_t>* sent);
   void detach(uint64_t cookie);
-  // False: the receiver, which gives no number twice, does not know the flow any more.
+  // Returns false if the receiver no longer knows the flow; it gives no number twice.
   bool on_accept(uint64_t now, const Packet& packet);
   bool on_acknowledgement(uint64_t now, const Acknowledgement& said, std::vector<uint64_t>* sent);
-  void end(std::vector<uint64_t>* sent);  // gives back what waits, and forgets the rest
+  void end(std::vector<uint64_t>* sent);  // returns waiting messages, forgets the rest
   const uint8_t* bytes_of(const DatagramSender::Piece& piece) const;
   bool idle() const { return sender.idle() && waiting_.empty(); }
 
@@ -60,7 +60,7 @@ class OutFlow {
   DatagramSender sender;
   DatagramPeer peer;
   uint32_t users = 1;  // connect() less disconnect()
-  uint32_t flow = 0;   // the receiver's number of it
+  uint32_t flow = 0;   // the receiver's number for it
   uint32_t stamp = 0;  // of the last probe
   bool is_open = false, failed = false, told = false;
 

@@ -88,7 +88,7 @@ void UdpInbox::acknowledge() {
     const size_t size = write_packet(PacketKind::acknowledgement, flow.number, fields, flow.key,
                                      made.bits.data(), made.bits.size(), head);
     socket_.add(flow.from, head, size, {made.bits.data(), made.bits.size()});
-    if (!made.bits.empty()) socket_.flush();  // they end with this turn
+    if (!made.bits.empty()) socket_.flush();  // they live until the end of this iteration
   }
   to_acknowledge_.clear();
 }

@@ -1,4 +1,4 @@
-// The flows to a UDP transport: what they bring, and what they are answered.
+// The flows to a UDP transport: what they deliver, and the answers to them.
 #pragma once
 
 #include <netinet/in.h>
@@ -20,20 +20,21 @@ class UdpInbox {
  public:
   using Taken = std::function<void(const std::vector<uint8_t>& message)>;
 
-  // key: of the transport. covered: tags of data are over all of it.
+  // key: the transport's. covered: whether tags of data cover all of it.
   UdpInbox(UdpSocket& socket, std::string key, bool covered, Taken taken);
 
-  // Of the kinds open, data and probe. False, and without effect: it is refused.
+  // Handles packets of the kinds open, data and probe. Returns false, without effect, if the packet
+  // is refused.
   bool on_packet(uint64_t now, const sockaddr_in& from, const Packet& packet);
-  void acknowledge();  // what has come since the last time
-  // Forgets the flows of a sender that is gone. No other flow is forgotten, however long it is
-  // silent, as its sender may have been stopped; unless there are too many.
+  void acknowledge();  // what has arrived since the last call
+  // Forgets the flows of a sender that is gone. Other flows stay, however long they are silent,
+  // because their senders may have been stopped; unless there are too many.
   void forget(uint32_t sender);
 
  private:
   struct Flow {
     sockaddr_in from;
-    uint32_t number;  // the sender's of it
+    uint32_t number;  // the sender's number for it
     uint32_t sender;
     PacketKey key;
     std::string nonce;

@@ -7,7 +7,7 @@
 namespace omnihvd {
 namespace {
 
-// Of each kind; -1: there is none.
+// The number of fields of each kind; -1: no such kind.
 constexpr int kFields[] = {-1, 8, 2, 4, 2, 1, 1};
 
 bool has_rest(PacketKind kind) {

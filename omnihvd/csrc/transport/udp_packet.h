@@ -6,8 +6,8 @@
 //   u64      tag: a code over all before it, by the flow's key
 //   bytes    the rest: of a message, or bits of an acknowledgement
 //
-// Little endian. The tag covers the rest, too, but that of data only where the job has a secret.
-// Pure; trusts nothing.
+// Little endian. The tag also covers the rest, but for data only if the job has a secret. Pure;
+// trusts nothing.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ struct Packet {
   size_t rest_bytes;
 };
 
-// How packets of one flow prove that they are of it.
+// The key by which packets prove that they belong to a flow.
 class PacketKey {
  public:
   PacketKey() = default;
@@ -53,11 +53,11 @@ class PacketKey {
   SipKey head_{}, rest_{};
 };
 
-// Returns the bytes of the head, which it writes to out[kPacketHead]. rest_bytes: what the tag is
-// to cover of the rest.
+// Writes the head to out[kPacketHead] and returns its size. rest_bytes: how many bytes of the rest
+// the tag covers.
 size_t write_packet(PacketKind kind, uint32_t flow, const uint32_t* fields, const PacketKey& key,
                     const uint8_t* rest, size_t rest_bytes, uint8_t* out);
-// False: it is none.
+// Returns false if this is no packet.
 bool read_packet(const uint8_t* data, size_t size, Packet* packet);
 bool is_authentic(const Packet& packet, const PacketKey& key, bool covers_rest);
 

@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 
-#ifndef UDP_SEGMENT  // of Linux 4.18
+#ifndef UDP_SEGMENT  // since Linux 4.18
 #define UDP_SEGMENT 103
 #endif
-#ifndef UDP_GRO  // of Linux 5.0
+#ifndef UDP_GRO  // since Linux 5.0
 #define UDP_GRO 104
 #endif
 
@@ -22,11 +22,11 @@ namespace {
 
 constexpr size_t kMostOut = 512;              // datagrams before a flush
 constexpr size_t kMostInRun = 64;             // the kernel's limit
-constexpr size_t kMostRunBytes = 65000;       // below that of an IP packet
-constexpr size_t kIn = 16, kInBytes = 65536;  // buffers for what comes
-constexpr int kRounds = 4;                    // of receiving, before others have their turn
-constexpr int kBuffer = 4 << 20;              // bytes that the kernel keeps, if it may
-constexpr int kPatienceMs = 2;                // with a kernel that takes no more
+constexpr size_t kMostRunBytes = 65000;       // below the size of an IP packet
+constexpr size_t kIn = 16, kInBytes = 65536;  // receive buffers
+constexpr int kRounds = 4;                    // of receiving, before other work gets its turn
+constexpr int kBuffer = 4 << 20;              // bytes of kernel buffer, if permitted
+constexpr int kPatienceMs = 2;                // while the kernel takes no more
 
 void set_buffer(int socket, int forced, int plain) {
   if (setsockopt(socket, SOL_SOCKET, forced, &kBuffer, sizeof kBuffer) != 0)
@@ -43,7 +43,7 @@ union Control {
   cmsghdr align;
 };
 
-// Bytes of each datagram of what came as one; 0: it is one.
+// The size of each datagram if several came as one; 0: a single datagram.
 size_t segment_of(msghdr& message) {
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
     if (at->cmsg_level != SOL_UDP || at->cmsg_type != UDP_GRO) continue;
@@ -153,12 +153,12 @@ void UdpSocket::send_all() {
       return split(at);
     } else {
       errors_ = true;
-      if (errno != ECONNREFUSED || patience-- == 0) ++at;  // that is of an earlier datagram
+      if (errno != ECONNREFUSED || patience-- == 0) ++at;  // the error concerns an earlier datagram
     }
   }
 }
 
-// One by one, where a device or the route takes no runs.
+// Sends one by one if a device or the route does not support runs.
 void UdpSocket::split(size_t from) {
   for (; from < out_.size(); ++from) {
     const Run& run = out_[from];

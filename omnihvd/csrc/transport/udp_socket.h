@@ -1,5 +1,5 @@
-// A socket of UDP that sends and receives many datagrams at a time: sendmmsg and recvmmsg, and runs
-// of datagrams of one size as one (UDP_SEGMENT, UDP_GRO) where the kernel has it.
+// A UDP socket that sends and receives many datagrams at a time: with sendmmsg and recvmmsg, and
+// with runs of equally large datagrams as one (UDP_SEGMENT, UDP_GRO) if the kernel supports them.
 #pragma once
 
 #include <netinet/in.h>
@@ -22,30 +22,30 @@ class UdpSocket {
   static constexpr size_t kMostHead = 48;  // bytes
 
   UdpSocket();  // at any free port; throws Error
-  // At this address; shared: with other sockets, as of a multicast group. Throws Error.
+  // Binds to this address. shared: with other sockets, as for a multicast group. Throws Error.
   explicit UdpSocket(sockaddr_in at, bool shared = false);
 
   int fd() const { return socket_; }
   uint16_t port() const { return port_; }
-  uint32_t receive_bytes() const { return receive_bytes_; }  // that the kernel keeps for us
+  uint32_t receive_bytes() const { return receive_bytes_; }  // of the kernel's buffer
   bool in_runs() const { return runs_; }
 
-  // A datagram, of head (which is copied) and rest (which must stay until flush()).
+  // Adds a datagram: head is copied; rest must stay unchanged until flush().
   void add(const sockaddr_in& to, const uint8_t* head, size_t head_bytes, Slice rest);
-  // What the kernel does not take is lost, as in the network.
+  // Datagrams that the kernel does not take are lost, as if in the network.
   void flush();
 
   using Taken = std::function<void(const sockaddr_in& from, const uint8_t* data, size_t size)>;
-  // What has come, up to a bound; false: nothing.
+  // Receives datagrams, up to a bound. Returns false if there are none.
   bool receive(const Taken& taken);
-  // Those whom datagrams have not reached since nobody listens there, as their host said.
+  // Destinations with no listener, as their host reported.
   std::vector<sockaddr_in> refusals();
   void expect_refusals() { errors_ = true; }  // poll() has found an error
 
  private:
   struct Run {  // datagrams that go as one
     sockaddr_in to;
-    size_t first, pieces;  // of pieces_, two to a datagram
+    size_t first, pieces;  // in pieces_, two for each datagram
     size_t segment, bytes;
     bool ended;  // by a shorter one
   };

@@ -53,7 +53,7 @@ uint64_t BlockUnion::elements() const {
 uint8_t* BlockUnion::compact() {
   const size_t bytes = elements() * element_;
   if (bytes > capacity_ || bytes < capacity_ / 8) {
-    buffer_.reset();  // before, so that there are never two
+    buffer_.reset();  // frees first, so that there are never two
     buffer_.reset(new uint8_t[bytes]);
     capacity_ = bytes;
   }

@@ -1,4 +1,4 @@
-// The union of the ranks' non-zero blocks: found, compacted and put back. Knows no library.
+// Finds, compacts and scatters the union of the ranks' non-zero blocks. Independent of any library.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@ namespace omnihvd {
 // Keeps its memory from one sum to the next. One thread at a time.
 class BlockUnion {
  public:
-  // Marks the non-zero blocks of a tensor; one bit a block in bits(). As everywhere, -0.0 is zero:
-  // in place (in == out), blocks that hold nothing else are cleared.
+  // Marks the non-zero blocks of a tensor: one bit a block in bits(). -0.0 counts as zero, as
+  // everywhere: in place (in == out), blocks that hold nothing but zeros are cleared.
   void find(const void* in, void* out, uint64_t count, DType dtype, uint32_t block_size);
 
-  // Of this rank after find(); of the union once the ranks' bits are united.
+  // This rank's marks after find(); those of the union once the ranks' bits are united.
   std::vector<uint8_t>& bits() { return bits_; }
   uint64_t blocks() const { return blocks_; }
   uint64_t marked() const;    // blocks
   uint64_t elements() const;  // of the marked blocks
 
-  // The elements of the marked blocks, one block behind the other; valid until the next find().
+  // The elements of the marked blocks, one block after the other. Valid until the next find().
   uint8_t* compact();
-  // Writes the sums of the marked blocks, as compact() laid them out, to `out`; and zeros between
-  // them, if out of place.
+  // Writes the sums of the marked blocks, in the layout of compact(), to `out`. Out of place, it
+  // also writes zeros between them.
   void scatter();
 
  private:

@@ -6,8 +6,9 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint32_t kPatience = 7, kLongestPatience = 127;  // odd: each of some that take turns
-constexpr uint32_t kAgree = 4;                             // sums of about one size
+// Odd, so that tensors that take turns all get a look.
+constexpr uint32_t kPatience = 7, kLongestPatience = 127;
+constexpr uint32_t kAgree = 4;  // this many sums of about one size must agree
 
 }  // namespace
 
@@ -23,7 +24,7 @@ int size_class(uint64_t bytes) {
   return bytes < 2 ? 0 : std::min(kSizes - 1, int(2 * std::log2(double(bytes))));
 }
 
-// What stays the same is looked at ever more seldom.
+// The longer a density stays the same, the more rarely it is measured.
 void Densities::History::learn(int told) {
   changed |= density != kUnknown && told != density;
   alike = told == density ? alike + 1 : 1;

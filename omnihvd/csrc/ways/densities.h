@@ -1,10 +1,11 @@
-// What share of a tensor's blocks is likely to be non-zero on any rank, from sums that were made.
+// Predicts from earlier sums which fraction of a tensor's blocks is non-zero on any rank.
 //
-// A training step sums the same tensors as the step before, more or less: Horovod may fuse them
-// differently. So a sum is known by its count and dtype; one that is not known is like others of
-// about its size, if those agree; and where tensors of one count differ, nothing is known of them.
+// A training step sums more or less the same tensors as the step before, but Horovod may fuse them
+// differently. So a sum is identified by its count and dtype. An unknown sum is taken to be like
+// others of about its size, if those agree. If tensors of one count differ, nothing is known of
+// them.
 //
-// Pure, and fed with what all ranks know alike, so that all guess alike.
+// Pure. Its inputs are the same on all ranks, so all ranks predict the same.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace omnihvd {
 
-// Shares are told apart by these classes: up to 1/256, 1/32, 1/8, 1/3, 2/3, 1.
+// Density classes. Their upper bounds: 1/256, 1/32, 1/8, 1/3, 2/3, 1.
 constexpr int kDense = 5;    // the last
 constexpr int kUnknown = 6;  // no share: nothing is known
 constexpr int kDensities = 7;
@@ -30,21 +31,22 @@ class Densities {
  public:
   struct Guess {
     int density = kUnknown;
-    // It is time to find out: ways that need not look at the tensor have told nothing for a while.
+    // It is time to measure: algorithms that do not inspect the tensor have told nothing for a
+    // while.
     bool look = false;
   };
-  // Of the next sum, which begins now.
+  // Predicts the next sum, which begins now.
   Guess guess(uint64_t count, DType dtype);
-  // Of the sum that was guessed last; not called where its way has not told.
+  // Records the density of the sum guessed last. Not called if its algorithm has not told it.
   void learn(int density);
 
  private:
   struct History {
     int density = kUnknown;
     bool changed = false;   // ever
-    uint32_t alike = 0;     // so many of the last were of that
+    uint32_t alike = 0;     // so many of the last sums had it
     uint32_t unseen = 0;    // sums since it was learnt
-    uint32_t patience = 3;  // look again after so many
+    uint32_t patience = 3;  // measure again after so many
     void learn(int told);
   };
   using Tensor = std::pair<uint64_t, DType>;

@@ -1,4 +1,4 @@
-// The library that omnihvd stands in for, as the ways need it: MPI, Gloo, ...
+// The intercepted library, as the algorithms need it: MPI, Gloo, ...
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace omnihvd {
 
-// For the time of one call: it knows the call's dtype and communicator. All functions but
-// rank() and size() are collective, on host memory, and throw Error.
+// Lives for one call and knows its dtype and communicator. All functions but rank() and size() are
+// collective, work on host memory, and throw Error.
 class Library {
  public:
   virtual ~Library() = default;
@@ -17,7 +17,7 @@ class Library {
   virtual void sum(const void* in, void* out, uint64_t count) = 0;
   // The bitwise or over the ranks, in place.
   virtual void unite(uint8_t* bits, size_t bytes) = 0;
-  // Rank 0's bytes, to all.
+  // Broadcasts rank 0's bytes.
   virtual void tell(void* data, size_t bytes) = 0;
 };
 

@@ -8,28 +8,28 @@ namespace omnihvd {
 namespace {
 
 constexpr size_t kSamples = 5;
-constexpr double kBetter = 0.93;         // of the best's time: takes its place
-constexpr double kFavour = 0.7;          // of what is only bounded: it may still be that fast
+constexpr double kBetter = 0.93;  // an algorithm replaces the best below this share of its time
+constexpr double kFavour = 0.7;   // factor for times that are only bounded: it may be that fast
 constexpr uint64_t kSmall = 16'000'000;  // bytes
-constexpr double kMessage = 16384;       // bytes, which take less than any sum does
-constexpr double kConnect = 0.1;         // seconds that the first sum of omnihvd's own takes
+constexpr double kMessage = 16384;       // bytes: a message takes less time than any sum
+constexpr double kConnect = 0.1;         // seconds that omnihvd's first own sum takes
 constexpr double kStreamRate = 4;        // a library is at most so many times as fast as streaming
-constexpr uint32_t kAgain = 64;          // sums until a way as good as the best is tried again
-constexpr double kPerExcess = 100;       // and so many more for each time that it is slower
-constexpr uint32_t kSoon = 8;            // until one is that was tried a few times only, was close
-constexpr double kClose = 0.3;           // excess over the best's time: first sums vary by as much
-constexpr double kFirstPerExcess = 12;   // until the first time, and the second
+constexpr uint32_t kAgain = 64;     // sums until an algorithm as good as the best is tried again
+constexpr double kPerExcess = 100;  // and so many more per unit of excess
+constexpr uint32_t kSoon = 8;       // the same if it was tried only a few times and was close
+constexpr double kClose = 0.3;      // "close": excess over the best's time; first sums vary as much
+constexpr double kFirstPerExcess = 12;  // sums per unit of excess until the first and second trials
 constexpr double kLongest = 60'000;
-constexpr double kCoded = 0.87;      // of streaming's time, where the link is what is waited for:
-constexpr double kLinkBound = 6e-9;  // there a byte of the union takes so many seconds or more,
-constexpr double kStart = 5e5;       // besides as many as go in the time of a sum of nothing
-constexpr int kCodedFrom = 2;        // a density; below, what else a sum takes is more
+constexpr double kCoded = 0.87;      // of streaming's time, if the link is the bottleneck:
+constexpr double kLinkBound = 6e-9;  // then a byte of the union takes so many seconds or more,
+constexpr double kStart = 5e5;       // plus as many bytes as pass in the time of an empty sum
+constexpr int kCodedFrom = 2;        // a density class; below, other costs of a sum dominate
 
-// What is chosen from, in order of trial. A further way is one more here, its bounds, and its case
-// in Ways::make().
+// The algorithms to choose from, in order of trial. A new algorithm needs an entry here, its
+// bounds, and its case in Ways::make().
 constexpr Way kTried[] = {Way::unite, Way::stream, Way::original, Way::coded};
 
-// Until it is told.
+// Used until the share is known.
 double share_of(int density) {
   constexpr double shares[kDensities] = {0.003, 0.02, 0.08, 0.25, 0.5, 1, 1};
   return shares[density];
@@ -65,7 +65,8 @@ void Policy::library_took(uint64_t bytes, double seconds) {
     library_[size_class(bytes)].add(seconds / double(bytes));
 }
 
-// A sum took so long, and the one that is asked for has so many times its bytes, and its union's.
+// Adds a bound: a sum took so long, and the sum in question has so many times its bytes and its
+// union's bytes.
 void Policy::Bounds::add(double took, double bytes, double united) {
   const double at_most = took * std::max({1.0, bytes, united});
   least = std::max(least, took * std::min({1.0, bytes, united}));
@@ -93,7 +94,7 @@ Policy::Bounds Policy::bounds(const Trials& trials, Way way) const {
   }
   if (way == Way::original) return library;
   found.least = std::max(found.least, library.least);
-  if (found.most == 0) found.most = 2 * library.most;  // a look, an exchange, copies
+  if (found.most == 0) found.most = 2 * library.most;  // inspection, an exchange, copies
   return found;
 }
 
@@ -133,7 +134,7 @@ Way Policy::first(Cell cell, const Trials& trials) const {
   return fastest;
 }
 
-// Sums until a way is tried.
+// The number of sums until an algorithm is tried.
 uint64_t Policy::interval(const Trials& trials, Way way) const {
   const size_t tried = trials.ways[size_t(way)].last.size();
   const double best = trials.ways[size_t(trials.best)].score() * trials.bytes;

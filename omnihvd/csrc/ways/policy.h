@@ -1,25 +1,26 @@
-// Which way is fastest, from how long sums took: kept by rank 0, whose orders all ranks follow.
+// The selector: finds the fastest algorithm from measured times. Rank 0 keeps it, and all ranks
+// follow rank 0's decisions.
 //
-// Sums are told apart by cells: their size and the share of blocks that is non-zero on any rank
-// (densities.h). In a cell the fastest way is used, and others are tried now and then. How long a
-// way takes where it has not been tried is bounded by what it took in other cells, as times grow
-// with bytes, but not faster than those. From T0 seconds for a tensor of S0 bytes, U0 of them in
-// the union of blocks, follows for one of S and U:
+// Sums fall into bins (cells) by their size and by the fraction of blocks that is non-zero on any
+// rank (densities.h). In each bin the selector uses the fastest algorithm, and tries others now and
+// then. For an algorithm that has not been tried in a bin, its times in other bins give bounds,
+// because times grow with bytes, but not faster than bytes. If a tensor of S0 bytes, with U0 bytes
+// in the union of blocks, took T0 seconds, then for a tensor of S and U bytes:
 //
 //   T0 x min(1, S/S0, U/U0)  <=  T  <=  T0 x max(1, S/S0, U/U0)
 //
-// A cell's first sums are made in the way that is likely to be the fastest by this. A way is tried
-// the later, and again the later, the slower it is expected to be or was: in the long run trials
-// cost 2% of the time.
+// A bin's first sums use the algorithm that these bounds make the likely fastest. The slower an
+// algorithm is expected to be, or was, the later it is tried, and tried again: in the long run
+// trials cost 2% of the time.
 //
-// Where nothing is known: small tensors begin with the library's own sum, since omnihvd's own way
-// connects the ranks first; large ones with omnihvd's, which tells the density.
+// If nothing is known, small tensors begin with the library's own sum, because omnihvd's own
+// algorithm must first connect the ranks; large ones begin with omnihvd's, which tells the density.
 //
-// Streaming by the codec without loss makes messages smaller and takes processor time: it is tried
-// where streaming has shown to wait for the link.
+// The lossless codec makes streaming's messages smaller but takes processor time. It is tried where
+// streaming has proved to be bound by the link.
 //
-// Pure: times are arguments. A sample is one sum's seconds per byte; the score of a way in a cell
-// is the lower median of its last five.
+// Pure: times are arguments. A sample is one sum's seconds per byte. The score of an algorithm in a
+// bin is the lower median of its last five samples.
 #pragma once
 
 #include <array>
@@ -41,7 +42,8 @@ struct Cell {
   }
 };
 
-// What to do in a cell: `after` sums by `now`, then one by `trial`; then rank 0 gives a new order.
+// A selector decision for a bin: `after` sums by `now`, then one by `trial`; then rank 0 makes a
+// new one.
 struct Order {
   Way now = Way::original;
   Way trial = Way::original;
@@ -50,14 +52,14 @@ struct Order {
 
 class Policy {
  public:
-  // unites: whether sums can be made by uniting.
+  // unites: whether sums can be made on the union of blocks.
   explicit Policy(bool unites = true) : unites_(unites) {}
 
-  // Whether that is a way's first sum, in which ranks connect; it is not to be measured.
+  // Whether this is an algorithm's first sum, in which ranks connect; it must not be measured.
   bool connects(Way way);
-  // A tensor of `bytes`, of which `united` were in the union of blocks, if that is known.
+  // Records a sum of `bytes`. united: how many of these were in the union of blocks, if known.
   void measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t> united, double seconds);
-  // The library alone took this for a sum of so many bytes.
+  // Records the time that the library alone took for a sum of so many bytes.
   void library_took(uint64_t bytes, double seconds);
   Order order(Cell cell, uint64_t bytes);
 
@@ -69,17 +71,17 @@ class Policy {
   };
   struct Trials {
     std::array<Samples, kWays> ways;
-    std::array<uint64_t, kWays> due{};  // when it is tried again; 0: at no time yet
-    uint64_t now = 1;                   // sums ordered so far
-    Way best = Way::automatic;          // of those that were tried; automatic: none was
+    std::array<uint64_t, kWays> due{};  // when it is tried again; 0: not planned
+    uint64_t now = 1;                   // sums decided so far
+    Way best = Way::automatic;          // among those tried; automatic: none
     double bytes = 0, united = 0;       // of the last sum
   };
-  struct Bounds {  // of seconds; most 0: nothing is known
+  struct Bounds {  // in seconds; most 0: nothing is known
     double least = 0, most = 0;
     void add(double took, double bytes, double united);
     double likely() const;
   };
-  // Whether a way may be the fastest in a cell at all.
+  // Whether an algorithm can be the fastest in a bin at all.
   bool allowed(Cell cell, const Trials& trials, Way way) const;
   Bounds bounds(const Trials& trials, Way way) const;
   double expected(const Trials& trials, Way way) const;

@@ -15,7 +15,7 @@ double steady_seconds() {
 Way Ways::sum(const void* in, void* out, uint64_t count, DType dtype, Library& library,
               const Own& own) {
   const Sum sum{in, out, count, dtype};
-  // What depends on times is different in each run.
+  // Choices that depend on times differ from run to run.
   if (settings_.way != Way::automatic || settings_.deterministic)
     return make(settings_.way, sum, library, own).way;
 
@@ -30,8 +30,8 @@ Way Ways::sum(const void* in, void* out, uint64_t count, DType dtype, Library& l
   return made.way;
 }
 
-// By the orders of rank 0, which gives one where the last has been carried out. Before the first
-// sum rank 0 knows no more than the others: each works the order out by itself.
+// Follows rank 0's decisions. Rank 0 makes a new one when the last is used up. Before the first sum
+// rank 0 knows no more than the others, so each rank computes the decision by itself.
 Way Ways::next(Cell cell, const Sum& sum, Library& library, bool first) {
   State& state = cells_[cell];
   if (state.left == 0) {
@@ -75,7 +75,7 @@ uint64_t Ways::ring_of(uint64_t bytes, const Library& library) const {
   return scatters_ ? scatter_ring_bytes(ranks, bytes) : ring_bytes(ranks, bytes);
 }
 
-// What omnihvd's own way counts itself.
+// Counts what omnihvd's own algorithms count themselves.
 void Ways::count(const Sum& sum, const Library& library) const {
   stats().calls += 1;
   stats().bytes_in += sum.bytes();
@@ -89,13 +89,13 @@ void Ways::count_blocks(uint64_t marked_here) const {
 }
 
 Ways::Made Ways::unite(const Sum& sum, Library& library, const Own& own) {
-  // Of a reduce-scatter it is a look at `in`, which stays as it is.
+  // A reduce-scatter only inspects `in`, which must not change.
   union_.find(sum.in, scatters_ ? nullptr : sum.out, sum.count, sum.dtype, settings_.block_size);
   const uint64_t marked_here = union_.marked();
   library.unite(union_.bits().data(), union_.bits().size());
   const size_t element = size_of(sum.dtype);
   const int density = density_class(union_.marked(), union_.blocks());
-  // Dense and compacted it would be as many bytes, and two copies more.
+  // Compacting a dense tensor would send as many bytes, with two more copies.
   if (density == kDense || scatters_) {
     const auto like = cells_.find(Cell{size_class(sum.bytes()), density});
     const bool known = like != cells_.end() && settings_.way == Way::automatic;

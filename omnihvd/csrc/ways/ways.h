@@ -1,4 +1,4 @@
-// Makes the sums of one communicator, each in the way that has been fastest for its like.
+// Makes the sums of one communicator, each with the algorithm that has been fastest for its like.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ namespace omnihvd {
 
 double steady_seconds();
 
-// All ranks decide alike: from the call, from unions that all have learnt, and from rank 0's
-// orders, which travel before the first sum of a cell and after each that was a trial. One call at
-// a time, in the same order on all ranks. Host memory.
+// All ranks choose alike: from the call, from unions that all have learnt, and from rank 0's
+// decisions, which rank 0 broadcasts before the first sum of a bin and after each trial. One call
+// at a time, in the same order on all ranks. Host memory.
 class Ways {
  public:
-  // clock: seconds; tests have their own. scatters: its sums are reduce-scatters, which are made in
-  // all ways but on unions.
+  // clock: seconds; tests pass their own. scatters: its sums are reduce-scatters; they use every
+  // algorithm except the sum on unions.
   explicit Ways(const Settings& agreed, std::function<double()> clock = steady_seconds,
                 bool scatters = false)
       : settings_(agreed), clock_(std::move(clock)), scatters_(scatters), policy_(!scatters) {}
 
-  // Sums `in` into `out` without the library: streamed, maybe by the codec without loss, or over
+  // Sums `in` into `out` without the library: by streaming, maybe with the lossless codec, or over
   // shared memory.
   struct SumMade {
     Way way;
@@ -40,9 +40,9 @@ class Ways {
   };
   using Own = std::function<SumMade(const void* in, void* out, const Codec& codec)>;
 
-  // out = the sum over the ranks of `in` (in == out: in place); returns how it was made. Throws
-  // Error; `out` is then undefined. Of reduce-scatters: what `own` and the library's sum() make of
-  // all of `in`.
+  // out = the sum over the ranks of `in` (in == out: in place). Returns the algorithm that made it.
+  // Throws Error; `out` is then undefined. For reduce-scatters, `own` and the library's sum()
+  // scatter the sum of all of `in`.
   Way sum(const void* in, void* out, uint64_t count, DType dtype, Library& library, const Own& own);
 
  private:
@@ -55,13 +55,13 @@ class Ways {
   };
   struct Made {
     Way way;
-    std::optional<uint64_t> united;  // bytes of the union of blocks, if the way has told
-    int density = kUnknown;          // of that
-    bool as_wished = true;           // else another way than the one that was to be tried
+    std::optional<uint64_t> united;  // bytes of the union of blocks, if known
+    int density = kUnknown;          // of the union
+    bool as_wished = true;           // false: another algorithm than was to be tried
   };
   struct State {
     Order order;
-    uint32_t left = 0;  // sums until the next order
+    uint32_t left = 0;  // sums until the next decision
   };
 
   Way next(Cell cell, const Sum& sum, Library& library, bool first);

@@ -51,14 +51,14 @@ bool AfXdpInterface::exchange(SlotAggregator& sums) {
   return any;
 }
 
-// The program has looked at all of the frame but its lengths.
+// The XDP program has checked the whole frame except its lengths.
 void AfXdpInterface::take(XskSocket& from, SlotAggregator& sums, const uint8_t* data, size_t size) {
   inline_frame frame;
   if (size < FRAME_BYTES) return;
   std::memcpy(&frame, data, FRAME_BYTES);
   const size_t said = FRAME_BIG_ENDIAN(frame.udp.len);
   const size_t there = size - FRAME_BYTES + sizeof frame.udp;
-  // Ethernet may have padded it; what it lacks makes it too short.
+  // Ethernet may have padded the frame. A truncated one counts as empty.
   const size_t datagram = said < sizeof frame.udp || said > there ? 0 : said - sizeof frame.udp;
   const auto answer = sums.take(data + FRAME_BYTES, datagram);
   if (answer.to == SlotAggregator::To::nobody) return;

@@ -1,7 +1,7 @@
-// An interface whose contributions come to user space by AF_XDP, past the kernel's UDP, for the
-// sums of slot_aggregator.h. An XDP program (redirect.bpf.c) hands them over for as long as this
-// lives; results go out as Ethernet multicast where the last contribution came in. Like the XDP
-// aggregator it does not look at UDP's checksum, and sends none.
+// A network interface that delivers contributions to user space by AF_XDP, bypassing the kernel's
+// UDP, for the sums of slot_aggregator.h. An XDP program (redirect.bpf.c) hands them over for as
+// long as this object lives. Results go out as Ethernet multicast on the interface where the last
+// contribution came in. Like the XDP aggregator, it does not verify UDP checksums and sends none.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ class AfXdpInterface final : public InlineInterface {
   struct Options {
     std::string object;     // the compiled program's file
     std::string interface;  // its name
-    std::string host;       // its IPv4 address, at which contributions come
+    std::string host;       // its IPv4 address, where contributions arrive
     uint16_t port = 0;
-    std::string group;  // IPv4 multicast, to which results go
+    std::string group;  // IPv4 multicast address for results
   };
   explicit AfXdpInterface(const Options& options);  // throws Error
 
@@ -32,7 +32,7 @@ class AfXdpInterface final : public InlineInterface {
 
   size_t queues() const { return sockets_.size(); }
   bool is_zero_copy() const;
-  // Frames that came and for which there was no room, and answers that found none.
+  // Received frames and outgoing answers that were dropped for lack of room.
   uint64_t dropped() const;
   const XdpProgram& program() const { return program_; }
 

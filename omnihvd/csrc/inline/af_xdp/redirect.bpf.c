@@ -1,5 +1,5 @@
-// Hands contributions to AF_XDP, by one socket for each receive queue. All else goes on to the
-// kernel, and so do contributions of a queue that has no socket: user space takes them there.
+// Hands contributions to AF_XDP, through one socket per receive queue. All other packets go on to
+// the kernel. So do contributions on a queue without a socket: user space receives them there.
 // clang-format off: the others need its types
 #include <linux/bpf.h>
 // clang-format on

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kIn = 4096, kOut = 2048;  // chunks to receive into, and to send from
 constexpr uint32_t kBatch = 64;              // frames received at a time
-constexpr int kSendBytes = 8 << 20;          // that a copying kernel may hold of ours
+constexpr int kSendBytes = 8 << 20;          // how much of ours a copying kernel may hold
 
 int open_socket() {
   const int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
@@ -53,7 +53,7 @@ Mapping ring_memory(int fd, int option, uint64_t page, uint32_t entries, size_t 
 void bind_to(int fd, const std::string& interface, uint32_t queue) {
   sockaddr_xdp at{};
   at.sxdp_family = AF_XDP;
-  at.sxdp_flags = XDP_USE_NEED_WAKEUP;  // without copies where the driver can
+  at.sxdp_flags = XDP_USE_NEED_WAKEUP;  // zero-copy where the driver supports it
   at.sxdp_ifindex = if_nametoindex(interface.c_str());
   at.sxdp_queue_id = queue;
   if (bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0) return;
@@ -141,7 +141,7 @@ bool XskSocket::receive(const Taken& taken) {
   }
   if (count == 0) return false;
   receive_.release(count);
-  fill_.publish(count);  // has room: no chunk is in both rings
+  fill_.publish(count);  // always fits: a chunk is never in both rings
   return true;
 }
 
@@ -150,7 +150,7 @@ uint8_t* XskSocket::frame() {
   return free_.empty() ? nullptr : memory_.at(free_.back());
 }
 
-// There are no more chunks to send from than places in the ring.
+// The ring has a place for every send chunk, so this cannot overflow.
 void XskSocket::send(size_t size) {
   xdp_desc& frame = send_.place(unpublished_++);
   frame = {free_.back(), uint32_t(size), 0};
@@ -165,8 +165,8 @@ void XskSocket::reclaim() {
 
 void XskSocket::flush() {
   send_.publish(std::exchange(unpublished_, 0));
-  // A kernel that copies takes some frames a call, and says so. What it has no room for waits for
-  // the next time, as results do that are lost: workers ask.
+  // A copying kernel takes some frames per call, and says if there are more. Frames for which it
+  // has no room wait for the next flush, like lost results: workers ask again.
   for (uint32_t before = send_.free(); !send_.is_drained(); before = send_.free()) {
     const bool more = sendto(socket_, nullptr, 0, MSG_DONTWAIT, nullptr, 0) < 0 && errno == EAGAIN;
     if (!more || send_.free() == before) break;

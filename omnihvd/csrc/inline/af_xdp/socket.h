@@ -1,12 +1,12 @@
-// A socket of AF_XDP on one receive queue of a network device: memory shared with the kernel
-// (UMEM), and four rings of descriptors of its chunks. One thread at a time.
+// An AF_XDP socket on one receive queue of a network device: memory shared with the kernel (UMEM),
+// and four rings of descriptors for its chunks. One thread at a time.
 //
 //   fill        chunks for the kernel to receive into
-//   receive     frames that have come
-//   send        frames to go out
-//   completion  chunks of those that have
+//   receive     received frames
+//   send        frames to send
+//   completion  chunks of sent frames
 //
-// The kernel copies frames, unless the device's driver can have it write into this memory.
+// The kernel copies frames, unless the device's driver can write into this memory directly.
 #pragma once
 
 #include <linux/if_xdp.h>
@@ -21,10 +21,10 @@
 
 namespace omnihvd {
 
-// Memory that is mapped, until its owner ends.
+// A memory mapping, unmapped with its owner.
 class Mapping {
  public:
-  Mapping(size_t bytes, int fd, uint64_t offset);  // fd -1: memory of no file; throws Error
+  Mapping(size_t bytes, int fd, uint64_t offset);  // fd -1: anonymous memory; throws Error
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
@@ -36,19 +36,21 @@ class Mapping {
   size_t bytes_;
 };
 
-// A ring of which the kernel is the other end.
+// One end of a ring that is shared with the kernel.
 template <class Entry>
 class XskRing {
  public:
-  // of: its option of the socket, and where its parts lie.
+  // option: the socket option that sizes it; at: where its parts lie.
   XskRing(int socket, int option, uint64_t page, uint32_t entries, const xdp_ring_offset& at);
 
-  // Of a ring that this end fills: places that are free; those filled; and what the kernel lacks.
+  // For a ring that this end fills: free() counts the free places, publish() hands filled ones to
+  // the kernel, is_drained() tells whether the kernel has taken all.
   uint32_t free() const;
   Entry& place(uint32_t i) const { return entries_[(mine_ + i) & mask_]; }
   void publish(uint32_t count);
   bool is_drained() const;
-  // Of one that the kernel fills: what is there; place() is the same; what has been taken.
+  // For a ring that the kernel fills: filled() counts what is there, place() is the same, release()
+  // returns what has been taken.
   uint32_t filled() const;
   void release(uint32_t count);
 
@@ -64,20 +66,21 @@ class XskRing {
 class XskSocket {
  public:
   static constexpr size_t kChunk = 2048;  // bytes; the kernel leaves 256 of them free in front
-  // Throws Error: no AF_XDP, no such queue, or another socket has it.
+  // Throws Error: the kernel lacks AF_XDP, there is no such queue, or another socket has it.
   XskSocket(const std::string& interface, uint32_t queue);
 
   int fd() const { return socket_; }
   bool is_zero_copy() const;
 
   using Taken = std::function<void(uint8_t* frame, size_t size)>;
-  // What has come, up to a bound, in its chunk until `taken` returns; false: nothing.
+  // Passes received frames, up to a bound, to `taken`; a frame's chunk is valid until that returns.
+  // Returns false if there was none.
   bool receive(const Taken& taken);
-  // A chunk for a frame that is to be sent; nullptr: none is free, the device is behind.
+  // A chunk for an outgoing frame; nullptr if none is free because the device is behind.
   uint8_t* frame();
-  void send(size_t size);    // that chunk
-  void flush();              // has the kernel send
-  uint64_t dropped() const;  // frames that came and for which there was no room
+  void send(size_t size);    // the chunk from frame()
+  void flush();              // asks the kernel to send
+  uint64_t dropped() const;  // received frames for which there was no room
 
  private:
   void reclaim();

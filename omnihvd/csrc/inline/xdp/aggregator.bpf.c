@@ -1,15 +1,15 @@
-// The sums of an aggregator in the kernel's receive path (XDP): contributions are added to the
-// slots of slot.h, results go out where the last contribution came in, as Ethernet multicast, which
-// a switch or bridge copies to all workers. A result takes the place of the datagram that completed
-// it, or that asked for it: XDP can neither copy nor make a packet. All else goes on to the kernel,
-// and so to the sockets of user space.
+// An aggregator in the kernel's receive path (XDP). It adds contributions to the slots of slot.h,
+// and sends results out where the last contribution came in, as Ethernet multicast; a switch or
+// bridge copies them to all workers. A result replaces the datagram that completed it or asked for
+// it: XDP can neither copy nor create a packet. All other packets go on to the kernel, and so to
+// the sockets of user space.
 //
-// The kernel's verifier looks at a GLOBAL function once, whatever its arguments, and not again
-// wherever it is called: otherwise it would follow each loop for each way that leads there. Such
-// functions must not be called with a bpf_spin_lock, so slots have a lock of their own.
+// The kernel's verifier checks a GLOBAL function once, for any arguments, not again at each call:
+// otherwise it would follow each loop along every path that leads there. A GLOBAL function must not
+// be called under a bpf_spin_lock, so slots have a lock of their own.
 //
-// Unlike a socket it does not look at UDP's checksum, which sockets of the same machine leave to
-// the device: it relies on the link's, and sends none.
+// Unlike a socket, it does not verify UDP checksums, because sockets on the same machine leave them
+// to the device. It relies on the link's checksum and sends none.
 // clang-format off: the others need its types
 #include <linux/bpf.h>
 // clang-format on
@@ -53,8 +53,9 @@ INLINED int counted(__u32 what) {
   return XDP_DROP;
 }
 
-// Whether the slot is ours now. Who has it is done within microseconds, since nothing interrupts
-// XDP on its core; if it is not, the datagram is dropped like a lost one.
+// Takes the slot's lock; false if another core holds it. A holder finishes within microseconds,
+// since nothing interrupts XDP on its core. If it does not, the datagram is dropped like a lost
+// one.
 GLOBAL int lock(struct inline_xdp_slot* slot) {
   if (!slot) return 0;
 #pragma clang loop unroll(disable)
@@ -70,7 +71,7 @@ GLOBAL int decide(struct inline_slot* slot, __u32 workers, const struct inline_h
   return 1;
 }
 
-// Integers. A block is copied by 8 bytes. Loops are unrolled: there are no vectors in BPF.
+// Integers. Blocks are copied 8 bytes at a time. Loops are unrolled, as BPF has no vectors.
 GLOBAL int copy_block(struct inline_block* to, const struct inline_block* from) {
   if (!to || !from) return 0;
   __u64* const out = (__u64*)to;
@@ -95,7 +96,7 @@ GLOBAL int add_and_copy_block(struct inline_block* sums, struct inline_block* bl
   return 1;
 }
 
-// FPISA's registers. Loops are not unrolled: there are many instructions in each.
+// FPISA's registers. Loops are not unrolled: each iteration has many instructions.
 GLOBAL int store_registers(struct inline_registers* sums, const struct inline_block* block) {
   if (!sums || !block) return 0;
 #pragma clang loop unroll(disable)
@@ -150,7 +151,7 @@ INLINED void sum_registers(struct inline_registers* sums, struct inline_block* b
   if (wanted) read_registers(block, sums);
 }
 
-// The packet is the job's. Turns it into the result where there is one to send.
+// The packet belongs to the job. Turns it into the result if there is one to send.
 INLINED int take(struct xdp_md* context, struct inline_frame* packet, int full,
                  struct inline_xdp_job* job) {
   const struct inline_head head = packet->head;

@@ -1,4 +1,4 @@
-// What the XDP program and who loads it have in common. C.
+// The maps that the XDP program shares with its loader. C.
 #ifndef OMNIHVD_INLINE_XDP_AGGREGATOR_MAPS_H
 #define OMNIHVD_INLINE_XDP_AGGREGATOR_MAPS_H
 
@@ -8,7 +8,7 @@
 #include "inline/xdp/frame.h"
 #include "protocol/fpisa_register.h"
 
-struct inline_xdp_constants {  // of the program, set before it is loaded
+struct inline_xdp_constants {  // the program's constants, set before it is loaded
   struct inline_place own;
   __u32 slots_per_job;
 };
@@ -31,18 +31,18 @@ struct inline_registers {
 
 struct inline_xdp_slot {
   struct inline_slot state;
-  __u32 busy;  // somebody has it
-  // [version]; of integers a block, in the first half.
+  __u32 busy;  // locked
+  // [version]; an integer block takes the first half.
   struct inline_registers sums[INLINE_VERSIONS] __attribute__((aligned(8)));
 };
 
-#define INLINE_XDP_TRIES 1000  // to get a slot that is busy
+#define INLINE_XDP_TRIES 1000  // attempts to lock a slot
 
 enum inline_xdp_count {  // in the order of InlineCount (slot_aggregator.h)
   INLINE_XDP_TAKEN,
   INLINE_XDP_RESULTS,
   INLINE_XDP_ANSWERS,
-  INLINE_XDP_DUPLICATE,  // and what follows: in the order of slot_verdict
+  INLINE_XDP_DUPLICATE,  // from here on in the order of slot_verdict
   INLINE_XDP_OLD,
   INLINE_XDP_EARLY,
   INLINE_XDP_IMPOSSIBLE,

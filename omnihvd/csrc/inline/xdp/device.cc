@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kRights[] = ": it takes root, or the capabilities CAP_BPF and CAP_NET_ADMIN";
 
-// errno is 0 where the kernel has answered.
+// Leaves errno 0 if the kernel has answered.
 ifreq ask(const std::string& interface, unsigned long what, void* data = nullptr) {
   const FileDescriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
   ifreq request{};
@@ -59,7 +59,7 @@ uint32_t receive_queues(const std::string& interface) {
   ethtool_channels channels{};
   channels.cmd = ETHTOOL_GCHANNELS;
   ask(interface, SIOCETHTOOL, &channels);
-  return std::max(channels.rx_count + channels.combined_count, 1u);  // a driver may not say
+  return std::max(channels.rx_count + channels.combined_count, 1u);  // a driver may not report this
 }
 
 inline_place place_of(const std::string& host, uint16_t port) {
@@ -69,7 +69,7 @@ inline_place place_of(const std::string& host, uint16_t port) {
 
 inline_place group_place(const std::string& group, uint16_t port) {
   inline_place place = place_of(group, port);
-  const uint32_t low = ntohl(place.address) & 0x7FFFFF;  // of 28 bits a MAC address has 23
+  const uint32_t low = ntohl(place.address) & 0x7FFFFF;  // a MAC address holds 23 of the 28 bits
   const uint8_t mac[] = {0x01, 0x00, 0x5E, uint8_t(low >> 16), uint8_t(low >> 8), uint8_t(low)};
   std::memcpy(place.mac, mac, sizeof mac);
   return place;

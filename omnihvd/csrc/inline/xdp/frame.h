@@ -1,5 +1,5 @@
-// A frame of Ethernet with a datagram of an aggregator in the data path in it. C, for the XDP
-// programs and user space alike. Addresses are as in packets, which are big endian.
+// An Ethernet frame with an in-network aggregation datagram. C, shared by the XDP programs and user
+// space. Addresses are as in packets, which are big endian.
 #ifndef OMNIHVD_INLINE_XDP_FRAME_H
 #define OMNIHVD_INLINE_XDP_FRAME_H
 
@@ -28,11 +28,11 @@ struct inline_frame {
 struct inline_place {
   __u32 address;
   __u16 port;
-  __u8 mac[ETH_ALEN];  // of a group
+  __u8 mac[ETH_ALEN];  // for a group
 };
 
-// It comes to this place with a contribution, whatever its length. Of the frame there have to be
-// FRAME_BYTES, and those up to the datagram's kind.
+// Is the frame a contribution to this place, whatever its length? The frame must hold FRAME_BYTES
+// and the datagram's bytes up to its kind.
 FRAME_FUNCTION int frame_is_contribution(const struct inline_frame* frame,
                                          const volatile struct inline_place* own) {
   return frame->ethernet.h_proto == FRAME_BIG_ENDIAN(ETH_P_IP) && frame->ip.ihl == 5 &&
@@ -54,8 +54,8 @@ FRAME_FUNCTION void frame_set_checksum(struct inline_frame* frame) {
   frame->ip.check = (__u16)~sum;
 }
 
-// Turns the frame of a contribution into one with a datagram of so many bytes to the group, or to
-// its sender (none). UDP's checksum is left out.
+// Turns the frame of a contribution into one with a datagram of so many bytes, to the group or
+// (none) to its sender. Leaves out the UDP checksum.
 FRAME_FUNCTION void frame_turn(struct inline_frame* frame, const volatile struct inline_place* own,
                                const struct inline_place* group, __u32 bytes) {
   __u8 mac[ETH_ALEN];

@@ -1,4 +1,4 @@
-// The Python module omnihvd.inline._xdp: there where libbpf and clang were, when omnihvd was built.
+// The Python module omnihvd.inline._xdp. Exists only if omnihvd was built with libbpf and clang.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -38,7 +38,7 @@ py::tuple run(const XdpPlane& plane, const py::bytes& frame, uint32_t repeat) {
   return py::make_tuple(run.verdict, py::bytes(run.frame), run.nanoseconds);
 }
 
-// Of a plane or an interface, for the server that uses it.
+// Passes a plane or an interface to the server that uses it.
 template <class As, class T>
 uintptr_t pointer(T& to) {
   return reinterpret_cast<uintptr_t>(static_cast<As*>(&to));
@@ -80,7 +80,7 @@ void bind_interface(py::module_& m) {
 }  // namespace omnihvd
 
 PYBIND11_MODULE(_xdp, m) {
-  py::module_::import("omnihvd._engine");  // for EngineError
+  py::module_::import("omnihvd._engine");  // defines EngineError
   m.def("interface_address", &omnihvd::interface_address, py::arg("interface"),
         "Its IPv4 address. EngineError: it is not there, not up, or has none.");
   omnihvd::bind_plane(m);

@@ -1,5 +1,5 @@
-// Lets all pass. The other end of a pair of veth needs a program of its own to take what an XDP
-// program sends; network cards do not:
+// Lets all packets pass. The other end of a veth pair needs an XDP program of its own to receive
+// what an XDP program sends; network cards do not:
 //
 //   ip link set dev INTERFACE xdp obj pass.bpf.o sec xdp
 // clang-format off: the others need its types

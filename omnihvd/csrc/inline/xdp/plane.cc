@@ -42,7 +42,7 @@ void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbe
   };
   put("jobs", index, &entry);
   if (workers == 0) return;
-  // Who has seen the job that was there is done with its datagram.
+  // A program that has seen the old job is done with its datagram by then.
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto fresh = std::make_unique<inline_xdp_slot>();
   slot_reset(&fresh->state, workers);

@@ -1,4 +1,4 @@
-// An aggregator in the kernel's receive path: aggregator.bpf.c on an interface, and what it is told
+// An aggregator in the kernel's receive path: loads aggregator.bpf.c onto an interface and tells it
 // of jobs.
 #pragma once
 
@@ -17,10 +17,10 @@ class XdpPlane final : public InlinePlane {
  public:
   struct Options {
     std::string object;     // the compiled program's file
-    std::string interface;  // empty: only loaded, for run()
-    std::string host;       // the interface's IPv4 address, at which contributions come
+    std::string interface;  // empty: loads it only, for run()
+    std::string host;       // the interface's IPv4 address, where contributions arrive
     uint16_t port = 0;
-    std::string group;  // IPv4 multicast, to which results go
+    std::string group;  // IPv4 multicast address for results
     uint32_t jobs = 16;
     uint16_t slots = 128;
   };
@@ -32,7 +32,8 @@ class XdpPlane final : public InlinePlane {
   Round round(size_t job, uint16_t slot) const override;
   std::array<uint64_t, kInlineCounts> counts() const;
   const XdpProgram& program() const { return program_; }
-  // The program's verdict on a frame, and the frame after it; nanoseconds of one of `repeat` runs.
+  // The program's verdict on a frame, the frame after it, and nanoseconds per run over `repeat`
+  // runs.
   struct Run {
     uint32_t verdict, nanoseconds;
     std::string frame;

@@ -15,7 +15,7 @@
 namespace omnihvd {
 namespace {
 
-// What libbpf says last is what matters of it.
+// libbpf's last message is the useful one.
 thread_local std::string libbpf_said;
 
 int keep(libbpf_print_level level, const char* format, va_list arguments) {
@@ -72,7 +72,7 @@ void XdpProgram::load() {
 }
 
 void XdpProgram::attach(const std::string& name) {
-  interface_address(name);  // or says why not
+  interface_address(name);  // or throws the reason
   const int index = int(if_nametoindex(name.c_str()));
   bpf_program* const program = bpf_object__find_program_by_name(object_.get(), function_.c_str());
   link_.reset(bpf_program__attach_xdp(program, index));

@@ -1,7 +1,7 @@
-// An XDP program: loads it from the file that clang has made, and attaches it to an interface for
-// as long as this object, or this process, lives (a link of BPF: the kernel takes the program away
-// when its last descriptor is closed, by whatever end). Needs libbpf, and so is in a module of its
-// own.
+// An XDP program: loads it from the file that clang compiled, and attaches it to an interface for
+// as long as this object or this process lives. (It is a BPF link: when its last descriptor is
+// closed, however that happens, the kernel detaches the program.) Needs libbpf, and is therefore in
+// a module of its own.
 #pragma once
 
 #include <linux/bpf.h>
@@ -19,18 +19,18 @@ namespace omnihvd {
 
 class XdpProgram {
  public:
-  // file: the compiled one. Throws Error.
+  // file: the compiled program. Throws Error.
   XdpProgram(const std::string& file, const std::string& function);
   ~XdpProgram();
 
-  // Before it is loaded: its constants, and how many entries a map has.
+  // Before load(): sets its constants, and how many entries a map has.
   void set_constants(const void* constants, size_t size);
   void set_entries(const char* map, uint32_t entries);
   void load();                                // throws Error
   void attach(const std::string& interface);  // throws Error
-  int map(const char* name) const;            // its descriptor
+  int map(const char* name) const;            // the map's descriptor
   int fd() const;
-  // {runs, nanoseconds}, where the kernel counts (kernel.bpf_stats_enabled).
+  // {runs, nanoseconds}, if the kernel counts them (kernel.bpf_stats_enabled).
   std::pair<uint64_t, uint64_t> run_time() const;
   uint32_t verified_instructions() const;
 

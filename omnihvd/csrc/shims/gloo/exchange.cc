@@ -10,7 +10,8 @@
 namespace omnihvd {
 namespace {
 
-// What goes before a rank's bytes. That it arrives as it was sent shows that the context is one.
+// The header before a rank's bytes. If it arrives as it was sent, all ranks are in the same
+// context.
 struct Announcement {
   char name[8] = {'o', 'm', 'n', 'i', 'h', 'v', 'd', '1'};
   uint32_t rank = 0, bytes = 0;
@@ -29,7 +30,7 @@ std::vector<std::string> GlooExchange::allgather(const std::string& mine) {
     throw Error("too much to tell the other ranks: " + std::to_string(mine.size()) + " bytes");
   Announcement announcement;
   announcement.rank = static_cast<uint32_t>(rank_);
-  announcement.bytes = static_cast<uint32_t>(mine.size()) + 1;  // Gloo may not send nothing
+  announcement.bytes = static_cast<uint32_t>(mine.size()) + 1;  // Gloo cannot send an empty message
   std::string words(reinterpret_cast<const char*>(&announcement), sizeof announcement);
   const std::string announced =
       gather(words, std::vector<int>(size_, static_cast<int>(words.size())));
@@ -51,8 +52,8 @@ std::vector<std::string> GlooExchange::allgather(const std::string& mine) {
   return parts;
 }
 
-// Gloo passes on what ranks say from each to the next, and nothing comes through one that is
-// missing. What is said is nowhere all zeros.
+// Gloo passes messages from each rank to the next, so nothing comes through a missing rank. No
+// message is all zeros.
 std::string GlooExchange::first_missing(const std::string& all,
                                         const std::vector<int>& lengths) const {
   for (int before = 1; before < size_; ++before) {

@@ -1,4 +1,4 @@
-// How the ranks of a process set find each other: an allgather by Horovod's own Gloo, with its
+// Out-of-band allgather for the bootstrap of a process set. It uses Horovod's own Gloo, with Gloo's
 // time-out (HOROVOD_GLOO_TIMEOUT_SECONDS).
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace omnihvd {
 
-// Runs on the process set's own context, inside an allreduce on it, where Horovod begins no other
+// Runs on the process set's own context, inside an allreduce on it, when Horovod begins no other
 // collective.
 class GlooExchange : public Exchange {
  public:
@@ -20,9 +20,10 @@ class GlooExchange : public Exchange {
   std::vector<std::string> allgather(const std::string& mine) override;
 
  private:
-  // lengths: in bytes, none 0. Returns all ranks' bytes, one behind the other.
+  // lengths: in bytes, none 0. Returns all ranks' bytes, concatenated.
   std::string gather(const std::string& mine, std::vector<int> lengths) const;
-  // In words: the nearest rank of which nothing has come. all: as gather(), as far as it came.
+  // Names the nearest rank from which nothing has come. all: the result of gather(), as far as it
+  // arrived.
   std::string first_missing(const std::string& all, const std::vector<int>& lengths) const;
 
   const HorovodLibrary& library_;

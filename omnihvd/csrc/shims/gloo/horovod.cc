@@ -22,8 +22,8 @@ std::string vtable_symbol(const GlooType& type) {
   return std::string("_ZTVN7horovod6common14GlooAlgorithmsI") + type.mangled + "EE";
 }
 
-// Of a class with one base: as theirs, if the same C++ run-time library made it, by which what is
-// thrown in one library can be caught in another.
+// The vtable of the type_info of a class with one base. It equals that of Horovod's types if both
+// use the same C++ run-time library; only then can one library catch what the other throws.
 const void* run_time_library() {
   struct Base {
     virtual ~Base() = default;
@@ -34,7 +34,7 @@ const void* run_time_library() {
   return vtable;
 }
 
-// Whether it is memory at all.
+// Whether the address is mapped memory.
 bool is_mapped(const void* address, size_t bytes) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(address);
@@ -42,7 +42,7 @@ bool is_mapped(const void* address, size_t bytes) {
   return begin != 0 && msync(reinterpret_cast<void*>(first), begin + bytes - first, MS_ASYNC) == 0;
 }
 
-// What a loaded library exports under this name; null: nothing.
+// The symbol that a loaded library exports under this name; null: none.
 void* exported(const char* library, const std::string& name) {
   void* const handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL);
   if (handle == nullptr) return nullptr;
@@ -57,7 +57,8 @@ int (*counter(const std::string& library, const char* name))() {
   return reinterpret_cast<int (*)()>(found);
 }
 
-// Why it is not the vtable of this type; null: it is. A function's name holds its arguments' types.
+// Why this is not the vtable of this type; null: it is. A function's symbol contains its arguments'
+// types.
 const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
   Dl_info found;
   void* entry = nullptr;
@@ -69,7 +70,7 @@ const char* misfit_of(const GlooVtable& vtable, const GlooType& type) {
     const std::string method = std::string("_ZN7horovod6common14GlooAlgorithmsI") + type.mangled;
     return reinterpret_cast<void*>(function) == exported(found.dli_fname, method + "E" + name);
   };
-  const bool nested = type.mangled[0] == 'N';  // which counts in the names
+  const bool nested = type.mangled[0] == 'N';  // nested names change the symbols
   if (!is(vtable.functions.allreduce, "9AllreduceEPviNS0_8ReduceOpE") ||
       !is(vtable.functions.reducescatter, "13ReducescatterEPvRSt6vectorIiSaIiEE") ||
       !is(vtable.functions.allgather, nested ? "9AllgatherEPvS5_PiS6_" : "9AllgatherEPvS3_PiS4_"))

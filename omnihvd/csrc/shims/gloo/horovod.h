@@ -1,6 +1,7 @@
-// What is relied on of the objects in Horovod's libraries (0.28.1), and its verification. Horovod
-// holds Gloo inside, and lets nothing of it be seen but the vtables of GlooAlgorithms<T>: it reads
-// their addresses through its global offset table, where copies of them can be put.
+// The layout of objects in Horovod's libraries (0.28.1) that omnihvd relies on, and its
+// verification. Horovod contains Gloo and exports nothing of it but the vtables of
+// GlooAlgorithms<T>. It reads their addresses through its global offset table, where addresses of
+// copies can replace them.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@ struct GlooContext {
 struct GlooAlgorithms;
 
 using GlooAllreduce = void(GlooAlgorithms*, void* data, int count, int op);
-// In place: a rank's share of the sum comes to the beginning. counts: elements of each rank.
+// In place: a rank's share of the sum is written to the beginning. counts: elements of each rank.
 using GlooReducescatter = void(GlooAlgorithms*, void* data, std::vector<int>& counts);
 
 // The vtable of horovod::common::GlooAlgorithms<T>.
@@ -48,7 +49,7 @@ struct GlooVtable {
   } functions;
 };
 
-// An object of it; all sums are in place.
+// A GlooAlgorithms object; all its sums are in place.
 struct GlooAlgorithms {
   const GlooVtable::Functions* functions;
   GlooContext* context;
@@ -56,7 +57,7 @@ struct GlooAlgorithms {
 
 constexpr int kGlooSum = 1;  // horovod::common::ReduceOp::SUM
 
-// T: how it is written in symbols, its size, and what the engine calls it.
+// A type T: its name in symbols, its size, and its type in the engine.
 struct GlooType {
   const char* mangled;
   int bytes;
@@ -77,11 +78,11 @@ constexpr GlooType kGlooTypes[] = {
 constexpr size_t kGlooTypeCount = sizeof kGlooTypes / sizeof *kGlooTypes;
 constexpr size_t kGlooBytes = 0;  // the type of bytes
 
-// One of Horovod's libraries in this process. Lives for good.
+// One of Horovod's libraries in this process. Never destroyed.
 class HorovodLibrary {
  public:
-  // replacements[i]: what is to stand in for those of kGlooTypes[i]. Looks only; throws Error if
-  // anything is not as expected.
+  // replacements[i]: the functions that replace those of kGlooTypes[i]. Only inspects; throws Error
+  // if anything is not as expected.
   struct Replacement {
     GlooAllreduce* allreduce;
     GlooReducescatter* reducescatter;
@@ -90,22 +91,22 @@ class HorovodLibrary {
   HorovodLibrary(const std::string& path, const Replacements& replacements);
   HorovodLibrary(const HorovodLibrary&) = delete;
 
-  // From now on the library's new objects are ours. Throws Error.
+  // From now on the library's new objects use our functions. Throws Error.
   void hook();
 
-  // Of an object of ours.
+  // The library of an object that uses our functions.
   static const HorovodLibrary& of(const GlooAlgorithms& object);
   static const GlooVtable::Functions& original(const GlooAlgorithms& object);
 
-  // An object for bytes with this context, Horovod's own.
+  // An object for bytes that has this context and Horovod's own functions.
   GlooAlgorithms for_bytes(GlooContext* context) const;
 
-  // Of a live object, or null if there are none.
+  // The ranks of a live context, or null if there are none.
   static GlooRanks* ranks_of(const GlooContext* context);
-  // Whether they are what Horovod says they are.
+  // Whether they agree with Horovod's own functions.
   bool fits(const GlooRanks& ranks) const;
 
-  // This process's rank in the job, as the library says.
+  // This process's rank in the job, according to the library.
   int job_rank() const { return job_rank_(); }
 
  private:

@@ -1,4 +1,4 @@
-// Horovod's Gloo as the library that sums, for the ways (ways/library.h).
+// Horovod's Gloo as the library for the algorithms (ways/library.h).
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace omnihvd {
 
-// Of whole reduce-scatters: GlooScatters.
+// Allreduces only; GlooScatters makes whole reduce-scatters.
 class GlooSums : public Library {
  public:
-  // For one call: the object that it was made on.
+  // For one call; object: the one that the call was made on.
   GlooSums(GlooAlgorithms& object, size_t element, GlooExchange& exchange)
       : object_(object), element_(element), exchange_(exchange) {}
   int rank() const override { return exchange_.rank(); }

@@ -1,8 +1,8 @@
-// The allreduce and the reducescatter of Horovod's process sets on Gloo, taken over: sums that the
-// engine knows go to it, all else to Gloo untouched.
+// Intercepts the allreduce and the reducescatter of Horovod's process sets on Gloo: the engine
+// makes the sums that it knows; Gloo makes all other calls unchanged.
 //
-// Every decision depends on arguments alone that are equal on all ranks, and on what the ranks have
-// told each other. Failures are thrown: Horovod makes HorovodInternalError of them.
+// Every decision depends only on arguments that are equal on all ranks, and on what the ranks have
+// told each other. Failures are thrown: Horovod turns them into HorovodInternalError.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -25,7 +25,7 @@
 namespace omnihvd {
 namespace {
 
-// A process set of Horovod's from its hvd.init() or hvd.add_process_set() to its end.
+// A Horovod process set, from its hvd.init() or hvd.add_process_set() to its end.
 struct ProcessSet {
   explicit ProcessSet(const std::shared_ptr<GlooRanks>& connected)
       : ranks(connected), sums(connected->size) {}
@@ -44,8 +44,8 @@ std::map<std::string, std::unique_ptr<HorovodLibrary>>& libraries() {
   return all;
 }
 
-// Local; made at the first call; null if Horovod's objects are not as expected. Those that Horovod
-// has ended meanwhile, for good or to begin anew with other ranks, are left.
+// Local. Made at the first call; null if Horovod's objects are not as expected. Also leaves the
+// sets that Horovod has ended meanwhile, for good or to begin anew with other ranks.
 std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const GlooContext* context) {
   std::vector<std::shared_ptr<ProcessSet>> ended;  // left when the mutex is free
   const std::lock_guard<std::mutex> lock(mutex);
@@ -58,7 +58,7 @@ std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const Glo
       ++at;
     }
   }
-  // The address of one that has ended cannot come again while it is watched.
+  // While a set is watched, its address cannot be reused, even if it has ended.
   GlooRanks* const ranks = HorovodLibrary::ranks_of(context);
   const auto known = sets.find(ranks);
   if (known != sets.end()) return known->second;
@@ -75,7 +75,7 @@ std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const Glo
   set_log_rank(library.job_rank());
   try {
     set_log_level(settings_from_environment().log);
-  } catch (const Error&) {  // reported where the ranks agree on the settings
+  } catch (const Error&) {  // reported when the ranks agree on the settings
   }
   sets.emplace(ranks, set);
   used = true;
@@ -86,12 +86,12 @@ struct Arguments {
   void* data;
   uint64_t count;
   int op = kGlooSum;
-  std::vector<int>* counts = nullptr;  // of a reducescatter: each rank's
+  std::vector<int>* counts = nullptr;  // for a reducescatter: each rank's
 
   const char* what() const { return counts ? "a reduce-scatter" : "an allreduce"; }
 };
 
-// Sums, or says why the call is left to Gloo. Throws Error.
+// Sums, or returns the fallback reason if Gloo must make the call. Throws Error.
 Reason sum(GlooAlgorithms& object, const GlooType& type, const Arguments& a,
            std::shared_ptr<ProcessSet>* set) {
   if (a.op != kGlooSum) return Reason::op;
@@ -114,7 +114,7 @@ Reason sum(GlooAlgorithms& object, const GlooType& type, const Arguments& a,
   return (*set)->sums.take(call, exchange, sums);
 }
 
-// left: what Gloo does, where the sum is left to it.
+// left: calls Gloo, in a fallback.
 template <typename Left>
 void take_or_leave(GlooAlgorithms& object, const GlooType& type, const Arguments& a, Left left) {
   const uint64_t bytes = a.count * uint64_t(type.bytes);
@@ -163,8 +163,8 @@ void hook(const std::string& path, std::index_sequence<types...>) {
 }  // namespace
 }  // namespace omnihvd
 
-// Hooks one of Horovod's libraries, which must be of a known version. Null, or what stands in the
-// way: a text that lives until the next call. Again is harmless.
+// Hooks one of Horovod's libraries, which must be of a known version. Returns null, or the
+// obstacle: a text that lives until the next call. Repeated calls are harmless.
 OMNIHVD_EXPORT const char* omnihvd_gloo_hook(const char* library) {
   static thread_local std::string problem;
   try {
@@ -176,13 +176,13 @@ OMNIHVD_EXPORT const char* omnihvd_gloo_hook(const char* library) {
   }
 }
 
-// Leaves all groups and ends the engine: at the process's end, when Horovod has ended.
+// Leaves all groups and ends the engine. Called at the process's end, when Horovod has ended.
 OMNIHVD_EXPORT void omnihvd_gloo_end() {
   {
     std::map<omnihvd::GlooRanks*, std::shared_ptr<omnihvd::ProcessSet>> sets;
     const std::lock_guard<std::mutex> lock(omnihvd::mutex);
     sets.swap(omnihvd::process_sets());
-    if (!omnihvd::used) return;  // Horovod runs on something else, which ends the engine
+    if (!omnihvd::used) return;  // Horovod runs on another backend, which ends the engine
   }
   omnihvd::stop_process_engine();
   omnihvd::log_summary("Gloo");

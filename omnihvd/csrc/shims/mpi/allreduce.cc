@@ -1,5 +1,5 @@
-// MPI_Allreduce, taken over. MPI_Allreduce is for any MPI program (LD_PRELOAD, or loaded first),
-// omnihvd_MPI_Allreduce for Horovod, by the GOT hook.
+// Intercepts MPI_Allreduce under two names: MPI_Allreduce for any MPI program (LD_PRELOAD, or
+// loaded first), and omnihvd_MPI_Allreduce for Horovod, by the GOT hook.
 #include <mpi.h>
 
 #include <climits>

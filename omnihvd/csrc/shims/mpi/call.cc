@@ -19,7 +19,7 @@
 namespace omnihvd {
 namespace {
 
-// MPI_Finalize waits for all ranks, and one that a failed sum has waited for may never come.
+// MPI_Finalize waits for all ranks, but a rank for which a failed sum has waited may never come.
 std::atomic<bool> finalized{false};
 std::atomic<double> limit_of_end{0};  // OMNIHVD_TIMEOUT, once a sum has failed
 
@@ -37,8 +37,8 @@ int on_finalize(MPI_Comm, int, void*, void*) {
   stop_process_engine();
   log_summary("MPI");
   if (!MpiExchange::left_behind().empty()) {
-    // This is Horovod's end after an error, and MPI_Finalize would wait for a rank that waits for
-    // this one: the job would hang, with its error long written.
+    // Horovod ends after an error, and MPI_Finalize would wait for a rank that waits for this one:
+    // the job would hang long after it wrote its error.
     std::this_thread::sleep_for(std::chrono::seconds(1));  // until all have written theirs
     log(LogLevel::error, "ends the job (MPI_Abort), since ", MpiExchange::left_behind(),
         " would never end");
@@ -58,7 +58,7 @@ void prepare_once() {
   (void)prepared;
 }
 
-// A rank's part may lie in a GPU's memory where others' do not: it is summed in the host's.
+// A rank's part may be in GPU memory while others' are not. Then it is summed in host memory.
 Reason take_from_device(Call call, MpiCommunicator& communicator, Library& library) {
   auto& [exchange, sums] = communicator;
   call.on_device = true;
@@ -78,7 +78,7 @@ Reason take_from_device(Call call, MpiCommunicator& communicator, Library& libra
   return left;
 }
 
-// Of reduce-scatters: they are only ever made whole.
+// For reduce-scatters, which are always made whole.
 class MpiScatters : public MpiLibrary {
  public:
   MpiScatters(const MpiExchange& exchange, const MpiCall& call)
@@ -91,9 +91,9 @@ class MpiScatters : public MpiLibrary {
   const MpiCall& call_;
 };
 
-// A program's own messages may wait for this rank to be in MPI, which it is not while it sleeps.
+// A program's own messages may need this rank to be inside MPI, but it is not while it sleeps.
 void let_mpi_work() {
-  static const MPI_Comm nobodys = [] {  // a message that is found would end the looking
+  static const MPI_Comm nobodys = [] {  // the probe must find no message: it would stop there
     MPI_Comm comm = MPI_COMM_SELF;
     PMPI_Comm_dup(MPI_COMM_SELF, &comm);
     return comm;
@@ -102,7 +102,7 @@ void let_mpi_work() {
   PMPI_Iprobe(0, 0, nobodys, &found, MPI_STATUS_IGNORE);
 }
 
-// Sums, or says why the call is left to MPI. Throws Error.
+// Sums, or returns the fallback reason if MPI must make the call. Throws Error.
 Reason sum(const MpiCall& a, Caller caller) {
   if (a.comm == MPI_COMM_NULL || a.count < 0) return Reason::invalid;
   if (a.count == 0) return Reason::empty;

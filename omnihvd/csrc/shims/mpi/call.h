@@ -1,4 +1,4 @@
-// Calls of MPI that may be sums: those that the engine knows go to it, all else to MPI untouched.
+// MPI calls that may be sums: the engine makes those that it knows; MPI makes all others unchanged.
 #pragma once
 
 #include <mpi.h>
@@ -16,23 +16,23 @@ struct MpiCall {
   const char *name, *what;  // "MPI_Allreduce", "an allreduce"
   const void* in;
   void* out;
-  int64_t count;  // of all elements; under 0: no such call
+  int64_t count;  // of all elements; negative: invalid
   MPI_Datatype type;
   MPI_Op op;
   MPI_Comm comm;
-  // MPI's own, of these buffers.
+  // Makes MPI's own call, with these buffers.
   int (*by_mpi)(const MpiCall& call, const void* in, void* out);
-  // Of a reduce-scatter: each rank's elements, as MPI_Reduce_scatter has them and as Call has.
+  // For a reduce-scatter: each rank's elements, as in MPI_Reduce_scatter and in Call.
   const int* counts = nullptr;
   std::vector<uint64_t> shares = {};
 };
 
-// Every decision depends on arguments alone that MPI wants equal on all ranks, and on what the
-// ranks have told each other, so all ranks decide alike. Failures go to the communicator's error
-// handler; Horovod's are returned only, and it raises HorovodInternalError.
+// Every decision depends only on arguments that MPI requires to be equal on all ranks, and on what
+// the ranks have told each other, so all ranks decide alike. Failures go to the communicator's
+// error handler. For Horovod they are only returned, and it raises HorovodInternalError.
 int take_or_leave(const MpiCall& call, Caller caller) noexcept;
 
-// 0 where count or type are none.
+// 0 if count or type is invalid.
 uint64_t bytes_of(int64_t count, MPI_Datatype type);
 
 }  // namespace omnihvd

@@ -1,4 +1,4 @@
-// What belongs to an MPI communicator: kept as an attribute of it.
+// omnihvd's state for an MPI communicator, stored as an attribute of it.
 #pragma once
 
 #include <mpi.h>
@@ -14,12 +14,12 @@ struct MpiCommunicator {
   MpiExchange exchange;
   Communicator sums;
 
-  // Local; made at the first call. Ends when the communicator is freed; a duplicate of the
-  // communicator has one of its own.
+  // Local. Made at the first call; ends when the communicator is freed. A duplicate of the
+  // communicator has a state of its own.
   static MpiCommunicator& of(MPI_Comm comm, Caller caller);
   static MpiCommunicator* find(MPI_Comm comm);  // null: there has been no call
 
-  // Leaves all groups; before MPI_Finalize ends.
+  // Leaves all groups. Called before MPI_Finalize ends.
   static void leave_all();
 };
 

@@ -11,13 +11,13 @@
 namespace omnihvd {
 namespace {
 
-// Of CUDA's driver API; stable since CUDA 4.
+// From CUDA's driver API; stable since CUDA 4.
 using PointerGetAttribute = int (*)(void* data, int attribute, uint64_t pointer);
 using Memcpy = int (*)(uint64_t to, uint64_t from, size_t bytes);
 constexpr int kMemoryType = 2;         // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE
 
-// Null, unless the program has loaded the driver; it may do so later.
+// Null unless the program has loaded the driver, which it may do later.
 template <typename Function>
 Function of_driver(const char* name) {
   void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);

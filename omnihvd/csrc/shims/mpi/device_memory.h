@@ -1,15 +1,15 @@
-// Whether a buffer lies in a GPU's memory, as it may where MPI knows CUDA.
+// Detects buffers in GPU memory, which a CUDA-aware MPI allows.
 #pragma once
 
 #include <cstddef>
 
 namespace omnihvd {
 
-// False where no CUDA driver is loaded: then nobody has such memory. Managed memory counts as
-// what the driver says it is.
+// Returns false if no CUDA driver is loaded: then no such memory exists. For managed memory the
+// driver's answer applies.
 bool in_device_memory(const void* buffer);
 
-// From and to any memory, where some is a device's. Throws Error.
+// Copies between any two memories, if one of them is a device's. Throws Error.
 void copy_device_memory(void* to, const void* from, size_t bytes);
 
 }  // namespace omnihvd

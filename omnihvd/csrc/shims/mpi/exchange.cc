@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNothing = -1;
 
-// Lives as long as MPI may write to it: for good, when a rank never comes (a collective cannot be
+// Lives as long as MPI may write to it: for good, if a rank never comes (a collective cannot be
 // cancelled).
 struct Buffers {
   int length = 0;
@@ -89,7 +89,7 @@ std::vector<std::string> MpiExchange::allgather(const std::string& mine) {
   try {
     check_mpi(PMPI_Iallgather(&b.length, 1, MPI_INT, b.lengths.data(), 1, MPI_INT, comm_, &request),
               "MPI_Iallgather");
-    // MPI writes each rank's length when it comes, so that those that have not can be named.
+    // MPI writes each rank's length when the rank comes, so missing ranks can be named.
     wait(request, [&] {
       std::vector<int> missing;
       for (int rank = 0; rank < size_; ++rank)

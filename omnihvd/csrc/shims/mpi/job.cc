@@ -1,5 +1,5 @@
-// What `omnihvd check --job` needs of MPI, without a Python package for it. 0: success; else
-// `error` holds why.
+// The MPI functions for `omnihvd check --job`, which needs no Python package for MPI. They return 0
+// on success; otherwise `error` holds the reason.
 #include <mpi.h>
 
 #include <cstdio>
@@ -41,7 +41,7 @@ OMNIHVD_EXPORT int omnihvd_job_begin(int* rank, int* size, char* error) {
   });
 }
 
-// Collective. Calls `take` with each rank's bytes, in rank order, which live during the call.
+// Collective. Calls `take` with each rank's bytes, in rank order; they live during the call.
 OMNIHVD_EXPORT int omnihvd_job_allgather(const char* mine, size_t size,
                                          void (*take)(const char* bytes, size_t size),
                                          char* error) {

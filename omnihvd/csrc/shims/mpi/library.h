@@ -1,4 +1,4 @@
-// MPI as the library that sums, for the ways (ways/library.h).
+// MPI as the library for the algorithms (ways/library.h).
 #pragma once
 
 #include <mpi.h>
@@ -10,7 +10,7 @@ namespace omnihvd {
 
 class MpiLibrary : public Library {
  public:
-  // For one call: its communicator, type and operation.
+  // For one call, with its communicator, type and operation.
   MpiLibrary(const MpiExchange& exchange, MPI_Comm comm, MPI_Datatype type, MPI_Op op)
       : comm_(comm), type_(type), op_(op), rank_(exchange.rank()), size_(exchange.size()) {}
   int rank() const override { return rank_; }

@@ -1,4 +1,4 @@
-// MPI_Reduce_scatter and MPI_Reduce_scatter_block, taken over as MPI_Allreduce is.
+// Intercepts MPI_Reduce_scatter and MPI_Reduce_scatter_block, as MPI_Allreduce.
 #include <mpi.h>
 
 #include "shims/mpi/call.h"
@@ -14,14 +14,14 @@ int by_block(const MpiCall& call, const void* in, void* out) {
   return PMPI_Reduce_scatter_block(in, out, *call.counts, call.type, call.op, call.comm);
 }
 
-// How many ranks get something; 0: MPI will say why not.
+// The number of ranks that get a share; 0: MPI will report the error.
 int ranks_of(MPI_Comm comm) {
   int size = 0;
   if (comm == MPI_COMM_NULL || PMPI_Comm_size(comm, &size) != MPI_SUCCESS) return 0;
   return size;
 }
 
-// counts: one for each rank, or, with by_block, one for all.
+// counts: one for each rank; with by_block, one for all ranks.
 int reduce_scatter(const char* name, const void* in, void* out, const int* counts,
                    MPI_Datatype type, MPI_Op op, MPI_Comm comm, decltype(MpiCall::by_mpi) by_mpi,
                    Caller caller) noexcept {

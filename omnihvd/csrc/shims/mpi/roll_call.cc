@@ -13,10 +13,10 @@ namespace omnihvd {
 namespace {
 
 constexpr double kWarnAgain = 60;    // seconds
-constexpr double kAnswerTakes = 5;   // beyond rank 0's own patience
+constexpr double kAnswerTakes = 5;   // beyond rank 0's own time-out
 constexpr double kSendingTakes = 2;  // to a rank that is there
 
-// The highest tag there is, save a few that others may think of, too.
+// The highest tag minus an offset, because others may also choose the very highest.
 int reserved_tag() {
   void* highest = nullptr;
   int found = 0;
@@ -24,8 +24,8 @@ int reserved_tag() {
   return (found ? *static_cast<int*>(highest) : 32767) - 1789;
 }
 
-// Messages are lists of numbers. To rank 0: none ("here"). From rank 0: none ("heard"), then how
-// many are missing, and which.
+// Messages are lists of numbers. To rank 0: an empty list ("here"). From rank 0: first an empty
+// list ("heard"), then the number of missing ranks, and these ranks.
 using Words = std::vector<int>;
 
 class Mail {
@@ -33,7 +33,7 @@ class Mail {
   explicit Mail(MPI_Comm comm) : comm_(comm), tag_(reserved_tag()) {}
   Mail(const Mail&) = delete;
 
-  // What MPI may still read stays for good: a message cannot be taken back.
+  // Memory that MPI may still read is never freed: a message cannot be recalled.
   ~Mail() {
     const Waiting waiting({0, kSendingTakes}, 0);
     while (!all_sent() && !waiting.over()) waiting.pause();
@@ -121,7 +121,7 @@ std::vector<int> answer(MPI_Comm comm, const Patience& patience) {
   Patience more = patience;
   if (more.limit_s > 0) more.limit_s += kAnswerTakes;
   Waiting waiting(patience, kWarnAgain);
-  std::optional<Waiting> heard;  // since when rank 0 has known of us
+  std::optional<Waiting> heard;  // begins when rank 0 knows of this rank
   while (true) {
     Words words;
     if (mail.receive(0, &words)) {

@@ -7,7 +7,7 @@
 namespace omnihvd {
 namespace {
 
-// Handles are not constants in every MPI.
+// In some MPIs, handles are not constants.
 std::optional<DType> summed_as(MPI_Datatype type) {
   static const struct {
     MPI_Datatype type;
@@ -56,7 +56,7 @@ bool is_two_contiguous_bytes(MPI_Datatype type) {
          true_begin == 0 && true_extent == 2;
 }
 
-// Sums that every implementation gets the same: exact, or beyond all doubt infinite.
+// Sums with the same result in every implementation: exact, or clearly infinite.
 struct Sample {
   uint16_t a, b, sum;
 };

@@ -15,12 +15,12 @@ namespace omnihvd {
 namespace {
 
 enum class Has : char { yes, no, unknown };
-std::vector<Has>& ranks() {  // of MPI_COMM_WORLD; empty: nothing is known
+std::vector<Has>& ranks() {  // in MPI_COMM_WORLD; empty: unknown
   static auto& all = *new std::vector<Has>;
   return all;
 }
 
-// The program has no receives yet, which could catch the messages.
+// The program has no receives yet that could catch the messages.
 void call_the_roll() noexcept {
   const Settings settings = set_up_log();
   try {

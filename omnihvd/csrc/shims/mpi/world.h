@@ -1,6 +1,6 @@
-// What is known of MPI_COMM_WORLD's ranks from MPI_Init on, where the shim is preloaded: who has it
-// as well. Then the first allreduce on a communicator need not find out, and may wait for a rank
-// that is late as long as MPI would.
+// Which ranks of MPI_COMM_WORLD have preloaded the library, known from MPI_Init on if this rank
+// has. Then the first allreduce on a communicator need not find out, and may wait for a late rank
+// as long as MPI would.
 #pragma once
 
 #include <mpi.h>
@@ -12,12 +12,12 @@
 
 namespace omnihvd {
 
-// The communicator's ranks that run without omnihvd; nothing: that is not known of all its ranks.
-// The same on all ranks that run with it.
+// The communicator's ranks that run without omnihvd; nullopt: unknown for some of its ranks. The
+// same on all ranks that run with omnihvd.
 std::optional<std::vector<int>> known_to_be_without(MPI_Comm comm);
 
-// Rank and level of what this process logs. Returns its settings; defaults where they are wrong,
-// which is reported where the ranks agree on them.
+// Sets the rank and level of this process's log. Returns its settings. Wrong settings are replaced
+// by defaults; the error is reported when the ranks agree on settings.
 Settings set_up_log();
 
 }  // namespace omnihvd

@@ -1,14 +1,14 @@
-// ncclAllReduce, taken over: sums and averages that we know are united or streamed, all else goes
-// to NCCL untouched.
+// Intercepts ncclAllReduce: sums and averages that omnihvd knows are made on unions or streamed;
+// all other calls go to NCCL unchanged.
 //
-// Every decision depends on arguments alone that NCCL wants equal on all ranks, on what the ranks
-// told each other at a communicator's first call, on rank 0's settings, and on plans that hold for
-// the same calls on all ranks (union_plans.h). (That a stream is being captured has to be so on all
+// Every decision depends only on arguments that NCCL requires to be equal on all ranks, on what the
+// ranks told each other at a communicator's first call, on rank 0's settings, and on plans that are
+// the same for the same call on all ranks (union_plans.h). (A stream must be under capture on all
 // ranks, or on none.)
 //
-// In a group (ncclGroupStart/End), calls that are taken, or may be, are kept until its end, and
-// follow what NCCL has queued then. A group that ends with ncclGroupSimulateEnd does nothing: what
-// was kept is NCCL's, too.
+// In a group (ncclGroupStart/End), calls that omnihvd makes, or may make, are kept until the group
+// ends, and then follow what NCCL has queued. A group that ends with ncclGroupSimulateEnd does
+// nothing: NCCL also gets the kept calls.
 #include "shims/nccl/allreduce.h"
 
 #include <algorithm>
@@ -28,10 +28,10 @@ namespace omnihvd {
 namespace {
 
 bool is_captured(const NcclReduction& r, const NcclGroup& group) {
-  const CudaScope scope(group.context());  // whose default stream is meant
+  const CudaScope scope(group.context());  // the context of the default stream
   int status = 0;
   const CuResult answer = cuda().stream_is_capturing(r.stream, &status);
-  // Another stream's capture forbids to use this one, the default one.
+  // Another stream's capture forbids the use of this one, the default stream.
   if (answer == CuResult::stream_capture_implicit) return true;
   check_cuda(answer, "cuStreamIsCapturing");
   return status != 0;
@@ -41,7 +41,7 @@ void prepare_once() {
   static const bool prepared = [] {
     try {
       set_log_level(settings_from_environment().log);
-    } catch (const Error&) {  // reported where the ranks agree on the settings
+    } catch (const Error&) {  // reported when the ranks agree on the settings
     }
     std::atexit([] { log_summary("NCCL"); });
     return true;
@@ -50,7 +50,7 @@ void prepare_once() {
 }
 
 thread_local int group_depth = 0;
-// Communicators of calls that NCCL has in this group.
+// Communicators with calls that NCCL makes in this group.
 thread_local std::vector<std::pair<NcclComm, std::shared_ptr<NcclGroup>>> left_in_group;
 
 NcclResult leave_to_nccl(const NcclReduction& r, Reason reason) {
@@ -82,9 +82,10 @@ thread_local std::vector<Item> queued;
 
 bool is_bad(NcclResult r) { return r != NcclResult::success && r != NcclResult::in_progress; }
 
-// Of communicators that are connected: NCCL's own calls first, all at once; then those on unions,
-// several communicators' at once; then those that are streamed, in an order of communicators that
-// is the same on all ranks, since they wait, and NCCL's groups allow each rank an order of its own.
+// Runs calls of connected communicators: first NCCL's own calls, all at once; then those on unions,
+// for several communicators at once; then the streamed calls. Streamed calls wait, and in NCCL's
+// groups each rank may have an order of its own, so they run in an order of communicators that is
+// the same on all ranks.
 class Batch {
  public:
   explicit Batch(NcclResult state) : result_(state) {}
@@ -141,16 +142,17 @@ class Batch {
   }
 
   NcclResult result_;
-  std::vector<std::pair<Item, Reason>> left_;  // none: it is faster
+  std::vector<std::pair<Item, Reason>> left_;  // no reason: NCCL is faster
   std::vector<Wave> waves_;
   std::vector<Item> streamed_;
 };
 
-// Runs calls of one thread that end together. `state`: NCCL's, of the communicators in the group.
+// Runs one thread's calls that end together. `state`: NCCL's result for the communicators in the
+// group.
 NcclResult run_all(const std::vector<Item>& items, NcclResult state) {
   std::vector<std::shared_ptr<NcclGroup>> fresh;
   for (const auto& [r, group] : items) {
-    // What NCCL still has to queue must be before ours, as it is on the other ranks.
+    // NCCL must queue its own work before ours, as on the other ranks.
     settle(state, r.comm, group->aborted(), "ncclGroupEnd");
     if (!group->agreed() && std::find(fresh.begin(), fresh.end(), group) == fresh.end())
       fresh.push_back(group);
@@ -213,7 +215,8 @@ NcclResult group_end() noexcept {
     const std::vector<Item> calls = std::exchange(queued, {});
     const auto left = std::exchange(left_in_group, {});
     if (calls.empty()) return result;
-    // What non-blocking communicators have still to queue must be before ours, as on other ranks.
+    // Non-blocking communicators must queue their remaining work before ours, as on the other
+    // ranks.
     static const std::atomic<bool> never{false};
     if (result == NcclResult::in_progress)
       for (const auto& [comm, group] : left)

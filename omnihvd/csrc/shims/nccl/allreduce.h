@@ -1,4 +1,4 @@
-// ncclAllReduce, and what NCCL's groups of calls are made of, taken over.
+// Intercepts ncclAllReduce, and the functions that make NCCL's groups of calls.
 #pragma once
 
 #include "shims/nccl/reduction.h"

@@ -11,8 +11,8 @@ namespace {
 
 void* library_with(const char* symbol) {
   if (dlsym(RTLD_DEFAULT, symbol) != nullptr) return RTLD_DEFAULT;
-  // Loaded as a dependency of a library that Python opened for itself: not in the global scope.
-  // None at all: null, which is RTLD_DEFAULT, and nothing will be found.
+  // NCCL may be a dependency of a library that Python loaded, and then is not in the global scope.
+  // If there is no NCCL, the result is null, which is RTLD_DEFAULT, and no symbol will be found.
   return dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
 }
 
@@ -52,7 +52,7 @@ NcclApi load() {
 }  // namespace
 
 const NcclApi& nccl() {
-  static const NcclApi api = load();  // tried again at the next call if it throws
+  static const NcclApi api = load();  // the next call retries if it throws
   return api;
 }
 

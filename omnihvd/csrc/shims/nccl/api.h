@@ -1,5 +1,5 @@
-// The part of NCCL's C interface that the shim calls and stands in for. Declared here, so that
-// building needs no NCCL; the values are those of nccl.h and do not change between its versions.
+// The part of NCCL's C interface that the shim calls and intercepts. Declared here, so that the
+// build needs no NCCL. The values are those of nccl.h and do not change between its versions.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ enum class NcclResult : int {
   invalid_argument = 4,
   invalid_usage = 5,
   remote_error = 6,
-  in_progress = 7,  // of non-blocking communicators: ask again
+  in_progress = 7,  // for non-blocking communicators: ask again
 };
 
-constexpr int kNcclShrinkAbort = 1;  // ncclCommShrink: what the parent has under way is ended
+constexpr int kNcclShrinkAbort = 1;  // ncclCommShrink: aborts the parent's work under way
 
-enum class NcclOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };  // more: made by programs
+enum class NcclOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };  // more: by programs
 
 enum class NcclType : int {
   int8 = 0,
@@ -40,19 +40,19 @@ enum class NcclType : int {
   bfloat16 = 9,
 };
 
-// Of a communicator that is made with others who have the same.
+// Identifies a new communicator: all ranks with the same id join it.
 struct NcclUniqueId {
   char bytes[128];
 };
 
-// As NCCL 2.14 has it, which later ones read, too; what they have beyond it is at its default.
+// As in NCCL 2.14, which later versions also read; their additional fields have defaults.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef, version = 21400;
   int blocking = 1;
 };
 
-// NCCL's own functions, under the names (pnccl...) that stay theirs whatever is preloaded.
+// NCCL's own functions, under the names (pnccl...) that a preloaded library does not replace.
 struct NcclApi {
   NcclResult (*all_reduce)(const void* in, void* out, size_t count, NcclType, NcclOp, NcclComm,
                            CuStream);
@@ -80,8 +80,8 @@ struct NcclApi {
   const char* (*error_string)(NcclResult);
 };
 
-// The NCCL of this process: the one that the program is linked to, or has loaded. Throws Error if
-// there is none.
+// The NCCL of this process, which the program is linked to or has loaded. Throws Error if there is
+// none.
 const NcclApi& nccl();
 
 // Throws Error naming `what`, unless the result is success or in_progress.

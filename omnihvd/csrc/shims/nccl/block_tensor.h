@@ -1,4 +1,4 @@
-// A worker's tensor whose blocks are read in one place and whose sums are written to another.
+// A worker's tensor that reads blocks in one place and writes their sums to another.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,8 @@ struct BlockBytes {
   uint32_t bytes;
 };
 
-// From: bool has(block), BlockBytes at(block). To: void put(block, const BlockRef& sum), which gets
-// no listed blocks.
-// Both by a block's number in a tensor of which this one is a part that begins at block `first`.
-// Owns neither. As any Tensor for one thread, but `to` is shared by those of all engine threads.
+// Both take a block's number in the whole tensor; this part of it begins at block `first`. Owns
+// neither. Like any Tensor it is for one thread, but the progress threads share `to`.
 template <typename From, typename To>
 class BlockTensor : public Tensor {
  public:
@@ -43,7 +41,7 @@ class BlockTensor : public Tensor {
         pack_listed(sum.offsets, sum.data, sum.bytes / element, element, n, packed_.data());
     to_.put(first_ + block, {sum.position, packed_.data(), uint32_t(bytes), true});
   }
-  // Where nothing is put, there is nothing.
+  // Blocks without a put() stay absent.
   void write_zero(uint64_t) override {}
   bool wants_zeros() const override { return false; }
 
@@ -55,7 +53,7 @@ class BlockTensor : public Tensor {
   std::vector<uint8_t> packed_;  // scratch
 };
 
-// Where blocks lie in a piece of memory, each in whole units, in the order of their arrival.
+// Assigns places in a piece of memory to blocks: whole units each, in the order of their arrival.
 // Several threads may take places at once.
 class BlockPlaces {
  public:
@@ -70,11 +68,11 @@ class BlockPlaces {
   std::atomic<uint64_t> used_{0};
 };
 
-// Sums that go on to another level. Written by the engine's threads, each block once; read when all
+// Sums that go to another level. The progress threads write each block once; it is read when all
 // are there.
 class BlockStore {
  public:
-  // Not while it is in use. bytes: of all blocks, plain.
+  // Must not be in use. bytes: of all blocks, unpacked.
   void clear(uint64_t blocks, uint64_t bytes) {
     place_.assign(blocks, 0);
     places_.clear();

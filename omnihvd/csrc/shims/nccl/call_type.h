@@ -1,4 +1,4 @@
-// What an ncclAllReduce is asked to do, in the engine's terms.
+// The meaning of an ncclAllReduce call, in the engine's terms.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace omnihvd {
 
 size_t width_of(NcclType type);
-std::optional<DType> dtype_of(NcclType type);  // unsigned sums are the signed ones, bit by bit
+std::optional<DType> dtype_of(NcclType type);  // unsigned and signed sums have the same bits
 inline uint64_t bytes_of(const NcclReduction& r) { return r.count * width_of(r.type); }
-// Why the call is left to NCCL whatever the communicator is, or none.
+// The fallback reason if NCCL makes the call for every communicator, or none.
 Reason refusal_of(const NcclReduction& r);
 
 }  // namespace omnihvd

@@ -1,15 +1,15 @@
-// What an ncclAllReduce that is streamed puts on the caller's stream:
+// A streamed ncclAllReduce queues this on the caller's stream:
 //
 //   wait        until the staging set is free
 //   scale       of an average: in place from here on, as its parts, and not their sum, fit the type
 //   clear       the counters; out of place, the output
 //   compact     a kernel that writes the non-zero blocks straight into pinned memory, and a copy of
 //               what it has counted
-//   begin       a host function: the engine's threads start to reduce (it does not wait for them)
-//   wait        for the set's flag, which an engine thread sets when the result is in pinned memory
+//   begin       a host function: progress threads start to reduce (it does not wait for them)
+//   wait        for the set's flag: a progress thread sets it once the result is in pinned memory
 //   scatter     a kernel that writes the result's blocks from there to the output
 //
-// The calling thread waits for none of it. Host functions and engine threads make no CUDA calls.
+// The calling thread waits for none of it. Host functions and progress threads make no CUDA calls.
 #include <algorithm>
 
 #include "base/error.h"
@@ -18,7 +18,7 @@
 
 namespace omnihvd {
 
-// What the host function and the engine's threads need of a collective.
+// The data of a collective for the host function and the progress threads.
 struct NcclGroup::Call {
   std::shared_ptr<NcclGroup> owner;
   Levels::Begin reduce;
@@ -66,8 +66,8 @@ StagingLayout NcclGroup::layout_of(const NcclReduction& r, DType dtype) const {
                        grid_ ? grid_->local_size() : 1);
 }
 
-// Tensors that are larger than all before need more memory: either all ranks have it, or NCCL gets
-// this one, and all as large.
+// A tensor larger than all before needs more memory. If some rank cannot allocate it, NCCL makes
+// this call, and all calls as large.
 bool NcclGroup::make_room(const NcclReduction& r, DType dtype) {
   bool enough = true;
   or_fail_for_good([&] {
@@ -77,7 +77,7 @@ bool NcclGroup::make_room(const NcclReduction& r, DType dtype) {
     if (!enough || needed.blocks == 0 ||
         (needed.host_bytes <= agreed_host_bytes_ && needed.device_bytes <= agreed_device_bytes_))
       return;
-    // Twice of what was too small: what is outgrown is then no more than what is in use.
+    // Doubling bounds the outgrown memory by the memory in use.
     const uint64_t asked = needed.host_bytes;
     needed.host_bytes = std::max(needed.host_bytes, 2 * agreed_host_bytes_);
     needed.device_bytes = std::max(needed.device_bytes, 2 * agreed_device_bytes_);
@@ -108,7 +108,7 @@ bool NcclGroup::make_room(const NcclReduction& r, DType dtype) {
   return enough;
 }
 
-// out = the sum of in / divisor. Returns the set that is in use until its event has been recorded.
+// out = the sum of in / divisor. Returns the set; it is in use until its event has been recorded.
 std::shared_ptr<StagingSet> NcclGroup::stream_part(CuAddress in, CuAddress out, uint64_t count,
                                                    DType dtype, int divisor,
                                                    const NcclReduction& r) {
@@ -151,11 +151,11 @@ std::shared_ptr<StagingSet> NcclGroup::stream_part(CuAddress in, CuAddress out, 
   return set;
 }
 
-// Whether the ranks of a host have a part of each tensor.
+// Whether each rank of a host has a part of each tensor.
 bool NcclGroup::parts() const { return grid_ && !compresses_first(); }
 
-// How many elements a rank streams. Parts are equal, and begin where kernels are fastest; if there
-// are none with nothing behind them, NCCL sums what is.
+// How many elements a rank streams. Parts are equal and begin where kernels are fastest. If such
+// parts do not cover the tensor, NCCL sums the remaining elements.
 uint64_t NcclGroup::part_of(uint64_t count, size_t width) const {
   if (!parts()) return count;
   const uint64_t local_size = grid_->local_size(), unit = terms_.settings().block_size;
@@ -166,7 +166,7 @@ uint64_t NcclGroup::part_of(uint64_t count, size_t width) const {
 void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
   const size_t width = size_of(dtype);
   const uint64_t part = part_of(r.count, width);
-  const auto check = [this] {  // NCCL's communicators go with an abort, which waits only so long
+  const auto check = [this] {  // an abort, which waits only briefly, frees NCCL's communicators
     if (aborted_) throw Error("the communicator was aborted");
   };
   check();
@@ -186,8 +186,8 @@ void NcclGroup::two_levels(const NcclReduction& r, DType dtype) {
   check_cuda(cuda().event_record(set->free, r.stream), "cuEventRecord");
 }
 
-// The parts of the host's ranks, and whether each is right: who reduced its own learns of others
-// that failed. What lies behind the parts is NCCL's.
+// Gathers the parts of the host's ranks, and whether each is right, so that a rank with a right
+// part learns of failures in others. NCCL sums the elements behind the parts.
 void NcclGroup::gather_parts(const NcclReduction& r, uint64_t part, size_t width,
                              const StagingSet& set) {
   const CuAddress statuses = set.device.address();

@@ -28,8 +28,8 @@ std::shared_ptr<NcclGroup> take_group(NcclComm comm) {
 
 thread_local std::vector<std::shared_ptr<NcclGroup>> aborted;
 
-// What goes wrong with our part must not keep NCCL from its own: at the end of a process CUDA may
-// be gone before the communicators are.
+// A failure of our part must not keep NCCL from its own work: at the end of a process CUDA may end
+// before the communicators do.
 template <typename Work>
 void in_passing(Work work) noexcept {
   try {
@@ -39,7 +39,7 @@ void in_passing(Work work) noexcept {
   }
 }
 
-// False: it was aborted meanwhile, by another thread, and there is no communicator any more.
+// Returns false if another thread has aborted the communicator meanwhile: it no longer exists.
 bool leave_group(NcclComm comm) {
   const auto group = find_group(comm);
   if (!group) return true;

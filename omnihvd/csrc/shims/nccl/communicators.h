@@ -12,7 +12,7 @@ namespace omnihvd {
 std::shared_ptr<NcclGroup> find_group(NcclComm comm);          // or null
 std::shared_ptr<NcclGroup> find_or_make_group(NcclComm comm);  // throws Error
 
-// Functions of NCCL's that are stood in for.
+// NCCL functions that are intercepted.
 NcclResult comm_destroy(NcclComm comm) noexcept;
 NcclResult comm_finalize(NcclComm comm) noexcept;
 NcclResult comm_abort(NcclComm comm) noexcept;
@@ -20,11 +20,11 @@ NcclResult comm_get_async_error(NcclComm comm, NcclResult* error) noexcept;
 NcclResult comm_shrink(NcclComm parent, int* excluded, int n_excluded, NcclComm* child,
                        void* config, int flags) noexcept;
 
-// Frees what this thread has aborted. Not inside a group of calls: freeing waits for the device,
-// which may be waiting for what that group aborts next.
+// Frees what this thread has aborted. Must not run inside a group of calls: freeing waits for the
+// device, which may be waiting for what that group aborts next.
 void reclaim_aborted();
 
-// NCCL's functions throw nothing.
+// NCCL's functions throw no exceptions.
 template <typename Call>
 NcclResult guarded(Call call) noexcept {
   try {

@@ -1,5 +1,5 @@
-// The functions of CUDA's driver that the shim uses, found at run time: building and loading it
-// needs neither CUDA nor a GPU.
+// The functions of the CUDA driver that the shim uses, found at run time: neither its build nor its
+// loading needs CUDA or a GPU.
 #pragma once
 
 #include <cstddef>
@@ -73,14 +73,14 @@ const CudaDriver& cuda();
 // Throws Error naming `what`, unless the result is success.
 void check_cuda(CuResult result, const char* what);
 
-// The primary context of a device, which is NCCL's and the CUDA runtime's. Throws Error.
+// The primary context of a device, which NCCL and the CUDA runtime use. Throws Error.
 CuContext primary_context(CuDevice device);
 
 // "sm_90". Throws Error.
 std::string architecture_of(CuDevice device);
 
-// Makes a context current on this thread, and lets the thread call what would else disturb a
-// capture that another one has under way.
+// Makes a context current on this thread, and allows calls that would otherwise disturb another
+// thread's capture.
 class CudaScope {
  public:
   explicit CudaScope(CuContext context);
@@ -92,7 +92,8 @@ class CudaScope {
   int capture_mode_ = 2;  // relaxed
 };
 
-// Memory and objects of the device, freed in a CudaScope or given up: freeing waits for the device.
+// Memory and objects of the device. Free them in a CudaScope, or give them up: freeing waits for
+// the device.
 class DeviceMemory {
  public:
   DeviceMemory() = default;

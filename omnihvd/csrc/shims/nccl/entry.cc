@@ -1,5 +1,5 @@
-// What the library exports: functions with NCCL's names, for any program (LD_PRELOAD), and with
-// omnihvd_ before them, for PyTorch and Horovod, by the GOT hook.
+// The library's exports: functions with NCCL's names for any program (LD_PRELOAD), and with the
+// prefix omnihvd_ for PyTorch and Horovod, which call them by the GOT hook.
 #include <string>
 
 #include "base/error.h"
@@ -32,8 +32,8 @@ OMNIHVD_STANDS_IN(ncclCommShrink,
 OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
                   omnihvd::comm_get_async_error(comm, error))
 
-// For omnihvd.carriers.nccl.way(): a value of OMNIHVD_GPU, or null for that itself again. Returns
-// what is wrong with it, until the next call, or null.
+// For omnihvd.carriers.nccl.way(): a value that replaces OMNIHVD_GPU's, or null to use OMNIHVD_GPU
+// again. Returns an error text that lives until the next call, or null.
 extern "C" __attribute__((visibility("default"))) const char* omnihvd_nccl_choose(
     const char* value) {
   thread_local std::string problem;

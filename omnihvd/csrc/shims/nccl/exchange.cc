@@ -75,7 +75,7 @@ std::vector<std::vector<std::string>> NcclExchange::allgather(
   return gathered;
 }
 
-// Of equally many bytes from each rank of a communicator.
+// Gathers equally many bytes from each rank of a communicator.
 std::vector<std::vector<std::string>> NcclExchange::gather_equal(
     const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
   for (size_t i = 0; i < all.size(); ++i) {
@@ -118,7 +118,7 @@ std::vector<std::vector<std::string>> NcclExchange::gather_equal(
   return gathered;
 }
 
-// Brings this rank's bytes to the device. What is received will lie behind them.
+// Copies this rank's bytes to the device. Received bytes will follow them.
 void NcclExchange::begin(const std::string& mine) {
   const CudaScope scope(context_);
   if (stream_ == nullptr)

@@ -1,5 +1,5 @@
-// How the ranks of an NCCL communicator find each other: an allgather of bytes over the
-// communicator itself, on a stream of its own, that does not wait for ever.
+// Out-of-band allgather for the bootstrap of an NCCL communicator. It uses the communicator itself,
+// on a stream of its own, and has a time-out.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,14 @@
 
 namespace omnihvd {
 
-// Waits until a non-blocking communicator has done what the call began that returned `result`.
-// Throws Error: it failed, as `what`; or `aborted` was set meanwhile.
+// Waits until a non-blocking communicator has finished the call that returned `result`. Throws
+// Error if it failed, as `what`; or if `aborted` was set meanwhile.
 void settle(NcclResult result, NcclComm comm, const std::atomic<bool>& aborted, const char* what);
 
 class NcclExchange : public Exchange {
  public:
-  // The exchange takes place inside a call on the communicator, where NCCL allows no other. Throws
-  // Error. In the end release() must be called.
+  // The exchange takes place inside a call on the communicator, when NCCL allows no other call.
+  // Throws Error. release() must be called in the end.
   NcclExchange(NcclComm comm, const std::atomic<bool>& aborted);
   NcclExchange(const NcclExchange&) = delete;
 
@@ -32,26 +32,26 @@ class NcclExchange : public Exchange {
   CuContext context() const { return context_; }
   CuStream stream() const { return stream_; }  // of its own
 
-  // Warns after 10 s, and then each stall_warning_s, that the other ranks have not come, and fails
-  // after timeout_s.
+  // Sets the time-outs: allgather() warns after 10 s, and then every stall_warning_s, that the
+  // other ranks have not come, and fails after timeout_s.
   void set_patience(const Settings& settings);
 
   std::vector<std::string> allgather(const std::string& mine) override;
 
-  // The same on several communicators at once: one thread may be a rank of each, or they may belong
-  // to calls of one group, which ranks may make in any order. Returns [exchange][rank].
+  // An allgather on several communicators at once: one thread may be a rank of each, or they may
+  // belong to calls of one group, which ranks may make in any order. Returns [exchange][rank].
   static std::vector<std::vector<std::string>> allgather(const std::vector<NcclExchange*>& all,
                                                          const std::vector<std::string>& mine);
 
-  // Waits until over() is true for what the ranks do together. Throws Error, with the same patience
-  // as allgather(); or the communicator has failed, or was aborted.
+  // Waits until over() is true for joint work of the ranks. Throws Error after the time-outs of
+  // allgather(), or if the communicator has failed or was aborted.
   void wait_until(const std::function<bool()>& over) const;
 
-  void wait() const;  // the same, for what is queued on the stream; in a CudaScope
+  void wait() const;  // the same for work queued on the stream; in a CudaScope
 
-  bool idle() const;  // NCCL has done with the stream and the buffers. In a CudaScope
+  bool idle() const;  // NCCL no longer uses stream and buffers. In a CudaScope
 
-  // Frees the stream and the buffers, which must be idle, in a CudaScope.
+  // Frees the stream and the buffers. They must be idle. In a CudaScope.
   void release();
   void give_up();  // any thread
 

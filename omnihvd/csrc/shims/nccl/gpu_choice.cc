@@ -5,14 +5,14 @@
 namespace omnihvd {
 namespace {
 
-// Guesses, to be measured.
+// Estimates, to be measured.
 constexpr double kLook_s = 50e-6;          // an allgather, and three kernels
-constexpr double kUnion_s = 60e-6;         // an allreduce of nothing, and four
-constexpr double kDeviceBytes_s = 1.5e12;  // memory of the device
-constexpr double kBetter = 0.9;            // more than this share of NCCL's time is worth no change
+constexpr double kUnion_s = 60e-6;         // an empty allreduce, and four kernels
+constexpr double kDeviceBytes_s = 1.5e12;  // bandwidth of device memory
+constexpr double kBetter = 0.9;            // a union must take less than this share of NCCL's time
 constexpr double kNearlyAll = 0.9;
-constexpr double kOtherLevels = 0.93;  // of the time that one way takes: change to the other
-constexpr uint64_t kFollows = 8;       // a capacity that differs by less than this part stays
+constexpr double kOtherLevels = 0.93;  // change levels below this share of the present ones' time
+constexpr uint64_t kFollows = 8;       // a capacity that differs by less than 1/8 stays
 constexpr size_t kLooks = 8, kTimes = 4, kSums = 100, kOverflows = 2;
 constexpr uint32_t kBarred = 32;
 
@@ -60,7 +60,7 @@ void UnionChooser::took(uint32_t sum, How how, double seconds) {
   keep(known_[sum].times[how], seconds, kTimes);
 }
 
-// A quarter more than there has been lately.
+// A quarter more than the recent unions.
 uint64_t UnionChooser::wanted(const Known& known) const {
   const uint64_t most = *std::max_element(known.united.begin(), known.united.end());
   if (known.barred > 0 || double(most) > kNearlyAll * double(known.blocks)) return 0;
@@ -76,7 +76,7 @@ uint64_t UnionChooser::wanted(const Known& known) const {
   return estimate_look(known.bytes) + united < kBetter * original ? capacity : 0;
 }
 
-// One level first, then two, and from then on the faster.
+// Tries one level first, then two, and then uses the faster.
 bool UnionChooser::wants_two_levels(const Known& known) const {
   if (levels_ != Hierarchy::automatic) return levels_ == Hierarchy::on;
   for (const How how : {kOneLevel, kTwoLevels})
@@ -96,7 +96,7 @@ std::vector<UnionChange> UnionChooser::changes(size_t most) {
     const bool same = now == 0 || want == 0 ? want == now : least < want && want <= most;
     const bool two_levels = want > 0 && wants_two_levels(known);
     if (same && two_levels == known.two_levels) continue;
-    if (want == 0 && now > 0) {  // it was slower, or has become dense
+    if (want == 0 && now > 0) {  // the union was slower, or has become dense
       const bool timed = !known.times[kOneLevel].empty() || !known.times[kTwoLevels].empty();
       if (timed && setting_ != Way::unite) known.barred = kBarred;
       for (const How how : {kOneLevel, kTwoLevels}) known.times[how].clear();
@@ -111,7 +111,7 @@ std::vector<UnionChange> UnionChooser::changes(size_t most) {
 void UnionChooser::refused(const std::vector<UnionChange>& changes) {
   for (const UnionChange& change : changes) {
     Known& known = known_[change.sum];
-    known.planned = ~uint64_t(0);  // unlike any
+    known.planned = ~uint64_t(0);  // no capacity equals it
     known.fresh = true;
   }
 }

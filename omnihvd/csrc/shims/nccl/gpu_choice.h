@@ -1,6 +1,6 @@
-// Which sums on GPUs pay on the union of their blocks, and on how many levels: from a model of what
-// that costs, from times, NCCL's own among them, and from what unions there were. Pure; rank 0's
-// alone, which tells the others.
+// Decides which sums on GPUs are faster on the union of their blocks, and on how many levels: from
+// a cost model, from measured times (NCCL's among them), and from the sizes of earlier unions.
+// Pure. Only rank 0 decides, and tells the others.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace omnihvd {
 
-// What it is estimated to take to find the union of so many bytes; and to sum it, if `summed` are,
-// where NCCL takes so long for all of them. See docs/gpu.md.
+// Estimated seconds to find the union of so many bytes; and to sum on the union: `summed` bytes are
+// in it, and NCCL takes `original` seconds for all bytes. See docs/gpu.md.
 double estimate_look(uint64_t bytes);
 double estimate_union(uint64_t bytes, uint64_t summed, double original);
 
 class UnionChooser {
  public:
-  // levels: off where there is one only; automatic: whichever is measured to be faster.
+  // levels: off if there is only one; automatic: whichever measures faster.
   UnionChooser(Way setting, Hierarchy levels) : setting_(setting), levels_(levels) {}
 
   struct Seen {
@@ -30,8 +30,8 @@ class UnionChooser {
   enum How { kOriginal, kOneLevel, kTwoLevels };
   void took(uint32_t sum, How how, double seconds);
 
-  // What is to change, at most so much at a time. What is returned is taken for the plan from now
-  // on; refused() says that it is not.
+  // Proposes changes of plans, at most so many. They count as the plan from now on, unless
+  // refused() takes them back.
   std::vector<UnionChange> changes(size_t most);
   void refused(const std::vector<UnionChange>& changes);
 

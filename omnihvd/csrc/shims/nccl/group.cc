@@ -14,9 +14,9 @@
 namespace omnihvd {
 namespace {
 
-constexpr double kPatience_s = 5;  // with what has failed
+constexpr double kPatience_s = 5;  // to wait for failed work
 
-// Not held, if whoever holds the mutex keeps it for a second.
+// The returned lock is not held if another thread keeps the mutex for a second.
 std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
   std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
   for (int i = 0; i < 1000 && !lock.try_lock(); ++i)
@@ -24,13 +24,14 @@ std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
   return lock;
 }
 
-// Kept for good: the last to hold a group may be an engine thread, which cannot end its engine.
+// Never destroyed: the last owner of a group may be a progress thread, which cannot end its own
+// engine.
 const std::shared_ptr<Engine>& engine() {
   static const auto& kept = *new std::shared_ptr<Engine>(process_engine());
   return kept;
 }
 
-// Memory that may still be written to is never freed.
+// Memory that may still be written must never be freed.
 void give_up(const std::vector<std::shared_ptr<StagingSet>>& sets) { new auto(sets); }
 
 }  // namespace
@@ -80,7 +81,7 @@ void NcclGroup::or_fail_for_good(const std::function<void()>& work) {
   }
 }
 
-// --- what the ranks tell each other before all else ---------------------------------------------
+// --- bootstrap ----------------------------------------------------------------------------------
 
 void NcclGroup::agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh) {
   std::vector<NcclExchange*> exchanges;
@@ -91,7 +92,7 @@ void NcclGroup::agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh) {
     exchanges.push_back(&group->exchange_);
     words.push_back(group->terms_.greet(group->exchange_));
   }
-  // Each rank takes all steps, whatever it learns on the way: the others count on it.
+  // Each rank takes all steps, whatever it learns on the way: the others depend on it.
   const auto step = [&](const auto& read) {
     const auto said = NcclExchange::allgather(exchanges, words);
     for (size_t i = 0; i < fresh.size(); ++i) {
@@ -128,7 +129,7 @@ void NcclGroup::connect() {
   connected_ = true;
 }
 
-// For sums on unions. Without them these are made on one level: that is no failure.
+// For sums on unions. If the two levels cannot be made, the sums use one level: that is no failure.
 Hierarchy NcclGroup::make_levels() {
   choose_levels();
   if (!grid_) return Hierarchy::off;
@@ -139,7 +140,7 @@ Hierarchy NcclGroup::make_levels() {
   return Hierarchy::off;
 }
 
-// What stands in the way on any rank leaves the communicator to NCCL on all.
+// If any rank has an obstacle, NCCL makes all calls of the communicator on all ranks.
 void NcclGroup::connect_union() {
   Settings agreed = terms_.settings();
   agreed.aggregators.clear();
@@ -148,7 +149,7 @@ void NcclGroup::connect_union() {
     if (const auto self = group.lock()) self->fail(reason);
   };
   std::shared_ptr<UnionWay> way;
-  // Kept if the rest fails: freeing it would wait for the device, which then may wait for ever.
+  // Kept if a later step fails: freeing it would wait for the device, which may then wait for ever.
   const auto make = [&] {
     way = std::make_shared<UnionWay>(agreed, size(), rank(), terms_.kernels(),
                                      agreed.hierarchy == Hierarchy::off ? nullptr : grid_, failed);
@@ -224,7 +225,8 @@ void NcclGroup::say_one_level(const std::string& why) const {
 
 // --- leaving
 
-// The streams and the engine have done with the sets. False: they will not, or not soon.
+// Waits until the streams and the engine no longer use the sets. Returns false if they will not
+// stop, or not soon.
 bool NcclGroup::wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets) {
   using Clock = std::chrono::steady_clock;
   constexpr long kOurs = 2;  // references: in the staging, and in `sets`
@@ -255,7 +257,8 @@ void NcclGroup::leave() {
   if (const auto grid = std::atomic_load(&grid_)) free ? grid->destroy() : grid->abort();
 }
 
-// False: it is given up, as it may still be used, or as freeing it would wait for that.
+// Returns false if the memory is given up instead, because it may still be in use, or because
+// freeing it would wait for that use.
 bool NcclGroup::free_memory() {
   const bool idle = exchange_.idle();
   bool free = wait_until_free(staging_.sets()) && idle;
@@ -279,7 +282,7 @@ bool NcclGroup::free_memory() {
   return true;
 }
 
-// Left before released: what the engine sends must not be what the stream writes next.
+// Leaves before it releases: what the engine sends must not be what the stream writes next.
 void NcclGroup::interrupt(const std::string& why) {
   fail(why);
   leave_levels(true);
@@ -296,8 +299,8 @@ NcclResult NcclGroup::abort(const std::function<NcclResult()>& abort_nccl) {
   aborted_ = true;
   interrupt("the communicator was aborted");
   {
-    // Whoever is at work sees that soon, and may have joined levels since; unless NCCL or CUDA
-    // holds him: then aborting NCCL frees him.
+    // A thread in a call sees the abort soon, and may have joined levels since. If NCCL or CUDA
+    // blocks that thread, aborting NCCL frees it.
     const std::unique_lock<std::mutex> lock = lock_soon(calls_);
     if (lock.owns_lock()) leave_levels(true);
   }

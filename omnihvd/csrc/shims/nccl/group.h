@@ -1,7 +1,7 @@
-// The group of the engine that belongs to an NCCL communicator.
+// The engine's group for an NCCL communicator.
 //
-// One thread at a time calls on a communicator, as NCCL demands of its callers; failure() and
-// abort() may come from another thread at any time.
+// One thread at a time may call on a communicator, as NCCL requires; failure() and abort() may come
+// from another thread at any time.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,8 @@ namespace omnihvd {
 class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
  public:
   explicit NcclGroup(NcclComm comm);  // local; throws Error
-  // On any thread, also on one that must not call CUDA: gives up what leave() or reclaim() have not
-  // freed.
+  // May run on any thread, also on one that must not call CUDA: gives up what leave() or reclaim()
+  // have not freed.
   ~NcclGroup();
 
   int rank() const { return exchange_.rank(); }
@@ -35,49 +35,50 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   CuContext context() const { return exchange_.context(); }
   const std::atomic<bool>& aborted() const { return aborted_; }
 
-  // Collective: the ranks learn rank 0's settings and what stands in the way on any rank. Several
-  // new communicators at once, since one thread may be a rank of each. A failure is kept.
+  // Collective: the ranks learn rank 0's settings and the obstacles on any rank. Handles several
+  // new communicators at once, because one thread may be a rank of each. A failure is stored.
   static void agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh);
   bool agreed() const { return agreed_; }
-  // The same on all ranks: in which order those who are in several communicators connect them.
+  // The same on all ranks: the order in which ranks of several communicators connect them.
   const std::string& order() const { return terms_.order(); }
 
-  // Why a tensor of so many bytes is left to NCCL, or none: it is taken. The same on all ranks.
+  // The fallback reason for a tensor of so many bytes, or none if omnihvd makes the sum. The same
+  // on all ranks.
   Reason refusal(uint64_t bytes) const { return terms_.refusal(bytes); }
 
-  // Collective; at the first tensor that is taken, and before it. A failure is kept.
+  // Collective. Called at the first tensor that omnihvd sums, before the sum. A failure is stored.
   void connect();
   bool connected() const { return connected_; }
 
   // Null: all sums are streamed.
   const std::shared_ptr<UnionWay>& union_way() const { return union_; }
-  // Work of the calling thread, in a CudaScope; of a group that has not failed, and which fails for
-  // good if the work does. Throws Error.
+  // Runs work on the calling thread, in a CudaScope. The group must not have failed; if the work
+  // fails, the group fails for good. Throws Error.
   void or_fail_for_good(const std::function<void()>& work);
 
-  // Held while NCCL is called outside of that: abort() waits for it, but not long.
+  // Held while NCCL is called outside of or_fail_for_good(): abort() waits for it, but not long.
   std::unique_lock<std::mutex> at_work() { return std::unique_lock<std::mutex>(calls_); }
 
-  // Collective. Connects at the first. Whether there is memory on all ranks; else the call is
-  // NCCL's.
+  // Collective. The first call connects the ranks. Returns whether all ranks have the memory; if
+  // not, NCCL makes the call.
   bool make_room(const NcclReduction& reduction, DType dtype);
-  // Collective; after make_room(). Returns when all is queued on the stream.
+  // Collective; after make_room(). Returns once all work is queued on the stream.
   void stream(const NcclReduction& reduction, DType dtype);
 
-  // What went wrong, also in a collective that was queued before; empty: nothing. Any thread.
+  // The failure, also that of a collective queued earlier; empty: none. Any thread.
   std::string failure();
 
-  // Collective. Waits for the collectives that are queued, and leaves the group. abort() on another
-  // thread ends the wait.
+  // Collective. Waits for queued collectives, and leaves the group. abort() on another thread ends
+  // the wait.
   void leave();
-  // Fails what is under way, lets the streams go on, and leaves the group. Any thread. `abort_nccl`
-  // aborts the communicator; that of the host is aborted at the same time, as each may be what
-  // keeps the device from finishing the other's work.
+  // Fails the collectives under way, lets the streams go on, and leaves the group. Any thread.
+  // `abort_nccl` aborts the communicator. The host's communicator is aborted at the same time,
+  // because each of the two may keep the device from finishing the other's work.
   NcclResult abort(const std::function<NcclResult()>& abort_nccl);
-  // Parts of it: what is under way ends, and the communicator can do nothing more but end.
+  // The parts of abort(). Work under way ends; after that the communicator can only be destroyed.
   void interrupt(const std::string& why);
-  void abort_host();  // at the side: leave() and reclaim() wait for it
-  // Frees the memory, once the communicator has been aborted, on the thread that did it.
+  void abort_host();  // on another thread: leave() and reclaim() wait for it
+  // Frees the memory once the communicator has been aborted. Runs on the thread that aborted it.
   void reclaim();
 
  private:
@@ -111,7 +112,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   std::shared_ptr<UnionWay> union_;  // replaced atomically
   std::shared_ptr<NcclGrid> grid_;   // present: two levels; replaced atomically
   Staging staging_;
-  // Of staging: what all ranks have, and what some rank has not.
+  // Staging memory: how much all ranks have, and how much some rank could not allocate.
   uint64_t agreed_host_bytes_ = 0, agreed_device_bytes_ = 0, lacking_bytes_ = ~uint64_t(0);
   std::shared_ptr<Levels> levels_;  // replaced atomically
 

@@ -24,7 +24,7 @@ void NcclGrid::destroy() {
   host_.destroy();
 }
 
-// Both at once: each may be what keeps the device from finishing the other's work.
+// Aborts both at once: each may keep the device from finishing the other's work.
 void NcclGrid::abort() {
   std::thread other([this] { between_.abort(); });
   host_.abort();

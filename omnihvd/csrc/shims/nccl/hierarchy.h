@@ -4,9 +4,9 @@
 //   1. inside each host: reduce-scatter by NCCL, over NVLink; local index i has part i's sum
 //   2. between the hosts: part i is summed over the H ranks with local index i
 //   3. inside each host: allgather by NCCL of the L parts
-// Tensors that are streamed have equal parts, which the engine sums between the hosts; the few
-// elements behind them are NCCL's alone. Of sums on unions (union_steps.h) it is the buffer with
-// the union's blocks that has parts, and NCCL that sums them.
+// A streamed tensor has equal parts, and the engine sums each between the hosts; NCCL sums the few
+// remaining elements behind them. For sums on unions (union_steps.h), the buffer with the union's
+// blocks is divided into parts, and NCCL sums them.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace omnihvd {
 
 class NcclGrid {
  public:
-  // Local; hosts[rank] form a grid (see host_grid.h).
+  // Local. hosts[rank] must form a grid (host_grid.h).
   NcclGrid(int rank, const std::vector<std::string>& hosts);
 
-  // Collective: makes the host's communicator, or that of the ranks with this local index; see
+  // Collective: makes the host's communicator, or the one of the ranks with this local index; see
   // PartComm::make().
   std::string make_host(NcclExchange& exchange) { return host_.make(exchange, inside_); }
   std::string make_between(NcclExchange& exchange) { return between_.make(exchange, across_); }

@@ -27,9 +27,9 @@ std::string content_of(const fs::path& path) {
   return file ? content.str() : std::string();
 }
 
-// Of the sources, which lie in the package beside the folder of this library, or, in a source tree,
-// beside the package: kernels compiled from others do not fit this shim. As in
-// omnihvd/carriers/kernel_cache.py.
+// The digest of the kernel sources: kernels compiled from other sources do not fit this shim. The
+// sources lie in the package beside this library's folder, or, in a source tree, beside the
+// package. As in omnihvd/carriers/kernel_cache.py.
 std::string source_digest() {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&source_digest), &self) == 0 || self.dli_fname == nullptr)
@@ -56,7 +56,7 @@ std::string source_digest() {
   return text.substr(0, 16);
 }
 
-// By Function.
+// Indexed by Function.
 constexpr const char* kNames[] = {"compact", "scatter", "scale",  "mark", "unite",
                                   "total",   "gather",  "spread", "rest"};
 constexpr CuAddress kNoSegments = 0;
@@ -71,7 +71,7 @@ fs::path cache_folder(const std::string& setting) {
 
 }  // namespace
 
-// Modules stay loaded: another communicator of the device will want them.
+// Modules stay loaded, because other communicators of the device will use them.
 GpuKernels::Functions GpuKernels::load(CuDevice device, const std::string& path, bool of_floats) {
   static std::mutex mutex;
   static auto& loaded = *new std::map<std::pair<CuDevice, std::string>, Functions>;
@@ -87,7 +87,7 @@ GpuKernels::Functions GpuKernels::load(CuDevice device, const std::string& path,
   for (int i = 0; i < kFunctions; ++i) {
     if (i == kScale && !of_floats) continue;
     check_cuda(cuda().module_get_function(&f[size_t(i)], module, kNames[i]), "cuModuleGetFunction");
-    // Now, and not at the first launch, when the device may be waiting for other ranks.
+    // Load now rather than at the first launch, when the device may be waiting for other ranks.
     if (cuda().func_load != nullptr) check_cuda(cuda().func_load(f[size_t(i)]), "cuFuncLoad");
   }
   return loaded[{device, path}] = f;
@@ -111,7 +111,7 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
   }
 }
 
-// Arguments have the types that the kernel's parameters have.
+// Arguments must have the types of the kernel's parameters.
 template <typename... Arguments>
 void GpuKernels::launch(Function which, uint64_t grid, unsigned threads, CuStream stream,
                         Arguments... arguments) const {
@@ -121,7 +121,7 @@ void GpuKernels::launch(Function which, uint64_t grid, unsigned threads, CuStrea
              "launching a kernel");
 }
 
-// Compact and scatter reach into the host's memory: more CTAs would only wait.
+// compact and scatter access host memory: more CTAs would only wait for it.
 void GpuKernels::compact(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress totals,
                          CuAddress bitmap, CuAddress records, CuAddress data,
                          CuStream stream) const {

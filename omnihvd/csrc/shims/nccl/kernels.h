@@ -11,14 +11,14 @@
 
 namespace omnihvd {
 
-// The launch of what kernels/abi.cuh describes, for blocks of one size of one dtype.
+// Launches the kernels that kernels/abi.cuh describes, for one dtype and block size.
 class GpuKernels {
  public:
   void compact(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress totals,
                CuAddress bitmap, CuAddress records, CuAddress data, CuStream stream) const;
   void scatter(CuAddress tensor, uint64_t elements, CuAddress records, CuAddress count,
                CuAddress data, CuStream stream) const;
-  // Of floating-point numbers.
+  // For floating-point types only.
   void scale(CuAddress in, CuAddress out, uint64_t elements, double factor, CuStream stream) const;
   void mark(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress marks,
             CuStream stream) const;
@@ -62,11 +62,11 @@ class GpuKernels {
   uint32_t width_ = 0, block_size_ = 0;
 };
 
-// Those for all dtypes, on one device.
+// The kernels for all dtypes, on one device.
 class KernelTable {
  public:
-  // In a CudaScope of the device. `cache`: as of OMNIHVD_KERNEL_CACHE. Throws Error that says how
-  // to get what is missing.
+  // In a CudaScope of the device. `cache`: the value of OMNIHVD_KERNEL_CACHE. Throws Error that
+  // says how to get missing kernels.
   KernelTable(CuDevice device, uint32_t block_size, const std::string& cache);
   const GpuKernels& of(DType dtype) const { return kernels_[static_cast<int>(dtype)]; }
 

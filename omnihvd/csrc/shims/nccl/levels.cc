@@ -18,7 +18,7 @@ std::unique_ptr<Tensor> blocks(const Layout& layout, uint64_t first, From& from,
   return std::make_unique<BlockTensor<From, To>>(layout, first, from, to);
 }
 
-// A group that can be left while collectives on their way still know of it.
+// A group that can be left while collectives under way still refer to it.
 class Membership {
  public:
   explicit Membership(std::shared_ptr<Group> group)
@@ -81,7 +81,7 @@ class OneLevel : public Levels {
   const std::shared_ptr<Membership> group_;
 };
 
-// The sums of one part alone.
+// The sums of a single part.
 class PartOf {
  public:
   PartOf(const BlockStore& all, uint64_t begin, uint64_t end)
@@ -94,7 +94,7 @@ class PartOf {
   const uint64_t begin_, end_;
 };
 
-// What is between the levels, used again by later collectives.
+// The memory between the levels, reused by later collectives.
 struct Stores {
   BlockStore of_host, of_part;
 };
@@ -119,7 +119,7 @@ class StorePool : public std::enable_shared_from_this<StorePool> {
   std::vector<std::unique_ptr<Stores>> idle_;
 };
 
-// One collective on its way through the levels.
+// One collective as it passes through the levels.
 class Passage : public std::enable_shared_from_this<Passage> {
  public:
   Passage(std::shared_ptr<Membership> inside, std::shared_ptr<Membership> between,

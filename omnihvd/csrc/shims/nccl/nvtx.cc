@@ -13,8 +13,8 @@ struct Nvtx {
   int (*pop)() = nullptr;
 };
 
-// A profiler tells the processes that it starts where its part of NVTX is. The library with NVTX's
-// functions comes with CUDA (of 13 and later, of 12 and before).
+// A profiler tells its child processes where its part of NVTX is. The library with the NVTX
+// functions comes with CUDA (one name from 13 on, another before).
 Nvtx find() {
   Nvtx found;
   if (std::getenv("NVTX_INJECTION64_PATH") == nullptr) return found;

@@ -15,11 +15,11 @@
 namespace omnihvd {
 namespace {
 
-constexpr double kPatience_s = 60;  // with what NCCL does in seconds, or not at all
+constexpr double kPatience_s = 60;  // for what NCCL does in seconds, or never
 constexpr char kMaking = '.', kMade = '+', kFailed = '-';
 
-// A call of ncclCommInitRankConfig, which returns when all ranks of the part have made it: never,
-// perhaps, where one has failed before. So it is made on a thread that can be left alone with it.
+// A call of ncclCommInitRankConfig. It returns when all ranks of the part have made it: perhaps
+// never, if one has failed before. So it runs on a thread that can be abandoned.
 struct Making {
   std::mutex mutex;  // guards what follows, but `comm` is NCCL's until done
   bool done = false, unwanted = false;
@@ -33,7 +33,7 @@ struct Making {
       const CudaScope scope(context);
       const NcclConfig config;
       returned = nccl().comm_init_rank_config(&comm, ranks, id, rank, &config);
-      while (returned == NcclResult::in_progress) {  // NCCL_COMM_BLOCKING=0 has the last word
+      while (returned == NcclResult::in_progress) {  // NCCL_COMM_BLOCKING=0 overrides the config
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         check_nccl(nccl().comm_get_async_error(comm, &returned), "ncclCommGetAsyncError");
       }
@@ -46,8 +46,9 @@ struct Making {
     if (unwanted && result == NcclResult::success) nccl().comm_abort(comm);
   }
 
-  // Nobody wants it any more. NCCL's abort frees memory, and so may wait for the device, on which
-  // the caller's own communicator may hang until its caller, who is in our call, aborts that.
+  // The communicator is no longer wanted. NCCL's abort frees memory, and so may wait for the
+  // device. On the device, the caller's own communicator may hang until its caller, who is in our
+  // call, aborts it.
   void give_up() {
     const std::lock_guard<std::mutex> lock(mutex);
     unwanted = true;
@@ -62,7 +63,7 @@ struct Making {
   }
 };
 
-// The id that the first of a part's ranks has made; or why there is none, on all ranks.
+// Shares the id made by the first rank of a part. Returns, on all ranks, why there is none.
 std::string share_id(NcclExchange& exchange, int first, NcclUniqueId* id) {
   const std::string begin = "id ";
   std::string mine;
@@ -77,8 +78,9 @@ std::string share_id(NcclExchange& exchange, int first, NcclUniqueId* id) {
   return "";
 }
 
-// Why a part was not made, on all ranks; empty: all are. The ranks tell each other how far they
-// are, again and again: who waits in NCCL for one that has failed would not learn of it there.
+// Returns, on all ranks, why a part was not made; empty: all are made. The ranks repeatedly tell
+// each other how far they are: a rank that waits in NCCL for a failed one would not learn of the
+// failure there.
 std::string wait_for_all(NcclExchange& exchange, Making& making) {
   while (true) {
     const std::vector<std::string> states = exchange.allgather(std::string(1, making.state()));
@@ -112,7 +114,7 @@ std::string PartComm::make(NcclExchange& exchange, const std::vector<int>& ranks
   }
   if (!why.empty() || failed) {
     making->give_up();
-    new auto(making);  // NCCL may write there for as long as it likes
+    new auto(making);  // NCCL may still write to it
     if (failed) std::rethrow_exception(failed);
     return why;
   }

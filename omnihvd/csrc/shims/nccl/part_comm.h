@@ -1,7 +1,7 @@
-// A communicator of the shim's own, of some of the ranks of the caller's.
+// The shim's own communicator for some of the ranks of the caller's.
 //
-// It is made by an id of its own. One that is split off another may share the other's stream, if
-// NCCL_COMM_SPLIT_SHARE_RESOURCES says so, and does what the other's config says.
+// It has an id of its own. A communicator that is split off another may share the other's stream,
+// if NCCL_COMM_SPLIT_SHARE_RESOURCES says so, and inherits the other's config.
 #pragma once
 
 #include <mutex>
@@ -15,14 +15,14 @@ namespace omnihvd {
 
 class PartComm {
  public:
-  // Collective over the exchange: of these ranks, ascending, with this one among them. All ranks
-  // make their parts at the same time. Returns why one was not made, on all ranks; empty: all are.
-  // Throws Error where the exchange fails.
+  // Collective over the exchange. Makes a communicator of these ranks, in ascending order; this one
+  // is among them. All ranks make their parts at the same time. Returns, on all ranks, why one was
+  // not made; empty: all are made. Throws Error if the exchange fails.
   std::string make(NcclExchange& exchange, const std::vector<int>& ranks);
 
   NcclComm get();  // throws Error once it has ended
 
-  // What NCCL says of it, or success. Any thread, at any time.
+  // NCCL's asynchronous error for it, or success. Any thread, at any time.
   NcclResult async_error();
 
   void destroy();
@@ -31,7 +31,7 @@ class PartComm {
  private:
   NcclComm take();
 
-  std::mutex mutex_;  // guards comm_ against its end; not held while it is ended
+  std::mutex mutex_;  // protects comm_ from its end; not held during the end
   NcclComm comm_ = nullptr;
 };
 

@@ -9,7 +9,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kBase = 256;  // what begins here begins a line of memory and of PCIe
+constexpr uint64_t kBase = 256;  // alignment to lines of memory and of PCIe
 
 constexpr uint64_t round_up(uint64_t bytes, uint64_t to = kBase) {
   return (bytes + to - 1) / to * to;
@@ -84,7 +84,7 @@ Staging::Use Staging::acquire(const StagingLayout& layout, CuStream stream) {
     room.host_bytes = host_bytes_;
     try {
       set = std::make_shared<StagingSet>(room);
-    } catch (const Error&) {  // one set is enough: then the streams take turns
+    } catch (const Error&) {  // one set is enough: the streams then take turns
       set = sets_.front();
     }
   }
@@ -102,8 +102,8 @@ Staging::Use Staging::acquire(const StagingLayout& layout, CuStream stream) {
   return {set, set->number};
 }
 
-// A stream's own set, or an idle one, or one more (the number of sets), or the one used longest
-// ago.
+// Chooses a stream's own set, or an idle one, or a new one (index: the number of sets), or the one
+// not used for the longest time.
 size_t Staging::choose(CuStream stream) const {
   for (size_t i = 0; i < sets_.size(); ++i)
     if (sets_[i]->stream == stream) return i;
@@ -118,8 +118,8 @@ void Staging::release_waiters() {
   for (const auto* list : {&sets_, &outgrown_}) {
     for (const auto& set : *list) {
       const std::lock_guard<std::mutex> head(set->mutex);
-      // begin() says, or has said, that there is no result; the rest of the head may be what an
-      // earlier collective's scatter is reading.
+      // begin() reports, or has reported, that there is no result. An earlier collective's scatter
+      // may be reading the rest of the head.
       set->release_until(set->number);
     }
   }
@@ -157,8 +157,8 @@ StagedCollective::StagedCollective(Staging::Use use, const StagingLayout& where)
       out_data_(set_->at<uint8_t>(where.out_data)),
       places_(std::min<uint64_t>(kernels::kTileUnit, where.block_size * size_of(where.dtype))) {}
 
-// Every scatter comes after its collective's begin(): whenever and by whomever its stream is
-// released, it finds the whole result, or that there is none.
+// Every scatter follows its collective's begin(). So whenever its stream is released, and by any
+// thread, it finds the whole result, or that there is none.
 bool StagedCollective::begin() {
   const std::lock_guard<std::mutex> lock(set_->mutex);
   set_->head().status = 1;
@@ -166,7 +166,7 @@ bool StagedCollective::begin() {
   return !set_->released(number_);
 }
 
-// The records come in no order.
+// Builds the index, because records are unordered.
 void StagedCollective::index() {
   std::call_once(indexed_, [this] {
     const auto* const totals = set_->at<const kernels::Totals>(where_.counters);
@@ -193,7 +193,7 @@ void StagedCollective::put(uint64_t block, const BlockRef& sum) {
 
 void StagedCollective::end(bool failed) {
   const std::lock_guard<std::mutex> lock(set_->mutex);
-  if (set_->released(number_)) return;  // the head is another's by now
+  if (set_->released(number_)) return;  // another collective now owns the head
   if (!failed) {
     set_->head().status = 0;
     set_->head().out_count = out_count_;

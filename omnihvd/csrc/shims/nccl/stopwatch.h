@@ -1,5 +1,5 @@
-// How long sums take on the device, by events around them, which are read once they are over.
-// One thread at a time calls, in a CudaScope.
+// Measures how long sums take on the device, with events around them that are read once the sums
+// are over. One thread at a time calls, in a CudaScope.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@ class Stopwatch {
  public:
   Stopwatch() = default;
   Stopwatch(const Stopwatch&) = delete;
-  ~Stopwatch();  // what is under way does not mind
+  ~Stopwatch();  // harmless to measurements under way
 
-  // Around a sum, but for those that begin while kMost are under way. Throw Error.
+  // Called around a sum. Ignores sums that begin while kMost are under way. Both throw Error.
   void begin(const UnionCall& call, CuStream stream);
   void end(CuStream stream);
 
-  // One that is over.
+  // A finished measurement.
   struct Time {
     UnionCall call;
     double seconds;

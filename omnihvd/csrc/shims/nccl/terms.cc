@@ -13,7 +13,7 @@
 namespace omnihvd {
 namespace {
 
-// Tells processes apart, also where containers number them alike.
+// Distinguishes processes, even if containers number them alike.
 const std::string& process_token() {
   static const std::string token = random_bytes(16);
   return token;
@@ -79,14 +79,14 @@ void NcclTerms::read_greetings(const std::vector<std::string>& greetings, int ow
   if (std::set<std::string>(hosts_.begin(), hosts_.end()).size() == 1) refusal_ = Reason::one_host;
 }
 
-// A word, and a sentence.
+// Returns a reason; *why is a sentence.
 Reason NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* why) {
   Reason word = Reason::none;
   try {
     const CudaScope scope(exchange.context());
     if (settings_.gpu == Way::stream) {
       word = Reason::driver;
-      // Works on all devices if the driver has it; still, this is not the time to find out late.
+      // Works on all devices if the driver has it; still, check it before the first sum.
       if (cuda().stream_wait_value32 == nullptr)
         throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
       probe_ = PinnedMemory(sizeof(uint32_t));

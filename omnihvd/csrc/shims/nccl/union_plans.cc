@@ -19,7 +19,7 @@ std::optional<UnionCall> UnionPlans::next(uint64_t count, DType dtype) {
   if (sum >= kMost) return UnionCall{number, kNone, 0, false, false};
   if (known_.size() <= sum) known_.resize(sum + 1);
   Known& known = known_[sum];
-  if (fresh) {  // though others may have come to it long ago, and changed its plan
+  if (fresh) {  // other ranks may have reached it long ago and changed its plan
     numbers_.emplace(key, sum);
     known.plans.push_front({0, whole_ ? (count + block_size_ - 1) / block_size_ : 0, two_levels_});
   }

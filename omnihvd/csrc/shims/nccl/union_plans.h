@@ -1,12 +1,13 @@
-// Which sums of a communicator are made on the union of their blocks, and with room for how many.
+// Decides which sums of a communicator are made on the union of their blocks, and with what
+// capacity.
 //
-// A plan is a capacity: so many blocks of the union are summed; none: the call is NCCL's; and on
-// how many levels. Ranks
-// must have the same plan for the same call, while each is as far ahead of the others, and of its
-// GPU, as it likes. So a change is proposed by rank 0, for calls from a number on that no rank is
-// expected to have reached; each rank votes whether it has; and it holds if none has. Who comes to
-// such a call after its vote, and before the votes are counted, waits for that: for threads of the
-// ranks that wait for nobody's calls and for no GPU (union_way.h), and so for microseconds.
+// A plan is a capacity, the number of blocks of the union that are summed, and a number of levels.
+// A capacity of 0 means that NCCL makes the call. Ranks must have the same plan for the same call,
+// but each may be any distance ahead of the others, and of its GPU. So rank 0 proposes a change for
+// calls from a number on that it expects no rank to have reached. Each rank votes on whether it has
+// reached that call; the change holds if none has. A rank that reaches such a call after its vote,
+// but before the votes are counted, waits for the count. Only threads of the ranks that wait for no
+// calls and no GPU (union_way.h) take part in the count, so the wait lasts microseconds.
 //
 // Pure; one thread at a time.
 #pragma once
@@ -29,36 +30,38 @@ struct UnionChange {
 };
 
 struct UnionProposal {
-  uint64_t from = 0;  // the first call for which it holds
+  uint64_t from = 0;  // the first call to which it applies
   std::vector<UnionChange> changes;
 };
 
 struct UnionCall {
   uint64_t number;    // of the communicator's calls, from 0 on
-  uint32_t sum;       // which one of a training step; kNone: not one that is known
-  uint64_t capacity;  // blocks; 0: NCCL's own
-  bool look;          // its blocks are to be marked, whoever makes it
+  uint32_t sum;       // which sum of a training step; kNone: an unknown one
+  uint64_t capacity;  // blocks; 0: NCCL makes the call
+  bool look;          // its blocks must be marked, even if NCCL makes it
   bool two_levels;    // the union is reduced inside the hosts, and then between them
 };
 
 class UnionPlans {
  public:
   static constexpr uint32_t kNone = ~0u;
-  // whole: sums of which nothing is known are united, all of their blocks; else they are NCCL's.
+  // whole: unknown sums are made on the union, with room for all blocks; otherwise NCCL makes them.
   explicit UnionPlans(uint32_t block_size, bool whole, bool two_levels = false)
       : block_size_(block_size), whole_(whole), two_levels_(two_levels) {}
 
-  // Of the next call, on a tensor of so many elements: known by that, its type and the sizes of the
-  // two before it. None: a vote must be counted first. Else that call has been made.
+  // The plan of the next call, on a tensor of so many elements. A sum is identified by its count,
+  // its type and the counts of the two sums before it. Returns nothing if a vote must be counted
+  // first; otherwise the call counts as made.
   std::optional<UnionCall> next(uint64_t count, DType dtype);
   uint64_t calls() const { return calls_; }  // made so far
 
-  // Of a proposal, the same on all ranks and one at a time: whether it comes in time here.
+  // Votes on a proposal, which is the same on all ranks, one at a time: whether it comes in time on
+  // this rank.
   bool vote(const UnionProposal& proposal);
   void count_votes(bool all_in_time);
 
  private:
-  static constexpr size_t kMost = 4096;     // sums that are known; others are NCCL's
+  static constexpr size_t kMost = 4096;     // known sums; NCCL makes all others
   static constexpr uint64_t kBetween = 32;  // calls between two looks
   using Key = std::tuple<uint64_t, DType, uint64_t, uint64_t>;
   struct Plan {
@@ -66,7 +69,7 @@ class UnionPlans {
     bool two_levels;
   };
   struct Known {
-    std::deque<Plan> plans;  // the first is in use, or the only one
+    std::deque<Plan> plans;  // the first one is in use
     uint64_t calls = 0;
   };
 

@@ -11,9 +11,9 @@ namespace {
 
 constexpr uint64_t kUnit = 256;
 constexpr uint64_t kMarksBytes = 16 << 20;  // of all ranks, about
-constexpr uint64_t kChunkWords = 128;       // what a CTA of unite takes at a time
-constexpr uint64_t kShareUnit = 16;         // bytes; where NCCL is fastest
-constexpr uint64_t kWindowBytes = 1 << 20;  // of the host's memory, for the rest
+constexpr uint64_t kChunkWords = 128;       // that a CTA of unite handles at a time
+constexpr uint64_t kShareUnit = 16;         // bytes; NCCL is fastest with multiples
+constexpr uint64_t kWindowBytes = 1 << 20;  // of host memory, for blocks beyond the capacity
 
 constexpr uint64_t round_up(uint64_t n, uint64_t to = kUnit) { return (n + to - 1) / to * to; }
 
@@ -121,7 +121,7 @@ kernels::Union UnionSteps::part_of(const UnionSum& sum, uint64_t first, uint64_t
 
 void UnionSteps::mark(const UnionSum& sum) {
   check_cuda(cuda().stream_wait_event(sum.r.stream, free_, 0), "cuStreamWaitEvent");
-  // Where the sum is NCCL's own, its input stays as it is.
+  // If NCCL makes the sum, its input must not change.
   const bool clear = sum.call.capacity > 0 && sum.r.in == sum.r.out;
   kernels_.of(sum.dtype).mark(address_of(sum.r.in), sum.r.count,
                               clear ? uint32_t(kernels::kClearNegativeZeros) : 0,
@@ -166,7 +166,8 @@ NcclResult UnionSteps::reduce(const UnionSum& sum, uint64_t part) {
                            sum.r.comm, sum.r.stream);
 }
 
-// Shares are equal, as NCCL wants them; what is behind the blocks is summed, and of no use.
+// Shares are equal, as NCCL requires. So NCCL also sums the memory behind the blocks, which is not
+// used.
 UnionSteps::Share UnionSteps::share_of(const UnionSum& sum, uint64_t part) const {
   const uint64_t width = size_of(sum.dtype), ranks = uint64_t(levels_->local_size());
   const uint64_t count = room_of(sum, part) * settings_.block_size;

@@ -1,5 +1,5 @@
-// The steps on the device of a sum on the union of the ranks' non-zero blocks, and the memory that
-// they need. All are queued on the caller's stream, in the call:
+// The steps on the device of a sum on the union of the ranks' non-zero blocks, and their memory.
+// The call queues all of them on the caller's stream:
 //
 //   mark      the non-zero blocks
 //   exchange  ncclAllGather of the marks
@@ -8,10 +8,11 @@
 //   reduce    ncclAllReduce of the buffer; or, on two levels (hierarchy.h), ncclReduceScatter of it
 //             inside the hosts, ncclAllReduce of the parts between them, ncclAllGather inside
 //   spread    the sums over the output
-//   rest      what is behind the capacity, rarely anything, through the host's memory
+//   rest      the blocks beyond the capacity, rarely any, through host memory
 //
 // A communicator has one set of memory: its sums wait for each other, as they do in NCCL. One
-// thread at a time calls, in a CudaScope; all throw Error but what returns NCCL's result.
+// thread at a time calls, in a CudaScope. All functions throw Error, except those that return
+// NCCL's result.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +36,16 @@ struct UnionSum {
 
 class UnionSteps {
  public:
-  static constexpr uint64_t kSeen = 256;  // sums of which the host is told, before that is lost
+  static constexpr uint64_t kSeen = 256;  // sums until a record for the host is overwritten
 
-  // levels: null where there is one only.
+  // levels: null if there is only one.
   UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
              std::shared_ptr<NcclGrid> levels);
   UnionSteps(const UnionSteps&) = delete;
-  ~UnionSteps();  // once they are idle
+  ~UnionSteps();  // only when idle
 
-  // Collective: makes NCCL connect what sums of all sizes take, which it else does at the first of
-  // each, while a program may have its ranks wait for each other in other ways.
+  // Collective: makes NCCL connect for sums of all sizes now. Otherwise NCCL connects at the first
+  // sum of each size, when the program may have its ranks wait for each other in other ways.
   void connect(const NcclExchange& exchange);
 
   uint64_t most_elements() const { return most_blocks_ * settings_.block_size; }  // of a sum
@@ -55,7 +56,7 @@ class UnionSteps {
   uint64_t parts(const UnionSum& sum) const;
   void gather(const UnionSum& sum, uint64_t part);
   NcclResult reduce(const UnionSum& sum, uint64_t part);
-  // Instead, on two levels. `comm`: that of the level.
+  // The same on two levels. `comm`: the level's communicator.
   NcclComm inside() const { return levels_->host(); }  // throw Error once it has ended
   NcclComm between() const { return levels_->between(); }
   NcclResult scatter_inside(const UnionSum& sum, uint64_t part, NcclComm comm);
@@ -69,7 +70,7 @@ class UnionSteps {
 
   bool idle() const { return cuda().event_query(free_) != CuResult::not_ready; }
 
-  // What the device writes, and is told. Any thread.
+  // The record that the device writes, and the state that it reads. Any thread.
   volatile const kernels::Seen& seen(uint64_t number) const;
   volatile kernels::Rest& rest() const;
   uint8_t* window() const { return pinned_.data() + window_; }
@@ -80,7 +81,7 @@ class UnionSteps {
   };
   Shape shape_of(const UnionSum& sum) const;
   uint64_t room_of(const UnionSum& sum, uint64_t part) const;  // blocks
-  struct Share {  // of a part, what each rank of a host reduces
+  struct Share {  // what each rank of a host reduces of a part
     uint64_t count;
     void* mine;
   };
@@ -95,7 +96,7 @@ class UnionSteps {
   DeviceMemory device_;
   PinnedMemory pinned_;
   CuAddress marks_ = 0, united_ = 0, prefix_ = 0, counts_ = 0, starts_ = 0, buffer_ = 0;
-  CuEvent free_ = nullptr;  // behind the last use
+  CuEvent free_ = nullptr;  // recorded after the last use
 };
 
 }  // namespace omnihvd

@@ -13,10 +13,10 @@ namespace {
 constexpr size_t kChanges = 16;  // of a proposal
 constexpr double kAlert_s = 0.0001, kBusy_s = 0.002, kIdle_s = 0.2;
 constexpr uint32_t kAlert = 1000;     // pauses
-constexpr double kPatience_s = 5;     // with what was interrupted
+constexpr double kPatience_s = 5;     // to wait for interrupted sums
 constexpr int64_t kYes = 1, kNo = 2;  // votes
 
-// What each rank says in a round; behind that of all, rank 0's proposal.
+// The words of each rank in a round. Rank 0's proposal follows those of all ranks.
 enum Word : size_t { kCalls, kAsked, kVote, kHasFailed, kWords };
 constexpr size_t kProposalWords = 2 + 3 * kChanges;
 
@@ -56,10 +56,10 @@ UnionCall UnionWay::next(const NcclReduction& r, DType dtype) {
   changed_.wait(lock,
                 [&] { return interrupted_ || (call = plans_.next(r.count, dtype)) || over_; });
   if (interrupted_) throw Error("a sum on this communicator has failed");
-  // Some ranks may have counted the votes, and made it.
+  // Some ranks may have counted the votes and made the call.
   if (!call)
     throw Error("whether a plan holds is not known, as the ranks lost touch: " + why_over_);
-  if (over_) read_seen();  // as the thread does while there is one
+  if (over_) read_seen();  // while the thread lives, it does this
   if (call->look) {
     const uint64_t block = settings_.block_size;
     issued_.push_back({*call, r.count * size_of(dtype), (r.count + block - 1) / block});
@@ -75,7 +75,7 @@ void UnionWay::serve() {
   try {
     while (round()) {
     }
-  } catch (const std::exception& error) {  // a rank has left, or is dead: NCCL says so
+  } catch (const std::exception& error) {  // a rank has left or died: NCCL reports it
     why = error.what();
     log(LogLevel::debug, "the ranks of a communicator do not talk any more: ", why);
   }
@@ -87,7 +87,8 @@ void UnionWay::serve() {
   changed_.notify_all();
 }
 
-// Until there is something to say, but not for ever: the others may have.
+// Waits until there is something to say, but not for ever: the other ranks may have something to
+// say.
 void UnionWay::pause(std::unique_lock<std::mutex>& lock) {
   const uint64_t calls = plans_.calls();
   const auto urgent = [&] { return quit_ || interrupted_ || voting_ || held_ || is_asked(); };
@@ -95,7 +96,7 @@ void UnionWay::pause(std::unique_lock<std::mutex>& lock) {
   const auto waited = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  // The device cannot wake us up; where it may have something to ask, we look.
+  // The device cannot wake this thread: poll while it may have a question.
   const bool busy = !issued_.empty();
   if (alert_ > 0) --alert_, idle_s_ = kAlert_s;
   const double step_s = busy ? std::min(kBusy_s, idle_s_) : idle_s_;
@@ -106,7 +107,8 @@ void UnionWay::pause(std::unique_lock<std::mutex>& lock) {
 
 bool UnionWay::is_asked() const { return steps_.rest().asked != summed_; }
 
-// One round with the other ranks. False: the last. Throws Error: there are no others any more.
+// Makes one round with the other ranks. Returns false if it was the last. Throws Error if the other
+// ranks are gone.
 bool UnionWay::round() {
   std::vector<int64_t> words(size_t(ranks_) * kWords + kProposalWords);
   bool last = false;
@@ -135,7 +137,7 @@ bool UnionWay::round() {
   return true;
 }
 
-// What sums were, of those that the device has come to.
+// Reads the records of sums that the device has reached.
 void UnionWay::read_seen() {
   while (!issued_.empty()) {
     const Issued& one = issued_.front();
@@ -201,8 +203,8 @@ void UnionWay::read_states(const std::vector<int64_t>& words) {
   most_calls_ = most;
 }
 
-// Once all ranks' devices have come to the next window. Each gets its sum after the next round:
-// then all ranks have it, and none depends on one that ends meanwhile.
+// Sums a window once the devices of all ranks have reached it. Each device gets its sum after the
+// next round: then all ranks have the sum, and none depends on a rank that ends meanwhile.
 void UnionWay::sum_rest(const std::vector<int64_t>& words) {
   for (int rank = 0; rank < ranks_; ++rank)
     if (words[size_t(rank) * kWords + kAsked] == 0) return;
@@ -254,12 +256,12 @@ bool UnionWay::finish() {
     std::unique_lock<std::mutex> lock(mutex_);
     quit_ = true;
     changed_.notify_all();
-    // A round may be under way, which ends when the others come to it.
+    // A round may be under way; it ends when the other ranks reach it.
     changed_.wait_for(lock, std::chrono::seconds(1), [&] { return over_; });
   }
   if (group_) group_->leave();
   if (thread_.joinable()) thread_.join();
-  // The thread ends without a look at the last sums if another rank left in its last round.
+  // The thread ends without reading the last sums if another rank left in the thread's last round.
   const std::lock_guard<std::mutex> lock(mutex_);
   read_seen();
   return idle;

@@ -1,10 +1,10 @@
-// Sums by NCCL on the union of the ranks' non-zero blocks, all of which is queued in the call.
+// Sums by NCCL on the union of the ranks' non-zero blocks. Each call queues all of its work.
 //
-// Beside the callers there is a thread, which makes no CUDA calls and waits for nobody's calls,
-// only for the same threads of the other ranks. These talk in rounds, over a group of the engine's:
-// how many calls each has made, what rank 0 proposes, who votes for it, who has failed, and what
-// did not fit a union's capacity, which they sum then. docs/gpu.md says why nothing of this can
-// hang where NCCL does not.
+// Beside the callers, each rank has a thread that makes no CUDA calls and waits for no calls, only
+// for the same threads of the other ranks. These threads talk in rounds, over a group of the
+// engine. They exchange how many calls each rank has made, rank 0's proposal, the votes, failures,
+// and the blocks beyond a union's capacity, which they then sum. docs/gpu.md explains why none of
+// this can hang unless NCCL does.
 #pragma once
 
 #include <condition_variable>
@@ -26,31 +26,32 @@ namespace omnihvd {
 class UnionWay {
  public:
   // `failed` is called with the reason, on any thread. In a CudaScope. Allocates all memory that it
-  // ever needs. Throws Error.
+  // will ever need. Throws Error.
   using Failed = std::function<void(const std::string& why)>;
-  // levels: null where sums are on one level; else as the agreed hierarchy says.
+  // levels: null if sums use one level; otherwise the agreed hierarchy applies.
   UnionWay(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
            std::shared_ptr<NcclGrid> levels, Failed failed);
   UnionWay(const UnionWay&) = delete;
-  // In a CudaScope, after finish() has said true; else it must be kept for good.
+  // In a CudaScope, after finish() has returned true. If finish() has not, the object must never be
+  // destroyed.
   ~UnionWay() = default;
 
-  void begin(std::shared_ptr<Group> group);  // the ranks' threads talk over it from now on
+  void begin(std::shared_ptr<Group> group);  // from now on the ranks' threads talk over this group
 
-  // The next sum's plan, the same on all ranks. Throws Error once it was interrupted.
+  // The next sum's plan, the same on all ranks. Throws Error after interrupt().
   UnionCall next(const NcclReduction& r, DType dtype);
   UnionSteps& steps() { return steps_; }
   Stopwatch* stopwatch() { return rank_ == 0 ? &stopwatch_ : nullptr; }
 
-  // Why a sum was lost that needed the other ranks' threads; empty: none was. Any thread.
+  // Why a sum that needed the other ranks' threads was lost; empty: none was. Any thread.
   std::string lost();
 
-  // What is under way and needs the other ranks' threads ends, with every bit of the output set;
-  // they are told. Any thread; no CUDA calls.
+  // Ends sums under way that need the other ranks' threads, with every bit of the output set, and
+  // tells the other ranks. Any thread; no CUDA calls.
   void interrupt();
 
-  // Waits until all sums have ended, or it was interrupted, and ends the thread. In a CudaScope.
-  // False: the device may still use the memory.
+  // Waits until all sums have ended, or were interrupted, and ends the thread. In a CudaScope.
+  // Returns false if the device may still use the memory.
   bool finish();
 
  private:
@@ -82,13 +83,13 @@ class UnionWay {
   bool interrupted_ = false, quit_ = false, over_ = true;
   std::string why_over_;
 
-  // The thread's.
+  // Used only by the thread.
   std::shared_ptr<Group> group_;
-  UnionProposal proposal_;  // that is voted on
+  UnionProposal proposal_;  // under vote
   bool voting_ = false, in_time_ = false;
-  uint64_t slack_ = 8, most_calls_ = 0;  // ahead of which rank 0 proposes
-  uint32_t summed_ = 0;                  // windows
-  bool held_ = false;                    // the last one's sum, until all ranks have it
+  uint64_t slack_ = 8, most_calls_ = 0;  // rank 0's proposals begin this far ahead
+  uint32_t summed_ = 0;                  // windows summed
+  bool held_ = false;                    // the last window's sum is held until all ranks have it
   double idle_s_ = 0;
   uint32_t alert_ = 0;  // pauses in which the device will soon have something to ask
   std::thread thread_;

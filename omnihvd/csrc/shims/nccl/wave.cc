@@ -11,7 +11,7 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kTimed = 8;  // one of so many sums on the union
+constexpr uint64_t kTimed = 8;  // one of so many sums on the union is timed
 
 void count_call(Way way, const NcclReduction& r, int ranks, uint64_t summed_bytes) {
   const auto size = static_cast<uint64_t>(ranks);
@@ -40,8 +40,8 @@ void Wave::each(Step step) {
   for (const Call& call : calls_) call.group->or_fail_for_good([&] { step(call); });
 }
 
-// One group of NCCL's, of the calls for which there is a communicator. Those of our own go with an
-// abort, which waits only so long for who is at work on them.
+// Makes the calls that have a communicator, in one NCCL group. An abort ends communicators of our
+// own; it waits only briefly for threads that use them.
 template <typename CommOf, typename Step>
 void Wave::together(const char* what, CommOf comm_of, Step step) {
   std::vector<std::pair<const Call*, NcclComm>> all;
@@ -62,7 +62,8 @@ void Wave::together(const char* what, CommOf comm_of, Step step) {
   for (const auto& [call, comm] : all) settle(ended, comm, call->group->aborted(), what);
 }
 
-// In an order of communicators that is the same on all ranks: some may share a stream.
+// Queues in an order of communicators that is the same on all ranks, because some may share a
+// stream.
 NcclResult Wave::run() {
   std::stable_sort(calls_.begin(), calls_.end(), [](const Call& a, const Call& b) {
     return a.group->order() < b.group->order();
@@ -76,7 +77,8 @@ NcclResult Wave::run() {
   }
 }
 
-// Of sums that are timed: a look's own, and some on the union; none that share a group.
+// The stopwatch for timed sums: those that NCCL makes during a look, and some on the union, but
+// none that shares a group.
 Stopwatch* Wave::stopwatch() const {
   const UnionCall& call = calls_.front().sum.call;
   const bool timed = call.capacity == 0 || call.number % kTimed == 0;
@@ -84,7 +86,8 @@ Stopwatch* Wave::stopwatch() const {
   return calls_.front().group->union_way()->stopwatch();
 }
 
-// Levels in groups of their own: NCCL wants no blocking communicators, as ours are, beside others.
+// Levels have NCCL groups of their own: NCCL does not allow blocking communicators, like ours, in a
+// group with others.
 void Wave::reduce(uint64_t part) {
   const auto two_levels = [part](const Call& call) {
     return call.sum.call.two_levels && call.has(part);
@@ -123,7 +126,7 @@ void Wave::queue() {
       "ncclAllGather of the marks", [](const Call& call) { return call.sum.r.comm; },
       [](const Call& call, NcclComm) { return call.steps().exchange(call.sum); });
   each([](const Call& call) { call.steps().unite(call.sum); });
-  // Behind what all ranks must have come to: who is late is no time of this sum.
+  // Timing begins after a step that needs all ranks, so that a late rank does not count.
   if (watch != nullptr) each([&](const Call&) { watch->begin(first.call, first.r.stream); });
   uint64_t parts = 1;
   for (const Call& call : calls_) parts = std::max(parts, call.steps().parts(call.sum));

@@ -1,5 +1,5 @@
-// Calls on several communicators, one each, whose steps on unions are queued together: NCCL lets
-// each rank order communicators as it likes only inside its groups of calls.
+// Calls on several communicators, one each, with their steps on unions queued together: only inside
+// its groups of calls does NCCL let each rank order communicators as it likes.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace omnihvd {
 
-// The call as it stood, though it could be taken: it is faster.
+// Makes the original call, because it is faster.
 NcclResult call_original(const NcclReduction& r, int ranks);
 
 class Wave {
@@ -18,7 +18,7 @@ class Wave {
   void add(std::shared_ptr<NcclGroup> group, const UnionSum& sum) {
     calls_.push_back({std::move(group), sum});
   }
-  // Queues all. What fails has failed for good, and is logged.
+  // Queues all calls. A call that fails has failed for good, and is logged.
   NcclResult run();
 
  private:
