@@ -31,7 +31,7 @@ KERNEL = r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)Compile t
 
 
 def usage(source: str, dtype: str, arch: str) -> dict[str, tuple[int, int]]:
-    """A thread's registers and a CTA's shared bytes for each kernel, with blocks of 256 elements."""
+    """A thread's registers and a CTA's shared bytes, by kernel, with blocks of 256 elements."""
     log = compile_cubin(dtype, 256, arch, source)[1]
     found = {}
     for name, registers, rest in re.findall(KERNEL, log, re.DOTALL):
