@@ -1,5 +1,8 @@
-"""The table of docs/gpu.md: registers and shared memory of the kernels, as the compiler tells, and
-the share of a multiprocessor's warps that fit at once. Needs CuPy and NVRTC, and no GPU."""
+"""The table of results/kernels.md. It needs CuPy and NVRTC, and no GPU.
+
+The compiler reports registers and shared memory of each kernel. The share of a multiprocessor's
+warps that fit at once follows from these.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ KERNEL = r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)Compile t
 
 
 def usage(source: str, dtype: str, arch: str) -> dict[str, tuple[int, int]]:
-    """Of each kernel, for blocks of 256 elements: registers of a thread, shared bytes of a CTA."""
+    """A thread's registers and a CTA's shared bytes, by kernel, with blocks of 256 elements."""
     log = compile_cubin(dtype, 256, arch, source)[1]
     found = {}
     for name, registers, rest in re.findall(KERNEL, log, re.DOTALL):

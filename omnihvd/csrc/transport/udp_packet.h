@@ -1,4 +1,4 @@
-// The format of packets between two UDP transports (docs/in-network.md describes it in full).
+// The format of packets between two UDP transports. docs/in-network.md describes the transport.
 //
 //   u8 x 3   flow: of the receiver for what goes there, of the sender for what comes back
 //   u8       kind
