@@ -1,4 +1,4 @@
-"""What selection cost and kept in this process: PyTorch gradients only.
+"""Counts the cost and yield of selection in this process, for PyTorch gradients only.
 
 TensorFlow selects inside its graph, where there is no host clock to read.
 """
@@ -30,7 +30,7 @@ _added: dict[Any, Any] = {}  # by device: the same, of kernels that add to it
 
 
 def note_own_sum() -> None:
-    """A compressor or codec has begun one: it is of use whether or not the sum is intercepted."""
+    """Notes that a compressor or codec made its own sum: it works even if no sum is intercepted."""
     global _has_own_sums
     _has_own_sums = True
 
@@ -54,7 +54,7 @@ def timed(elements: int, own_sum: bool = False) -> Iterator[None]:
 
 
 def add_controlled(ratio: float, sent_bytes: float, seconds: float) -> None:
-    """A step under delay control: its ratio, and what its sums sent, in which time."""
+    """Counts a step under delay control: its ratio, and its sums' bytes and seconds."""
     with _lock:
         _totals["controlled_steps"] += 1
         _totals["ratios"] += ratio
@@ -63,26 +63,26 @@ def add_controlled(ratio: float, sent_bytes: float, seconds: float) -> None:
 
 
 def add_exposed(seconds: float) -> None:
-    """For which training waited for sums."""
+    """Counts seconds in which training waited for sums."""
     with _lock:
         _totals["exposed_seconds"] += seconds
 
 
 def add_rounds(rounds: int) -> None:
-    """By which a threshold was corrected."""
+    """Counts rounds of threshold correction."""
     with _lock:
         _totals["rounds"] += rounds
 
 
 def add_kept(device: Any, count: Any) -> None:
-    """`count`: elements kept; an int, or a tensor of one integer on `device`."""
+    """Counts kept elements. count: an int, or a tensor of one integer on `device`."""
     with _lock:
         _kept[device] = _kept.get(device, 0) + count
 
 
 def kept_on(device: Any, zero: Callable[[], Any]) -> Any:
-    """The count on `device`, for kernels to add to; zero() makes it, once. It is never freed, since
-    they may be under way on any stream."""
+    """The count on `device`, for kernels to add to; zero() makes it, once. It is never freed:
+    kernels may still run on any stream."""
     with _lock:
         if device not in _added:
             _added[device] = zero()
