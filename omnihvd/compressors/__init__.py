@@ -71,7 +71,7 @@ def block_topk(ratio: float, block_size: int | None = None) -> Compressor:
 
 
 def block_random(ratio: float, seed: int = 0, block_size: int | None = None) -> Compressor:
-    """Sends randomly drawn blocks, the same on all ranks, so the sum has no more blocks than a rank.
+    """Sends randomly drawn blocks, the same on all ranks, so the sum has no more than a rank.
 
     The draw depends on `seed`, the parameter's name and its step. `ratio`, `block_size`: as in
     `block_topk`.

@@ -241,7 +241,7 @@ class Compressor:
         return states
 
     def load_state_dict(self, states: dict[str, Any]) -> None:
-        """Replaces all residuals by those of `state_dict()`; call it after wrapping the optimizer."""
+        """Replaces all residuals by those of `state_dict()`; wrap the optimizer first."""
         for backend in self._backends.values():
             backend.load_state_dict(states)
 

@@ -29,7 +29,7 @@ class _Pending:
 
 
 class Sums:
-    """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
+    """The sums of one optimizer. Collective: all ranks start the same parameters before any waits."""
 
     def __init__(self, compressor: Compressor, optimizer: Any) -> None:
         rule = compressor.config.rule

@@ -1,4 +1,4 @@
-"""What a sparsifier sends, in fewer bits: places as a set, and the values there by another code."""
+"""Sends a sparsifier's elements in fewer bits: positions as a set, values by another code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ BITMAP, GAPS, FAR = 0, 1, 255
 
 @dataclass(frozen=True)
 class CodedSet(CodedRule):
-    """The elements that are not 0, by `of_values`.
+    """The elements that are not 0, encoded by `of_values`.
 
-    A part's code: how many they are (an int64); where, as the shorter of a bitmap and a byte for
-    each, the distance from the one before (FAR: as far, and no element there), and which of them
-    (a byte), with the gaps' length (an int64) before these; their values' code.
+    A part's code: their number (an int64); their positions, as a bitmap or as gaps, the shorter of
+    the two (a byte says which; the gaps' length, an int64, stands before them); their values' code.
+    A gap is a byte, the distance from the element before (FAR: that distance, and no element there).
     """
 
     of_values: CodedRule
