@@ -48,7 +48,7 @@ class Rule:
         return False
 
     def check_use(self, averages: bool, grouped: bool) -> None:
-        """ValueError where the rule does not support a Horovod optimizer with that op and groups."""
+        """ValueError where the rule does not support that op, or groups, of Horovod's optimizer."""
 
     def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
         """The gradient for the optimizer, from the ranks' sum or average."""
@@ -103,7 +103,8 @@ class ThresholdBlocks(BlockRule):
 
 
 class CodedRule(Rule):
-    """Sends codes, which cannot be added: part_sums.py sums them. Flat float32 in, flat uint8 out."""
+    """Sends codes. They cannot be added: part_sums.py decodes them first. Flat float32 in, flat
+    uint8 out."""
 
     sums = "parts"
 

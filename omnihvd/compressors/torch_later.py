@@ -28,7 +28,7 @@ class _Pending:
 
 
 class Sums:
-    """The sums of one optimizer. Collective: all ranks start the same parameters before any waits."""
+    """One optimizer's sums. Collective: all ranks start the same parameters before any waits."""
 
     def __init__(self, backend: Any, optimizer: Any, hosts_first: bool) -> None:
         """backend: torch_horovod.py's."""

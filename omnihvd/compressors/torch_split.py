@@ -63,7 +63,7 @@ class ParameterState:
         return self.rest
 
     def suits_kernels(self, momentum: float) -> bool:
-        """Whether the kernels can use this state; not if it was saved under another configuration."""
+        """Whether the kernels can use this state; not if another configuration saved it."""
         kept = [tensor for tensor in (self.rest, self.velocity) if tensor is not None]
         moves = self.velocity is None or momentum != 0
         return moves and all(tensor.dtype == torch.float32 for tensor in kept)

@@ -19,7 +19,7 @@ class CodedSet(CodedRule):
 
     A part's code: their number (an int64); their positions, as a bitmap or as gaps, the shorter of
     the two (a byte says which; the gaps' length, an int64, stands before them); their values' code.
-    A gap is a byte, the distance from the element before (FAR: that distance, and no element there).
+    A gap is a byte, the distance from the element before (FAR: that far, and no element there).
     """
 
     of_values: CodedRule
