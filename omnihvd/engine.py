@@ -1,4 +1,4 @@
-"""The compiled engine, loaded at its first use, or a clear reason why it cannot be had."""
+"""The compiled engine, loaded at its first use; EngineMissing says why it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """What the engine has."""
+    """The engine's attributes."""
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     engine = _load()
@@ -47,7 +47,7 @@ def _load() -> ModuleType:
         try:
             return _import()
         except ImportError as why:
-            # Of UCX the engine knows where it lay when it was built, and the folder beside omnihvd.
+            # The engine looks for UCX where it was at build time, and in the folder beside omnihvd.
             if "libuc" not in str(why) or not _load_ucx():
                 raise
             return _import()

@@ -1,4 +1,4 @@
-"""What omnihvd has done in this process: omnihvd.stats(), and figures of an interval.
+"""The statistics of this process: omnihvd.stats(), and figures of an interval.
 
 `omnihvd stats` on the command line explains each name.
 """
@@ -22,7 +22,7 @@ ENTRY = r"^(\w+)[;,]?(?: {2,}|\n {18})(.*(?:\n {18}.*)*)"  # a name in the docum
 
 
 def stats(reset: bool = False) -> Figures:
-    """What omnihvd did in this process, since its start or the last `stats(reset=True)`.
+    """omnihvd's figures in this process, since its start or the last `stats(reset=True)`.
 
     Sums taken. "Here" is this rank; bytes are 10^-6 MB; a share is from 0 to 1, and None where
     there was nothing to share.
@@ -95,8 +95,8 @@ def stats(reset: bool = False) -> Figures:
 
 def log_dict(prefix: str = "omnihvd/") -> dict[str, float]:
     """The figures of stats() since the last log_dict(), flat, for loggers of experiments:
-    {"omnihvd/sent_of_ring": 0.06, "omnihvd/ways/stream/calls": 12, ...}. What has no value is left
-    out."""
+    {"omnihvd/sent_of_ring": 0.06, "omnihvd/ways/stream/calls": 12, ...}. Figures without a value
+    are left out."""
     return dict(_flat(prefix, _since_logged.read(reset=True)))
 
 
@@ -109,13 +109,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def meanings() -> dict[str, str]:
-    """What the names in stats() mean, in a line each, as its documentation has it."""
+    """One line on each name in stats(), from its docstring."""
     found = re.findall(ENTRY, inspect.getdoc(stats) or "", re.M)
     return {name: " ".join(text.split()) for name, text in found}
 
 
 def explained(columns: int) -> str:
-    """The documentation of stats() in so many columns."""
+    """The docstring of stats(), wrapped to `columns`."""
     parts: list[str] = []
     at, doc = 0, inspect.getdoc(stats) or ""
     for entry in re.finditer(ENTRY, doc, re.M):
@@ -130,14 +130,14 @@ def explained(columns: int) -> str:
 
 
 def _paragraphs(between: str, columns: int) -> list[str]:
-    """What stands between two entries, and the empty lines around it."""
+    """The text between two entries, and the empty lines around it."""
     texts = [" ".join(part.split()) for part in between.split("\n\n")]
     return "\n\n".join(terminal.fill(text, columns) for text in texts).split("\n")[:-1]
 
 
 class Statistics:
-    """The figures of stats() since this was made (`since_start`: since the process was), or last
-    reset; any number side by side:
+    """The figures of stats() since this object was made or last reset (`since_start`: since the
+    process began). Any number can exist side by side:
 
         step = omnihvd.Statistics()
         for batch in batches:
@@ -156,26 +156,26 @@ class Statistics:
 
 
 def had_a_part(figures: Figures) -> bool:
-    """Whether any sum was made by omnihvd, or by a compressor or codec with sums of its own."""
+    """Whether omnihvd made any sum, or a compressor or codec made a sum of its own."""
     intercepted = figures["calls"] + figures["sparse"]["gradients"]
     return bool(intercepted) or counters.has_own_sums()
 
 
 def taken_bytes(figures: Figures) -> int:
-    """The size of tensors whose sums were taken, sparse gradients with all their rows."""
+    """The bytes of all tensors that omnihvd summed, sparse gradients with all their rows."""
     rows = figures["sparse"]
     whole = sum(way["bytes"] for way in figures["ways"].values())
     return int(whole + rows["dense_bytes"] - rows["union_bytes"])
 
 
 def passed_bytes(figures: Figures) -> int:
-    """The size of tensors whose sums were left to the original library."""
+    """The bytes of all tensors in fallbacks to the original library."""
     passed = figures["passed"].items()
     return sum(int(calls["bytes"]) for reason, calls in passed if reason != CONTROL)
 
 
 def delay_control(figures: Figures) -> Figures:
-    """Of a compressor under it, as logs call them; empty: there is none."""
+    """The figures of a compressor under delay control, by their names in logs; empty: none."""
     c = figures["compression"]
     if not c["controlled_steps"]:
         return {}
@@ -192,7 +192,7 @@ def _totals() -> Figures:
 
 
 def since(before: Figures, now: Figures) -> Figures:
-    """What happened between two of the engine's totals."""
+    """The difference between two of the engine's totals."""
     return _with_shares(_difference(now, before))
 
 
@@ -203,7 +203,7 @@ def _difference(now: Any, before: Any) -> Any:
 
 
 def _with_shares(figures: Figures) -> Figures:
-    """Adds what follows from the totals; the engine's own summary line does the same."""
+    """Adds the shares that follow from the totals, as the engine's own summary line does."""
     taken, passed = taken_bytes(figures), passed_bytes(figures)
     rows = figures["sparse"]
     summed = taken - (rows["dense_bytes"] - rows["union_bytes"])
@@ -222,7 +222,7 @@ def _with_shares(figures: Figures) -> Figures:
 
 
 def _with_means(compression: Figures) -> Figures:
-    """Of steps under delay control."""
+    """Adds the means over steps under delay control."""
     part = compression.get
     return {
         **compression,

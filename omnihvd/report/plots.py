@@ -57,7 +57,7 @@ def densities(figure: Any, content: dict[str, Any]) -> None:
 
 
 def _rates(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Predictions for the number of hosts that is advised on, by rate; what differs most."""
+    """Predictions for the number of hosts that the advice is for, by rate."""
     found: dict[str, list[dict[str, Any]]] = {}
     for p in content["predictions"]:
         if p["ranks"] == content["advised_ranks"]:
@@ -72,7 +72,7 @@ def steps_height(content: dict[str, Any]) -> float:
 
 
 def steps(figure: Any, content: dict[str, Any]) -> None:
-    """A bar for each way to sum: what a step computes, and what it waits; a panel for each rate."""
+    """A bar for each scheme, with a step's computing and waiting; a panel for each rate."""
     rates = _rates(content)
     alone = content["timing"]["alone"]
     for axes, (rate, rows) in zip(figure.subplots(len(rates), squeeze=False)[:, 0], rates.items()):

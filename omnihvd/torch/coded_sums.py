@@ -111,7 +111,7 @@ def _rest(rests: Rests, number: int, like: torch.Tensor) -> torch.Tensor:
     return rests[number]
 
 
-# PyTorch deprecates the older name.
+# PyTorch may drop the older name.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 _of_groups: weakref.WeakKeyDictionary[Any, CodedSums] = weakref.WeakKeyDictionary()

@@ -273,9 +273,9 @@ class Sums:
             engine.session.count_pass(refusal, tensor.numel() * tensor.element_size())
 
     def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, *codec: Any) -> str:
-        """Returns the fallback reason if the original library must sum; empty: omnihvd did. Reasons
-        can first arise here: a union of rows may be small where the whole tensor was not, and ranks
-        that bootstrapped late learn the settings only now."""
+        """Returns the fallback reason if the original library made the sum; empty: omnihvd did. A
+        reason may first arise here: a union of rows may be small where the whole tensor was not,
+        and ranks that bootstrapped late learn the settings only now."""
         straight = tensor.to(dtype).contiguous()  # itself, if it is that
         at, count = straight.data_ptr(), straight.numel()
         refusal = self._communicator.refusal(count * straight.element_size(), bool(codec))
