@@ -130,7 +130,7 @@ def union_share(incidence: Any, samples: int, ranks: int) -> float:
         return 0.0
     histogram = np.bincount(incidence, minlength=samples + 1)[: samples + 1].astype(float)
     if ranks <= samples:
-        absent = np.ones(samples + 1)  # probability that a unit of c samples is in none of the chosen ones
+        absent = np.ones(samples + 1)  # chance that no chosen sample has a unit of c samples
         for chosen in range(ranks):
             absent *= np.clip(samples - chosen - np.arange(samples + 1), 0, None)
             absent /= samples - chosen

@@ -130,7 +130,7 @@ def best_block_size(parameters: list[Measured], ranks: int) -> tuple[int, dict[i
 
 
 def best_of(rows: list[dict[str, Any]]) -> str:
-    """The fastest prediction for one network that is lossless and needs no more hosts. Among equally
+    """The fastest scheme for one network that is lossless and needs no more hosts. Among equally
     fast ones, one without omnihvd, else the first of SCHEMES."""
     free = {p["scheme"]: p["step_s"] for p in rows if p["scheme"] not in (*LOSSY, *NEED_HOSTS)}
     order = [*WITHOUT_OMNIHVD, *SCHEMES]
