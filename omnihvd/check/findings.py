@@ -1,4 +1,4 @@
-"""What a check finds, one line each, and how it is shown."""
+"""The findings of a check, one line each, and their layout."""
 
 from __future__ import annotations
 

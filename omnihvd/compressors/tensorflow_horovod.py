@@ -312,7 +312,7 @@ def _tensors(gradients: list[Any]) -> list[tf.Tensor]:
 
 
 def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) -> tf.Tensor:
-    """The blocks whose turn it is: see rules.random_turn."""
+    """The blocks of this turn: see rules.random_turn."""
     step, count = state.step.read_value(), tf.cast(count, tf.int64)
     turns = (blocks + count - 1) // count
     start = tf.minimum(step % turns * count, blocks - count)

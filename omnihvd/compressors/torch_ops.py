@@ -126,8 +126,8 @@ def exceedance(total: Tensor, limit: float) -> tuple[float, float, float]:
 
 
 def mean_log(total: Tensor) -> float:
-    """The mean logarithm of the absolute values that are not 0. Of many elements it takes only runs
-    from all over the tensor: logarithms are slow."""
+    """The mean logarithm of the absolute values that are not 0. Logarithms are slow: of many
+    elements it takes only runs from all over the tensor."""
     if len(total) >= MANY:
         total = total[: len(total) // RUN * RUN].view(-1, RUN)[::8].reshape(-1)
     logs = total.abs().log_()

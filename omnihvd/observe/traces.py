@@ -103,7 +103,7 @@ def into_timeline(timeline: Events, ours: Events) -> Events:
         begin, end, pid = activity
         for e in sums:
             if begin <= e["ts"] + e["dur"] / 2 <= end:
-                # Viewers nest an event only if it lies strictly within the outer one.
+                # Viewers show an event inside another only if it does not stand out.
                 ts = max(e["ts"], begin)
                 dur = min(e["ts"] + e["dur"], end) - ts
                 name = f"omnihvd: {e['name']}"

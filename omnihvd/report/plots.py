@@ -57,7 +57,7 @@ def densities(figure: Any, content: dict[str, Any]) -> None:
 
 
 def _rates(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Predictions for the number of hosts that the advice is for, by rate."""
+    """Predictions for the advised number of hosts, by rate: SHOWN and each rate's best scheme."""
     found: dict[str, list[dict[str, Any]]] = {}
     for p in content["predictions"]:
         if p["ranks"] == content["advised_ranks"]:

@@ -40,7 +40,7 @@ class Sums:
     The constructor is collective: the ranks bootstrap, and rank 0's settings hold for all.
     RuntimeError, on all ranks, if one has wrong settings or does not come. later: they bootstrap at
     the first sum instead; then that sum fails, and the constructor does not wait. Engine and
-    connections are made at the first sum. That never blocks a sum of another group: ranks may begin
+    connections are made at the first sum. They never block a sum of another group: ranks may begin
     the sums of different groups in any order.
     """
 
