@@ -20,7 +20,7 @@ from omnihvd.bench.reducers import DEDICATED, PUBLISHED
 from omnihvd.bench.session import BenchError, Session, environment
 from omnihvd.bench.settings import AS_IT_IS, Setting
 
-Command = Callable[[Sequence[str]], Sequence[str]]  # a worker's arguments -> the command that starts all ranks
+Command = Callable[[Sequence[str]], Sequence[str]]  # from a worker's to the job's
 TIMEOUT_S = 300.0  # of a visit
 ports = itertools.count(7000)  # of aggregators, those of each session
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"

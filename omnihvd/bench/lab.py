@@ -4,10 +4,10 @@
         lab.mpirun([sys.executable, "train.py"], timeout=300)
         print(lab.traffic())
 
-Each host is a set of Linux namespaces (network, host name, mounts, System V memory), so MPI, UCX and
-gethostname() see different machines that share no memory. A link joins each host to a switch. Both
-ends are shaped: `rate` holds in each direction. The hosts reach each other by their names h0, h1,
-..., and nothing else. Several labs can be up.
+Each host is a set of Linux namespaces (network, host name, mounts, System V memory), so MPI, UCX
+and gethostname() see different machines that share no memory. A link joins each host to a switch.
+Both ends are shaped: `rate` holds in each direction. The hosts reach each other by their names h0,
+h1, ..., and nothing else. Several labs can be up.
 
 The hosts live in one PID namespace. Its first process waits on a pipe held by this process. When
 this process ends, however it ends, the pipe closes, and the kernel kills every process of the lab

@@ -17,7 +17,7 @@ class LabError(RuntimeError):
 
 
 def yielding(ranks: int) -> dict[str, str]:
-    """MCA parameters that make MPI yield while it waits, if ranks outnumber this machine's cores."""
+    """MCA parameters that make MPI yield while it waits, if ranks outnumber the cores here."""
     return {"mpi_yield_when_idle": str(int(ranks > (os.cpu_count() or 1)))}
 
 

@@ -333,7 +333,7 @@ PUBLISHED = (
     "sparcml-of-dense",
     "parallax",
 )  # in benchmarks/peers
-SCATTERS = ("gloo-scatter", "mpi-scatter", "omnihvd-torch-scatter")  # another operation, compared separately
+SCATTERS = ("gloo-scatter", "mpi-scatter", "omnihvd-torch-scatter")  # compared separately
 UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED)  # no training uses these as they are
 USUAL = [
     name for name, b in BACKENDS.items() if not b.most_error and name not in (*UNUSUAL, *SCATTERS)

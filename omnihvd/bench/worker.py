@@ -159,8 +159,8 @@ class Measuring:
             self.sum()
 
     def settle(self) -> None:
-        """Makes uncounted sums after other backends' turns: one, or two short ones. omnihvd makes as
-        many again, since it expects the last density that it saw, another point's."""
+        """Makes uncounted sums after other backends' turns: one, or two short ones. omnihvd makes
+        as many again, since it expects the last density that it saw, another point's."""
         chooses = bool(self.backend.stats().get("ways"))
         while len(self.sums) < 2 and (chooses or sum(self.sums) < LONG_S):
             self.sum()
@@ -199,7 +199,7 @@ def measure(measuring: Measuring, reads: dict[int, float]) -> dict[str, Any]:
         "cpu_s": sum(meeting.gather(measuring.cpu)) / sums,
         "counters": meeting.gather(counters),
     }
-    backend.prepare(np.zeros(BLOCK, np.float32), Point(BLOCK, 1))  # frees memory for the next backend
+    backend.prepare(np.zeros(BLOCK, np.float32), Point(BLOCK, 1))  # frees memory for others
     return answer
 
 

@@ -2,9 +2,9 @@
 
 The socket's name is in Linux' abstract namespace, so it leaves no file behind; the name belongs to
 the network namespace. Containers may share a network namespace but number their processes apart, so
-if the name with this process's number is in use, a random number takes its place. Any process on the
-host can connect. So the kernel is asked for the peer's user, and only the same user and root get an
-answer. Nothing is read from the connection. A thread sleeps until a peer connects.
+if the name with this process's number is in use, a random number takes its place. Any process on
+the host can connect. So the kernel is asked for the peer's user, and only the same user and root
+get an answer. Nothing is read from the connection. A thread sleeps until a peer connects.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class OverTorch:
 
 
 def tensors(rank: int, size: int, count: int, density: float) -> tuple[np.ndarray, np.ndarray]:
-    """This rank's tensor, and the sum: element i of a non-zero block is (rank + 1) * (1 + i % 7)."""
+    """A rank's tensor, and the sum. Element i of a non-zero block is (rank + 1) * (1 + i % 7)."""
     blocks = -(-count // BLOCK)
     there = [np.random.default_rng([count, r]).random(blocks) < density for r in range(size)]
     values = (1 + np.arange(count) % 7).astype(np.float32)

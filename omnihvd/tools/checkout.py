@@ -1,7 +1,7 @@
 """Replaces a checkout without a built engine by the installed omnihvd.
 
-In a checkout, `python -m omnihvd`, and every program with that folder on its path, finds the sources
-first, and `pip install .` leaves these without an engine.
+In a checkout, `python -m omnihvd`, and every program with that folder on its path, finds the
+sources first, and `pip install .` leaves these without an engine.
 """
 
 from __future__ import annotations
