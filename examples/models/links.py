@@ -1,4 +1,4 @@
-"""Steps on links of a given rate: measured by each method, and what the report predicts of them."""
+"""Steps on links of a given rate: measured by each method, and predicted by the report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOLERANCE, COMPARED = 1e-3, 10
 
 
 class Differs(Exception):
-    """OmniReduce, which is lossless, has trained something else."""
+    """OmniReduce is lossless, but gave other losses."""
 
 
 def measure(

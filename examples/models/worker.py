@@ -2,7 +2,7 @@
 
     horovodrun -np 4 python examples/models/worker.py '{"model": "ncf", "methods": ["omnireduce"]}'
 
-Rank 0 says what it does in lines, and writes what it found into a file of JSON.
+Rank 0 prints its progress in lines, and writes its results into a JSON file.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def calibrate(counts: list[int]) -> list[list[float]]:
 
 
 def take_a_core() -> None:
-    """Where ranks share cores each stays on one, as though its host had that share of a core: else
-    Linux may keep three of four ranks on one of two cores for many steps, in which all wait."""
+    """Pins each rank to a core where ranks share cores, as though its host had that share of a core.
+    Otherwise Linux may keep three of four ranks on one of two cores for many steps, and all wait."""
     cores = sorted(os.sched_getaffinity(0))
     rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{what}"]) for what in ("RANK", "SIZE"))
     if ranks > len(cores):
