@@ -1,5 +1,6 @@
-"""Bytes of a sum on servers with several GPUs, by all algorithms and in both orders: compress first,
-or reduce inside the servers first. Uses tests/nccl's stand-ins for CUDA and NCCL: no GPU, no times.
+"""Bytes of a sum on servers with several GPUs, by all algorithms and in both orders: compress
+first, or reduce inside the servers first. Uses tests/nccl's stand-ins for CUDA and NCCL: no GPU, no
+times.
 
     python benchmarks/gpu_levels.py [--hosts 2] [--gpus 3] [--blocks 2048] [--densities 0.01 0.1]
 

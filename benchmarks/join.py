@@ -34,7 +34,7 @@ from omnihvd.engine import session  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "join.json"
 COUNT = 1_000_000  # floats of a sum
-HEARD = (64, 512, 4096)  # ranks whose introductions one process hears
+HEARD = (64, 512, 4096)  # numbers of ranks, for one process that hears all introductions
 MOST_ON_ONE_LEVEL = 128  # one machine has too few ports for 256 ranks
 PATIENCE_S = 240
 BETWEEN_HOSTS = {"UCX_TLS": "tcp"}  # not the memory that ranks of one machine share
@@ -47,7 +47,7 @@ def used() -> tuple[float, float]:
 
 
 def join(rank: int, size: int, levels: str, parent: Connection) -> None:
-    """A rank. It sends its parent its introductions for the others, and finally its measurements."""
+    """A rank: sends its parent its introductions for the others, and finally its measurements."""
 
     def allgather(mine: bytes) -> list[bytes]:
         parent.send(mine)
@@ -142,7 +142,7 @@ def hears(size: int) -> dict[str, Any]:
     engine = session.Engine(settings)
     words: list[bytes] = []
     engine.join(0, 1, alone)
-    nothing = words[-1]  # all say with it that they have joined; ranks other than 0 say it all along
+    nothing = words[-1]  # "joined" from all; ranks other than 0 say it all along
     words.clear()
     before = used()
     begun = time.monotonic()

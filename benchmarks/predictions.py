@@ -39,7 +39,7 @@ RATES = ("200mbit", "500mbit", "1gbit")
 SCHEMES = {"ring": [], "omnireduce": ["-m", "omnihvd"]}
 STEPS = {"ring": 10, "omnireduce": 30}  # a ring's are long and alike
 WARM_UP = 5  # steps not counted
-REPORTED = 50  # steps, of which the report sees some
+REPORTED = 50  # steps; the report samples some
 # The launcher's names of rank and size, as torch.distributed's.
 RANK = 'RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
 

@@ -85,7 +85,7 @@ def _split(compressor: Any) -> Callable[[Any], Any]:
     memory = rule.memory("p", (ELEMENTS,))
 
     def coded(gradient: torch.Tensor) -> None:
-        """Encodes as one of two ranks: its contribution."""
+        """Encodes a contribution as one of two ranks; a rank's share of the sum is not counted."""
         feedback = compressor.config.error_feedback
         total = state.accumulate(gradient, 0.0) if feedback else gradient
         made = part_sums.contribution(rule, rule.values(total.numpy(), memory), 2)
