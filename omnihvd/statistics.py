@@ -24,71 +24,72 @@ ENTRY = r"^(\w+)[;,]?(?: {2,}|\n {18})(.*(?:\n {18}.*)*)"  # a name in the docum
 def stats(reset: bool = False) -> Figures:
     """omnihvd's figures in this process, since its start or the last `stats(reset=True)`.
 
-    Sums taken. "Here" is this rank; bytes are 10^-6 MB; a share is from 0 to 1, and None where
+    Sums by omnihvd. "Here" is this rank; 1 MB is 10^6 bytes. A share is from 0 to 1, and None where
     there was nothing to share.
 
-    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes: 0.1 is a tenth of what a ring
-                      allreduce sends
-    density           share of the blocks that were not zero here: what has to be sent
-    union_density     share of the blocks that were not zero on any rank: what has to come back
-    passed_share      share of the bytes that were left to the original library: `passed` says why
-    ring_bytes        2 (N-1)/N S: what a ring over N ranks sends from each, for S bytes; half of
-                      that for a reduce-scatter. Where a host has several ranks, between hosts
-                      only, as in the next two
+    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes: 0.1 is a tenth of the bytes that a
+                      ring allreduce sends
+    density           share of the blocks that were not zero here: these must be sent
+    union_density     share of the blocks that were not zero on any rank: these must come back
+    passed_share      share of the bytes in fallbacks to the original library: `passed` has the
+                      reasons
+    ring_bytes        2 (N-1)/N S: bytes that each of N ranks sends in a ring allreduce of S bytes;
+                      half of that for a reduce-scatter. Where a host has several ranks, between
+                      hosts only, as in the next two
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
-    bytes_received    and from them, in messages_sent messages, of frames_sent frames: what is said
-                      of one slot of an aggregator in a round
+    bytes_received    and from them, in messages_sent messages, of frames_sent frames; a frame is
+                      for one slot of an aggregator in one round
     between_hosts_bytes
-                      what the fullest rank would have sent for sums over shared memory, if each
-                      rank had a host of its own
-    bytes_copied      from memory to memory for them, into messages and out of them, and by sums
-                      over shared memory; not by the kernel
-    library_bytes     what a ring sends for what the original library was given to sum: unions of
+                      bytes that the fullest rank would have sent for sums over shared memory, if
+                      each rank had a host of its own
+    bytes_copied      bytes copied for these sums, into and out of messages, and in shared memory;
+                      copies by the kernel do not count
+    library_bytes     bytes that a ring sends for the original library's part of sums: unions of
                       blocks, or whole tensors
-    ways              whole calls, by the way in which each sum was made: {way: {"calls", "bytes",
-                      "seconds"}}. stream: non-zero blocks through aggregators; shared: the same
-                      over the memory of the one host, where nothing is sent; union: the blocks that
-                      are non-zero on any rank, by the original library; original: the call as it
-                      stood; coded: as stream, with exponents packed; inline: through an aggregator
-                      in the data path
+    ways              whole calls, by the algorithm of each sum: {way: {"calls", "bytes",
+                      "seconds"}}. stream: non-zero blocks through aggregators; shared: the same in
+                      one host's shared memory, with nothing sent; union: the blocks that are
+                      non-zero on any rank, by the original library; original: the unchanged call;
+                      coded: as stream, with packed exponents; inline: through an in-network
+                      aggregator
     sparse            gradients that are sparse tensors: {"gradients": how many, "own_bytes": rows
-                      here, each once, "gathered_bytes": rows of all ranks with their numbers, which
-                      Horovod's allgather would have brought, "union_bytes": rows of any rank, which
+                      here, each once, "gathered_bytes": rows of all ranks with their numbers, as
+                      Horovod's allgather would receive them, "union_bytes": rows of any rank, which
                       were summed instead, "dense_bytes": all rows}
 
-    codecs            what travelled under a codec (OmniReduce.natural() and others), or would have
-                      but for shared memory, once for each receiver: {"blocks"; of them
-                      "packed_blocks", which were smaller without it, and "plain_blocks", which
-                      could not be coded (NaN, infinity); "bytes" as they travelled, "plain_bytes"
-                      as float32}
+    codecs            blocks sent under a codec (OmniReduce.natural() and others), or not sent only
+                      because of shared memory, once for each receiver: {"blocks"; of them
+                      "packed_blocks", which were smaller without the codec, and "plain_blocks",
+                      which it could not encode (NaN, infinity); "bytes" as sent, "plain_bytes" as
+                      float32}
 
     Sparse gradients count in sent_of_ring, ring_bytes, density and union_density with all their
-    rows, those that no rank has being zero blocks.
+    rows; rows that no rank has are zero blocks.
 
-    Sums not taken.
+    Fallbacks to the original library.
 
     passed            {reason: {"calls", "bytes"}}. small: under OMNIHVD_MIN_BYTES; op and dtype: no
-                      sum, or not of a type that omnihvd adds; one rank, empty, disabled (by
-                      OMNIHVD_ENABLE), device memory, captured (in a CUDA graph) and others: as they
-                      say. control: no tensors, but Horovod's ranks agreeing on what to reduce next;
-                      not in passed_share
+                      sum, or a type that omnihvd does not add; one rank, empty, disabled (by
+                      OMNIHVD_ENABLE), device memory, captured (in a CUDA graph) and others: as
+                      named. control: no tensors; Horovod's ranks agree on the next reductions; not
+                      in passed_share
 
-    All sums taken; where a host has several ranks, of those streamed this rank's part.
+    All sums by omnihvd; where a host has several ranks, this rank's part of the streamed ones.
 
-    calls             sums; of them `failures` ended in an error
+    calls             sums; `failures` of them ended in an error
     bytes_in          bytes of their tensors
-    blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; of them
-                      `nonzero_blocks` were not zero here, `result_blocks` not zero on any rank
-                      (not counted where nobody looked before the original library summed)
-    seconds           from call to result, summed over sums in all ways, which may overlap
-    messages_refused  from strangers, of other versions, or malformed
+    blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; `nonzero_blocks` of
+                      them were not zero here, `result_blocks` not zero on any rank (not counted
+                      where the original library summed without a scan)
+    seconds           from call to result, added up over all sums; sums may overlap
+    messages_refused  messages from strangers, of other versions, or malformed
     datagrams         under OMNIHVD_TRANSPORT=udp or OMNIHVD_INLINE: {"sent", of them "again"
-                      since the network lost them or seemed to; "received", of them "repeated",
-                      which had come before (not counted of OMNIHVD_INLINE); "refused": short, long,
-                      forged, old, or of strangers}
+                      because the network lost them or seemed to; "received", of them "repeated",
+                      which had come before (not counted with OMNIHVD_INLINE); "refused": short,
+                      long, forged, old, or from strangers}
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
-    nap_seconds       the time that they left their cores to others, summed over threads
-    compression       of lossy compressors: see omnihvd.compressors.stats()
+    nap_seconds       the time for which they freed their cores, added up over threads
+    compression       figures of lossy compressors: see omnihvd.compressors.stats()
     """
     return _since_start.read(reset)
 

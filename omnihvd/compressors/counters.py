@@ -24,8 +24,8 @@ _ZEROS = {
     "ratios": 0.0,
 }
 _totals: dict[str, float] = dict(_ZEROS)
-_has_own_sums = False  # of codes or factors, which are not Horovod's sums of gradients
-_kept: dict[Any, Any] = {}  # by device: its running count, which stays there until it is asked for
+_has_own_sums = False  # of codes or factors, apart from Horovod's sums of gradients
+_kept: dict[Any, Any] = {}  # by device: its running count, read from the device only in stats()
 _added: dict[Any, Any] = {}  # by device: the same, of kernels that add to it
 
 
@@ -92,14 +92,14 @@ def kept_on(device: Any, zero: Callable[[], Any]) -> Any:
 def stats() -> dict[str, float]:
     """Totals since the start of the process, or since `reset()`.
 
-    calls: gradients compressed. seconds: host time to select, add and split; a CUDA device may
-    still be at work when the host is done. elements: of the gradients seen. kept_elements: of the
-    blocks (or single elements) that were sent. rounds: of looking once more at a gradient, to
-    correct its threshold (dgc, sidco). exposed_seconds: for which the optimizer waited for
-    sums.
+    calls: compressed gradients. seconds: host time to select, add and split; a CUDA device may
+    still be at work when the host is done. elements: elements of these gradients. kept_elements:
+    elements of the blocks (or single elements) that were sent. rounds: further passes over a
+    gradient to correct its threshold (dgc, sidco). exposed_seconds: time for which the optimizer
+    waited for sums.
 
-    Under delay control: controlled_steps; of those delay_seconds and delay_bytes of sums, and
-    ratios, the sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
+    Under delay control: controlled_steps; delay_seconds and delay_bytes of their sums; ratios, the
+    sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
     """
     with _lock:
         counts = [*_kept.values(), *_added.values()]
