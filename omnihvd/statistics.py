@@ -29,8 +29,8 @@ def stats(reset: bool = False) -> Figures:
 
     sent_of_ring      (bytes_sent + library_bytes) / ring_bytes: 0.1 is a tenth of the bytes that a
                       ring allreduce sends
-    density           share of the blocks that were not zero here: these must be sent
-    union_density     share of the blocks that were not zero on any rank: these must come back
+    density           share of the blocks that were not zero here: what has to be sent
+    union_density     share of the blocks that were not zero on any rank: what has to come back
     passed_share      share of the bytes in fallbacks to the original library: `passed` has the
                       reasons
     ring_bytes        2 (N-1)/N S: bytes that each of N ranks sends in a ring allreduce of S bytes;
