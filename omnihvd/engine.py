@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
 
 class EngineMissing(ImportError):
-    """Says what to do."""
+    """The engine cannot be loaded; the message says what to do."""
 
 
 def _load() -> ModuleType:
@@ -83,7 +83,7 @@ def _load_ucx() -> bool:
     """Loads UCX from where Python has the wheel libucx-cu13, for the engine to find it loaded."""
     folder = ucx_folder()
     if folder is not None:
-        ctypes.CDLL(str(folder / "libucp.so.0"))  # with its other parts, which lie beside it
+        ctypes.CDLL(str(folder / "libucp.so.0"))  # loads its other libraries from the same folder
     return folder is not None
 
 

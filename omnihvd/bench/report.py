@@ -97,7 +97,7 @@ def same_work(backend: str, measured: Point, point: Point) -> bool:
     return measured == point
 
 
-KEYS = 4  # columns that say what was measured
+KEYS = 4  # columns that identify the point
 
 
 def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

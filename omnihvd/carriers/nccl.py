@@ -1,4 +1,4 @@
-"""Redirects ncclAllReduce, and what belongs to it, in PyTorch's and Horovod's loaded libraries.
+"""Redirects ncclAllReduce and related functions in PyTorch's and Horovod's loaded libraries.
 
 As for MPI (mpi.py), the library that is hooked calls the shim's functions; NCCL itself
 and all other libraries are untouched. A library that holds an NCCL of its own, statically linked,

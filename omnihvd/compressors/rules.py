@@ -165,7 +165,7 @@ class ElementRule(Rule):
     A gradient with a NaN or an infinity is sent whole: it has no meaningful statistics.
     """
 
-    learns: ClassVar[bool] = False  # from what was sent: learn() is to be called
+    learns: ClassVar[bool] = False  # calls learn() after each step
 
     def sent(self, total: Any, call: Call) -> Any:
         """The part of `total` to send, as a new tensor like it. total: flat, float32 or float64."""

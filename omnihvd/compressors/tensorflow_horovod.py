@@ -115,14 +115,14 @@ class Backend:
             return
         with tf.init_scope():
             mine = np.frombuffer(agreement.encode(self._compressor), np.uint8)
-            # The name is what Horovod reports if a rank does not come.
+            # Horovod reports this name if a rank does not come.
             name = "compression, the same on all ranks"
             everyone = allgather(tf.constant(mine[None]), name=name, process_set=process_set)
             agreement.check(theirs.tobytes() for theirs in everyone.numpy())
         self._agreed.add(process_set)
 
     def compress(self, gradient: Any, variable: tf.Variable, ranks: int = 1) -> Any:
-        """Returns what to send of `gradient`, dense, zero elsewhere."""
+        """Returns the part of `gradient` to send, dense, zero elsewhere."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return gradient
         if not gradient.dtype.is_floating or variable.shape.num_elements() == 0:

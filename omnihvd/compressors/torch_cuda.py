@@ -12,7 +12,7 @@ from torch import Tensor
 from omnihvd.carriers import kernel_cache
 from omnihvd.log import warn_once_per_job
 
-# By the gradient's dtype: what the kernels are compiled for.
+# The kernels' dtype, by the gradient's.
 COMPILED = {
     torch.float32: "float32",
     torch.float16: "float16",

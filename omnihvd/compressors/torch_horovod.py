@@ -118,7 +118,7 @@ class Backend:
             mine = torch.frombuffer(
                 bytearray(agreement.encode(self._compressor)), dtype=torch.uint8
             )
-            # The name is what Horovod reports if a rank does not come.
+            # Horovod reports this name if a rank does not come.
             name = f"compression of the optimizer of {name}, the same on all ranks"
             everyone = allgather(mine.unsqueeze(0), name=name, process_set=process_set)
             agreement.check(theirs.numpy().tobytes() for theirs in everyone)

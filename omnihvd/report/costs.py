@@ -30,8 +30,8 @@ import math
 from typing import Callable, NamedTuple
 
 NUMBER_BYTES = 8  # of a row, in Horovod's and omnihvd's gathers
-RATIO = 0.1  # of what compressors send
-ETHERNET = 1448 / 1538  # payload of TCP in what a link carries: frames of 1500 bytes, and gaps
+RATIO = 0.1  # of compressors
+ETHERNET = 1448 / 1538  # share of TCP payload on a link: frames of 1500 bytes, and gaps
 
 
 class Sizes(NamedTuple):
@@ -51,11 +51,11 @@ class Machine(NamedTuple):
     """Rates of a rank's host, in bytes/s. The link's rate is each way."""
 
     link: float
-    scan: float = 8e9  # reading memory for what is not zero
+    scan: float = 8e9  # reading memory to find non-zeros
     move: float = 2.5e9  # between memory and network, sent and received together
     sum_latency: float = 50e-6  # s, of one sum
     copy: float = 8e9  # from gradients to buffers, and back
-    spare_cores: bool = True  # beside those that compute
+    spare_cores: bool = True  # besides the ones that compute
 
 
 def measured(
@@ -166,11 +166,11 @@ FORMULAS: dict[str, Callable[[Sizes, int], Cost]] = {
     "natural": functools.partial(by_codec, bits=8),
     "qsgd4": functools.partial(by_codec, bits=4),
     "block_topk": by_block_topk,
-    "block_threshold": by_block_topk,  # one that keeps as much
+    "block_threshold": by_block_topk,  # with a threshold that keeps as much
     "block_random": by_block_random,
     "topk_threshold": by_topk_threshold,
 }
-OF_TABLES = {"rows": by_omnireduce, "allgather": by_ring}  # and what other parameters go by
+OF_TABLES = {"rows": by_omnireduce, "allgather": by_ring}  # and the schemes of other parameters
 
 
 class Takes(NamedTuple):

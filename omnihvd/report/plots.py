@@ -1,4 +1,4 @@
-"""The report's plots, by matplotlib, from what is in report.json."""
+"""The report's plots, by matplotlib, from report.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLUE, RED, GREY, LIGHT, LOSES = "#0072B2", "#D55E00", "#BBBBBB", "#9CC9E6", "#F3
 
 
 def svg(draw: Any, content: dict[str, Any], height: float = 3.6) -> str:
-    """One of the plots below, to stand in a page. ImportError without matplotlib."""
+    """One of the plots below, as SVG for a page. ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
 

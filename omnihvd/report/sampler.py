@@ -15,7 +15,7 @@ from omnihvd.report.samples import Job, Sample, Seen
 BUDGET = 0.015  # of the time, for looking
 MOST_TIMINGS = 2048  # steps; then the older half is dropped
 MOST_BYTES = 128 << 20  # of samples in memory; then every second one is dropped
-WARM_UP = 1  # steps not looked at
+WARM_UP = 1  # unsampled steps
 FEW = 3  # samples at the beginning, at any cost
 
 

@@ -69,7 +69,7 @@ class Source:
                 )
 
     def _hook(self, parameter: Any, accumulated: Any, ready: Any) -> None:
-        """ready: for PyTorch before 2.1, which has the gradient of this backward pass alone."""
+        """Hooks a gradient. ready: for PyTorch before 2.1, gets this backward pass's alone."""
         if hasattr(parameter, "register_post_accumulate_grad_hook"):
             self._hooks.append(parameter.register_post_accumulate_grad_hook(accumulated))
         else:

@@ -1,8 +1,8 @@
 """`omnihvd bench`: sums on this cluster, by omnihvd and by what it replaces, in about a minute.
 
 It runs your launcher several times: once with omnihvd, and once for each setting in which the
-original library may be the fastest. It verifies each sum. Sparse tensors have so large a share of
-non-zero blocks of 256 elements on each rank, at random places.
+original library may be the fastest. It verifies each sum. Column non-zero is the share of non-zero
+blocks of 256 elements on each rank, at random positions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ORIGINAL = {
 
 
 class BenchError(Exception):
-    """Says why a job gave no figures."""
+    """A job gave no figures; the message says why."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def command_of(launcher: Sequence[str]) -> list[str]:
-    """The words that start PROGRAM on each rank. torchrun brings Python itself."""
+    """The command that starts PROGRAM on each rank. torchrun starts Python itself."""
     words = list(launcher) or ["torchrun", "--standalone", "--nproc-per-node", "2"]
     return [*words, *([] if _is_torchrun(words) else [sys.executable]), "-m", PROGRAM]
 
@@ -81,7 +81,7 @@ def _is_torchrun(words: Sequence[str]) -> bool:
 
 
 def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
-    """The figures of rank 0, a point each."""
+    """Runs a job; returns rank 0's figures, one for each point."""
     words = [*command, packed(plan)]
     try:
         done = subprocess.run(
@@ -101,7 +101,7 @@ def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[di
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A point each: `original`, by the name of its setting, and `omnihvd`: seconds of a sum."""
+    """For each point, seconds of a sum: `original`, by the name of its setting, and `omnihvd`."""
     command = command_of(args.launcher)
     library = args.library or ("torch" if _is_torchrun(command) else "horovod")
     sizes = [SIZES[name] for name in args.sizes]

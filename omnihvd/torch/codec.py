@@ -1,5 +1,5 @@
 """Codecs (omnihvd.codecs) under torch.distributed."""
-# DDP compares a hook's annotations, which must not be texts.
+# DDP compares a hook's annotations; they must not be strings.
 
 from typing import Any
 

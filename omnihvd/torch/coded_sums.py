@@ -33,7 +33,7 @@ Rests = dict[int, torch.Tensor]
 
 
 class Coder(Protocol):
-    """omnihvd.kernels.Coder, or what stands in for it."""
+    """The interface of omnihvd.kernels.Coder."""
 
     block_size: int
 

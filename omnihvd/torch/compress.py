@@ -1,5 +1,5 @@
 """Compressors (omnihvd.compressors) under DDP."""
-# DDP compares a hook's annotations, which must not be texts.
+# DDP compares a hook's annotations; they must not be strings.
 
 from collections.abc import Iterable
 from typing import Any, Callable

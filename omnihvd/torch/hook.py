@@ -1,5 +1,5 @@
 """DDP's communication hook: the average of a bucket over the ranks, by omnihvd."""
-# DDP compares a hook's annotations, which must not be texts.
+# DDP compares a hook's annotations; they must not be strings.
 
 from typing import Any, Optional
 
@@ -12,8 +12,8 @@ from omnihvd.torch.process_group import OmnihvdProcessGroup, give_sums, sums_of,
 
 
 class HookState:
-    """The process group of a hook (None: the default one). It pickles without the group, and is
-    then for the default one; `process_group` may be set."""
+    """The process group of a hook (None: the default one). It pickles without the group, and then
+    means the default one; set `process_group` to change it."""
 
     def __init__(self, process_group: Any = None) -> None:
         self.process_group = process_group

@@ -30,7 +30,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """As NumPy and the engine call it."""
+    """The dtype's name in NumPy and the engine."""
     return str(dtype).replace("torch.", "")
 
 
@@ -247,7 +247,7 @@ class Sums:
             self._sum_one(tensors[0], codec)
 
     def _scatter(self, output: torch.Tensor, given: torch.Tensor) -> None:
-        straight, share = given.contiguous(), output.contiguous()  # themselves, if they are that
+        straight, share = given.contiguous(), output.contiguous()  # no copies if contiguous
         self._communicator.reduce_scatter(
             straight.data_ptr(),
             share.data_ptr(),

@@ -9,7 +9,7 @@ from typing import Any
 from omnihvd.compressors.methods.top_elements import BELOW
 from omnihvd.compressors.rules import Call, ThresholdRule
 
-SAMPLE = 100  # one element of so many
+SAMPLE = 100  # sample one of so many elements
 SMALL = 10_000  # elements: fewer are sampled whole
 ROUNDS, NEAR = 10, 0.3
 

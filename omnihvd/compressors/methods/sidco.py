@@ -35,13 +35,13 @@ WINDOW = 5  # steps after which the number of stages is adapted
 TOLERANCE = 0.2
 ROUNDS = 8  # of correction, at most
 MOST_STAGES = 16
-DAMPING = 0.3  # of the gains, which what is achieved may follow more than in proportion
-SMALL = 4096  # elements: of fewer the threshold is found exactly, which is as fast
+DAMPING = 0.3  # of the gains: the achieved share may react more than in proportion
+SMALL = 4096  # elements: for fewer, the exact threshold is as fast
 
 
 @dataclass(frozen=True)
 class Sidco(ThresholdRule):
-    """The `ratio` of elements with the largest absolute values, nearly."""
+    """About the `ratio` of elements with the largest absolute values."""
 
     factory = "sidco"
     adjustable = True
