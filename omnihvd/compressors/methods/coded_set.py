@@ -17,9 +17,9 @@ BITMAP, GAPS, FAR = 0, 1, 255
 class CodedSet(CodedRule):
     """The elements that are not 0, encoded by `of_values`.
 
-    A part's code: their number (an int64); their positions, as a bitmap or as gaps, the shorter of
-    the two (a byte says which; the gaps' length, an int64, stands before them); their values' code.
-    A gap is a byte, the distance from the element before (FAR: that far, and no element there).
+    A part's code: the number of elements and the bytes of their positions (two int64); a byte,
+    BITMAP or GAPS, the shorter form; the positions; the code of the values. A gap is a byte, the
+    number of zeros before an element (FAR: that many zeros, and no element after them).
     """
 
     of_values: CodedRule
