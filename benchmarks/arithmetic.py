@@ -1,15 +1,15 @@
-"""OMNIHVD_ARITHMETIC: how far sums are from exact ones.
+"""OMNIHVD_ARITHMETIC: the error of sums.
 
     python benchmarks/arithmetic.py [--ranks 4]
     sudo python benchmarks/arithmetic.py --times     # milliseconds and bytes, on emulated hosts
 
-Errors are of sums over so many ranks, by the engine's own functions in blocks of 256, against sums
-in float64: the root of the mean of squares, over that of the exact sums. Data: normal values; such
-of magnitudes that differ by up to 2^8, and 2^24, inside a block; ranks that nearly cancel each
-other; and the ranks' gradients in the twentieth step of a language model (benchmarks/evaluation).
-Times are of 100 MB under Horovod on as many hosts, at 1 and 10 Gbit/s, by colocated aggregators,
-non-zero blocks at random; the modes take turns, and each sum is verified first. Writes
-results/arithmetic.json.
+Sums over --ranks ranks, by the engine's own functions in blocks of 256, are compared with sums in
+float64. The error is the root mean square, relative to the exact sums'. Data: normal values; normal
+values with magnitudes that differ by up to 2^8, and 2^24, inside a block; ranks that nearly cancel
+each other; and the ranks' gradients in the twentieth step of a language model
+(benchmarks/evaluation). Times are of 100 MB under Horovod on as many hosts, at 1 and 10 Gbit/s, by
+colocated aggregators, with random non-zero blocks. The modes take turns, and each sum is verified
+first. Writes results/arithmetic.json.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def data(ranks: int) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def gradients(ranks: int) -> np.ndarray:
-    """Of each rank in a step of a language model's training that they make together."""
+    """The gradients of each rank in one step of a language model that they train together."""
     torch.manual_seed(1)
     tasks = [Words(rank, ranks) for rank in range(ranks)]
     model = tasks[0].model()
@@ -97,8 +97,8 @@ def errors(ranks: int) -> dict[str, dict[str, float]]:
 
 
 def times(hosts: int, rate: str) -> dict[str, Any]:
-    """Seconds, bytes that a host sends and processor seconds of all ranks, of a sum, by mode and
-    density."""
+    """By mode and density, for one sum: seconds, bytes that a host sends, and processor seconds of
+    all ranks."""
     network = Hosts(hosts, rate)
     with contextlib.ExitStack() as stack:
         stack.callback(network.close)

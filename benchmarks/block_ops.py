@@ -2,14 +2,14 @@
 
     python benchmarks/block_ops.py [--megabytes M] [--block-size N] [--density D]
 
-A tensor of `--megabytes` goes through each operation block by block, as the engine does it; the
-figure is bytes of the dense tensor over the least processor time of several runs, whatever else the
-operation reads and writes. `--density` is the share of non-zero elements, spread at random. The
-scan for non-zero blocks (inspect) is measured on an all-zero tensor, which it has to read to the
-end, and on a dense one, of which it sees the front of each block.
+Each operation processes a tensor of `--megabytes` block by block, as the engine does. The figure is
+bytes of the dense tensor over the least processor time of several runs; other bytes that the
+operation reads and writes do not count. `--density` is the share of non-zero elements, spread at
+random. The scan for non-zero blocks (inspect) is measured on an all-zero tensor, where it reads
+everything, and on a dense one, where it reads only the front of each block.
 
-Beside it stands the memory-read speed: the C library's memchr over the same all-zero tensor,
-looking for a byte that is not there.
+For comparison, the memory-read speed is the C library's memchr over the same all-zero tensor,
+looking for a byte that does not occur.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def memory_read_speed(zeros: np.ndarray) -> float:
 
 
 def tensor_of(dtype: str, elements: int, density: float) -> np.ndarray:
-    """A tensor whose share `density` of elements, drawn at random, is one of a few values."""
+    """A tensor with a few values in a share `density` of its elements, drawn at random."""
     draw = np.random.default_rng(1)
     # Small integers as bits of any dtype are values that are not zero.
     values = draw.integers(1, 100, elements, dtype=np.uint8).astype(DTYPES[dtype])
@@ -69,7 +69,7 @@ def tensor_of(dtype: str, elements: int, density: float) -> np.ndarray:
 
 
 class Buffers:
-    """What all implementations work on, at the same addresses."""
+    """The data of all implementations, at the same addresses."""
 
     def __init__(self, dtype: str, size: int, block: int, density: float) -> None:
         elements = size // np.dtype(DTYPES[dtype]).itemsize

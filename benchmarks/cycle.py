@@ -1,9 +1,9 @@
-"""What it gains that Horovod's cycle ends when the training begins to wait, with it and without.
+"""The gain from ending Horovod's cycle when the training begins to wait, with it and without.
 
     sudo python benchmarks/cycle.py    # two ranks on one host, and on two at 10 Gbit/s; four
 
-Ranks begin at one moment (skewed: up to 2 ms apart) at any point of a cycle. A sample is the time
-from the last rank's beginning to the last one's end. Both take turns in one job.
+Ranks begin together (skewed: up to 2 ms apart) at any point of a cycle. A sample is the time from
+the last rank's begin to the last rank's end. Both variants take turns in one job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Delay control while the network changes, against ratios that stay.
+"""Delay control on a changing network, compared with fixed ratios.
 
     sudo python benchmarks/delay_control.py [--scenario low high] [--only REGEX] [--seeds 2]
 
@@ -9,10 +9,10 @@ mixed      words (3.4 MB of gradients): 1 Gbit/s, 100 Mbit/s, 1 Gbit/s shared wi
            each way, 1 Gbit/s
 low, high  text (18.8 MB): links of low and of high variation, in turns
 
-Runs: none, block_topk at RATIOS, and under delay control. Writes results/delay_control.json, which
-runs are added to (those that are there are left, unless --again), and of mixed
-delay_control.png. A run has losses, [seconds, held-out loss], and bins of BIN seconds, each
-[seconds, median step in seconds, mean ratio], all on rank 0.
+Runs: none, block_topk at RATIOS, and under delay control. Adds missing runs (--again: all) to
+results/delay_control.json, and draws mixed in delay_control.png. A run has losses, [seconds,
+held-out loss], and bins of BIN seconds, each [seconds, median step in seconds, mean ratio], all on
+rank 0.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def measure(name: str, scenario: str, seed: int) -> dict[str, Any]:
 
 
 def change(lab: Lab, phases: tuple, start: float) -> None:
-    """Makes the links as the phases say, the first of which they are."""
+    """Changes the links through the phases. They are in the first one already."""
     for (begin, rate, shared), (end, _, _) in zip(phases[1:], [*phases[2:], (0, "", "")]):
         time.sleep(max(0, start + begin - time.monotonic()))
         lab.set_rate(rate)
@@ -181,7 +181,7 @@ def change(lab: Lab, phases: tuple, start: float) -> None:
 
 
 def plot(content: dict[str, Any], path: Path) -> None:
-    """Of what is in the JSON file, of mixed."""
+    """Plots the runs of mixed in the JSON file."""
     import matplotlib
 
     matplotlib.use("Agg")

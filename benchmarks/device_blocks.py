@@ -29,8 +29,7 @@ _SCATTER_CTAS = 1024
 class Staging:
     """Device and pinned host memory, allocated when first needed, kept, and replaced only by more.
 
-    What was made with a staging is overwritten when it is used again for the same purpose. To be
-    used on one stream at a time."""
+    The next use for the same purpose overwrites earlier results. Use it on one stream at a time."""
 
     def __init__(self) -> None:
         self._device: dict[str, Any] = {}
@@ -159,7 +158,7 @@ def compact(
     __cuda_array_interface__) of any shape, or a sequence of them, which are taken as one tensor,
     one after another. It is only read.
     pack: blocks that are mostly zeros become packed (see Blocks).
-    staging: holds the result, which lives until its next use; by default, one of its own.
+    staging: holds the result until its next use; by default, one of its own.
     stream: CuPy's or torch's, or a cudaStream_t as int, to queue the work on; by default CuPy's
     current one. It waits for a tensor that comes by DLPack; the other way round, nobody waits for
     it, so torch's tensors are best used with stream=torch.cuda.current_stream(). Returns at once.
@@ -212,7 +211,7 @@ def scatter(
 
     out: a device array, or a sequence of them, as for compact, of the blocks' dtype and number of
     elements. zero: the other blocks become zero; else they are left as they are, as befits a sum in
-    place. staging: for copies of HostBlocks, whose pinned arrays must not change until the stream
+    place. staging: for copies of HostBlocks; their pinned arrays must not change until the stream
     has done its work. stream: as for compact. Returns at once.
 
     Raises what compact raises, and ValueError if `out` does not fit the blocks.

@@ -1,12 +1,12 @@
-"""Bytes on the link over the entropy of what they say, by kind of tensor and density.
+"""Bytes on the link over the entropy of their content, by kind of tensor and density.
 
     python benchmarks/encoded_sizes.py [--megabytes M] [--ranks N ...] [--density D ...] ...
 
-The protocol's state machines sum a tensor, without any I/O, so that the figures are exact: all
-bytes of all messages between processes, with their headers, as `bytes_sent` of `stats()` counts
-them. The entropy of a tensor of n elements, of which k are not zero, is k values and
-log2 C(n, k) bits; that of one with whole blocks, the values and log2 C(blocks, non-zero blocks)
-bits. Summed over what has to be sent:
+The protocol's state machines sum a tensor without any I/O, so the figures are exact: all bytes of
+all messages between processes, with their headers, as `bytes_sent` of `stats()` counts them. The
+entropy of a tensor of n elements with k non-zeros is k values and log2 C(n, k) bits. With whole
+blocks it is the values and log2 C(blocks, non-zero blocks) bits. It is summed over all necessary
+messages:
 
     contributions  each rank's part: colocated, all but its own aggregator's share
     results        the sum: to all N workers, colocated to N - 1
@@ -69,7 +69,7 @@ def log2_binomial(n: int, k: int) -> float:
 
 
 def entropy_bytes(tensor: np.ndarray, units: np.ndarray) -> float:
-    """Of a tensor of shape (count,) that is not zero where `units` say, each of them as large."""
+    """The entropy of a tensor, (count,), with non-zeros in `units` of equal size."""
     k = int(np.count_nonzero(units))
     return k * (tensor.nbytes / max(1, len(units))) + log2_binomial(len(units), k) / 8
 

@@ -1,11 +1,11 @@
-"""From nothing to the first sum under DDP: how long it takes, and how much of that is omnihvd's.
+"""The time from nothing to the first sum under DDP, and omnihvd's part of it.
 
     .ci/wheel && python benchmarks/first_sum.py --wheel dist/omnihvd-*.whl [--runs 3]
 
-In a new virtual environment, without a compiler: installs PyTorch for CPUs (.ci/torch.txt), then
-the wheel with what it asks for; then two ranks under torchrun make one step of DDP, with omnihvd,
-and again without it and with it. What pip has in its cache is not downloaded: how fast the network
-is, is not what is measured. Writes results/first_sum.json: seconds of each part, of each run.
+In a new virtual environment, without a compiler, it installs PyTorch for CPUs (.ci/torch.txt), then
+the wheel with its dependencies. Then two ranks under torchrun make one step of DDP with omnihvd,
+and again without it and with it. pip uses its cache, so the network's speed is not measured. Writes
+results/first_sum.json: seconds of each part, of each run.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def one_run(wheel: Path) -> dict[str, float]:
         taken["pytorch"] = timed(*pip, "-r", ROOT / ".ci/torch.txt", folder=folder)
         taken["omnihvd"] = timed(*pip, wheel.resolve(), folder=folder)
         taken["first_step"] = timed(*torchrun, script, "with", folder=folder)
-        # Once what is read from the disk is in memory, for both.
+        # Both with their files in the page cache.
         taken["step_without"] = timed(*torchrun, script, "without", folder=folder)
         taken["step_with"] = timed(*torchrun, script, "with", folder=folder)
         return taken

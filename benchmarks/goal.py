@@ -1,4 +1,4 @@
-"""What LogGOPSim says of simulated sums: results/goal.json. Minutes, no root.
+"""Runs LogGOPSim on simulated sums: results/goal.json. Takes minutes; needs no root.
 
 python benchmarks/goal.py
 
@@ -37,7 +37,7 @@ SUMS = (
 
 
 def seconds(schedule: str, network: Network) -> float:
-    """Until the last host has ended, by LogGOPSim."""
+    """The time until the last host has ended, by LogGOPSim."""
     with tempfile.TemporaryDirectory() as folder:
         goal, binary = f"{folder}/x.goal", f"{folder}/x.bin"
         Path(goal).write_text(schedule)

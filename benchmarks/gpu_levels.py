@@ -1,17 +1,18 @@
-"""Bytes of a sum on servers with several GPUs, in all ways and both orders: compress first, or
-reduce inside the servers first. On the stand-ins for CUDA and NCCL of tests/nccl: no GPU, no times.
+"""Bytes of a sum on servers with several GPUs, by all algorithms and in both orders: compress
+first, or reduce inside the servers first. Uses tests/nccl's stand-ins for CUDA and NCCL: no GPU, no
+times.
 
     python benchmarks/gpu_levels.py [--hosts 2] [--gpus 3] [--blocks 2048] [--densities 0.01 0.1]
 
-Ranks are processes here. NCCL's bytes are those that a ring moves for what it is given: inside a
-server on communicators of that server, else between servers; the engine's are counted where it
-sends them, to other processes, those of the same server included (which `stream, compress first`
-has many of). Each GPU has its own random blocks; unions have room for a quarter more, which NCCL
-moves, too. Times of the same ways: benchmarks/nccl_gpu.py --ways, under torchrun.
+Ranks are processes here. NCCL's bytes are a ring's for the same input: inside a server on that
+server's communicators, else between servers. The engine's bytes are counted as it sends them to
+other processes, also on the same server (`stream, compress first` has many of these). Each GPU has
+its own random blocks. Unions have room for a quarter more, and NCCL moves that, too. Times of the
+same algorithms: benchmarks/nccl_gpu.py --ways, under torchrun.
 
-Under codecs (omnihvd/torch/coded_sums.py) bytes follow from the parcels' sizes: compress first is
-what the hook does among all ranks; reduce first, NCCL's reduce-scatter inside, the hook among the
-ranks with the same place in their servers, NCCL's allgather inside.
+Under codecs (omnihvd/torch/coded_sums.py) bytes follow from the messages' sizes. Compress first:
+the hook among all ranks. Reduce first: NCCL's reduce-scatter inside servers, the hook among the
+ranks with the same place in their servers, NCCL's allgather inside servers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Bytes = dict[str, float]
 
 
 def ring(ranks: int, nbytes: float) -> float:
-    """That each rank sends in a ring's reduce-scatter, or allgather, of so many."""
+    """Bytes that each rank sends in a ring's reduce-scatter, or allgather, of `nbytes`."""
     return nbytes * (ranks - 1) / ranks
 
 
@@ -120,7 +121,7 @@ def measured(hosts: int, gpus: int, blocks: int, densities: list[float]) -> list
 
 
 def coded(hosts: int, gpus: int, blocks: int) -> list[list[str]]:
-    """Of two codings, by the sizes of their parcels."""
+    """The rows of two codings, from their messages' sizes."""
     from omnihvd import engine
     from omnihvd.kernels.codes import parcel_bytes
 
@@ -130,7 +131,7 @@ def coded(hosts: int, gpus: int, blocks: int) -> list[list[str]]:
         up, down = codec.coding(), codec.coding(sums=True)
 
         def hook(ranks: int, of: int, codings: tuple[tuple[int, int], ...] = (up, down)) -> float:
-            """That each rank sends: to each of the others a parcel up, and one down."""
+            """Bytes that each rank sends: to each other rank one message up, and one down."""
             own = -(-of // ranks)
             return (ranks - 1) * sum(parcel_bytes(each, own, BLOCK) for each in codings)
 

@@ -1,4 +1,4 @@
-"""How long a stream takes for a host function (cuLaunchHostFunc), for which what follows waits."""
+"""The time that a stream takes for a host function (cuLaunchHostFunc); later work waits for it."""
 
 from __future__ import annotations
 

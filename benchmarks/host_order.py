@@ -7,7 +7,7 @@ on two hosts of 2 and of 4 ranks, by codecs and compressors, with OMNIHVD_COMPRE
 
 links    40 steps on links of --rate: the median step of the second half, in seconds, and bytes that
          a host sends in a step, all headers included
-quality  80 steps of each seed, on links that nothing slows: AUC of what is held out, at the end
+quality  80 steps of each seed, on unshaped links: AUC of the held-out data, at the end
 
 Writes results/host_order.json, a layout and order at a time; what is there is measured again only
 with --again.

@@ -22,7 +22,7 @@ import omnihvd
 
 
 def processor_seconds() -> dict[str, float]:
-    """Of each thread of this process."""
+    """Processor seconds by thread of this process."""
     seconds = {}
     for task in Path("/proc/self/task").iterdir():
         seconds[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9

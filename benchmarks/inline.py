@@ -2,22 +2,21 @@
 
     sudo python benchmarks/inline.py [--workers 4] [--megabytes 10]
 
-Emulated hosts, without shaped links: one aggregates, the others sum through it. A share of the
-blocks is zero at random, of each worker independently. Each sum is verified in closed form; a
-sample is the slowest worker's time. Per aggregator (socket, xdp, af-xdp), what it adds (integers;
-floats and FPISA's, where it can) and share of zeros:
+On emulated hosts without shaped links, one host aggregates and the others sum through it. A random
+share of each worker's blocks is zero. Each sum is verified in closed form; a sample is the slowest
+worker's time. It measures, by aggregator (socket, xdp, af-xdp), arithmetic (integers; floats and
+FPISA's, where supported) and share of zeros:
 
-Links pass datagrams one by one (gso_max_segs 1), as networks do, which join none of UDP; `joined`
-has a socket whose kernel passes runs of datagrams as one from host to host.
+  sparse   workers send only non-zero blocks (OmniReduce)
+  dense    workers send all blocks (SwitchML*)
 
-  sparse   only non-zero blocks travel (OmniReduce)
-  dense    all do (SwitchML*)
+Links pass datagrams one by one (gso_max_segs 1), as real networks do. `joined` has a socket, on
+hosts with kernels that pass runs of datagrams as one.
 
-Processor time of the aggregator is that of its process and, of XDP and AF_XDP, that of the program,
-as the kernel counts it (kernel.bpf_stats_enabled). What the kernel
-does to bring datagrams to it and to the workers is not in that: it is in the whole machine's
-processor time.
-Writes results/inline.json.
+The aggregator's processor time is its process's and, with XDP and AF_XDP, the program's, from the
+kernel (kernel.bpf_stats_enabled). It excludes the kernel's work to deliver datagrams to the
+aggregator and the workers; the whole machine's processor time includes that. Writes
+results/inline.json.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def inline_block() -> int:
 
 
 def worker_main(rank: int, ranks: int, count: int, session: int, arithmetic: str) -> None:
-    """What each worker runs: sums as it is told."""
+    """Runs on each worker: sums on command."""
     made: dict[float, tuple[np.ndarray, np.ndarray]] = {}
     dtype = "int32" if arithmetic == "integer" else "float32"
     of = {"rank": rank, "ranks": ranks, "session": session, "arithmetic": arithmetic}
@@ -92,7 +91,7 @@ def worker_main(rank: int, ranks: int, count: int, session: int, arithmetic: str
 
 
 def aggregator_main(plane: str) -> None:
-    """What the aggregator runs: for each line, its processor time and counts so far."""
+    """Runs on the aggregator: answers each line with its processor time and counts so far."""
     interface = None if plane == "socket" else "eth0"
     past = plane == "af-xdp"
     made = Aggregator(SECRET, interface=interface, af_xdp=past, host="10.0.0.1", group=GROUP)

@@ -1,12 +1,12 @@
-"""What joining costs: engines in processes of their own, on one machine, that meet and then sum.
+"""The cost of bootstrap: engines in processes of their own, on one machine, join and then sum.
 
     python benchmarks/join.py [--ranks 8 16 32 64 128 256]
 
-Of each number of ranks, with levels as they are chosen and on one level: seconds until all have
-joined, and of the first sum, in which connections are made, beside the second; processor seconds
-and private memory (MB) that these took a process, and its connections at most. Introductions go
-through this process, as a launcher's allgather would carry them: processor seconds are the ranks'
-own. Then what one process takes that hears as many introductions as 4,096 ranks have. Writes
+For each number of ranks, with automatic levels and on one level, it measures seconds until all have
+joined, and seconds of the first sum, which makes connections, and of the second. It also measures
+processor seconds and private memory (MB) of these in a process, and its most connections.
+Introductions go through this process, in place of a launcher's allgather; processor seconds are the
+ranks' own. Then it measures one process that receives the introductions of 4,096 ranks. Writes
 results/join.json.
 """
 
@@ -34,8 +34,8 @@ from omnihvd.engine import session  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "join.json"
 COUNT = 1_000_000  # floats of a sum
-HEARD = (64, 512, 4096)  # ranks whose introductions one process hears
-MOST_ON_ONE_LEVEL = 128  # of 256 ranks one machine's ports are too few
+HEARD = (64, 512, 4096)  # numbers of ranks, for one process that hears all introductions
+MOST_ON_ONE_LEVEL = 128  # one machine has too few ports for 256 ranks
 PATIENCE_S = 240
 BETWEEN_HOSTS = {"UCX_TLS": "tcp"}  # not the memory that ranks of one machine share
 
@@ -47,7 +47,7 @@ def used() -> tuple[float, float]:
 
 
 def join(rank: int, size: int, levels: str, parent: Connection) -> None:
-    """A rank: it tells its parent what it says to the others, and at last what all that took."""
+    """A rank: sends its parent its introductions for the others, and finally its measurements."""
 
     def allgather(mine: bytes) -> list[bytes]:
         parent.send(mine)
@@ -127,8 +127,8 @@ def summary(size: int, levels: str, said: list[Any]) -> dict[str, Any]:
 
 
 def hears(size: int) -> dict[str, Any]:
-    """A process that is rank 0 of so many, whose introductions are its own, again and again: its
-    part of a meeting, without the launcher's and without connections."""
+    """Rank 0's part of the bootstrap of `size` ranks, without the launcher's part and without
+    connections: it receives its own introduction again and again."""
 
     def alone(mine: bytes) -> list[bytes]:
         words.append(mine)
@@ -142,7 +142,7 @@ def hears(size: int) -> dict[str, Any]:
     engine = session.Engine(settings)
     words: list[bytes] = []
     engine.join(0, 1, alone)
-    nothing = words[-1]  # all say so that they have joined, others than rank 0 all along
+    nothing = words[-1]  # "joined" from all; ranks other than 0 say it all along
     words.clear()
     before = used()
     begun = time.monotonic()

@@ -12,14 +12,15 @@ from typing import Any
 from omnihvd.kernels.build import compile_cubin
 
 DTYPES = ("float32", "float16")  # not all kernels are for both
-# Of a multiprocessor: warps, CTAs, bytes of shared memory, and what each CTA takes of them besides.
+# By architecture: a multiprocessor's warps, CTAs and bytes of shared memory, and the overhead bytes
+# of each CTA.
 ARCHS = {
     "sm_75": (32, 16, 64 << 10, 0),
     "sm_80": (64, 32, 164 << 10, 1 << 10),
     "sm_90": (64, 32, 228 << 10, 1 << 10),
 }
 REGISTERS, PARTITIONS, UNIT = 64 << 10, 4, 256  # of a multiprocessor; a warp's come in units
-# Of each source, its kernels'.
+# By source and kernel.
 THREADS = {
     "kernels.cu": {
         "compact": 128, "scatter": 256, "scale": 256, "mark": 128, "unite": 128, "gather": 128,
@@ -31,7 +32,7 @@ KERNEL = r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)Compile t
 
 
 def usage(source: str, dtype: str, arch: str) -> dict[str, tuple[int, int]]:
-    """A thread's registers and a CTA's shared bytes, by kernel, with blocks of 256 elements."""
+    """By kernel, for blocks of 256 elements: registers of a thread, shared bytes of a CTA."""
     log = compile_cubin(dtype, 256, arch, source)[1]
     found = {}
     for name, registers, rest in re.findall(KERNEL, log, re.DOTALL):

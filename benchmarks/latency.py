@@ -3,9 +3,9 @@
     sudo python benchmarks/latency.py [--networks 1gbit-4 10gbit-2 ...] [--samples 60]
 
 Sums of 256 KiB and 1 MB, dense and 1% non-zero, and of 100 MB with 0.1%, under torch.distributed
-and under Horovod, all streamed (OMNIHVD_WAY=stream). Of rank 0's sums, medians in milliseconds:
+and under Horovod, all streamed (OMNIHVD_WAY=stream). Medians of rank 0's sums, in milliseconds:
 
-  framework  what the slowest rank's call takes beside omnihvd: Horovod's negotiation, Python
+  framework  the slowest rank's call without omnihvd's part: Horovod's negotiation, Python
   to engine  from the call to the engine's thread
   look       the engine looks for non-zero blocks and sends its first messages
   first      from the end of that to the first result

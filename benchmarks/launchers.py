@@ -44,7 +44,7 @@ Launch = Callable[[Lab, int, Path, Words], None]  # ..., how many hosts, a folde
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of each launcher and its ranks: one thread a rank, and ssh goes from host to host."""
+    """The environment of launchers and ranks: one thread a rank, and ssh between the hosts."""
     mine = mpirun_env(2)
     return {
         **mine,

@@ -2,13 +2,13 @@
 
     sudo python benchmarks/loss.py [--hosts 4] [--rate 1gbit] [--megabytes 100]
 
-Of the frames that come to a host a share is dropped (iptables' `statistic`), one by one: links pass
-no segments that are joined (gso_max_segs 1), so that a frame is a packet, whatever the transport.
-Sums of float32 in the engine, of which a share of the blocks is non-zero at random, each verified
-in closed form; a sample is the slowest rank's time. Transports take turns at each point:
+Each host drops a share of the frames that it receives (iptables' `statistic`), one by one. Links
+pass no joined segments (gso_max_segs 1), so a frame is a packet with every transport. The engine
+sums float32 tensors with a random share of non-zero blocks, and each sum is verified in closed
+form. A sample is the slowest rank's time. Transports take turns at each point:
 
   udp         OMNIHVD_TRANSPORT=udp
-  tcp bbr     UCX over TCP, whose congestion control is BBR (this kernel's default)
+  tcp bbr     UCX over TCP with BBR as congestion control (this kernel's default)
   tcp cubic   the same with CUBIC, which most Linux hosts have; where this machine does not allow it
               in network namespaces (net.ipv4.tcp_allowed_congestion_control), tcp reno
 
@@ -52,7 +52,7 @@ def tensor(rank: int, count: int, density: float) -> np.ndarray:
 
 
 def rank_main(rank: int, ranks: int, count: int) -> None:
-    """What each rank runs: exchanges over its pipes, then sums as it is told."""
+    """Runs on each rank: exchanges over its pipes, then sums on command."""
     from omnihvd.engine import session
 
     def allgather(mine: bytes) -> list[bytes]:
@@ -201,7 +201,7 @@ def set_joined(lab: Lab, joined: bool) -> None:
 
 
 def measure(sets: dict[str, Ranks], density: float) -> dict[str, Any]:
-    """Of each transport: seconds, their median, and the share of datagrams that were sent again."""
+    """By transport: seconds, their median, and the share of datagrams that were sent again."""
     sums: dict[str, list[tuple[float, int, int]]] = {name: [] for name in sets}
     for _ in range(1 + RUNS.get(density, 5)):
         for name, ranks in sets.items():

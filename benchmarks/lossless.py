@@ -44,7 +44,7 @@ BLOCK, STEPS, RUNS = 256, 20, 5
 
 
 class Layers(nn.Module):
-    """BERT's, over words of which some are hidden."""
+    """BERT's layers, over words, some of them hidden."""
 
     def __init__(self, words: int, width: int = 256) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Layers(nn.Module):
 
 
 def bert(steps: int) -> nn.Module:
-    """Told to find words of Python's standard library that are hidden."""
+    """Trained to find hidden words of Python's standard library."""
     text = torch.tensor(numbered_words(4096)).unfold(0, 32, 32)
     model = Layers(4096)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -75,7 +75,7 @@ def bert(steps: int) -> nn.Module:
 
 
 def cnn(steps: int) -> nn.Module:
-    """Told from which part of a photograph a patch is."""
+    """Trained to find a patch's part of a photograph."""
     import matplotlib.image
     from matplotlib import cbook
 

@@ -1,4 +1,4 @@
-"""How soon random jobs over a bad network find bugs that are put in: results/mutations.json.
+"""How soon random jobs under fault injection find planted bugs: results/mutations.json.
 
     python benchmarks/mutations.py
 

@@ -102,7 +102,7 @@ def rate(text: str) -> float:
 
 
 def environments(way: str, ranks: int, run: int) -> list[dict[str, str]]:
-    """Of the processes that this one has to start: all ranks, or under torchrun one."""
+    """The environments of the processes to start: all ranks, or one under torchrun."""
     common = {
         **{k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC_")},
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),

@@ -1,4 +1,4 @@
-"""What each rank of benchmarks/nccl_gpu.py runs: verifies and times sums of one tensor on a GPU.
+"""Runs on each rank of benchmarks/nccl_gpu.py: verifies and times sums of one tensor on a GPU.
 
     python benchmarks/nccl_gpu_rank.py JOB     (JSON, of nccl_gpu.py; ranks as torchrun's)
 
@@ -30,7 +30,7 @@ COUNTERS = ("calls", "bytes_sent", "bytes_received", "nonzero_blocks", "result_b
 
 
 class Rank:
-    """This process. What the ranks tell each other meanwhile goes over Gloo, not over the GPU."""
+    """This process. Ranks exchange other messages over Gloo, not over the GPU."""
 
     def __init__(self, timeout_s: float) -> None:
         local_rank = int(os.environ["LOCAL_RANK"])
@@ -61,7 +61,7 @@ class Rank:
         dist.barrier(group=self.beside)
 
     def seconds_of(self, *works: Callable[[], object]) -> list[float]:
-        """On the device, of each; they are begun at once, on streams of their own."""
+        """Seconds of each on the device. All begin at once, on streams of their own."""
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in works]
         for stream, work, (start, end) in reversed(list(zip(self.streams, works, events))):
             with torch.cuda.stream(stream):
@@ -73,7 +73,7 @@ class Rank:
 
 
 def tensor_of(rank: Rank, point: Point, dtype: str) -> torch.Tensor:
-    """bfloat16: that of float16, whose small integers it has, too."""
+    """The tensor to sum. bfloat16 has float16's: both represent its small integers exactly."""
     mine = torch.from_numpy(part(point, rank.rank, rank.size))
     return mine.to(rank.device, getattr(torch, dtype))
 
@@ -118,8 +118,8 @@ def measure(rank: Rank, point: Point, job: dict[str, Any]) -> dict[str, Any]:
 def beside_products(
     rank: Rank, original: torch.Tensor, op: str, sum_s: float, job: dict[str, Any]
 ) -> dict[str, list[float]]:
-    """Seconds of matrix products that take longer than the sum: alone; of them and of the sum, at
-    once. Of the slowest rank."""
+    """Seconds, on the slowest rank, of matrix products that take longer than the sum: alone, and of
+    them and the sum at once."""
     dtype = torch.float32 if rank.device.type == "cpu" else torch.bfloat16
     a, b = (torch.randn(job["gemm"], job["gemm"], device=rank.device, dtype=dtype) for _ in "ab")
     c, tensor = torch.empty_like(a), original.clone()
@@ -148,8 +148,8 @@ def beside_products(
 
 
 def compact_samples(rank: Rank, point: Point, samples: int) -> list[float]:
-    """Of the shim's first kernel alone, on rank 0 while the others wait: it reads the tensor, and
-    writes the non-zero blocks to pinned memory of the host."""
+    """Times the shim's first kernel alone, on rank 0 while the others wait. It reads the tensor,
+    and writes the non-zero blocks to pinned host memory."""
     seconds: list[float] = []
     if rank.rank == 0:
         import cupy

@@ -2,9 +2,9 @@
 
     sudo python benchmarks/papers.py [--only RATE ...] [--backends NAME ...]
 
-100 MB of float32 on 4 hosts at 1 and 10 Gbit/s, of which a share of the blocks (256 elements) is
-non-zero at random, each sum verified. All take turns at each share, and each peer is in the fastest
-of its settings there (omnihvd/bench/settings.py): SparCML's algorithms, Parallax's servers with few
+Sums are of 100 MB of float32 on 4 hosts at 1 and 10 Gbit/s, with a random share of non-zero blocks
+(256 elements). Each sum is verified. All backends take turns at each share, and each peer has its
+fastest setting there (omnihvd/bench/settings.py): SparCML's algorithms, Parallax's servers with few
 or many partitions, or MPI's allreduce. After each rate, results/papers.json has its raw samples,
 the bytes that ranks sent and the settings that were tried, and papers.png is drawn. --backends
 measures some again, and leaves the others' results. Both rates take twenty minutes, and 20 GB.
@@ -40,8 +40,8 @@ PLAN = Plan(min_runs=9, max_seconds=3, rounds=3)
 
 
 def points_of(backend: str) -> list[Point]:
-    """What sends all takes the same time whatever is in it; where nothing is zero an index an
-    element or a row is the same, as nobody has any."""
+    """A backend's points. Dense schemes take the same time at all shares. Without zeros, indices of
+    elements and of rows are alike: nobody sends any."""
     points = [Point(COUNT, density) for density in DENSITIES]
     if backend in DENSE:
         return points[:1]

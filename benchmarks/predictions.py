@@ -1,14 +1,14 @@
-"""Are the report's predictions right? Steps measured on shaped links, beside those predicted.
+"""Checks the report's predictions: measured steps on shaped links, beside the predicted ones.
 
     sudo python benchmarks/predictions.py [--models words recommender cnn] [--rates 200mbit ...]
 
-Each of examples/pytorch_models.py's models is trained by DDP on HOSTS hosts of one rank: once on
-links that nothing slows, under --report, from which steps are predicted; then for each rate on
-Gloo's ring, and with omnihvd (streaming, which is what is predicted). A step is the median of rank
-0's. The report is about hosts that share nothing, and these share two cores: so what they can do,
-all at once, is measured first, by sums of nothing, of zeros and of a dense tensor on links that
-nothing slows, and given to the cost model: latency, looking, moving, copying. No core is spare.
-Writes results/predictions.json; --models and --rates redo some of it, and keep the rest.
+DDP trains each model of examples/pytorch_models.py on HOSTS hosts of one rank: once on unshaped
+links, under --report, to predict steps; then for each rate on Gloo's ring, and with omnihvd
+(streaming, as predicted). A step is the median of rank 0's. The report assumes hosts that share
+nothing, but these share two cores. So their rates, all busy at once, are measured first, by sums of
+nothing, of zeros and of a dense tensor on unshaped links. The cost model gets these rates: latency,
+scanning, moving, copying. No core is spare. Writes results/predictions.json; --models and --rates
+redo some of it, and keep the rest.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ RATES = ("200mbit", "500mbit", "1gbit")
 SCHEMES = {"ring": [], "omnireduce": ["-m", "omnihvd"]}
 STEPS = {"ring": 10, "omnireduce": 30}  # a ring's are long and alike
 WARM_UP = 5  # steps not counted
-REPORTED = 50  # steps, of which the report sees some
+REPORTED = 50  # steps; the report samples some
 # The launcher's names of rank and size, as torch.distributed's.
 RANK = 'RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE exec "$@"'
 
 
-# Prints the median seconds of sums of each of so many floats, zeros and ones, and of a copy of as
-# many, which all ranks make at once.
+# Prints the median seconds of sums of each number of floats, zeros and ones, and of a copy of as
+# many. All ranks run at once.
 CALIBRATE = """
 import json, statistics, sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -72,7 +72,7 @@ SMALL, LARGE = 250_000, 6_250_000  # floats
 
 
 def run(lab: Lab, words: list[str], timeout: float) -> str:
-    """What rank 0 printed."""
+    """Runs a job and returns rank 0's output."""
     done = lab.mpirun(
         ["sh", "-c", RANK, "sh", sys.executable, *words],
         env={
@@ -96,7 +96,7 @@ def train(lab: Lab, model: str, under: list[str], steps: int, timeout: float) ->
 
 
 def calibrate(lab: Lab, scheme: str, folder: Path, timeout: float) -> Machine:
-    """What hosts can do that share this machine's cores, all at once."""
+    """The rates of hosts that share this machine's cores, all busy at once."""
     script = folder / "calibrate.py"
     script.write_text(CALIBRATE)
     counts = [1 if scheme == "ring" else SMALL, LARGE]

@@ -75,7 +75,7 @@ def speed() -> None:
 
 
 def plot(content: dict[str, Any], path: Path) -> None:
-    """Of what is in the JSON file, over the ranks."""
+    """Plots the JSON file's results over the number of ranks."""
     import matplotlib
 
     matplotlib.use("Agg")

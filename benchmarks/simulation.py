@@ -1,9 +1,9 @@
-"""How far `python -m simulator` can be trusted: its times beside measured ones.
+"""The accuracy of `python -m simulator`: its times beside measured ones.
 
     sudo python benchmarks/simulation.py [--again]
 
-Sums are streamed (OMNIHVD_WAY=stream) in the lab. What processors take is found from some of the
-networks, by the least mean error of the simulation's times, and the others are predicted. Writes
+Sums are streamed (OMNIHVD_WAY=stream) in the lab. Processor costs are fitted on some of the
+networks, by the least mean error of the simulated times; the other networks are predicted. Writes
 results/simulation.json: times, costs, errors. --again: without measuring, from the times there.
 `python -m simulator` has these costs (simulator/model.py, MEASURED).
 """

@@ -2,8 +2,8 @@
 
     sudo python benchmarks/sparse.py [--ranks 2 4 8] [--rate 1gbit]
 
-A table of 1,000,000 x 64 float32 (256 MB), of which each rank's batch looks up 8192 rows, drawn
-with Zipf frequencies; nn.Embedding(sparse=True), SGD, hvd.DistributedOptimizer:
+A table has 1,000,000 x 64 float32 (256 MB). Each rank's batch looks up 8192 rows, drawn with Zipf
+frequencies; nn.Embedding(sparse=True), SGD, hvd.DistributedOptimizer:
 
   allgather        Horovod's own path: indices and values of all ranks, duplicates and all
   dense            Horovod with sparse_as_dense=True
@@ -12,7 +12,7 @@ with Zipf frequencies; nn.Embedding(sparse=True), SGD, hvd.DistributedOptimizer:
 
 A sample is the slowest rank's time from the backward pass to the end of optimizer.step(). Memory is
 the largest growth of a rank's peak resident memory from before the first step. All four must end
-with the same table. Writes results/sparse.json and, of it, sparse.png.
+with the same table. Writes results/sparse.json and its plot, sparse.png.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def words(rank: int, step: int) -> Any:
 
 
 def work(way: str, steps: int, output: Path) -> None:
-    """What each rank runs; rank 0 writes the result."""
+    """Runs on each rank; rank 0 writes the result."""
     ours, dense = WAYS[way]
     import horovod.torch as hvd
     import torch
@@ -120,7 +120,7 @@ def measure(lab: Any, way: str, steps: int, timeout: float) -> dict[str, Any]:
 
 
 def plot(content: dict[str, Any], path: Path) -> None:
-    """Of what is in the JSON file."""
+    """Plots the JSON file's results."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""All of the figures that omnihvd is measured by, in one run of about 40 minutes.
+"""All figures that have a target, in one run of about 40 minutes.
 
     sudo python benchmarks/targets.py [--only NAME ...]
 
@@ -215,7 +215,7 @@ def measure(name: str) -> None:
 
 
 def conditions(name: str) -> str:
-    """That a reader has to know of a table."""
+    """The conditions that a table's reader must know."""
     results = Run(name).results
     ranks, cores = max(r["ranks"] for r in results), os.cpu_count() or 1
     said = [f"{ranks} ranks share {cores} cores"] if ranks > cores else []

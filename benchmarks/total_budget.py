@@ -2,13 +2,13 @@
 
     python benchmarks/total_budget.py [--task digits words ratings] [--seeds 3]
 
-Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021): of a
-given number of elements in a training, and not in each step, a hard threshold leaves the smallest
-total error, the sum over steps of |e|^2, where e is what error feedback keeps. So each task of
-evaluation/ is trained on two ranks by topk_threshold(task.threshold), then by topk() at the ratio
-that sends as many elements in all. Writes results/total_budget.json: of each task, seed and method
-the share of the elements that was sent, total_error of a rank, the mean of both, and quality of
-what is held out at the end.
+Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021): for a
+given number of elements in a whole training, rather than in each step, a hard threshold leaves the
+smallest total error, the sum over steps of |e|^2, where e is the residual of error feedback. So
+each task of evaluation/ is trained on two ranks by topk_threshold(task.threshold), then by topk()
+at the ratio that sends as many elements in all. Writes results/total_budget.json: by task, seed and
+method, the share of elements sent, a rank's total_error (means over both ranks), and the quality on
+held-out data at the end.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     sudo python benchmarks/training.py [--hosts 4] [--rate 1gbit] [--steps 30]
 
 Runs examples/pytorch_language_model.py with plain Horovod, with its fp16 compression and with
-OmniReduce, one rank a host, from the same seed. Horovod has the fastest of the settings of Open MPI
-that omnihvd/bench/settings.py has, found in short runs. Fails unless OmniReduce's losses are plain
-Horovod's. Writes results/training.json, with every step's time on rank 0 and every loss, and of it
-training.png.
+OmniReduce, one rank a host, from the same seed. Horovod has the fastest of Open MPI's settings in
+omnihvd/bench/settings.py, found in short runs. Fails unless OmniReduce's losses are plain
+Horovod's. Writes results/training.json, with every step's time on rank 0 and every loss, and its
+plot, training.png.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def at_its_best(
 
 
 def largest_difference(right: list[float], losses: list[float]) -> float:
-    """Relative; of losses step by step."""
+    """The largest relative difference of losses, step by step."""
     return max(abs(a - b) / abs(a) for a, b in zip(right, losses))
 
 
@@ -100,7 +100,7 @@ def check_losses(results: dict[str, dict[str, Any]]) -> None:
 
 
 def plot(content: dict[str, Any], path: Path) -> None:
-    """Of what is in the JSON file."""
+    """Plots the JSON file's results."""
     import matplotlib
 
     matplotlib.use("Agg")

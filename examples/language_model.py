@@ -1,4 +1,4 @@
-"""The language model of the PyTorch examples: text, batches, layers, and what a run tells.
+"""The language model of the PyTorch examples: text, batches, layers, and a run's report.
 
 An LSTM over the words of Python's own standard library (or a file), some 28,000 of them. A step
 touches the few words of its batch, so that the gradients of the two embedding tables are dense
@@ -27,7 +27,7 @@ from torch.nn import functional
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of the training, whatever reduces the gradients."""
+    """Adds the training's arguments, common to all libraries."""
     parser.add_argument("--text", type=Path, help="a file (default: the standard library's .py)")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=16, help="sequences a rank")
@@ -80,7 +80,7 @@ class SampledSoftmax(nn.Module):
         self.bias = nn.Parameter(probability.log().float())
         self.samples = samples
         self.generator = generator  # on the CPU: the same sample on any device
-        # log of the probability to be among the samples, of which repeats are dropped
+        # log of the probability to be among the samples, without repeats
         self.log_drawn: Tensor
         log_drawn = torch.log(-torch.expm1(samples * torch.log1p(-probability)))
         self.register_buffer("log_drawn", log_drawn.float())
@@ -132,7 +132,7 @@ def build(args: argparse.Namespace, vocabulary: int, rank: int) -> LanguageModel
 
 
 def gradient_bytes(model: nn.Module) -> int:
-    """Of a rank and step, if the gradients are dense."""
+    """Gradient bytes of a rank and step, if the gradients are dense."""
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
@@ -157,7 +157,7 @@ def print_progress(
 
 
 def report_mean(args: argparse.Namespace, losses: list[float], stats: dict[str, Any]) -> None:
-    """Of the ranks of torch.distributed: rank 0 prints it, and writes it to args.json."""
+    """The mean over torch.distributed's ranks: rank 0 prints it, and writes it to args.json."""
     mean = torch.tensor(losses)
     dist.all_reduce(mean)
     mean /= dist.get_world_size()

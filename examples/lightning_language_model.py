@@ -1,4 +1,4 @@
-"""The language model of language_model.py under Lightning, whose strategy is told the backend.
+"""The language model of language_model.py under Lightning; its strategy gets the backend's name.
 
     torchrun --nproc-per-node 2 examples/lightning_language_model.py
 

@@ -20,8 +20,9 @@ import language_model
 import torch
 import torch.distributed as dist
 
-# DDP imports this module, whose default arguments keep the group of that moment for ever. Without
-# one, destroy_process_group() ends Gloo's threads, which abort a Python that ends before them.
+# DDP imports this module, and its default arguments then keep the current group for ever. Import it
+# before there is one: then destroy_process_group() ends Gloo's threads. Threads that outlive Python
+# abort it.
 import torch.distributed.nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -1,9 +1,9 @@
-"""Three models whose gradients differ: to see what a report tells of each (docs/tour.md).
+"""Three models with different gradients, to compare their reports (docs/tour.md).
 
     python -m omnihvd --report out/ examples/pytorch_models.py --model cnn
 
 words        the LSTM language model of language_model.py: large tables, wide rows
-recommender  NeuMF-like: four tables of short rows, of which a batch touches few. Ratings are drawn
+recommender  NeuMF-like: four tables of short rows; a batch touches few rows. Ratings are drawn
              with Zipf frequencies
 cnn          a convolutional network on random pictures: every gradient is dense
 
@@ -59,7 +59,7 @@ class Recommender(nn.Module):
 
 
 def zipf(n: int, count: int) -> Tensor:
-    """count numbers below n, of which k comes in proportion to 1 / (k + 1)."""
+    """count numbers below n; k occurs in proportion to 1 / (k + 1)."""
     return ((n + 1) ** torch.rand(count, dtype=torch.float64)).long().clamp(1, n) - 1
 
 

@@ -1,4 +1,4 @@
-"""DiLoCo under torchft: replicas train by themselves, and average what became of it now and then.
+"""DiLoCo under torchft: replicas train by themselves, and average their changes now and then.
 
     torchft_lighthouse --min_replicas 2 --bind 127.0.0.1:29510 &
     for i in 1 2 3; do
@@ -6,8 +6,8 @@
     done
 
 Kill a replica: the others go on. Start it again: it gets the parameters of the others, and takes
-part. A replica is one process here. What is averaged, the outer gradient, is zero in the rows of
-the embedding that no replica has met since: those are not sent. Needs `pip install torchft`.
+part. A replica is one process here. Replicas average the outer gradient. It is zero in the rows of
+the embedding that no replica has met since, and those are not sent. Needs `pip install torchft`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
     model = nn.Sequential(nn.EmbeddingBag(args.rows, 32), nn.Linear(32, 2))
     inner = torch.optim.SGD(model.parameters(), lr=1.0)
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
-    # What a replica's own ranks would meet at.
+    # A replica's own ranks would meet at this store.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     timeout = timedelta(seconds=args.timeout)
     manager = Manager(

@@ -1,8 +1,8 @@
 """A dedicated aggregator: a process on a host of its own that sums for jobs that know its secret.
 
-`omnihvd aggregator --bind HOST:PORT` listens for the first ranks of new groups. How both sides
-prove that they know the secret is written down in csrc/session/rendezvous.h; what follows, the
-blocks themselves, goes between the engine's transports.
+`omnihvd aggregator --bind HOST:PORT` listens for the first ranks of new groups. Both sides prove
+that they know the secret (csrc/session/rendezvous.h); the blocks then go between the engine's
+transports.
 
 `--udp HOST:PORT`, `--xdp INTERFACE` and `--af-xdp INTERFACE` sum for workers of `omnihvd.inline`
 instead: at a socket, in the kernel's receive path, or past it (docs/in-network.md).
@@ -34,29 +34,29 @@ from omnihvd.log import logger
 HELLO = b"omnihvd-join "  # then the protocol, a line feed and a nonce
 NONCE_BYTES = PROOF_BYTES = 32
 PATIENCE_S = 20.0
-STRANGERS = 64  # connections that have proved nothing
+STRANGERS = 64  # unauthenticated connections
 STRANGER_PATIENCE_S = 3.0
 WARNINGS = 20  # a minute, about peers
 MOST_DESCRIPTORS = 1 << 20
 NONE_LEFT = "the aggregator has no file descriptors left; raise their number there (ulimit -n)"
-LONGEST = 1 << 26  # bytes of a message from a peer that has proved itself
+LONGEST = 1 << 26  # bytes of a message from an authenticated peer
 LONGEST_STRANGER = 1024
 SAME = "OMNIHVD_SECRET must be the same everywhere"
 
 
 class Refused(Exception):
-    """The peer gets the reason, and nothing else."""
+    """A refused peer; the message is the only thing that it gets."""
 
 
 class Looked(Exception):
-    """The peer said nothing, as who only looks whether the port answers."""
+    """The peer sent nothing, as a port check does."""
 
 
 class Aggregator:
     """Answers the rendezvous of any number of groups; the engine's threads do the sums.
 
-    A peer must prove itself within 3 s. At most 64 connections wait for that; if another one comes,
-    the oldest gives way, so that strangers cannot use up the descriptors.
+    A peer must authenticate within 3 s. At most 64 connections wait for that. A further one closes
+    the oldest, so that strangers cannot use up the descriptors.
     """
 
     def __init__(self, settings: Any) -> None:
@@ -68,7 +68,7 @@ class Aggregator:
         self._warned, self._minute = 0, 0.0
 
     def serve(self, host: str, port: int) -> tuple[str, int]:
-        """Listens from now on. Returns the address; OSError when there is none to be had."""
+        """Begins to listen. Returns the address; OSError when none is available."""
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -111,7 +111,7 @@ class Aggregator:
             self._start(self._talk(reader, writer))
 
     def _turn_away(self, listener: socket.socket) -> None:
-        """Tells the next peer why it cannot come in. The reserve is the descriptor for that."""
+        """Accepts the next peer on the reserved descriptor, and tells it why it is refused."""
         self._warn(NONE_LEFT)
         self._reserve.close()
         with contextlib.suppress(OSError), listener.accept()[0] as connection:
@@ -139,7 +139,7 @@ class Aggregator:
             writer.close()
 
     def _warn(self, message: str) -> None:
-        """Peers that flood the port must not flood the log."""
+        """Warns, at a limited rate: peers that flood the port must not flood the log."""
         now = time.monotonic()
         if now - self._minute > 60:
             self._warned, self._minute = 0, now
@@ -150,7 +150,7 @@ class Aggregator:
             logger.warning("more warnings about peers are left out for a minute")
 
     async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """Returns both nonces, once both sides know that the other one has the secret."""
+        """Authenticates both sides. Returns both nonces."""
         try:
             hello = await _receive(reader, LONGEST_STRANGER)
         except asyncio.IncompleteReadError as gone:
@@ -171,7 +171,7 @@ class Aggregator:
         try:
             self._proven(await _receive(reader, LONGEST_STRANGER), b"worker", nonces)
         except (asyncio.IncompleteReadError, ConnectionError) as gone:
-            # Who has another secret leaves at the sight of our proof.
+            # A peer with another secret leaves when it sees our proof.
             raise Refused(f"wrong secret, most likely: it left at our proof; {SAME}") from gone
         return nonces
 
@@ -221,7 +221,7 @@ async def _run(host: str, port: int, settings: Any) -> None:
 
 
 def _raise_limit() -> None:
-    """Each worker of a job needs descriptors; the usual soft limit is 1024."""
+    """Raises the soft limit of descriptors, usually 1024: each worker of a job needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

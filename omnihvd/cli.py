@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     if mistake:
         print(f"omnihvd: {mistake}", file=sys.stderr)
         return 2
-    from omnihvd.takeover.run import run  # which needs the engine, unless it only reports
+    from omnihvd.takeover.run import run  # needs the engine, unless it only reports
 
     return run(arguments, begin)
 
@@ -92,7 +92,7 @@ def _command(name: str, arguments: list[str]) -> int:
         print(f"omnihvd {name}: {why}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # of `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed later
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for later flushes
         return 128 + signal.SIGPIPE
 
 

@@ -1,4 +1,4 @@
-"""`OmniReduce`: what a training script gives to Horovod as `compression=`."""
+"""`OmniReduce`: the `compression=` argument for Horovod's optimizers, tape and allreduce."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from omnihvd.compressors import checks
 
 
 class OmniReduce:
-    """Horovod's Compressor interface: sends the non-zero blocks of a gradient only. Lossless.
+    """Horovod's Compressor interface: sends only the non-zero blocks of a gradient. Lossless.
 
-    The work is done under Horovod, in the sum itself; so tensors pass unchanged here, of whatever
-    framework, dtype and device. Where omnihvd is not in use (another MPI, oneCCL, ...), a warning
-    on rank 0 says why, and Horovod sums as it always did.
+    omnihvd skips zero blocks inside the allreduce, below Horovod. compress() and decompress()
+    therefore return each tensor unchanged, for every framework, dtype and device. Where omnihvd
+    does not intercept Horovod (another MPI, oneCCL, ...), rank 0 logs a warning with the reason,
+    and Horovod's own allreduce runs.
 
-    The factories below make lossy compressors, for gradients that are not sparse by themselves:
-    they send some blocks and keep the rest for the next step (docs/compression.md).
+    The factories below make lossy compressors for gradients that are not sparse by themselves.
+    Compressors send a part of each gradient and keep the residual for the next step
+    (docs/compression.md); codecs encode the elements in fewer bits (docs/codecs.md).
     """
 
     block_topk = staticmethod(compressors.block_topk)
@@ -40,7 +42,7 @@ class OmniReduce:
     natural_dithering = staticmethod(compressors.natural_dithering)
     one_bit_sgd = staticmethod(compressors.one_bit_sgd)
 
-    # Lossy forms in which tensors travel (docs/codecs.md).
+    # Codecs: lossy encodings on the wire (docs/codecs.md).
     natural = staticmethod(codecs.natural)
     qsgd = staticmethod(codecs.qsgd)
     terngrad = staticmethod(codecs.terngrad)

@@ -1,4 +1,4 @@
-"""The compiled engine, loaded at its first use, or a clear reason why it cannot be had."""
+"""The compiled engine, loaded at its first use; EngineMissing says why it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """What the engine has."""
+    """The engine's attributes."""
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     engine = _load()
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
 
 class EngineMissing(ImportError):
-    """Says what to do."""
+    """The engine cannot be loaded; the message says what to do."""
 
 
 def _load() -> ModuleType:
@@ -47,7 +47,7 @@ def _load() -> ModuleType:
         try:
             return _import()
         except ImportError as why:
-            # Of UCX the engine knows where it lay when it was built, and the folder beside omnihvd.
+            # The engine looks for UCX where it was at build time, and in the folder beside omnihvd.
             if "libuc" not in str(why) or not _load_ucx():
                 raise
             return _import()
@@ -83,7 +83,7 @@ def _load_ucx() -> bool:
     """Loads UCX from where Python has the wheel libucx-cu13, for the engine to find it loaded."""
     folder = ucx_folder()
     if folder is not None:
-        ctypes.CDLL(str(folder / "libucp.so.0"))  # with its other parts, which lie beside it
+        ctypes.CDLL(str(folder / "libucp.so.0"))  # loads its other libraries from the same folder
     return folder is not None
 
 

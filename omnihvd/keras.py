@@ -4,8 +4,8 @@
     model.compile(DistributedOptimizer(optimizer), loss)
     model.fit(..., callbacks=[OmniReduceCallback(), keras.callbacks.CSVLogger("log.csv")])
 
-`tf.keras` is Keras 2 with TF_USE_LEGACY_KERAS=1 (the package tf-keras), which Horovod 0.28.1 was
-made for, else Keras 3. This module imports TensorFlow, and Horovod's part for it.
+`tf.keras` is Keras 2 (the package tf-keras) with TF_USE_LEGACY_KERAS=1, else Keras 3. Horovod
+0.28.1 supports Keras 2 only. This module imports TensorFlow and horovod.tensorflow.
 """
 
 from __future__ import annotations
@@ -48,39 +48,39 @@ def is_keras_3() -> bool:
 
 
 class OmniReduceCallback(tf.keras.callbacks.Callback):
-    """Says whether OmniReduce is in use, and adds what it does to the logs of each epoch:
+    """Reports whether OmniReduce is in use, and adds its figures to the logs of each epoch:
 
-    sent_of_ring    (bytes_sent + library_bytes) / ring_bytes; over shared memory alone 0
-    density         share of the blocks of the tensors that omnihvd summed that were not zero; of
-                    the last epoch in which it looked, as it does not in all
+    sent_of_ring    (bytes_sent + library_bytes) / ring_bytes; 0 over shared memory alone
+    density         share of non-zero blocks in the tensors that omnihvd summed. omnihvd does not
+                    measure it in every epoch: this is the last measurement
 
-    With all_figures=True these, too:
+    all_figures=True adds:
 
-    gradient_bytes  bytes of all tensors that were summed in the epoch, also of those that omnihvd
-                    left to Horovod; of tf.IndexedSlices, of all their rows
-    bytes_sent      bytes that omnihvd sent from a rank; over shared memory none
-    library_bytes   bytes that the library beneath sent from a rank, for what omnihvd gave it
+    gradient_bytes  bytes of all tensors that were summed in the epoch, fallbacks to Horovod
+                    included; tf.IndexedSlices count with all their rows
+    bytes_sent      bytes that omnihvd sent from a rank; none over shared memory
+    library_bytes   bytes that the original library sent from a rank on omnihvd's behalf
     ring_bytes      bytes that a ring allreduce would have sent from a rank for the same tensors
-    passed_share    share of gradient_bytes that was left to Horovod: omnihvd.stats()["passed"]
-                    says why, and the log at OMNIHVD_LOG=info
+    passed_share    share of gradient_bytes in fallbacks to Horovod: omnihvd.stats()["passed"] has
+                    the reasons, and so has the log at OMNIHVD_LOG=info
     reduce_share    share of the epoch's time in which a reduction was under way
 
-    and with a compressor under delay control:
+    A compressor under delay control adds:
 
     compression_ratio      mean over the epoch's steps
     compression_bandwidth  bytes/s that its sums sent
     compression_delay      seconds that its sums took
-    compression_exposed    seconds of sums after all gradients were there
+    compression_exposed    seconds of sums after the last gradient was ready
 
-    As those of omnihvd.stats(); shares are NaN where there was nothing to share. Means over all
-    ranks, the same on each (as of Horovod's MetricAverageCallback; the order of the two does not
-    matter). The values are numbers; the progress bar shows percents and megabytes. Callbacks that
-    shall see these logs, such as CSVLogger and TensorBoard, come behind this one in the list.
+    The figures are those of omnihvd.stats(), averaged over all ranks, so every rank has the same
+    (as with Horovod's MetricAverageCallback; the order of the two does not matter). A share of
+    nothing is NaN. The values are numbers; the progress bar shows them in percent and megabytes.
+    Place callbacks that read these logs, such as CSVLogger and TensorBoard, after this one.
 
-    With OMNIHVD_STATS it also ends the step that is written there, at each batch.
+    With OMNIHVD_STATS, each batch also ends a step of that log.
 
-    All ranks need it. At the start of training it warns, on rank 0, if on any rank Horovod's sums
-    do not go through omnihvd, and after the first epoch if there were none, and tells why.
+    All ranks need the callback. At the start of training rank 0 warns if omnihvd does not intercept
+    Horovod's sums on some rank. After the first epoch it warns if there were no sums, and says why.
     """
 
     def __init__(self, all_figures: bool = False) -> None:
@@ -141,9 +141,9 @@ def _why_nothing(passed: dict[str, Any]) -> str:
 
 
 class BroadcastCallback(tf.keras.callbacks.Callback):
-    """All ranks go on from root_rank's weights and optimizer after the first batch.
+    """Broadcasts root_rank's weights and optimizer variables to all ranks after the first batch.
 
-    As Horovod's BroadcastGlobalVariablesCallback, which fails with Keras 3.
+    Replaces Horovod's BroadcastGlobalVariablesCallback, which fails with Keras 3.
     """
 
     def __init__(self, root_rank: int = 0) -> None:
@@ -160,11 +160,11 @@ class BroadcastCallback(tf.keras.callbacks.Callback):
 
 
 class MetricAverageCallback(tf.keras.callbacks.Callback):
-    """Each epoch's logs are means over all ranks, the same on each.
+    """Replaces each epoch's logs by their means over all ranks.
 
-    As Horovod's, which fails with Keras 3. It comes before callbacks that decide by the logs
-    (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint): ranks that decide by their own would stop
-    at different epochs, and the others wait for ever.
+    Replaces Horovod's callback, which fails with Keras 3. Place it before callbacks that decide by
+    the logs (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint). Ranks that decide by their own
+    logs may stop at different epochs, and the others then wait for ever.
     """
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -181,19 +181,19 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
 def DistributedOptimizer(
     optimizer: Any, compression: Any = OmniReduce, op: Any = hvd.Average, **options: Any
 ) -> Any:
-    """The optimizer, with gradients reduced over all ranks before they are applied.
+    """Makes the optimizer reduce gradients over all ranks before it applies them, and returns it.
 
     It is the same object, so moments, iterations and schedule stay. Compile the model with it
-    afterwards, also if it was compiled with it before.
+    afterwards, even if the model was compiled with it before.
 
-    With Keras 2 Horovod's code reduces, and `options` are Horovod's. With Keras 3 Horovod's looks
-    right and does nothing, so omnihvd's reduces; it knows process_set and sparse_as_dense. Other
-    options raise TypeError.
+    Keras 2: Horovod's code reduces, and `options` are Horovod's. Keras 3: Horovod's optimizer
+    reduces nothing, silently, so omnihvd's code reduces. It accepts the options process_set and
+    sparse_as_dense; others raise TypeError.
 
-    Keras 3 under the policy mixed_float16: model.compile() would put a LossScaleOptimizer around
-    the optimizer, which skips a step on those ranks alone whose gradients overflowed. So this puts
-    it there, and returns it: it reduces before it looks. An optimizer that another one calls raises
-    RuntimeError instead of reducing.
+    Keras 3 under the policy mixed_float16: model.compile() would wrap the optimizer in a
+    LossScaleOptimizer that skips a step only on the ranks with overflowed gradients. This function
+    therefore wraps it in one that reduces before it checks for overflow, and returns that. An
+    optimizer that another optimizer calls raises RuntimeError instead of reducing.
     """
     if is_keras_3():
         return distribute(optimizer, compression=compression, op=op, **options)
@@ -201,7 +201,7 @@ def DistributedOptimizer(
 
 
 def _give_horovods_class(optimizer: Any, **options: Any) -> Any:
-    """Horovod's is a new optimizer, without the state of this one."""
+    """Horovod makes a new optimizer without this one's state: copy its class and attributes."""
     import horovod.tensorflow.keras as keras_hvd
 
     for name in vars(type(optimizer)).get("_given", ()):
@@ -221,10 +221,11 @@ def _give_horovods_class(optimizer: Any, **options: Any) -> Any:
 def load_model(
     filepath: Any, custom_objects: Any = None, compression: Any = OmniReduce, **options: Any
 ) -> Any:
-    """What `keras.models.load_model` loads, with its optimizer as of DistributedOptimizer.
+    """`keras.models.load_model`, with DistributedOptimizer applied to the model's optimizer.
 
-    A saved model names the optimizer's own class, so that it loads without omnihvd, too; loaded by
-    Keras itself each rank would train alone. `options` are those of DistributedOptimizer.
+    A saved model names the optimizer's own class, so it also loads without omnihvd. But if Keras
+    alone loads it, each rank trains on its own. `options` are those of DistributedOptimizer.
+    ValueError if the model was saved without an optimizer.
     """
     model = tf.keras.models.load_model(filepath, custom_objects=custom_objects)
     optimizer = getattr(model, "optimizer", None)

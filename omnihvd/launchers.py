@@ -1,5 +1,5 @@
-"""What launchers of jobs tell each process in its environment. (How many ranks a host has, the
-engine reads itself: csrc/session/auto_streams.cc.)"""
+"""Reads the variables that launchers set in each process's environment. (The engine itself reads
+how many ranks a host has: csrc/session/auto_streams.cc.)"""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _learnt: int | None = None
 
 
 def learn_rank(rank: int) -> None:
-    """What a library that has begun in this process says: no launcher may have said it, or one
-    that knew only a parent of this process."""
+    """Stores the rank from a library that has begun in this process. The launcher may not have set
+    it, or only for a parent of this process."""
     global _learnt
     _learnt = rank
 
@@ -41,7 +41,7 @@ def process_rank() -> int | None:
 
 
 def local_rank() -> int:
-    """This process's number among those of its host; 0 where nobody says."""
+    """This process's number among those of its host; 0 where unknown."""
     return _first([launcher.local_rank for launcher in ALL]) or 0
 
 

@@ -9,7 +9,7 @@ import sys
 
 from omnihvd.launchers import process_rank
 
-NOTICE = 25  # not a warning, but of use to all: shown from `warning` on
+NOTICE = 25  # no warning, but useful to all: shown from `warning` on
 logging.addLevelName(NOTICE, "NOTICE")
 LEVELS = {
     "debug": logging.DEBUG,
@@ -28,7 +28,7 @@ class _Formatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler):
-    """To stderr, unless a handler of the job's own writes to the console, too."""
+    """Writes to stderr, unless the job has a handler for the console itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
         for handler in logging.getLogger().handlers:
@@ -51,12 +51,12 @@ logger = _make()
 
 
 def warn_once_per_job(message: str) -> None:
-    """All ranks are alike: rank 0 speaks for them."""
+    """Warns on rank 0 only, for problems that all ranks have alike."""
     if process_rank() in (None, 0):
         logger.warning(message)
 
 
 def say_once_per_job(message: str) -> None:
-    """The same for what is no cause for concern."""
+    """The same for notices."""
     if process_rank() in (None, 0):
         logger.log(NOTICE, message)

@@ -9,11 +9,11 @@ UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
 class NoRate(argparse.ArgumentTypeError, ValueError):
-    """argparse shows it as it stands."""
+    """An invalid rate; argparse shows the message unchanged."""
 
 
 def rate(text: str) -> str:
-    """In the words of tc, whose own "bps" are bytes: 10gbit."""
+    """The rate in tc's words: 10gbit. (tc's own "bps" means bytes.)"""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt])(bit|bps|bit/s)", text.lower())
     if not found or float(found[1]) == 0:
         raise NoRate(f"{text!r} is not a rate, such as 100mbit, 2.5gbit or 10gbit")
@@ -21,11 +21,11 @@ def rate(text: str) -> str:
 
 
 def rate_bytes(text: str) -> float:
-    """A second."""
+    """The rate in bytes/s."""
     number, unit = rate(text)[:-4], rate(text)[-4]
     return float(number) * UNITS[unit] / 8
 
 
 def rate_text(text: str) -> str:
-    """10 Gbit/s."""
+    """The rate for people: 10 Gbit/s."""
     return f"{rate(text)[:-4]} {rate(text)[-4].upper().replace('K', 'k')}bit/s"

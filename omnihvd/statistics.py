@@ -1,4 +1,4 @@
-"""What omnihvd has done in this process: omnihvd.stats(), and figures of an interval.
+"""The statistics of this process: omnihvd.stats(), and figures of an interval.
 
 `omnihvd stats` on the command line explains each name.
 """
@@ -22,81 +22,82 @@ ENTRY = r"^(\w+)[;,]?(?: {2,}|\n {18})(.*(?:\n {18}.*)*)"  # a name in the docum
 
 
 def stats(reset: bool = False) -> Figures:
-    """What omnihvd did in this process, since its start or the last `stats(reset=True)`.
+    """omnihvd's figures in this process, since its start or the last `stats(reset=True)`.
 
-    Sums taken. "Here" is this rank; bytes are 10^-6 MB; a share is from 0 to 1, and None where
+    Sums by omnihvd. "Here" is this rank; 1 MB is 10^6 bytes. A share is from 0 to 1, and None where
     there was nothing to share.
 
-    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes: 0.1 is a tenth of what a ring
-                      allreduce sends
+    sent_of_ring      (bytes_sent + library_bytes) / ring_bytes: 0.1 is a tenth of the bytes that a
+                      ring allreduce sends
     density           share of the blocks that were not zero here: what has to be sent
     union_density     share of the blocks that were not zero on any rank: what has to come back
-    passed_share      share of the bytes that were left to the original library: `passed` says why
-    ring_bytes        2 (N-1)/N S: what a ring over N ranks sends from each, for S bytes; half of
-                      that for a reduce-scatter. Where a host has several ranks, between hosts
-                      only, as in the next two
+    passed_share      share of the bytes in fallbacks to the original library: `passed` has the
+                      reasons
+    ring_bytes        2 (N-1)/N S: bytes that each of N ranks sends in a ring allreduce of S bytes;
+                      half of that for a reduce-scatter. Where a host has several ranks, between
+                      hosts only, as in the next two
     bytes_sent        bytes to other processes, as contributions and as sums, headers included;
-    bytes_received    and from them, in messages_sent messages, of frames_sent frames: what is said
-                      of one slot of an aggregator in a round
+    bytes_received    and from them, in messages_sent messages, of frames_sent frames; a frame is
+                      for one slot of an aggregator in one round
     between_hosts_bytes
-                      what the fullest rank would have sent for sums over shared memory, if each
-                      rank had a host of its own
-    bytes_copied      from memory to memory for them, into messages and out of them, and by sums
-                      over shared memory; not by the kernel
-    library_bytes     what a ring sends for what the original library was given to sum: unions of
+                      bytes that the fullest rank would have sent for sums over shared memory, if
+                      each rank had a host of its own
+    bytes_copied      bytes copied for these sums, into and out of messages, and in shared memory;
+                      copies by the kernel do not count
+    library_bytes     bytes that a ring sends for the original library's part of sums: unions of
                       blocks, or whole tensors
-    ways              whole calls, by the way in which each sum was made: {way: {"calls", "bytes",
-                      "seconds"}}. stream: non-zero blocks through aggregators; shared: the same
-                      over the memory of the one host, where nothing is sent; union: the blocks that
-                      are non-zero on any rank, by the original library; original: the call as it
-                      stood; coded: as stream, with exponents packed; inline: through an aggregator
-                      in the data path
+    ways              whole calls, by the algorithm of each sum: {way: {"calls", "bytes",
+                      "seconds"}}. stream: non-zero blocks through aggregators; shared: the same in
+                      one host's shared memory, with nothing sent; union: the blocks that are
+                      non-zero on any rank, by the original library; original: the unchanged call;
+                      coded: as stream, with packed exponents; inline: through an in-network
+                      aggregator
     sparse            gradients that are sparse tensors: {"gradients": how many, "own_bytes": rows
-                      here, each once, "gathered_bytes": rows of all ranks with their numbers, which
-                      Horovod's allgather would have brought, "union_bytes": rows of any rank, which
+                      here, each once, "gathered_bytes": rows of all ranks with their numbers, as
+                      Horovod's allgather would receive them, "union_bytes": rows of any rank, which
                       were summed instead, "dense_bytes": all rows}
 
-    codecs            what travelled under a codec (OmniReduce.natural() and others), or would have
-                      but for shared memory, once for each receiver: {"blocks"; of them
-                      "packed_blocks", which were smaller without it, and "plain_blocks", which
-                      could not be coded (NaN, infinity); "bytes" as they travelled, "plain_bytes"
-                      as float32}
+    codecs            blocks sent under a codec (OmniReduce.natural() and others), or not sent only
+                      because of shared memory, once for each receiver: {"blocks"; of them
+                      "packed_blocks", which were smaller without the codec, and "plain_blocks",
+                      which it could not encode (NaN, infinity); "bytes" as sent, "plain_bytes" as
+                      float32}
 
     Sparse gradients count in sent_of_ring, ring_bytes, density and union_density with all their
-    rows, those that no rank has being zero blocks.
+    rows; rows that no rank has are zero blocks.
 
-    Sums not taken.
+    Fallbacks to the original library.
 
     passed            {reason: {"calls", "bytes"}}. small: under OMNIHVD_MIN_BYTES; op and dtype: no
-                      sum, or not of a type that omnihvd adds; one rank, empty, disabled (by
-                      OMNIHVD_ENABLE), device memory, captured (in a CUDA graph) and others: as they
-                      say. control: no tensors, but Horovod's ranks agreeing on what to reduce next;
-                      not in passed_share
+                      sum, or a type that omnihvd does not add; one rank, empty, disabled (by
+                      OMNIHVD_ENABLE), device memory, captured (in a CUDA graph) and others: as
+                      named. control: no tensors; Horovod's ranks agree on the next reductions; not
+                      in passed_share
 
-    All sums taken; where a host has several ranks, of those streamed this rank's part.
+    All sums by omnihvd; where a host has several ranks, this rank's part of the streamed ones.
 
-    calls             sums; of them `failures` ended in an error
+    calls             sums; `failures` of them ended in an error
     bytes_in          bytes of their tensors
-    blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; of them
-                      `nonzero_blocks` were not zero here, `result_blocks` not zero on any rank
-                      (not counted where nobody looked before the original library summed)
-    seconds           from call to result, summed over sums in all ways, which may overlap
-    messages_refused  from strangers, of other versions, or malformed
+    blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; `nonzero_blocks` of
+                      them were not zero here, `result_blocks` not zero on any rank (not counted
+                      where the original library summed without a scan)
+    seconds           from call to result, added up over all sums; sums may overlap
+    messages_refused  messages from strangers, of other versions, or malformed
     datagrams         under OMNIHVD_TRANSPORT=udp or OMNIHVD_INLINE: {"sent", of them "again"
-                      since the network lost them or seemed to; "received", of them "repeated",
-                      which had come before (not counted of OMNIHVD_INLINE); "refused": short, long,
-                      forged, old, or of strangers}
+                      because the network lost them or seemed to; "received", of them "repeated",
+                      which had come before (not counted with OMNIHVD_INLINE); "refused": short,
+                      long, forged, old, or from strangers}
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
-    nap_seconds       the time that they left their cores to others, summed over threads
-    compression       of lossy compressors: see omnihvd.compressors.stats()
+    nap_seconds       the time for which they freed their cores, added up over threads
+    compression       figures of lossy compressors: see omnihvd.compressors.stats()
     """
     return _since_start.read(reset)
 
 
 def log_dict(prefix: str = "omnihvd/") -> dict[str, float]:
     """The figures of stats() since the last log_dict(), flat, for loggers of experiments:
-    {"omnihvd/sent_of_ring": 0.06, "omnihvd/ways/stream/calls": 12, ...}. What has no value is left
-    out."""
+    {"omnihvd/sent_of_ring": 0.06, "omnihvd/ways/stream/calls": 12, ...}. Figures without a value
+    are left out."""
     return dict(_flat(prefix, _since_logged.read(reset=True)))
 
 
@@ -109,13 +110,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def meanings() -> dict[str, str]:
-    """What the names in stats() mean, in a line each, as its documentation has it."""
+    """One line on each name in stats(), from its docstring."""
     found = re.findall(ENTRY, inspect.getdoc(stats) or "", re.M)
     return {name: " ".join(text.split()) for name, text in found}
 
 
 def explained(columns: int) -> str:
-    """The documentation of stats() in so many columns."""
+    """The docstring of stats(), wrapped to `columns`."""
     parts: list[str] = []
     at, doc = 0, inspect.getdoc(stats) or ""
     for entry in re.finditer(ENTRY, doc, re.M):
@@ -130,14 +131,14 @@ def explained(columns: int) -> str:
 
 
 def _paragraphs(between: str, columns: int) -> list[str]:
-    """What stands between two entries, and the empty lines around it."""
+    """The text between two entries, and the empty lines around it."""
     texts = [" ".join(part.split()) for part in between.split("\n\n")]
     return "\n\n".join(terminal.fill(text, columns) for text in texts).split("\n")[:-1]
 
 
 class Statistics:
-    """The figures of stats() since this was made (`since_start`: since the process was), or last
-    reset; any number side by side:
+    """The figures of stats() since this object was made or last reset (`since_start`: since the
+    process began). Any number can exist side by side:
 
         step = omnihvd.Statistics()
         for batch in batches:
@@ -156,26 +157,26 @@ class Statistics:
 
 
 def had_a_part(figures: Figures) -> bool:
-    """Whether any sum was made by omnihvd, or by a compressor or codec with sums of its own."""
+    """Whether omnihvd made any sum, or a compressor or codec made a sum of its own."""
     intercepted = figures["calls"] + figures["sparse"]["gradients"]
     return bool(intercepted) or counters.has_own_sums()
 
 
 def taken_bytes(figures: Figures) -> int:
-    """The size of tensors whose sums were taken, sparse gradients with all their rows."""
+    """The bytes of all tensors that omnihvd summed, sparse gradients with all their rows."""
     rows = figures["sparse"]
     whole = sum(way["bytes"] for way in figures["ways"].values())
     return int(whole + rows["dense_bytes"] - rows["union_bytes"])
 
 
 def passed_bytes(figures: Figures) -> int:
-    """The size of tensors whose sums were left to the original library."""
+    """The bytes of all tensors in fallbacks to the original library."""
     passed = figures["passed"].items()
     return sum(int(calls["bytes"]) for reason, calls in passed if reason != CONTROL)
 
 
 def delay_control(figures: Figures) -> Figures:
-    """Of a compressor under it, as logs call them; empty: there is none."""
+    """The figures of a compressor under delay control, by their names in logs; empty: none."""
     c = figures["compression"]
     if not c["controlled_steps"]:
         return {}
@@ -192,7 +193,7 @@ def _totals() -> Figures:
 
 
 def since(before: Figures, now: Figures) -> Figures:
-    """What happened between two of the engine's totals."""
+    """The difference between two of the engine's totals."""
     return _with_shares(_difference(now, before))
 
 
@@ -203,7 +204,7 @@ def _difference(now: Any, before: Any) -> Any:
 
 
 def _with_shares(figures: Figures) -> Figures:
-    """Adds what follows from the totals; the engine's own summary line does the same."""
+    """Adds the shares that follow from the totals, as the engine's own summary line does."""
     taken, passed = taken_bytes(figures), passed_bytes(figures)
     rows = figures["sparse"]
     summed = taken - (rows["dense_bytes"] - rows["union_bytes"])
@@ -222,7 +223,7 @@ def _with_shares(figures: Figures) -> Figures:
 
 
 def _with_means(compression: Figures) -> Figures:
-    """Of steps under delay control."""
+    """Adds the means over steps under delay control."""
     part = compression.get
     return {
         **compression,

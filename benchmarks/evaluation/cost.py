@@ -1,4 +1,4 @@
-"""What methods cost apart from a training: processor seconds of one core for 25 M elements."""
+"""The cost of methods apart from a training: processor seconds of one core for 25 M elements."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def all_methods() -> list[Compressor]:
 
 
 def measure(only: list[str] | None = None) -> list[dict[str, Any]]:
-    """Of each method, {"method", "seconds"}; of thresholds also rounds and kept, of SIDCo's
-    torch_topk_seconds. only: factories' names; no thresholds then."""
+    """{"method", "seconds"} for each method. Thresholds add rounds and kept, and SIDCo's
+    torch_topk_seconds. only: factories' names; then no thresholds."""
     torch.set_num_threads(1)
     wanted = [c for c in all_methods() if not only or c.config.rule.factory in only]
     entries = [{"method": repr(c), "seconds": _median(_split(c))} for c in wanted]
@@ -61,8 +61,8 @@ def measure(only: list[str] | None = None) -> list[dict[str, Any]]:
 
 
 def _median(run: Callable[[torch.Tensor], Any], runs: int = 3) -> float:
-    """Of gradients of which it has seen none: it runs on as many others before. What it returns
-    is called in between."""
+    """The median for new gradients, after a warm-up on as many others. Results of `run` are called
+    in between."""
     seconds = []
     for seed in range(2 * runs):
         given = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(seed)).div_(20)
@@ -85,7 +85,7 @@ def _split(compressor: Any) -> Callable[[Any], Any]:
     memory = rule.memory("p", (ELEMENTS,))
 
     def coded(gradient: torch.Tensor) -> None:
-        """As one of two ranks: its contribution; of the sum's code, as of that, is not counted."""
+        """Encodes a contribution as one of two ranks; a rank's share of the sum is not counted."""
         feedback = compressor.config.error_feedback
         total = state.accumulate(gradient, 0.0) if feedback else gradient
         made = part_sums.contribution(rule, rule.values(total.numpy(), memory), 2)

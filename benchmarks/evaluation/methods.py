@@ -74,7 +74,7 @@ def optimizer(kind: str, method: str, model: Any, task: Any) -> torch.optim.Opti
 
 
 def rate(method: str, task: Any) -> float:
-    """Of plain SGD: the task's, but where momentum adds up gradients, or they are signs."""
+    """The rate for plain SGD: the task's, unless momentum adds up gradients, or they are signs."""
     if method == "signum":
         return float(task.sign_rate)
     return float(0.3 * task.rate if method.startswith("dgc") else task.rate)

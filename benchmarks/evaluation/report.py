@@ -107,7 +107,7 @@ def _quality(found: list[Piece]) -> str:
 
 
 def _mean(found: list[Piece], name: str, scale: float) -> str:
-    # 0 bytes: of sums in parts only a link counts them.
+    # 0 bytes: only a link counts the bytes of sums in parts.
     values = [scale * piece[name] for piece in found if piece[name] or name != "bytes"]
     return f"{statistics.mean(values):.1f}" if values else ""
 
@@ -129,7 +129,7 @@ def optimizers() -> list[str]:
 
 
 def payments(task: str) -> list[str]:
-    """Which methods make a step shorter."""
+    """The methods that make a step shorter."""
     texts = []
     for rate in RATES:
         times = {

@@ -4,14 +4,14 @@
 
 quality  three seeds, on one host
 momentum the same with four ranks and a momentum of 0.9; and adam (methods.optimizer)
-1gbit    30 steps on hosts whose links are shaped so, one rank each (needs root); and 10gbit.
+1gbit    30 steps on hosts with links of that rate, one rank each (needs root); and 10gbit.
          Beside the methods, "horovod": without omnihvd
 sidco    60 steps: how many elements SIDCo keeps from step 20 on
 cost     no training: what methods cost for 25 M elements, into results/evaluation/cost.json
 report   runs nothing
 
-Writes results/evaluation/TASK-PART.json, a piece (task, method, seed) at a time, so that it can be
-stopped and goes on with --missing; of all there is, results/evaluation.md and a plot for each task.
+Writes results/evaluation/TASK-PART.json, a piece (task, method, seed) at a time: stop it at any
+time, and go on with --missing. From all pieces it makes results/evaluation.md and a plot a task.
 A piece has: curve, [step, held-out quality]; bytes, sent a step by rank 0 by streaming, or, between
 hosts, by its host, all headers included; step_seconds, the median, and compress_seconds of it, the
 mean, at the machine's `load` (on one host, of times only the latter means something);

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.evaluation.data import file_of  # whose folder bert and task are in
+from benchmarks.evaluation.data import file_of  # adds the folder of bert and task
 from benchmarks.standard_text import numbered_words
 
 import bert  # isort: skip
@@ -31,8 +31,8 @@ class Task(Examples):
     """Examples of this rank, batches of them, and those held out."""
 
     steps = 300
-    # Of plain SGD, falling linearly to 0: of 0.1, 0.3, 1, ... the largest that is steady without
-    # compression; likewise where the result is a sign. Above the threshold are about 1%.
+    # For plain SGD, falling linearly to 0: the largest of 0.1, 0.3, 1, ... that is stable without
+    # compression; likewise where the result is a sign. About 1% of elements exceed the threshold.
     rate, sign_rate, threshold = 0.3, 0.01, 0.05
     megabytes = 0.6  # of gradients
     measure = "accuracy"

@@ -31,7 +31,7 @@ def train(
     given: dict[str, Any],
     follow: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """What run.py says of a piece. follow: is called after each step."""
+    """Trains a piece; returns the entry that run.py describes. follow: called after each step."""
     torch.manual_seed(seed)
     model = task.model()
     hvd.broadcast_parameters(model.state_dict(), 0)

@@ -1,4 +1,4 @@
-"""Tables of random jobs over a bad network."""
+"""Tables of random jobs under fault injection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = {
 
 
 def campaign() -> str:
-    """Of the protocol alone, and of sessions, too."""
+    """The campaigns on the protocol alone, and on whole sessions."""
     results = [load("faults.json"), load("faults_sessions.json")]
     cells = [
         [name, *(f"{r['counts'][key]:,}" if key in r["counts"] else "" for r in results)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.tables.results import RESULTS, in_ms, load  # whose folder compared is in
+from benchmarks.tables.results import RESULTS, in_ms, load  # adds compared's folder
 from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
@@ -18,7 +18,7 @@ RATES = {rate: rate_text(rate) for rate in ("1gbit", "10gbit")}
 
 
 def results(part: str) -> dict[str, dict[str, Any]]:
-    """Of the models that have that part."""
+    """The results of the models that have that part."""
     there = [name for name in PUBLISHED if (RESULTS / "models" / f"{name}.json").exists()]
     found = {name: load(f"models/{name}.json") for name in there}
     return {name: content for name, content in found.items() if part in content}
@@ -117,7 +117,7 @@ def _curves(content: dict[str, Any]) -> dict[str, list[list[list[float]]]]:
 
 
 def _at(curve: list[list[float]], steps_: float) -> float | None:
-    """Of what was looked at, the last that was there by then; None: nothing yet."""
+    """The last value of the curve by that time; None: none yet."""
     there = [value for step, value in curve if step <= steps_ + 1e-6]
     return there[-1] if there else None
 

@@ -27,11 +27,11 @@ def joined(texts: list[str]) -> str:
     return " / ".join(texts)
 
 
-# What `omnihvd bench` wrote.
+# Results of `omnihvd bench`.
 
 
 def of(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> dict[str, Any]:
-    """Of one backend at one share of non-zero blocks."""
+    """The result of one backend at one share of non-zero blocks."""
     for r in load(f"{run}.json")["results"]:
         point = r["point"]
         if (r["backend"], point["density"], point["pattern"]) == (backend, density, pattern):

@@ -39,7 +39,7 @@ def scale() -> str:
 
 
 def speed() -> str:
-    """Of the simulation itself."""
+    """The simulation's own speed."""
     cells = [
         [
             str(r["ranks"]),
@@ -97,7 +97,7 @@ def goal() -> str:
 
 
 def errors() -> str:
-    """Of sums of the larger tensor."""
+    """Errors for sums of the larger tensor."""
     times = load("simulation.json")["times"]
     large = max(time["count"] for time in times)
     errors = {

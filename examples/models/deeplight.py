@@ -38,8 +38,8 @@ class DeepFwFM(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """inputs: (batch, 2, fields): rows of the table, and the values that they are times. Of
-        float64, which holds rows exactly."""
+        """inputs: (batch, 2, fields), float64, which holds rows exactly: rows of the table, and
+        their factors."""
         rows, values = inputs[:, 0], inputs[:, 1].to(self.first.dtype)
         found = self.table(rows.long()) * values[..., None]
         weights = (self.between + self.between.t()).triu(1) / 2

@@ -1,4 +1,4 @@
-"""How long a run of run.py takes, said before it begins: from a step that is tried here first."""
+"""Estimates how long a run of run.py will take, from a trial step on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POINTS = 10  # at which a training of quality is judged
 
 
 class Work(NamedTuple):
-    """Of one part."""
+    """The work of one part."""
 
     jobs: int  # with ranks of their own
     steps: int  # of all jobs together

@@ -1,4 +1,4 @@
-"""Steps on links of a given rate: measured by each method, and what the report predicts of them."""
+"""Steps on links of a given rate: measured by each method, and predicted by the report."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ BEST = [s for s in HOROVOD if s.name in ("yielding, ring", "yielding, segmented 
 SCHEMES = {"horovod": "ring", "fp16": "fp16", "omnireduce": "omnireduce"}
 SCHEMES |= {"codec": "qsgd4", "block_topk": "block_topk"}
 SMALL, LARGE = 250_000, 6_250_000  # floats, of sums that say what hosts can do
-REPORTED = 16  # steps, of which the report sees some
+REPORTED = 16  # steps; the report samples some
 # Of losses, relative: sums in another order differ in their last bits, and optimizers that divide
 # by small gradients make more of that from step to step.
 TOLERANCE, COMPARED = 1e-3, 10
 
 
 class Differs(Exception):
-    """OmniReduce, which is lossless, has trained something else."""
+    """OmniReduce is lossless, but gave other losses."""
 
 
 def measure(

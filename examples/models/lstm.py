@@ -1,8 +1,8 @@
 """The LSTM language model of large vocabularies: a projected LSTM under a sampled softmax.
 
 Jozefowicz et al., "Exploring the Limits of Language Modeling" (2016), LSTM-2048-512: Adagrad with
-0.2, steps of 20 words, 8192 samples, 793,471 words. As in language_model.py otherwise, whose
-sampled softmax and batches these are.
+0.2, steps of 20 words, 8192 samples, 793,471 words. The sampled softmax, the batches and all else
+are language_model.py's.
 """
 
 from __future__ import annotations

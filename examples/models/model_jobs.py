@@ -27,7 +27,7 @@ Tell = Callable[[str, int, int], None]  # of a job's step: what, how many are do
 
 
 class JobError(Exception):
-    """A job failed; the message has the end of what it said."""
+    """A job failed; the message has the end of its output."""
 
 
 def run(
@@ -42,8 +42,8 @@ def run(
     under: Sequence[str] = (),
     timeout: float = 600,
 ) -> list[dict[str, Any]]:
-    """What worker.py found, given this. lab: with a host for each `per_host` ranks. under: of
-    Python, before the script."""
+    """Runs worker.py with `given` and returns its results. lab: has a host for each `per_host`
+    ranks. under: arguments of Python, before the script."""
     with tempfile.TemporaryDirectory(prefix="omnihvd-models-") as folder:
         file = Path(folder, "found.json")
         words = json.dumps({**given, "file": str(file)})

@@ -1,4 +1,4 @@
-"""NCF: which film someone looks at next, by neural matrix factorization.
+"""NCF: predicts the next film of a user, by neural matrix factorization.
 
 He et al., "Neural Collaborative Filtering" (WWW 2017), NeuMF: a product of embeddings beside a
 network over others. Width and layers are those of NVIDIA's and MLPerf's implementation: 64 factors,
@@ -44,7 +44,7 @@ class NeuMF(nn.Module):
 class Ncf(Task):
     published = Published(84, "MovieLens-20M")
     measure = "AUC"
-    # Of all examples the share that a rank's batch is of MovieLens-20M with 2^20 over 8 ranks.
+    # The same share of all examples as a rank's batch of MovieLens-20M with 2^20 over 8 ranks.
     batch_size, steps = 640, 150
     factors, layers = 64, (256, 256, 128, 64)
 

@@ -7,8 +7,8 @@ zeros    how sparse gradients are, by elements and blocks, beside the paper's ta
 links    what a step takes on 4 hosts with shaped links (root; else on this machine alone): plain
          Horovod in the best of MPI's settings, its fp16 compression, OmniReduce, QSGD with 4 bits
          and block_topk(0.1); beside what `omnihvd report` predicts
-quality  of what is held out, after as many steps and after as much time, by method and seed, each a
-         job: so it may be stopped, and goes on with --missing
+quality  on held-out data, after as many steps and after as much time, by method and seed, each a
+         job: stop it at any time, and go on with --missing
 
 DIR has the data, or gets it (--download); sources.py says where what is. Models are the published
 ones with fewer layers, words or users, so that two cores finish; --full has all. Writes

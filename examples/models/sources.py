@@ -7,8 +7,8 @@
     DIR/cifar-10/                    the binary version, or train/CLASS/*.jpg and test/CLASS/*.jpg
     DIR/imagenet/nNNNNNNNN_NAME.JPEG (with --full)
 
-Nothing of it comes with omnihvd: whoever loads it accepts its licence. What is missing is replaced
-by what packages bring, or drawn at random, and each task says so.
+None of the data comes with omnihvd: if you load it, you accept its licence. Missing data is
+replaced by data of installed packages, or drawn at random, and each task says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model here is: its layers, its data, how it is trained, and what is held out."""
+"""The base of the models: layers, data, training, and held-out data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Published(NamedTuple):
 
 
 class Examples:
-    """A rank's examples, of which batches are drawn by seed and step, and those held out.
+    """A rank's examples, with batches drawn by seed and step, and the held-out ones.
 
     Rows of `inputs` and `targets` belong together.
     """
@@ -45,7 +45,7 @@ class Examples:
         return self.inputs[chosen], self.targets[chosen]
 
     def outputs(self, model: nn.Module) -> Tensor:
-        """The model's, of what is held out."""
+        """The model's outputs on the held-out data."""
         model.eval()
         with torch.no_grad():
             found = torch.cat([model(part) for part in self.held_out[0].split(256)])
@@ -54,7 +54,7 @@ class Examples:
 
 
 class Task(Examples):
-    """A model, its data, how it is trained, and what is held out.
+    """A model, its data, its training, and its held-out data.
 
     A subclass calls split() with all examples, and says in `source` where they are from.
     """
@@ -85,7 +85,7 @@ class Task(Examples):
         return nn.functional.cross_entropy(model(inputs), targets)
 
     def quality(self, model: nn.Module) -> float:
-        """Of what is held out."""
+        """The quality on held-out data."""
         return self.judge(self.outputs(model), self.held_out[1])
 
     def judge(self, outputs: Tensor, targets: Tensor) -> float:
@@ -93,7 +93,8 @@ class Task(Examples):
 
 
 def area_under_curve(scores: Tensor, labels: Tensor) -> float:
-    """That a positive example has a higher score than a negative one; equal scores count half."""
+    """The probability that a positive example scores higher than a negative one; equal scores count
+    half."""
     _, places, counts = scores.double().unique(return_inverse=True, return_counts=True)
     ranks = (counts.cumsum(0) - (counts - 1) / 2)[places]
     positive = labels > 0.5

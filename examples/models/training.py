@@ -1,4 +1,4 @@
-"""The loop, whoever sums the gradients: Horovod (worker.py) or DDP (ddp.py)."""
+"""The training loop, with gradients summed by Horovod (worker.py) or DDP (ddp.py)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ LINK = Path("/sys/class/net/eth0/statistics/tx_bytes")
 
 @dataclass
 class Trained:
-    """Of a training. losses: this rank's; seconds of each step, of which `waits` for sums after the
-    backward pass; curve: [step, quality of what is held out], on rank 0."""
+    """The results of a training. losses: this rank's; seconds of each step; `waits`: the part of
+    them that waits for sums after the backward pass; curve: [step, quality on held-out data], on
+    rank 0."""
 
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -45,8 +46,8 @@ def train(
     tell: Callable[[int, float], None] = lambda step, loss: None,
     forward: nn.Module | None = None,
 ) -> Trained:
-    """wait: for sums, before the optimizer has its step. points: of the curve, whose last is the
-    end. forward: what is called in the model's place (DDP)."""
+    """wait: waits for sums, before the optimizer's step. points: of the curve; the last is the end.
+    forward: is called in the model's place (DDP)."""
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: task.rate(n / steps))
     trained = Trained()
     for step in range(steps):

@@ -2,7 +2,7 @@
 
     horovodrun -np 4 python examples/models/worker.py '{"model": "ncf", "methods": ["omnireduce"]}'
 
-Rank 0 says what it does in lines, and writes what it found into a file of JSON.
+Rank 0 prints its progress in lines, and writes its results into a JSON file.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def calibrate(counts: list[int]) -> list[list[float]]:
 
 
 def take_a_core() -> None:
-    """Where ranks share cores each stays on one, as though its host had that share of a core: else
-    Linux may keep three of four ranks on one of two cores for many steps, in which all wait."""
+    """Pins each rank to one core where ranks share cores, as though its host had that share of a
+    core. Otherwise Linux may keep three of four ranks on one of two cores for many steps, and all
+    ranks wait."""
     cores = sorted(os.sched_getaffinity(0))
     rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{what}"]) for what in ("RANK", "SIZE"))
     if ranks > len(cores):
@@ -95,7 +96,7 @@ def take_a_core() -> None:
 
 def main() -> None:
     """argv[1]: a dictionary in JSON. model, size, data: of the task; methods, seeds, steps, points:
-    of trainings; warm_up: steps whose times do not count; calibrate: counts of floats, with
+    of trainings; warm_up: untimed steps at the beginning; calibrate: counts of floats, with
     omnihvd if take_over; timed: ranks keep to a core; file: what to write."""
     given = json.loads(sys.argv[1])
     if given.get("timed"):

@@ -19,7 +19,7 @@ BLOCK = 256  # elements, counted from a parameter's start
 
 
 def shares(tensors: Iterable[Tensor]) -> tuple[float, float]:
-    """Of elements, and of blocks, the share that is zero."""
+    """The share of zero elements, and of zero blocks."""
     elements = nonzero = blocks = full = 0
     for tensor in tensors:
         flat = tensor.reshape(-1) != 0
@@ -30,7 +30,7 @@ def shares(tensors: Iterable[Tensor]) -> tuple[float, float]:
 
 
 def _training(task: Any, model: nn.Module, steps: int) -> Callable[[], None]:
-    """What follows a backward pass. Its memory is that of the model again, or twice."""
+    """The optimizer's step after a backward pass. It needs the model's memory again, or twice."""
     optimizer = task.optimizer(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: task.rate(n / steps))
 

@@ -1,4 +1,4 @@
-"""Words of the benchmark's command line: their meaning, or what is wrong with them."""
+"""Types of the benchmark's command-line arguments, with error messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2*
 
 
 def dtype(text: str) -> str:
-    """Of which NumPy has arrays, and the engine sums: bfloat16 is not."""
+    """A dtype that both NumPy and the engine have: not bfloat16."""
     import numpy as np
 
     known = [name for name in engine.session.dtypes if hasattr(np, name)]
@@ -43,12 +43,12 @@ def density(text: str) -> float:
 
 
 def rate(text: str) -> str:
-    """Of a link, in the words of tc; or none."""
+    """A link's rate in tc's words, or "none"."""
     return "none" if text.lower() == "none" else rates.rate(text)
 
 
 def delay(text: str) -> str:
-    """In the words of tc."""
+    """A delay in tc's words."""
     if not re.fullmatch(r"\d+(\.\d+)?(s|ms|us)", text.lower()):
         raise ArgumentTypeError(f"{text!r} is not a delay, such as 1ms or 500us")
     return text.lower()

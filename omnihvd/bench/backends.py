@@ -1,4 +1,4 @@
-"""Runs the benchmark's ranks: on the hosts of a laboratory, or on this machine."""
+"""Runs the benchmark's ranks on the hosts of a lab, or on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omnihvd.bench.reducers import DEDICATED, PUBLISHED
 from omnihvd.bench.session import BenchError, Session, environment
 from omnihvd.bench.settings import AS_IT_IS, Setting
 
-Command = Callable[[Sequence[str]], Sequence[str]]  # with a worker's words, what starts all ranks
+Command = Callable[[Sequence[str]], Sequence[str]]  # from a worker's to the job's
 TIMEOUT_S = 300.0  # of a visit
 ports = itertools.count(7000)  # of aggregators, those of each session
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -35,8 +35,8 @@ def _environment(
 
 
 class Hosts:
-    """Emulated hosts, with so many ranks in all, per_host on each; dedicated aggregators, one for
-    each of these hosts, have hosts of their own."""
+    """Emulated hosts with per_host ranks each. Dedicated aggregators, one for each of these hosts,
+    have hosts of their own."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Hosts:
         return self.lab.raw_rate(seconds=seconds) if len(self.lab.hosts) > 1 else None
 
     def congestion_control(self) -> str:
-        """TCP's, of the hosts."""
+        """The hosts' TCP congestion control."""
         command = self.lab.hosts[0].command(["cat", CONGESTION])
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -69,7 +69,7 @@ class Hosts:
         env: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_S,
     ) -> Iterator[Session]:
-        """Its ranks."""
+        """Starts the backend's ranks."""
         hosts, ranks = self.lab.hosts[: self.count], self.count * self.per_host
         env = {**_environment(ranks, backend, setting, env), "GLOO_SOCKET_IFNAME": "eth0"}
         with contextlib.ExitStack() as stack:
@@ -109,7 +109,7 @@ class Hosts:
                 addresses.append(bind)
             yield {"OMNIHVD_AGGREGATORS": ",".join(addresses), "OMNIHVD_SECRET": secret}
         finally:
-            for process in started:  # nsenter, which passes no signals on, and its descendants
+            for process in started:  # nsenter passes no signals on to its descendants
                 os.killpg(process.pid, signal.SIGTERM)
             for process in started:
                 process.wait(20)
@@ -119,8 +119,8 @@ class Hosts:
 
 
 class ThisMachine:
-    """All ranks on this machine, over shared memory; needs no root. Raises LabError without an MPI,
-    which starts the ranks of every backend."""
+    """All ranks on this machine, over shared memory; needs no root. Raises LabError without an MPI:
+    mpirun starts the ranks of every backend."""
 
     count = 1
 

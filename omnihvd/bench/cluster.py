@@ -1,8 +1,8 @@
 """`omnihvd bench -- LAUNCHER`: sums on this cluster in a minute, by omnihvd and what it replaces.
 
 It runs your launcher several times: once with omnihvd, and once for each setting in which the
-original library may be the fastest. It verifies each sum. Sparse tensors have so large a share of
-non-zero blocks of 256 elements on each rank, at random places.
+original library may be the fastest. It verifies each sum. Column non-zero is the share of non-zero
+blocks of 256 elements on each rank, at random positions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ORIGINAL = {
 
 
 class BenchError(Exception):
-    """Says why a job gave no figures."""
+    """A job gave no figures; the message says why."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,7 +76,7 @@ def _is_torchrun(words: Sequence[str]) -> bool:
 
 
 def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
-    """The figures of rank 0, a point each."""
+    """Runs a job; returns rank 0's figures, one for each point."""
     words = [*command, packed(plan)]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What `omnihvd bench` runs on each rank: sums in turn, verified, then timed.
+"""Runs on each rank of `omnihvd bench`: verifies sums, then times them.
 
 argv[1]: JSON in base64, since launchers quote in their own ways. It has `library` (horovod or
 torch), `omnihvd` (whether it takes part), `env` (set before MPI or Gloo begins), `points` ([bytes,
@@ -18,7 +18,7 @@ import numpy as np
 
 MARK = "omnihvd-bench:"
 BLOCK = 256
-WARM_UP = 15  # sums, in which algorithms are tried
+WARM_UP = 15  # sums, while algorithms are tried
 LEAST, MOST = 5, 200  # timed sums
 
 
@@ -77,7 +77,7 @@ class OverTorch:
 
 
 def tensors(rank: int, size: int, count: int, density: float) -> tuple[np.ndarray, np.ndarray]:
-    """This rank's, and the sum: element i of a non-zero block is (rank + 1) * (1 + i % 7)."""
+    """A rank's tensor, and the sum. Element i of a non-zero block is (rank + 1) * (1 + i % 7)."""
     blocks = -(-count // BLOCK)
     there = [np.random.default_rng([count, r]).random(blocks) < density for r in range(size)]
     values = (1 + np.arange(count) % 7).astype(np.float32)
@@ -87,7 +87,7 @@ def tensors(rank: int, size: int, count: int, density: float) -> tuple[np.ndarra
 
 
 def measure(library: Any, count: int, density: float, seconds: float) -> dict[str, Any]:
-    """Times of single sums, of the slowest rank. Each sum has new memory, as gradients have."""
+    """Times single sums, on the slowest rank. Each sum has new memory, as gradients have."""
     import torch
 
     mine, total = tensors(library.rank, library.size, count, density)

@@ -1,4 +1,4 @@
-"""How long `omnihvd bench` takes, said before it begins."""
+"""Estimates how long `omnihvd bench` will take."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CHECKED = 4  # times that a core goes over a tensor, to draw and to verify it
 
 
 def sum_s(backend: str, point: Point, ranks: int, rate: str | None) -> float:
-    """Of one sum: on links, or by the cores that ranks share. rate: None: on one host."""
-    blocks = point.density * (3 if point.pattern == "elements" else 1)  # with those packed
-    share = 1.0 if backend in DENSE else min(1.0, 2 * blocks)  # with what others have
+    """Seconds of one sum, on links or on the cores that ranks share. rate: None: on one host."""
+    blocks = point.density * (3 if point.pattern == "elements" else 1)  # packed ones included
+    share = 1.0 if backend in DENSE else min(1.0, 2 * blocks)  # other ranks' blocks included
     moved = 2 * (ranks - 1) / ranks * point.bytes * share
     core = point.bytes * ranks / (os.cpu_count() or 1) / MEMORY_RATE
     return max(moved / rate_bytes(rate) if rate else 0.0, core * share, 1e-4)
@@ -29,13 +29,13 @@ def sum_s(backend: str, point: Point, ranks: int, rate: str | None) -> float:
 def sampling_s(
     backend: str, point: Point, ranks: int, rate: str | None, args: argparse.Namespace
 ) -> float:
-    """Of the samples of one setting at a point."""
+    """Seconds of all samples of one setting at a point."""
     one = sum_s(backend, point, ranks, rate) + args.compute_ms / 1e3
     return float(max(args.min_seconds, args.min_runs * one))
 
 
 def seconds(points: Mapping[str, Sequence[Point]], args: argparse.Namespace) -> float:
-    """points: of each backend."""
+    """Seconds of the whole run. points: of each backend."""
     rate = None if args.local or args.rate == "none" else args.rate
     total = 0.0
     for ranks in args.ranks:
@@ -62,7 +62,7 @@ def told(points: Mapping[str, Sequence[Point]], args: argparse.Namespace) -> str
 
 
 def shorter(args: argparse.Namespace) -> Iterable[str]:
-    """Options that make it short, those that matter most first."""
+    """Options that shorten it, the most effective ones first."""
     wide = ("backends", "densities", "bytes", "ranks", "patterns", "dtypes")
     many = [f"fewer --{name}" for name in wide if len(getattr(args, name)) > 1]
     return [*many, "smaller --bytes", "--min-seconds 0.5"]

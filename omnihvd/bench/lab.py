@@ -4,14 +4,14 @@
         lab.mpirun([sys.executable, "train.py"], timeout=300)
         print(lab.traffic())
 
-Each host is a set of Linux namespaces (network, host name, mounts, System V memory), so that
-whatever tells hosts apart (MPI, UCX, gethostname) sees different machines that share no memory. A
-link joins each host to a switch, and both of its ends are shaped: `rate` holds in each direction.
-The hosts reach each other by their names h0, h1, ... and nothing else; several labs can be up.
+Each host is a set of Linux namespaces (network, host name, mounts, System V memory), so MPI, UCX
+and gethostname() see different machines that share no memory. A link joins each host to a switch.
+Both ends are shaped: `rate` holds in each direction. The hosts reach each other by their names h0,
+h1, ..., and nothing else. Several labs can be up.
 
-The hosts live in one PID namespace whose first process waits on a pipe held by this process. When
+The hosts live in one PID namespace. Its first process waits on a pipe held by this process. When
 this process ends, however it ends, the pipe closes, and the kernel kills every process of the lab
-and takes its interfaces away. So nothing can be left behind, and nothing needs a name outside.
+and removes its interfaces. So nothing is left behind, and nothing needs a name outside.
 
 Needs root, and `ip` and `tc` of iproute2, `unshare` and `nsenter` of util-linux. From a shell:
 
@@ -66,7 +66,7 @@ class Traffic(NamedTuple):
 
 
 class Host:
-    """One host: a name, which the others resolve, and an address."""
+    """One host: a name that the others resolve, and an address."""
 
     def __init__(self, lab: Lab, index: int) -> None:
         self.name = f"h{index}"
@@ -85,10 +85,10 @@ class Lab:
 
     rate: of each link, each way, in the units of tc ("1gbit"); None: unshaped.
     delay: one way between two hosts ("1ms"). loss: of frames, one way ("0.1%"). Both need a kernel
-    with netem. share_cores: real hosts share no cores; as these do, Linux's autogroups are off as
-    long as the lab lives, and Open MPI yields while it waits, which helps where ranks are more than
-    cores. By default both are as Linux and Open MPI have them. Raises LabError where the lab cannot
-    be had.
+    with netem. share_cores: allows for cores that the hosts share, as real hosts do not: Linux's
+    autogroups are off while the lab lives, and Open MPI yields while it waits, which helps where
+    ranks outnumber cores. By default both stay as Linux and Open MPI have them. Raises LabError
+    where no lab is possible.
     """
 
     def __init__(
@@ -194,14 +194,14 @@ class Lab:
         stdout: int | IO[str] | None = None,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs an MPI program over the hosts; arguments as of mpirun_command() and run()."""
+        """Runs an MPI program over the hosts; arguments as in mpirun_command() and run()."""
         hosts = self.hosts if hosts is None else hosts
         command = self.mpirun_command(argv, hosts=hosts, ranks_per_host=ranks_per_host, mca=mca)
         env = {**mpirun_env(len(hosts) * ranks_per_host), **(env or {})}
         return run(command, env=env, timeout=timeout, stdout=stdout, check=check)
 
     def traffic(self) -> list[Traffic]:
-        """What each host's link has carried since the lab was made."""
+        """The bytes that each host's link has carried since the lab was made."""
         ports = _sent_bytes(self.command)
         return [
             Traffic(_sent_bytes(host.command)["eth0"], ports[f"port-{host.name}"])
@@ -218,7 +218,7 @@ class Lab:
             return float(first_line(receiver, "the receiver"))
 
     def set_rate(self, rate: str) -> None:
-        """Of all links, from now on; not where they have delay or loss, or no rate."""
+        """Changes the rate of all links. Not for links with delay or loss, or without a rate."""
         if self.rate is None or self._impaired:
             raise LabError("only links that have a rate, and no delay or loss, can change it")
         lines = []
@@ -242,7 +242,7 @@ class Lab:
                 f"{inside} ip link set eth0 up",
                 f"tc qdisc add dev {port} root {queue}",
             ]
-            # Impaired at the sending host alone, or each frame would be delayed twice.
+            # Impair only the sending host's end, or each frame would be delayed twice.
             if impair:
                 netem = f"netem limit 100000 {impair}"
                 lines.append(f"{inside} tc qdisc add dev eth0 root handle 1: {netem}")
@@ -262,7 +262,7 @@ class Lab:
             raise LabError(f"cannot lay out the network: {why}")
 
     def _install_agent(self) -> None:
-        # What launchers use in place of ssh: agent [OPTIONS] HOST [OPTIONS] COMMAND...
+        # Launchers call this in place of ssh: agent [OPTIONS] HOST [OPTIONS] COMMAND...
         hosts = " ".join(f"{host.name}) keeper={host.keeper};;" for host in self.hosts)
         options = 'while :; do case "$1" in -[oipl]) shift 2;; -*) shift;; *) break;; esac; done'
         agent = (

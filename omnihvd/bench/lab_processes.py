@@ -1,4 +1,4 @@
-"""Processes of a lab, and what mpirun wants of this machine."""
+"""Processes of a lab, and mpirun's requirements on this machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import IO
 
 
 class LabError(RuntimeError):
-    """The laboratory cannot be had here, or a command in it failed; the message says what to do."""
+    """A lab is impossible here, or a command in it failed; the message says what to do."""
 
 
 def yielding(ranks: int) -> dict[str, str]:
-    """MCA parameters: MPI yields while it waits, if ranks are more than this machine's cores."""
+    """MCA parameters that make MPI yield while it waits, if ranks outnumber the cores here."""
     return {"mpi_yield_when_idle": str(int(ranks > (os.cpu_count() or 1)))}
 
 
@@ -40,7 +40,7 @@ def run(
     stdout: int | IO[str] | None = None,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """subprocess.run that on a time-out (seconds) or an interrupt ends all that it started."""
+    """subprocess.run, but a time-out (seconds) or an interrupt ends all processes it started."""
     with subprocess.Popen(
         command,
         env=env,

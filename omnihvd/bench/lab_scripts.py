@@ -1,4 +1,4 @@
-"""What runs in a lab: the first process, one for each host, and a stream between two."""
+"""Scripts that run in a lab: the first process, one for each host, and a stream between two."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ echo up
 cat >/dev/null
 """
 
-# The same with autogroups off until the lab ends: with them a host holds a core for milliseconds
-# while others, for which it waits in turn, need it.
+# The same with autogroups off until the lab ends. With them a host holds a core for milliseconds
+# while hosts that it waits for need the core.
 INIT_SHARING_CORES = """
 trap '' CHLD
 autogroup=/proc/sys/kernel/sched_autogroup_enabled

@@ -1,7 +1,7 @@
-"""How a benchmark's ranks agree, beside what they measure.
+"""Out-of-band exchanges among a benchmark's ranks.
 
-Over a socket in which they sleep. Were it a collective of the library that is measured, ranks would
-poll for each other in it, and where they are more than cores, between any two samples.
+They go over a socket on which ranks sleep. In a collective of the measured library ranks would poll
+for each other and, where ranks outnumber cores, disturb the samples.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 PATIENCE_S = 60.0  # until rank 0 listens
-# A beginning: time in which all can hear of it, and how much later it is at most.
+# A common start: seconds for all to hear of it, and the largest random delay after that.
 SOON_S, SPREAD_S = 0.0005, 0.003
 
 
 class Meeting:
-    """Of all ranks of a job, at an address (host, port) of rank 0's, for those who know the key."""
+    """The exchange among a job's ranks, at an address (host, port) of rank 0; needs the key."""
 
     def __init__(self, rank: int, size: int, address: tuple[str, int], key: bytes) -> None:
         self.rank, self.size = rank, size
@@ -42,10 +42,10 @@ class Meeting:
         self.gather(None)
 
     def begin(self) -> float:
-        """Sleeps until a moment that is the same for all ranks, and returns it, of
-        time.monotonic(), a clock that they share on this machine. After a barrier they would go on
-        one after another. A random one, as a program's sums come at any phase of Horovod's cycle:
-        at a fixed time after the last, some backends would catch it always, and others never."""
+        """Sleeps until a common start of all ranks, and returns it, by time.monotonic(), a clock
+        that they share on this machine. After a barrier ranks would go on one after another. The
+        start is random, since a program's sums come at any phase of Horovod's cycle: a fixed delay
+        after the last sum would suit some backends always, and others never."""
         said = self.gather((time.monotonic(), random.random()))
         moment: float = max(now for now, _ in said) + SOON_S + SPREAD_S * said[0][1]
         time.sleep(max(0.0, moment - time.monotonic()))

@@ -17,7 +17,7 @@ HOME = "MPICH_HOME"
 
 
 def environment() -> dict[str, str]:
-    """Of its ranks."""
+    """The environment of MPICH's ranks."""
     lib = str(_home() / "lib")
     return {
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [lib, os.environ.get("LD_LIBRARY_PATH")])),
@@ -27,12 +27,12 @@ def environment() -> dict[str, str]:
 
 
 def mpiexec(words: Sequence[str], ranks: int) -> list[str]:
-    """The command line of so many ranks on this machine."""
+    """The command line for `ranks` ranks on this machine."""
     return [str(_home() / "bin" / "mpiexec"), "-np", str(ranks), *words]
 
 
 def mpiexec_on(hosts: Sequence[Host], per_host: int, words: Sequence[str]) -> list[str]:
-    """Over hosts of a lab, started on the first; ranks are numbered host by host."""
+    """The command line over a lab's hosts, for the first host; ranks are numbered host by host."""
     placing = ",".join(f"{host.name}:{per_host}" for host in hosts)
     options = ["-launcher", "ssh", "-launcher-exec", AGENT, "-iface", "eth0", "-hosts", placing]
     return hosts[0].command(mpiexec([*options, *words], len(hosts) * per_host))

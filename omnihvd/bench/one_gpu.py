@@ -32,7 +32,7 @@ def environment(rank: int) -> dict[str, str]:
 
 
 def environments(ranks: int) -> list[dict[str, str]]:
-    """Of all ranks of a job, with what torch.distributed wants to know."""
+    """The environments of all ranks of a job, with torch.distributed's variables."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -1,7 +1,7 @@
-"""Block-sparse tensors to reduce: where their non-zeros lie, and what their sum is.
+"""Block-sparse tensors to reduce: the positions of their non-zeros, and their sum.
 
-Values are unique per rank and index as far as exactness in every dtype allows, so that a block in
-the wrong place or from the wrong rank shows in the sum.
+Values are as unique per rank and index as exactness in every dtype allows, so a block in the wrong
+place or from the wrong rank shows in the sum.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Point:
     density: float
     pattern: str = "random"
     dtype: str = "float32"
-    memory: str = "kept"  # or "new": of each sum
-    tensors: int = 1  # that it is cut into, which are submitted together
+    memory: str = "kept"  # or "new" for each sum
+    tensors: int = 1  # parts that it is cut into and submitted together
 
     @property
     def bytes(self) -> int:
@@ -107,15 +107,15 @@ def part(point: Point, rank: int, size: int) -> np.ndarray:
 
 
 def row_width(x: np.ndarray) -> int:
-    """Of the rows as which a sparse tensor of this one's non-zeros is given: a block, or a single
-    element where those are strewn over blocks."""
+    """The width of rows for a sparse tensor of x's non-zeros: a block, or a single element where
+    the non-zeros are scattered over blocks."""
     by_rows = x[: len(x) // BLOCK * BLOCK].reshape(-1, BLOCK) != 0
     return 1 if by_rows.mean() < by_rows.any(1).mean() / 2 else BLOCK
 
 
 def is_total(result: np.ndarray, point: Point, size: int, most_error: float = 0) -> bool:
-    """Whether this is the sum over all ranks, in closed form; or not further from it than that
-    share of its size (of about a MB, at any place)."""
+    """Whether this is the sum over all ranks, in closed form. most_error: the largest error allowed
+    relative to the sum's size (over pieces of about a MB)."""
     present = [_present(point, rank, size) for rank in range(size)]
     chunk = 1024 * BLOCK  # stays in the processor's cache
     one, expected = np.empty(chunk, point.dtype), np.empty(chunk, point.dtype)
@@ -140,12 +140,12 @@ class Volume:
     A block counts as its elements, or as a bitmap and its non-zero elements where that is less.
     """
 
-    largest_part: int  # of one host: of what is non-zero on any of its ranks
+    largest_part: int  # of one host: non-zero on any of its ranks
     union: int
 
 
 def volume(point: Point, size: int, per_host: int = 1) -> Volume:
-    """size: of ranks, of which each host has per_host."""
+    """size: ranks; per_host: ranks on each host."""
     itemsize = np.dtype(point.dtype).itemsize
     elements = point.pattern == "elements"
     union, largest = np.zeros(1, bool), 0

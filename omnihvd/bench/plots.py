@@ -11,8 +11,8 @@ from omnihvd.bench.report import DENSE, size_text
 
 
 class Style(NamedTuple):
-    """The same backend looks the same in all plots. Markers are hollow, and lines of peers that
-    often coincide differ in width and dashes, so that what lies below shows."""
+    """A backend's style, the same in all plots. Markers are hollow, and lines of peers that often
+    coincide differ in width and dashes, so that covered lines show."""
 
     label: str
     color: str
@@ -55,7 +55,7 @@ def line(axes: Any, backend: str, xs: list[float], ys: list[float]) -> None:
 
 
 def level(axes: Any, backend: str, y: float) -> None:
-    """A dense scheme, which takes the same time wherever the zeros are."""
+    """Draws a dense scheme; its time does not depend on the zeros."""
     style = STYLES[backend]
     axes.axhline(
         y,
@@ -65,7 +65,7 @@ def level(axes: Any, backend: str, y: float) -> None:
 
 
 def rate_text(rate: str | None) -> str:
-    """As the bench has it."""
+    """The rate as text."""
     return f"links of {rates.rate_text(rate)}" if rate and rate != "none" else "unshaped links"
 
 
@@ -129,7 +129,7 @@ def _densities(results: list[dict[str, Any]], path: Path, rate: str | None) -> P
 
 
 def _sizes(results: list[dict[str, Any]], path: Path, rate: str | None) -> Path:
-    """Against size: a panel for each density."""
+    """Draws time against size: a panel for each density."""
     densities = sorted({r["point"]["density"] for r in results}, reverse=True)
     figure, all_axes = _axes(len(densities))
     for axes, density in zip(all_axes, densities):
@@ -185,13 +185,13 @@ def _in_order(by: dict[str, Any]) -> list[str]:
 
 
 def _ticks(axes: Any, ticks: list[float], labels: list[str]) -> None:
-    """Of x. After the scale has been set, which makes ticks of its own."""
+    """Sets the ticks of x. Call it after setting the scale, which makes ticks of its own."""
     axes.set_xticks(ticks, labels)
     axes.set_xticks([], minor=True)
 
 
 def plain_numbers(axes: Any) -> None:
-    """On a logarithmic y axis: 1, 2, 5, 10, 20, ..."""
+    """Labels a logarithmic y axis with 1, 2, 5, 10, 20, ..."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

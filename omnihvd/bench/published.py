@@ -1,9 +1,8 @@
 """Peers of OmniReduce's paper (Fei et al., SIGCOMM 2021, section 6): SparCML and Parallax.
 
-Both are written from their papers, in C++ over MPI's messages from rank to rank, which is built
-when it is needed (benchmarks/peers). Tensors are given to them as they want them, as lists, so that
-they need not look for what is not zero, and sums stay lists where those are shorter: both in their
-favour.
+Both are implemented from their papers, in C++ over MPI's point-to-point messages, and built when
+needed (benchmarks/peers). They get tensors as lists, so they need not search for non-zeros, and
+sums stay lists where those are shorter. Both favour the peers.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ RING = "ring"
 
 
 def environment() -> dict[str, str]:
-    """Of these peers' ranks. Builds what they call."""
+    """The environment of these peers' ranks. Builds the library that they call."""
     return {LIBRARY: str(_built())}
 
 
@@ -57,8 +56,8 @@ def _built() -> Path:
 
 
 def as_list(x: np.ndarray, width: int) -> tuple[np.ndarray | None, np.ndarray]:
-    """Numbers (uint32) and values (rows x width) of the rows that are not all zeros; or, where that
-    would be longer, None and all rows."""
+    """Numbers (uint32) and values (rows x width) of the non-zero rows; or None and all rows, where
+    that is shorter."""
     padded = np.zeros((-(-len(x) // width), width), x.dtype)
     padded.reshape(-1)[: len(x)] = x
     numbers = np.flatnonzero(padded.any(1) if width > 1 else padded).astype(np.uint32)
@@ -68,8 +67,8 @@ def as_list(x: np.ndarray, width: int) -> tuple[np.ndarray | None, np.ndarray]:
 
 
 class SparCml:
-    """SparCML (Renggli et al., SC 2019): streams of elements with their indices, 32 bits each,
-    which become dense where that is shorter. Its algorithms are settings; low precision is left
+    """SparCML (Renggli et al., SC 2019): streams of elements with their indices, 32 bits each. A
+    stream becomes dense where that is shorter. Its algorithms are settings; low precision is left
     out."""
 
     most_error = 0.0
@@ -105,7 +104,7 @@ class SparCml:
         return self.width
 
     def restore(self) -> None:
-        """What is given stays as it is."""
+        """Does nothing: SparCML does not overwrite its input."""
 
     def reduce(self) -> None:
         numbers = None if self.numbers is None else self.numbers.ctypes.data_as(ctypes.c_void_p)
@@ -136,16 +135,16 @@ class SparCml:
 
 
 class SparCmlOfRows(SparCml):
-    """The same with one index for a row of elements, as is not in its paper: in its favour where
-    non-zero elements lie together."""
+    """The same with one index for each row of elements. It is not in the paper, and favours SparCML
+    where non-zero elements lie together."""
 
     def _width(self, x: np.ndarray) -> int:
         return row_width(x)
 
 
 class SparCmlOfDense(SparCmlOfRows):
-    """The same for what omnihvd is given and gives back: a dense tensor, in place, whose non-zero
-    rows are found, and over which the sum's are written."""
+    """The same with omnihvd's input and output, a dense tensor in place: it finds the non-zero rows
+    and overwrites them with the sum's."""
 
     def prepare(self, x: np.ndarray, point: Point) -> None:
         super().prepare(x, point)
@@ -165,10 +164,10 @@ class SparCmlOfDense(SparCmlOfRows):
 
 
 class Parallax(SparCmlOfRows):
-    """Parallax (Kim et al., EuroSys 2019): a sparse variable's rows go to servers, of which each
-    host has one, and come back as the sums of all rows that any rank had; a dense one goes to MPI's
-    allreduce. How many partitions a server has, and which of both it is, are settings, as Parallax
-    tries them."""
+    """Parallax (Kim et al., EuroSys 2019): ranks send a sparse variable's rows to servers, one on
+    each host, and get back the sums of all rows that any rank had. A dense variable goes to MPI's
+    allreduce. The kind of variable and the number of a server's partitions are settings, as
+    Parallax tries them."""
 
     def prepare(self, x: np.ndarray, point: Point) -> None:
         super().prepare(x, point)

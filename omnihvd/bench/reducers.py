@@ -1,7 +1,7 @@
-"""What is measured: a tensor, or several, summed in place by one library or another.
+"""The measured operations: one or several tensors, summed in place by one of the libraries.
 
-Each is prepared once a point, restored before each sum (in memory that is kept, or that is new each
-time, as gradients are after `zero_grad(set_to_none=True)`), and reduced.
+Each is prepared once a point, restored before each sum, and reduced. It is restored in the same
+memory, or in new memory each time, as gradients are after `zero_grad(set_to_none=True)`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Gloo:
     def prepare(self, x: np.ndarray, point: Point) -> None:
         self.original = self.torch.from_numpy(x).tensor_split(point.tensors)
         self.keeps = point.memory == "kept"
-        self.tensors: list[Any] = []  # what is reduced
+        self.tensors: list[Any] = []  # to reduce
 
     def restore(self) -> None:
         if self.keeps and self.tensors:
             for tensor, original in zip(self.tensors, self.original):
                 tensor.copy_(original)
         else:
-            self.tensors = []  # the old ones go first
+            self.tensors = []  # free the old ones first
             self.tensors = [original.clone() for original in self.original]
 
     def reduce(self) -> None:
-        """Several tensors as DDP does it: in buckets, several of them under way."""
+        """Reduces several tensors as DDP does: in buckets, several of them under way."""
         if len(self.tensors) == 1:
             parts = self.tensors[0].tensor_split(self.parts) if self.parts > 1 else self.tensors
             self._reduce_all(parts)
@@ -135,7 +135,7 @@ class OmniHvd(Horovod):
 
 
 class OmniNatural(OmniHvd):
-    """The same under natural compression, as a training script has it: not in place."""
+    """The same under natural compression, as in a training script: not in place."""
 
     most_error = 0.6
 
@@ -164,15 +164,15 @@ class OmniGlooNatural(OmniGloo):
 
 
 class SwitchMl(OmniHvd):
-    """SwitchML* of OmniReduce's paper: all blocks, whatever is in them, stream through the same
-    dedicated aggregators (OMNIHVD_WAY=stream; points_of gives it a tensor without zeros).
+    """SwitchML* of OmniReduce's paper: all blocks, zero or not, stream through the same dedicated
+    aggregators (OMNIHVD_WAY=stream; points_of gives it a tensor without zeros).
 
     Words are float32, as many and as long as SwitchML's int32 (Sapio et al., NSDI 2021).
     """
 
 
 class Mpi(Gloo):
-    """MPI's allreduce, in place, without Horovod, which would have it wait for its cycle."""
+    """MPI's allreduce, in place, without Horovod and so without a wait for Horovod's cycle."""
 
     parts = 1
 
@@ -194,8 +194,8 @@ class Mpi(Gloo):
 
 
 class GlooScatter(Gloo):
-    """torch.distributed's reduce-scatter over Gloo, as FSDP does it, of one tensor. The shares are
-    gathered to be verified, which is not timed."""
+    """torch.distributed's reduce-scatter over Gloo, as FSDP does it, of one tensor. Gathering the
+    shares for verification is not timed."""
 
     def prepare(self, x: np.ndarray, point: Point) -> None:
         self.count, ranks = len(x), self._ranks()
@@ -253,9 +253,9 @@ class MpiScatter(GlooScatter, Mpi):
 class AgSparse(Horovod):
     """Horovod's path for sparse gradients: allgather of indices and values.
 
-    The tensor is given as a sparse one from the start, of rows of one block (single elements for
-    the pattern of elements), and the gathered parts are not summed in the time measured, though a
-    user's optimizer has to: both in favour of this backend.
+    The tensor is sparse from the start, with rows of one block (single elements for the pattern of
+    elements). The time excludes the sum of the gathered parts, although a user's optimizer has to
+    make it. Both favour this backend.
     """
 
     def prepare(self, x: np.ndarray, point: Point) -> None:
@@ -279,7 +279,7 @@ class AgSparse(Horovod):
 
 
 class AgSparseOfDense(AgSparse):
-    """The same for what omnihvd is given and gives back: a dense tensor, in place.
+    """The same with omnihvd's input and output: a dense tensor, in place.
 
     Non-zero rows are found, gathered from all ranks, and added.
     """
@@ -332,9 +332,9 @@ PUBLISHED = (
     "sparcml-rows",
     "sparcml-of-dense",
     "parallax",
-)  # which benchmarks/peers has
-SCATTERS = ("gloo-scatter", "mpi-scatter", "omnihvd-torch-scatter")  # other sums: by themselves
-UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED)  # which no training uses as they are
+)  # in benchmarks/peers
+SCATTERS = ("gloo-scatter", "mpi-scatter", "omnihvd-torch-scatter")  # compared separately
+UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED)  # no training uses these as they are
 USUAL = [
     name for name, b in BACKENDS.items() if not b.most_error and name not in (*UNUSUAL, *SCATTERS)
 ]

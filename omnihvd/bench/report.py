@@ -1,4 +1,4 @@
-"""From samples to figures: medians, the limit that no scheme can beat, tables."""
+"""Derives figures from samples: medians, the limit that no scheme can beat, tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omnihvd.bench.patterns import Point, volume
 from omnihvd.bench.reducers import PUBLISHED
 
 COPIED = "bytes_copied"  # in a result's counters
-# Schemes whose time does not depend on where the zeros are.
+# Schemes with a time that does not depend on the zeros.
 DENSE = ("gloo", "horovod", "mpi", "mpich", "switchml", "gloo-scatter", "mpi-scatter")
 
 
@@ -32,8 +32,8 @@ def limit_seconds(
       switchml, N aggregators            S / rate
       reduce-scatters: omnihvd's         (N-1)/N * P / rate
       and dense ones                     (N-1)/N * S / rate
-      agsparse                           (N-1) * P / rate (what each host must receive)
-    Of SparCML and Parallax, see summarize().
+      agsparse                           (N-1) * P / rate (bytes that each host must receive)
+    For SparCML and Parallax see summarize().
     """
     hosts = ranks // per_host
     if link_rate is None or hosts == 1:
@@ -61,12 +61,12 @@ def summarize(
     link_rate: float | None,
     per_host: int = 1,
 ) -> dict[str, Any]:
-    """Of what turns.measure() says of one backend and point."""
+    """Summarizes turns.measure()'s answer for one backend and point."""
     backend = answer["backend"]
     point = Point(**answer["point"])
     samples = answer["samples"]
     limit = limit_seconds(backend, point, ranks, link_rate, answer["read_s"], per_host)
-    if backend in PUBLISHED and link_rate:  # whose algorithm, and so whose bytes, is a setting
+    if backend in PUBLISHED and link_rate:  # the setting decides algorithm and bytes
         limit = max(c["bytes_sent"] for c in answer["counters"]) / link_rate
     return {
         "ranks": ranks,
@@ -85,7 +85,8 @@ def summarize(
 
 
 def _mean_of_first(sums: list[float], count: int) -> float | None:
-    """Of all sums at a point, in order, in which omnihvd tries its ways; None: there were fewer."""
+    """The mean of the first `count` sums at a point, in which omnihvd tries its algorithms; None:
+    there were fewer."""
     return statistics.fmean(sums[:count]) if len(sums) >= count else None
 
 
@@ -96,13 +97,13 @@ def same_work(backend: str, measured: Point, point: Point) -> bool:
     return measured == point
 
 
-KEYS = 4  # columns that say what was measured
+KEYS = 4  # columns that identify the point
 
 
 def columns(results: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """A table of medians: a row for each point, a column for each backend, and the ratios; behind
-    these the means of the first ten sums, processor seconds for a GB of tensor, of all ranks
-    together, and how often each byte that omnihvd sends is copied within its processes."""
+    """A table of medians: a row for each point, a column for each backend, and the ratios. Then
+    follow the means of the first ten sums, processor seconds of all ranks for a GB of tensor, and
+    copies within the processes for each byte that omnihvd sends."""
     backends = list(dict.fromkeys(r["backend"] for r in results))
     header = ["ranks", "tensor", "pattern", "density"]
     header += [f"{b} ms" for b in backends]
@@ -153,7 +154,7 @@ def _copies(result: dict[str, Any]) -> str:
 
 
 def _ms(result: dict[str, Any], figure: str = "median_s") -> str:
-    """With the setting that a peer had."""
+    """The time as text, with a peer's setting."""
     seconds, setting = result.get(figure), result.get("setting")
     named = f" ({setting})" if setting and figure == "median_s" else ""
     return "" if seconds is None else f"{1e3 * seconds:.1f}{named}"

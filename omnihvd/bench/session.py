@@ -1,7 +1,7 @@
-"""The ranks of one backend, which measure what they are told, and stop in between.
+"""The ranks of one backend. They measure on command, and are stopped in between.
 
-So several backends can take turns within seconds on one machine: one that merely waited would go on
-negotiating and polling.
+Several backends can thus take turns within seconds on one machine. A backend that merely waited
+would go on negotiating and polling.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BenchError(RuntimeError):
 
 
 class Session:
-    """A context manager. command: with a worker's words, what starts it on all ranks."""
+    """A context manager. command: a worker's arguments -> the command that starts all ranks."""
 
     _pids: Sequence[int] = ()
 
@@ -87,7 +87,7 @@ class Session:
         self.close()
 
     def visit(self, visit: Visit) -> dict[str, Any]:
-        """What rank 0 says of it; the ranks are stopped afterwards."""
+        """Returns rank 0's answer; the ranks are stopped afterwards."""
         self._signal(signal.SIGCONT)
         self._connection.settimeout(self.timeout)
         try:
@@ -120,12 +120,12 @@ class Session:
                 os.kill(pid, number)
 
     def _end(self) -> None:
-        """The ranks end when their connection does, which is closed before this."""
+        """Waits for the ranks to end. Close their connection first: that ends them."""
         self._signal(signal.SIGCONT)
         try:
             self.process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)  # descendants of nsenter, which passes no signals on
+            self._signal(signal.SIGKILL)  # nsenter passes no signals on to its descendants
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
@@ -141,7 +141,7 @@ def _ranks(key: bytes) -> list[int]:
 
 
 def environment(backend: str) -> dict[str, str]:
-    """Of a backend's ranks, beside what launchers and settings need."""
+    """The environment of a backend's ranks, without the launcher's and the settings' variables."""
     scripts = sysconfig.get_path("scripts")
     root = str(Path(__file__).parents[2])
     return {
@@ -150,5 +150,5 @@ def environment(backend: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "OMNIHVD_ENABLE": str(int(backend.startswith("omnihvd") or backend in DEDICATED)),
-        "OMNIHVD_LOG": os.environ.get("OMNIHVD_LOG", "error"),  # notices would be between rows
+        "OMNIHVD_LOG": os.environ.get("OMNIHVD_LOG", "error"),  # notices would come between rows
     }

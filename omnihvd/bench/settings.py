@@ -1,7 +1,7 @@
-"""Settings of the peers, among which the fastest is found at each point.
+"""Settings of the peers; the benchmark finds the fastest one at each point.
 
-Open MPI's collectives are chosen by rules of its own; on slow links, and where ranks are more than
-cores, others are faster, and so is a rank that yields while it waits.
+Open MPI chooses its collectives by rules of its own. On slow links, and where ranks outnumber
+cores, other collectives are faster, and so is yielding while a rank waits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Backends take turns at each point, so that a machine that drifts favours none of them.
 
-Before that, each setting of a peer is tried with few samples, and those which are close to the
-fastest stay; the answer is that of the one which then has the least median. At another point it may
-be another one.
+Before that, each setting of a peer is tried with few samples, and those close to the fastest stay.
+The answer is that of the setting with the smallest median. It may differ from point to point.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from omnihvd.bench.settings import settings_of
 from omnihvd.bench.worker import Visit
 
 LARGE = 10_000_000  # bytes
-KEPT_SUMS = 100  # of all that were made at a point, in order
+KEPT_SUMS = 100  # of all sums at a point, in order
 TRIED_RUNS, TRIED_S = 3, 1.0  # of a setting: samples, and seconds of them at most
-LISTED, CLOSE = 2, 1.3  # settings that are measured: so many, and so many times the fastest's time
-MANY_RANKS = 8  # whose sessions take GBs each: of these one
+LISTED, CLOSE = 2, 1.3  # settings to measure: at most so many, within this factor of the fastest
+MANY_RANKS = 8  # sessions of so many ranks take GBs each: keep only one
 
 Answer = dict[str, Any]
 Tell = Callable[[str], None]
@@ -33,11 +32,11 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """Of each point and backend."""
+    """The amount of samples for each point and backend."""
 
     min_seconds: float = 0
     min_runs: int = 5
-    large_runs: int | None = None  # instead of these, of tensors over LARGE
+    large_runs: int | None = None  # instead, for tensors over LARGE
     max_seconds: float | None = None  # of samples, however few these are
     rounds: int = 3
     compute_s: float = 0
@@ -57,7 +56,7 @@ class Contender:
 
     session: Session
     answer: Answer  # of all its turns together
-    tried_s: float  # the median of when it was tried
+    tried_s: float  # the median of its trial
 
 
 Field = dict[Point, list[Contender]]
@@ -69,7 +68,8 @@ def measure(
     plan: Plan,
     tell: Tell = print,
 ) -> list[Answer]:
-    """points: of each backend, in whose order the answers are. tell: what fails."""
+    """Measures all points. points: by backend; the answers have the same order. tell: is called
+    with failures."""
     with contextlib.ExitStack() as stack:
         fields = {
             backend: fastest(network, backend, wanted, plan, stack, tell)
@@ -88,7 +88,7 @@ def measure(
 
 
 def _work(point: Point) -> tuple[Any, ...]:
-    """What is measured at one time: all densities."""
+    """The key of points that are measured together: all densities."""
     return (point.count, point.dtype, point.pattern, point.memory, point.tensors)
 
 
@@ -107,7 +107,8 @@ def fastest(
     stack: contextlib.ExitStack,
     tell: Tell,
 ) -> Field:
-    """Of its settings, at each point. Their sessions live as long as the stack; the others end."""
+    """The backend's fastest settings at each point. Their sessions live as long as the stack; the
+    others end."""
     field: Field = {point: [] for point in points}
     tried: dict[Point, dict[str, float]] = {point: {} for point in points}
     sessions: dict[Session, contextlib.ExitStack] = {}
@@ -139,7 +140,7 @@ def fastest(
 
 
 def short_list(contenders: Sequence[Contender], most: int) -> list[Contender]:
-    """Those that few samples do not tell apart."""
+    """The fastest, and those that few samples do not tell apart from it."""
     ranked = sorted(contenders, key=lambda contender: contender.tried_s)
     return [c for c in ranked[:most] if c.tried_s <= CLOSE * ranked[0].tried_s]
 
@@ -152,7 +153,7 @@ def _first(session: Session, point: Point, plan: Plan, compared: bool) -> Conten
 
 
 def together(before: Answer, now: Answer) -> Answer:
-    """Of one point: samples of all turns, the mean of their processor time, the first sums."""
+    """Joins two answers for one point: all samples, the mean processor time, the first sums."""
     samples = before["samples"] + now["samples"]
     cpu = sum(answer["cpu_s"] * len(answer["samples"]) for answer in (before, now)) / len(samples)
     sums = (before["sums"] + now["sums"])[:KEPT_SUMS]
@@ -161,7 +162,7 @@ def together(before: Answer, now: Answer) -> Answer:
 
 
 def best_of(contenders: Sequence[Contender]) -> Answer:
-    """With the medians of all settings that were measured."""
+    """The best answer, with the medians of all measured settings."""
     medians = [statistics.median(contender.answer["samples"]) for contender in contenders]
     best = contenders[medians.index(min(medians))].answer
     named = {c.answer["setting"]: median for c, median in zip(contenders, medians)}

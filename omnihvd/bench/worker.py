@@ -1,4 +1,4 @@
-"""What each rank of a benchmark runs: it verifies and times points with one backend.
+"""Runs on each rank of a benchmark: verifies and times points with one backend.
 
 Started by omnihvd.bench.session, which tells rank 0 what to measure next, over a socket.
 """
@@ -42,8 +42,8 @@ def read_seconds(meeting: Meeting, x: np.ndarray) -> float:
     return float(max(meeting.gather(end)) - begin)
 
 
-TRIED_S = 15.0  # of sums; by then ways that are compared are not waited for any more
-ALIKE = 9  # trials of ways that are close come 8 sums apart
+TRIED_S = 15.0  # of sums; after that, warm-up no longer waits for the trials of algorithms
+ALIKE = 9  # trials of close algorithms come 8 sums apart
 MOST_WARM_UP = 100  # sums
 LONG_S = 0.5  # sums that together take longer have filled caches and connections
 COMPUTED = np.zeros(16_384)
@@ -51,7 +51,7 @@ COMPUTED = np.zeros(16_384)
 
 @dataclass(frozen=True)
 class Visit:
-    """What is measured at once: sums of one point."""
+    """One measurement: sums of one point."""
 
     point: Point
     is_first: bool  # of this point: the sum is verified, and warmed up
@@ -70,14 +70,15 @@ class Visit:
 
 
 def compute(seconds: float) -> None:
-    """As training does between its sums: with its core, and memory that is not the sum's."""
+    """Computes as training does between its sums, on the core, with memory of its own."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         np.tanh(COMPUTED, out=COMPUTED)
 
 
 def is_warm(counts: list[dict[str, int]], spent: float) -> bool:
-    """counts: calls of each way, after each sum; of backends without ways: nothing."""
+    """Whether warm-up is over. counts: calls of each algorithm after each sum; empty for backends
+    without algorithms."""
     if not counts[-1]:
         return spent > LONG_S or len(counts) >= 16
     if len(counts) < 16 or spent > TRIED_S:
@@ -108,7 +109,7 @@ def aggregators() -> list[int]:
 
 
 def is_enough(samples: list[float], visit: Visit) -> bool:
-    """Of samples, in seconds."""
+    """Whether these samples, in seconds, suffice."""
     spent = sum(samples)
     if visit.max_seconds is not None and samples and spent >= visit.max_seconds:
         return True
@@ -120,7 +121,7 @@ class Measuring:
     """One visit, on each rank."""
 
     def __init__(self, backend: Any, meeting: Meeting, visit: Visit, others: list[int]) -> None:
-        """others: processes whose time counts, too."""
+        """others: processes with processor time that counts, too."""
         self.backend, self.meeting, self.visit, self.others = backend, meeting, visit, others
         self.sums: list[float] = []  # seconds of the slowest rank, of all sums
         self.cpu = 0.0  # of this rank, while it reduces; not while it waits or compares times
@@ -147,8 +148,8 @@ class Measuring:
             raise AssertionError(f"the ranks' results differ for {self.visit.point}")
 
     def warm_up(self) -> None:
-        """Fills caches and connections; omnihvd's goes on until it has tried its ways, which shows
-        in sums that all went the same."""
+        """Fills caches and connections. For omnihvd it goes on until all algorithms have been
+        tried: then the last sums all used the same one."""
         counts: list[dict[str, Any]] = []
         while len(self.sums) < MOST_WARM_UP:
             ways = self.backend.stats().get("ways", {})
@@ -158,8 +159,8 @@ class Measuring:
             self.sum()
 
     def settle(self) -> None:
-        """After other backends' turns: one sum does not count, of short ones two; and as many of
-        omnihvd's, which expects the density that it saw last, and that was another point's."""
+        """Makes uncounted sums after other backends' turns: one, or two short ones. omnihvd makes
+        as many again, since it expects the last density that it saw, another point's."""
         chooses = bool(self.backend.stats().get("ways"))
         while len(self.sums) < 2 and (chooses or sum(self.sums) < LONG_S):
             self.sum()
@@ -198,7 +199,7 @@ def measure(measuring: Measuring, reads: dict[int, float]) -> dict[str, Any]:
         "cpu_s": sum(meeting.gather(measuring.cpu)) / sums,
         "counters": meeting.gather(counters),
     }
-    backend.prepare(np.zeros(BLOCK, np.float32), Point(BLOCK, 1))  # memory for who is next
+    backend.prepare(np.zeros(BLOCK, np.float32), Point(BLOCK, 1))  # frees memory for others
     return answer
 
 

@@ -1,6 +1,6 @@
-"""The libraries that carry sums and whose allreduce omnihvd stands in for, each a module.
+"""Backends: the libraries with an allreduce that omnihvd intercepts, each a module.
 
-To add one: write its module, and name it here.
+To add one, write its module and name it here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Carrier(Protocol):
         """Hooks those that call the library: now if they are loaded, else once they are."""
 
     def describe(self, library: str) -> str:
-        """What is hooked in this library, in words."""
+        """A description of the hooks in this library."""
 
     def problem(self, library: str) -> str | None:
         """Why the sums that this loaded library (its path) makes over LIBRARY do not reach
@@ -28,5 +28,5 @@ ALL: tuple[Carrier, ...] = (nccl, mpi, gloo)
 
 
 def carrier_named(library: str) -> Carrier | None:
-    """By its LIBRARY."""
+    """The backend with this LIBRARY."""
     return next((carrier for carrier in ALL if library == carrier.LIBRARY), None)

@@ -1,8 +1,8 @@
 """Redirects the sums of a Horovod on Gloo to omnihvd's, in Horovod's own libraries alone.
 
-Horovod holds Gloo inside, and calls it through the vtables of its GlooAlgorithms: the shim puts
-copies of them in their place, whose allreduce is omnihvd's (csrc/shims/gloo/). That relies on how
-one version of Horovod lays out its objects, which is verified before anything is touched.
+Horovod contains Gloo, and calls it through the vtables of its GlooAlgorithms. The shim replaces
+them by copies with omnihvd's allreduce (csrc/shims/gloo/). This relies on the object layout of one
+version of Horovod; the shim verifies the layout before it changes anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VTABLE = "_ZTVN7horovod6common14GlooAlgorithmsIfEE"  # one of those that are rep
 
 
 def install() -> None:
-    """Hooks the Horovod libraries that are loaded, and those that will be."""
+    """Hooks the Horovod libraries that are loaded, and others at their load."""
     if engine.GLOO_SHIM.exists():
         horovod_library.on_load(hook_loaded_libraries)
 
@@ -44,7 +44,7 @@ def problem(library: str) -> str | None:
 
 @functools.cache
 def _hook(library: str) -> str | None:
-    """Returns what stands in the way; None: it is done."""
+    """Hooks a library. Returns the obstacle; None: done."""
     version = importlib.metadata.version("horovod").split("+")[0]
     if version != VERSION:
         return (

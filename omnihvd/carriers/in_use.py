@@ -48,11 +48,11 @@ def _problem(horovod: Any) -> str | None:
 
 
 def carrier_of(horovod: Any) -> str:
-    """The library by which this Horovod, initialized, sums: NCCL, where omnihvd has its calls, else
-    that for host memory: MPI, Gloo or oneCCL."""
+    """The library that this initialized Horovod sums with: NCCL, where omnihvd intercepts it, else
+    the one for host memory: MPI, Gloo or oneCCL."""
     nccl = carriers.carrier_named("NCCL")
     if nccl and horovod.nccl_built() and not nccl.problem(horovod_library.path_of(horovod)):
         return "NCCL"
-    if horovod.gloo_enabled():  # which Horovod prefers, whatever else is enabled
+    if horovod.gloo_enabled():  # Horovod prefers it over all others
         return "Gloo"
     return "oneCCL" if os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() == "ccl" else "MPI"

@@ -2,8 +2,8 @@
 
     <OMNIHVD_KERNEL_CACHE>/<digest of the sources>/<architecture>/<kind><bits>_<block size>.cubin
 
-The shim cannot compile: CUDA's compiler comes with CuPy's NVRTC, in Python. So whoever hooks it
-makes the files first; ranks that come at the same time wait for the first of them.
+The shim cannot compile: CUDA's compiler comes with CuPy's NVRTC, in Python. So the hook makes the
+files first; concurrent ranks wait for the first one to finish.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMPILING_S = 300.0
 
 
 def folder(arch: str) -> Path:
-    """Of an architecture ("sm_90"). As in csrc/shims/nccl/kernels.cc."""
+    """The folder of an architecture ("sm_90"), as in csrc/shims/nccl/kernels.cc."""
     root = engine.session.settings_from_environment().kernel_cache or (
         Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "omnihvd/kernels"
     )
@@ -51,7 +51,7 @@ def _home() -> Path:
 
 
 def path_of(dtype: str, block_size: int, arch: str, source: str = "kernels") -> Path:
-    """source: what is compiled, kernels.cu or another."""
+    """A kernel's file. source: the name of the compiled file, kernels.cu or another."""
     kind = dtype if source == "kernels" else f"{source}_{dtype}"
     return folder(arch) / f"{kind}_{block_size}.cubin"
 
@@ -65,7 +65,7 @@ def complete(
 def compile_missing(
     arch: str, block_size: int, dtypes: Sequence[str] = DTYPES, source: str = "kernels"
 ) -> list[Path]:
-    """Compiles what is not there yet, one process at a time, and returns the new files.
+    """Compiles missing kernels, one process at a time, and returns the new files.
 
     Raises ImportError without CuPy, RuntimeError when the compiler fails, OSError when the folder
     cannot be written."""
@@ -83,14 +83,14 @@ def compile_missing(
                 continue
             temporary = path.with_suffix(f".{os.getpid()}")
             temporary.write_bytes(kernels.cubin(dtype, block_size, arch, f"{source}.cu"))
-            temporary.replace(path)  # at once: the shim must never see half a file
+            temporary.replace(path)  # atomic: the shim must never see half a file
             made.append(path)
     return made
 
 
 def architectures() -> list[str]:
-    """This machine's GPUs have them, as the driver tells; none without a driver. Leaves the driver
-    initialized in this process, which a process that forks must not be."""
+    """The architectures of this machine's GPUs, from the driver; none without a driver. It leaves
+    the driver initialized in this process: do not call it in a process that forks later."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -109,7 +109,8 @@ def architectures() -> list[str]:
 
 
 def make_for_this_machine() -> None:
-    """For a process that is about to use NCCL: in a child, so that this one may still fork."""
+    """Makes the files for this machine's GPUs. It does so in a child, so that this process may
+    still fork."""
     command = [sys.executable, "-m", "omnihvd", "kernels"]
     environment = {**os.environ, "OMNIHVD_ENABLE": "0"}
     try:

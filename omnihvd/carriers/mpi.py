@@ -1,8 +1,8 @@
 """Redirects Horovod's MPI_Allreduce and MPI_Reduce_scatter to omnihvd's, in Horovod's own libraries
 alone.
 
-A library is hooked when it is loaded, so the order of imports does not matter; but all ranks must
-be hooked before `hvd.init()`, after which every rank may call MPI_Allreduce at any time.
+A library is hooked when it is loaded, so the order of imports does not matter. But all ranks must
+be hooked before `hvd.init()`: after it, every rank may call MPI_Allreduce at any time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REINSTALL = (
 
 
 def install() -> None:
-    """Hooks the Horovod libraries that are loaded, and those that will be."""
+    """Hooks the Horovod libraries that are loaded, and others at their load."""
     if mpi_abi.shims():
         horovod_library.on_load(hook_loaded_libraries)
 
@@ -44,7 +44,7 @@ def _install(path: str, shim: Path | None) -> None:
 
 
 def _shim_for(library: str) -> Path | None:
-    """That which speaks to the MPI that this loaded library calls. None: there is none."""
+    """The shim for the MPI that this loaded library calls. None: there is none."""
     built = mpi_abi.shims()
     if len(built) == 1 or not engine.hook.imports(library, FUNCTION):
         return next(iter(built.values()))
@@ -62,7 +62,7 @@ def _mismatch(library: str) -> str | None:
             f"Horovod is linked to {mpi_abi.of(theirs).version} ({theirs}), and this omnihvd knows "
             f"{_known()}: Horovod keeps its own allreduce. {REINSTALL}"
         )
-    try:  # which loads the MPI that the shim names, if another is not there already
+    try:  # loads the shim's MPI, unless one is loaded already
         _install("/no such library/", shim)
     except engine.EngineError as why:
         return f"{why}: Horovod, linked to {theirs}, keeps its own allreduce. {REINSTALL}"

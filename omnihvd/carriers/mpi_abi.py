@@ -1,8 +1,8 @@
-"""Which MPI this process has, or would get, and which of omnihvd's MPI shims speaks to it.
+"""Finds the MPI of this process, loaded or not yet, and the MPI shim that matches it.
 
-MPIs have one of few binary interfaces; a shim is compiled for each (csrc/CMakeLists.txt). A build
-from source has one, for the MPI that was there; the wheel has all, and looks here for the MPI that
-this process has loaded, then for that of Python's environment, then for the loader's.
+MPIs have one of a few binary interfaces (ABIs); each has a shim (csrc/CMakeLists.txt). A build from
+source has one shim, for the MPI at build time. The wheel has all, and picks one here: by the MPI
+that this process has loaded, else the one in Python's environment, else the dynamic loader's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from omnihvd import engine
 
-# The library's name in each. Open MPI 4 and 5 have one interface; so have MPICH since 3.1, Intel's
-# MPI and others after it.
+# The library's name by interface. Open MPI 4 and 5 share one; so do MPICH since 3.1, Intel MPI and
+# other descendants.
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH or Intel MPI"}
 LOADED = ("/libmpi.so", "/libmpich.so")
@@ -27,17 +27,17 @@ LONGEST = 8192  # bytes of an MPI's version, of any MPI
 class Mpi(NamedTuple):
     path: str  # of its library
     version: str  # "Open MPI v4.1.8", in its own words
-    abi: str | None  # None: omnihvd knows none like it
+    abi: str | None  # None: unknown to omnihvd
 
 
 def shims() -> dict[str, Path]:
-    """Those that were built, by interface."""
+    """The shims of this build, by interface."""
     paths = {abi: engine.LIBRARIES / abi / "libomnihvd_mpi.so" for abi in LIBRARIES}
     return {abi: path for abi, path in paths.items() if path.exists()}
 
 
 def shim() -> Path | None:
-    """That for this process's MPI. None: there is none, or no MPI that tells which of several."""
+    """The shim for this process's MPI. None: there is no shim, or several and no MPI to decide."""
     built = shims()
     if len(built) <= 1:
         return next(iter(built.values()), None)
@@ -46,8 +46,7 @@ def shim() -> Path | None:
 
 
 def of(library: str) -> Mpi:
-    """What a loaded library is, which may be asked before MPI_Init(). Raises OSError if it is no
-    MPI."""
+    """Identifies a loaded MPI library, even before MPI_Init(). Raises OSError if it is no MPI."""
     loaded = ctypes.CDLL(library, os.RTLD_NOLOAD | os.RTLD_LAZY)
     text, length = ctypes.create_string_buffer(LONGEST), ctypes.c_int()
     try:
@@ -60,7 +59,7 @@ def of(library: str) -> Mpi:
 
 
 def find() -> Mpi | None:
-    """This process's MPI: loaded already, else now, which has no effect but that."""
+    """This process's MPI. Loads it if need be, without any other effect."""
     for path in filter(None, map(_loaded, LOADED)):
         return of(path)
     lib = Path(sys.prefix, "lib")
@@ -77,7 +76,7 @@ def _loaded(text: str) -> str | None:
 
 
 def _by_launcher() -> list[str]:
-    """The interfaces, that of the MPI that has started this process first."""
+    """The interfaces, first the one of the MPI that started this process."""
     mpich = "PMI_RANK" in os.environ and "OMPI_COMM_WORLD_RANK" not in os.environ
     return sorted(LIBRARIES, key=lambda abi: (abi == "mpich") != mpich)
 

@@ -1,4 +1,4 @@
-"""Redirects ncclAllReduce, and what belongs to it, in PyTorch's and Horovod's loaded libraries.
+"""Redirects ncclAllReduce and related functions in PyTorch's and Horovod's loaded libraries.
 
 As for MPI (mpi.py), the library that is hooked calls the shim's functions; NCCL itself
 and all other libraries are untouched. A library that holds an NCCL of its own, statically linked,
@@ -51,7 +51,7 @@ def install() -> None:
 
 
 def _load_nvtx() -> None:
-    """A profiler is there: the shim finds NVTX's functions once NVIDIA's wheel is loaded."""
+    """Loads NVTX from NVIDIA's wheel under a profiler, for the shim to find its functions."""
     for folder in filter(None, sys.path):
         for library in Path(folder).glob("nvidia/*/lib/libnvtx3interop.so.1"):
             ctypes.CDLL(str(library))
@@ -60,13 +60,14 @@ def _load_nvtx() -> None:
 
 @contextlib.contextmanager
 def way(name: str) -> Iterator[None]:
-    """How sums are made on NCCL communicators whose first sum this thread makes inside: a value of
-    OMNIHVD_GPU ("auto", "union", "stream", "original"), whatever that says for others.
+    """Sets the algorithm of NCCL communicators that make their first sum in this block, on this
+    thread. name: a value of OMNIHVD_GPU ("auto", "union", "stream", "original"); that setting holds
+    for all other communicators.
 
         with omnihvd.carriers.nccl.way("original"):      # on all ranks of the group alike
             dist.all_reduce(torch.zeros(1, device="cuda"), group=tensor_parallel)
 
-    ValueError: there is no such way. A sum fails where its communicator's ranks differ."""
+    ValueError for an unknown name. A sum fails if the ranks of its communicator differ."""
     choose = ctypes.CDLL(str(engine.NCCL_SHIM)).omnihvd_nccl_choose
     choose.restype = ctypes.c_char_p
     if problem := choose(name.encode()):

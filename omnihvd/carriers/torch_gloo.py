@@ -1,4 +1,4 @@
-"""PyTorch's own process groups: when the first begins, and what it sums with."""
+"""Hooks into PyTorch's own process groups: at their start, and into their sums on Gloo."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def on_init(then: Callable[[ModuleType], None]) -> None:
 
 
 def carry_gloo() -> None:
-    """From now on the sums of new process groups on Gloo are omnihvd's."""
+    """Makes omnihvd intercept the sums of new process groups on Gloo."""
     after_import(MODULE, _carry_gloo)
 
 
 def carries_gloo(c10d: ModuleType) -> bool:
-    """Whether the default process group's are."""
+    """Whether omnihvd intercepts the default process group's sums."""
     return getattr(c10d.group.WORLD, "omnihvd_carries", False)
 
 
 def has_gloo() -> bool:
-    """Whether this PyTorch, imported, was built with it."""
+    """Whether this imported PyTorch was built with Gloo."""
     c10d = sys.modules.get(MODULE)  # not there without process groups
     return c10d is not None and bool(c10d.is_gloo_available())
 
 
 def backends(c10d: ModuleType) -> set[str]:
-    """The default process group's: {"gloo"}, {"gloo", "nccl"}, ..."""
+    """The default process group's backends: {"gloo"}, {"gloo", "nccl"}, ..."""
     # "cpu:gloo,cuda:nccl"
     return {part.rpartition(":")[2] for part in str(c10d.get_backend_config()).split(",")}
 

@@ -1,4 +1,4 @@
-"""What was found, what is hooked, and what to do about each gap."""
+"""Shows what was found, what is hooked, and what to do about each gap."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def print_json(found: list[Finding], **more: object) -> None:
 
 
 def conclude(found: list[Finding]) -> tuple[list[str], list[str]]:
-    """The libraries whose sums will go through omnihvd, and sentences that say it."""
+    """The libraries that omnihvd will intercept, and sentences that say it."""
     for f in found:
         if f.subject == "settings" and f.good is False:
             return [], [f"No sums go through omnihvd: {f.found}."]

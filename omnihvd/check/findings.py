@@ -1,4 +1,4 @@
-"""What a check finds, one line each, and how it is shown."""
+"""The findings of a check, one line each, and their layout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omnihvd.tools import terminal
 
-INDENT = " " * 30  # of what was found
+INDENT = " " * 30  # of the finding's text
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Finding:
     remedy: str = ""
 
     def lines(self, columns: int | None = None) -> str:
-        """columns: at most so many wide."""
+        """The finding as text. columns: its width at most."""
         mark = {True: "ok", False: "--", None: "  "}[self.good]
         text = terminal.fill(self.found, columns, f"[{mark}] {self.subject:<24} ", INDENT)
         if not self.remedy:

@@ -1,4 +1,4 @@
-"""What this machine has, as far as omnihvd is concerned."""
+"""The findings of `omnihvd check` on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def findings() -> Iterator[Finding]:
 
 
 def begin_probes(say: bool = True) -> dict[str, Probe]:
-    """say: on stderr, what is waited for."""
+    """Starts all probes. say: print on stderr what the command waits for."""
     modules = [name for name in FRAMEWORKS if version_of("horovod") and _has(FRAMEWORKS[name])]
     modules += ["torch"] if _has("torch") else []
     if modules and say:

@@ -18,7 +18,7 @@ from omnihvd.check.findings import Finding
 from omnihvd.check.ranks import Exchange, gather
 from omnihvd.version import __version__
 
-# What may differ from rank to rank.
+# Settings that may differ from rank to rank.
 OWN = ("HOST_ID", "KERNEL_CACHE", "SECRET", "SECRET_FILE", "LOG")
 COUNT = 4_000_000  # elements of the sum
 CONNECT_S = 5.0
@@ -116,7 +116,7 @@ def _secret(ranks: Exchange, hosts: list[str], secret: str) -> Finding:
 
 
 def _hooks(ranks: Exchange, hosts: list[str]) -> Iterator[Finding]:
-    """By the first rank of each host: importing the frameworks takes seconds."""
+    """Checks the hooks on the first rank of each host: importing the frameworks takes seconds."""
     mine: dict[str, str] = {}
     if hosts.index(hosts[ranks.rank]) == ranks.rank:
         for module, probe in here.begin_probes(say=ranks.rank == 0).items():
@@ -171,7 +171,7 @@ def _link(hosts: list[str], pair: tuple[int, int], answer: dict[str, Any]) -> Fi
 
 
 def _sum(ranks: Exchange, settings: Any) -> Finding:
-    """Of a tensor of which a tenth is non-zero, through everything but Horovod."""
+    """Sums a tensor with a density of 10%, through everything but Horovod."""
     import numpy as np
 
     subject = f"sum of {COUNT * 4 / 1e6:.0f} MB"
@@ -190,7 +190,7 @@ def _sum(ranks: Exchange, settings: Any) -> Finding:
             mine[0] = "it is wrong"
     except engine.EngineError as why:
         mine[0] = str(why)
-    everyone = gather(ranks, mine)  # and only then do the groups go
+    everyone = gather(ranks, mine)  # keeps the groups alive until all ranks are done
     for rank, (problem, _) in enumerate(everyone):
         if problem:
             return Finding(False, subject, f"rank {rank}: {problem}")

@@ -1,4 +1,4 @@
-"""What lies between two processes: which transport UCX takes, and how fast it is."""
+"""Measures the link between two processes: the transport that UCX selects, and its rate."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class LinkError(Exception):
 
 
 def pairs_of(hosts: list[str]) -> list[tuple[int, int]]:
-    """Ranks to measure between: the first of each host, all with all (many hosts: in a ring); and
-    on each host with several ranks, its first two."""
+    """Pairs of ranks to measure: the first ranks of all hosts, each with each (many hosts: in a
+    ring), and the first two ranks of each host with several."""
     ranks_of: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
         ranks_of.setdefault(host, []).append(rank)
@@ -35,7 +35,8 @@ def pairs_of(hosts: list[str]) -> list[tuple[int, int]]:
 
 
 def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
-    """Collective, over all ranks. there, back: payload in bytes/s; transport: names; or error."""
+    """Collective over all ranks. Returns there, back (payload in bytes/s) and transport (names),
+    or error."""
     answer: dict[str, Any] = {}
     for way, (source, target) in (("there", pair), ("back", pair[::-1])):
         end = engine.transport.LinkEnd(MESSAGE) if ranks.rank in pair else None
@@ -50,7 +51,7 @@ def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
                 mine = _receive_all(end)
         except (LinkError, RuntimeError) as why:
             mine = {"error": str(why)}
-        answers = gather(ranks, mine)  # and only then do the transports go
+        answers = gather(ranks, mine)  # keeps the transports alive until all ranks are done
         errors = [said["error"] for said in answers if "error" in said]
         if errors:
             return {"error": errors[0]}

@@ -1,5 +1,5 @@
-"""Imports a framework in a process of its own, which is slow, and may print or crash; then looks
-what is hooked in it."""
+"""Imports a framework in a child process, since that is slow and may print or crash, and reports
+the hooks in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnihvd.carriers import nccl, torch_gloo
 from omnihvd.frameworks import horovod_library
 
 PATIENCE_S = 120
-# With the path of this process, whatever the present folder holds.
+# With this process's sys.path, independent of the working directory.
 PROGRAM = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -25,11 +25,11 @@ print(json.dumps(probe.look(sys.argv[2])))
 
 
 class Probe:
-    """A look that has begun, beside others. `module`: torch, horovod.torch, ..."""
+    """A running probe; several run at once. module: torch, horovod.torch, ..."""
 
     def __init__(self, module: str) -> None:
         self.module = module
-        # What is wrong with the settings is said elsewhere.
+        # Wrong settings are reported elsewhere.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OMNIHVD_")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps(sys.path), module],
@@ -41,7 +41,7 @@ class Probe:
         )
 
     def answer(self) -> dict[str, Any] | str:
-        """As of look(), or why the module cannot be imported."""
+        """The result of look(), or why the module cannot be imported."""
         try:
             output, errors = self.process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -55,8 +55,8 @@ class Probe:
 
 
 def look(module: str) -> dict[str, Any]:
-    """built: the libraries that this module was built with. hooked: of them, those that omnihvd
-    stands in for, and what is hooked; problems: the others, and why not."""
+    """Returns built: the libraries that this module was built with; hooked: the ones that omnihvd
+    intercepts, and how; problems: the others, and why not."""
     importlib.import_module(module)
     if module == "torch":
         libraries = engine.hook.loaded_libraries(nccl.TORCH)

@@ -1,4 +1,4 @@
-"""How the ranks of a job reach each other before there is a connection, whatever launched them."""
+"""Out-of-band exchanges among the ranks of a job, under any launcher."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCH = (
 
 
 class NoJob(Exception):
-    """Says what is missing."""
+    """There is no job to join; the message says what is missing."""
 
 
 class Exchange(Protocol):
@@ -37,7 +37,7 @@ class Exchange(Protocol):
 
 
 def join_job() -> Exchange:
-    """Raises NoJob."""
+    """The exchange of this process's job. Raises NoJob."""
     variables = os.environ
     if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in variables:
         return HorovodsStore(int(variables["HOROVOD_RANK"]), int(variables["HOROVOD_SIZE"]))
@@ -49,12 +49,12 @@ def join_job() -> Exchange:
 
 
 def gather(ranks: Exchange, value: Any) -> list[Any]:
-    """Collective: every rank's value, of what JSON knows."""
+    """Collective: every rank's value. value: anything that JSON can encode."""
     return [json.loads(part) for part in ranks.allgather(json.dumps(value).encode())]
 
 
 class Mpi:
-    """MPI itself, by functions of the MPI shim (csrc/shims/mpi/job.cc)."""
+    """Exchanges over MPI, by functions of the MPI shim (csrc/shims/mpi/job.cc)."""
 
     def __init__(self) -> None:
         if not mpi_abi.shims():
@@ -107,7 +107,7 @@ class Store:
         raise NotImplementedError
 
     def get(self, key: str) -> bytes | None:
-        """None as long as it is missing."""
+        """The value; None while the key is missing."""
         raise NotImplementedError
 
     def allgather(self, mine: bytes) -> list[bytes]:
@@ -126,7 +126,7 @@ class Store:
         return value
 
     def end(self) -> None:
-        self.allgather(b"")  # whoever serves the store must not go first
+        self.allgather(b"")  # the rank that serves the store must not leave first
 
 
 class HorovodsStore(Store):

@@ -1,12 +1,12 @@
-"""Lossy forms in which gradients travel, for Horovod's `compression=`.
+"""Codecs: lossy encodings of gradients on the wire, for Horovod's `compression=`.
 
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), natural())
     total = hvd.allreduce(tensor, compression=qsgd(bits=4))
 
-Unlike the compressors of omnihvd.compressors these change what is on the wire, not what is summed:
-omnihvd's engine encodes each block of a tensor when it sends it, adds in float32, and encodes the
-sum once for all ranks, which get the same bits. Zero blocks cost nothing. docs/codecs.md
-has the guide. No framework is imported before one of its tensors is seen.
+The compressors of omnihvd.compressors choose what is summed; codecs change how it is encoded. The
+engine encodes each block as it sends it, adds in float32, and encodes the sum once, so all ranks
+get the same bits. Zero blocks cost nothing. docs/codecs.md has the guide. A framework is imported
+when a codec sees the first of its tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Codec", "int4", "int8", "natural", "one_bit", "qsgd", "sign", "terng
 
 
 def natural() -> Codec:
-    """Powers of two, at random without bias: 8 bits an element.
+    """Rounds each element to a power of two, at random without bias: 8 bits an element.
 
     Horvath et al., "Natural Compression for Distributed Deep Learning" (MSML 2022).
     """
@@ -25,9 +25,9 @@ def natural() -> Codec:
 
 
 def qsgd(bits: int = 8) -> Codec:
-    """Equal steps up to the block's largest element, at random without bias. bits: 2, 4 or 8.
+    """Rounds each element to one of equal steps, at random without bias. bits: 2, 4 or 8.
 
-    Alistarh et al., "QSGD" (NeurIPS 2017), scaled by the largest element.
+    Alistarh et al., "QSGD" (NeurIPS 2017), scaled by the block's largest element.
     """
     if isinstance(bits, bool) or not isinstance(bits, int):
         raise TypeError(f"bits is {bits!r}: it must be an integer, not {type(bits).__name__}")
@@ -37,8 +37,8 @@ def qsgd(bits: int = 8) -> Codec:
 
 
 def terngrad() -> Codec:
-    """-s, 0 or s, at random, where elements are clipped at 2.5 times their root mean square: 2
-    bits an element, and 4 bits of sums.
+    """Rounds each element to -s, 0 or s, at random, after clipping at 2.5 times the root mean
+    square: 2 bits an element, and 4 bits for sums.
 
     Wen et al., "TernGrad" (NeurIPS 2017).
     """
@@ -46,8 +46,8 @@ def terngrad() -> Codec:
 
 
 def sign() -> Codec:
-    """Signs, times the block's mean magnitude: 1 bit an element, and 4 bits of sums. With error
-    feedback.
+    """Sends signs, times the block's mean magnitude: 1 bit an element, and 4 bits for sums. With
+    error feedback.
 
     Karimireddy et al., "Error Feedback Fixes SignSGD" (ICML 2019).
     """
@@ -55,8 +55,8 @@ def sign() -> Codec:
 
 
 def one_bit() -> Codec:
-    """The block's mean of all elements of the same sign: 1 bit an element, and 4 bits of sums. With
-    error feedback.
+    """Sends each element as the mean of the block's elements with its sign: 1 bit an element, and
+    4 bits for sums. With error feedback.
 
     Seide et al., "1-Bit Stochastic Gradient Descent" (Interspeech 2014).
     """
@@ -64,11 +64,11 @@ def one_bit() -> Codec:
 
 
 def int8() -> Codec:
-    """The nearest of 255 equal steps up to the block's largest element: 8 bits an element."""
+    """Rounds to 255 equal steps, scaled by the block's largest element: 8 bits an element."""
     return Codec("int", 8)
 
 
 def int4() -> Codec:
-    """The nearest of 15 equal steps up to the block's largest element: 4 bits an element. With
+    """Rounds to 15 equal steps, scaled by the block's largest element: 4 bits an element. With
     error feedback."""
     return Codec("int", 4, error_feedback=True)

@@ -16,26 +16,26 @@ from omnihvd.frameworks import horovod_library
 from omnihvd.frameworks.after_import import part
 from omnihvd.log import warn_once_per_job
 
-ENVELOPE = "_omnihvd_envelope"  # attribute of a tensor that a codec has made
+ENVELOPE = "_omnihvd_envelope"  # attribute of a tensor that a codec made
 MOST_FLOATS = 2**31 - 1  # of a tensor, with its header: MPI counts in ints
 
 
 @dataclass(eq=False)  # Horovod keeps functions by their compression
 class Codec:
-    """Has tensors of float32 travel in a lossy form; other floating-point types are converted.
+    """Encodes float32 tensors for transport, lossily; other floating-point dtypes are converted.
 
-    kind, bits: as the engine knows them. error_feedback: what a rank's own encoding changed is
-    added to the tensor of the same name of the next step; tensors without a name have none.
+    kind, bits: the engine's. error_feedback: the error of a rank's own encoding is added to the
+    tensor of the same name in the next step; a tensor without a name has no error feedback.
 
-    Reduction must be hvd.Average or hvd.Sum. Integers, sparse tensors and tensors of GPUs pass
-    unchanged, and all tensors where omnihvd is not in use, with a warning. All ranks must have the
-    same codec: it is an error on all of them if one has not.
+    The reduction must be hvd.Average or hvd.Sum. Integers, sparse tensors and GPU tensors pass
+    unchanged; so do all tensors, with a warning, where omnihvd is not in use. All ranks must use
+    the same codec; if one differs, the sum raises an error on all ranks.
     """
 
     kind: str
     bits: int = 0
     error_feedback: bool = False
-    # By process set and name: what has not been sent.
+    # Residuals, by process set and name.
     rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -51,12 +51,12 @@ class Codec:
         return engine.codec.Codec(self.kind, self.bits, seed)
 
     def round_trip(self, data: int, count: int, seed: int = 1) -> None:
-        """In place: what a rank sends of `count` float32 at the address `data`."""
+        """Encodes and decodes `count` float32 at the address `data`, in place."""
         self.engine_codec(seed).round_trip(data, count, default_block_size(), 0)
 
     def compress(self, tensor: Any) -> tuple[Any, Any]:
-        """Horovod's interface: the tensor in; out int32, which are a header and its elements as
-        float32, and what undoes it."""
+        """Horovod's interface. Returns an int32 tensor (a header, then the elements as float32) and
+        the context for decompress()."""
         self.check_order()
         problem = _problem()
         if problem:
@@ -67,7 +67,7 @@ class Codec:
         return _face("tensorflow").compress(self, tensor)
 
     def check_order(self) -> None:
-        """ValueError where hosts sum first, so that no rank's own encoding loses anything."""
+        """ValueError where hosts sum first: then no rank encodes for itself."""
         if self.error_feedback:
             order.refuse_hosts_first(
                 f"{self.name} with error feedback",
@@ -79,17 +79,17 @@ class Codec:
         return tensor if ctx is None else ctx.open(tensor)
 
     def share(self, op: Any, hvd: Any, size: Callable[[], Any]) -> Any:
-        """What a sum over `size()` ranks is multiplied by, for this op of Horovod's."""
+        """The factor for a sum over `size()` ranks, for this op of Horovod's."""
         if op not in (hvd.Average, hvd.Sum):
             raise ValueError(f"the codec {self.name} needs op=hvd.Average or op=hvd.Sum")
         return 1 / size() if op == hvd.Average else 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's rests of error feedback, by name; they differ from rank to rank."""
+        """This rank's residuals of error feedback, by name; they differ from rank to rank."""
         return {f"{number}:{name}": rest for (number, name), rest in self.rests.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replaces all rests by those of `state_dict()`."""
+        """Replaces all residuals by those of `state_dict()`."""
         self.rests.clear()
         for key, rest in state.items():
             number, _, name = key.partition(":")
@@ -98,8 +98,8 @@ class Codec:
 
 @dataclass(frozen=True)
 class Format:
-    """How a tensor of so many elements lies in the int32 that are summed: a header of whole blocks,
-    then float32, up to a whole block again."""
+    """The layout of a tensor in the int32 buffer that is summed: a header of whole blocks, then the
+    elements as float32, padded to a whole block."""
 
     codec: Codec
     elements: int
@@ -126,7 +126,7 @@ class Format:
 
     @property
     def repeats(self) -> bool:
-        """The last block is filled by its own elements, of which its scale depends; else zeros."""
+        """Whether the last block is padded with its own elements, to keep its scale; else zeros."""
         return self.codec.kind in ("sign", "one_bit", "terngrad")
 
     def header(self, seed: int = 0, summed: bool = False) -> bytes:
@@ -135,8 +135,8 @@ class Format:
 
 
 class Whole:
-    """A tensor that cannot travel under the codec, perhaps in a group of which others do. (PyTorch
-    sums it with those, and so as unscaled.)"""
+    """A tensor that the codec does not encode, perhaps in a group with tensors that it does encode.
+    (PyTorch sums it with those, and so unscaled.)"""
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
@@ -154,7 +154,7 @@ class Whole:
 
 
 def envelopes_of(tensors: list[Any]) -> list[Any]:
-    """Of tensors that a codec has seen, if it has made any of them."""
+    """The envelopes of `tensors`, or [] if a codec encoded none of them. ValueError for a mix."""
     found = [getattr(tensor, ENVELOPE, None) for tensor in tensors]
     if all(envelope is None or isinstance(envelope, Whole) for envelope in found):
         return []
@@ -186,7 +186,7 @@ def _problem() -> str | None:
 
 @functools.cache
 def warn(problem: str) -> str:
-    """Once."""
+    """Logs a warning, once for each text."""
     warn_once_per_job(problem)
     return problem
 

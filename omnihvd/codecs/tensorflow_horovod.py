@@ -1,8 +1,8 @@
 """Codecs in Horovod for TensorFlow and Keras.
 
-All of Horovod's allreduces pass through two functions that horovod.tensorflow has of its mpi_ops.
-They are wrapped, once per process: what a codec has made is summed, whatever the operation, as
-int32 that nobody may scale, and scaled when it is opened. All of it is part of the graph.
+All allreduces of horovod.tensorflow pass through two functions that it imports from its mpi_ops.
+install() wraps them, once per process. A tensor that a codec made is summed as int32 without any
+scale, whatever the operation, and scaled when it is opened. All of it is part of the graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omnihvd.codecs.codec import ENVELOPE, Codec, Format, Whole, envelopes_of, n
 
 
 class Envelope:
-    """A tensor on its way."""
+    """The context of one tensor from compress() to decompress()."""
 
     def __init__(self, codec: Codec, source: tf.Tensor) -> None:
         self.codec, self.shape, self.dtype = codec, source.shape, source.dtype
@@ -27,7 +27,7 @@ class Envelope:
         self.scale: Any = None
 
     def made(self, source: tf.Tensor) -> tf.Tensor:
-        """What travels; it refers to this, and must not be referred to, or both would stay."""
+        """The tensor to send. It refers to this; a reference back would keep both alive."""
         made = tf.concat([self._header(False), self._padded(source)], 0)
         setattr(made, ENVELOPE, self)
         return made
@@ -49,7 +49,7 @@ class Envelope:
         return tf.bitcast(tf.concat([flat, more], 0), tf.int32)
 
     def begin(self, scale: Any) -> None:
-        """The sum is about to begin; its result is to be multiplied by `scale`."""
+        """Before the sum: open() will multiply its result by `scale`."""
         self.scale = scale
 
     def open(self, summed: tf.Tensor) -> tf.Tensor:
@@ -77,7 +77,7 @@ def compress(codec: Codec, tensor: Any) -> tuple[Any, Envelope | Whole]:
 
 
 def install(hvd: Any) -> None:
-    """Wraps two functions that horovod.tensorflow has of its mpi_ops."""
+    """Wraps two functions that horovod.tensorflow imports from its mpi_ops."""
 
     def size_of(process_set: Any) -> Any:
         if int(os.environ.get("HOROVOD_ELASTIC", 0)):
@@ -85,7 +85,7 @@ def install(hvd: Any) -> None:
         return process_set.size()
 
     def begun(envelopes: list[Any], options: dict[str, Any]) -> dict[str, Any]:
-        """The options to sum what has been made with."""
+        """The options for the sum of encoded tensors."""
         others = {**options, "op": hvd.Sum, "prescale_factor": 1.0, "postscale_factor": 1.0}
         among = options.get("process_set", hvd.global_process_set)
         size = functools.partial(size_of, among)

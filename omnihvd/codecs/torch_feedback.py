@@ -1,4 +1,4 @@
-"""Error feedback: what a rank's encoding loses of a tensor is added to the next of its name."""
+"""Error feedback: the error of a rank's encoding is added to the next tensor of the same name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 def error_feedback(
     rests: dict[Any, torch.Tensor], key: Hashable, sent: torch.Tensor
 ) -> Iterator[None]:
-    """Inside, `sent`, to which what was lost before has been added, is to become what is sent.
-    rests[key] has what was lost, and of another shape (DDP builds its buckets anew) nothing."""
+    """Adds the residual rests[key] to `sent`. The caller then encodes `sent` in place, and the new
+    error becomes rests[key]. A residual of another shape is dropped: DDP rebuilds its buckets."""
     rest = rests.get(key)
     if rest is not None and rest.shape == sent.shape:
         sent += rest.to(sent.device)

@@ -1,8 +1,8 @@
 """Codecs in Horovod for PyTorch.
 
-All of Horovod's allreduces pass through two functions of horovod.torch.mpi_ops, which know a
-tensor's name and how it is to be reduced. They are wrapped, once per process: what a codec has made
-is summed, whatever the operation, as int32 that nobody may scale, and scaled when it is opened.
+All of Horovod's allreduces pass through two functions of horovod.torch.mpi_ops, which get a
+tensor's name and operation. install() wraps them, once per process. A tensor that a codec made is
+summed as int32 without any scale, whatever the operation, and scaled when it is opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _steps: Counter[tuple[int, str | None]] = Counter()  # by process set and name
 
 
 class Envelope:
-    """A tensor on its way."""
+    """The context of one tensor from compress() to decompress()."""
 
     def __init__(self, codec: Codec, source: torch.Tensor) -> None:
         self.codec, self.source = codec, source
@@ -46,7 +46,7 @@ class Envelope:
         setattr(self.made, ENVELOPE, self)
 
     def begin(self, scale: float, name: str | None, op: Any, process_set: Any) -> None:
-        """The sum is about to begin; its result is to be multiplied by `scale`."""
+        """Before the sum: open() will multiply its result by `scale`."""
         self.scale = scale
         self.reduction = {"op": op, "process_set": process_set}
         number = process_set.process_set_id
@@ -61,7 +61,7 @@ class Envelope:
         header = self.format.header(self._seed, summed=True)
         if summed[: len(header) // 4].numpy().tobytes() != header:
             raise RuntimeError(not_taken(self.codec))
-        del self.made  # which refers to this: its memory is to be free when the result is
+        del self.made  # it refers to this; free its memory together with the result's
         result = self._floats(summed)[: self.source.numel()].view(self.source.shape)
         if self.scale != 1:
             result.mul_(self.scale)
@@ -85,7 +85,7 @@ class Envelope:
 
 
 class _Passed(torch.autograd.Function):
-    """As in Horovod's own allreduce, gradients are reduced as the tensor was."""
+    """Reduces gradients as the tensor was reduced, as Horovod's own allreduce does."""
 
     @staticmethod
     def forward(ctx: Any, _: torch.Tensor, result: torch.Tensor, envelope: Envelope) -> Any:
@@ -128,7 +128,7 @@ def install(ops: Any) -> None:
                 one_name = f"{name}.{i}" if grouped and name is not None else name
                 envelope.begin(scale, one_name, op, among)
             totals = given
-            if grouped:  # what has no envelope of its own may not be overwritten
+            if grouped:  # a tensor without an envelope must not be overwritten
                 parts = zip(envelopes, given, out)
                 totals = [to if isinstance(e, Whole) else made for e, made, to in parts]
             return sum_of(given, totals, name, ops.Sum, 1.0, 1.0, among)
@@ -137,4 +137,4 @@ def install(ops: Any) -> None:
 
     ops._allreduce_async = wrapped(ops._allreduce_async, False)
     ops._grouped_allreduce_async = wrapped(ops._grouped_allreduce_async, True)
-    horovod_library.on_init(lambda _: _steps.clear())  # ranks that come later begin anew, too
+    horovod_library.on_init(lambda _: _steps.clear())  # ranks that join later start at 0, too

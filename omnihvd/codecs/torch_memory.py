@@ -1,4 +1,4 @@
-"""Memory of large tensors, used again: fresh pages cost more than all that is done with them."""
+"""Reuses the memory of large tensors: page faults cost more than all the work on them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-# Below it, what is freed is given out again by the C library.
+# The C library itself reuses smaller allocations.
 LARGE = 32 << 20  # bytes
 _kept: dict[int, list[torch.Tensor]] = {}  # by size; at most as many as were in use at a time
 
 
 def int32(size: int) -> torch.Tensor:
-    """Uninitialised. The memory is used again when no tensor is left that refers to it."""
+    """An uninitialised tensor. Its memory is reused once no tensor refers to it."""
     count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
     if 4 * size < LARGE or count_users is None:
         return torch.empty(size, dtype=torch.int32)
@@ -28,7 +28,7 @@ def int32(size: int) -> torch.Tensor:
 
 @functools.cache
 def _users_of_one() -> int:
-    """Of a tensor that nobody else refers to, while it is asked."""
+    """The use count of a storage that only one tensor refers to, as this call sees it."""
     count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
     storage = torch.empty(1).untyped_storage()
     alone = torch.empty(0)

@@ -1,14 +1,16 @@
-"""Compression of dense gradients to blocks, with error feedback, for Horovod's `compression=`.
+"""Lossy compressors of dense gradients, with error feedback, for Horovod's `compression=`.
 
     compression = block_topk(0.05).with_warmup(epochs=5, steps_per_epoch=steps)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression)
 
-What is sent stays dense, with zero blocks in it, which omnihvd's transport skips; so no result is
-lost where another rank sent a different block. docs/compression.md has the guide. No framework is
-imported before a compressor sees one of its gradients.
+A compressed gradient stays dense: the blocks that are not sent are zero, and the engine skips them.
+Ranks may therefore send different blocks, and the sum has all of them. docs/compression.md has the
+guide. A framework is imported when a compressor sees the first of its gradients.
 
 Block rules: Fei et al., "Efficient Sparse Collective Communication and its Application to
 Accelerate Distributed Deep Learning" (OmniReduce, SIGCOMM 2021), block gradient sparsification.
+
+Each factory raises TypeError or ValueError that names the wrong argument.
 """
 
 from __future__ import annotations
@@ -61,15 +63,15 @@ __all__ = [
 def block_topk(ratio: float, block_size: int | None = None) -> Compressor:
     """Sends the blocks with the largest L2 norm.
 
-    ratio: of each parameter's blocks, 0 < ratio <= 1; at least one block is sent. block_size:
-    elements, counted from the parameter's start, the last block may be short; by default the
-    transport's (OMNIHVD_BLOCK_SIZE, else 256).
+    ratio: share of each parameter's blocks, 0 < ratio <= 1; at least one block is sent.
+    block_size: in elements, counted from the parameter's start; the last block may be short. The
+    default is the engine's block size (OMNIHVD_BLOCK_SIZE, else 256).
     """
     return _compressor(TopBlocks(checks.ratio(ratio)), block_size)
 
 
 def block_random(ratio: float, seed: int = 0, block_size: int | None = None) -> Compressor:
-    """Sends randomly drawn blocks, the same on all ranks: the ranks' sum has no more of them.
+    """Sends randomly drawn blocks, the same on all ranks, so the sum has no more than a rank.
 
     The draw depends on `seed`, the parameter's name and its step. `ratio`, `block_size`: as in
     `block_topk`.
@@ -79,19 +81,19 @@ def block_random(ratio: float, seed: int = 0, block_size: int | None = None) -> 
 
 
 def block_threshold(threshold: float, block_size: int | None = None) -> Compressor:
-    """Sends the blocks whose L2 norm is at least `threshold`, in units of the gradient."""
+    """Sends the blocks with an L2 norm of at least `threshold`, in units of the gradient."""
     return _compressor(ThresholdBlocks(checks.threshold(threshold)), block_size)
 
 
 def topk_threshold(threshold: float | None = None, budget: int | None = None) -> Compressor:
-    """Sends the elements whose absolute value exceeds `threshold`, in units of the gradient.
+    """Sends the elements with absolute values above `threshold`, in units of the gradient.
 
-    budget: in its place, elements of the whole model that are to be sent in a step, on average; the
-    threshold is then the authors', 1 / (2 sqrt(budget)).
+    budget: instead of a threshold, the mean number of elements of the whole model to send in a
+    step. The threshold is then the authors', 1 / (2 sqrt(budget)).
 
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021):
     for a budget of elements over the whole training, one constant threshold has the least total
-    error. Blocks are then partly zero, and travel packed.
+    error. The blocks are partly zero, so the engine packs them.
     """
     if (threshold is None) == (budget is None):
         raise ValueError("topk_threshold() takes a threshold, or a budget")
@@ -103,26 +105,27 @@ def topk_threshold(threshold: float | None = None, budget: int | None = None) ->
 def topk(ratio: float) -> Compressor:
     """Sends the elements with the largest absolute values.
 
-    ratio: of each parameter's elements, 0 < ratio <= 1; at least one is sent, and all that equal
-    the least of them.
+    ratio: share of each parameter's elements, 0 < ratio <= 1. At least one element is sent. Ties
+    with the smallest one are all sent.
     """
     return _compressor(TopElements(checks.ratio(ratio)))
 
 
 def randomk(ratio: float, seed: int = 0) -> Compressor:
-    """Sends randomly drawn elements, the same on all ranks: the ranks' sum has no more of them.
+    """Sends randomly drawn elements, the same on all ranks, so the sum has no more than a rank.
 
-    The draw depends on `seed`, the parameter's name and its step; `ratio` of a parameter's elements
-    are expected.
+    The draw depends on `seed`, the parameter's name and its step. The expected share of a
+    parameter's elements is `ratio`.
     """
     return _compressor(RandomElements(checks.ratio(ratio), checks.count("seed", seed, 0)))
 
 
 def dgc(ratio: float) -> Compressor:
-    """Sends the largest elements, by the threshold of a sample, with momentum correction.
+    """Sends the largest elements, by a threshold from a sample, with momentum correction.
 
     Lin et al., "Deep Gradient Compression" (ICLR 2018). The momentum is 0.9 unless
-    with_momentum_correction() sets another; the optimizer's own must be 0. Within 30% of `ratio`.
+    with_momentum_correction() sets another; the optimizer's own must be 0. The share sent is within
+    30% of `ratio`.
     """
     return _compressor(Dgc(checks.ratio(ratio)))
 
@@ -130,11 +133,11 @@ def dgc(ratio: float) -> Compressor:
 def sidco(
     ratio: float, distribution: str = "exponential", as_published: bool = False
 ) -> Compressor:
-    """Sends the largest elements, by a threshold that a distribution of them says.
+    """Sends the largest elements, by a threshold from a distribution fitted to them.
 
-    Abdelmoniem et al., SIDCo (MLSys 2021). distribution: "exponential", "gamma" or "pareto". The
-    ratio is met within 20% once a parameter has been seen some steps. as_published: by the paper's
-    adaptation of the number of stages alone, one more or less after each 5 steps.
+    Abdelmoniem et al., SIDCo (MLSys 2021). distribution: "exponential", "gamma" or "pareto". After
+    some steps of a parameter the share sent is within 20% of `ratio`. as_published: adapt only as
+    the paper does, by one stage more or less after each 5 steps.
     """
     if distribution not in DISTRIBUTIONS:
         raise ValueError(f"distribution is {distribution!r}: it must be one of {DISTRIBUTIONS}")
@@ -142,19 +145,27 @@ def sidco(
 
 
 def adaptive(ratio: float) -> Compressor:
-    """Sends the largest `ratio` of the positive elements as their mean, and of negative ones."""
+    """Sends the largest `ratio` of the positive elements as their mean, and likewise the negative.
+
+    Dryden et al., "Communication quantization for data-parallel training of deep neural networks"
+    (MLHPC 2016).
+    """
     return _compressor(Adaptive(checks.ratio(ratio)))
 
 
 def eight_bit() -> Compressor:
-    """Sends each element as one of 255 values, closer together where they are small: in 8 bits."""
+    """Sends each element in 8 bits, as one of 255 values that are denser near zero.
+
+    Dettmers, "8-bit approximations for parallelism in deep learning" (ICLR 2016).
+    """
     return _compressor(EightBit())
 
 
 def inceptionn(bits: int = 10) -> Compressor:
     """Sends elements cut to multiples of 2**-bits, 0 <= bits <= 24, in units of the gradient.
 
-    In 2, 10, 18 or 34 bits each: a tag, and as many as its size needs.
+    An element takes 2, 10, 18 or 34 bits: a tag, and the bits that its size needs. Li et al.,
+    INCEPTIONN (MICRO 2018).
     """
     if checks.count("bits", bits, 0) > 24:
         raise ValueError(f"bits is {bits}: it must be 24 at most")
@@ -162,18 +173,22 @@ def inceptionn(bits: int = 10) -> Compressor:
 
 
 def sketch(quantiles: int = 64) -> Compressor:
-    """Sends each element as the mean of its bucket, of as many equally full ones: 2 to 255. 8 bits
-    an element."""
+    """Sends each element in 8 bits, as the mean of its bucket among `quantiles` (2 to 255) equally
+    full buckets.
+
+    Jiang et al., SketchML (SIGMOD 2018), its quantile buckets.
+    """
     if checks.count("quantiles", quantiles, 2) > 255:
         raise ValueError(f"quantiles is {quantiles}: it must be 255 at most")
     return _compressor(Sketch(int(quantiles)))
 
 
 def natural_dithering(bits: int = 4) -> Compressor:
-    """Sends each element as one of 2**(bits-1) - 1 powers of two of the largest, or 0, at random
-    without bias. bits: 4 or 8.
+    """Sends each element as 0 or the largest magnitude times one of 2**(bits-1) - 1 powers of two,
+    rounded at random without bias. bits: 4 or 8.
 
-    Horvath et al., "Natural Compression" (MSML 2022), natural dithering, by the largest magnitude.
+    Horvath et al., "Natural Compression" (MSML 2022), section 5, natural dithering, scaled by the
+    largest magnitude.
     """
     if checks.count("bits", bits, 0) not in (4, 8):
         raise ValueError(f"bits is {bits}: it must be 4 or 8")
@@ -181,34 +196,35 @@ def natural_dithering(bits: int = 4) -> Compressor:
 
 
 def ef_sign() -> Compressor:
-    """Sends each element's sign, times the mean of their absolute values: in a bit.
+    """Sends each element's sign in one bit; the scale is the mean absolute value.
 
-    Karimireddy et al., EF-SignSGD (ICML 2019), with error feedback of what is sent and of sums.
+    Karimireddy et al., EF-SignSGD (ICML 2019), with error feedback on contributions and on sums.
     """
     return _compressor(EfSign())
 
 
 def one_bit_sgd() -> Compressor:
-    """Sends each element as the mean of those of its sign: in a bit.
+    """Sends each element in one bit, as the mean of the elements with its sign.
 
-    Seide et al., 1-bit SGD (Interspeech 2014), with error feedback on both sides, as published: of
-    what a rank sends, and of the sums, whose parts each have one rank.
+    Seide et al., 1-bit SGD (Interspeech 2014), with error feedback on both sides, as published: on
+    a rank's contributions, and on the sums, where each part belongs to one rank.
     """
     return _compressor(OneBitSgd())
 
 
 def sign_sgd() -> Compressor:
-    """Sends each element's sign, in a bit; the result is the majority's: -1, 0 or 1.
+    """Sends each element's sign in one bit; the result is the majority's sign: -1, 0 or 1.
 
-    Bernstein et al., signSGD with majority vote (ICML 2018). Nothing is kept for later.
+    Bernstein et al., signSGD with majority vote (ICML 2018). It has no error feedback.
     """
     return _compressor(SignSgd())
 
 
 def signum(beta: float = 0.9) -> Compressor:
-    """Sends the sign of each element's momentum, in a bit; the result is the majority's: -1, 0, 1.
+    """Sends the sign of each element's momentum in one bit; the result is the majority's sign.
 
-    0 <= beta < 1. Nothing is kept for later. The optimizer's own momentum must be 0.
+    Bernstein et al. (ICML 2018). Results are -1, 0 or 1. 0 <= beta < 1. It has no error feedback.
+    The optimizer's own momentum must be 0.
     """
     if not 0 <= checks.number("beta", beta) < 1:
         raise ValueError(f"beta is {beta}: it must be at least 0 and less than 1")
@@ -216,21 +232,23 @@ def signum(beta: float = 0.9) -> Compressor:
 
 
 def power_sgd(rank: int = 1) -> Compressor:
-    """Sends a parameter's gradient as a matrix of `rank`, at least 1, in two small sums.
+    """Sends a parameter's gradient as a matrix of rank `rank`, at least 1, in two small sums.
 
-    Vogels et al., PowerSGD (NeurIPS 2019). Its rows are the first dimension; parameters with fewer
-    than two dimensions are sent whole, and those that have no more elements than the factors.
+    Vogels et al., PowerSGD (NeurIPS 2019). The matrix's rows are the first dimension. Parameters
+    with fewer than two dimensions are sent whole, and so are those with no more elements than the
+    factors.
     """
     return _compressor(LowRank(checks.count("rank", rank, 1)))
 
 
 def grace(compressor: Any, memory: Any = None, communicator: str | None = None) -> Compressor:
-    """Objects with GRACE's interface (methods/grace.py), of the framework that is used.
+    """Uses objects with GRACE's interface (methods/grace.py), written for the framework in use.
 
-    memory: None for none. communicator: GRACE's "allreduce", "allgather" or "broadcast"; or "sum",
-    of what each rank decompresses of its own. By default "sum" where the compressor's aggregate()
-    is a plain sum, else "allgather". Each rank's own objects; reduction must be hvd.Average.
-    PyTorch: what they keep in dictionaries by the parameters' names is saved with the optimizer.
+    memory: None for none. communicator: GRACE's "allreduce", "allgather" or "broadcast", or "sum":
+    each rank decompresses its own tensors, and those are summed. The default is "sum" where the
+    compressor's aggregate() is a plain sum, else "allgather". Each rank has objects of its own. The
+    reduction must be hvd.Average. PyTorch: the optimizer's state_dict includes the dictionaries
+    that the objects keep by parameter name.
     """
     needed = [(compressor, "compress"), (compressor, "decompress")]
     if memory is not None:

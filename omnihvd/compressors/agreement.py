@@ -1,4 +1,4 @@
-"""That all ranks compress alike: asked before the first sum, since a sum would not show it."""
+"""Checks before the first sum that all ranks compress alike: a sum would not show a difference."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BYTES = 512  # of a description
 
 
 def wanted(ranks: int) -> bool:
-    """Not in elastic jobs, which later ranks join, when the others are past their first sum."""
+    """False in elastic jobs: ranks may join when the others are past their first sum."""
     return ranks > 1 and os.environ.get("HOROVOD_ELASTIC") != "1"
 
 
 def encode(compressor: object) -> bytes:
-    """A compressor as it describes itself, in BYTES bytes."""
+    """The compressor's own description, in BYTES bytes."""
     text = repr(compressor) + " after hosts have summed" * order.hosts_sum_first()
     return text.encode()[:BYTES].ljust(BYTES)
 

@@ -1,4 +1,4 @@
-"""What arguments of compressors may be; TypeError and ValueError name the argument that is not."""
+"""Checks arguments of compressors; TypeError and ValueError name the wrong argument."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def threshold(value: object) -> float:
 
 
 def to_be_called(make: Any) -> None:
-    """Lets a function that makes what `compression=` wants say so where it is given itself."""
+    """Marks a factory, so that `compression=factory` raises an error that says to call it."""
 
     def compress(_: Any) -> Any:
         known = inspect.signature(make).parameters.values()
@@ -48,7 +48,7 @@ def to_be_called(make: Any) -> None:
 
 
 def called(compression: Any) -> None:
-    """TypeError if it is such a function, also where nothing is to be compressed."""
+    """TypeError if `compression` is such a factory, even where nothing is to be compressed."""
     if inspect.isfunction(compression) and hasattr(compression, "compress"):
         compression.compress(None)
 

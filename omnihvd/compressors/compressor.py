@@ -50,18 +50,18 @@ class Config:
         return self.codec.sums if self.codec else self.rule.sums
 
     def clipping(self, norm: Any, ranks: int) -> Any:
-        """What a gradient of this norm, which is a tensor, is to be multiplied by."""
+        """The factor that clips a gradient of this norm. norm: a tensor."""
         share = (self.clip or 0.0) / ranks**0.5
         return (share / (norm + 1e-30)).clip(max=1.0)
 
 
 class Compressor:
-    """Sends a part of each gradient and keeps the rest for the next step.
+    """Sends a part of each gradient and keeps the residual for the next step.
 
-    Give it to `hvd.DistributedOptimizer` (PyTorch, TensorFlow, Keras) or to TensorFlow's
-    `hvd.DistributedGradientTape`. There it learns which parameter a gradient belongs to: Horovod
-    passes a compressor the bare gradient. Reduction must be `hvd.Average` or `hvd.Sum`. Sparse
-    gradients (without `sparse_as_dense`) and integers pass through whole.
+    Pass it to `hvd.DistributedOptimizer` (PyTorch, TensorFlow, Keras) or to TensorFlow's
+    `hvd.DistributedGradientTape`. Horovod gives a compressor the bare gradient; in these places it
+    learns which parameter the gradient belongs to. The reduction must be `hvd.Average` or
+    `hvd.Sum`. Sparse gradients (without `sparse_as_dense`) and integers are sent whole.
 
     The `with_...` methods return a new compressor and leave this one as it is.
     """
@@ -76,11 +76,11 @@ class Compressor:
                 self._backend(framework)
 
     def __getstate__(self) -> dict[str, Any]:
-        """It pickles without what it keeps for Horovod's optimizers."""
+        """Pickles without the state kept for Horovod's optimizers."""
         return {**self.__dict__, "_backends": {}, "_monitor": None}
 
     def __repr__(self) -> str:
-        """As it is made, with what differs from the defaults."""
+        """The call that makes it, with the arguments that differ from the defaults."""
         config, plain = self.config, Config.of(self.config.rule, self.config.block_size)
         given = config.rule.arguments()
         if isinstance(config.rule, BlockRule):
@@ -101,10 +101,11 @@ class Compressor:
         return text
 
     def with_error_feedback(self, enabled: bool = True) -> Compressor:
-        """Whether what is not sent is kept for the next step (the default) or forgotten.
+        """Turns error feedback on (the default) or off.
 
-        Without it, `block_random` and `randomk` scale what they send so that its expectation is the
-        gradient; the other rules are then biased.
+        With it, the unsent part is kept for the next step; without it, it is dropped. Without it,
+        `block_random` and `randomk` scale their elements to have the gradient as expectation; the
+        other rules are then biased.
         """
         if enabled and self.config.rule.error_feedback is None:
             raise ValueError(f"{self.config.rule.factory} has no rest that could be sent later")
@@ -113,8 +114,8 @@ class Compressor:
     def with_momentum_correction(self, momentum: float) -> Compressor:
         """Applies momentum before selection (Lin et al., "Deep Gradient Compression", ICLR 2018).
 
-        The optimizer's own momentum must then be 0: velocity = momentum * velocity + gradient is
-        what is accumulated and sent, and is cleared where it was sent. 0 <= momentum < 1.
+        velocity = momentum * velocity + gradient is accumulated and sent in place of the gradient,
+        and cleared where it was sent. The optimizer's own momentum must be 0. 0 <= momentum < 1.
         """
         if self.config.rule.sums:
             raise ValueError(f"{self.config.rule.factory} has no momentum that is corrected")
@@ -123,11 +124,11 @@ class Compressor:
         return self._with(momentum=float(momentum))
 
     def with_codec(self, codec: str) -> Compressor:
-        """Sends the values that are chosen in fewer bits, and their places as a set.
+        """Sends the chosen values in fewer bits, and their positions as a set.
 
         codec: "natural" (powers of two, 8 bits), "natural_dithering" (4 bits), "eight_bit" or
-        "ef_sign" (1 bit). Sums travel so, too (part_sums.py). Error feedback keeps what coding
-        loses on both sides. PyTorch under Horovod only.
+        "ef_sign" (1 bit). Sums are encoded, too (part_sums.py). Error feedback keeps the encoding
+        error on both sides. PyTorch under Horovod only.
         """
         if codec not in CODECS:
             raise ValueError(f"codec is {codec!r}: it must be one of {tuple(CODECS)}")
@@ -136,13 +137,14 @@ class Compressor:
         return self._with(codec=CodedSet(CODECS[codec]))
 
     def with_clipping(self, norm: float, together: bool = False) -> Compressor:
-        """Scales gradients down to an L2 norm of `norm` / sqrt(ranks), before anything is kept or
-        sent (Lin et al., "Deep Gradient Compression", ICLR 2018, 3.2): the sum of all ranks' has
-        about `norm` then. Leave clipping out of the training.
+        """Clips gradients to an L2 norm of `norm` / sqrt(ranks), before anything is kept or sent.
 
-        together: by the norm of all parameters' gradients, as in the paper, for which sums wait for
-        the last of them; else each by its own, as in the authors' code. Horovod's optimizers and
-        tape, and there with groups=None.
+        The sum over all ranks then has a norm of about `norm` (Lin et al., "Deep Gradient
+        Compression", ICLR 2018, 3.2). Remove other clipping from the training.
+
+        together: clip by the norm of all parameters' gradients, as in the paper; sums then wait for
+        the last gradient. Otherwise each gradient is clipped by its own norm, as in the authors'
+        code. Supported in Horovod's optimizers and tape with groups=None.
         """
         if not 0 < checks.number("norm", norm) < float("inf"):
             raise ValueError(f"norm is {norm}: it must be above 0, and finite")
@@ -155,8 +157,8 @@ class Compressor:
     ) -> Compressor:
         """Lets the ratio fall exponentially from `start` to its final value over `epochs`.
 
-        The epoch is what `set_epoch()` last said or, if it was never called, the number of
-        optimizer steps over `steps_per_epoch`. Only for rules that have a ratio.
+        The epoch is the last argument of `set_epoch()` or, if it was never called, the number of
+        optimizer steps over `steps_per_epoch`. Only for rules with a ratio.
         """
         ratio = getattr(self.config.rule, "ratio", None)
         if ratio is None:
@@ -174,11 +176,12 @@ class Compressor:
         return self._with(warm_up=WarmUp(epochs, start, steps_per_epoch))
 
     def with_delay_control(self, budget_ms: float, min_ratio: float = 0.001) -> Compressor:
-        """Lets the ratio follow the network: a step's sums are to take `budget_ms` on this rank.
+        """Adapts the ratio to the network: a step's sums should take `budget_ms` on this rank.
 
-        It begins with the rule's own ratio, does not fall below `min_ratio`, and rises to 1 where
-        the network is idle; delay.py states the law. A threshold, which has no ratio, is multiplied
-        by 1/ratio - 1, beginning at 0.5. Not for rules that must send as much on all ranks.
+        The ratio starts at the rule's own, stays at or above `min_ratio`, and rises to 1 on an idle
+        network; delay.py states the control law. A threshold rule has no ratio: its threshold is
+        multiplied by 1/ratio - 1, and the ratio starts at 0.5. Not for rules that must send equal
+        amounts on all ranks.
         """
         rule = self.config.rule
         if not rule.adjustable:
@@ -189,13 +192,13 @@ class Compressor:
         return self._with(delay=DelayControl(float(budget_ms), float(min_ratio)))
 
     def set_epoch(self, epoch: float) -> None:
-        """Tells the warm-up the epoch, from 0; call it where a DistributedSampler's is called."""
+        """Sets the warm-up's epoch, from 0; call it where you call DistributedSampler.set_epoch."""
         self.epoch = checks.number("epoch", epoch)
         for backend in self._backends.values():
             backend.set_epoch(self.epoch)
 
     def ratio(self, step: int) -> float:
-        """The ratio in force at the `step`-th compression of a parameter; 1 for rules without."""
+        """The ratio at the `step`-th compression of a parameter; 1 for rules without a ratio."""
         if self.config.delay is not None:
             if self._monitor is None:
                 self._monitor = Monitor(self.config.delay, start_of(self.config.rule))
@@ -214,8 +217,8 @@ class Compressor:
         return warm_up.ratio(ratio, step / warm_up.steps_per_epoch)
 
     def compress(self, tensor: Any) -> tuple[Any, Any]:
-        """Horovod's interface: the gradient in, its part to send out (dense, same dtype), and the
-        number of ranks."""
+        """Horovod's interface. Returns the part to send (dense, same shape and dtype as the
+        gradient) and the number of ranks."""
         in_use.warn_if_unused()
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(tensor, torch.Tensor):
@@ -223,14 +226,14 @@ class Compressor:
         raise no_owner()
 
     def decompress(self, tensor: Any, ctx: Any) -> Any:
-        """Horovod's interface: what the optimizer gets of a reduced gradient."""
+        """Horovod's interface. Returns the gradient for the optimizer from the reduced one."""
         return tensor if ctx is None else self._backend("torch").received(tensor, ctx)
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's unsent rests, by parameter name.
+        """This rank's residuals, by parameter name.
 
         They differ from rank to rank: save them on every rank, or call `average_rest()` on all
-        ranks first. PyTorch: already in the optimizer's state_dict. TensorFlow: NumPy arrays.
+        ranks first. PyTorch: the optimizer's state_dict has them already. TensorFlow: NumPy arrays.
         """
         states: dict[str, Any] = {}
         for backend in self._backends.values():
@@ -238,21 +241,21 @@ class Compressor:
         return states
 
     def load_state_dict(self, states: dict[str, Any]) -> None:
-        """Replaces all rests by those of `state_dict()`; call it once the optimizer is wrapped."""
+        """Replaces all residuals by those of `state_dict()`; wrap the optimizer first."""
         for backend in self._backends.values():
             backend.load_state_dict(states)
 
     def average_rest(self) -> None:
-        """Replaces every rank's rest by the mean over the ranks. Collective: call it on all ranks.
+        """Replaces every rank's residuals by their mean. Collective: call it on all ranks.
 
-        The sum over the ranks, which is what training will see of it, stays. So one rank's
-        checkpoint then serves all ranks, in any number: call it before rank 0 saves. PyTorch only.
+        The sum over the ranks stays the same, so training continues unchanged. One rank's
+        checkpoint then serves any number of ranks: call this before rank 0 saves. PyTorch only.
         """
         for backend in self._backends.values():
             backend.average_rest()
 
     def change(self, **changes: Any) -> None:
-        """Of its Config, before it is used."""
+        """Changes its Config, before the first use."""
         self.config = self._with(**changes).config
 
     def _with(self, **changes: Any) -> Compressor:
@@ -277,7 +280,7 @@ def _arguments(given: Iterable[tuple[str, str]]) -> str:
 
 
 def default_block_size() -> int:
-    """Elements of a block: as many as the transport's."""
+    """The engine's block size, in elements."""
     return int(engine.session.settings_from_environment().block_size)
 
 

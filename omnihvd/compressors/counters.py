@@ -1,4 +1,4 @@
-"""What selection cost and kept in this process: PyTorch gradients only.
+"""Counts the cost and yield of selection in this process, for PyTorch gradients only.
 
 TensorFlow selects inside its graph, where there is no host clock to read.
 """
@@ -24,13 +24,13 @@ _ZEROS = {
     "ratios": 0.0,
 }
 _totals: dict[str, float] = dict(_ZEROS)
-_has_own_sums = False  # of codes or factors, which are not Horovod's sums of gradients
-_kept: dict[Any, Any] = {}  # by device: its running count, which stays there until it is asked for
+_has_own_sums = False  # of codes or factors, apart from Horovod's sums of gradients
+_kept: dict[Any, Any] = {}  # by device: its running count, read from the device only in stats()
 _added: dict[Any, Any] = {}  # by device: the same, of kernels that add to it
 
 
 def note_own_sum() -> None:
-    """A compressor or codec has begun one: it is of use whether or not the sum is intercepted."""
+    """Notes that a compressor or codec made its own sum: it works even if no sum is intercepted."""
     global _has_own_sums
     _has_own_sums = True
 
@@ -54,7 +54,7 @@ def timed(elements: int, own_sum: bool = False) -> Iterator[None]:
 
 
 def add_controlled(ratio: float, sent_bytes: float, seconds: float) -> None:
-    """A step under delay control: its ratio, and what its sums sent, in which time."""
+    """Counts a step under delay control: its ratio, and its sums' bytes and seconds."""
     with _lock:
         _totals["controlled_steps"] += 1
         _totals["ratios"] += ratio
@@ -63,26 +63,26 @@ def add_controlled(ratio: float, sent_bytes: float, seconds: float) -> None:
 
 
 def add_exposed(seconds: float) -> None:
-    """For which training waited for sums."""
+    """Counts seconds in which training waited for sums."""
     with _lock:
         _totals["exposed_seconds"] += seconds
 
 
 def add_rounds(rounds: int) -> None:
-    """By which a threshold was corrected."""
+    """Counts rounds of threshold correction."""
     with _lock:
         _totals["rounds"] += rounds
 
 
 def add_kept(device: Any, count: Any) -> None:
-    """`count`: elements kept; an int, or a tensor of one integer on `device`."""
+    """Counts kept elements. count: an int, or a tensor of one integer on `device`."""
     with _lock:
         _kept[device] = _kept.get(device, 0) + count
 
 
 def kept_on(device: Any, zero: Callable[[], Any]) -> Any:
-    """The count on `device`, for kernels to add to; zero() makes it, once. It is never freed, since
-    they may be under way on any stream."""
+    """The count on `device`, for kernels to add to; zero() makes it, once. It is never freed:
+    kernels may still run on any stream."""
     with _lock:
         if device not in _added:
             _added[device] = zero()
@@ -92,14 +92,14 @@ def kept_on(device: Any, zero: Callable[[], Any]) -> Any:
 def stats() -> dict[str, float]:
     """Totals since the start of the process, or since `reset()`.
 
-    calls: gradients compressed. seconds: host time to select, add and split; a CUDA device may
-    still be at work when the host is done. elements: of the gradients seen. kept_elements: of the
-    blocks (or single elements) that were sent. rounds: of looking once more at a gradient, to
-    correct its threshold (dgc, sidco). exposed_seconds: for which the optimizer waited for
-    sums.
+    calls: compressed gradients. seconds: host time to select, add and split; a CUDA device may
+    still be at work when the host is done. elements: elements of these gradients. kept_elements:
+    elements of the blocks (or single elements) that were sent. rounds: further passes over a
+    gradient to correct its threshold (dgc, sidco). exposed_seconds: time for which the optimizer
+    waited for sums.
 
-    Under delay control: controlled_steps; of those delay_seconds and delay_bytes of sums, and
-    ratios, the sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
+    Under delay control: controlled_steps; delay_seconds and delay_bytes of their sums; ratios, the
+    sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
     """
     with _lock:
         counts = [*_kept.values(), *_added.values()]

@@ -1,7 +1,7 @@
-"""Which part of a gradient is sent: what all rules have in common, and the rules for whole blocks.
+"""Rules choose the part of a gradient to send: their common base, and the rules for whole blocks.
 
-Block rules follow the block gradient sparsifiers of OmniReduce (SIGCOMM 2021): the unit is the one
-that the transport skips when it is zero. Rules for elements, in methods/, are a page each.
+Block rules follow the block gradient sparsifiers of OmniReduce (SIGCOMM 2021): their unit is the
+block that the engine skips when it is zero. Rules for elements are in methods/, one a module.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """A dataclass's fields are the arguments of `factory`, in omnihvd.compressors.
+    """A dataclass with the arguments of `factory`, in omnihvd.compressors, as its fields.
 
-    A rule that has a `ratio` can be warmed up.
+    A rule with a `ratio` can be warmed up.
     """
 
     factory: ClassVar[str]
@@ -27,40 +27,40 @@ class Rule:
     adjustable: ClassVar[bool] = False  # ranks may send different shares of their gradients
     momentum: ClassVar[float] = 0.0  # by default
     error_feedback: ClassVar[bool | None] = True  # by default; None: it keeps nothing to send later
-    # Where it does not send a part of each gradient: the modules that make its sums (torch_...,
-    # tensorflow_...), or that replacement() is what is sent.
+    # For a rule that does not send a part of each gradient: the modules that make its sums
+    # (torch_..., tensorflow_...), or that it sends replacement().
     sums: ClassVar[str] = ""
     replaces: ClassVar[bool] = False
 
     def memory(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """What is kept of a parameter besides the rest, as it is at first."""
+        """A parameter's initial state besides the residual."""
         return {}
 
     def replacement(
         self, gradient: Any, name: str, memory: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """What is sent of a parameter's gradient, its like, and what the rule keeps of it. memory:
-        what it kept before (None: as it is)."""
+        """Returns the tensor to send, like the gradient, and the rule's new state. memory: the
+        state before (None: leave it as it is)."""
         raise NotImplementedError
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether such a parameter's sums are made by `sums`; else it is sent whole."""
+        """Whether `sums` makes the sums of a parameter of this shape; else it is sent whole."""
         return False
 
     def check_use(self, averages: bool, grouped: bool) -> None:
-        """ValueError where an optimizer of Horovod's with that op, and groups, is not for it."""
+        """ValueError where the rule does not support that op, or groups, of Horovod's optimizer."""
 
     def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
-        """The gradient for the optimizer, of what the ranks' sum or average is."""
+        """The gradient for the optimizer, from the ranks' sum or average."""
         return gradient
 
     @property
     def has_second_step(self) -> bool:
-        """Whether a sum of what is sent is not all: DDP's hooks do no more."""
+        """Whether the rule needs more than one sum: DDP's hooks make only one."""
         return bool(self.sums) or type(self).received is not Rule.received
 
     def arguments(self) -> list[tuple[str, str]]:
-        """The factory's, as texts."""
+        """The factory's arguments, as texts."""
         return [(name, repr(value)) for name, value in vars(self).items()]
 
 
@@ -83,8 +83,8 @@ class TopBlocks(BlockRule):
 class RandomBlocks(BlockRule):
     """A random `ratio` of a parameter's blocks, the same on all ranks.
 
-    Blocks take turns: each is drawn with the same chance, but none waits long for the next time,
-    which is what hurts under error feedback.
+    Blocks take turns: each is drawn with the same chance, but none waits long for its next turn.
+    Long waits are what hurts under error feedback.
     """
 
     factory = "block_random"
@@ -95,7 +95,7 @@ class RandomBlocks(BlockRule):
 
 @dataclass(frozen=True)
 class ThresholdBlocks(BlockRule):
-    """The blocks whose L2 norm is at least `threshold`."""
+    """The blocks with an L2 norm of at least `threshold`."""
 
     factory = "block_threshold"
     adjustable = True
@@ -103,23 +103,24 @@ class ThresholdBlocks(BlockRule):
 
 
 class CodedRule(Rule):
-    """Sends codes, which cannot be added: by part_sums.py. Flat float32 in, flat uint8 out."""
+    """Sends codes. They cannot be added: part_sums.py decodes them first. Flat float32 in, flat
+    uint8 out."""
 
     sums = "parts"
 
     def values(self, gradient: np.ndarray, memory: dict[str, np.ndarray]) -> np.ndarray:
-        """What is encoded of a gradient, rest included. Arrays of `memory` are replaced."""
+        """The values to encode, residual included. Replaces arrays of `memory`."""
         return gradient
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """values: finite, perhaps none."""
+        """Returns the code. values: finite, perhaps empty."""
         raise NotImplementedError
 
     def decode(self, code: np.ndarray, count: int) -> np.ndarray:
         raise NotImplementedError
 
     def summed(self, total: np.ndarray) -> np.ndarray:
-        """What is sent back where `total` is the ranks' sum or average."""
+        """The values to send back. total: the ranks' sum or average."""
         return total
 
     def takes(self, shape: tuple[int, ...]) -> bool:
@@ -136,10 +137,10 @@ class CodedRule(Rule):
 class Call:
     """One gradient of one parameter, of `elements` elements.
 
-    ops: torch_ops or tensorflow_ops, whose functions are alike. Numbers are float in the one and
-    float64 scalars in the other, the ratio among them.
-    seed: of the parameter's name, the same on all ranks. step: of the parameter, from 0.
-    memory: what the rule keeps, by name; assignment replaces it.
+    ops: torch_ops or tensorflow_ops, which have the same functions. Numbers, the ratio among them,
+    are float in the one and float64 scalars in the other.
+    seed: from the parameter's name, the same on all ranks. step: the parameter's, from 0.
+    memory: the rule's state, by name; assignment replaces it.
     """
 
     ops: Any
@@ -151,7 +152,7 @@ class Call:
 
     @property
     def count(self) -> Any:
-        """How many elements the ratio keeps, a number: the nearest, but at least one."""
+        """How many elements the ratio keeps: the nearest integer, but at least one."""
         ops = self.ops
         return ops.minimum(
             self.elements, ops.maximum(1.0, ops.floor(self.ratio * self.elements + 0.5))
@@ -161,28 +162,28 @@ class Call:
 class ElementRule(Rule):
     """Sends single elements, or others in their place.
 
-    A gradient with a NaN or an infinity, of which no statistics can be made, is sent whole.
+    A gradient with a NaN or an infinity is sent whole: it has no meaningful statistics.
     """
 
-    learns: ClassVar[bool] = False  # from what was sent: learn() is to be called
+    learns: ClassVar[bool] = False  # calls learn() after each step
 
     def sent(self, total: Any, call: Call) -> Any:
-        """What is sent of `total`, flat and float32 or float64: a new tensor like it."""
+        """The part of `total` to send, as a new tensor like it. total: flat, float32 or float64."""
         raise NotImplementedError
 
     def scale(self, call: Call) -> Any:
-        """What is sent times this is right on average, where no rest is kept."""
+        """The factor that makes the sent elements unbiased, where no residual is kept."""
         return 1.0
 
     def learn(self, kept: Any, call: Call) -> None:
-        """`kept`: how many elements of what was sent are not zero, a number."""
+        """Learns from a step. kept: how many of the sent elements are not zero."""
 
 
 class ThresholdRule(ElementRule):
-    """Sends the elements whose absolute value exceeds limit()."""
+    """Sends the elements with absolute values above limit()."""
 
     def limit(self, total: Any, call: Call) -> Any:
-        """A number; if it is not finite, all is sent."""
+        """The threshold; if it is not finite, all elements are sent."""
         raise NotImplementedError
 
     def sent(self, total: Any, call: Call) -> Any:
@@ -209,8 +210,8 @@ def kept_count(ratio: float, blocks: int) -> int:
 def random_turn(step: int, count: int, blocks: int) -> tuple[int, int]:
     """Which shuffle of the blocks `step` draws from, and the first of the `count` that it takes.
 
-    A shuffle lasts until all its blocks have had their turn; the last turn goes back for some that
-    have had theirs, where `count` does not divide `blocks`.
+    A shuffle lasts until all its blocks have had their turn. Where `count` does not divide
+    `blocks`, the last turn takes some blocks a second time.
     """
     shuffle, turn = divmod(step, -(-blocks // count))
     return shuffle, min(turn * count, blocks - count)

@@ -11,7 +11,7 @@ from omnihvd.compressors.methods.grace import GraceObjects
 
 
 def reduce(rule: GraceObjects, gradients: list[Any], states: list[Any], ranks: Any) -> list[Any]:
-    """The results for those gradients that have a state, the others as they are.
+    """The results for the gradients that have a state; the others unchanged.
 
     ranks: a tensorflow_ranks.Ranks.
     """

@@ -1,11 +1,11 @@
 """Compression in Horovod's TensorFlow and Keras optimizers and gradient tape.
 
 All of them reduce through one function, made by `horovod.tensorflow._make_allreduce_grads_fn` and
-called with the gradients and their variables. That maker is wrapped, once per process: for a
-compressor of ours, its function first compresses each gradient, then reduces without loss.
-State is held in variables beside the model's, so it works eagerly and inside `tf.function`.
+called with the gradients and their variables. install() wraps this maker, once per process: with a
+compressor of ours, its function compresses each gradient, then reduces it without loss. The state
+is in variables beside the model's, so it works eagerly and inside `tf.function`.
 
-The arithmetic is that of torch_split.py; here it is part of the graph, and not in place.
+The arithmetic is torch_split.py's, but part of the graph and not in place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from omnihvd.frameworks.after_import import part
 
 
 class VariableState:
-    """What one rank remembers of one variable, in variables made outside of any graph."""
+    """One rank's state of one variable, in variables made outside of any graph."""
 
     def __init__(self, name: str, variable: tf.Variable, config: Config) -> None:
         self.name, self._config, self._shape = name, config, variable.shape
@@ -57,7 +57,7 @@ class VariableState:
         return {"step": int(self.step.numpy()), **arrays, "memory": memory}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """`saved`: as of save(). What it lacks is zero."""
+        """saved: from save(). Missing entries become zero."""
         for kind in ("rest", "velocity"):
             variable, array = getattr(self, kind), saved.get(kind)
             if variable is None:
@@ -77,7 +77,7 @@ class VariableState:
 
 
 class Memory:
-    """What a rule keeps, by name: reads variables, and assigns to them."""
+    """A rule's state, by name: reads variables, and assigns to them."""
 
     def __init__(self, variables: dict[str, tf.Variable]) -> None:
         self.variables = variables
@@ -115,14 +115,14 @@ class Backend:
             return
         with tf.init_scope():
             mine = np.frombuffer(agreement.encode(self._compressor), np.uint8)
-            # The name is what Horovod reports if a rank does not come.
+            # Horovod reports this name if a rank does not come.
             name = "compression, the same on all ranks"
             everyone = allgather(tf.constant(mine[None]), name=name, process_set=process_set)
             agreement.check(theirs.tobytes() for theirs in everyone.numpy())
         self._agreed.add(process_set)
 
     def compress(self, gradient: Any, variable: tf.Variable, ranks: int = 1) -> Any:
-        """Returns what to send of `gradient`, dense, zero elsewhere."""
+        """Returns the part of `gradient` to send, dense, zero elsewhere."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return gradient
         if not gradient.dtype.is_floating or variable.shape.num_elements() == 0:
@@ -168,7 +168,7 @@ class Backend:
         return {state.name: state.save() for state in self._states.values()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """States of variables that have had no gradient yet wait for it."""
+        """A variable without a gradient yet gets its state with its first gradient."""
         self._saved = dict(saved)
         for state in self._states.values():
             state.load(self._saved.pop(state.name, {}))
@@ -196,7 +196,7 @@ class Backend:
         return state
 
     def received(self, gradient: Any, ranks: int) -> Any:
-        """What the optimizer gets of a reduced gradient."""
+        """The gradient for the optimizer, from the reduced one."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return gradient
         return self._compressor.config.rule.received(tensorflow_ops, gradient, ranks)
@@ -204,7 +204,7 @@ class Backend:
     def _elements(
         self, rule: ElementRule, total: tf.Tensor, state: VariableState
     ) -> tuple[tf.Tensor, Any]:
-        """What to send, and what it is to be multiplied with to be right on average."""
+        """The part to send, and the factor that makes it unbiased."""
         flat, step = tf.reshape(total, [-1]), state.step.read_value()
         elements, seed = int(total.shape.num_elements()), name_seed(state.name)
         ratio = self._ratio(state)
@@ -220,7 +220,7 @@ class Backend:
         return tf.reshape(sent, total.shape), scale
 
     def _mask(self, total: tf.Tensor, state: VariableState) -> tuple[tf.Tensor, Any]:
-        """Which elements to send, and what they are to be multiplied with to be right on average.
+        """A mask of the elements to send, and the factor that makes them unbiased.
 
         NaN and infinities, and the whole blocks that have one, are always sent.
         """
@@ -256,7 +256,7 @@ class Backend:
         return np.float64(self._compressor.ratio(int(step)))
 
     def _rule(self, state: VariableState) -> Any:
-        """As it is in this step."""
+        """The rule with this step's ratio."""
         config = self._compressor.config
         return at(config.rule, self._ratio(state)) if config.delay else config.rule
 
@@ -279,13 +279,13 @@ class Backend:
 
 
 def _clipping(config: Config, norm: Any, ranks: int, dtype: Any) -> Any:
-    """What gradients of this norm are to be multiplied by."""
+    """The factor that clips gradients of this norm."""
     share = tf.constant((config.clip or 0.0) / ranks**0.5, norm.dtype) / (norm + 1e-30)
     return tf.cast(tf.minimum(share, 1.0), dtype)
 
 
 def _clipped(config: Config, grads: list[Any], ranks: int) -> list[Any]:
-    """By the norm of all of them, but of sparse ones, which go whole."""
+    """Clips by the norm of all dense gradients; sparse ones are sent whole."""
     dense = [isinstance(g, tf.Tensor) and g.dtype.is_floating for g in grads]
     norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g, is_ in zip(grads, dense) if is_])
     return [
@@ -294,7 +294,7 @@ def _clipped(config: Config, grads: list[Any], ranks: int) -> list[Any]:
 
 
 def _timed(sent: list[Any], reduce: Callable[[], list[Any]]) -> list[Any]:
-    """Counts as exposed what sums take once all gradients are there: nothing else is left to do."""
+    """Counts the sums' time after the last gradient as exposed: nothing is left to overlap with."""
     with tf.control_dependencies(_tensors(sent)):
         begun = tf.timestamp()
     reduced = reduce()
@@ -312,7 +312,7 @@ def _tensors(gradients: list[Any]) -> list[tf.Tensor]:
 
 
 def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) -> tf.Tensor:
-    """The blocks whose turn it is: see rules.random_turn."""
+    """The blocks of this turn: see rules.random_turn."""
     step, count = state.step.read_value(), tf.cast(count, tf.int64)
     turns = (blocks + count - 1) // count
     start = tf.minimum(step % turns * count, blocks - count)
@@ -323,7 +323,7 @@ def _drawn(rule: RandomBlocks, state: VariableState, count: Any, blocks: int) ->
 
 
 def install(module: Any) -> None:
-    """Has what horovod.tensorflow reduces gradients by compress them first."""
+    """Makes horovod.tensorflow compress gradients before it reduces them."""
     make = module._make_allreduce_grads_fn
 
     @functools.wraps(make)
@@ -342,7 +342,7 @@ def install(module: Any) -> None:
         compression.config.rule.check_use(averages=op == module.Average, grouped=False)
         if compression.config.codec:
             raise ValueError("with_codec() is for PyTorch: in TensorFlow use a method of its own")
-        # What is left to Horovod, sparse gradients too, goes as with OmniReduce itself.
+        # Gradients left to Horovod, sparse ones too, go as with OmniReduce itself.
         options["compression"] = OmniReduce
         reduce = make(*given.args, **given.kwargs)
         sums = _compressed(compression, process_set)
@@ -377,7 +377,7 @@ def _compressed(compressor: Compressor, process_set: Any) -> Callable:
 
 
 def _own_sums(compressor: Compressor, process_set: Any, hvd: Any, op: Any) -> Callable:
-    """By the rule's module, and of what that does not take by Horovod."""
+    """Sums by the rule's module, and by Horovod where that module takes no part."""
     backend, rule = compressor._backend("tensorflow"), compressor.config.rule
     own: Any = part(f"omnihvd.compressors.tensorflow_{rule.sums}")
     ranks = Ranks(hvd, process_set, op)

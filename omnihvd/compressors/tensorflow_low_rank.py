@@ -11,7 +11,7 @@ from omnihvd.compressors.methods.low_rank import LowRank
 
 
 def reduce(rule: LowRank, gradients: list[Any], states: list[Any], ranks: Any) -> list[Any]:
-    """The averages, or sums, of those gradients that have a state, the others as they are.
+    """The averages, or sums, of the gradients that have a state; the others unchanged.
 
     ranks: a tensorflow_ranks.Ranks.
     """

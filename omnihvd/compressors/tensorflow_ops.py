@@ -1,5 +1,5 @@
-"""What rules for elements are written in, for TensorFlow, eagerly and in graphs: see torch_ops.py,
-its like. Tensors are flat, float32 or float64; numbers are float64 scalars."""
+"""The operations of rules for elements, for TensorFlow, eagerly and in graphs; torch_ops.py has the
+same functions. Tensors are flat, float32 or float64; numbers are float64 scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a process set do together, for sums of a rule's own, in TensorFlow."""
+"""Collectives over a process set, for a rule's own sums, in TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Ranks:
-    """Of a process set, and what they do together, for a rule's own sums. Tensors have names."""
+    """The ranks of a process set and their collectives. Tensors have names."""
 
     def __init__(self, hvd: Any, process_set: Any, op: Any) -> None:
         self._hvd, self._set = hvd, process_set
@@ -22,7 +22,7 @@ class Ranks:
 
     @property
     def scale(self) -> float:
-        """By which a sum is to be multiplied."""
+        """The factor for a sum."""
         return 1 / self.size if self.averages else 1.0
 
     def average(self, tensor: Any, name: str) -> Any:

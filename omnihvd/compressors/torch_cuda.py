@@ -12,7 +12,7 @@ from torch import Tensor
 from omnihvd.carriers import kernel_cache
 from omnihvd.log import warn_once_per_job
 
-# By the gradient's dtype: what the kernels are compiled for.
+# The kernels' dtype, by the gradient's.
 COMPILED = {
     torch.float32: "float32",
     torch.float16: "float16",
@@ -21,9 +21,9 @@ COMPILED = {
 
 
 def sparsifier(gradient: Tensor, block_size: int) -> Any:
-    """On the gradient's device; None, if PyTorch's operators are to do it. The first call for a
-    dtype and a block size loads the kernels, and compiles them if no process has done so on this
-    machine."""
+    """The kernels on the gradient's device; None: use PyTorch's operators. The first call for a
+    dtype and a block size loads the kernels, and compiles them if no process on this machine has
+    done so."""
     if not gradient.is_cuda or gradient.dtype not in COMPILED:
         return None
     return _loaded(gradient.device, gradient.dtype, block_size)

@@ -1,7 +1,7 @@
 """Elastic jobs under PyTorch: a rank that joins learns how many steps there have been.
 
-What is unsent stays with its rank, and Horovod restores it with the optimizer. But the choice of
-random blocks and the warm-up follow from the number of steps, which has to be the same everywhere.
+A rank keeps its residuals, and Horovod restores them with the optimizer. But the choice of random
+blocks and the warm-up follow from the number of steps, which must be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from omnihvd.compressors.torch_horovod import states_of
 
 
 def install(state: ModuleType) -> None:
-    """Has horovod.torch.elastic.state give all ranks rank 0's steps when ranks have changed."""
+    """Makes horovod.torch.elastic.state broadcast rank 0's steps when ranks have changed."""
     sync = state.OptimizerStateHandler.sync
 
     @functools.wraps(sync)

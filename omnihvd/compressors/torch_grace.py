@@ -1,4 +1,4 @@
-"""GRACE's communicators in Horovod's PyTorch optimizer: what compress() returned travels."""
+"""GRACE's communicators in Horovod's PyTorch optimizer: they send compress()'s tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnihvd.compressors.torch_split import ParameterState
 
 
 class Sums:
-    """Of one optimizer."""
+    """The sums of one optimizer."""
 
     def __init__(self, compressor: Compressor, optimizer: Any) -> None:
         rule = compressor.config.rule
@@ -28,7 +28,7 @@ class Sums:
         if not gradient.is_floating_point() or gradient.numel() == 0:
             return None
         with counters.timed(gradient.numel(), own_sum=True):
-            given = gradient.detach().clone()  # which the objects may keep
+            given = gradient.detach().clone()  # the objects may keep it
             tensors, ctx, state.memory = rule.compressed(given, state.name, state.memory)
             sent = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
             counters.add_kept(gradient.device, sent // 4)

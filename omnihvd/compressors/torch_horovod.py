@@ -1,4 +1,4 @@
-"""Which parameter a gradient belongs to, and where its state lives: Horovod's PyTorch optimizer.
+"""Compression in Horovod's PyTorch optimizer: finds a gradient's parameter, and keeps its state.
 
 Horovod calls `compress(gradient)`, in whatever order gradients become ready, without a name; the
 gradient tensor is a new one after each `zero_grad(set_to_none=True)`. But it does so from two
@@ -7,10 +7,10 @@ methods of its optimizer, which get the parameters:
     _allreduce_grad_async(parameter)          compresses one gradient
     _grouped_allreduce_grad_async(parameters) compresses one gradient each, in order
 
-So the constructor of Horovod's optimizer class is wrapped, once per process; an optimizer that is
-constructed with a compressor of ours gets these two methods wrapped, to announce the parameters to
-`compress` in a context variable (hooks run on autograd's threads). Optimizers without one are left
-alone. At construction, too, the optimizer's state_dict is extended by the unsent rests.
+So install() wraps the constructor of Horovod's optimizer class, once per process. For an optimizer
+with a compressor of ours, the constructor wraps these two methods. They announce the parameters to
+`compress` in a context variable, since hooks run on autograd's threads. The constructor also adds
+the residuals to the optimizer's state_dict. It leaves other optimizers alone.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ class Backend:
             mine = torch.frombuffer(
                 bytearray(agreement.encode(self._compressor)), dtype=torch.uint8
             )
-            # The name is what Horovod reports if a rank does not come.
+            # Horovod reports this name if a rank does not come.
             name = f"compression of the optimizer of {name}, the same on all ranks"
             everyone = allgather(mine.unsqueeze(0), name=name, process_set=process_set)
             agreement.check(theirs.numpy().tobytes() for theirs in everyone)
 
     def compress(self, gradient: Tensor) -> tuple[Tensor, int | None]:
-        """And the number of ranks, if the sum is to be given to received()."""
+        """Returns the part to send, and the number of ranks if received() needs the sum."""
         owner = next(_owners.get() or iter(()), None)
         if owner is None:
             raise no_owner()
@@ -135,7 +135,7 @@ class Backend:
         return self.sent(gradient, state, ranks), ranks
 
     def sent(self, gradient: Tensor, state: ParameterState, ranks: int) -> Tensor:
-        """What is sent of it; the rest stays in the state."""
+        """Returns the part to send; the residual stays in the state."""
         rule = self._compressor.config.rule
         if not rule.replaces:
             return split_by(self._compressor, gradient, state, ranks)
@@ -206,7 +206,7 @@ def _announcing(method: Callable, owners_of: Callable[[Any], Iterable[Owner]]) -
 def _timed(wait: Callable, compressor: Compressor) -> Callable:
     @functools.wraps(wait)
     def call() -> Any:
-        if compressor.config.warm_up:  # which has to know the epoch: one rank compresses nothing
+        if compressor.config.warm_up:  # it must know the epoch, and one rank compresses nothing
             compressor.ratio(0)
         with delay.exposed():
             return wait()
@@ -219,7 +219,7 @@ def _sum_by(sums: Any, optimizer: Any, states: States) -> None:
 
     def allreduce(parameter: Any) -> Any:
         in_use.warn_if_unused()
-        if parameter.grad is None:  # which it is on another rank, perhaps
+        if parameter.grad is None:  # perhaps not on other ranks
             parameter.grad = torch.zeros_like(parameter)
         gradient = parameter.grad
         if gradient.is_sparse and not optimizer.sparse_as_dense:
@@ -263,7 +263,7 @@ def _from_dict(states: States, saved: dict[str, Any]) -> None:
 
 
 def install(module: ModuleType) -> None:
-    """Has the optimizers of horovod.torch.optimizer, those constructed from now on, call attach."""
+    """Makes new optimizers of horovod.torch.optimizer call attach()."""
     if order.hosts_sum_first():
         torch_hosts.allow_process_sets()
     optimizer_class = module._DistributedOptimizer

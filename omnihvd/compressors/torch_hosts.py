@@ -14,12 +14,12 @@ SWITCH = "HOROVOD_DYNAMIC_PROCESS_SETS"
 
 
 def allow_process_sets() -> None:
-    """Before hvd.init(), which reads it: process sets may be added later."""
+    """Lets process sets be added later. Call it before hvd.init(), which reads the setting."""
     os.environ.setdefault(SWITCH, "1")
 
 
 def ranks_of_host() -> Any:
-    """A process set. Collective over all ranks, the first time."""
+    """The process set of this host's ranks. Collective over all ranks, the first time."""
     if not _here:
         _here.append(_make())
     return _here[0]

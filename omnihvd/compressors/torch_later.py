@@ -1,10 +1,10 @@
 """Sums in Horovod's PyTorch optimizer that begin when all gradients are there.
 
-Where the ranks of a host sum first (OMNIHVD_COMPRESS_FIRST=0), a gradient's mean over them is begun
-when it is there, in a process set of theirs. Horovod waits for a handle that is a function by
-calling it: the first that is called clips, where all gradients are clipped together, compresses
-all, in the order of their names, and begins the sums of what is sent; all ranks have begun all
-means by then. The ranks of a host have the same mean, so the same rest, and send the same.
+Where the ranks of a host sum first (OMNIHVD_COMPRESS_FIRST=0), a gradient's mean over them begins
+when the gradient is ready, in the host's process set. If a handle is a function, Horovod waits for
+it by calling it. The first call clips, where all gradients are clipped together. Then it compresses
+all gradients in the order of their names and begins their sums; by then all ranks have begun all
+means. The ranks of a host have the same mean and residual, and so send the same.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from omnihvd.compressors.torch_split import ParameterState
 class _Pending:
     state: ParameterState
     given: Tensor
-    handle: Any  # of the mean over the host's ranks, if it is asked for, then of what is sent
-    begun: bool = False  # whether it is of that
+    handle: Any  # of the mean over the host's ranks, where hosts sum first, then of the sum
+    begun: bool = False  # whether it is the sum's
 
 
 class Sums:
-    """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
+    """One optimizer's sums. Collective: all ranks start the same parameters before any waits."""
 
     def __init__(self, backend: Any, optimizer: Any, hosts_first: bool) -> None:
-        """backend: of torch_horovod.py."""
+        """backend: torch_horovod.py's."""
         if hosts_first and (
             optimizer.process_set.process_set_id != 0 or optimizer._groups is not None
         ):

@@ -1,8 +1,8 @@
 """PowerSGD in Horovod's PyTorch optimizer.
 
-Horovod waits for a handle that is a function by calling it. The first that is called starts the
-second sums of all parameters, in the order of their names: all ranks have started the first ones by
-then, and none waits for a sum that another has yet to start.
+If a handle is a function, Horovod waits for it by calling it. The first call starts the second sums
+of all parameters, in the order of their names. By then all ranks have started the first sums, so no
+rank waits for a sum that another has yet to start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Pending:
 
 
 class Sums:
-    """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
+    """One optimizer's sums. Collective: all ranks start the same parameters before any waits."""
 
     def __init__(self, compressor: Compressor, optimizer: Any) -> None:
         rule = compressor.config.rule

@@ -1,7 +1,7 @@
-"""What rules for elements are written in, for PyTorch: see tensorflow_ops.py, its like.
+"""The operations of rules for elements, for PyTorch; tensorflow_ops.py has the same functions.
 
-Tensors are flat, float32 or float64; numbers are floats. On a CUDA device a number that depends on
-the tensor makes the host wait for it.
+Tensors are flat, float32 or float64; numbers are floats. On a CUDA device, a number that depends on
+the tensor makes the host wait for the device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from omnihvd.compressors import counters
 
 MANY, RUN = 1 << 20, 1 << 10  # elements
-CHUNK = 1 << 18  # elements that are looked at together: their copy stays in the processor's cache
+CHUNK = 1 << 18  # elements examined together: their copy stays in the processor's cache
 
 abs, sign, trunc, select = torch.abs, torch.sign, torch.trunc, torch.where
 times, relu = torch.mul, torch.relu
@@ -77,7 +77,7 @@ def loop(condition: Callable, body: Callable, values: tuple) -> tuple:
 
 
 def count_rounds(rounds: float) -> None:
-    """Of a threshold's correction, for the statistics."""
+    """Counts rounds of threshold correction, for the statistics."""
     counters.add_rounds(int(rounds))
 
 
@@ -98,7 +98,7 @@ def sum(x: Tensor) -> float:
 
 
 def above(total: Tensor, limit: float) -> Tensor:
-    """The elements whose absolute value exceeds `limit`, and 0; all, if it is not finite."""
+    """The elements with absolute values above `limit`, 0 elsewhere; all, if it is not finite."""
     if not math.isfinite(limit):
         return total.clone()
     return torch.nn.functional.hardshrink(total, limit)
@@ -110,8 +110,8 @@ def kth_largest(x: Tensor, k: float) -> float:
 
 
 def exceedance(total: Tensor, limit: float) -> tuple[float, float, float]:
-    """How many elements' absolute values exceed `limit`; the sum and the sum of squares of what
-    they exceed it by."""
+    """How many elements' absolute values exceed `limit`, and the sum and the sum of squares of the
+    excesses."""
     size = len(total) if total.is_cuda else min(CHUNK, len(total))
     buffer = total.new_empty(size)
     count, sums, squares = 0.0, 0.0, 0.0
@@ -126,8 +126,8 @@ def exceedance(total: Tensor, limit: float) -> tuple[float, float, float]:
 
 
 def mean_log(total: Tensor) -> float:
-    """Among the absolute values that are not 0; where there are many elements, of a part: runs from
-    all over it, since logarithms are slow."""
+    """The mean logarithm of the absolute values that are not 0. Logarithms are slow: of many
+    elements it takes only runs from all over the tensor."""
     if len(total) >= MANY:
         total = total[: len(total) // RUN * RUN].view(-1, RUN)[::8].reshape(-1)
     logs = total.abs().log_()
@@ -149,7 +149,7 @@ def take(x: Tensor, indices: Tensor) -> Tensor:
 
 
 def only(total: Tensor, indices: Tensor) -> Tensor:
-    """`total` at the indices, and 0."""
+    """`total` at the indices, 0 elsewhere."""
     indices = indices.to(total.device)
     return torch.zeros_like(total).index_copy_(0, indices, total.index_select(0, indices))
 
@@ -170,10 +170,10 @@ def bucket_means(x: Tensor, buckets: Tensor, count: int) -> Tensor:
 
 
 def like(x: Tensor, total: Tensor) -> Tensor:
-    """In its dtype and on its device."""
+    """x in the dtype and on the device of `total`."""
     return x.to(total)
 
 
 def finite(x: Tensor) -> Tensor:
-    """0 for what is not."""
+    """x with 0 in place of NaN and infinities."""
     return x.nan_to_num(0.0, 0.0, 0.0)

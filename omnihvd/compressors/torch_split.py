@@ -1,16 +1,16 @@
-"""Splits a PyTorch gradient into the part that is sent and the rest that stays.
+"""Splits a PyTorch gradient into the part that is sent and the residual that stays.
 
-Error feedback (Stich et al., "Sparsified SGD with memory", NeurIPS 2018): what stays is added to
+Error feedback (Stich et al., "Sparsified SGD with memory", NeurIPS 2018): the residual is added to
 the next gradient, in the gradient's dtype or, for float16 and bfloat16, in float32.
 
-    total = rest + gradient;  sent = part of total;  rest = total - sent, exactly
+    total = residual + gradient;  sent = part of total;  residual = total - sent, exactly
 
-An element that is sent leaves 0 behind, or its rounding error where the gradient's dtype is
-narrower than the rest's. Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018,
-3.1) adds a velocity in place of the gradient, which is cleared where it was sent (3.3).
+A sent element leaves 0 behind, or its rounding error where the gradient's dtype is narrower than
+the residual's. Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018, 3.1) adds a
+velocity in place of the gradient, and clears it where it was sent (3.3).
 
-A block with a NaN or an infinity is sent whatever the rule says: it must reach the optimizer (or
-its loss scaler) at once, and must not stay in the rest.
+A block with a NaN or an infinity is always sent: it must reach the optimizer (or its loss scaler)
+at once, and must not stay in the residual.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 @dataclass
 class ParameterState:
-    """What one rank remembers of one parameter. Rest and velocity have the parameter's shape."""
+    """One rank's state of one parameter. Residual and velocity have the parameter's shape."""
 
     name: str
     step: int = 0
@@ -55,7 +55,7 @@ class ParameterState:
     memory: dict[str, Tensor] = field(default_factory=dict)  # the rule's own
 
     def begin(self, gradient: Tensor, momentum: float) -> Tensor:
-        """Makes what there is not yet; returns the rest."""
+        """Allocates missing state; returns the residual."""
         if self.rest is None:
             self.rest = _zeros_like(gradient)
         if momentum and self.velocity is None:
@@ -63,13 +63,13 @@ class ParameterState:
         return self.rest
 
     def suits_kernels(self, momentum: float) -> bool:
-        """Not what was saved under another configuration."""
+        """Whether the kernels can use this state; not if another configuration saved it."""
         kept = [tensor for tensor in (self.rest, self.velocity) if tensor is not None]
         moves = self.velocity is None or momentum != 0
         return moves and all(tensor.dtype == torch.float32 for tensor in kept)
 
     def accumulate(self, gradient: Tensor, momentum: float) -> Tensor:
-        """Adds `gradient` to the rest and returns it."""
+        """Adds `gradient` to the residual and returns it."""
         rest = self.begin(gradient, momentum)
         if momentum and self.velocity is not None:
             gradient = self.velocity.mul_(momentum).add_(gradient)
@@ -79,7 +79,7 @@ class ParameterState:
 def split_by(
     compressor: Compressor, gradient: Tensor, state: ParameterState, ranks: int = 1
 ) -> Tensor:
-    """split() as the compressor is configured, in the parameter's present step."""
+    """split() with the compressor's configuration, at the parameter's current step."""
     config, ratio = compressor.config, compressor.ratio(state.step)
     if config.clip is not None and not config.clip_together:
         norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
@@ -91,7 +91,7 @@ def split_by(
 
 @torch.no_grad()
 def split(gradient: Tensor, state: ParameterState, config: Config, ratio: float) -> Tensor:
-    """Returns what to send of `gradient`, dense, zero elsewhere; `state` keeps the rest.
+    """Returns the part of `gradient` to send, dense, zero elsewhere; `state` keeps the residual.
 
     A contiguous gradient is overwritten with the result, as Horovod's allreduce would overwrite it.
     """
@@ -111,7 +111,7 @@ def split(gradient: Tensor, state: ParameterState, config: Config, ratio: float)
 def _by_kernels(
     gradient: Tensor, state: ParameterState, config: Config, ratio: float
 ) -> Tensor | None:
-    """What to send; None, and nothing done, where there are no kernels for it. The host does not
+    """The part to send. None, with nothing done, where no kernels exist for it. The host does not
     wait for the device."""
     rule, momentum = config.rule, config.momentum
     kernels = None
@@ -170,14 +170,14 @@ def _by_operators(gradient: Tensor, state: ParameterState, config: Config, ratio
 
 
 def _scale(rule: Rule, ratio: float, blocks: int, keep_rest: bool) -> float:
-    """By which what is sent of randomly drawn blocks is right on average."""
+    """The factor that makes randomly drawn blocks unbiased."""
     if isinstance(rule, RandomBlocks) and not keep_rest:
         return blocks / kept_count(ratio, blocks)
     return 1.0
 
 
 def _sends_all(gradient: Tensor, state: ParameterState, config: Config, ratio: float) -> bool:
-    """Whether there is nothing to choose, as for most biases: then there is never a rest."""
+    """Whether there is nothing to choose, as for most biases: then there is never a residual."""
     if state.rest is not None or not config.rule.selects:
         return False
     parts = gradient.numel()
@@ -243,7 +243,7 @@ def _drawn(
 
 
 def _largest(norms: Tensor, count: int) -> Tensor:
-    """So many; of equal ones those that come first."""
+    """Which `count` norms are the largest; the first of equal ones."""
     least = torch.topk(norms, count, sorted=False).values.min()
     above, equal = norms > least, norms == least
     return above | (equal & (equal.cumsum(0) <= count - above.sum()))
@@ -284,7 +284,7 @@ def _split_masked(
 def _split_elements(
     rule: ElementRule, call: Call, keep_rest: bool, total: Tensor, out: Tensor, *velocity: Tensor
 ) -> None:
-    """out = what the rule sends of total; with `keep_rest`, total loses it."""
+    """out = the rule's part of total; with `keep_rest`, total loses it."""
     if isinstance(rule, ThresholdRule):
         _copy_above(rule.limit(total, call), total, out)
     elif math.isfinite(float(total.sum())):
@@ -303,7 +303,7 @@ def _split_elements(
 
 
 def _copy_above(limit: float, total: Tensor, out: Tensor) -> None:
-    """As torch_ops.above, without a copy between where there need be none."""
+    """As torch_ops.above, without an intermediate copy where possible."""
     if math.isfinite(limit) and total.dtype == out.dtype:
         torch.ops.aten.hardshrink.out(total, limit, out=out)
     else:

@@ -1,1 +1,1 @@
-"""Horovod's and PyTorch's own modules: when they are imported, begin and step."""
+"""Hooks into Horovod's and PyTorch's modules: at their import, initialization and steps."""

@@ -1,4 +1,4 @@
-"""Runs a function with a module: now, if it is imported already, else right after its import."""
+"""Runs a function with a module: now if the module is imported, else right after its import."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
 
 
 def part(name: str) -> ModuleType:
-    """A module of ours for one framework; what is loaded is not imported again, which TensorFlow's
-    AutoGraph would complain that it cannot transform."""
+    """Imports omnihvd's module for one framework. A loaded module is not imported again:
+    TensorFlow's AutoGraph warns that it cannot transform imports."""
     return sys.modules.get(name) or importlib.import_module(name)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Stays until the module has been executed: somebody may only ask whether it exists."""
+    """Stays until the module has been executed: a caller may only ask whether it exists."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self.name = name

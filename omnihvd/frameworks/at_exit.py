@@ -1,5 +1,5 @@
-"""What is to be done when this process ends, but not when a child that it forked off does: that has
-copies of the objects, but none of their threads, and its parent goes on with all else."""
+"""Runs functions when this process ends, but not when a forked child ends. The child has copies of
+the objects but none of their threads, and its parent still uses everything else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Callable
 
 
 def at_exit(function: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
-    """As atexit.register(), also in children of multiprocessing, which end without atexit; returns
-    what atexit.unregister() takes."""
+    """Like atexit.register(), but also in multiprocessing's children, which end without atexit.
+    Returns the argument for atexit.unregister()."""
     process = os.getpid()
     done = False
 

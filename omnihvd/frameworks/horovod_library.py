@@ -1,4 +1,4 @@
-"""Horovod's compiled libraries, one for each framework: when they are loaded, when they begin."""
+"""Horovod's compiled libraries, one for each framework: hooks at their load and at hvd.init()."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASICS = "horovod.common.basics"  # loads them
 
 
 def loaded() -> list[str]:
-    """Their paths: they are the package's own, whatever other folders are named like it."""
+    """The paths of the loaded ones. Only the package's own count, not folders of a similar name."""
     package = sys.modules.get("horovod")
     if package is None or package.__file__ is None:
         return []
@@ -26,7 +26,7 @@ def loaded() -> list[str]:
 
 
 def on_load(then: Callable[[], None]) -> None:
-    """Calls `then` now if any may be loaded, and after each that is loaded from now on."""
+    """Calls `then` now if any may be loaded, and after each later load."""
     after_import(BASICS, lambda basics: _call_after(basics, "__init__", lambda _: then()))
     if BASICS in sys.modules:
         then()
@@ -38,7 +38,7 @@ def on_init(then: Callable[[Any], None]) -> None:
 
 
 def wrap_init(decorate: Callable[[Any], Any]) -> None:
-    """The same for what is to be there while hvd.init() runs."""
+    """Wraps each later hvd.init() by `decorate`."""
     after_import(
         BASICS,
         lambda basics: setattr(basics.HorovodBasics, "init", decorate(basics.HorovodBasics.init)),
@@ -46,7 +46,7 @@ def wrap_init(decorate: Callable[[Any], Any]) -> None:
 
 
 def initialized() -> list[Any]:
-    """The HorovodBasics of each framework whose hvd.init() has been called."""
+    """The HorovodBasics of each framework after its hvd.init()."""
     modules = (sys.modules.get(f"{name}.mpi_ops") for name in FRAMEWORKS)
     found = (getattr(module, "_basics", None) for module in modules)
     return [horovod for horovod in found if horovod and horovod.is_initialized()]

@@ -1,6 +1,6 @@
-"""Keras 3: an optimizer reduces gradients over all ranks before it applies them.
+"""Makes a Keras 3 optimizer reduce gradients over all ranks before it applies them.
 
-Horovod overrides methods of Keras 2, which Keras 3 does not call.
+Horovod's optimizer overrides methods of Keras 2 that Keras 3 does not call.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def distribute(
     process_set: Any = hvd.global_process_set,
     sparse_as_dense: bool = False,
 ) -> Any:
-    """The same object, whose `apply` now reduces.
+    """Makes the optimizer's `apply` reduce, and returns the same object.
 
-    Its class stays as it is, so a saved model names the class that it had, also one that was
-    registered with Keras. Called again, it replaces what the first call set.
+    Its class stays, so a saved model names the original class, even one registered with Keras. A
+    second call replaces the settings of the first.
     """
     waits_for_scale = _needs_loss_scale(optimizer)
     if waits_for_scale:
@@ -85,15 +85,15 @@ def distribute(
 def _needs_loss_scale(optimizer: Any) -> bool:
     """Whether model.compile() would put a LossScaleOptimizer around it.
 
-    That one skips the step, reductions included, on a rank where gradients overflowed. It must
-    see the sums, which are the same on all ranks.
+    A LossScaleOptimizer skips the step, reductions included, on a rank with overflowed gradients.
+    It must see the sums, which are the same on all ranks.
     """
     is_scaled = isinstance(optimizer, tf.keras.optimizers.LossScaleOptimizer)
     return tf.keras.config.dtype_policy().name == "mixed_float16" and not is_scaled
 
 
 def _refuse_to_be_inner(optimizer: Any) -> None:
-    """Keras tells an optimizer nothing of the one around it; the stack does."""
+    """Raises if another optimizer calls this one. Keras does not tell it; the stack does."""
     frame: FrameType | None = sys._getframe(2)
     while frame:
         caller = frame.f_locals.get("self")
@@ -104,7 +104,7 @@ def _refuse_to_be_inner(optimizer: Any) -> None:
 
 
 def _refuse_xla() -> None:
-    """TensorFlow's own error names neither the cause nor what to do."""
+    """Raises under XLA: TensorFlow's own error names neither the cause nor the remedy."""
     has_operators = os.environ.get("HOROVOD_ENABLE_XLA_OPS") == "1"
     if not has_operators and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise RuntimeError(XLA)

@@ -1,4 +1,4 @@
-"""When PyTorch's optimizers step, whichever they are: by PyTorch's own hooks around every step."""
+"""Follows the steps of all PyTorch optimizers, by PyTorch's own hooks around every step."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Callable
 
 
 class OptimizerSteps:
-    """Calls before() when an optimizer is about to apply gradients, that is, with Horovod, whose
-    optimizer steps inside its own step, once these are summed; and ended() when the first optimizer
-    that ever stepped has. optimizers: those that were seen."""
+    """Calls before() when an optimizer is about to apply gradients, and ended() when the first
+    optimizer that ever stepped has ended a step. With Horovod, before() comes after the sums, since
+    Horovod's optimizer calls the real step inside its own. optimizers: all that were seen."""
 
     def __init__(self, before: Callable[[], None], ended: Callable[[], None]) -> None:
         self.optimizers: list[Any] = []

@@ -1,12 +1,12 @@
-"""Sums through an aggregator in the data path (docs/in-network.md).
+"""In-network aggregation: allreduces through an aggregator in the data plane (docs/in-network.md).
 
     with inline.Worker("10.0.0.1", 47800, rank=rank, ranks=4, session=number) as worker:
         worker.sum(values)
 
-This is OmniReduce's Algorithm 1 (Fei et al., SIGCOMM 2021) over datagrams that may be lost: only
-non-zero blocks of 256 elements travel. `omnihvd aggregator --udp` (a socket), `--xdp INTERFACE` (in
-the kernel's receive path) and `--af-xdp INTERFACE` (in user space, past the kernel) are the other
-end.
+The protocol is OmniReduce's Algorithm 1 (Fei et al., SIGCOMM 2021) over datagrams that may be lost:
+workers send only non-zero blocks of 256 elements. The peer is `omnihvd aggregator` with `--udp` (a
+socket), `--xdp INTERFACE` (in the kernel's receive path) or `--af-xdp INTERFACE` (in user space,
+past the kernel).
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ DTYPES = ("int32", "float32", "float16")
 
 
 class Worker:
-    """One worker of a job; all of them make the same sums in the same order, from one thread each.
+    """One worker of a job.
 
-    host, port: the aggregator's IPv4 address. session: a random number of 64 bits, the same on
-    all workers of a job, and of no other job. secret: as the aggregator has it; by default
-    OMNIHVD_SECRET's or OMNIHVD_SECRET_FILE's. Raises EngineError when the aggregator does not
-    answer within `patience_s`, or refuses the job, whose workers are 32 at most.
+    All workers make the same sums in the same order, each from one thread.
 
-    workers_patience_s: how long a sum waits for the other workers while no result brings it on, as
-    when one has ended without leaving; 0: for ever.
+    host, port: the aggregator's IPv4 address. session: a random 64-bit number, the same on all
+    workers of a job and different for each job. secret: the aggregator's; by default the one in
+    OMNIHVD_SECRET or OMNIHVD_SECRET_FILE. A job has at most 32 workers. EngineError when the
+    aggregator does not answer within `patience_s` seconds, or refuses the job.
 
-    arithmetic, the same on all workers: what the aggregator adds. "integer": int32, into
-    which floats are made. "float": float32, in the order in which they come, so that two runs may
-    differ in the last bits; not in the kernel (`--xdp`). "fpisa", "fpisa-a": float32 in registers
-    of integers (FPISA, NSDI 2022).
+    workers_patience_s: how many seconds a sum waits for other workers without progress, for
+    example when one has ended without leaving; 0: for ever.
+
+    arithmetic, the same on all workers: what the aggregator adds. "integer": int32; floats are
+    converted to block floating point. "float": float32 in the order of arrival, so two runs may
+    differ in the last bits; `--xdp` does not support it. "fpisa", "fpisa-a": float32 in integer
+    registers (FPISA, NSDI 2022).
     """
 
     def __init__(
@@ -73,16 +75,21 @@ class Worker:
         )
 
     def sum(self, values: np.ndarray, dense: bool = False) -> None:
-        """Sums over all workers, in place: C-contiguous, of the same size and dtype everywhere.
+        """Sums `values` over all workers, in place.
 
-        int32, float32 or float16; where arithmetic is not "integer", float32 alone. int32 wrap
-        around at 32 bits. Floats are summed, with "integer", as integers of a scale that all
-        workers have in common, block by block (SwitchML, NSDI 2021, section 5): all have the same
-        bits, whatever the order. With n workers, n 2^b < 2^31 and a block's largest magnitude M the
-        error is at most n M 2^-b and the rounding of the result (docs/arithmetic.md). NaN and
-        infinities are what floats make of them. dense: zero blocks travel, too, as SwitchML has it.
-        Raises EngineError when the aggregator is gone, or gives no sign of life, and when another
-        worker is not there within `workers_patience_s`, which it names; the job ends with that.
+        values: C-contiguous, with the same size and dtype on all workers. dtypes: int32, float32
+        and float16 with arithmetic "integer", else float32 only. int32 wraps around at 32 bits.
+
+        "integer" sums floats in block floating point: all workers agree on one scale for each
+        block (SwitchML, NSDI 2021, section 5). The result is bit-identical on all workers and in
+        every order. With n workers, n 2^b < 2^31 and a block's largest magnitude M, the error is
+        at most n M 2^-b plus the rounding of the result (docs/arithmetic.md). NaN and infinities
+        give what floating-point addition gives.
+
+        dense: send zero blocks, too, as SwitchML does.
+
+        EngineError when the aggregator is gone or silent, or when another worker does not come
+        within `workers_patience_s`; the message names that worker. Either error ends the job.
         """
         dtypes = DTYPES if self._arithmetic == "integer" else ("float32",)
         whole = values.flags.c_contiguous and values.flags.writeable
@@ -91,15 +98,15 @@ class Worker:
         if self._client is None:
             raise ValueError("this worker has left its job")
         if self._arithmetic != "integer":
-            values = values.view(np.int32)  # the aggregator knows what they are
+            values = values.view(np.int32)  # the aggregator knows the real dtype
         self._client.sum(values, dense)
 
     def stats(self) -> dict[str, int]:
-        """Datagrams sent, sent again, with blocks; microseconds of the smoothed round trip."""
+        """Counts of datagrams sent, sent again, and with blocks; smoothed round trip in us."""
         return dict(self._client.stats())
 
     def close(self) -> None:
-        """Leaves the job, which ends with its last worker."""
+        """Leaves the job. The job ends when its last worker leaves."""
         self._client = None
 
     def __enter__(self) -> Worker:
@@ -110,5 +117,5 @@ class Worker:
 
 
 def random_session() -> int:
-    """A session's number, for one worker to make and the others to be told."""
+    """A number for Worker's `session`. One worker draws it and sends it to the others."""
     return int.from_bytes(os.urandom(8), "little")

@@ -25,10 +25,10 @@ MISSING = (
 class Aggregator:
     """Sums for jobs that know the secret, until stop().
 
-    interface: contributions are taken there, before the kernel's UDP has them, which takes root:
-    summed in its receive path (XDP), or, with af_xdp, in user space (AF_XDP). Results go to the
-    IPv4 multicast address `group`. None: at a socket on `host`; without a group, results go to each
-    worker. port 0: any free one. Raises EngineError.
+    interface: takes contributions there, before the kernel's UDP sees them; needs root. It sums in
+    the kernel's receive path (XDP) or, with af_xdp, in user space (AF_XDP), and sends results to
+    the IPv4 multicast address `group`. interface None: a UDP socket on `host`; without a group,
+    results go to each worker. port 0: any free port. EngineError when it cannot start.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Aggregator:
         self.server.stop()
 
     def counts(self) -> dict[str, int]:
-        """What became of contributions: {"taken", "results", "answers", ...: number}.
+        """Counts of contributions by outcome: {"taken", "results", "answers", ...: number}.
 
-        Of AF_XDP also "dropped": frames for which its rings had no room.
+        AF_XDP adds "dropped": frames that found no room in its rings.
         """
         if self.plane:
             return self.plane.counts()
@@ -96,7 +96,7 @@ def xdp_module() -> ModuleType:
 def running(
     aggregator: Aggregator, on_failure: Callable[[], object] = lambda: None
 ) -> Iterator[Aggregator]:
-    """In a thread. What ends it too early is raised at the end; on_failure is called at once."""
+    """Runs it in a thread. A failure calls on_failure at once and is raised at the end."""
     failures: list[Exception] = []
 
     def run() -> None:
@@ -118,8 +118,8 @@ def running(
 
 
 def serve(aggregator: Aggregator) -> None:
-    """Until SIGINT or SIGTERM; SIGUSR1 and the end say what became of contributions. EngineError
-    when it fails: a process that answers nobody must end."""
+    """Serves until SIGINT or SIGTERM; prints the counts at SIGUSR1 and at the end. EngineError when
+    the aggregator fails: a process that no longer answers must end."""
     print(f"omnihvd aggregator at {aggregator.address}", flush=True)
     asked: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):

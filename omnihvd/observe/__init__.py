@@ -1,7 +1,7 @@
 """Seeing a job while it runs: traces, steps, figures for Prometheus, `omnihvd top`.
 
-Nothing is recorded, and no thread runs, unless a setting asks for it, but for the one that waits
-for `omnihvd top`. What fails here is logged, and never fails a job.
+Without a setting nothing is recorded, and the only thread is the one that answers `omnihvd top`.
+Failures here are logged and never fail a job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from omnihvd.observe import traces
 
 
 def begin(settings: Any) -> None:
-    """What the settings of this process ask for."""
+    """Starts what the settings of this process ask for."""
     if settings.trace:
         guarded(lambda: traces.try_path(settings.trace), "OMNIHVD_TRACE")
     if traces.wanted(settings):

@@ -1,8 +1,8 @@
-"""What the processes of this host answer to `omnihvd top`.
+"""Collects the answers of this host's processes to `omnihvd top`.
 
-Any user can take any name of a socket, and answer what he likes for as long as he likes. So the
-kernel is asked who holds a name, all answers together have some seconds and each so many bytes,
-and of an answer only what has the known form is kept.
+Any user can take any socket name, and answer anything for any time. So the kernel is asked which
+user holds a name. All answers together have a time limit, and each has a size limit. Only the parts
+of an answer that have the known form are kept.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ FORM = {
 
 class Seen(NamedTuple):
     processes: list[Figures]
-    problems: list[str]  # why there are no figures of others
+    problems: list[str]  # why figures of other processes are missing
 
 
 class Unfit(ValueError):
-    """Says what is wrong with an answer."""
+    """A malformed answer; the message says what is wrong."""
 
 
 def here(own: bool = False) -> Seen:
-    """This user's processes on this host; root's are all, or with `own` root's alone."""
+    """This user's processes on this host. Root sees all users', or with `own` root's alone."""
     found = NAME.findall(Path("/proc/net/unix").read_text(errors="replace"))
     end = time.monotonic() + PATIENCE_S
     users = {os.getuid()} if own or os.getuid() != 0 else {int(user) for _, user, _ in found}
@@ -58,7 +58,7 @@ def here(own: bool = False) -> Seen:
 
 
 def _ask(name: str, user: str, process: str, *, end: float) -> Figures | str | None:
-    """None: it has ended; or why there is no answer."""
+    """The answer of a process, or why there is none; None: the process has ended."""
     try:
         return fitting(_read(name, int(user), end), FORM) or None
     except (ConnectionError, FileNotFoundError):
@@ -94,7 +94,7 @@ def parsed(answer: bytes) -> Any:
 
 
 def fitting(value: Any, form: Any) -> Any:
-    """Of a value what the form has; Unfit where that is missing, or of another type."""
+    """The parts of a value that the form has. Unfit where one is missing or of another type."""
     if isinstance(value, dict) and isinstance(form, dict):
         names = value if ANY in form else form
         return {name: fitting(value.get(name), form.get(name, form.get(ANY))) for name in names}

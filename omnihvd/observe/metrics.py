@@ -1,4 +1,4 @@
-"""OMNIHVD_METRICS: the figures of omnihvd.stats() where Prometheus finds them, as text."""
+"""OMNIHVD_METRICS: serves the figures of omnihvd.stats() to Prometheus."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PAUSE_S = 0.1
 
 
 def serve(address: str) -> ThreadingHTTPServer:
-    """At [host:]port + this rank's number on its host; without a host, for this host alone.
-    OSError when the port is taken. The thread ends with the process."""
+    """Serves at [host:]port + this rank's number on its host; without a host, on the loopback
+    address. OSError when the port is taken. The thread ends with the process."""
     host, _, port = address.rpartition(":")
     server = _Server((host or "127.0.0.1", int(port) + local_rank()), _Handler)
     os.register_at_fork(after_in_child=server.socket.close)  # a child shall not keep the port
@@ -29,7 +29,7 @@ def serve(address: str) -> ThreadingHTTPServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """With bounds, so that strangers cannot use up the descriptors of a rank."""
+    """Bounds connections, so that strangers cannot use up the descriptors of a rank."""
 
     daemon_threads = True
 
@@ -40,7 +40,7 @@ class _Server(ThreadingHTTPServer):
     def get_request(self) -> Any:
         try:
             return super().get_request()
-        except OSError:  # no descriptors are left: who asks still waits
+        except OSError:  # no descriptors are left; the client still waits
             time.sleep(PAUSE_S)
             raise
 
@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def text(figures: dict[str, Any], rank: int) -> str:
-    """In Prometheus' text format."""
+    """The figures in Prometheus' text format."""
     lines: list[str] = []
     meaning = meanings()
     script = re.sub(r'[\\"\n]', "?", Path(sys.argv[0]).name)

@@ -1,7 +1,7 @@
-"""Other hosts' ranks, for `omnihvd top`: over ssh, as launchers reach them.
+"""Asks other hosts' ranks for `omnihvd top`, over ssh, as launchers do.
 
-On each host runs `omnihvd top --json`, for as long as somebody looks here. ssh says who may:
-nothing listens.
+Each host runs `omnihvd top --json` while this command runs. ssh controls access: omnihvd opens no
+port.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import time
 
 from omnihvd.observe.answers import FORM, Seen, Unfit, fitting, parsed
 
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")  # nobody is asked for a password
-NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # what jobs may call a host, that ssh is given
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")  # no password prompts
+NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # host names that jobs may pass to ssh
 MOST_BYTES = 1 << 24  # of a host's answer
 
 
 class OtherHost:
     def __init__(self, name: str, interval: float) -> None:
-        """interval: seconds, of its answers."""
+        """interval: seconds between answers."""
         self.name = name
         self._last, self._came = Seen([], [f"{name}: no answer yet"]), threading.Event()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
@@ -39,14 +39,14 @@ class OtherHost:
         threading.Thread(target=self._follow, name=f"omnihvd top {name}", daemon=True).start()
 
     def answer(self, end: float) -> Seen:
-        """Its last one; until `end` the first is waited for."""
+        """Its last answer. Waits for the first one until `end`."""
         self._came.wait(max(0.0, end - time.monotonic()))
         return self._last
 
     def _follow(self) -> None:
         assert self.ssh.stdout
         while line := self.ssh.stdout.readline(MOST_BYTES):
-            with contextlib.suppress(Unfit):  # what a shell says at its beginning
+            with contextlib.suppress(Unfit):  # output of a login shell
                 found = fitting(parsed(line), {"processes": [FORM], "problems": [""]})
                 problems = [f"{self.name}: {problem}" for problem in found["problems"]]
                 self._last = Seen(found["processes"], problems)

@@ -1,7 +1,7 @@
 """Numbers that Keras' progress bar shows in a unit that is easy to read.
 
-The bar writes `{value:.4f}`, and what is below 0.001, zero too, as `{value:.4e}`. Before that Keras
-multiplies, divides and takes a mean of the one value, which would leave a plain float.
+The bar writes `{value:.4f}`, and values below 0.001, zero too, as `{value:.4e}`. Before that Keras
+multiplies, divides and averages the value, which would turn it into a plain float.
 """
 
 from __future__ import annotations

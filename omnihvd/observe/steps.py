@@ -29,7 +29,7 @@ _log: StepLog | None = None
 
 
 def begin(path: str) -> StepLog:
-    """This process's log. OSError when the file cannot be written."""
+    """Opens this process's log. OSError when the file cannot be written."""
     global _log
     rank = process_rank() or 0
     _log = StepLog(for_rank(Path(path), rank), rank)
@@ -37,13 +37,13 @@ def begin(path: str) -> StepLog:
 
 
 def step_ended() -> None:
-    """For loops that no hook knows of, such as Keras'. Nothing happens without OMNIHVD_STATS."""
+    """Ends a step of loops without a hook, such as Keras'. Does nothing without OMNIHVD_STATS."""
     if _log:
         _log.step_ended()
 
 
 def for_rank(path: Path, rank: int) -> Path:
-    """As the engine's traces are named: rank 0's is the path itself."""
+    """The file's name for a rank, as for the engine's traces: rank 0's is the path itself."""
     return path if rank == 0 else path.with_name(f"{path.stem}.rank-{rank}{path.suffix}")
 
 
@@ -54,7 +54,7 @@ class StepLog:
         self._rank, self._step = rank, 0
         self._figures = Statistics()
         self._begun = time.monotonic()
-        self._computed: float | None = None  # when the step's last gradient was there
+        self._computed: float | None = None  # when the step's last gradient was ready
         engine.session.keep_calls()
 
     def gradient_ready(self, *_: Any) -> None:
@@ -98,7 +98,7 @@ class StepLog:
 
 
 def covered(spans: list[Interval]) -> float:
-    """Seconds that are in any of them; those that end before they begin count nothing."""
+    """The seconds that the spans cover together; a span that ends before it begins counts 0."""
     total, reached = 0.0, float("-inf")
     for begin_s, end_s in sorted(spans):
         total += max(0.0, end_s - max(begin_s, reached))

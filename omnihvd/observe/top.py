@@ -1,9 +1,9 @@
 """`omnihvd top`: what the ranks of running jobs do, live, on this host and on those that are named.
 
 Shown since the last look: sums and bytes of gradients a second, bytes sent, as a share of a ring's,
-density, who is waited for (whose contributions came last, of the rounds that this rank's aggregator
-gathered). Jobs of the same user are seen; root sees all. Other hosts are asked over ssh. A narrow
-terminal leaves out columns, and says which.
+density, and the rank that others wait for: its contributions came last in the rounds that this
+rank's aggregator gathered. Jobs of the same user are seen; root sees all. Other hosts are asked
+over ssh. A narrow terminal leaves out columns, and says which.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ JOB = 12  # columns for a job's name, where it is longer, before others are left
 
 
 def look(others: list[OtherHost], patience: float) -> Seen:
-    """At this host and others. patience: seconds, for their first answers."""
+    """Asks this host and others. patience: seconds to wait for their first answers."""
     end = time.monotonic() + patience
     seen = [here(), *(other.answer(end) for other in others)]
     return Seen([f for s in seen for f in s.processes], [p for s in seen for p in s.problems])
 
 
 def by_process(answers: list[Figures]) -> Processes:
-    """A host may have been named twice."""
+    """The answers by host and process: a host may have been named twice."""
     return {(a["host"], a["pid"], a["begun"]): a for a in answers}
 
 
 def rows(now: Processes, before: Processes) -> list[list[str]]:
-    """What happened since `before`; of processes that were not there: since they began."""
+    """The table since `before`; for new processes, since they began."""
     found = []
     for key, f in sorted(now.items(), key=lambda item: (item[1]["script"], item[1]["rank"])):
         old = before.get(key, {"now": f["begun"], "stats": {}, "last_ranks": {}})
@@ -85,7 +85,7 @@ def _duration(seconds: float) -> str:
 
 
 def notes(seen: Seen, others: list[OtherHost]) -> list[str]:
-    """What the table does not show, and why."""
+    """Notes on data that the table does not show, and why."""
     lines = list(seen.problems)
     if not seen.processes and not lines:
         lines.append("no process with omnihvd in it is seen, of this user")
@@ -96,7 +96,7 @@ def notes(seen: Seen, others: list[OtherHost]) -> list[str]:
 
 
 def hosts_of(seen: Seen) -> set[str]:
-    """Those of the jobs' hosts on which nothing was seen."""
+    """The jobs' hosts without any seen process."""
     named = {host for f in seen.processes for host in f["hosts"] if NAME.fullmatch(host)}
     return named - {f["host"] for f in seen.processes}
 
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="totals, a line of JSON for each look")
     args = parser.parse_args(arguments)
     args.interval = max(args.interval, 0.1)
-    # Root's ssh goes nowhere because another user's process names a host.
+    # Root must not ssh to a host only because another user's process names it.
     hosts = [*args.hosts, *(sorted(hosts_of(here(own=True))) if args.all else [])]
     with contextlib.ExitStack() as stack:
         others = []
@@ -155,7 +155,8 @@ def _show(args: argparse.Namespace, others: list[OtherHost]) -> int:
 
 
 def widths_of(lines: list[list[str]], columns: int | None) -> dict[int, int]:
-    """Of those of HEADER that fit, by number. A narrow table's headers take two lines."""
+    """The widths of the columns that fit, by number in HEADER. A narrow table's headers take two
+    lines."""
     whole = columns is None
     widths = [len(name) if whole else max(map(len, name.split())) for name in HEADER]
     for line in lines:
@@ -180,7 +181,7 @@ def _table(lines: list[list[str]], caption: list[str], columns: int | None = Non
     from rich.text import Text
 
     def text(words: str) -> Text:
-        """Without what a terminal, or rich, would obey: others have written it."""
+        """Removes control sequences and rich's markup: other processes wrote the text."""
         return Text("".join(c if c.isprintable() else "?" for c in words))
 
     shown = widths_of(lines, columns)

@@ -1,9 +1,9 @@
-"""Traces: the engine's own of several ranks, and Horovod's Timeline, as one; `omnihvd trace`.
+"""Merges traces: the engine's, of several ranks, and Horovod's Timeline; `omnihvd trace`.
 
-Horovod writes its Timeline on rank 0, by a thread of its library that nothing outside can give
-events to. But it ends with hvd.shutdown(), and tells at its beginning when its clock began, which
-is the engine's clock. So once the file is complete, what the engine did is put into it: each sum
-inside the allreduce of each tensor that is in it, and rounds and waits as a process of their own.
+Horovod writes its Timeline on rank 0, in a thread of its library that accepts no events from
+outside. But the Timeline ends with hvd.shutdown(), and its first event has the start of its clock,
+which is the engine's clock. So omnihvd adds the engine's events once the file is complete: each sum
+inside the allreduce of each tensor in it, and rounds and waits as a process of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def wanted(settings: Any) -> bool:
 
 
 def try_path(path: str) -> None:
-    """OSError where OMNIHVD_TRACE's file, of this rank, could not be written at the end."""
+    """OSError if this rank's file of OMNIHVD_TRACE cannot be written."""
     mine = for_rank(Path(path), process_rank() or 0)
     is_new = not mine.exists()
     with mine.open("ab"):
@@ -39,7 +39,7 @@ def try_path(path: str) -> None:
 
 
 def finish() -> None:
-    """At the process's end, when Horovod has ended: writes what is not written yet."""
+    """Writes all pending traces, at the process's end, when Horovod has ended."""
     engine.session.write_trace()
     timeline = _timeline()
     if not timeline or process_rank() not in (None, 0):
@@ -58,7 +58,7 @@ def _timeline() -> str:
 
 
 def read(path: Path) -> Events:
-    """ValueError where it is no trace; Horovod's, when the job was killed, lacks its end."""
+    """Reads a trace. Horovod's lacks its end if the job was killed. ValueError if it is none."""
     try:
         text = path.read_text()
         try:
@@ -77,12 +77,12 @@ def write(events: Events, path: Path) -> None:
 
 
 def start_of(events: Events) -> int:
-    """Microseconds of its clock's begin since the epoch."""
+    """The start of the trace's clock, in microseconds since the epoch."""
     return next(int(e["args"][START]) for e in events if START in e.get("args", {}))
 
 
 def shifted(events: Events, start: int, pid_offset: int = 0) -> Events:
-    """The same on a clock that began then."""
+    """The same events on a clock that began at `start`."""
     by = start_of(events) - start
     return [
         {
@@ -103,7 +103,7 @@ def into_timeline(timeline: Events, ours: Events) -> Events:
         begin, end, pid = activity
         for e in sums:
             if begin <= e["ts"] + e["dur"] / 2 <= end:
-                # Clocks tick alike; but what is inside must not stand out, to be shown inside.
+                # Viewers show an event inside another only if it does not stand out.
                 ts = max(e["ts"], begin)
                 dur = min(e["ts"] + e["dur"], end) - ts
                 name = f"omnihvd: {e['name']}"
@@ -112,7 +112,7 @@ def into_timeline(timeline: Events, ours: Events) -> Events:
 
 
 def activities(timeline: Events) -> list[tuple[float, float, int]]:
-    """When the library that Horovod calls was summing, and for which tensor: begin, end, pid."""
+    """The spans in which Horovod's library was summing, by tensor: begin, end, pid."""
     found: list[tuple[float, float, int]] = []
     open_: dict[int, list[tuple[str, float]]] = {}
     for e in timeline:
@@ -126,7 +126,7 @@ def activities(timeline: Events) -> list[tuple[float, float, int]]:
 
 
 def merged(traces: list[Events]) -> Events:
-    """Of several ranks and, if there is one, Horovod's Timeline, on one clock."""
+    """The traces of several ranks and, if there is one, Horovod's Timeline, on one clock."""
     timelines = [t for t in traces if not _is_ours(t)]
     ours = [t for t in traces if _is_ours(t)]
     start = start_of((timelines or ours)[0])

@@ -1,11 +1,10 @@
-"""A process's side of `omnihvd top`: a local socket that tells its figures to whoever asks.
+"""A process's side of `omnihvd top`: a local socket that sends its figures.
 
-The socket has a name in Linux' abstract namespace, and so no file that could stay behind; it
-belongs to the network namespace, as a container has. Containers may share that and number their
-processes apart: so where the name with this process's number is in use, a number at random
-follows. Anybody of the host could connect to it: so
-the kernel is asked who it is, and only the same user, and root, get an answer. Nobody is asked for
-anything, and nothing is read from the connection. A thread sleeps until somebody connects.
+The socket's name is in Linux' abstract namespace, so it leaves no file behind; the name belongs to
+the network namespace. Containers may share a network namespace but number their processes apart, so
+if the name with this process's number is in use, a random number takes its place. Any process on
+the host can connect. So the kernel is asked for the peer's user, and only the same user and root
+get an answer. Nothing is read from the connection. A thread sleeps until a peer connects.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PAUSE_S = 0.5
 
 
 def serve() -> None:
-    """OSError where there are no such sockets."""
+    """Begins to serve. OSError where there are no such sockets."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     _bind(server)
     server.listen(4)
@@ -74,7 +73,7 @@ def may_ask(connection: socket.socket) -> bool:
 
 
 def user_of(connection: socket.socket) -> int:
-    """Whose the process at the other end is, as the kernel says."""
+    """The user of the process at the other end, from the kernel."""
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return int(struct.unpack("3i", credentials)[1])

@@ -8,11 +8,10 @@ or, in a script, for a part of the training:
     ...
     omnihvd.report.stop()
 
-Sums are made as before: nothing is taken over by looking. Gradients are looked at as they become
-ready, before anybody sums them, in a few steps. At the end every rank writes rank-N.npz; rank 0
-waits a moment for the others', makes report.html and report.json of them, and is waited for.
-`omnihvd report out/` makes them again, of the files of several hosts or for other networks.
-docs/report.md says more.
+The report changes no sum. In a few steps it samples gradients as they become ready, before anybody
+sums them. At the end every rank writes rank-N.npz. Rank 0 waits a moment for the others' files and
+makes report.html and report.json; the others wait for it. `omnihvd report out/` makes them again,
+from the files of several hosts or for other networks. docs/report.md says more.
 
 A failure in here ends the report, with one message, and never the training.
 """
@@ -44,10 +43,11 @@ def start(
     ranks: list[int] | None = None,
     every: int | None = None,
 ) -> None:
-    """Begins to look. folder: where the report goes, made if need be. rates: of links, such as
-    "10gbit", and ranks, one a host: for which the report predicts. every: look at every so many-th
-    step, whatever it costs; None: as often as costs less than 2% of the time. RuntimeError when a
-    report is under way already; what else fails is logged, and training goes on without."""
+    """Begins to sample. folder: for the report, made if need be. rates (of links, such as
+    "10gbit"), ranks (one a host): the networks and jobs to predict for. every: sample every
+    `every`-th step at any cost; None: as often as costs less than 2% of the time. RuntimeError
+    when a report is under way already. Other failures are logged, and training goes on without a
+    report."""
     global _running
     if _running:
         raise RuntimeError("a report is under way; call omnihvd.report.stop() before the next one")
@@ -63,8 +63,8 @@ def start(
 
 
 def stop() -> Path | None:
-    """Ends it and writes what was seen. Returns the page, on rank 0; None on others, and where
-    there is none: the log says why. Also called when the process ends."""
+    """Ends sampling and writes the samples. Returns the page on rank 0; None on other ranks, and
+    where there is no report: the log says why. Also called when the process ends."""
     global _running
     report, _running = _running, None
     return report.finish() if report else None
@@ -115,7 +115,7 @@ class _Report:
             return []
         folder = self._folder
         if seen.job.rank != 0:
-            # Launchers end all ranks when one ends with a failure: so rank 0 is to end first.
+            # Launchers end all ranks when one fails, so let rank 0 end first.
             if _comes(lambda: any(folder.glob("rank-0000-*"))):
                 _comes((folder / samples.PAGE).exists)
             return []
@@ -128,7 +128,7 @@ class _Report:
 
 
 def _comes(that: Callable[[], bool]) -> bool:
-    """Whether it is so within PATIENCE_S."""
+    """Whether it becomes true within PATIENCE_S."""
     patience = Patience(PATIENCE_S)
     while not that():
         if patience.over():

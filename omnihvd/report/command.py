@@ -36,7 +36,7 @@ def make(
     ranks: list[int] | None = None,
 ) -> Path:
     """Writes report.json and report.html to `out`, and a table to the terminal. Returns the page's
-    path. Raises Unusable, ValueError for a rate that is none, OSError that names the file."""
+    path. Raises Unusable, ValueError for an invalid rate, OSError that names the file."""
     content = content_of(samples.load_all(folders), rates, ranks)
     path = out / samples.PAGE
     for file, text in (
@@ -52,7 +52,7 @@ def make(
 def content_of(
     seen: list[samples.Seen], rates: list[str] | None = None, ranks: list[int] | None = None
 ) -> dict[str, Any]:
-    """All that report.json has, and of which the page is made."""
+    """The content of report.json; the page is made from it."""
     rates = [rate(text) for text in rates or options.DEFAULT_RATES]
     ranks = ranks or options.DEFAULT_RANKS
     if min(ranks) < 2:

@@ -1,7 +1,7 @@
-"""What a step's sums cost in bytes and seconds, by how they are made: formulas, and nothing else.
+"""The cost of a step's sums in bytes and seconds, by scheme: formulas, and nothing else.
 
-With N ranks, one a host, links of B bytes/s each way, and a gradient of S bytes, of which P bytes
-are in non-zero blocks on the fullest rank (packed where that is smaller) and U on any rank:
+N ranks, one a host, have links of B bytes/s each way, and a gradient of S bytes. P bytes are in
+non-zero blocks on the fullest rank (packed where that is smaller), and U bytes on any rank:
 
 | scheme | a rank sends |
 |---|---|
@@ -13,14 +13,14 @@ are in non-zero blocks on the fullest rank (packed where that is smaller) and U 
 | rows | row-sparse sums: (N-1) row numbers, (N-1)/N (rows here + rows on any) |
 | allgather | (N-1) rows with their numbers: Horovod's own way with sparse gradients |
 | natural, qsgd4 | as omnireduce, in 8 and 4 bits an element instead of 32 |
-| block_topk, ... | as omnireduce, of what the compressor leaves |
+| block_topk, ... | as omnireduce, on the compressed gradient |
 
-Time is the longer of the two directions over B, headers of the network included, but not less than
-what processors need: to look at S bytes once, and to move what is sent and received. These are the
-bounds that docs/algorithms.md has for the ways; a real sum takes 1.0 to 1.5 times as long.
+Time is the larger of the two directions' bytes over B, network headers included. It is at least the
+processors' time, to scan S bytes once and to move the bytes that are sent and received. These are
+docs/algorithms.md's bounds for the algorithms; a real sum takes 1.0 to 1.5 times as long.
 
-Beside those that compute, a host has cores for its sums, or it has none: then looking and moving
-follow each other, and computing goes on later by what they took.
+A host may have spare cores for its sums. If it has none, scanning and moving follow each other, and
+delay the computation by the time that they take.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import math
 from typing import Callable, NamedTuple
 
 NUMBER_BYTES = 8  # of a row, in Horovod's and omnihvd's gathers
-RATIO = 0.1  # of what compressors send
-ETHERNET = 1448 / 1538  # payload of TCP in what a link carries: frames of 1500 bytes, and gaps
+RATIO = 0.1  # of compressors
+ETHERNET = 1448 / 1538  # share of TCP payload on a link: frames of 1500 bytes, and gaps
 
 
 class Sizes(NamedTuple):
-    """Of one gradient, in bytes, expected for so many ranks."""
+    """Sizes of one gradient, in bytes, expected for a number of ranks."""
 
     dense: float  # S
     fullest: float  # P, packed, of the fullest rank
@@ -48,22 +48,23 @@ class Sizes(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What a rank's host can do, in bytes/s. The link's rate is each way."""
+    """Rates of a rank's host, in bytes/s. The link's rate is each way."""
 
     link: float
-    scan: float = 8e9  # reading memory for what is not zero
+    scan: float = 8e9  # reading memory to find non-zeros
     move: float = 2.5e9  # between memory and network, sent and received together
     sum_latency: float = 50e-6  # s, of one sum
     copy: float = 8e9  # from gradients to buffers, and back
-    spare_cores: bool = True  # beside those that compute
+    spare_cores: bool = True  # besides the ones that compute
 
 
 def measured(
     latency: float, zeros: float, ones: float, copied: float, size: float, ranks: int, looks: bool
 ) -> Machine:
-    """What hosts can do that share a machine's cores, all at once, from seconds on links that
-    nothing slows: of a small sum, of one of `size` bytes of zeros and of as many that are none, and
-    of a copy. looks: whether sums search for zeros. No core is spare."""
+    """The rates of hosts that share one machine's cores, all busy at once. The arguments are
+    seconds on unshaped links: latency, of a small sum; zeros and ones, of sums of `size` bytes, all
+    zero and all non-zero; copied, of a copy. looks: whether sums search for zeros. No core is
+    spare."""
     scan = size / max(zeros - latency, 1e-6) if looks else Machine(0).scan
     moved = 2 * ring(size, ranks)  # sent and received, of a dense tensor in either way
     move = moved / max(ones - latency - (size / scan if looks else 0), 1e-6)
@@ -107,7 +108,7 @@ def by_union(s: Sizes, ranks: int) -> Cost:
 
 
 def by_rows(s: Sizes, ranks: int) -> Cost:
-    """Of a sparse gradient: nothing is looked at but its rows."""
+    """The cost of a sparse gradient: only its rows are scanned."""
     numbers = (ranks - 1) * s.rows / s.row_bytes * NUMBER_BYTES
     each = numbers + (ranks - 1) / ranks * (s.rows + s.union_rows)
     return Cost(each, each, s.union_rows)
@@ -119,24 +120,24 @@ def by_allgather(s: Sizes, ranks: int) -> Cost:
 
 
 def by_codec(s: Sizes, ranks: int, bits: int) -> Cost:
-    """Of float32. Each block is read once more, to encode it."""
+    """The cost under a codec, of float32. Encoding reads each block once more."""
     each = (ranks - 1) / ranks * (s.fullest + s.union) * bits / 32
     return Cost(each, each, 2 * s.dense)
 
 
 def by_block_topk(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
-    """Each rank picks its own blocks: as many in common as chance has."""
+    """Each rank picks its own blocks; their overlap is that of chance."""
     return _compressed(s, ranks, min(ratio, s.fullest / s.dense), None)
 
 
 def by_block_random(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
-    """All ranks pick the same."""
+    """All ranks pick the same blocks."""
     own = min(ratio, s.fullest / s.dense)
     return _compressed(s, ranks, own, own)
 
 
 def by_topk_threshold(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
-    """Elements, each with where it is, near the entropy of that. A float32 each."""
+    """Elements, a float32 each, with positions in about their entropy."""
     own = min(ratio, s.fullest / s.dense)
     elements, union = s.dense / 4, 1 - (1 - own) ** ranks
 
@@ -165,15 +166,15 @@ FORMULAS: dict[str, Callable[[Sizes, int], Cost]] = {
     "natural": functools.partial(by_codec, bits=8),
     "qsgd4": functools.partial(by_codec, bits=4),
     "block_topk": by_block_topk,
-    "block_threshold": by_block_topk,  # one that keeps as much
+    "block_threshold": by_block_topk,  # with a threshold that keeps as much
     "block_random": by_block_random,
     "topk_threshold": by_topk_threshold,
 }
-OF_TABLES = {"rows": by_omnireduce, "allgather": by_ring}  # and what other parameters go by
+OF_TABLES = {"rows": by_omnireduce, "allgather": by_ring}  # and the schemes of other parameters
 
 
 class Takes(NamedTuple):
-    """Of one sum, in seconds."""
+    """The times of one sum, in seconds."""
 
     seconds: float
     taken: float  # of them, from the processors that compute
@@ -192,9 +193,9 @@ def takes(cost: Cost, machine: Machine) -> Takes:
 
 
 def step_seconds(sums: list[tuple[float, Takes]], backward: float, rest: float) -> float:
-    """Of a step, in which each of `sums` (when it is ready, in seconds, and what it takes; in
-    order) begins as soon as it is ready and the one before has ended. backward: when computing
-    gradients ends; rest: what follows all sums."""
+    """The length of a step. sums: in order, the second at which each is ready, and its times; each
+    begins once it is ready and the one before has ended. backward: the end of the backward pass;
+    rest: the time after all sums."""
     end = late = 0.0
     for ready, sum_ in sums:
         end = max(end, ready + late) + sum_.seconds
@@ -203,7 +204,7 @@ def step_seconds(sums: list[tuple[float, Takes]], backward: float, rest: float) 
 
 
 def packed_bytes(nonzero: float, block_size: int, element: int) -> float:
-    """Of a block with so many elements that are not zero: whole, by a bitmap, or listed."""
+    """The size of a block with `nonzero` non-zero elements: whole, by a bitmap, or listed."""
     if nonzero <= 0:
         return 0.0
     values = nonzero * element
@@ -212,7 +213,7 @@ def packed_bytes(nonzero: float, block_size: int, element: int) -> float:
 
 
 def entropy(share: float) -> float:
-    """Bits, of which of many things are among so small a share of them, by thing."""
+    """Bits an item to say which of many items belong to this share of them."""
     if share <= 0 or share >= 1:
         return 0.0
     return -share * math.log2(share) - (1 - share) * math.log2(1 - share)

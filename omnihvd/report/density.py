@@ -1,8 +1,8 @@
-"""Where a gradient is not zero: counted by groups of 32 elements, from which all else follows.
+"""Counts a gradient's non-zero elements by groups of 32; all other figures follow from the counts.
 
-A `Counts` is what is kept of a tensor: how many of each 32 elements in a row are not zero (as
-everywhere, -0.0 is zero), and which rows have any. From the counts of several ranks, or batches,
-follow density by block size, unions, and how unions grow with the number of ranks.
+A `Counts` has the number of non-zero elements in each 32 consecutive ones (-0.0 is zero, as
+everywhere), and which rows have any. The counts of several ranks or batches give density by block
+size, unions, and the growth of unions with the number of ranks.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy as np
 
 GROUP = 32  # elements
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024)
-_PIECE = 1 << 20  # elements looked at together: they and what is made of them stay in the cache
+_PIECE = 1 << 20  # elements examined together: they and the results stay in the cache
 _LANES = np.uint64(0x0101010101010101)
 
 
 class Counts(NamedTuple):
-    """Of a tensor. groups: zlib of uint8, elements of each group that are not zero; rows: zlib of
-    bits, rows that are not zero, where the tensor is a matrix or more (else empty)."""
+    """The counts of a tensor. groups: zlib of uint8, the non-zero elements of each group. rows:
+    zlib of bits, the rows that are not zero, if the tensor has two or more dimensions, else
+    empty."""
 
     elements: int
     nonzero: int
@@ -47,7 +48,8 @@ def count(array: Any, n_rows: int = 1) -> Counts:
 
 
 def count_rows(n_rows: int, width: int, numbers: Any, values: Any) -> Counts:
-    """Of a sparse gradient: `values`, (k, width), of the rows `numbers`, which may repeat."""
+    """Counts a sparse gradient. values: (k, width), the rows with these `numbers`; numbers may
+    repeat."""
     unique, places = np.unique(numbers, return_inverse=True)
     elements = np.zeros((len(unique), width), bool)
     np.logical_or.at(elements, places.reshape(-1), values.reshape(len(numbers), width) != 0)
@@ -84,7 +86,7 @@ def rows_of(counts: Counts) -> Any:
 
 
 def _by_group(nonzero: Any) -> Any:
-    """Of bools: how many of each group are true."""
+    """How many of each group's bools are true."""
     whole = nonzero.size // GROUP * GROUP
     lanes = nonzero[:whole].view(np.uint64).reshape(-1, 4)
     sums = lanes[:, 0] + lanes[:, 1] + lanes[:, 2] + lanes[:, 3]  # eight counts of up to 4 each
@@ -106,29 +108,29 @@ def by_block(groups: Any, block_size: int) -> Any:
 
 
 def united_groups(groups: Any) -> Any:
-    """groups: (ranks, groups). About how many elements of each group are not zero on any rank: as
-    if where in a group they are were chance."""
+    """Estimates how many elements of each group are not zero on any rank, as if positions within a
+    group were random. groups: (ranks, groups)."""
     if len(groups) == 1:
         return groups[0]
     zero = np.prod(1 - groups / np.float32(GROUP), axis=0)
     united = np.rint(GROUP * (1 - zero)).astype(np.uint8)
-    return np.maximum(united, groups.max(0))  # where one rank has a group alone, exactly its
+    return np.maximum(united, groups.max(0))  # exact where only one rank has a group
 
 
 def union_share(incidence: Any, samples: int, ranks: int) -> float:
-    """The share of units (blocks, rows) that any of `ranks` ranks has, expected, if `incidence` of
-    `samples` samples have each unit.
+    """The expected share of units (blocks, rows) that any of `ranks` ranks has. incidence: for each
+    unit, how many of `samples` samples have it.
 
-    Within the samples: the mean over all choices of so many of them (rarefaction). Beyond:
-    extrapolated from how many units one and two samples have alone (Chao2; Chao et al., Ecological
-    Monographs 2014).
+    Up to `samples` ranks it is the mean over all choices of `ranks` samples (rarefaction). Beyond,
+    it is extrapolated from the numbers of units that exactly one and exactly two samples have
+    (Chao2; Chao et al., Ecological Monographs 2014).
     """
     units = incidence.size
     if units == 0 or samples == 0:
         return 0.0
     histogram = np.bincount(incidence, minlength=samples + 1)[: samples + 1].astype(float)
     if ranks <= samples:
-        absent = np.ones(samples + 1)  # that a unit which c samples have is in none of the chosen
+        absent = np.ones(samples + 1)  # chance that no chosen sample has a unit of c samples
         for chosen in range(ranks):
             absent *= np.clip(samples - chosen - np.arange(samples + 1), 0, None)
             absent /= samples - chosen
@@ -136,7 +138,7 @@ def union_share(incidence: Any, samples: int, ranks: int) -> float:
     seen, once = units - histogram[0], histogram[1]
     twice = histogram[2] if samples > 1 else 0.0
     unseen = (samples - 1) / samples * once * max(once - 1, 0) / (2 * (twice + 1))
-    if samples == 1:  # no telling what others have: as if chance placed it
+    if samples == 1:  # other samples are unknown: assume random placement
         return float(1 - (1 - seen / units) ** ranks)
     unseen = min(unseen, units - seen)
     if unseen == 0 or once == 0:

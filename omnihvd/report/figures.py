@@ -1,7 +1,7 @@
-"""From the ranks' samples to figures: how dense, what ranks have in common, how it develops.
+"""Derives figures from the ranks' samples: density, overlap between ranks, development over steps.
 
-A `Measured` holds, for one parameter, the counts of all samples of all ranks, and answers for any
-number of ranks: how much would the fullest rank send, and how much is the union?
+A `Measured` holds, for one parameter, the counts of all samples of all ranks. For any number of
+ranks it answers how much the fullest rank would send, and how large the union is.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ DEFAULT_BLOCK = 256
 ENOUGH = 5  # steps, for a median
 PARTS = 16  # a tensor in so many equal parts, to tell how evenly it is filled
 DDP_BYTES, DDP_FIRST_BYTES = 25 << 20, 1 << 20  # of buckets
-MOST_BYTES = 256 << 20  # of counts of one parameter that are looked at together
+MOST_BYTES = 256 << 20  # of one parameter's counts that are examined together
 
 
 @dataclass
 class Measured:
-    """Of one parameter. groups: (samples, groups) uint8; rows: (samples, rows) bool, or (samples,
-    0); steps, ranks: of each sample."""
+    """The counts of one parameter. groups: (samples, groups) uint8; rows: (samples, rows) bool, or
+    (samples, 0); steps, ranks: of each sample."""
 
     name: str
     shape: list[int]
-    embedding: bool  # whose gradients could be sparse tensors
+    embedding: bool  # its gradients could be sparse tensors
     sparse: bool  # its gradients are
     element_bytes: int
     groups: Any
@@ -69,7 +69,7 @@ class Measured:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is an embedding, most of whose rows are zero."""
+        """Whether it is an embedding with mostly zero rows."""
         return self.embedding and self.n_rows > 1 and self.zero_rows > 0.5
 
     @functools.cached_property
@@ -86,7 +86,7 @@ class Measured:
 
     @functools.cached_property
     def steps_of_all(self) -> list[Any]:
-        """Samples of the steps that all ranks have looked at, as arrays of their numbers."""
+        """Samples of the steps that all ranks have sampled, as arrays of their numbers."""
         if self.world < 2:
             return []
         found = [np.flatnonzero(self.steps == step) for step in np.unique(self.steps)]
@@ -100,7 +100,7 @@ class Measured:
         return float(self.mask(block_size).mean())
 
     def union(self, block_size: int, ranks: int) -> float:
-        """Share of the blocks that are not zero on any of so many ranks."""
+        """The expected share of blocks that are not zero on any of `ranks` ranks."""
         return self._union_of(self.mask(block_size), ranks)
 
     def mask(self, block_size: int) -> Any:
@@ -110,7 +110,7 @@ class Measured:
         return self._masks[block_size]
 
     def sizes(self, block_size: int, ranks: int) -> Sizes:
-        """For so many ranks, one a host."""
+        """The sizes for this number of ranks, one a host."""
         b, element = block_size, self.element_bytes
         table = np.array([costs.packed_bytes(c, b, element) for c in range(b + 1)])
         blocks = by_block(self.groups, b)
@@ -145,7 +145,7 @@ class Measured:
 
     @functools.cached_property
     def part_skew(self) -> float:
-        """Of a tensor in 16 equal parts, the fullest one's non-zero groups over the mean."""
+        """The fullest of the tensor's 16 equal parts: its non-zero groups over the mean."""
         filled = (self.groups > 0).sum(0)
         if filled.size < PARTS or not filled.any():
             return 1.0
@@ -158,7 +158,7 @@ class Measured:
         return union_share(mask.sum(0), mask.shape[0], ranks)
 
     def _union_elements(self, ranks: int) -> float:
-        """That are not zero on any of so many ranks: groups, and how full they are."""
+        """Elements that are not zero on any of `ranks` ranks: groups, times their fill."""
         if ranks <= self.world and self.steps_of_all:
             several = self.steps_of_all[-1][:ranks]
         else:
@@ -173,7 +173,7 @@ class Measured:
 
 
 def measured(seen: list[Seen]) -> list[Measured]:
-    """Of all parameters that had a gradient, in the order in which these are ready."""
+    """All parameters that had a gradient, in the order in which gradients become ready."""
     job = seen[0].job
     by_name: dict[str, list[tuple[int, int, Any]]] = {}
     for one in seen:
@@ -183,7 +183,7 @@ def measured(seen: list[Seen]) -> list[Measured]:
     found = []
     for name, samples in by_name.items():
         sizes = [gradient.counts.elements for _, _, gradient in samples]
-        elements = statistics.mode(sizes)  # of TensorFlow's rows it may not be known at first
+        elements = statistics.mode(sizes)  # TensorFlow may not know the number of rows at first
         samples = [s for s, size in zip(samples, sizes) if size == elements]
         most = max(2, MOST_BYTES // max(elements // 32, 1))
         samples = samples[:: -(-len(samples) // most)]
@@ -206,8 +206,8 @@ def measured(seen: list[Seen]) -> list[Measured]:
 
 
 def ddp_buckets(parameters: list[Measured], most_bytes: int) -> list[list[Measured]]:
-    """As DDP makes them after its first step: a bucket is full when it has reached so many bytes,
-    and where these are its default, the first one at 1 MB."""
+    """DDP's buckets after its first step. A bucket is full when it has reached `most_bytes`; if
+    that is DDP's default, the first one is full at 1 MB."""
     buckets: list[list[Measured]] = [[]]
     limit = DDP_FIRST_BYTES if most_bytes == DDP_BYTES else most_bytes
     for parameter in parameters:
@@ -219,8 +219,8 @@ def ddp_buckets(parameters: list[Measured], most_bytes: int) -> list[list[Measur
 
 
 def buffers(parameters: list[Measured], most_bytes: int, cycle_s: float) -> list[list[Measured]]:
-    """What is summed together: gradients in the order in which they are ready, up to so many bytes
-    (one larger than that has a buffer of its own), and those that come within a cycle."""
+    """Horovod's fused buffers: gradients that become ready within a cycle, in order, up to
+    `most_bytes`. A larger gradient has a buffer of its own."""
     fused: list[list[Measured]] = []
     for parameter in parameters:
         last = fused[-1] if fused else []
@@ -233,7 +233,7 @@ def buffers(parameters: list[Measured], most_bytes: int, cycle_s: float) -> list
 
 
 def job_buffers(seen: list[Seen], parameters: list[Measured]) -> list[list[Measured]]:
-    """As Horovod's defaults, or DDP, make them."""
+    """The buffers that Horovod, by its defaults, or DDP would make."""
     job = seen[0].job
     if job.library == "DDP":
         return ddp_buckets(parameters, job.fusion_bytes or DDP_BYTES)
@@ -241,8 +241,8 @@ def job_buffers(seen: list[Seen], parameters: list[Measured]) -> list[list[Measu
 
 
 def copied_bytes(seen: list[Seen], buffers_: list[list[Measured]]) -> float:
-    """By DDP, when all gradients are ready: the last one to its bucket, and all buckets back. What
-    Horovod copies, gradients that it fuses, is small."""
+    """Bytes that DDP copies once all gradients are ready: the last gradient into its bucket, and
+    all buckets back. Horovod copies only fused gradients, which is little."""
     if not seen[0].job.copies:
         return 0.0
     return buffers_[-1][-1].bytes + sum(p.bytes for b in buffers_ for p in b)
@@ -250,8 +250,8 @@ def copied_bytes(seen: list[Seen], buffers_: list[list[Measured]]) -> float:
 
 @dataclass
 class Timing:
-    """Of a step, in seconds. backward: until the last gradient; wait: for sums, as the job was run;
-    rest: the optimizer's; alone: a step in which sums cost nothing."""
+    """The parts of a step, in seconds. backward: until the last gradient; wait: for sums, in the
+    job as it ran; rest: the optimizer's; alone: a step with free sums."""
 
     step: float
     backward: float
@@ -264,8 +264,8 @@ class Timing:
 
 
 def timing(seen: list[Seen]) -> Timing:
-    """Medians over steps, if may be of those in which nothing was looked at. A sum begins when the
-    last rank has its gradient: what the others wait for that one is computing, not summing."""
+    """Medians over steps, if possible over steps without sampling. A sum begins when the last rank
+    has its gradient: the others' wait for that rank counts as computing, not as summing."""
     step = statistics.median([one.job.step_s for one in seen])
     rows: dict[int, list[list[float]]] = {}
     for one in seen:
@@ -288,7 +288,7 @@ def timing(seen: list[Seen]) -> Timing:
             slowest = max(s.backward_s / all_ for s, all_ in known)
             rest = statistics.mean(s.rest_s / all_ for s, all_ in known)
             shares.append((slowest, min(rest, 1 - slowest)))
-    if not shares:  # TensorFlow, where the waiting is not seen
+    if not shares:  # TensorFlow: the wait is invisible
         return Timing(step, step, None, 0.0)
     backward = step * statistics.median(share for share, _ in shares)
     rest = step * statistics.median(share for _, share in shares)
@@ -297,13 +297,13 @@ def timing(seen: list[Seen]) -> Timing:
 
 def _timing(seen: list[Seen], step: float, backward: float, rest: float) -> Timing:
     wait = max(step - backward - rest, 0.0)
-    if seen[0].job.ranks == 1:  # nothing was waited for: it was something else's time
+    if seen[0].job.ranks == 1:  # there was no sum to wait for: the time went elsewhere
         return Timing(step, backward, 0.0, rest + wait)
     return Timing(step, backward, wait, rest)
 
 
 def total(parameters: list[Measured], ranks: int) -> dict[str, Any]:
-    """How dense they are together, on a rank and on any."""
+    """The density of all parameters together, on one rank and on any."""
     size = sum(p.bytes for p in parameters)
 
     def mean(value: Callable[[Measured], float]) -> float:
@@ -321,7 +321,7 @@ def total(parameters: list[Measured], ranks: int) -> dict[str, Any]:
 
 
 def summary_of(p: Measured, ranks: int) -> dict[str, Any]:
-    """What the report tells of a parameter."""
+    """The report's figures of one parameter."""
     return {
         "name": p.name,
         "shape": p.shape,
@@ -337,7 +337,7 @@ def summary_of(p: Measured, ranks: int) -> dict[str, Any]:
 
 
 def development(parameters: list[Measured]) -> list[dict[str, Any]]:
-    """Density of the whole gradient in the steps that were looked at: mean of the ranks."""
+    """Density of the whole gradient in the sampled steps: the mean over the ranks."""
     steps = sorted({int(step) for p in parameters for step in p.steps})
     found = []
     for step in steps:

@@ -37,7 +37,7 @@ def parser(**more: Any) -> argparse.ArgumentParser:
 
 def split(words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """words: --report FOLDER [OPTIONS] SCRIPT ... Returns arguments of report.start(), and the
-    script with its own words. ValueError where they are none."""
+    script with its own words. ValueError for wrong options."""
     p = parser(
         prog="omnihvd --report",
         usage="omnihvd --report FOLDER [--rate RATE ...] [--ranks N ...] [--every N]\n"
@@ -64,7 +64,7 @@ def split(words: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _is_ours(before: str, word: str) -> bool:
-    """What follows an option is its value, and so is what looks like another one."""
+    """The word after an option is its value, even if it looks like an option."""
     options = ("--rate", "--ranks", "--every", "-h", "--help")
     return word in options or before in options or (word[0:1].isdigit() and not Path(word).exists())
 

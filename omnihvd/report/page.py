@@ -25,7 +25,7 @@ svg { max-width: 100%; height: auto }
 
 
 def html(content: dict[str, Any]) -> str:
-    """content: as of report.json. Without matplotlib there are no plots, and it says so."""
+    """content: as in report.json. Without matplotlib the page has no plots, and says so."""
     job, timing = content["job"], content["timing"]
     advice = "".join(f"<li>{_text(s[0].upper() + s[1:])}</li>" for s in content["advice"])
     wait = "" if timing["wait"] is None else f", {time_text(timing['wait'])} of it for sums"

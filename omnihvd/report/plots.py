@@ -1,4 +1,4 @@
-"""The report's plots, by matplotlib, from what is in report.json."""
+"""The report's plots, by matplotlib, from report.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLUE, RED, GREY, LIGHT, LOSES = "#0072B2", "#D55E00", "#BBBBBB", "#9CC9E6", "#F3
 
 
 def svg(draw: Any, content: dict[str, Any], height: float = 3.6) -> str:
-    """One of the plots below, to stand in a page. ImportError without matplotlib."""
+    """One of the plots below, as SVG for a page. ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -57,7 +57,7 @@ def densities(figure: Any, content: dict[str, Any]) -> None:
 
 
 def _rates(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Predictions for the number of hosts that is advised on, by rate; what differs most."""
+    """Predictions for the advised number of hosts, by rate: SHOWN and each rate's best scheme."""
     found: dict[str, list[dict[str, Any]]] = {}
     for p in content["predictions"]:
         if p["ranks"] == content["advised_ranks"]:
@@ -72,7 +72,7 @@ def steps_height(content: dict[str, Any]) -> float:
 
 
 def steps(figure: Any, content: dict[str, Any]) -> None:
-    """A bar for each way to sum: what a step computes, and what it waits; a panel for each rate."""
+    """A bar for each scheme, with a step's computing and waiting; a panel for each rate."""
     rates = _rates(content)
     alone = content["timing"]["alone"]
     for axes, (rate, rows) in zip(figure.subplots(len(rates), squeeze=False)[:, 0], rates.items()):

@@ -1,4 +1,4 @@
-"""What a step would take: the cost model on the figures, for given links and ranks; and advice."""
+"""Predicts the length of a step, by the cost model, for given links and ranks; and gives advice."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ SCHEMES = {
     "topk_threshold": f"lossy: topk_threshold that keeps {RATIO:.0%}",
 }
 LOSSY = tuple(scheme for scheme, said in SCHEMES.items() if said.startswith("lossy"))
-GENTLE = {  # of these, from what hardly changes a training to what does
+GENTLE = {  # lossy schemes, from the least to the most effect on a training
     "fp16": "fp16 compression",
     "natural": "`natural()`",
     "qsgd4": "`qsgd(bits=4)`",
     "block_topk": f"`block_topk({RATIO:g})`",
 }
 NEED_HOSTS = ("dedicated",)
-WITHOUT_OMNIHVD = ("ring", "allgather")  # these are preferred to what is no faster
-MOST_HOSTS = 1024  # for which it is looked whether omnihvd gains something
-DENSE_PASSES = 3  # over a dense gradient, that sparse ones save: to clear it, add it, read it
+WITHOUT_OMNIHVD = ("ring", "allgather")  # preferred unless another is faster
+MOST_HOSTS = 1024  # up to which a gain is looked for
+DENSE_PASSES = 3  # over a dense gradient that sparse ones save: to clear, add and read it
 ALIKE = 1.01  # times that differ by less are the same
 WORTH = 0.05  # of a step: less is not worth a word
 
 
 class Prediction(NamedTuple):
-    """Of one scheme. sent: bytes a rank and step; sums_s: of all sums of a step, one after another;
-    step_s: of a step, where sums go on while gradients are computed."""
+    """The prediction for one scheme. sent: bytes a rank and step; sums_s: seconds of all sums of a
+    step, one after another; step_s: seconds of a step, with sums overlapping the computation."""
 
     ranks: int
     rate: str
@@ -53,7 +53,7 @@ class Prediction(NamedTuple):
 
 
 class Model:
-    """Predicts for one number of ranks; remembers what is costly to work out."""
+    """Predicts for one number of ranks; caches costly results."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Model:
         machine: Machine | None = None,
         copied: float = 0.0,
     ) -> None:
-        """machine: all but its link's rate; None: costs.Machine's own figures. copied: bytes that
-        the framework copies when all gradients are ready, whoever sums them."""
+        """machine: without its link's rate; None: costs.Machine's own figures. copied: bytes that
+        the framework copies when all gradients are ready, for every scheme."""
         self._buffers, self._timing, self.ranks = buffers, timing, ranks
         self._given = (buffers, timing, machine, copied)
         self._machine, self._copied = machine or Machine(0), copied
@@ -76,12 +76,12 @@ class Model:
 
     @property
     def computing_s(self) -> float:
-        """Of a step, in which sums cost nothing."""
+        """The length of a step with free sums."""
         return self._timing.alone + self._copied / self._machine.copy
 
     def cost(self, p: Measured, scheme: str) -> Cost:
-        """Of a parameter's sum. Tables with sparse gradients go by rows, or by allgather, where the
-        scheme sums other things densely."""
+        """The cost of a parameter's sum. For tables with sparse gradients: by rows, or by allgather
+        if the scheme sums other parameters densely."""
         formula = costs.FORMULAS[scheme]
         if scheme in OF_TABLES and not (p.is_table or p.sparse):
             formula = OF_TABLES[scheme]
@@ -95,7 +95,7 @@ class Model:
         dense = [p for b in self._buffers for p in b if p.is_table and not p.sparse]
         saved = DENSE_PASSES * sum(p.bytes * p.zero_rows for p in dense) / machine.scan
         ready = [max(p.ready_s for p in buffer) for buffer in self._buffers]
-        last = max(ready)  # steps that were looked at may have been slower; 0: it is not known
+        last = max(ready)  # sampled steps may have been slower; 0: unknown
         ready = [moment / last * t.backward if last else t.backward for moment in ready]
         rest = t.rest + self._copied / machine.copy
         step = costs.step_seconds(list(zip(ready, takes)), t.backward, rest)
@@ -107,17 +107,17 @@ class Model:
 
 
 def schemes_for(parameters: list[Measured]) -> list[str]:
-    """Those that mean something for these gradients."""
+    """The schemes that make sense for these gradients."""
     tables = any(p.is_table or p.sparse for p in parameters)
     return [s for s in SCHEMES if tables or s not in OF_TABLES]
 
 
 def best_block_size(parameters: list[Measured], ranks: int) -> tuple[int, dict[int, float]]:
-    """That for which a rank sends least, and bytes by block size, positions included."""
+    """The block size that sends the least, and bytes a rank by block size, positions included."""
     sent = {}
     for b in BLOCK_SIZES:
         sizes = [p.sizes(b, ranks) for p in parameters]
-        named = sum(  # which blocks: near the entropy of that
+        named = sum(  # the blocks' positions, in about their entropy
             (costs.entropy(p.density(b)) + costs.entropy(p.union(b, ranks))) / 8 * s.blocks
             for p, s in zip(parameters, sizes)
         )
@@ -130,15 +130,15 @@ def best_block_size(parameters: list[Measured], ranks: int) -> tuple[int, dict[i
 
 
 def best_of(rows: list[dict[str, Any]]) -> str:
-    """Of predictions for one network the fastest that needs neither loss nor more hosts. Of those
-    that are as fast: one that needs no omnihvd, else the first of SCHEMES."""
+    """The fastest scheme for one network that is lossless and needs no more hosts. Among equally
+    fast ones, one without omnihvd, else the first of SCHEMES."""
     free = {p["scheme"]: p["step_s"] for p in rows if p["scheme"] not in (*LOSSY, *NEED_HOSTS)}
     order = [*WITHOUT_OMNIHVD, *SCHEMES]
     return next(s for s in order if s in free and free[s] <= ALIKE * min(free.values()))
 
 
 def gentlest(of: dict[str, Prediction]) -> Prediction:
-    """Of what is lossy: the first of GENTLE that is about as fast as the fastest of them."""
+    """The first lossy scheme of GENTLE that is about as fast as the fastest of them."""
     least = min(of[scheme].step_s for scheme in GENTLE)
     return next(of[s] for s in GENTLE if of[s].step_s <= (1 + WORTH) * least)
 
@@ -175,7 +175,7 @@ def advice(model: Model, parameters: list[Measured], rate: str) -> str:
 
 
 def _but_from(model: Model, parameters: list[Measured], rate: str) -> str:
-    """From how many hosts on omnihvd gains something."""
+    """Says from how many hosts on omnihvd gains something."""
     ranks = model.ranks
     while (ranks := 2 * ranks) <= MOST_HOSTS:
         larger = model.with_ranks(ranks)

@@ -1,4 +1,4 @@
-"""When to look at gradients, what was seen, and what becomes of it at the end."""
+"""Decides when to sample gradients, keeps the samples, and hands them over at the end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from omnihvd.report.samples import Job, Sample, Seen
 BUDGET = 0.015  # of the time, for looking
 MOST_TIMINGS = 2048  # steps; then the older half is dropped
 MOST_BYTES = 128 << 20  # of samples in memory; then every second one is dropped
-WARM_UP = 1  # steps not looked at
-FEW = 3  # samples that are taken in the beginning, whatever they cost
+WARM_UP = 1  # unsampled steps
+FEW = 3  # samples at the beginning, at any cost
 
 
 class Sampler:
-    """This process's. The framework's part calls step_ended() at each step's end, and wants() to
-    know whether to look at the gradients of the step that begins.
+    """This process's sampler. The framework's module calls step_ended() at each step's end, and
+    wants() to learn whether to sample the gradients of the step that begins.
 
-    Samples are taken at steps that are multiples of a power of two, which grows until looking costs
-    less than the budget: so ranks whose cost differs still look at the same steps often enough.
+    Samples are taken at multiples of a power of two, and the power grows until sampling costs less
+    than the budget. Ranks with different costs thus still sample the same steps often enough.
     """
 
     def __init__(self, every: int | None = None, clock: Callable[[], float] = time.perf_counter):
@@ -41,15 +41,15 @@ class Sampler:
         self._bytes = 0  # of samples
         self._stride = 2  # steps between samples, as far as was known at the last one
         self._looking: Sample | None = None
-        self.timing = Sample(1)  # of the step under way; where it is looked at, that sample
+        self.timing = Sample(1)  # of the current step; if that is sampled, its sample
         self._spent_before = 0.0
 
     def wants(self) -> Sample | None:
-        """The sample to fill in the step that is under way; None: nothing is wanted."""
+        """The sample to fill in the current step; None: do not sample."""
         return self._looking
 
     def seconds(self) -> float:
-        """Since the step began, less what looking has cost."""
+        """Seconds since the step began, less the cost of sampling."""
         return self._clock() - self._step_begun - (self.spent_s - self._spent_before)
 
     def step_ended(self) -> None:
@@ -92,7 +92,7 @@ class Sampler:
 
     def _next_stride(self) -> int:
         if len(self.samples) < FEW or not self._quiet_s:
-            return 2  # of the others it is learnt how long a step takes
+            return 2  # unsampled steps show how long a step takes
         cost = statistics.median(self._costs_s)
         step = statistics.median(self._quiet_s)
         stride = 2
@@ -101,7 +101,7 @@ class Sampler:
         return stride
 
     def seen(self) -> Seen:
-        """Raises Unusable with the reason why there is nothing."""
+        """All samples. Raises Unusable with the reason if there are none."""
         if self._step == 0:
             raise samples.Unusable(
                 "the script made no optimizer step in this process that could be seen: no "
@@ -123,7 +123,7 @@ class Sampler:
 
 
 def check_folder(folder: Path) -> None:
-    """Makes it, and removes what a job before has left there. OSError when it cannot be used."""
+    """Makes the folder, and removes files of an earlier job. OSError when it cannot be used."""
     folder.mkdir(parents=True, exist_ok=True)
     samples.remove_all(folder)
     probe = folder / f".probe-{os.getpid()}"

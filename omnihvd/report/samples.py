@@ -1,4 +1,4 @@
-"""What a rank has seen: samples of its gradients, in memory and as a file."""
+"""Samples of a rank's gradients, in memory and as a file."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ PAGE, FIGURES = "report.html", "report.json"
 
 
 class Unusable(ValueError):
-    """There is nothing to make a report of; the message says why, and what to do."""
+    """There is no data for a report; the message says why, and what to do."""
 
 
 @dataclass
 class Gradient:
-    """Of a parameter, in one step. ready_s: seconds from the step's begin until it was there."""
+    """A parameter's gradient in one step. ready_s: seconds from the step's begin until it was
+    ready."""
 
     counts: Counts
     ready_s: float
@@ -36,8 +37,8 @@ class Gradient:
 
 @dataclass
 class Sample:
-    """Of one step. gradients: by parameter, in the order in which they were ready. Seconds, less
-    what looking cost: backward_s, from the step's begin to its last gradient; wait_s, from there
+    """The sample of one step. gradients: by parameter, in the order of readiness. Seconds, less the
+    cost of sampling: backward_s, from the step's begin to its last gradient; wait_s, from there
     until the optimizer had the sums (None: unknown); rest_s, the optimizer's."""
 
     step: int
@@ -47,13 +48,13 @@ class Sample:
     rest_s: float = 0.0
 
     def bytes(self) -> int:
-        """Of memory."""
+        """The memory that it takes."""
         return sum(len(g.counts.groups) + len(g.counts.rows) for g in self.gradients.values())
 
 
 @dataclass
 class Job:
-    """What is known of the job, and of this process's part."""
+    """Facts about the job and this process."""
 
     rank: int = 0
     ranks: int = 1
@@ -64,12 +65,12 @@ class Job:
     copies: bool = False  # between gradients and buckets, each of them
     element_bytes: int = 4
     steps: int = 0
-    step_s: float = 0.0  # median of the steps in which nothing was looked at
-    cost_share: float = 0.0  # of all time that went into looking
+    step_s: float = 0.0  # median of the steps without sampling
+    cost_share: float = 0.0  # share of all time spent on sampling
     shapes: dict[str, list[int]] = field(default_factory=dict)
     tables: list[str] = field(default_factory=list)  # parameters of embeddings
-    sparse: list[str] = field(default_factory=list)  # parameters whose gradients are sparse tensors
-    # Of steps in which nothing was looked at: number, and backward_s, wait_s, rest_s as of a Sample
+    sparse: list[str] = field(default_factory=list)  # parameters with sparse tensors as gradients
+    # Steps without sampling: number, and backward_s, wait_s, rest_s as in a Sample.
     timings: list[list[float]] = field(default_factory=list)
 
 
@@ -100,7 +101,7 @@ def save(seen: Seen, folder: Path) -> Path:
 
 
 def load(path: Path) -> Seen:
-    """Unusable when it is none of ours."""
+    """Reads a rank's file. Unusable if it is none."""
     try:
         with np.load(path) as file:
             head, blob = json.loads(bytes(file["head"])), bytes(file["blob"])
@@ -120,8 +121,8 @@ def load(path: Path) -> Seen:
 
 
 def load_all(folders: list[Path]) -> list[Seen]:
-    """Of all ranks whose files are in the folders, in order. Unusable when there are none, or
-    ranks of different jobs."""
+    """Reads all ranks' files in the folders, in order. Unusable when there are none, or they belong
+    to different jobs."""
     found: dict[int, Seen] = {}
     for folder in folders:
         for path in sorted(folder.glob(PATTERN)):
@@ -138,14 +139,14 @@ def load_all(folders: list[Path]) -> list[Seen]:
 
 
 def remove_all(folder: Path) -> None:
-    """Of a job before. OSError where that cannot be."""
+    """Removes the files of an earlier job. OSError where that fails."""
     for path in [*folder.glob(PATTERN), folder / PAGE, folder / FIGURES]:
         with contextlib.suppress(FileNotFoundError):  # another rank was faster
             path.unlink()
 
 
 def job_of_process(job: Job) -> None:
-    """Fills in what Horovod, torch.distributed or the launcher know."""
+    """Fills in facts from Horovod, torch.distributed or the launcher."""
     job.host = socket.gethostname()
     job.rank = process_rank() or 0
     for horovod in horovod_library.initialized():

@@ -9,7 +9,7 @@ from omnihvd.rates import rate_text
 from omnihvd.report.predictions import SCHEMES, best_of, bytes_text, time_text
 
 MOST_ROWS = 12  # of parameters
-BEST = "* "  # before what is marked
+BEST = "* "  # marks the best
 
 
 def show(content: dict[str, Any], page: Path, terminal: IO[str]) -> None:

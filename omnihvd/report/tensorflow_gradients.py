@@ -1,7 +1,7 @@
-"""TensorFlow's gradients, looked at as tf.GradientTape gives them, before anybody sums them.
+"""Samples TensorFlow's gradients as tf.GradientTape returns them, before anybody sums them.
 
-In tf.function a small operation asks at each step whether to look, and only then the gradients are
-handed to Python. What XLA compiles cannot call Python, and is left alone.
+In tf.function a small operation asks at each step whether to sample, and hands the gradients to
+Python only then. Functions that XLA compiles cannot call Python and are not sampled.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Source:
     def _in_graph(self, site: int, pairs: list[tuple[str, Any]]) -> None:
         tf = self._tf
         names = [name for name, _ in pairs]
-        parts, forms = [], []  # tensors, and which of them belong together
+        parts, forms = [], []  # tensors, and how they group
         for _, gradient in pairs:
             if isinstance(gradient, tf.IndexedSlices):
                 rows = gradient.dense_shape
@@ -112,7 +112,7 @@ class Source:
         self._fill(found)
 
     def _ended(self, site: int) -> None:
-        """A step is from one time that its gradients are there to the next."""
+        """A step lasts from one time that its gradients are ready to the next."""
         if site not in self._sites:
             self._sites.append(site)
         if site == self._sites[0]:

@@ -1,8 +1,8 @@
-"""PyTorch's gradients, looked at before anybody sums them.
+"""Samples PyTorch's gradients before anybody sums them.
 
-In steps that are looked at each parameter has a hook that runs when its gradient is there: before
-those of Horovod and DDP, which are on the node of the graph behind it. In all others only the one
-has whose gradient was the last: it tells when computing ends.
+In sampled steps each parameter has a hook that runs when its gradient is ready. It runs before the
+hooks of Horovod and DDP, which are on the graph's node behind it. In all other steps only the
+parameter with the last gradient has a hook, to tell when computing ends.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Source:
     ) -> None:
         self._torch, self._sampler, self._guard = torch, sampler, guard
         self._names: dict[int, str] = {}
-        self._known = 0  # optimizers whose parameters have names
+        self._known = 0  # optimizers with named parameters
         self._hooks: list[Any] = []
-        self._last: Any = None  # parameter whose gradient was there last
+        self._last: Any = None  # parameter with the last gradient
         self._steps = OptimizerSteps(
             lambda: guard(self._on_before), lambda: guard(self._on_step_ended)
         )
@@ -69,7 +69,7 @@ class Source:
                 )
 
     def _hook(self, parameter: Any, accumulated: Any, ready: Any) -> None:
-        """ready: for PyTorch before 2.1, which has the gradient of this backward pass alone."""
+        """Hooks a gradient. ready: for PyTorch before 2.1, gets this backward pass's alone."""
         if hasattr(parameter, "register_post_accumulate_grad_hook"):
             self._hooks.append(parameter.register_post_accumulate_grad_hook(accumulated))
         else:
@@ -112,7 +112,7 @@ class Source:
         n_rows = gradient.shape[0] if gradient.dim() > 1 else 1
         if gradient.device.type == "cpu":
             flat = gradient.detach().contiguous()
-            if flat.dtype == torch.bfloat16:  # which NumPy has not
+            if flat.dtype == torch.bfloat16:  # NumPy has none
                 return count(flat.view(torch.int16).bitwise_and(0x7FFF).numpy(), n_rows)
             return count(flat.numpy(), n_rows)
         return self._count_on_device(gradient, n_rows)
@@ -136,7 +136,7 @@ class Source:
         return self._names.get(id(parameter)) or f"parameter {len(self._names)}"
 
     def _find_names(self) -> dict[int, str]:
-        """As the outermost modules have them; of parameters that are in none, by number."""
+        """Names from the outermost modules; a parameter in no module is named by its number."""
         module = self._torch.nn.Module
         modules = [o for o in gc.get_objects() if issubclass(type(o), module)]
         inner = {id(child) for m in modules for child in m.children()}

@@ -1,4 +1,4 @@
-"""Which sparse gradients are summed here, and what is counted of them."""
+"""Decides which sparse gradients omnihvd sums, and counts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def count_rows(
 
 
 def takes(compression: object) -> bool:
-    """Whether the user asks for this path and sums reach omnihvd; if they do not, says why."""
+    """Whether the user asks for this path and omnihvd intercepts sums; if it does not, warns."""
     asked = isinstance(compression, (OmniReduce, Compressor, Codec)) or (
         isinstance(compression, type) and issubclass(compression, OmniReduce)
     )

@@ -11,8 +11,9 @@ from omnihvd.sparse.gradients import count_rows
 
 
 class RowUnion:
-    """tensor: COO, of any number of sparse and dense dimensions, with any entries. `rows` are to be
-    gathered from all ranks; matrix() of them is to be summed, and result() takes the sum."""
+    """The union of a tensor's rows over all ranks. tensor: COO, of any number of sparse and dense
+    dimensions, with any entries. The caller gathers `rows` from all ranks, sums matrix() of them,
+    and passes the sum to result()."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._merged = tensor.coalesce()
@@ -20,7 +21,7 @@ class RowUnion:
         self.rows = _flatten(self._merged.indices(), self._shape)
 
     def matrix(self, gathered: torch.Tensor) -> torch.Tensor:
-        """Zero where this rank has no row; counts what was spared."""
+        """The matrix to sum, zero where this rank has no row. Counts the saved bytes."""
         values = self._merged.values()
         self._union = torch.unique(gathered)
         total = values.new_zeros((self._union.numel(), *values.shape[1:]))
@@ -36,7 +37,7 @@ class RowUnion:
         return total
 
     def result(self, total: torch.Tensor) -> torch.Tensor:
-        """Coalesced."""
+        """The summed tensor, coalesced."""
         indices = _unflatten(self._union, self._shape)
         return torch.sparse_coo_tensor(
             indices, total, self._merged.shape, is_coalesced=True, check_invariants=False

@@ -17,8 +17,8 @@ def reduce_slices(
 ) -> tf.IndexedSlices:
     """The sum or average over all ranks, with each row of the union once, in ascending order.
 
-    slices: values (n, ...) and indices (n,), in which rows may repeat and n may be 0. options:
-    those of hvd.allreduce. Works eagerly and in tf.function.
+    slices: values (n, ...) and indices (n,); rows may repeat, and n may be 0. options: those of
+    hvd.allreduce. Works eagerly and in tf.function.
     """
     process_set = options["process_set"]
     scope = {"ignore_name_scope": options.get("ignore_name_scope", False)}

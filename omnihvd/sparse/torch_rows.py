@@ -16,12 +16,12 @@ from omnihvd.sparse.row_union import RowUnion
 
 
 class Reduction:
-    """A sparse COO gradient on its way through Horovod, in two phases, each begun on all ranks.
+    """The reduction of a sparse COO gradient by Horovod, in two phases, each begun on all ranks.
 
-    gradient: of any number of sparse and dense dimensions and any dtype that Horovod sums; without
-    any entries on ranks that have none. op: hvd.Sum or hvd.Average. The constructor begins to
-    gather the entries' positions; begin_sum() waits for these and begins the sum of the values,
-    in which positions that this rank has not are zero; result() waits for that.
+    gradient: any number of sparse and dense dimensions, any dtype that Horovod sums; empty on ranks
+    without entries. op: hvd.Sum or hvd.Average. The constructor begins to gather the entries'
+    positions. begin_sum() waits for them and begins the sum of the values, with zeros at positions
+    that this rank does not have. result() waits for that sum.
     """
 
     def __init__(self, gradient: torch.Tensor, name: str, op: Any, process_set: Any) -> None:
@@ -50,14 +50,14 @@ class Reduction:
 
 
 class Reductions:
-    """Those of one optimizer's step, by parameter name."""
+    """The reductions of one optimizer's step, by parameter name."""
 
     def __init__(self) -> None:
         self.forget()
         _all.add(self)
 
     def forget(self) -> None:
-        """Of what was under way, and of other ranks: in an elastic job some may be new."""
+        """Forgets unfinished reductions and the other ranks: in an elastic job some may be new."""
         self._gathering: dict[str, Reduction] = {}
         self._summing: dict[str, Reduction] = {}
         self._kinds: torch.Tensor | None = None  # of the parameters' gradients, by name
@@ -66,20 +66,23 @@ class Reductions:
         self._gathering[name] = Reduction(gradient, name, op, process_set)
 
     def result(self, name: str) -> torch.Tensor:
-        """To be asked for when the gradients of all parameters have begun, in any order."""
-        # Ranks may ask in different orders. Were each to begin and wait for one sum at a time,
-        # they would wait for each other for ever; so the first question begins all sums.
+        """The reduced gradient. Call it once the gradients of all parameters have begun, in any
+        order."""
+        # Ranks may call in different orders. If each began and awaited one sum at a time, they
+        # would deadlock; so the first call begins all sums.
         for other in sorted(self._gathering):
             self._summing[other] = self._gathering.pop(other)
             self._summing[other].begin_sum()
         return self._summing.pop(name).result()
 
     def give_missing_rows(self, parameters: dict[str, torch.Tensor], process_set: Any) -> None:
-        """Collective. Gives parameters without a gradient here an empty sparse one, if it is
-        sparse on other ranks: Horovod would send dense zeros, which those would not meet.
+        """Collective. Gives a parameter without a gradient here an empty sparse one, if its
+        gradient is sparse on other ranks. Horovod would send dense zeros, and they would match no
+        sum of the other ranks.
 
-        A parameter does not tell of which kind its gradient would be. So ranks exchange it, in the
-        first steps: until every parameter has had a gradient on some rank, which all know alike.
+        A parameter alone does not tell the kind of its gradient. So ranks exchange the kinds in the
+        first steps, until every parameter has had a gradient on some rank; all ranks see that
+        alike.
         """
         from horovod.torch.mpi_ops import allgather
 
@@ -123,7 +126,7 @@ def install(optimizer: ModuleType) -> None:
     synchronize, reduce_sparse = cls.synchronize, cls._sparse_allreduce_grad_async
 
     def reductions_of(self: Any) -> Reductions | None:
-        """None: sparse gradients of this optimizer are left to Horovod."""
+        """The optimizer's reductions; None: its sparse gradients are left to Horovod."""
         if self.sparse_as_dense or not gradients.takes(self._compression):
             return None
         if self.op not in (Sum, Average):

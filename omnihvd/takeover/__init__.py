@@ -1,4 +1,4 @@
-"""Puts omnihvd under Horovod and PyTorch, in this process."""
+"""Makes omnihvd intercept the sums of Horovod and PyTorch in this process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from omnihvd.takeover import notices, parts, stalls, waiting
 
 
 def install() -> None:
-    """Intercepts what can be: now if Horovod or PyTorch is imported already, else once it is; the
-    engine is not loaded before, unless there are settings to verify. Raises as install_now(), or
-    makes that import raise; a wrong setting ends the program, in one line."""
+    """Intercepts Horovod and PyTorch: now if they are imported, else at their import. The engine is
+    not loaded before that, unless there are settings to verify. Raises as install_now(), or makes
+    that import raise. A wrong setting ends the program with one line."""
     if any(name.startswith("OMNIHVD_") for name in os.environ) and not _is_own_command():
         _end_if_a_setting_is_wrong()
     parts.install()
@@ -37,7 +37,7 @@ def _end_if_a_setting_is_wrong() -> None:
     try:
         engine.session.settings_from_environment()
     except engine.EngineMissing:
-        pass  # which is said where the engine is needed
+        pass  # reported where the engine is needed
     except engine.EngineError as why:
         raise SystemExit(f"omnihvd: {why}") from None
 

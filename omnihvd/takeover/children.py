@@ -1,8 +1,8 @@
 """Processes that a script under `python -m omnihvd` starts by multiprocessing have omnihvd, too.
 
-A forked child has it from its parent. One that is spawned, or that a fork server forks, begins
-with a new interpreter. multiprocessing pickles a child's object with the configuration of the
-process that made it: so an object in the latter, when unpickled, imports omnihvd in the child.
+A forked child inherits omnihvd. A child that is spawned, or forked by a fork server, begins with a
+new interpreter. multiprocessing pickles a child's object together with its parent's configuration.
+So an object in that configuration imports omnihvd in the child when it is unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing.process
 import os
 
-started = False  # this process has children: what they sum, they say themselves
+started = False  # this process has children; they report their own sums
 
 
 class _Imports:

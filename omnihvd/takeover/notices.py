@@ -1,8 +1,8 @@
-"""What rank 0 says unasked: one line when omnihvd intercepts sums, and one when it had none.
+"""Rank 0's notices: one line when omnihvd intercepts sums, and one when it had none.
 
-Both follow from what was called and counted, not from what is imported: PyTorch imports FSDP for
-any optimizer. A slow first step is no reason to speak. So before the process ends rank 0 speaks
-only if the job goes on summing without omnihvd, if the reason cannot change, or after ten minutes.
+Both follow from calls and counts, not from imports: PyTorch imports FSDP for any optimizer. A slow
+first step is no reason for a notice. So before the process ends, rank 0 reports that omnihvd had no
+sums only if the job goes on summing without it, if the reason cannot change, or after ten minutes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ LOOKS = 10
 
 
 class Notices:
-    """This process's."""
+    """The notices of this process."""
 
     def __init__(self) -> None:
         self._active = False  # said that sums are intercepted
         self._explained = False  # said why none is, finally
-        self._carried: list[str] = []  # the libraries of PyTorch's whose sums are
-        self._others: set[str] = set()  # what PyTorch sums with, which is out of reach
+        self._carried: list[str] = []  # PyTorch's libraries that omnihvd intercepts
+        self._others: set[str] = set()  # PyTorch's libraries that omnihvd cannot intercept
         self._ranks = 0
         self._is_torchs = False  # not Horovod's
-        self._process = 0  # whose end is waited for
+        self._process = 0  # its end is awaited
         self._looking = 0  # the process that looks now and then
         self.is_command = False  # a script that may know nothing of omnihvd
         self.failed = False  # an exception ends the process, and says enough
@@ -108,7 +108,7 @@ class Notices:
     def end(self) -> None:
         if self._explained or self.failed or not self._has_none():
             return
-        # Child processes say themselves what they sum.
+        # Child processes report their own sums.
         if self._ranks or (self.is_command and not children.started):
             self._explain("in this job")
 
@@ -145,7 +145,7 @@ class Notices:
 
 
 def _passed() -> dict[str, Any]:
-    """The calls that were left to the original library, by reason, but for those that sum none."""
+    """Fallbacks to the original library by reason, without calls that sum no tensor."""
     return {k: v for k, v in engine.session.stats()["passed"].items() if k != CONTROL}
 
 

@@ -1,4 +1,4 @@
-"""What of Horovod is wrapped for sparse gradients, compressors and codecs, once per process."""
+"""Wraps Horovod's functions for sparse gradients, compressors and codecs, once per process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = {
 
 
 def install() -> None:
-    """In what is imported already, and in what will be."""
+    """Wraps them in imported modules now, and in others at their import."""
     for module, names in PARTS.items():
         for name in names:
             after_import(module, functools.partial(_install, name))

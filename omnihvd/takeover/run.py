@@ -1,4 +1,4 @@
-"""Runs a script or module with omnihvd under it, otherwise as `python` would."""
+"""Runs a script or module with its sums intercepted, otherwise as `python` would."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _run(arguments: list[str], main: dict[str, Any]) -> None:
     exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), main)
 
 
-# What `python -m` itself calls.
+# `python -m` itself calls this.
 _run_module = runpy._run_module_as_main  # type: ignore[attr-defined]
 
 

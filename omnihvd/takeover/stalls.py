@@ -1,5 +1,5 @@
-"""Horovod's own stall check, by omnihvd's settings: its ranks also wait for each other before a sum
-begins, where the engine sees nothing."""
+"""Sets Horovod's own stall check from omnihvd's settings. Horovod's ranks also wait for each other
+before a sum begins, and the engine cannot see that wait."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 
 def cover_negotiation(settings: Any) -> None:
-    """Before hvd.init(). What the environment says already stays."""
+    """Call it before hvd.init(). Variables that are already set stay."""
     for name, value in variables(settings).items():
         os.environ.setdefault(name, value)
 
 
 def variables(settings: Any) -> dict[str, str]:
-    """Horovod's. It looks as often as it warns, and must have warned before it ends the job."""
+    """Horovod's variables. Horovod checks as often as it warns, and must have warned before it ends
+    the job."""
     warning, timeout = settings.stall_warning_s, settings.timeout_s
     if timeout > 0:
         warning = min(warning or math.inf, timeout / 4)

@@ -1,8 +1,8 @@
 """Lets Horovod's and Open MPI's threads sleep while they wait for a sum, instead of polling.
 
 Each rank of a Horovod job has two threads that poll: the training script's, in `synchronize()`, and
-Horovod's own, in MPI. Where a host has no cores to spare they take them from the very sum that they
-wait for, and where it has, from the training.
+Horovod's own, in MPI. On a host without spare cores they slow the very sum that they wait for; on
+other hosts they slow the training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ YIELDS = "OMPI_MCA_mpi_yield_when_idle"
 
 
 def sleep_instead_of_polling(settings: Any) -> None:
-    """From Horovod's loading on; MPI is not to be initialised yet."""
+    """Takes effect when Horovod is loaded. Call it before MPI is initialised."""
     if settings.polite:
         horovod_library.on_load(install_hooks)
         horovod_library.wrap_init(_mpi_yields())
@@ -39,7 +39,7 @@ def install_hooks() -> None:
 
 @contextlib.contextmanager
 def _mpi_yields() -> Iterator[None]:
-    """While hvd.init() runs, and with it MPI_Init: children of this process have their own wish."""
+    """Sets it only while hvd.init(), and so MPI_Init, runs: children must not inherit it."""
     ours = YIELDS not in os.environ
     if ours:
         os.environ[YIELDS] = "1"

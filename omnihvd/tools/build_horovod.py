@@ -75,7 +75,7 @@ class Failure(Exception):
     """Something that the user can put right; the text says what and how."""
 
 
-# What is there.
+# Look for the tools and libraries.
 
 
 def tool_path() -> str:
@@ -181,7 +181,7 @@ def gpu_settings(arch: str | None) -> dict[str, str]:
 
 
 def nccl_of_wheel() -> str | None:
-    """Its folder, maybe outside this environment, in one whose packages this one uses."""
+    """The wheel's folder, perhaps in another environment that lends its packages to this one."""
     with contextlib.suppress(ModuleNotFoundError):
         spec = importlib.util.find_spec("nvidia.nccl")
         for folder in (spec and spec.submodule_search_locations) or []:

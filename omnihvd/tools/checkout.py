@@ -1,7 +1,7 @@
-"""A checkout in which no engine was built gives way to the omnihvd that is installed.
+"""Replaces a checkout without a built engine by the installed omnihvd.
 
-In a checkout, `python -m omnihvd` and what puts that folder on its path find the sources first, and
-`pip install .` leaves these without an engine.
+In a checkout, `python -m omnihvd`, and every program with that folder on its path, finds the
+sources first, and `pip install .` leaves these without an engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def has_engine(package: Path) -> bool:
 
 
 def gave_way() -> bool:
-    """Turns the module omnihvd into the installed one, if need be and there is one."""
+    """Replaces the module omnihvd by the installed one, if need be and if there is one."""
     if has_engine(PACKAGE):
         return False
     spec = _installed()

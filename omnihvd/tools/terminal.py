@@ -1,4 +1,4 @@
-"""How wide the output of a command may be, and text that keeps to it."""
+"""The width of a command's output, and text wrapped to it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ USUAL = 80
 
 
 def width(stream: TextIO | None = None) -> int | None:
-    """COLUMNS if it is set, else the terminal's. None: a pipe or a file, whose reader wants whole
-    lines."""
+    """COLUMNS if it is set, else the terminal's width. None: a pipe or a file, for whole lines."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
@@ -23,8 +22,8 @@ def width(stream: TextIO | None = None) -> int | None:
 
 
 def fill(text: str, columns: int | None, first: str = "", then: str = "") -> str:
-    """In lines of so many columns at most; words are not broken. first, then: what begins the first
-    line, and the others."""
+    """Wraps text to `columns`; words are not broken. first, then: the beginnings of the first line
+    and of the others."""
     if columns is None:
         return first + text
     return textwrap.fill(

@@ -1,4 +1,4 @@
-"""A file that is there once it is complete, or not at all."""
+"""Writes files atomically: complete, or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """To write to. OSError names the path."""
+    """A file to write to. OSError names the path."""
     part = path.with_name(f".{path.name}.part-{os.getpid()}")
     try:
         with part.open("wb") as file:

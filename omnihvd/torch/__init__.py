@@ -1,4 +1,4 @@
-"""Sums of the non-zero blocks only, under PyTorch's own torch.distributed, on the CPU.
+"""Allreduces of the non-zero blocks only, under torch.distributed, on the CPU.
 
     import omnihvd.torch
     torch.distributed.init_process_group("omnihvd")  # or "cpu:omnihvd,cuda:nccl"

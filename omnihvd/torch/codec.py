@@ -1,5 +1,5 @@
 """Codecs (omnihvd.codecs) under torch.distributed."""
-# DDP compares a hook's annotations, which must not be texts.
+# DDP compares a hook's annotations; they must not be strings.
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from omnihvd.torch.hook import HookState, average, group_of
 
 
 class CodecState(HookState):
-    """A codec, what its error feedback keeps of each bucket, and the process group of the hook.
+    """A codec, its residual for each bucket, and the process group of the hook.
 
-    It pickles without the group, for checkpoints; what is kept differs from rank to rank.
+    It pickles without the group, for checkpoints. The residuals differ from rank to rank.
     """
 
     def __init__(self, codec: Codec, process_group: Any = None) -> None:
@@ -28,8 +28,8 @@ class CodecState(HookState):
 
 def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
     """`ddp.register_comm_hook(CodecState(OmniReduce.natural()), codec_hook)`: as allreduce_hook,
-    but dense buckets travel under the codec, also on GPUs. On all ranks the same: RuntimeError
-    else. On GPUs ImportError without CuPy."""
+    but encodes dense buckets with the codec, also on GPUs. RuntimeError if the ranks' codecs
+    differ. On GPUs ImportError without CuPy."""
     tensor = bucket.buffer()
     if tensor.is_cuda and not tensor.is_sparse:
         return average_on_gpu(group_of(state), tensor, state.codec, state.rests, bucket.index())

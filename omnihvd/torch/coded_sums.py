@@ -1,12 +1,12 @@
-"""Averages of tensors under a codec by a process group's own all-to-all and all-gather: on GPUs.
+"""Averages GPU tensors under a codec, by a process group's own all-to-all and all-gather.
 
     encode | all_to_all | decode, add, divide | encode | all_gather | decode
 
-Each rank owns an equal range of the tensor's blocks. It adds the ranks' codes of these in float32,
-in the order of ranks, and encodes the average once; so all ranks decode the same bits. Everything
-is queued on the current stream, and the host waits for nothing, but once for each codec for the
-other ranks' word that they have the same. A rank that has another one later makes the sum NaN, if
-it does not hang in the library.
+Each rank owns an equal range of the tensor's blocks. It decodes the ranks' contributions, adds them
+in float32 in the order of ranks, and encodes the average once, so all ranks decode the same bits.
+Everything is queued on the current stream. The host waits only once for each codec, to check that
+all ranks have the same. If a rank uses another codec later, the sum becomes NaN or hangs in the
+library.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from omnihvd.compressors import counters
 from omnihvd.compressors.compressor import default_block_size
 from omnihvd.torch.meetings import Meetings
 
-SUMS = 2**32 - 1  # who encodes, in place of a rank
+SUMS = 2**32 - 1  # in place of the encoding rank's number
 Coding = tuple[int, int]
 Rests = dict[int, torch.Tensor]
 
 
 class Coder(Protocol):
-    """omnihvd.kernels.Coder, or what stands in for it."""
+    """The interface of omnihvd.kernels.Coder."""
 
     block_size: int
 
@@ -51,7 +51,7 @@ class Coder(Protocol):
 
 
 class CodedSums:
-    """Those of a process group's ranks, in whose order of calls they agree."""
+    """A process group's coded sums. All ranks call them in the same order."""
 
     def __init__(self, group: Any, coder: Coder) -> None:
         self._group, self._coder = weakref.ref(group), coder
@@ -62,8 +62,8 @@ class CodedSums:
 
     @torch.no_grad()
     def average(self, tensor: torch.Tensor, codec: Codec, rests: Rests, number: int) -> None:
-        """In place, of floating-point numbers. rests[number]: what the codec's error feedback keeps
-        of this tensor. RuntimeError, on all ranks, if one has another codec."""
+        """Averages a floating-point tensor in place. rests[number]: its residual of error feedback.
+        RuntimeError, on all ranks, if one has another codec."""
         if self._size == 1 or tensor.numel() == 0:
             return
         self._meetings.agree_on(f"{codec.name} in blocks of {self._coder.block_size}")
@@ -103,15 +103,15 @@ class CodedSums:
 
 
 def _rest(rests: Rests, number: int, like: torch.Tensor) -> torch.Tensor:
-    """What is kept of a tensor; nothing, if it had another shape (DDP builds its buckets anew)."""
+    """A tensor's residual; zero if it had another shape (DDP rebuilds its buckets)."""
     kept = rests.get(number)
     if kept is None or kept.shape != like.shape:
-        kept = torch.full_like(like, -0.0)  # which changes nothing that it is added to
+        kept = torch.full_like(like, -0.0)  # adding -0.0 changes nothing
     rests[number] = kept.to(like.device)
     return rests[number]
 
 
-# The older name is not for ever.
+# PyTorch may drop the older name.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 _of_groups: weakref.WeakKeyDictionary[Any, CodedSums] = weakref.WeakKeyDictionary()
@@ -120,7 +120,7 @@ _of_groups: weakref.WeakKeyDictionary[Any, CodedSums] = weakref.WeakKeyDictionar
 def average_on_gpu(
     group: Any, tensor: torch.Tensor, codec: Codec, rests: Rests, number: int
 ) -> Future[torch.Tensor]:
-    """As CodedSums.average, beside what the current stream has yet to do. ImportError without CuPy,
+    """As CodedSums.average, concurrent with the current stream. ImportError without CuPy,
     ValueError if there are no kernels for the block size (OMNIHVD_BLOCK_SIZE)."""
     device = tensor.device
     stream = _stream_beside(device)
@@ -131,7 +131,7 @@ def average_on_gpu(
         if sums is None:
             sums = _of_groups[group] = CodedSums(group, _kernels(device))
         sums.average(tensor, codec, rests, number)
-        future.set_result(tensor)  # whoever waits for it lets its stream wait for this one
+        future.set_result(tensor)  # a waiter makes its stream wait for this one
     return future
 
 

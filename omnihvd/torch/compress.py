@@ -1,5 +1,5 @@
 """Compressors (omnihvd.compressors) under DDP."""
-# DDP compares a hook's annotations, which must not be texts.
+# DDP compares a hook's annotations; they must not be strings.
 
 from collections.abc import Iterable
 from typing import Any, Callable
@@ -19,11 +19,11 @@ NamedParameters = Iterable[tuple[str, torch.Tensor]]
 
 
 class CompressionState(HookState):
-    """A compressor, what it keeps of each parameter, and the process group of the hook.
+    """A compressor, its state of each parameter, and the process group of the hook.
 
-    named_parameters: the model's, with names as on all ranks. It pickles, for checkpoints, without
-    group and parameters: call attach() on what was unpickled. What is kept differs from rank to
-    rank: save it on each.
+    named_parameters: the model's, with the same names on all ranks. It pickles, for checkpoints,
+    without group and parameters: call attach() after unpickling. The residuals differ from rank to
+    rank: save them on each rank.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CompressionState(HookState):
         self.attach(named_parameters)
 
     def attach(self, named_parameters: NamedParameters) -> None:
-        """ValueError if what is kept of a parameter has another shape."""
+        """Attaches the model's parameters. ValueError if the state of one has another shape."""
         self._names = {parameter: name for name, parameter in named_parameters}
         for parameter, name in self._names.items():
             rest = self.kept.setdefault(name, ParameterState(name)).rest
@@ -76,8 +76,8 @@ class CompressionState(HookState):
 
 
 def compress_wrapper(hook: Hook) -> Hook:
-    """hook: as PyTorch's, for a state that is a process group or None. What is returned has a
-    CompressionState, and gives `hook` the part of each gradient that is to be sent."""
+    """Wraps a DDP hook: the result takes a CompressionState, and calls `hook` with the part of each
+    gradient to send. hook: like PyTorch's, with a process group or None as its state."""
 
     def compressed(state: CompressionState, bucket: GradBucket) -> Future[torch.Tensor]:
         state.agree()
@@ -95,5 +95,5 @@ compressed_allreduce_hook = compress_wrapper(allreduce_hook)
 def _compress(state: CompressionState, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
     ranks = group_of(state).size()
     sent = split_by(state.compressor, gradient, state.of(parameter), ranks)
-    if sent is not gradient:  # which is not contiguous
+    if sent is not gradient:  # the gradient is not contiguous
         gradient.copy_(sent)

@@ -1,7 +1,7 @@
-"""Works for PyTorch's C++, where it keeps a work beyond the call that gave it one.
+"""Works for PyTorch's C++, for callers that keep a work beyond the call that returned it.
 
-C++ keeps only the C++ part of a work written in Python. Once Python has dropped its part, that part
-never ends and has no future.
+C++ keeps only the C++ part of a work written in Python. Once Python has dropped its own part, the
+C++ part never ends and has no future.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ cpp: Any = torch._C._distributed_c10d
 
 
 def register_in_flight(tensors: Iterable[torch.Tensor], work: SumWork) -> None:
-    """Lets wait_tensor() wait for the work, where the caller allows collectives in flight as inputs
+    """Makes wait_tensor() wait for the work, if the caller allows collectives in flight as inputs
     of compiled graphs. c10d's own groups do the same."""
     allowed = getattr(cpp, "_allow_inflight_collective_as_graph_input", None)
     if allowed and allowed():
@@ -50,8 +50,8 @@ def _mend_forward_work() -> None:
 
 
 def _mend_builtin_hook() -> None:
-    """The built-in FP16 hook takes a future's value for a list of C++'s, but futures of Python have
-    values of Python. The Python hook in its place computes the same."""
+    """The built-in FP16 hook expects a C++ list as the future's value, but Python's futures hold
+    Python values. The Python hook in its place computes the same."""
     original = DistributedDataParallel._register_builtin_comm_hook
 
     @functools.wraps(original)

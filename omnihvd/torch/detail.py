@@ -1,7 +1,7 @@
 """TORCH_DISTRIBUTED_DEBUG=DETAIL, under which PyTorch compares the ranks' calls.
 
-It does so in the backend, where a sum that omnihvd makes never comes. So a sum of zeros goes there
-first, which is compared with whatever the other ranks call.
+PyTorch compares them in the backend, but omnihvd's sums bypass the backend. So omnihvd first makes
+a sum of zeros there, and PyTorch compares it with the other ranks' calls.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Tensors = list[torch.Tensor]
 
 
 def compare(group: Any, collective: str, tensors: Tensors, *options: Any) -> None:
-    """collective: the group's method that was called, with such tensors. RuntimeError, on all
-    ranks, if one calls another."""
+    """Makes the sum of zeros. collective: the group's method that was called with these tensors.
+    RuntimeError, on all ranks, if one calls another."""
     if get_debug_level() == DebugLevel.DETAIL:
         _plain(group, collective)([_zeros(tensor) for tensor in tensors], *options).wait()
 

@@ -1,7 +1,7 @@
-"""A Gloo of omnihvd's own among the ranks of a process group, as the library of its sums.
+"""omnihvd's own Gloo among the ranks of a process group, for the parts of sums that Gloo makes.
 
-The group's own is the caller's: both are used at the same time, from different threads, and Gloo
-tells collectives apart by their order alone.
+The group's own Gloo belongs to the caller. Both are in use at the same time, from different
+threads, and Gloo tells collectives apart by their order alone.
 """
 
 from __future__ import annotations
@@ -30,36 +30,38 @@ _numbers = itertools.count()
 
 @functools.cache
 def _devices(_number: int) -> list[Any]:
-    """Where a Gloo listens. A device of its own would cost each group 2 threads, 4 descriptors and
-    20 ms at its end."""
+    """The devices that Gloo listens on. One for each group would cost 2 threads, 4 descriptors and
+    20 ms at the group's end."""
     interfaces = list(filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")))
-    # Connections that are made at the first sum would wait in the store's client.
+    # Lazy connections, made at the first sum, would block the store's client.
     if not interfaces:
         return [ProcessGroupGloo.create_default_device(lazy_init=False)]
     return [ProcessGroupGloo.create_device(interface=i, lazy_init=False) for i in interfaces]
 
 
 def forget_devices() -> None:
-    """At the end of the process, while Python can still run the threads that end then."""
+    """Frees the devices before the process ends, while Python can still run their threads."""
     _devices.cache_clear()
 
 
 class Gloo:
-    """Collective, but for the constructor: the first operation waits for all ranks, and connects
-    them. Each waits for `timeout`. In place on memory in the host, one thread at a time;
-    RuntimeError when another rank has failed or does not come."""
+    """Gloo's collectives, in place on host memory, for one thread at a time.
+
+    The constructor is not collective: the first operation waits for all ranks and connects them.
+    Each operation waits for `timeout` at most. RuntimeError when another rank has failed or does
+    not come."""
 
     def __init__(self, meetings: Meetings, rank: int, size: int, timeout: timedelta) -> None:
         self._meetings, self._rank, self._size, self._timeout = meetings, rank, size, timeout
         self._gloo: Any = None
         self._begun = False
-        # Gloo's threads let go of tensors when their caller has long gone on. The last to do so
-        # needs Python's lock, which must not be one of these threads while they are ended.
+        # Gloo's threads release tensors long after their caller has gone on. Dropping the last
+        # reference takes Python's lock, and Gloo's threads must not do that while they are ended.
         self._recent: deque[Any] = deque(maxlen=8)
         self._exchanges = itertools.count()
 
     def _begin(self, mine: bytes = b"") -> list[bytes]:
-        """The ranks meet; each learns what all others say."""
+        """Exchanges bytes with all ranks; collective."""
         self._begun = True
         return self._meetings.gather(
             "begun",
@@ -88,7 +90,7 @@ class Gloo:
         self._recent.clear()
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of the operations from now on."""
+        """Sets the time-out of later operations."""
         self._timeout = timeout
         if self._gloo is not None:
             self._gloo._set_default_timeout(timeout)
@@ -97,7 +99,7 @@ class Gloo:
         self.sum_tensor(torch.frombuffer(data, dtype=getattr(torch, dtype)))
 
     def scatter(self, given: memoryview, share: memoryview, dtype: str) -> None:
-        """share: this rank's of the sum of `given`, of which each rank has as much."""
+        """Reduce-scatter. share: gets this rank's share, of equal size on all ranks."""
         kind = getattr(torch, dtype)
         self._wait_for(
             "_reduce_scatter_base",
@@ -118,7 +120,7 @@ class Gloo:
         self._wait_for("broadcast", [torch.frombuffer(data, dtype=torch.uint8)], options)
 
     def allgather(self, mine: bytes) -> list[bytes]:
-        """By which ranks connect: RuntimeError names those that do not come to it."""
+        """Every rank's bytes. Connects the ranks: RuntimeError names those that do not come."""
         if not self._begun:
             return self._begin(mine)
         words = torch.frombuffer(bytearray(mine or b"."), dtype=torch.uint8)[: len(mine)]

@@ -1,5 +1,5 @@
 """DDP's communication hook: the average of a bucket over the ranks, by omnihvd."""
-# DDP compares a hook's annotations, which must not be texts.
+# DDP compares a hook's annotations; they must not be strings.
 
 from typing import Any, Optional
 
@@ -12,8 +12,8 @@ from omnihvd.torch.process_group import OmnihvdProcessGroup, give_sums, sums_of,
 
 
 class HookState:
-    """The process group of a hook (None: the default one). It pickles without the group, and is
-    then for the default one; `process_group` may be set."""
+    """The process group of a hook (None: the default one). It pickles without the group, and then
+    means the default one; set `process_group` to change it."""
 
     def __init__(self, process_group: Any = None) -> None:
         self.process_group = process_group
@@ -26,10 +26,10 @@ def allreduce_hook(state: Any, bucket: GradBucket) -> Future[torch.Tensor]:
     """`ddp.register_comm_hook(state, allreduce_hook)`: averages a bucket on the CPU, dense or
     sparse.
 
-    state: a HookState, a process group, or None: the default group. Returns at once; buckets are
-    averaged in order, while backward goes on. Composes as PyTorch's own hooks do:
-    `fp16_compress_wrapper(allreduce_hook)`. Errors are the future's, also when a rank
-    does not come to the first bucket, or its settings are wrong.
+    state: a HookState, a process group, or None for the default group. The hook returns at once;
+    buckets are averaged in order while the backward pass goes on. It composes like PyTorch's own
+    hooks: `fp16_compress_wrapper(allreduce_hook)`. The future carries all errors, also that a rank
+    does not come to the first bucket or has wrong settings.
     """
     return average(group_of(state), bucket.buffer())
 
@@ -43,20 +43,20 @@ def group_of(state: Any) -> Any:
 def average(
     ranks: Any, tensor: torch.Tensor, codec: Optional[Codec] = None
 ) -> Future[torch.Tensor]:
-    """Over the ranks of a process group; in place, if dense. codec: of floating-point numbers, and
-    where this is not left to the backend."""
+    """Averages over the ranks of a process group; in place, if dense. codec: for floating-point
+    tensors that do not fall back to the backend."""
     if tensor.device.type != "cpu":
         raise ValueError(
             f"omnihvd's hook averages on the CPU, not on {tensor.device}: on GPUs `import omnihvd` "
             'before init_process_group("nccl") is all that is needed'
         )
-    # Before the sum, as DDP does: sums of halves may overflow. Gradients that are sparse may share
-    # memory.
+    # Divide before the sum, as DDP does: float16 sums may overflow. Sparse gradients may share
+    # memory, so not in place.
     tensor = tensor / ranks.size() if tensor.is_sparse else tensor.div_(ranks.size())
     work: Any = None
     ours = isinstance(ranks, OmnihvdProcessGroup)
     if not ours and sums_of(ranks) is None:
-        give_sums(ranks, later=True)  # who waits here may keep another group's bucket waiting
+        give_sums(ranks, later=True)  # waiting here may block another group's bucket
     if codec is not None or not ours:
         work = take(ranks, tensor, codec=codec)
     work = work or ranks.allreduce([tensor])

@@ -1,4 +1,4 @@
-"""What the ranks of a process group tell each other over its store."""
+"""Bootstrap exchanges among the ranks of a process group, over its store."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FOR_EVER_S = 1e9
 
 
 class PollingStore(Store):
-    """The same store, in which a thread that waits keeps no other thread waiting.
+    """A view of a store that never blocks other threads while one waits.
 
-    All threads of a process share one client of PyTorch's TCPStore. While a thread is in that
-    client's wait() or get(), the set() of another thread is not sent; and that set() may be what
-    another rank waits for before it does what the first thread waits for.
+    All threads of a process share one client of PyTorch's TCPStore. While one thread is in that
+    client's wait() or get(), the set() of another thread is not sent. This can deadlock: another
+    rank may need that set() before it sets the key that the first thread waits for.
     """
 
     def __init__(self, store: Any) -> None:
@@ -36,7 +36,7 @@ class PollingStore(Store):
         return bytes(self._store.get(key))
 
     def get_all(self, keys: Sequence[str]) -> list[bytes]:
-        """Of keys that are there."""
+        """The values of keys that exist."""
         if self._store.has_extended_api():
             return [bytes(value) for value in self._store.multi_get(keys)]
         return [bytes(self._store.get(key)) for key in keys]
@@ -45,7 +45,7 @@ class PollingStore(Store):
         return bool(self._store.check(keys))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """TimeoutError when a key is not there in time."""
+        """Waits for the keys. TimeoutError when one is not set in time."""
         limit_s = (self._store.timeout if timeout is None else timeout).total_seconds()
         begun = time.monotonic()
         while not self.check(keys):
@@ -56,8 +56,8 @@ class PollingStore(Store):
 
 
 class Meetings:
-    """Those of the ranks that share `store`, which nobody else writes to; each has a name of its
-    own. All is collective."""
+    """Exchanges among the ranks that share `store`; nobody else may write to it. Each exchange has
+    a name of its own. All are collective."""
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.store = PollingStore(store)
@@ -67,8 +67,9 @@ class Meetings:
     def gather(
         self, name: str, mine: bytes, limit_s: float, where: str, why: str, warning_s: float = 0
     ) -> list[bytes]:
-        """Every rank's bytes. RuntimeError names the ranks that have not come after limit_s (0:
-        none), to where, and why that may be. A warning does after warning_s (0: never)."""
+        """Every rank's bytes. After limit_s seconds (0: never) RuntimeError names the missing
+        ranks, the exchange (where) and likely reasons (why). After warning_s (0: never) a warning
+        says the same."""
         self.store.set(self._key(name, self._rank), mine)
         keys = [self._key(name, rank) for rank in range(self._size)]
         limit_s = limit_s or FOR_EVER_S
@@ -86,11 +87,11 @@ class Meetings:
         return self.store.get_all(keys)
 
     def arrive(self, name: str) -> None:
-        """Tells the others, and waits for nobody."""
+        """Tells the other ranks that this one has come. Does not wait."""
         self.store.set(self._key(name, self._rank), b"")
 
     def missing(self, name: str) -> str:
-        """The ranks that have not told: "rank 1, rank 3"; empty, too, if the store has ended."""
+        """The ranks that have not arrived: "rank 1, rank 3"; empty, too, if the store has ended."""
         ranks = range(self._size)
         with contextlib.suppress(RuntimeError):
             late = [rank for rank in ranks if not self.store.check([self._key(name, rank)])]
@@ -98,7 +99,7 @@ class Meetings:
         return ""
 
     def agree_on(self, codec: str) -> None:
-        """Once for each text. RuntimeError if another rank has another one."""
+        """Checks, once for each codec, that all ranks use it. RuntimeError if one does not."""
         if codec in self._codecs:
             return
         everyone = self.gather(

@@ -1,9 +1,9 @@
-"""torch.distributed's process groups on Gloo, whose sums are omnihvd's.
+"""torch.distributed's process groups on Gloo, with sums by omnihvd.
 
-c10d has no backends in Python, but process groups; each holds a backend for each kind of device. So
-where c10d makes a group whose backend for the CPU is Gloo, or "omnihvd", it is given a class of
-ours, with methods of its own for allreduce, which C++ (as DDP) calls, too, and for
-reduce_scatter_tensor. The backends are as they were.
+A process group holds a backend for each kind of device. Python can subclass c10d's process groups
+but not its backends. So when c10d makes a group with Gloo or "omnihvd" as the CPU's backend, the
+group gets a class of ours that overrides allreduce and reduce_scatter_tensor. C++, such as DDP,
+calls the overrides, too. The backends stay unchanged.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ Made = tuple[Any, Any]  # a process group and its store
 
 
 class OmnihvdProcessGroup(ProcessGroup):
-    """All but allreduce and reduce_scatter_tensor is done by a plain process group with the same
+    """Forwards all but allreduce and reduce_scatter_tensor to a plain process group with the same
     backends.
 
-    Inherited methods would do as well, but for one thing: where C++ lets Python override a method,
-    it calls its own with Python's lock held, for which threads of Gloo's may be waiting.
+    Inherited methods could deadlock: where C++ lets Python override a method, it calls its own
+    method with Python's lock held, and Gloo's threads may be waiting for that lock.
     """
 
     omnihvd_carries = True
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
-        # The one constructor that a class in Python can call has no store.
+        # The only constructor that a Python class can call takes no store.
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._omnihvd_plain = ProcessGroup(store, rank, size)
         mend_ddp()
@@ -85,7 +85,7 @@ class OmnihvdProcessGroup(ProcessGroup):
         return work or self._plain_scatter("_reduce_scatter_base", output, given, opts)
 
     def _plain_scatter(self, name: str, output: Any, given: Any, opts: Any) -> Work:
-        plain = getattr(self._omnihvd_plain, name)  # not each PyTorch has both
+        plain = getattr(self._omnihvd_plain, name)  # not every PyTorch has both
         return plain(output, given, opts or ReduceScatterOptions())
 
     def shutdown(self) -> None:
@@ -121,7 +121,7 @@ def _plainly(name: str) -> Any:
 
 
 for name in PLAIN.split():
-    if hasattr(ProcessGroup, name):  # not each PyTorch has all of them
+    if hasattr(ProcessGroup, name):  # not every PyTorch has all of them
         setattr(OmnihvdProcessGroup, name, _plainly(name))
 
 
@@ -129,12 +129,12 @@ _sums: weakref.WeakKeyDictionary[Any, Sums | None] = weakref.WeakKeyDictionary()
 
 
 def sums_of(group: Any) -> Sums | None:
-    """Of a process group whose sums omnihvd takes; else None."""
+    """omnihvd's sums of a process group; None if omnihvd does not intercept it."""
     return _sums.get(group)
 
 
 def give_sums(group: Any, later: bool = False) -> None:
-    """Collective, once for a process group. RuntimeError as Sums'. later: as Sums."""
+    """Attaches Sums to a process group, once. Collective. RuntimeError and `later` as in Sums."""
     store = PrefixStore("omnihvd", group.get_group_store())
     _sums[group] = Sums(store, group.rank(), group.size(), later)
 
@@ -148,9 +148,9 @@ def take(
     waits: bool = False,
     collective: str = "allreduce",
 ) -> SumWork | None:
-    """Begins the allreduce of a tensor, or of all in a list, in place; None, and counted, if it is
-    to be left to the group's backend, on all ranks alike. timeout: None: the group's. waits: the
-    caller, at once, for it. collective: the group's method that was called."""
+    """Begins the allreduce of a tensor, or of all in a list, in place. Returns None for a fallback
+    to the group's backend, on all ranks alike, and counts it. timeout: None: the group's. waits:
+    whether the caller waits at once. collective: the group's method that was called."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
@@ -170,13 +170,13 @@ def take(
 
 
 def take_scatter(group: Any, output: Any, given: Any, opts: Any, collective: str) -> SumWork | None:
-    """Begins the reduce-scatter of a tensor, of which each rank gets as much; None, and counted, if
-    it is to be left to the group's backend, on all ranks alike. collective: as take()'s."""
+    """Begins the reduce-scatter of a tensor in equal shares. Returns None for a fallback to the
+    group's backend, on all ranks alike, and counts it. collective: as in take()."""
     sums = sums_of(group)
     if sums is None or output.device.type != "cpu" or given.device.type != "cpu":
         return None
     if output.dtype != given.dtype or output.numel() * sums.size != given.numel():
-        return None  # which the backend says better
+        return None  # the backend has the better error message
     op = _op(opts or ReduceScatterOptions())
     average = op == ReduceOp.AVG and given.is_floating_point()
     reason = "op"
@@ -193,29 +193,29 @@ def take_scatter(group: Any, output: Any, given: Any, opts: Any, collective: str
 
 
 def _op(opts: Any = ReduceOp.SUM, timeout: Any = None, op: Any = None) -> Any:
-    """Of the arguments of ProcessGroup.allreduce and its like behind the tensors, in all of their
-    forms."""
+    """The operation among the arguments after the tensors of ProcessGroup.allreduce and the like,
+    in all of their forms."""
     if isinstance(opts, (AllreduceOptions, AllreduceCoalescedOptions, ReduceScatterOptions)):
         return opts.reduceOp
     return opts if op is None else op
 
 
 def _timeout(opts: Any = None, timeout: Any = None, **_kwargs: Any) -> timedelta | None:
-    """Of the same arguments; None: they have none."""
+    """The time-out among the same arguments; None: they have none."""
     timeout = getattr(opts, "timeout", timeout)
     return timeout if timeout is not None and timeout > timedelta(0) else None
 
 
 def _timeout_of(group: Any) -> timedelta:
-    """Of a process group, at this moment: set_timeout() may change it."""
+    """A process group's current time-out: set_timeout() may change it."""
     backend = group._get_backend(torch.device("cpu"))
     timeout: timedelta = backend.options._timeout
     return timeout
 
 
 def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
-    """Whether the caller of ProcessGroup.allreduce is dist.all_reduce(async_op=False). False if it
-    is not known: not each PyTorch says."""
+    """Whether the caller of ProcessGroup.allreduce is dist.all_reduce(async_op=False). False if
+    unknown: not every PyTorch says."""
     return not getattr(opts, "asyncOp", True)
 
 
@@ -226,7 +226,7 @@ def _close(group: Any) -> None:
 
 
 def new_group(original: Callable[..., Made], c10d: ModuleType, *args: Any, **kwargs: Any) -> Made:
-    """c10d._new_process_group_helper, `original`, whose groups are ours where they sum on Gloo."""
+    """Wraps c10d._new_process_group_helper, `original`: groups that sum on Gloo become ours."""
     given = inspect.signature(original).bind(*args, **kwargs).arguments
     if not _takes(c10d, given["backend"]):
         return original(*args, **kwargs)
@@ -266,7 +266,7 @@ def _making_ours(c10d: ModuleType) -> Iterator[None]:
 
 
 def register() -> None:
-    """Lets c10d know the backend "omnihvd": Gloo, but for allreduce."""
+    """Registers the backend "omnihvd" with c10d: Gloo, except for allreduce."""
 
     def backend(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
         gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)

@@ -13,21 +13,23 @@ OF_ONE_STEP = (
 
 
 class StatsWriter:
-    """Writes the figures of each `every` steps to a torch.utils.tensorboard.SummaryWriter, or what
-    else has add_scalar(name, value, step). Under "omnihvd/": density, union_density, sent_of_ring
-    and passed_share as in omnihvd.stats() (none where there was nothing to share), and, for one
-    step, gradient_bytes, bytes_sent and sum_seconds. With a compressor under delay control also
-    compression_ratio and compression_bandwidth (bytes/s) and, for one step, compression_delay and
-    compression_exposed (seconds of sums, and for which training waited).
+    """Writes omnihvd's figures to TensorBoard after every `every` steps.
 
-    optimizer: a torch.optim.Optimizer, Horovod's or any other, whose steps are counted; without
-    one, call step() yourself, as Lightning's callbacks do."""
+    writer: a torch.utils.tensorboard.SummaryWriter, or another object with add_scalar(name, value,
+    step). Names begin with "omnihvd/". density, union_density, sent_of_ring and passed_share are as
+    in omnihvd.stats(), and left out where there was nothing to share. gradient_bytes, bytes_sent
+    and sum_seconds are means for one step. A compressor under delay control adds compression_ratio,
+    compression_bandwidth (bytes/s) and, for one step, compression_delay (seconds of sums) and
+    compression_exposed (seconds in which training waited for them).
+
+    optimizer: a torch.optim.Optimizer, Horovod's or any other; its steps are counted. Without one,
+    call step() yourself, as Lightning's callbacks do."""
 
     def __init__(self, writer: Any, optimizer: Any = None, every: int = 10) -> None:
         self._writer, self._every = writer, max(1, every)
         self._step = self._written = 0
         self._figures = Statistics()
-        self._depth = 0  # Horovod's optimizer steps inside its own step
+        self._depth = 0  # Horovod's optimizer calls a step inside its own step
         self._handles: list[Any] = []
         if optimizer is not None:
             self._handles = [
@@ -44,7 +46,7 @@ class StatsWriter:
             self.step()
 
     def step(self, step: int | None = None) -> None:
-        """A step has ended; its number, if it is not the next one."""
+        """Counts the end of a step. step: its number, if it is not the next one."""
         self._step = self._step + 1 if step is None else step
         steps = self._step - self._written
         if steps < self._every:
@@ -61,7 +63,7 @@ class StatsWriter:
                 self._writer.add_scalar(f"omnihvd/{name}", value, self._step)
 
     def close(self) -> None:
-        """No longer counts the optimizer's steps; the writer stays open."""
+        """Stops counting the optimizer's steps; the writer stays open."""
         for handle in self._handles:
             handle.remove()
         self._handles = []

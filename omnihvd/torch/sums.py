@@ -1,5 +1,7 @@
-"""The sums of one process group, in the order in which they are asked for: each made by the group's
-thread, or, if its caller waits for it anyway and nothing is before it, by that."""
+"""The sums of one process group, in the order of calls.
+
+The group's thread makes each sum; if the caller waits anyway and nothing is queued, the caller's
+thread makes it."""
 
 from __future__ import annotations
 
@@ -28,18 +30,18 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """As NumPy and the engine call it."""
+    """The dtype's name in NumPy and the engine."""
     return str(dtype).replace("torch.", "")
 
 
 class Sums:
-    """What the ranks that share `store`, which nobody else writes to, sum.
+    """The sums of the ranks that share `store`; nobody else may write to it.
 
-    The constructor is collective: the ranks meet, and rank 0's settings hold for all. RuntimeError,
-    on all ranks, if the settings of one are wrong or one does not come. later: they meet at the
-    first sum instead, which fails then, and nobody waits here. Engine and connections are made at
-    the first sum. Nothing there keeps a sum of another group waiting: ranks may begin those in any
-    order.
+    The constructor is collective: the ranks bootstrap, and rank 0's settings hold for all.
+    RuntimeError, on all ranks, if one has wrong settings or does not come. later: they bootstrap at
+    the first sum instead; then that sum fails, and the constructor does not wait. Engine and
+    connections are made at the first sum. They never block a sum of another group: ranks may begin
+    the sums of different groups in any order.
     """
 
     def __init__(self, store: Any, rank: int, size: int, later: bool = False) -> None:
@@ -47,7 +49,7 @@ class Sums:
         self._rank, self.size = rank, size
         self._communicator = engine.session.Communicator(rank, size)
         self._meetings = Meetings(store, rank, size)
-        # Refuses what all ranks refuse alike: of ranks that meet later, by its arguments alone.
+        # All ranks must refuse alike. Before a later bootstrap, only the arguments decide.
         self._refuses = engine.session.Communicator(rank, size) if later else self._communicator
         self._gloo: Gloo | None = None
         self._met = False
@@ -58,9 +60,9 @@ class Sums:
         self._asked: queue.SimpleQueue[tuple[Callable[[], str], SumWork] | None]
         self._asked = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._order = threading.Lock()  # of the count of what is asked for and not yet done
+        self._order = threading.Lock()  # guards the count of unfinished sums
         self._unfinished = 0
-        self._turn = threading.Lock()  # of whom makes a sum
+        self._turn = threading.Lock()  # held by the thread that makes a sum
         self._closed = False
         self._coded = 0
         _open.add(self)
@@ -69,9 +71,9 @@ class Sums:
     def refusal(
         self, *tensors: torch.Tensor, codec: Codec | None = None, scatters: bool = False
     ) -> str:
-        """Why the sum of such tensors is not made here, on all ranks alike; empty: it is. A sparse
-        tensor counts with all its rows: ranks have different ones. scatters: it is the input of a
-        reduce-scatter."""
+        """The fallback reason for the sum of such tensors, on all ranks alike; empty: none. A
+        sparse tensor counts with all its rows, since ranks have different ones. scatters: the
+        tensor is the input of a reduce-scatter."""
         if not tensors:
             return "empty"
         layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
@@ -91,10 +93,9 @@ class Sums:
         codec: Codec | None = None,
         waits: bool = False,
     ) -> SumWork:
-        """In place, once all that was asked for before has been done; returns at once, unless the
-        caller waits for it: then perhaps when it is done, which saves two changes of threads.
-        timeout: of this sum, unless OMNIHVD_TIMEOUT says another. codec: of dense floating-point
-        numbers, and of any size."""
+        """Sums in place, after all earlier calls. Returns at once; if the caller `waits`, perhaps
+        only when the sum is done, which saves two thread switches. timeout: of this sum, unless
+        OMNIHVD_TIMEOUT is set. codec: for dense floating-point tensors of any size."""
         make = functools.partial(self._sum_all, tensors, codec)
         return self._ask("an allreduce", make, tensors, timeout, average, waits)
 
@@ -106,8 +107,8 @@ class Sums:
         average: bool = False,
         waits: bool = False,
     ) -> SumWork:
-        """output: this rank's share of the sum of `given`, of which each rank has as much. Else as
-        allreduce."""
+        """output: gets this rank's share of the sum of `given`, of equal size on all ranks. The
+        rest as in allreduce."""
         make = functools.partial(self._scatter, output, given)
         return self._ask("a reduce-scatter", make, [output], timeout, average, waits)
 
@@ -143,22 +144,22 @@ class Sums:
         return work
 
     def close(self) -> None:
-        """Leaves the group, in the background, when what was asked for is done."""
+        """Leaves the group, in the background, once all queued sums are done."""
         if not self._closed and self._process.is_this():
             self._closed = True
             with self._order:
                 self._asked.put(None)
-                if self._gloo is not None:  # to leave that takes time, and may take for ever
+                if self._gloo is not None:  # leaving Gloo takes time, perhaps for ever
                     self._serve()
 
     def join(self) -> None:
-        """Waits for the end of what was closed; not for ever."""
+        """Waits until close() is done, for CLOSE_TIMEOUT_S at most."""
         if self._thread and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT_S)
 
     def _serve(self) -> None:
-        """The group's thread makes what was asked for. If the caller is that thread, another one
-        takes its place: the caller is in a callback, which may wait for what it asks for."""
+        """Starts the group's thread. If the caller is that thread, another one takes its place: the
+        caller is in a callback, and may wait for the sum that it asks for."""
         if self._thread is None or self._thread is threading.current_thread():
             self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
             self._thread.start()
@@ -168,13 +169,13 @@ class Sums:
             make, work = asked
             with self._turn:
                 failure = make()
-            del make, asked  # and with them the tensors
-            work.end(failure)  # which calls callbacks
+            del make, asked  # drops the tensors, too
+            work.end(failure)  # calls callbacks
             del work
             self._ended()
             if self._thread is not threading.current_thread():
                 return
-        with self._turn:  # of who makes a sum that it waits for
+        with self._turn:  # waits for a caller that makes its own sum
             if self._gloo is not None:
                 self._gloo.close()
             del self._communicator
@@ -191,7 +192,7 @@ class Sums:
         timeout: timedelta,
         average: bool,
     ) -> str:
-        """Why it has failed; empty: it has not."""
+        """Makes the sum. Returns why it failed; empty: it did not."""
         try:
             with _own_modes(results):
                 self._meet()
@@ -205,7 +206,7 @@ class Sums:
         return ""
 
     def _meet(self) -> None:
-        """Collective, the first time. Else nothing."""
+        """Bootstraps; collective. Does nothing after the first time."""
         if self._met:
             return
         warning_s, limit_s = engine.session.meeting_limits_s()
@@ -231,7 +232,7 @@ class Sums:
             self._gloo.set_timeout(self._limit)
 
     def _library(self) -> Gloo:
-        """The library beneath. Whoever makes a sum may call it."""
+        """The original library. Only the thread that makes a sum may call it."""
         if self._gloo is None:
             self._gloo = Gloo(self._meetings, self._rank, self.size, self._limit)
         return self._gloo
@@ -246,7 +247,7 @@ class Sums:
             self._sum_one(tensors[0], codec)
 
     def _scatter(self, output: torch.Tensor, given: torch.Tensor) -> None:
-        straight, share = given.contiguous(), output.contiguous()  # themselves, if they are that
+        straight, share = given.contiguous(), output.contiguous()  # no copies if contiguous
         self._communicator.reduce_scatter(
             straight.data_ptr(),
             share.data_ptr(),
@@ -272,8 +273,9 @@ class Sums:
             engine.session.count_pass(refusal, tensor.numel() * tensor.element_size())
 
     def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, *codec: Any) -> str:
-        """Why the library beneath has made it; empty: it has not. A union of rows may be small
-        where the whole was not, and who met late learns of the settings here."""
+        """Returns the fallback reason if the original library made the sum; empty: omnihvd did. A
+        reason may first arise here: a union of rows may be small where the whole tensor was not,
+        and ranks that bootstrapped late learn the settings only now."""
         straight = tensor.to(dtype).contiguous()  # itself, if it is that
         at, count = straight.data_ptr(), straight.numel()
         refusal = self._communicator.refusal(count * straight.element_size(), bool(codec))
@@ -288,9 +290,9 @@ class Sums:
 
 @contextlib.contextmanager
 def _own_modes(results: list[torch.Tensor]) -> Iterator[None]:
-    """Modes belong to a thread, which may or may not be the caller's. Only inference mode lets
-    tensors of inference mode be written. Function modes, as a default device, would change what is
-    made on the way."""
+    """Sets the modes that the sum needs: modes belong to a thread, and it may not be the caller's.
+    Only inference mode may write inference tensors. Function modes, such as a default device, would
+    change temporary tensors."""
     inference = any(tensor.is_inference() for tensor in results)
     no_functions: Any = torch._C.DisableTorchFunction
     with no_functions(), torch.inference_mode() if inference else torch.no_grad():
@@ -308,7 +310,7 @@ def _close_at_exit() -> None:
 
 
 def _close_all() -> None:
-    everything = list(_open)  # those that were closed may be at it
+    everything = list(_open)  # closed ones may still be ending
     for sums in everything:
         sums.close()
     for sums in everything:

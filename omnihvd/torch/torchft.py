@@ -1,10 +1,10 @@
-"""torchft's process group on Gloo, whose allreduce is omnihvd's: replicas come and go.
+"""torchft's process group on Gloo, with omnihvd's allreduce: replicas come and go.
 
     from omnihvd.torch.torchft import ProcessGroupOmnihvd
     manager = torchft.Manager(pg=ProcessGroupOmnihvd(timedelta(seconds=10)), ...)
 
-What the manager averages then sends non-zero blocks only: the outer gradients of DiLoCo, the
-parameters of LocalSGD, the buckets of torchft's DDP. With each quorum torchft makes the group anew.
+The manager's averages then send non-zero blocks only: the outer gradients of DiLoCo, the parameters
+of LocalSGD, the buckets of torchft's DDP. torchft makes a new group with each quorum.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from omnihvd.torch.process_group import OmnihvdProcessGroup, give_sums
 
 
 class ProcessGroupOmnihvd(torchft.ProcessGroupGloo):
-    """As torchft.ProcessGroupGloo, of tensors on the CPU; timeout: of a sum, and of the making of
-    a group. A replica that dies in a sum is an error of that sum on the others, which the manager
-    answers with another quorum."""
+    """Like torchft.ProcessGroupGloo, for tensors on the CPU. timeout: of a sum, and of making a
+    group. If a replica dies during a sum, the sum raises an error on the others, and the manager
+    forms another quorum."""
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> ProcessGroup:
         group = OmnihvdProcessGroup(store, rank, world_size)

@@ -21,7 +21,7 @@ class SumWork(Work):
         self._error: DistBackendError | None = None
         self._ended = threading.Event()
         self._end: torch.futures.Future[Tensors] = torch.futures.Future()
-        # What is raised in a callback is an error to C++ as well, as a future's exception is not.
+        # An error raised in a callback reaches C++; a future's exception does not.
         self._future = self._end.then(self._result)
         # C++ waits for the work, and then takes the future's value without waiting for that. The
         # future calls this first of all, so that callbacks may wait for the work.
@@ -33,13 +33,13 @@ class SumWork(Work):
         return self._tensors
 
     def end(self, failure: str = "") -> None:
-        """It is done, or has failed."""
+        """Marks the sum as done, or as failed."""
         if failure:
             self._error = DistBackendError(failure)
         self._end.set_result(self._tensors)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """DistBackendError when the sum has failed, or has not ended in time (0: wait for it)."""
+        """Waits. DistBackendError when the sum failed or did not end in time (0: no limit)."""
         if not self._ended.wait(timeout.total_seconds() or None):
             raise DistBackendError(f"omnihvd: a sum has not ended after {timeout}")
         if self._error:

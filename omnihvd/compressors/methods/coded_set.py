@@ -1,4 +1,4 @@
-"""What a sparsifier sends, in fewer bits: places as a set, and the values there by another code."""
+"""Sends a sparsifier's elements in fewer bits: positions as a set, values by another code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ BITMAP, GAPS, FAR = 0, 1, 255
 
 @dataclass(frozen=True)
 class CodedSet(CodedRule):
-    """The elements that are not 0, by `of_values`.
+    """The elements that are not 0, encoded by `of_values`.
 
-    A part's code: how many they are (an int64); where, as the shorter of a bitmap and a byte for
-    each, the distance from the one before (FAR: as far, and no element there), and which of them
-    (a byte), with the gaps' length (an int64) before these; their values' code.
+    A part's code: the number of elements and the bytes of their positions (two int64); a byte,
+    BITMAP or GAPS, the shorter form; the positions; the code of the values. A gap is a byte, the
+    number of zeros before an element (FAR: that many zeros, and no element after them).
     """
 
     of_values: CodedRule

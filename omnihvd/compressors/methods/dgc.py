@@ -1,5 +1,5 @@
-"""Lin et al., "Deep Gradient Compression" (ICLR 2018): the threshold of a sample, and momentum
-correction, which is the compressor's own."""
+"""Lin et al., "Deep Gradient Compression" (ICLR 2018): a threshold from a sample. The momentum
+correction is the compressor's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from omnihvd.compressors.methods.top_elements import BELOW
 from omnihvd.compressors.rules import Call, ThresholdRule
 
-SAMPLE = 100  # one element of so many
+SAMPLE = 100  # sample one of so many elements
 SMALL = 10_000  # elements: fewer are sampled whole
 ROUNDS, NEAR = 10, 0.3
 
@@ -18,8 +18,9 @@ ROUNDS, NEAR = 10, 0.3
 class Dgc(ThresholdRule):
     """The elements above the `ratio`-quantile of a sample of 1%.
 
-    The threshold is then corrected, until what it keeps is within NEAR of the ratio or for ROUNDS:
-    by an eighth root of that error, since the paper's fixed factors may jump to and fro.
+    The threshold is then corrected until the kept share is within NEAR of the ratio, for at most
+    ROUNDS. Each round multiplies by an eighth root of the error; the paper's fixed factors may
+    oscillate.
     """
 
     factory = "dgc"

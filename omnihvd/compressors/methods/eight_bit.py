@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @functools.cache
 def dynamic_tree() -> np.ndarray:
-    """The 128 absolute values of a code's 7 bits, of the largest one: `zeros` zero bits, of a tenth
-    each, a one, and the other bits as a fraction from 0.1 to 1, in the middle of their interval."""
+    """The 128 absolute values of a 7-bit code, relative to the largest. The bits are `zeros` zero
+    bits, a tenth each, a one, and a fraction from 0.1 to 1, the middle of its interval."""
     import numpy as np
 
     values = [0.0]
@@ -30,7 +30,7 @@ def dynamic_tree() -> np.ndarray:
 
 @dataclass(frozen=True)
 class EightBit(CodedRule):
-    """Each element as the nearest of 255 values, of a dynamic tree below the largest of all.
+    """Each element as the nearest of 255 values of a dynamic tree, scaled by the largest magnitude.
 
     A part's code: the largest magnitude (f32); a byte an element, its sign and the tree's 7 bits.
     """

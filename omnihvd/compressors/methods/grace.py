@@ -6,15 +6,15 @@ distributed machine learning" (ICDCS 2021).
     memory.compensate(tensor, name)
     memory.update(tensor, name, compressor, tensors, ctx)
 
-Communicators are GRACE's, which torch_grace.py and tensorflow_grace.py make of Horovod's calls:
+torch_grace.py and tensorflow_grace.py make GRACE's communicators from Horovod's calls:
 
-    allreduce   what is compressed is summed, and decompressed once
-    allgather   everybody gets what each rank compressed, decompresses all, and aggregates
+    allreduce   sums the compressed tensors, and decompresses the sum once
+    allgather   each rank gets all ranks' compressed tensors, decompresses and aggregates them
     broadcast   the same, by a broadcast from each rank
 
-and "sum": a rank decompresses its own, and that is summed. Where aggregate() is a plain sum this is
-what allgather gives, for fewer bytes where it is sparse, and does not depend on whether
-`tensors_size_are_same`.
+In addition "sum": each rank decompresses its own tensors, and those are summed. Where aggregate()
+is a plain sum, the result is allgather's. It takes fewer bytes where the tensors are sparse, and
+does not depend on `tensors_size_are_same`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class GraceObjects(Rule):
     def compressed(
         self, gradient: Any, name: str, memory: dict[str, Any] | None = None
     ) -> tuple[list[Any], Any, dict[str, Any]]:
-        """What compress() returns, and what the objects keep. memory: what they kept before; None:
-        as it is. gradient: theirs from now on."""
+        """Returns compress()'s result and the objects' new memory. memory: their memory before;
+        None: leave it as it is. gradient: the objects may keep it."""
         for key, held in self._dictionaries():
             if memory is None:
                 break
@@ -92,13 +92,13 @@ class GraceObjects(Rule):
         return self.compressor.decompress(tensors, ctx), kept
 
     def combined(self, of_ranks: list[list[Any]], ctx: Any) -> Any:
-        """The gradient, of what each rank compressed."""
+        """The gradient from all ranks' compressed tensors."""
         total = [self.compressor.decompress(tensors, ctx) for tensors in of_ranks]
         aggregate = getattr(self.compressor, "aggregate", sum)
         return aggregate(total) / len(of_ranks) if self.averages else aggregate(total)
 
     def received(self, ops: ModuleType, gradient: Any, ranks: int) -> Any:
-        """gradient: the ranks' average of what they decompressed."""
+        """gradient: the average of the ranks' decompressed gradients."""
         return gradient if self.averages else gradient * ranks
 
     def _dictionaries(self) -> list[tuple[str, dict[Any, Any]]]:
@@ -111,7 +111,7 @@ class GraceObjects(Rule):
 
 
 def adds(aggregate: Callable | None) -> bool:
-    """Whether it is a plain sum, found by three vectors of each framework that is loaded."""
+    """Whether it is a plain sum: tried with three vectors of each loaded framework."""
     if aggregate is None:
         return True
     vectors = ([3.0, -5.0, 0.5], [1.0, 8.0, 0.5], [-2.0, 2.0, 4.0])
@@ -129,7 +129,7 @@ def adds(aggregate: Callable | None) -> bool:
 
 
 def _described(thing: Any) -> str:
-    """The same on all ranks: its class, and its attributes that are plain."""
+    """Its class and its plain attributes: the same text on all ranks."""
     if thing is None:
         return "None"
     plain = (bool, int, float, str)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inceptionn(CodedRule):
-    """Elements below 1 are cut, towards 0, to multiples of 2**-bits; others are sent as they are.
+    """Elements below 1 are cut, towards 0, to multiples of 2**-bits; others are sent unchanged.
 
-    A part's code: a tag of two bits an element, which says in how many bits it follows: 0 (it is
-    below 2**-bits), 8 or 16 (sign and as many multiples of 2**-bits), or 32 (float32).
+    A part's code: for each element a tag of two bits, which gives the number of bits that follow: 0
+    (the element is below 2**-bits), 8 or 16 (a sign and a multiple of 2**-bits), or 32 (float32).
     """
 
     factory = "inceptionn"

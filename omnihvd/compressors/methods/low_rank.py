@@ -3,8 +3,8 @@ optimization" (NeurIPS 2019), with warm start.
 
     P = M Q, summed over the ranks and made orthonormal;  Q = M' P, summed;  M becomes P Q'
 
-The two small sums are Horovod's; so this is not a part of a gradient, and each framework has its
-page: torch_low_rank.py, tensorflow_low_rank.py.
+The two small sums are Horovod's. The rule sends no part of a gradient, so each framework has its
+own module: torch_low_rank.py, tensorflow_low_rank.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LowRank(Rule):
-    """A gradient as a matrix, of its first dimension by the others, of a low rank."""
+    """A gradient as a matrix of low rank: its first dimension by all others."""
 
     factory = "power_sgd"
     sums = "low_rank"
@@ -35,7 +35,7 @@ class LowRank(Rule):
         return self.matrix(shape) is not None
 
     def matrix(self, shape: tuple[int, ...]) -> tuple[int, int] | None:
-        """Rows and columns; None: it is sent whole, as no matrix or no larger than the factors."""
+        """Rows and columns. None: sent whole, being no matrix or no larger than the factors."""
         if len(shape) < 2:
             return None
         rows, columns = shape[0], math.prod(shape[1:])

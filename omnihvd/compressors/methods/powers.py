@@ -1,5 +1,5 @@
 """Powers of two, at random without bias: Horvath et al., "Natural Compression for Distributed Deep
-Learning" (MSML 2022), and natural dithering (section 5), whose powers are shares of a norm."""
+Learning" (MSML 2022), and natural dithering (section 5), with powers relative to a norm."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NaturalDithering(CodedRule):
-    """The largest magnitude of a part, times 0 or one of 2**(bits-1) - 1 powers of two, 1 the
-    largest, and a sign.
+    """The largest magnitude of a part, times 0 or one of 2**(bits-1) - 1 powers of two (1 the
+    largest), times a sign.
 
-    A part's code: that magnitude (f32); `bits` bits an element, whose highest one is the sign.
+    A part's code: that magnitude (f32); `bits` bits an element, the highest for the sign.
     """
 
     factory = "natural_dithering"
@@ -64,8 +64,8 @@ class NaturalDithering(CodedRule):
 
 @dataclass(frozen=True)
 class Natural(NaturalDithering):
-    """Natural compression: the same with the power of two above the largest magnitude in place of
-    it, so that powers of two stay as they are."""
+    """Natural compression: as natural dithering, but scaled by the power of two above the largest
+    magnitude, so that powers of two stay exact."""
 
     factory = "natural"
     bits: int = 8

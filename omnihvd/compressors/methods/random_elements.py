@@ -12,8 +12,8 @@ from omnihvd.compressors.rules import Call, ElementRule
 class RandomElements(ElementRule):
     """A random `ratio` of a parameter's elements, the same on all ranks.
 
-    They are drawn with replacement, as many that `ratio` of all are expected to differ: that costs
-    the time of those drawn, not of all. A ratio of 1 sends all.
+    They are drawn with replacement, so many that the expected share of distinct ones is `ratio`.
+    The time grows with the elements drawn, not with all elements. A ratio of 1 sends all.
     """
 
     factory = "randomk"

@@ -1,18 +1,20 @@
 """SIDCo: Abdelmoniem et al., "An efficient statistical-based gradient compression technique for
 distributed training systems" (MLSys 2021).
 
-The threshold follows from the moments of the absolute values, of which a sparsity-inducing
-distribution is assumed: O(n), without a sort or a sample. A tail is not quite the distribution's,
-so the fit goes in stages: the first leaves FIRST of the elements, the next ones fit what those
-exceed the threshold so far by. After each WINDOW of steps there is one stage less, if too many
-elements were sent, or one more.
+The threshold follows from the moments of the absolute values, under an assumed sparsity-inducing
+distribution: O(n), without a sort or a sample. The tail deviates from the distribution, so the fit
+goes in stages. The first stage leaves FIRST of the elements; each later stage fits their excess
+over the threshold so far. After each WINDOW of steps there is one stage less, if too many elements
+were sent, or one more.
 
-What differs from the paper: elements that are zero are not fitted (an embedding's are nearly all);
-stages are adapted for each parameter, not for all together; and, unless `as_published`, the share
-that a fit with so many stages is asked for is corrected by what it achieved (`gains`), as whole
-stages are too coarse, and a threshold that is off by more than TOLERANCE is corrected at once.
-Error feedback wants that: it lets rests grow together until they are no distribution's, and whole
-layers pass a threshold in one step and none in the next.
+Differences from the paper:
+
+- Zero elements are not fitted; nearly all elements of an embedding's gradient are zero.
+- Stages are adapted for each parameter, not for all together.
+- Unless `as_published`, the share that a fit aims at is corrected by the share that it achieved
+  (`gains`), because whole stages are too coarse; and a threshold that is off by more than TOLERANCE
+  is corrected at once. Error feedback needs both: residuals grow together until no distribution
+  fits, and whole layers pass a threshold in one step and none in the next.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ WINDOW = 5  # steps after which the number of stages is adapted
 TOLERANCE = 0.2
 ROUNDS = 8  # of correction, at most
 MOST_STAGES = 16
-DAMPING = 0.3  # of the gains, which what is achieved may follow more than in proportion
-SMALL = 4096  # elements: of fewer the threshold is found exactly, which is as fast
+DAMPING = 0.3  # of the gains: the achieved share may react more than in proportion
+SMALL = 4096  # elements: for fewer, the exact threshold is as fast
 
 
 @dataclass(frozen=True)
 class Sidco(ThresholdRule):
-    """The `ratio` of elements with the largest absolute values, nearly."""
+    """About the `ratio` of elements with the largest absolute values."""
 
     factory = "sidco"
     adjustable = True
@@ -72,8 +74,8 @@ class Sidco(ThresholdRule):
         return self._corrected(limit, kept, sums, total, call)
 
     def fit(self, ops: Any, total: Any, moments: Any, share: Any, stages: Any) -> Any:
-        """What `share` of the elements exceed by so many stages of the fit (section 2.4), and
-        nothing else. moments: ops.exceedance(total, 0)."""
+        """The threshold that `share` of the elements exceed, by `stages` stages of the fit alone
+        (section 2.4). moments: ops.exceedance(total, 0)."""
         several = ops.both(stages > 1, share < FIRST)
         first = ops.where(several, FIRST, share)
         rest = ops.exp(ops.log(share / first) / ops.maximum(stages - 1, 1.0))
@@ -88,9 +90,9 @@ class Sidco(ThresholdRule):
         return ops.where(share < 1, ops.loop(more, next_stage, start)[1], 0.0)
 
     def _corrected(self, limit: Any, kept: Any, sums: Any, total: Any, call: Call) -> Any:
-        """Where too many exceed it, by another stage of the exponential fit; where too few do, or
-        that goes too far, by halving what is between the limits known to keep too many and too few.
-        kept, sums: how many exceed it, and what they exceed it by."""
+        """Corrects a threshold that too many elements exceed by another stage of the exponential
+        fit. One that too few exceed, or an overshoot, it corrects by bisection between limits known
+        to keep too many and too few. kept, sums: how many exceed it, and by how much in all."""
         ops, wanted = call.ops, call.count
 
         def far(tries: Any, limit: Any, low: Any, high: Any, kept: Any, sums: Any) -> Any:
@@ -137,8 +139,8 @@ class Sidco(ThresholdRule):
         call.memory["fit"] = ops.pack(adapted, *window, fitted)
 
     def _exceeded_by(self, ops: Any, share: Any, moments: Any, total: Any = None) -> Any:
-        """What `share` of the elements exceed, by their number, sum and sum of squares; 0 if there
-        are too few of them, or they are all alike. `total`: the elements, in the first stage."""
+        """The threshold that `share` of the elements exceed, from their number, sum and sum of
+        squares; 0 if they are too few or all alike. total: the elements, in the first stage."""
         count, sums, squares = moments
         count = ops.maximum(count, 1.0)
         mean = ops.maximum(sums / count, 1e-100)

@@ -3,9 +3,9 @@ compressed optimisation for non-convex problems" (ICML 2018); with a scale, EF-S
 Karimireddy et al., "Error feedback fixes SignSGD" (ICML 2019), and Seide et al., "1-Bit Stochastic
 Gradient Descent" (Interspeech 2014).
 
-A part's code: the scales (f32), if there are; a byte, 1 if any element is 0; a bit an element, 1
-if it is negative; and where any is 0, a bit an element, 1 if it is not. (0 thus stays 0, and what
-nobody uses, as rows of an embedding, stays where it is.)
+A part's code: the scales (f32), if any; a byte, 1 if any element is 0; a bit an element, 1 if it is
+negative; and where any is 0, a bit an element, 1 if it is not. (0 thus stays 0, and unused rows of
+an embedding keep their values.)
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScaledSigns(CodedRule):
-    """Of each element its sign, times a scale."""
+    """Each element's sign, times a scale."""
 
     def scales(self, values: np.ndarray) -> np.ndarray:
-        """float32: what elements above 0 and below 0 become; or none, for 1 and -1."""
+        """float32: the values for elements above 0 and below 0; empty for 1 and -1."""
         raise NotImplementedError
 
     def encode(self, values: np.ndarray) -> np.ndarray:
@@ -81,8 +81,8 @@ class OneBitSgd(ScaledSigns):
 
 @dataclass(frozen=True)
 class SignSgd(ScaledSigns):
-    """The sign of each element. The result is the sign of the ranks' sum, so -1, 0 or 1, whatever
-    the gradient's size: the learning rate is the step."""
+    """The sign of each element. The result is the sign of the ranks' sum, -1, 0 or 1, for any size
+    of the gradient: the learning rate is the step."""
 
     factory = "sign_sgd"
     error_feedback = None

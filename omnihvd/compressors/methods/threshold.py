@@ -11,7 +11,7 @@ from omnihvd.compressors.rules import Call, ThresholdRule
 
 @dataclass(frozen=True)
 class ElementThreshold(ThresholdRule):
-    """The elements whose absolute value exceeds a constant."""
+    """The elements with absolute values above a constant."""
 
     factory = "topk_threshold"
     adjustable = True
