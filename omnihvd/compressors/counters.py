@@ -22,6 +22,9 @@ _ZEROS = {
     "delay_seconds": 0.0,
     "delay_bytes": 0,
     "ratios": 0.0,
+    "code_bytes": 0,
+    "code_bytes_untimed": 0,
+    "code_seconds": 0.0,
 }
 _totals: dict[str, float] = dict(_ZEROS)
 _kept: dict[Any, Any] = {}  # by device: its running count, which stays there until it is asked for
@@ -53,6 +56,23 @@ def add_exposed(seconds: float) -> None:
     """For which training waited for sums."""
     with _lock:
         _totals["exposed_seconds"] += seconds
+
+
+def add_codes(sent_bytes: float, seconds: float | None) -> None:
+    """Codes (part_sums.py) that this rank sent to others. seconds: for which it waited for the
+    exchange; None: not known, since the exchange ended beside other work."""
+    with _lock:
+        _totals["code_bytes"] += sent_bytes
+        if seconds is None:
+            _totals["code_bytes_untimed"] += sent_bytes
+        else:
+            _totals["code_seconds"] += seconds
+
+
+def codes() -> tuple[float, ...]:
+    """code_bytes, code_bytes_untimed and code_seconds of stats()."""
+    with _lock:
+        return tuple(_totals[name] for name in ("code_bytes", "code_bytes_untimed", "code_seconds"))
 
 
 def add_rounds(rounds: int) -> None:
@@ -87,6 +107,10 @@ def stats() -> dict[str, float]:
 
     Under delay control: controlled_steps; of those delay_seconds and delay_bytes of sums, and
     ratios, the sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
+
+    Sums of codes go by alltoall and allgather: code_bytes to other ranks; code_seconds for which
+    this rank waited for them; code_bytes_untimed, which arrived beside other work, in a time that
+    is not known (in TensorFlow all).
     """
     with _lock:
         counts = [*_kept.values(), *_added.values()]

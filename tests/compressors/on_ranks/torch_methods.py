@@ -135,6 +135,19 @@ def test_codes_in_parts(kind, op):
     assert 4 * figures["kept_elements"] < most * figures["elements"] + headers
 
 
+def test_sums_of_codes_take_time_that_delay_control_sees():
+    """No network keeps a budget of a nanosecond: the ratio falls. An idle one would raise it."""
+    topk = compressors.topk(0.3).with_codec("natural").with_delay_control(1e-6)
+    model, optimizer = matrices(topk)
+    before = omnihvd.Statistics()
+    for step in range(6):
+        reduce(model, optimizer, of_rank(RANK, step))
+    assert optimizer._compression.ratio(6) < 0.06
+    figures = before.read()["compression"]
+    assert figures["code_bytes"] > figures["code_bytes_untimed"] and figures["code_seconds"] > 0
+    assert figures["delay_bytes"] > 0 and figures["delay_seconds"] > 0
+
+
 def test_codes_pass_a_nan_on_and_forget_it():
     model, optimizer = matrices(compressors.eight_bit())
     bad = of_rank(RANK, 0)
