@@ -25,6 +25,7 @@ BITS |= {
     "set of natural": (CodedSet(CODECS["natural"]), 9),
     "set of signs": (CodedSet(CODECS["ef_sign"]), 2),
 }
+NATURAL = CODECS["natural"]
 each_method = pytest.mark.parametrize("kind", BITS)
 
 
@@ -162,6 +163,23 @@ def test_natural_dithering_rounds_to_powers_without_bias(method):
     assert len(powers) <= 2 ** (rule.bits - 1) - 1
     deviations = sent.std(0) / np.sqrt(len(sent))
     assert (np.abs(sent.mean(0) - values[:6]) <= 5 * deviations + 1e-7).all()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [compressors.natural_dithering(4).config.rule, NATURAL, CodedSet(NATURAL)],
+    ids=["natural_dithering", "natural", "set"],
+)
+def test_ranks_draw_their_own_noise(rule):
+    """Rounding adds 1/4 or -1/4 to 3/4. The mean of 16 ranks has a quarter of that
+    deviation; with one noise for all ranks it would have all of it."""
+    ranks, size = 16, 4000
+    values = np.full((ranks, size), 0.75, np.float32)
+    values[:, 0] = 1
+    values[:, 1] = np.arange(1, ranks + 1) / 32  # by which alone ranks differ
+    sent = np.stack([coded(rule, own) for own in values])[:, 2:]
+    assert set(np.unique(sent)) == {0.5, 1.0}
+    assert sent.mean(0).std() == pytest.approx(1 / 16, rel=0.1)
 
 
 def test_natural_compression_keeps_powers_of_two_and_is_within_a_factor_of_two():

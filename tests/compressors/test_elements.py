@@ -231,6 +231,28 @@ def test_sidco_meets_its_ratio_where_rests_grow_together(distribution, ratio):
     assert 0.8 <= np.mean(achieved[20:]) <= 1.2
 
 
+@pytest.mark.parametrize("kind", ["uniform", "heavy", "normal"])
+def test_sidco_learns_which_share_to_ask_of_a_fit_that_is_wrong(kind):
+    """No stages of the exponential fit keep a tenth of these. Learnt gains do: then the fit needs
+    no correction, and keeps what was asked."""
+    pytest.importorskip("torch")
+    compressor = compressors.sidco(0.1).with_error_feedback(kind == "heavy")
+    parameter, kept = parameters.make("torch", compressor), []
+    for step in range(60):
+        random = np.random.default_rng(step)
+        drawn = {
+            "uniform": random.uniform(-1, 1, SIZE),
+            "heavy": heavy(step),
+            "normal": normal(step),
+        }
+        if step == 40:
+            counters.reset()
+        parameter.send(drawn[kind])
+        kept.append(parameter.memory()["fit"][3])
+    assert counters.stats()["rounds"] == 0
+    assert np.mean(kept[40:]) == pytest.approx(0.1 * SIZE, rel=0.05)
+
+
 @pytest.mark.parametrize("as_published", [False, True])
 def test_sidcos_rounds_of_correction_are_counted(as_published):
     """None where the fit is right, or as published; some where rests grow together."""
