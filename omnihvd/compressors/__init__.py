@@ -84,10 +84,12 @@ def block_threshold(threshold: float, block_size: int | None = None) -> Compress
 
 
 def topk_threshold(threshold: float | None = None, budget: int | None = None) -> Compressor:
-    """Sends the elements whose absolute value exceeds `threshold`, in units of the gradient.
+    """Sends the elements above `threshold` in absolute value, in units of the gradient.
 
-    budget: in its place, elements of the whole model that are to be sent in a step, on average; the
-    threshold is then the authors', 1 / (2 sqrt(budget)).
+    budget: the threshold is 1 / (2 sqrt(budget)), as its authors derive it from a number of
+    elements of the whole model in a step. It is no limit: the formula does not know the gradients'
+    scale. A rank sends about 4 n^2 times the budget, where n is the norm of its whole gradient,
+    and fewer where that is a large share. stats()["compression"] has what is sent.
 
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021):
     for a budget of elements over the whole training, one constant threshold has the least total

@@ -160,6 +160,20 @@ def test_a_hard_threshold_by_its_budget_is_the_authors():
             compressors.topk_threshold(**wrong)
 
 
+@each_framework
+@pytest.mark.parametrize(("scale", "times"), [(1, 0.89), (2, 3.21)])
+def test_a_budget_does_not_know_the_gradients_scale(framework, scale, times):
+    """Rests of normal gradients are random walks, which pass T deviations after (T + 0.58)^2 steps.
+    The gradient has a norm of 1/2, at which about the budget is sent; or twice that."""
+    elements, budget = 10_000, 100
+    parameter = parameters.make(framework, compressors.topk_threshold(budget=budget))
+    deviation, sent = scale * 0.5 / elements**0.5, []
+    for step in range(400):
+        gradient = deviation * normal(step, elements)
+        sent.append(np.count_nonzero(parameter.send(gradient.astype(np.float32))))
+    assert np.mean(sent[200:]) == pytest.approx(times * budget, rel=0.1)
+
+
 def test_dgc_corrects_momentum():
     assert compressors.dgc(0.01).config.momentum == 0.9
     assert compressors.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5
