@@ -12,21 +12,11 @@ from contextlib import contextmanager
 from typing import Any, Callable
 
 _lock = threading.Lock()
-_ZEROS = {
-    "calls": 0,
-    "seconds": 0.0,
-    "elements": 0,
-    "rounds": 0,
-    "exposed_seconds": 0.0,
-    "controlled_steps": 0,
-    "delay_seconds": 0.0,
-    "delay_bytes": 0,
-    "ratios": 0.0,
-    "code_bytes": 0,
-    "code_bytes_untimed": 0,
-    "code_seconds": 0.0,
+_totals: dict[str, float] = {
+    **dict.fromkeys(("calls", "seconds", "elements", "rounds", "exposed_seconds"), 0),
+    **dict.fromkeys(("controlled_steps", "delay_seconds", "delay_bytes", "ratios"), 0),
+    **dict.fromkeys(("code_bytes", "code_bytes_untimed", "code_seconds"), 0),
 }
-_totals: dict[str, float] = dict(_ZEROS)
 _kept: dict[Any, Any] = {}  # by device: its running count, which stays there until it is asked for
 _added: dict[Any, Any] = {}  # by device: the same, of kernels that add to it
 
@@ -36,49 +26,27 @@ def timed(elements: int) -> Iterator[None]:
     """Counts one gradient of `elements` elements and the host time spent on it."""
     start = time.perf_counter()
     yield
-    seconds = time.perf_counter() - start
+    add(calls=1, seconds=time.perf_counter() - start, elements=elements)
+
+
+def add(**amounts: float) -> None:
+    """To totals by their names in stats()."""
     with _lock:
-        _totals["calls"] += 1
-        _totals["seconds"] += seconds
-        _totals["elements"] += elements
-
-
-def add_controlled(ratio: float, sent_bytes: float, seconds: float) -> None:
-    """A step under delay control: its ratio, and what its sums sent, in which time."""
-    with _lock:
-        _totals["controlled_steps"] += 1
-        _totals["ratios"] += ratio
-        _totals["delay_bytes"] += sent_bytes
-        _totals["delay_seconds"] += seconds
-
-
-def add_exposed(seconds: float) -> None:
-    """For which training waited for sums."""
-    with _lock:
-        _totals["exposed_seconds"] += seconds
+        for name, amount in amounts.items():
+            _totals[name] += amount
 
 
 def add_codes(sent_bytes: float, seconds: float | None) -> None:
     """Codes (part_sums.py) that this rank sent to others. seconds: for which it waited for the
     exchange; None: not known, since the exchange ended beside other work."""
-    with _lock:
-        _totals["code_bytes"] += sent_bytes
-        if seconds is None:
-            _totals["code_bytes_untimed"] += sent_bytes
-        else:
-            _totals["code_seconds"] += seconds
+    untimed = sent_bytes if seconds is None else 0
+    add(code_bytes=sent_bytes, code_bytes_untimed=untimed, code_seconds=seconds or 0.0)
 
 
 def codes() -> tuple[float, ...]:
     """code_bytes, code_bytes_untimed and code_seconds of stats()."""
     with _lock:
         return tuple(_totals[name] for name in ("code_bytes", "code_bytes_untimed", "code_seconds"))
-
-
-def add_rounds(rounds: int) -> None:
-    """By which a threshold was corrected."""
-    with _lock:
-        _totals["rounds"] += rounds
 
 
 def add_kept(device: Any, count: Any) -> None:
@@ -119,7 +87,7 @@ def stats() -> dict[str, float]:
 
 def reset() -> None:
     with _lock:
-        _totals.update(_ZEROS)
+        _totals.update(dict.fromkeys(_totals, 0))
         _kept.clear()
         for count in _added.values():
             count.zero_()

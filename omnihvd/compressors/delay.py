@@ -108,7 +108,8 @@ class Monitor:
             return self._controller.ratio
 
     def _end_step(self, sums: Sums) -> None:
-        counters.add_controlled(self._controller.ratio, sums.sent, sums.seconds)
+        counters.add(controlled_steps=1, ratios=self._controller.ratio)
+        counters.add(delay_bytes=sums.sent, delay_seconds=sums.seconds)
         seconds = sums.all_seconds()
         if seconds is not None:
             self._controller.step(seconds)
@@ -138,7 +139,7 @@ def exposed() -> Iterator[None]:
     """Around what waits for sums."""
     start = time.perf_counter()
     yield
-    counters.add_exposed(time.perf_counter() - start)
+    counters.add(exposed_seconds=time.perf_counter() - start)
 
 
 def _sums() -> Sums:
