@@ -144,7 +144,11 @@ def sidco(
 
 
 def adaptive(ratio: float) -> Compressor:
-    """Sends the largest `ratio` of the positive elements as their mean, and of negative ones."""
+    """Sends the largest `ratio` of the positive elements as their mean, and of negative ones.
+
+    As floats; with_codec("one_bit_sgd") sends the two means and a bit for each element, as Dryden
+    et al. (MLHPC 2016) do.
+    """
     return _compressor(Adaptive(checks.ratio(ratio)))
 
 

@@ -1,6 +1,7 @@
 """Codes that cannot be added: what each method makes of a part, and sums of them."""
 
 import numpy as np
+import parameters
 import pytest
 
 from omnihvd import compressors
@@ -187,6 +188,17 @@ def test_natural_compression_keeps_powers_of_two_and_is_within_a_factor_of_two()
     np.testing.assert_array_equal(coded(CODECS["natural"], -powers), -powers)
     shares = coded(CODECS["natural"], heavy()) / heavy()
     assert shares.min() > 0.5 and shares.max() < 2 and abs(shares.mean() - 1) < 0.01
+
+
+def test_two_values_and_a_bit_are_what_adaptive_quantization_sends():
+    """Exactly, and in a byte for each place, at most, a bit for each value, and 2 floats."""
+    pytest.importorskip("torch")
+    compressor = compressors.adaptive(0.02).with_codec("one_bit_sgd")
+    sent = parameters.make("torch", compressor).send(heavy()).astype(np.float32)
+    rule, kept = compressor.config.codec, np.count_nonzero(sent)
+    assert len(np.unique(sent)) == 3 and kept == pytest.approx(0.02 * len(sent), rel=0.01)
+    assert len(rule.encode(sent)) <= kept + len(sent) / 255 + kept / 8 + 28
+    np.testing.assert_array_equal(coded(rule, sent), sent)
 
 
 @pytest.mark.parametrize("ratio", [0.0005, 0.01, 0.3])

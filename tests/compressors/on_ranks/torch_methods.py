@@ -105,6 +105,7 @@ CODED = {
     "one_bit_sgd": (compressors.one_bit_sgd(), 1.5, 0.3),
     "natural_dithering": (compressors.natural_dithering(), 0.8, 0.7),
     "set": (compressors.topk(0.1).with_codec("natural"), 1.5, 0.6),
+    "two values": (compressors.adaptive(0.1).with_codec("one_bit_sgd"), 1.5, 0.6),
 }
 
 
