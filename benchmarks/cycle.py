@@ -90,6 +90,7 @@ def rank_main(output: Path) -> None:
 
 
 def main() -> None:
+    from omnihvd.bench.command import machine
     from omnihvd.bench.lab import Lab
 
     results = {}
@@ -104,7 +105,7 @@ def main() -> None:
             words = [sys.executable, __file__, str(output)]
             lab.mpirun(words, hosts=lab.hosts, ranks_per_host=max(1, 2 // hosts), timeout=120)
             results[name] = json.loads(output.read_text())
-    RESULT.write_text(json.dumps(results) + "\n")
+    RESULT.write_text(json.dumps({"about": machine(), **results}) + "\n")
     for name, cases in results.items():
         for case, ways in cases.items():
             row = [f"{statistics.median(way['samples']) * 1e3:.2f} ms" for way in ways.values()]

@@ -19,6 +19,7 @@ import horovod.torch as hvd
 import torch
 
 import omnihvd
+from omnihvd.bench.source import source
 
 
 def processor_seconds() -> dict[str, float]:
@@ -56,7 +57,8 @@ def main() -> None:
         time.sleep(0.01)  # the last messages' end belongs to the allreduce
     shares = hvd.allgather_object(busy / computing)
     if hvd.rank() == 0:
-        print(json.dumps({"engine_share_of_a_core": max(shares), "seconds": computing}))
+        found = {"engine_share_of_a_core": max(shares), "seconds": computing}
+        print(json.dumps({**source(), **found}))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from omnihvd import engine, inline  # noqa: E402
+from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.lab import Lab  # noqa: E402
 from omnihvd.inline.aggregator import GROUP, Aggregator, running  # noqa: E402
 
@@ -251,6 +252,7 @@ def main() -> None:
     finally:
         STATS.write_text("0\n")
     results = {
+        **machine(),
         "configuration": {name: getattr(args, name) for name in ("workers", "megabytes", "runs")},
         "kernel": os.uname().release,
         "cores": os.cpu_count(),

@@ -33,6 +33,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.lab import Host, Lab  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -256,7 +257,7 @@ def main() -> None:
                     for name, one in found.items()
                 )
                 print(f"density {density}, {'joined, ' * joined}loss {loss}: {text}", flush=True)
-    args.json.write_text(json.dumps(results, indent=1) + "\n")
+    args.json.write_text(json.dumps({**results, **machine()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

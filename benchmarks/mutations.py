@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from omnihvd.bench.source import source  # noqa: E402
+
 RESULT = Path(__file__).parent / "results" / "mutations.json"
 MOST_JOBS = 20_000
 FAST = {  # to build: the engine alone, without what links slowly
@@ -98,7 +101,8 @@ def main() -> None:
             bug.apply(folder, "--reverse")
             print(bug.name, found, flush=True)
             results.append({"bug": bug.name, **found})
-    RESULT.write_text(json.dumps({"jobs": MOST_JOBS, "results": results}, indent=1) + "\n")
+    content = {**source(), "jobs": MOST_JOBS, "results": results}
+    RESULT.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from omnihvd import rates
 from omnihvd.bench import arguments as words
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.bench.report import markdown, size_text
+from omnihvd.bench.source import source
 from omnihvd.engine import EngineError
 from omnihvd.tools import terminal
 from simulator import _core, duration, faults
@@ -136,7 +137,8 @@ def run(args: argparse.Namespace) -> None:
     def write(under_way: dict[str, Any] | None) -> None:
         if not args.json:
             return
-        content = {"arguments": {k: str(v) for k, v in vars(args).items()}, "results": done}
+        arguments = {k: str(v) for k, v in vars(args).items()}
+        content = {**source(), "arguments": arguments, "results": done}
         if under_way:
             content["under_way"] = under_way
         args.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -20,6 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+from omnihvd.bench.source import source
 from omnihvd.engine import EngineError
 from simulator import _core
 
@@ -56,7 +57,7 @@ def run(
                 outcome.update(counts=dict(counts), took_s=now - began)
                 print(line(outcome), flush=True)
                 if to:
-                    to.write_text(json.dumps(outcome, indent=1) + "\n")
+                    to.write_text(json.dumps({**source(), **outcome}, indent=1) + "\n")
             if over:
                 break
     return outcome

@@ -10,6 +10,7 @@ from typing import Any, Callable
 import torch
 
 from omnihvd import compressors
+from omnihvd.bench.source import source
 from omnihvd.compressors import counters, part_sums, torch_ops
 from omnihvd.compressors.compressor import Compressor
 from omnihvd.compressors.methods.sidco import DISTRIBUTIONS
@@ -57,7 +58,8 @@ def measure(only: list[str] | None = None) -> list[dict[str, Any]]:
                 found = _threshold(compressors.sidco(ratio, distribution, published))
                 name = f"{'published ' * published}threshold of sidco({ratio}, {distribution})"
                 entries.append({"method": name, **found, "torch_topk_seconds": topk})
-    return entries
+    about = source()
+    return [{**entry, **about} for entry in entries]
 
 
 def _median(run: Callable[[torch.Tensor], Any], runs: int = 3) -> float:

@@ -1,8 +1,9 @@
 """The methods that are compared, each with one setting for all tasks: 1% where there is a ratio.
 
 But 10% where places are random: each waits for 1/ratio steps, and these trainings have 150 to 600.
-Not in it, as each is nearly another: block_threshold, ef_sign (as sign, by whole tensors), SIDCo's
-other distributions, QSGD with 8 bits (as int8, rounded at random).
+Not in it, as each is nearly another: block_threshold, SIDCo's other distributions, QSGD with 8 bits
+(as int8, rounded at random). Not in it, either: ef_sign, one_bit_sgd, sign_sgd, natural_dithering
+and with_codec(). (ef_sign is not nearly `sign`: its sums have 1 bit, where those have 4.)
 """
 
 from __future__ import annotations

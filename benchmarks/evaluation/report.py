@@ -70,7 +70,8 @@ Made by `benchmarks/evaluation/run.py`, which says how. Two ranks; 1% where a me
 seeds. kB: sent by a host in a step, all headers included, on links of 1 Gbit/s (where no times
 stand: payload). ms: the median step, computing included, on a machine whose two cores are both
 hosts. Compressing: ms of it, where methods select or round in Python. All sums are streamed, small
-ones, too, but for "horovod", which is without omnihvd."""
+ones, too, but for "horovod", which is without omnihvd; "fp16" is Horovod's own compression, above
+omnihvd's sums. Times are of one run on a machine that did other things as well."""
 
 SIDCO = (
     """Share of the elements that are sent over the ratio asked for, steps 21 to 60, one seed:"""

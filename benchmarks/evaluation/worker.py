@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import time
@@ -17,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import omnihvd
 from benchmarks.evaluation import methods, report
 from benchmarks.evaluation.tasks import TASKS, Task
+from omnihvd.bench.source import source
 from omnihvd.compressors import counters
 
 LINK = Path("/sys/class/net/eth0/statistics/tx_bytes")
@@ -89,10 +89,10 @@ def main() -> None:
         spent = hvd.broadcast_object(time.monotonic() - start)
         if spent > 60 * given["minutes"]:
             break
-        load = os.getloadavg()[0]
+        about = source() if hvd.rank() == 0 else {}
         measured = train(task, method, makers[method], seed, steps, given)
         if hvd.rank() == 0:
-            entry = {"method": method, "seed": seed, "ranks": hvd.size(), "load": load, **measured}
+            entry = {"method": method, "seed": seed, "ranks": hvd.size(), **about, **measured}
             _add(Path(given["file"]), entry)
             print(f"{given['task']:8s} {method:16s} {seed} {measured['curve'][-1][1]:.4f}")
             sys.stdout.flush()

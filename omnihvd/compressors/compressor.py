@@ -15,7 +15,7 @@ from omnihvd.compressors.delay import DelayControl, Monitor, start_of
 from omnihvd.compressors.methods.coded_set import CodedSet
 from omnihvd.compressors.methods.eight_bit import EightBit
 from omnihvd.compressors.methods.powers import Natural, NaturalDithering
-from omnihvd.compressors.methods.signs import EfSign
+from omnihvd.compressors.methods.signs import EfSign, OneBitSgd
 from omnihvd.compressors.rules import BlockRule, CodedRule, Rule, WarmUp
 from omnihvd.frameworks.after_import import part
 
@@ -24,6 +24,7 @@ CODECS: dict[str, CodedRule] = {
     "natural_dithering": NaturalDithering(4),
     "eight_bit": EightBit(),
     "ef_sign": EfSign(),
+    "one_bit_sgd": OneBitSgd(),
 }
 
 
@@ -126,9 +127,10 @@ class Compressor:
     def with_codec(self, codec: str) -> Compressor:
         """Sends the chosen values in fewer bits, and their positions as a set.
 
-        codec: "natural" (powers of two, 8 bits), "natural_dithering" (4 bits), "eight_bit" or
-        "ef_sign" (1 bit). Sums are encoded, too (part_sums.py). Error feedback keeps the encoding
-        error on both sides. PyTorch under Horovod only.
+        codec: "natural" (powers of two, 8 bits), "natural_dithering" (4 bits), "eight_bit", or in
+        one bit "ef_sign" and "one_bit_sgd" (all that adaptive() sends). Sums are encoded, too
+        (part_sums.py). Error feedback keeps the encoding error on both sides. PyTorch under Horovod
+        only.
         """
         if codec not in CODECS:
             raise ValueError(f"codec is {codec!r}: it must be one of {tuple(CODECS)}")

@@ -12,18 +12,11 @@ from contextlib import contextmanager
 from typing import Any, Callable
 
 _lock = threading.Lock()
-_ZEROS = {
-    "calls": 0,
-    "seconds": 0.0,
-    "elements": 0,
-    "rounds": 0,
-    "exposed_seconds": 0.0,
-    "controlled_steps": 0,
-    "delay_seconds": 0.0,
-    "delay_bytes": 0,
-    "ratios": 0.0,
+_totals: dict[str, float] = {
+    **dict.fromkeys(("calls", "seconds", "elements", "rounds", "exposed_seconds"), 0),
+    **dict.fromkeys(("controlled_steps", "delay_seconds", "delay_bytes", "ratios"), 0),
+    **dict.fromkeys(("code_bytes", "code_bytes_untimed", "code_seconds"), 0),
 }
-_totals: dict[str, float] = dict(_ZEROS)
 _has_own_sums = False  # of codes or factors, apart from Horovod's sums of gradients
 _kept: dict[Any, Any] = {}  # by device: its running count, read from the device only in stats()
 _added: dict[Any, Any] = {}  # by device: the same, of kernels that add to it
@@ -46,32 +39,27 @@ def timed(elements: int, own_sum: bool = False) -> Iterator[None]:
         note_own_sum()
     start = time.perf_counter()
     yield
-    seconds = time.perf_counter() - start
+    add(calls=1, seconds=time.perf_counter() - start, elements=elements)
+
+
+def add(**amounts: float) -> None:
+    """To totals by their names in stats()."""
     with _lock:
-        _totals["calls"] += 1
-        _totals["seconds"] += seconds
-        _totals["elements"] += elements
+        for name, amount in amounts.items():
+            _totals[name] += amount
 
 
-def add_controlled(ratio: float, sent_bytes: float, seconds: float) -> None:
-    """Counts a step under delay control: its ratio, and its sums' bytes and seconds."""
+def add_codes(sent_bytes: float, seconds: float | None) -> None:
+    """Codes (part_sums.py) that this rank sent to others. seconds: for which it waited for the
+    exchange; None: not known, since the exchange ended beside other work."""
+    untimed = sent_bytes if seconds is None else 0
+    add(code_bytes=sent_bytes, code_bytes_untimed=untimed, code_seconds=seconds or 0.0)
+
+
+def codes() -> tuple[float, ...]:
+    """code_bytes, code_bytes_untimed and code_seconds of stats()."""
     with _lock:
-        _totals["controlled_steps"] += 1
-        _totals["ratios"] += ratio
-        _totals["delay_bytes"] += sent_bytes
-        _totals["delay_seconds"] += seconds
-
-
-def add_exposed(seconds: float) -> None:
-    """Counts seconds in which training waited for sums."""
-    with _lock:
-        _totals["exposed_seconds"] += seconds
-
-
-def add_rounds(rounds: int) -> None:
-    """Counts rounds of threshold correction."""
-    with _lock:
-        _totals["rounds"] += rounds
+        return tuple(_totals[name] for name in ("code_bytes", "code_bytes_untimed", "code_seconds"))
 
 
 def add_kept(device: Any, count: Any) -> None:
@@ -100,6 +88,10 @@ def stats() -> dict[str, float]:
 
     Under delay control: controlled_steps; delay_seconds and delay_bytes of their sums; ratios, the
     sum of their ratios. omnihvd.stats() adds means: ratio, and bandwidth in bytes/s.
+
+    Sums of codes go by alltoall and allgather: code_bytes to other ranks; code_seconds for which
+    this rank waited for them; code_bytes_untimed, which arrived beside other work, in an unknown
+    time (in TensorFlow all).
     """
     with _lock:
         counts = [*_kept.values(), *_added.values()]
@@ -108,7 +100,7 @@ def stats() -> dict[str, float]:
 
 def reset() -> None:
     with _lock:
-        _totals.update(_ZEROS)
+        _totals.update(dict.fromkeys(_totals, 0))
         _kept.clear()
         for count in _added.values():
             count.zero_()

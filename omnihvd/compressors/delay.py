@@ -8,10 +8,14 @@ After every step, with v the running mean of the ratio over the time of the step
     ratio = max(fit, CUT * ratio, min_ratio)    if fit is below the ratio by more than BAND of it
     ratio = min(fit, ratio + RISE, 1)           if fit is above it by more than BAND of it, or 1
 
-and unchanged in between. If there were no sums the network is idle: fit = 1. (What is sent is taken
-to be in proportion to the ratio; where it is not, v follows.) Sums that are left to the original
-library have no time that is known: they are taken to have as many bytes a second as the others, and
-a step that has no others leaves the ratio as it is.
+and unchanged in between. A rank alone has an idle network: fit = 1. (The law assumes that the bytes
+sent are in proportion to the ratio; where they are not, v follows.) Sums that are left to the
+original library have no time that is known: they are taken to have as many bytes a second as the
+others. A step without any time leaves the ratio as it is: a sum that nobody counted is no evidence
+of an idle network.
+
+Sums of codes (part_sums.py) go by alltoall and allgather, which the engine does not see. Their time
+is that for which this rank waits for them (counters.add_codes).
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ from omnihvd.log import warn_once_per_job
 
 WEIGHT = 0.2  # of the last step in the running mean
 BAND, CUT, RISE = 0.2, 0.7, 0.02
-NO_NETWORK = ("control", "one rank", "empty")  # reasons of sums that take it no time
+ALONE = "one rank"  # the fallback reason of sums that need no network
+NO_NETWORK = ("control", ALONE, "empty")  # and of all that take it no time
 
 
 @dataclass(frozen=True)
@@ -64,21 +69,22 @@ class Controller:
 
 
 class Sums(NamedTuple):
-    """Of this process, since it began or in a step."""
+    """The figures of this process, since it began or in a step."""
 
     sent: float  # bytes to other processes
     seconds: float
     timed: float  # bytes of the tensors whose sums took these
-    untimed: float  # and of those that were left to the original library
+    untimed: float  # bytes of the tensors that were summed in a time that is not known
+    alone: float  # bytes of the tensors that no other rank has
 
     def since(self, before: Sums) -> Sums:
         return Sums(*(now - then for now, then in zip(self, before)))
 
     def all_seconds(self) -> float | None:
-        """None: not known."""
-        if not self.untimed:
-            return self.seconds
-        return self.seconds * (1 + self.untimed / self.timed) if self.timed else None
+        """None: not known. 0: the network is idle."""
+        if self.timed > 0:
+            return self.seconds * (1 + self.untimed / self.timed)
+        return 0.0 if self.alone and not self.untimed else None
 
 
 class Monitor:
@@ -88,7 +94,7 @@ class Monitor:
         self._controller = Controller(control, ratio)
         self._lock = threading.Lock()
         self._step: int | None = None
-        self._before = Sums(0, 0, 0, 0)
+        self._before = Sums(0, 0, 0, 0, 0)
         self._warned = False
 
     def ratio(self, step: int) -> float:
@@ -102,15 +108,17 @@ class Monitor:
             return self._controller.ratio
 
     def _end_step(self, sums: Sums) -> None:
-        counters.add_controlled(self._controller.ratio, sums.sent, sums.seconds)
+        counters.add(controlled_steps=1, ratios=self._controller.ratio)
+        counters.add(delay_bytes=sums.sent, delay_seconds=sums.seconds)
         seconds = sums.all_seconds()
         if seconds is not None:
             self._controller.step(seconds)
         elif not self._warned:
             self._warned = True
             warn_once_per_job(
-                "delay control has nothing to go by: all sums of a step were left to the original "
-                f"library (omnihvd.stats()['passed'] says why); {self._controller.ratio:g} stays"
+                f"delay control keeps the ratio {self._controller.ratio:g}: omnihvd knows no time "
+                "of a step's sums. Either all were left to the original library (omnihvd.stats()"
+                "['passed'] says why), or omnihvd is not in use (see: omnihvd check)"
             )
 
 
@@ -131,15 +139,18 @@ def exposed() -> Iterator[None]:
     """Around what waits for sums."""
     start = time.perf_counter()
     yield
-    counters.add_exposed(time.perf_counter() - start)
+    counters.add(exposed_seconds=time.perf_counter() - start)
 
 
 def _sums() -> Sums:
     figures = engine.session.stats()
-    ways, passed = figures["ways"].values(), figures["passed"].items()
+    ways, passed = figures["ways"].values(), figures["passed"]
+    codes, codes_untimed, code_seconds = counters.codes()
+    left = sum(calls["bytes"] for reason, calls in passed.items() if reason not in NO_NETWORK)
     return Sums(
-        figures["bytes_sent"] + figures["library_bytes"],
-        sum(way["seconds"] for way in ways),
-        sum(way["bytes"] for way in ways),
-        sum(calls["bytes"] for reason, calls in passed if reason not in NO_NETWORK),
+        figures["bytes_sent"] + figures["library_bytes"] + codes,
+        sum(way["seconds"] for way in ways) + code_seconds,
+        sum(way["bytes"] for way in ways) + codes - codes_untimed,
+        left + codes_untimed,
+        passed.get(ALONE, {"bytes": 0})["bytes"],
     )

@@ -299,7 +299,8 @@ def _timed(sent: list[Any], reduce: Callable[[], list[Any]]) -> list[Any]:
         begun = tf.timestamp()
     reduced = reduce()
     with tf.control_dependencies(_tensors(reduced)):
-        counted = tf.numpy_function(counters.add_exposed, [tf.timestamp() - begun], [])
+        count = lambda seconds: counters.add(exposed_seconds=seconds)  # noqa: E731
+        counted = tf.numpy_function(count, [tf.timestamp() - begun], [])
     with tf.control_dependencies([counted]):
         return [
             None if g is None else tf.nest.map_structure(tf.identity, g, expand_composites=True)

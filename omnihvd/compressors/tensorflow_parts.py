@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.compressors import part_sums
+from omnihvd.compressors import counters, part_sums
 from omnihvd.compressors.rules import CodedRule
 
 
@@ -38,6 +38,7 @@ def _start(rule: CodedRule, gradient: Any, state: Any, ranks: Any) -> Any:
         memory = dict(zip(kinds, kept))
         values = rule.values(np.asarray(values, np.float32), memory)
         made = part_sums.contribution(rule, values, ranks.size)
+        counters.add_codes(len(made.code) - int(made.splits[ranks.rank]), None)
         return [*made, *(memory[kind] for kind in kinds)]
 
     given = [total, *(state.memory[kind] for kind in kinds)]
@@ -63,6 +64,7 @@ def _finish(rule: CodedRule, gradient: Any, state: Any, ranks: Any, codes: Any) 
     def summed(codes: Any, *kept: Any) -> Any:
         rests = [np.array(array) for array in kept]  # those of TensorFlow cannot be written
         code = part_sums.summed(rule, codes, size, ranks.scale, rests[0] if rests else None)
+        counters.add_codes((ranks.size - 1) * len(code), None)
         return [code, *rests]
 
     given = [codes, *([state.memory["sum_rest"]] if keeps else [])]

@@ -78,7 +78,7 @@ def loop(condition: Callable, body: Callable, values: tuple) -> tuple:
 
 def count_rounds(rounds: float) -> None:
     """Counts rounds of threshold correction, for the statistics."""
-    counters.add_rounds(int(rounds))
+    counters.add(rounds=int(rounds))
 
 
 def count(condition: Tensor) -> float:

@@ -5,6 +5,7 @@ Horovod waits for a handle that is a function by calling it: torch_low_rank.py s
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -23,6 +24,7 @@ class _Pending:
     state: ParameterState
     count: int
     handle: Any
+    bytes: int  # that this rank sends to others by it
     second: bool = False  # whether the handle is of the gather
 
 
@@ -55,7 +57,8 @@ class Sums:
             name=f"{state.name}.parts",
             process_set=self._ranks,
         )
-        self._pending[state.name] = _Pending(state, gradient.numel(), handle)
+        sent = len(made.code) - int(made.splits[self._ranks.rank()])
+        self._pending[state.name] = _Pending(state, gradient.numel(), handle, sent)
         return lambda: self._finish(state.name).view(gradient.shape).to(gradient)
 
     def _of_all(self, gradient: Tensor, state: ParameterState) -> part_sums.Contribution:
@@ -88,20 +91,18 @@ class Sums:
 
     @torch.no_grad()
     def _finish(self, name: str) -> Tensor:
-        from horovod.torch.mpi_ops import synchronize
-
         if not self._pending[name].second:
             for other in sorted(self._pending):
                 self._start_second(self._pending[other])
         pending = self._pending.pop(name)
-        codes = synchronize(pending.handle).numpy()
+        codes = _wait(pending).numpy()
         result = part_sums.opened(self._rule, codes, pending.count, self._ranks.size())
         return torch.from_numpy(result)
 
     def _start_second(self, pending: _Pending) -> None:
-        from horovod.torch.mpi_ops import allgather_async, synchronize
+        from horovod.torch.mpi_ops import allgather_async
 
-        received = synchronize(pending.handle)
+        received = _wait(pending)
         codes = received[0] if isinstance(received, tuple) else received
         part = part_sums.part_of(pending.count, self._ranks.rank(), self._ranks.size())
         size, rest = part.stop - part.start, None
@@ -114,6 +115,17 @@ class Sums:
         name = f"{pending.state.name}.sum"
         gathered = allgather_async(torch.from_numpy(code), name=name, process_set=self._ranks)
         pending.handle, pending.second = gathered, True
+        pending.bytes = (self._ranks.size() - 1) * len(code)  # as in a ring
+
+
+def _wait(pending: _Pending) -> Any:
+    """Waits for its exchange. One that ended beside the backward pass has no time that is known."""
+    from horovod.torch.mpi_ops import poll, synchronize
+
+    beside, begun = not pending.second and poll(pending.handle), time.perf_counter()
+    received = synchronize(pending.handle)
+    counters.add_codes(pending.bytes, None if beside else time.perf_counter() - begun)
+    return received
 
 
 def _numpy(total: Tensor) -> np.ndarray:

@@ -13,6 +13,7 @@ from processes import run_beside
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import papers
+from benchmarks.tables import papers as tables
 from omnihvd.bench import published
 from omnihvd.bench.lab import LabError
 
@@ -48,6 +49,13 @@ def test_without_sources_a_message_names_what_is_missing(
     published._built.cache_clear()
     with pytest.raises(LabError, match=r"sparcml.*need a checkout of omnihvd.*benchmarks/peers"):
         published.environment()
+
+
+def test_switchml_is_compared_with_sums_that_have_its_hosts() -> None:
+    """Aggregators with hosts of their own have twice the links of colocated ones."""
+    times = {"omnihvd": 1.0, "omnihvd-dedicated": 4.0, "switchml": 12.0, "parallax": 12.0}
+    found = {backend: {"median_s": time} for backend, time in times.items()}
+    assert tables.ratio(found, "switchml") == 3 and tables.ratio(found, "parallax") == 12
 
 
 def test_what_sends_all_is_measured_once_and_stands_at_each_share(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Codes that cannot be added: what each method makes of a part, and sums of them."""
 
 import numpy as np
+import parameters
 import pytest
 
 from omnihvd import compressors
@@ -25,6 +26,7 @@ BITS |= {
     "set of natural": (CodedSet(CODECS["natural"]), 9),
     "set of signs": (CodedSet(CODECS["ef_sign"]), 2),
 }
+NATURAL = CODECS["natural"]
 each_method = pytest.mark.parametrize("kind", BITS)
 
 
@@ -164,11 +166,39 @@ def test_natural_dithering_rounds_to_powers_without_bias(method):
     assert (np.abs(sent.mean(0) - values[:6]) <= 5 * deviations + 1e-7).all()
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [compressors.natural_dithering(4).config.rule, NATURAL, CodedSet(NATURAL)],
+    ids=["natural_dithering", "natural", "set"],
+)
+def test_ranks_draw_their_own_noise(rule):
+    """Rounding adds 1/4 or -1/4 to 3/4. The mean of 16 ranks has a quarter of that
+    deviation; with one noise for all ranks it would have all of it."""
+    ranks, size = 16, 4000
+    values = np.full((ranks, size), 0.75, np.float32)
+    values[:, 0] = 1
+    values[:, 1] = np.arange(1, ranks + 1) / 32  # by which alone ranks differ
+    sent = np.stack([coded(rule, own) for own in values])[:, 2:]
+    assert set(np.unique(sent)) == {0.5, 1.0}
+    assert sent.mean(0).std() == pytest.approx(1 / 16, rel=0.1)
+
+
 def test_natural_compression_keeps_powers_of_two_and_is_within_a_factor_of_two():
     powers = np.ldexp(1.0, np.arange(-20, 20)).astype(np.float32)
     np.testing.assert_array_equal(coded(CODECS["natural"], -powers), -powers)
     shares = coded(CODECS["natural"], heavy()) / heavy()
     assert shares.min() > 0.5 and shares.max() < 2 and abs(shares.mean() - 1) < 0.01
+
+
+def test_two_values_and_a_bit_are_what_adaptive_quantization_sends():
+    """Exactly, and in a byte for each place, at most, a bit for each value, and 2 floats."""
+    pytest.importorskip("torch")
+    compressor = compressors.adaptive(0.02).with_codec("one_bit_sgd")
+    sent = parameters.make("torch", compressor).send(heavy()).astype(np.float32)
+    rule, kept = compressor.config.codec, np.count_nonzero(sent)
+    assert len(np.unique(sent)) == 3 and kept == pytest.approx(0.02 * len(sent), rel=0.01)
+    assert len(rule.encode(sent)) <= kept + len(sent) / 255 + kept / 8 + 28
+    np.testing.assert_array_equal(coded(rule, sent), sent)
 
 
 @pytest.mark.parametrize("ratio", [0.0005, 0.01, 0.3])

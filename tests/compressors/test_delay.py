@@ -1,5 +1,6 @@
 """Delay control: the law, on modelled networks, and the compressors it is for."""
 
+import itertools
 import random
 
 import numpy as np
@@ -7,7 +8,7 @@ import parameters
 import pytest
 
 from omnihvd import compressors
-from omnihvd.compressors import delay
+from omnihvd.compressors import counters, delay
 from omnihvd.compressors.delay import Controller, DelayControl
 
 DENSE = 10e6  # bytes of a step without compression
@@ -89,17 +90,19 @@ def monitored(monkeypatch, steps, sums_of_a_step):
 
 def test_sums_whose_time_is_not_known_are_no_idle_network(monkeypatch):
     seconds = 2 * BUDGET / 1e3
-    nothing = delay.Sums(0, 0.0, 0, 0)
-    assert monitored(monkeypatch, 60, nothing)[-1] == 1.0
-    untimed = delay.Sums(0, 0.0, 0, 1000)
+    alone = delay.Sums(0, 0.0, 0, 0, 1000)
+    assert monitored(monkeypatch, 60, alone)[-1] == 1.0
+    uncounted = delay.Sums(0, 0.0, 0, 0, 0)
+    assert set(monitored(monkeypatch, 60, uncounted)) == {0.1}
+    untimed = delay.Sums(0, 0.0, 0, 1000, 0)
     assert set(monitored(monkeypatch, 60, untimed)) == {0.1}
-    half = delay.Sums(500, seconds, 500, 500)  # all take twice as long as is known
-    alone = delay.Sums(500, 2 * seconds, 1000, 0)
-    assert monitored(monkeypatch, 9, half) == monitored(monkeypatch, 9, alone)
+    half = delay.Sums(500, seconds, 500, 500, 0)  # all take twice as long as is known
+    known = delay.Sums(500, 2 * seconds, 1000, 0, 0)
+    assert monitored(monkeypatch, 9, half) == monitored(monkeypatch, 9, known)
     assert monitored(monkeypatch, 9, half)[-1] < 0.1
 
 
-def test_what_was_left_to_the_library_is_counted(monkeypatch):
+def test_what_was_left_to_the_library_and_codes_are_counted(monkeypatch):
     figures = {
         "bytes_sent": 3,
         "library_bytes": 4,
@@ -107,7 +110,13 @@ def test_what_was_left_to_the_library_is_counted(monkeypatch):
         "passed": {"small": {"bytes": 5}, "one rank": {"bytes": 6}, "control": {"bytes": 7}},
     }
     monkeypatch.setattr(delay.engine.session, "stats", lambda: figures)
-    assert delay._sums() == (7, 0.75, 30, 5)
+    before = delay._sums()
+    assert before.alone == 6
+    counters.add_codes(100, 0.25)
+    counters.add_codes(11, None)
+    assert delay._sums().since(before) == (111, 0.25, 100, 11, 0)
+    counters.reset()
+    assert delay._sums() == (7, 0.75, 30, 5, 6)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +152,11 @@ def test_representation():
     ],
     ids=lambda compressor: compressor.config.rule.factory,
 )
-def test_without_a_network_all_is_sent_in_the_end(framework, compressor):
-    """No sum is made here, so the network is idle: more is sent from step to step."""
+def test_a_rank_alone_sends_all_in_the_end(framework, compressor, monkeypatch):
+    """Its network is idle: more is sent from step to step."""
+    bytes_summed = itertools.count()
+    totals = lambda: delay.Sums(0, 0.0, 0, 0, next(bytes_summed))  # noqa: E731
+    monkeypatch.setattr(delay, "_sums", totals)
     parameter = parameters.make(framework, compressor.with_delay_control(10))
     gradient, counts = np.random.default_rng(0).standard_normal(6000), []
     for _ in range(60):

@@ -160,6 +160,20 @@ def test_a_hard_threshold_by_its_budget_is_the_authors():
             compressors.topk_threshold(**wrong)
 
 
+@each_framework
+@pytest.mark.parametrize(("scale", "times"), [(1, 0.89), (2, 3.21)])
+def test_a_budget_does_not_know_the_gradients_scale(framework, scale, times):
+    """Rests of normal gradients are random walks, which pass T deviations after (T + 0.58)^2 steps.
+    The gradient has a norm of 1/2, at which about the budget is sent; or twice that."""
+    elements, budget = 10_000, 100
+    parameter = parameters.make(framework, compressors.topk_threshold(budget=budget))
+    deviation, sent = scale * 0.5 / elements**0.5, []
+    for step in range(400):
+        gradient = deviation * normal(step, elements)
+        sent.append(np.count_nonzero(parameter.send(gradient.astype(np.float32))))
+    assert np.mean(sent[200:]) == pytest.approx(times * budget, rel=0.1)
+
+
 def test_dgc_corrects_momentum():
     assert compressors.dgc(0.01).config.momentum == 0.9
     assert compressors.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5
@@ -229,6 +243,28 @@ def test_sidco_meets_its_ratio_where_rests_grow_together(distribution, ratio):
         sent = parameter.send(gradient.astype(np.float32))
         achieved.append(np.count_nonzero(sent) / (ratio * size))
     assert 0.8 <= np.mean(achieved[20:]) <= 1.2
+
+
+@pytest.mark.parametrize("kind", ["uniform", "heavy", "normal"])
+def test_sidco_learns_which_share_to_ask_of_a_fit_that_is_wrong(kind):
+    """No stages of the exponential fit keep a tenth of these. Learnt gains do: then the fit needs
+    no correction, and keeps what was asked."""
+    pytest.importorskip("torch")
+    compressor = compressors.sidco(0.1).with_error_feedback(kind == "heavy")
+    parameter, kept = parameters.make("torch", compressor), []
+    for step in range(60):
+        random = np.random.default_rng(step)
+        drawn = {
+            "uniform": random.uniform(-1, 1, SIZE),
+            "heavy": heavy(step),
+            "normal": normal(step),
+        }
+        if step == 40:
+            counters.reset()
+        parameter.send(drawn[kind])
+        kept.append(parameter.memory()["fit"][3])
+    assert counters.stats()["rounds"] == 0
+    assert np.mean(kept[40:]) == pytest.approx(0.1 * SIZE, rel=0.05)
 
 
 @pytest.mark.parametrize("as_published", [False, True])

@@ -105,6 +105,7 @@ CODED = {
     "one_bit_sgd": (compressors.one_bit_sgd(), 1.5, 0.3),
     "natural_dithering": (compressors.natural_dithering(), 0.8, 0.7),
     "set": (compressors.topk(0.1).with_codec("natural"), 1.5, 0.6),
+    "two values": (compressors.adaptive(0.1).with_codec("one_bit_sgd"), 1.5, 0.6),
 }
 
 
@@ -133,6 +134,19 @@ def test_codes_in_parts(kind, op):
     figures = before.read()["compression"]
     headers = 3 * SIZE * 4 * (8 + 5 + 256) if kind == "sketch" else 3 * SIZE * 4 * 14
     assert 4 * figures["kept_elements"] < most * figures["elements"] + headers
+
+
+def test_sums_of_codes_take_time_that_delay_control_sees():
+    """No network keeps a budget of a nanosecond: the ratio falls. An idle one would raise it."""
+    topk = compressors.topk(0.3).with_codec("natural").with_delay_control(1e-6)
+    model, optimizer = matrices(topk)
+    before = omnihvd.Statistics()
+    for step in range(6):
+        reduce(model, optimizer, of_rank(RANK, step))
+    assert optimizer._compression.ratio(6) < 0.06
+    figures = before.read()["compression"]
+    assert figures["code_bytes"] > figures["code_bytes_untimed"] and figures["code_seconds"] > 0
+    assert figures["delay_bytes"] > 0 and figures["delay_seconds"] > 0
 
 
 def test_codes_pass_a_nan_on_and_forget_it():
