@@ -218,7 +218,10 @@ std::optional<InlineJobs::Answer> InlineJobs::take(uint64_t now, uint64_t from, 
   Answer answer{};
   if (head->kind == INLINE_LEAVE) {
     leave(*head, &answer);
-  } else if ((answer.refused = join(now, from, *head, &answer))) {
+    return answer;
+  }
+  answer.refused = join(now, from, *head, &answer);
+  if (answer.refused) {
     inline_head refused = *head;
     refused.kind = INLINE_REFUSAL;
     refused.flags = uint8_t(*answer.refused);

@@ -112,7 +112,6 @@ Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& li
 void Communicator::meet(Exchange& exchange, const Call* first) {
   or_fail_for_good([&] {
     const Greeting greeting;
-    set_log_level(greeting.settings().log);  // sums over shared memory create no engine to do it
     if (first) met_in_ = text_of(*first);
     exchange.wait_as(greeting.settings());
     BytesWriter word;

@@ -94,6 +94,7 @@ void Waiting::pause_after(double waited_s) {
 Greeting::Greeting() {
   try {
     settings_ = settings_from_environment();
+    set_log_level(settings_.log);  // sums over shared memory create no engine to do it
   } catch (const Error& error) {  // the others must learn it, or they would wait for this rank
     problem_ = error.what();
   }

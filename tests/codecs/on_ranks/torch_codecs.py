@@ -198,7 +198,7 @@ def misuse() -> None:
 def mixed() -> None:
     sent, _ = OmniReduce.natural().compress(tensor(hvd.rank(), 10_000))
     group = [sent, torch.ones(10_000, dtype=torch.int32)]
-    with pytest.raises(ValueError, match="only some"):
+    with pytest.raises(ValueError, match="under a codec and others"):
         hvd.grouped_allreduce(group, op=hvd.Sum)
     plain = torch.empty_like(sent).copy_(sent)  # which nobody knows to be a codec's
     with pytest.raises(HorovodInternalError):

@@ -1,6 +1,6 @@
-"""What a group costs that is made, sums once and is left: results/groups.json. Minutes, no root.
+"""Costs of a group that is made, sums once and is left: results/group_costs.json. Takes minutes.
 
-    python benchmarks/groups.py
+    python benchmarks/group_costs.py
 
 Under torch.distributed: new_group, one sum, destroy_process_group. Under MPI: Comm.Dup, one sum,
 Free, with omnihvd's library preloaded and without. Plain and omnihvd take turns.
@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-RESULT = ROOT / "benchmarks" / "results" / "groups.json"
+RESULT = ROOT / "benchmarks" / "results" / "group_costs.json"
 COUNT = 100_000  # float32 of the sum: larger than OMNIHVD_MIN_BYTES
 GROUPS, TURNS = 60, 3
 MARK = "group-costs:"
