@@ -164,7 +164,18 @@ READ_ONLY = "mount -t tmpfs -o ro tmpfs /dev/shm"
 )
 def test_ranks_without_shared_memory(lack: str, warns: bool, tmp_path: Path) -> None:
     """UCX itself fails where it cannot open it."""
-    words = ["unshare", "--mount", "--ipc", "--kill-child", "--fork", "sh", "-c"]
+    words = [
+        "env",
+        "-u",
+        "UCX_TLS",
+        "unshare",
+        "--mount",
+        "--ipc",
+        "--kill-child",
+        "--fork",
+        "sh",
+        "-c",
+    ]
     commands = [
         [*words, f'{lack} && exec "$@" 2> {tmp_path}/{rank}', "sh", *rank_command(rank, 2)]
         for rank in range(2)

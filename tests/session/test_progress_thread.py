@@ -42,7 +42,7 @@ def goes_well(rank, group):
     x = blocks_of(rank, 10_000, 0.5)
     group.allreduce(x, x)
     np.testing.assert_array_equal(x, sum_of(2, 10_000, 0.5))
-    print("goes on")
+    print("goes on\\n", end="")
 
 in_both(waits_in_vain, Meeting(2))
 _engine_tests.session.throw_in_memory_transports(0)

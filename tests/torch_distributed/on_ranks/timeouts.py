@@ -49,6 +49,7 @@ groups = [*warm.items(), (of_c10d, cold)]
 dist.barrier()
 if rank == 1:
     store.wait(["told"])
+    store.set("heard", "")
 else:
     for late, group in groups:
         begun = time.monotonic()
@@ -58,5 +59,6 @@ else:
         except dist.DistBackendError as why:
             print(f"{late.__name__} {time.monotonic() - begun:.1f} s: {why}")
     store.set("told", "all")
+    store.wait(["heard"])  # the store ends with this rank
 print("all well")
 os._exit(0)
