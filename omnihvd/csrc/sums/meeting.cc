@@ -95,7 +95,7 @@ Greeting::Greeting() {
   try {
     settings_ = settings_from_environment();
     set_log_level(settings_.log);  // sums over shared memory create no engine to do it
-  } catch (const Error& error) {  // the others must learn it, or they would wait for this rank
+  } catch (const Error& error) {   // the others must learn it, or they would wait for this rank
     problem_ = error.what();
   }
 }
