@@ -45,6 +45,7 @@ def torch_rank() -> None:
         held.append((process.num_fds() - before[0], process.num_threads() - before[1]))
         left = time.perf_counter()
         dist.destroy_process_group(group)
+        del group  # else its descriptors stay until the next one is there
         seconds.append(summed - begin + time.perf_counter() - left)
     if dist.get_rank() == 0:
         tell(seconds, held)
