@@ -32,9 +32,7 @@ def __getattr__(name: str) -> Any:
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     engine = _load()
-    globals().update({known: getattr(engine, known) for known in NAMES if hasattr(engine, known)})
-    if name not in globals():
-        raise EngineMissing(f"this engine was built without its part `{name}`: `make build` has it")
+    globals().update({known: getattr(engine, known) for known in NAMES})
     return globals()[name]
 
 
