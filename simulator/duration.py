@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from omnihvd import engine
 from omnihvd.bench.patterns import BLOCK, Point
-from omnihvd.bench.report import size_text
+from omnihvd.bench.report import duration_text, size_text
 from simulator import _core
 from simulator.model import MANY_CORES, Network, presence, simulate
 
@@ -76,7 +76,7 @@ def told(jobs: Sequence[tuple[int, Point, float]]) -> str:
     whole = sum(seconds(count) for *_, count in jobs)
     ranks, point, most = max(jobs, key=lambda job: job[2])
     text = (
-        f"this takes about {time_text(whole)}, most of it for {_count(most)} messages of "
+        f"this takes about {duration_text(whole)}, most of it for {_count(most)} messages of "
         f"{ranks} ranks with {size_text(point.bytes)}, {100 * point.density:g}%"
     )
     blocks = -(-point.count // BLOCK)
@@ -88,10 +88,3 @@ def told(jobs: Sequence[tuple[int, Point, float]]) -> str:
 
 def _count(number: float) -> str:
     return f"{number / 1e6:.1f} million" if number >= 1e6 else f"{number:,.0f}"
-
-
-def time_text(whole: float) -> str:
-    for unit, size in (("hours", 3600), ("minutes", 60)):
-        if whole >= 1.5 * size:
-            return f"{whole / size:.0f} {unit}"
-    return f"{max(whole, 1):.0f} s"

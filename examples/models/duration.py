@@ -13,6 +13,7 @@ from compared import WITH, WITHOUT
 from links import BEST, REPORTED
 from registry import MODELS
 
+from omnihvd.bench.report import duration_text
 from omnihvd.rates import rate_bytes
 
 START_S = 8.0  # until a job's ranks have imported all and met, if each has a core
@@ -99,12 +100,8 @@ def told(name: str, args: Namespace, pieces: int) -> str:
     """The sentence, with what takes longest and how it is made short."""
     one = tried(name, args)
     takes = {part: seconds(w, one, args.hosts) for part, w in work_of(args, name, pieces).items()}
-    parts = ", ".join(f"{part} {text(s)}" for part, s in takes.items())
+    parts = ", ".join(f"{part} {duration_text(s)}" for part, s in takes.items())
     return (
-        f"{name}: about {text(sum(takes.values()))} ({parts}); "
+        f"{name}: about {duration_text(sum(takes.values()))} ({parts}); "
         "--steps N makes all parts short, and so do --parts, fewer --seeds and --rates"
     )
-
-
-def text(whole: float) -> str:
-    return f"{whole / 60:.0f} minutes" if whole >= 90 else f"{max(whole, 1):.0f} s"

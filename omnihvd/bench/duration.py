@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from omnihvd.bench.patterns import Point
-from omnihvd.bench.report import DENSE, size_text
+from omnihvd.bench.report import DENSE, duration_text, size_text
 from omnihvd.bench.settings import settings_of
 from omnihvd.rates import rate_bytes
 
@@ -55,7 +55,7 @@ def told(points: Mapping[str, Sequence[Point]], args: argparse.Namespace) -> str
     count = sum(len(wanted) for wanted in points.values()) * len(args.ranks)
     settings = sum(len(settings_of(backend, args.local)) for backend in points)
     return (
-        f"this takes about {text(seconds(points, args))}: {count} points of at most "
+        f"this takes about {duration_text(seconds(points, args))}: {count} points of at most "
         f"{size_text(largest)}, {len(points)} backends in {settings} settings. "
         f"Shorter: {', '.join(shorter(args))}"
     )
@@ -66,7 +66,3 @@ def shorter(args: argparse.Namespace) -> Iterable[str]:
     wide = ("backends", "densities", "bytes", "ranks", "patterns", "dtypes")
     many = [f"fewer --{name}" for name in wide if len(getattr(args, name)) > 1]
     return [*many, "smaller --bytes", "--min-seconds 0.5"]
-
-
-def text(whole: float) -> str:
-    return f"{whole / 60:.0f} minutes" if whole >= 90 else f"{whole:.0f} s"

@@ -171,6 +171,14 @@ def size_text(size: int) -> str:
     return next((f"{size / u:.4g} {name}" for u, name in units if size >= u), f"{size} B")
 
 
+def duration_text(seconds: float) -> str:
+    """How long a command takes: "45 s", "20 minutes", "3 hours"."""
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 1):.0f} s"
+
+
 def in_columns(header: list[str], rows: list[list[str]], keys: int, columns: int | None) -> str:
     """One table or, where a terminal is too narrow for it, several with the same first columns."""
     tables, shown = [], list(range(keys))

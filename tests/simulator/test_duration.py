@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from omnihvd.bench.patterns import Point
+from omnihvd.bench.report import duration_text
 from simulator import command, duration
 from simulator.model import Network, simulate
 
@@ -56,5 +57,5 @@ def test_it_is_said_before_the_start_with_the_reason(capsys: pytest.CaptureFixtu
 
 
 def test_long_times_are_said_in_their_units() -> None:
-    texts = [duration.time_text(s) for s in (0.2, 80, 100, 5000, 7300)]
+    texts = [duration_text(s) for s in (0.2, 80, 100, 5000, 7300)]
     assert texts == ["1 s", "80 s", "2 minutes", "83 minutes", "2 hours"]
