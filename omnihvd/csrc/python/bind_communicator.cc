@@ -100,14 +100,8 @@ class PyCommunicator {
 
  private:
   void make(const Call& call, Exchange& exchange, Library& library) {
-    Signals signals;
-    signals.during([&] {
-      const auto look = [&] {
-        if (const std::string why = signals.run(); !why.empty()) sums_.interrupt(rank_, why);
-      };
-      const WhileWaiting waiting(look, Signals::kEvery);
-      sums_.sum(call, exchange, library);
-    });
+    interruptible([&](const std::string& why) { sums_.interrupt(rank_, why); },
+                  [&] { sums_.sum(call, exchange, library); });
   }
 
   const int rank_, size_;

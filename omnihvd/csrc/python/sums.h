@@ -65,19 +65,18 @@ inline void interrupt(Group& group, const std::string& why) {
   group.fail("rank " + std::to_string(group.rank()) + ": " + why);
 }
 
-// Runs a sum of the group without the GIL; a signal may interrupt it, on all ranks.
-template <typename Group, typename Sum>
-uint64_t interruptible(Group& group, Sum sum) {
+// Runs `sum` without the GIL. If a handler of a signal raises meanwhile, calls interrupt(why),
+// which must make the sum fail on all ranks.
+template <typename Interrupt, typename Sum>
+void interruptible(Interrupt interrupt, Sum sum) {
   Signals signals;
-  uint64_t united = 0;
   signals.during([&] {
     const auto look = [&] {
-      if (const std::string why = signals.run(); !why.empty()) interrupt(group, why);
+      if (const std::string why = signals.run(); !why.empty()) interrupt(why);
     };
     const WhileWaiting waiting(look, Signals::kEvery);
-    united = sum();
+    sum();
   });
-  return united;
 }
 
 // For any Group with such an allreduce.
@@ -91,7 +90,10 @@ uint64_t allreduce(Group& group, pybind11::array in, pybind11::array out, const 
   void* target = out.mutable_data();
   const void* source = in.data();
   const uint64_t count = uint64_t(in.size());
-  return interruptible(group, [&] { return group.allreduce(source, target, count, type, codec); });
+  uint64_t united = 0;
+  interruptible([&](const std::string& why) { interrupt(group, why); },
+                [&] { united = group.allreduce(source, target, count, type, codec); });
+  return united;
 }
 
 // The same for reduce-scatters: out has the elements of this rank.
@@ -108,8 +110,10 @@ uint64_t reduce_scatter(Group& group, pybind11::array in, pybind11::array out,
   const DType type = dtype_of(in, dtype);
   void* target = out.mutable_data();
   const void* source = in.data();
-  return interruptible(group,
-                       [&] { return group.reduce_scatter(source, target, shares, type, codec); });
+  uint64_t united = 0;
+  interruptible([&](const std::string& why) { interrupt(group, why); },
+                [&] { united = group.reduce_scatter(source, target, shares, type, codec); });
+  return united;
 }
 
 }  // namespace omnihvd
