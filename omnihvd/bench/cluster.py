@@ -15,38 +15,22 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from omnihvd.bench.cluster_rank import MARK, packed
+from omnihvd.bench.session import BenchError
+from omnihvd.bench.settings import AS_IT_IS, HOROVOD, Setting
 
 PROGRAM = "omnihvd.bench.cluster_rank"
 SIZES = {"64K": 1 << 16, "1M": 1 << 20, "16M": 1 << 24, "64M": 1 << 26}
 DENSITIES = (1.0, 0.1, 0.01)
 
 
-class Setting(NamedTuple):
-    name: str
-    env: dict[str, str]
-
-
-def _open_mpi(name: str, algorithm: int = 0) -> Setting:
-    env = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-    if algorithm:
-        env["OMPI_MCA_coll_tuned_use_dynamic_rules"] = "1"
-        env["OMPI_MCA_coll_tuned_allreduce_algorithm"] = str(algorithm)
-    return Setting(name, env)
-
-
-AS_IT_IS = Setting("as it is", {})
-# Other MPIs and Gloo do not read these variables: there the three runs are alike.
-ORIGINAL = {
-    "horovod": (AS_IT_IS, _open_mpi("yielding"), _open_mpi("yielding, segmented ring", 5)),
-    "torch": (AS_IT_IS,),
-}
-
-
-class BenchError(Exception):
-    """A job gave no figures; the message says why."""
+# The original library's backend, and ours; then the settings in which the original may be fastest.
+# Other MPIs do not read Open MPI's parameters: there the three jobs are alike.
+BACKENDS = {"horovod": ("horovod", "omnihvd"), "torch": ("gloo", "omnihvd-torch")}
+OPEN_MPIS = [one for one in HOROVOD if one.name in ("yielding", "yielding, segmented ring")]
+ORIGINAL = {"horovod": [AS_IT_IS, *OPEN_MPIS], "torch": [AS_IT_IS]}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -102,16 +86,17 @@ def measure(args: argparse.Namespace, launcher: list[str]) -> list[dict[str, Any
     sizes = [SIZES[name] for name in args.sizes]
     sparse = [[size, density] for size in sizes for density in DENSITIES]
     dense = [[size, 1.0] for size in sizes]  # at other densities they take the same time
-    plan = {"library": library, "seconds": args.seconds}
+    plain, ours_named = BACKENDS[library]
+    plan = {"seconds": args.seconds}
     jobs = 1 + len(ORIGINAL[library])
     points = len(sparse) + (jobs - 1) * len(dense)
     print(f"{jobs} jobs, about {10 * jobs + points * (args.seconds + 1):.0f} s", flush=True)
-    ours = job(command, {**plan, "omnihvd": True, "env": {}, "points": sparse}, args.timeout)
+    ours = job(command, {**plan, "backend": ours_named, "env": {}, "points": sparse}, args.timeout)
     original: dict[int, dict[str, dict[str, Any]]] = {}
     for setting in ORIGINAL[library]:
-        theirs = {**plan, "omnihvd": False, "env": setting.env, "points": dense}
+        theirs = {**plan, "backend": plain, "env": env_of(setting), "points": dense}
         for found in job(command, theirs, args.timeout):
-            original.setdefault(found["count"], {})[setting.name] = found
+            original.setdefault(found["count"], {})[setting.name or "as it is"] = found
     return [
         {
             **{name: one[name] for name in ("count", "density", "ranks")},
@@ -120,6 +105,10 @@ def measure(args: argparse.Namespace, launcher: list[str]) -> list[dict[str, Any
         }
         for one in ours
     ]
+
+
+def env_of(setting: Setting) -> dict[str, str]:
+    return {**setting.env, **{f"OMPI_MCA_{name}": value for name, value in setting.mca.items()}}
 
 
 def table(points: list[dict[str, Any]]) -> str:

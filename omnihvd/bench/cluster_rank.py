@@ -1,8 +1,8 @@
-"""Runs on each rank of `omnihvd bench`: verifies sums, then times them.
+"""What `omnihvd bench -- LAUNCHER` runs on each rank: sums in turn, verified, then timed.
 
-argv[1]: JSON in base64, since launchers quote in their own ways. It has `library` (horovod or
-torch), `omnihvd` (whether it takes part), `env` (set before MPI or Gloo begins), `points` ([bytes,
-density] each) and `seconds` (of a point). Rank 0 prints one line for each point: MARK and JSON.
+argv[1]: JSON in base64, since launchers quote in their own ways. It has `backend` (of reducers.py),
+`env` (set before MPI or Gloo begins), `points` ([bytes, density] each) and `seconds` (of a point).
+Rank 0 prints one line for each point: MARK and JSON.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from omnihvd.bench.patterns import Point, is_total, part
+from omnihvd.bench.reducers import BACKENDS
+
 MARK = "omnihvd-bench:"
-BLOCK = 256
-WARM_UP = 15  # sums, while algorithms are tried
+WARM_UP = 15  # sums, in which algorithms are tried
 LEAST, MOST = 5, 200  # timed sums
 
 
@@ -30,85 +32,45 @@ def unpacked(word: str) -> dict[str, Any]:
     return dict(json.loads(base64.urlsafe_b64decode(word)))
 
 
-class OverHorovod:
-    def __init__(self, with_omnihvd: bool) -> None:
-        if with_omnihvd:
-            import omnihvd  # noqa: F401
-        import horovod.torch as hvd
-
-        hvd.init()
-        self.hvd, self.rank, self.size = hvd, hvd.rank(), hvd.size()
-
-    def sum(self, tensor: Any) -> Any:
-        return self.hvd.allreduce_(tensor, op=self.hvd.Sum, name="bench")
-
-    def slowest(self, seconds: list[float]) -> list[float]:
-        import torch
-
-        mine = torch.tensor([seconds], dtype=torch.float64)
-        return list(self.hvd.allgather(mine, name="times").max(dim=0).values.tolist())
-
-    def end(self) -> None:
-        self.hvd.shutdown()
+def place_of(backend: Any) -> tuple[int, int]:
+    """This rank, and how many there are."""
+    if hasattr(backend, "hvd"):
+        return backend.hvd.rank(), backend.hvd.size()
+    return backend.dist.get_rank(), backend.dist.get_world_size()
 
 
-class OverTorch:
-    def __init__(self, with_omnihvd: bool) -> None:
-        if with_omnihvd:
-            import omnihvd  # noqa: F401
-        import torch.distributed as dist
-
-        dist.init_process_group("gloo")
-        self.dist, self.rank, self.size = dist, dist.get_rank(), dist.get_world_size()
-
-    def sum(self, tensor: Any) -> Any:
-        self.dist.all_reduce(tensor)
-        return tensor
-
-    def slowest(self, seconds: list[float]) -> list[float]:
-        import torch
-
-        times = torch.tensor(seconds, dtype=torch.float64)
-        self.dist.all_reduce(times, op=self.dist.ReduceOp.MAX)
-        return list(times.tolist())
-
-    def end(self) -> None:
-        self.dist.destroy_process_group()
+def slowest(backend: Any, seconds: list[float]) -> list[float]:
+    """The slowest rank's time of each sum. Collective."""
+    times = backend.torch.tensor([seconds], dtype=backend.torch.float64)
+    if hasattr(backend, "hvd"):
+        times = backend.hvd.allgather(times, name="times").max(dim=0).values
+    else:
+        backend.dist.all_reduce(times, op=backend.dist.ReduceOp.MAX)
+    return list(times.flatten().tolist())
 
 
-def tensors(rank: int, size: int, count: int, density: float) -> tuple[np.ndarray, np.ndarray]:
-    """A rank's tensor, and the sum. Element i of a non-zero block is (rank + 1) * (1 + i % 7)."""
-    blocks = -(-count // BLOCK)
-    there = [np.random.default_rng([count, r]).random(blocks) < density for r in range(size)]
-    values = (1 + np.arange(count) % 7).astype(np.float32)
-    weights = sum((r + 1) * there[r].astype(np.float32) for r in range(size))
-    mine = np.repeat((rank + 1) * there[rank].astype(np.float32), BLOCK)[:count] * values
-    return mine, np.repeat(weights, BLOCK)[:count] * values
-
-
-def measure(library: Any, count: int, density: float, seconds: float) -> dict[str, Any]:
-    """Times single sums, on the slowest rank. Each sum has new memory, as gradients have."""
-    import torch
-
-    mine, total = tensors(library.rank, library.size, count, density)
-    original, expected = torch.from_numpy(mine), torch.from_numpy(total)
-    if not torch.equal(library.sum(original.clone()), expected):
-        raise SystemExit(f"rank {library.rank}: a wrong sum of {count} float32")
+def measure(backend: Any, point: Point, seconds: float) -> dict[str, Any]:
+    """Times of single sums, of the slowest rank."""
+    rank, size = place_of(backend)
+    backend.prepare(part(point, rank, size), point)
 
     def sums(number: int) -> list[float]:
         times = []
         for _ in range(number):
-            tensor = original.clone()
+            backend.restore()
             begin = time.perf_counter()
-            library.sum(tensor)
+            backend.reduce()
             times.append(time.perf_counter() - begin)
-        return library.slowest(times)
+        return slowest(backend, times)
 
+    sums(1)
+    if not is_total(backend.result(), point, size):
+        raise SystemExit(f"rank {rank}: a wrong sum of {point.count} float32")
     one = float(np.median(sums(WARM_UP)))  # the same on all ranks
     times = sums(runs(seconds, one))
     # Few figures: launchers break lines that are long.
     figures = {"median": float(np.median(times)), "least": min(times), "most": max(times)}
-    return {"count": count, "density": density, "runs": len(times), **figures}
+    return {"count": point.count, "density": point.density, "runs": len(times), **figures}
 
 
 def runs(seconds: float, one: float) -> int:
@@ -119,12 +81,15 @@ def main() -> None:
     plan = unpacked(sys.argv[1])
     os.environ.update(plan["env"])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    library = (OverHorovod if plan["library"] == "horovod" else OverTorch)(plan["omnihvd"])
-    for size, density in plan["points"]:
-        found = measure(library, size // 4, density, plan["seconds"])
-        if library.rank == 0:
-            print(MARK, json.dumps({**found, "ranks": library.size}), flush=True)
-    library.end()
+    backend = BACKENDS[plan["backend"]]()
+    rank, size = place_of(backend)
+    for whole, density in plan["points"]:
+        found = measure(backend, Point(whole // 4, density, memory="new"), plan["seconds"])
+        if rank == 0:
+            # In one write: launchers put a rank's name before each.
+            sys.stdout.write(f"{MARK} {json.dumps({**found, 'ranks': size})}\n")
+            sys.stdout.flush()
+    backend.close()
 
 
 if __name__ == "__main__":

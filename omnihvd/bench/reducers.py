@@ -33,8 +33,9 @@ class Gloo:
         import torch.distributed as dist
 
         self.torch, self.dist = torch, dist
-        os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
-        os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
+        if "OMPI_COMM_WORLD_RANK" in os.environ:  # torchrun sets the others itself
+            os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
+            os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
         dist.init_process_group("gloo")
         self.parts = int(os.environ.get(PARTS, "1"))
 

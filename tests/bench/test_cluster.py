@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omnihvd.bench import cluster, cluster_rank, command
+from omnihvd.bench import cluster, cluster_rank, command, patterns
 
 TORCHRUN = [f"{sysconfig.get_path('scripts')}/torchrun", "--standalone", "--nproc-per-node"]
 
@@ -43,6 +43,7 @@ def test_a_job_without_figures_is_named(launcher: list[str], why: str) -> None:
 
 
 def test_the_sum_is_known_in_closed_form() -> None:
-    mine, totals = zip(*(cluster_rank.tensors(rank, 3, 1000, 0.5) for rank in range(3)))
-    assert (sum(mine) == totals[0]).all() and (totals[0] == totals[2]).all()
-    assert 0 < (totals[0] == 0).mean() < 0.9
+    point = patterns.Point(1000, 0.5, memory="new")
+    parts = [patterns.part(point, rank, 3) for rank in range(3)]
+    assert patterns.is_total(sum(parts), point, 3) and not patterns.is_total(parts[0], point, 3)
+    assert 0 < (sum(parts) == 0).mean() < 0.9
