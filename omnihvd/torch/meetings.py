@@ -73,18 +73,20 @@ class Meetings:
         self.store.set(self._key(name, self._rank), mine)
         keys = [self._key(name, rank) for rank in range(self._size)]
         limit_s = limit_s or FOR_EVER_S
-        first_s = warning_s if 0 < warning_s < limit_s else limit_s
-        try:
-            self.store.wait(keys, timedelta(seconds=first_s))
-        except TimeoutError as error:
-            if first_s == limit_s:
-                raise self._missing(name, limit_s, where, why) from error
-            logger.warning("%s", self._missing(name, first_s, where, why))
-            try:
-                self.store.wait(keys, timedelta(seconds=limit_s - first_s))
-            except TimeoutError:
-                raise self._missing(name, limit_s, where, why) from error
+        quiet_s = warning_s if 0 < warning_s < limit_s else 0
+        come = quiet_s > 0 and self._all_come(keys, quiet_s)
+        if quiet_s and not come:
+            logger.warning("%s", self._missing(name, quiet_s, where, why))
+        if not come and not self._all_come(keys, limit_s - quiet_s):
+            raise self._missing(name, limit_s, where, why)
         return self.store.get_all(keys)
+
+    def _all_come(self, keys: list[str], seconds: float) -> bool:
+        try:
+            self.store.wait(keys, timedelta(seconds=seconds))
+        except TimeoutError:
+            return False
+        return True
 
     def arrive(self, name: str) -> None:
         """Tells the other ranks that this one has come. Does not wait."""

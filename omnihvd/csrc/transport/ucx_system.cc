@@ -49,14 +49,18 @@ int noted(int socket) {
   return socket;
 }
 
+// Whether the descriptor still is the socket that was noted. Async-signal-safe.
+bool is_noted(size_t fd) {
+  struct stat file{};
+  return sockets()[fd] != 0 && fstat(int(fd), &file) == 0 && S_ISSOCK(file.st_mode) &&
+         file.st_ino == sockets()[fd];
+}
+
 // Runs in a forked child. Async-signal-safe: other threads of the parent may have held any lock but
 // ours.
 void close_sockets() {
   for (size_t fd = 0; fd < sockets().size(); ++fd) {
-    struct stat file{};
-    if (sockets()[fd] != 0 && fstat(int(fd), &file) == 0 && S_ISSOCK(file.st_mode) &&
-        file.st_ino == sockets()[fd])
-      close(int(fd));
+    if (is_noted(fd)) close(int(fd));
     sockets()[fd] = 0;
   }
 }
@@ -160,8 +164,7 @@ void shut_silent_connections() {
   for (size_t i = 0; i < sockets().size(); ++i) {
     const int fd = int(i);
     const ino_t inode = sockets()[i];
-    struct stat file{};
-    if (inode == 0 || fstat(fd, &file) != 0 || file.st_ino != inode || !is_silent(fd)) continue;
+    if (!is_noted(i) || !is_silent(fd)) continue;
     // Twice, so that what has come while this process or its host was stopped has been taken.
     const auto known = before.find(fd);
     if (known == before.end() || known->second != inode)
