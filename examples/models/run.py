@@ -69,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--steps",
         type=int,
-        help="of each part (default: on links 40, of which the times of the second half count)",
+        help="of each part (default: on links 40; the times of the second half count)",
     )
     parser.add_argument("--zeros-steps", type=int, help="default: as --steps, else 20")
     parser.add_argument("--quality-steps", type=int, help="default: as --steps, else the model's")

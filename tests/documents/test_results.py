@@ -39,7 +39,7 @@ class History:
 
 
 def sources(content: Any) -> Iterator[dict[str, Any]]:
-    """What says of which commit a result, or a part of it, is. A list has one in each entry."""
+    """The commits that a result names, or its parts: a list has one in each entry."""
     if isinstance(content, list):
         for entry in content:
             yield entry if "commit" in entry else {"commit": "-"}

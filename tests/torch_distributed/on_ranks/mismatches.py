@@ -31,7 +31,7 @@ def rows(width: int) -> torch.Tensor:
     return torch.sparse_coo_tensor([[1]], torch.ones(1, width), (1000, width))
 
 
-# What the last rank calls, and how an error names it; the same of the others.
+# The last rank's call and its name in an error; then the other ranks' call and name.
 CASES = [
     (lambda: dist.all_reduce(tensor(COUNT + 1)), r"\[100001\]"),
     (lambda: dist.all_reduce(tensor(10)), r"\[10\]"),
