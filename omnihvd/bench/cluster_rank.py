@@ -1,4 +1,4 @@
-"""What `omnihvd bench -- LAUNCHER` runs on each rank: sums in turn, verified, then timed.
+"""Each rank's part of `omnihvd bench -- LAUNCHER`: sums in turn, verified, then timed.
 
 argv[1]: JSON in base64, since launchers quote in their own ways. It has `backend` (of reducers.py),
 `env` (set before MPI or Gloo begins), `points` ([bytes, density] each) and `seconds` (of a point).

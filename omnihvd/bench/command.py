@@ -100,7 +100,7 @@ def _itemsize(dtype: str) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What a result has to tell besides its figures."""
+    """The facts that a result carries besides its figures."""
     return {
         **source(),
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def conditions(ranks: int, link: float | None, congestion: str) -> str:
-    """What a reader has to know of a table."""
+    """The conditions that a reader of a table has to know."""
     cores = os.cpu_count() or 1
     shared = f", which share {cores} cores: more ranks than cores" if ranks > cores else ""
     stream = f"; one TCP stream ({congestion}): {link / 1e6:.1f} MB/s" if link else ""

@@ -1,4 +1,4 @@
-"""What a result was measured of and when, so that it can be measured again."""
+"""The code and the time of a result, so that somebody can measure it again."""
 
 from __future__ import annotations
 

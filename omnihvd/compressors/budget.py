@@ -17,10 +17,11 @@ MIN_RATIO = 0.001
 def controlled(
     compression: Any, none: Any, op: Any, averages_or_sums: tuple[Any, ...], shared: bool = False
 ) -> Any:
-    """What an optimizer of Horovod's is to have in place of `compression`, where there is a budget.
+    """Returns the compression for an optimizer of Horovod's, in place of `compression`, if there is
+    a budget.
 
     Without compression (`none`, OmniReduce): block_topk, which begins with all blocks; shared: the
-    same each time, for tapes, of which each step may have a new one. A compressor that can send
+    same each time, for tapes: each step may have a new tape. A compressor that can send
     more or less gets the budget, if nothing else sets its ratio. Others stay.
     """
     budget = engine.session.settings_from_environment().delay_budget_ms

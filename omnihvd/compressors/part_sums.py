@@ -30,7 +30,7 @@ class CodesParts(Protocol):
     def decode(self, code: np.ndarray, count: int) -> np.ndarray: ...
 
     def summed(self, total: np.ndarray) -> np.ndarray:
-        """What is sent back where this is the sum, or the average, of what the ranks sent."""
+        """Returns the values to send back. total: the sum, or the average, of the ranks' values."""
 
 
 class Contribution(NamedTuple):

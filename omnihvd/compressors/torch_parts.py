@@ -29,7 +29,10 @@ class _Pending:
 
 
 class Sums:
-    """Of one optimizer. Collective: all ranks start the same parameters before any waits."""
+    """One optimizer's sums of codes.
+
+    Collective: all ranks start the same parameters before any rank waits.
+    """
 
     def __init__(self, compressor: Compressor, optimizer: Any) -> None:
         from horovod.torch.mpi_ops import Average
@@ -79,7 +82,7 @@ class Sums:
         return made
 
     def _of_some(self, gradient: Tensor, state: ParameterState) -> part_sums.Contribution:
-        """Of what the compressor's own rule sends, whose places' codes are exact."""
+        """Encodes the elements that the compressor's own rule sends; their positions are exact."""
         ranks = self._ranks.size()
         sent = split_by(self._compressor, gradient.clone(), state, ranks)
         made = part_sums.contribution(self._rule, _numpy(sent), ranks)

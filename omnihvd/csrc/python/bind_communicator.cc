@@ -117,7 +117,7 @@ void bind_communicator(py::module_ m) {
   py::class_<PyCommunicator>(m, "Communicator", "Ranks that sum together. One thread at a time.")
       .def(py::init<int, int>(), py::arg("rank"), py::arg("size"))
       .def("set_timeout", &PyCommunicator::set_timeout, py::arg("seconds"),
-           "Of the sums from now on, of ranks that have met; 0: none. Returns that which holds: "
+           "Bounds later sums of ranks that have met; 0: no bound. Returns the bound that holds: "
            "OMNIHVD_TIMEOUT, if there is one.")
       .def("meet", &PyCommunicator::meet, py::arg("allgather"),
            "Collective, once. allgather(bytes) -> every rank's bytes. EngineError, on all ranks, "
