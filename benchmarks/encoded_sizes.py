@@ -33,7 +33,7 @@ sys.path.append(str(Path(__file__).parents[1] / "build" / "tests"))
 from _engine_tests import protocol
 from network import Network
 
-# As in omnihvd/csrc/session/settings.cc.
+# As in omnihvd/csrc/engine/settings.cc.
 MESSAGE_BYTES, SLOTS, SCAN_AHEAD = 57344, 8, 2048
 
 

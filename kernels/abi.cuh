@@ -43,7 +43,7 @@
 // coding and seed. The heads follow (1 byte for the quantizer kPowers, 8 for kSign or kTwoMeans,
 // else 4), then the codes (`bits` bits an element, for all elements of a block). Each part is
 // rounded up to whole kTileUnits; parcels begin at such a unit, too. A head and its codes are as
-// omnihvd/csrc/protocol/codec.h defines them for a block. encode fills one parcel after another;
+// omnihvd/csrc/numeric/codec.h defines them for a block. encode fills one parcel after another;
 // the key of the tensor's block b is that of first_block + b. For block b, decode begins with the
 // parcel b / parcel_blocks and adds the others of `count` to it, in their order. A parcel of
 // another coding or seed, from a rank that does something else, decodes as NaN.
@@ -83,7 +83,7 @@ struct Segment {
 };
 
 // Where a non-zero block lies in `data`. If it has fewer bytes than its elements take, it is packed
-// as in omnihvd/csrc/protocol/block_ops.h; else it holds the plain elements.
+// as in omnihvd/csrc/numeric/block_ops.h; else it holds the plain elements.
 struct Record {
   uint64_t block;
   uint64_t place;  // byte offset << 16 | bytes
@@ -135,7 +135,7 @@ struct Rest {
   uint32_t lost;           // set where a sum ended for one of these reasons
 };
 
-// As in omnihvd/csrc/protocol/codec.h.
+// As in omnihvd/csrc/numeric/codec.h.
 enum Quantizer : uint32_t { kPowers, kRandomLevels, kNearestLevel, kTernary, kSign, kTwoMeans };
 struct Coding {
   uint32_t quantizer, bits;

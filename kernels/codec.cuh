@@ -1,4 +1,4 @@
-// Codecs: blocks of float32 in the lossy formats of omnihvd/csrc/protocol/codec.h. The results are
+// Codecs: blocks of float32 in the lossy formats of omnihvd/csrc/numeric/codec.h. The results are
 // bit for bit those of its portable implementation: the same random numbers, and sums in the same
 // order.
 //

@@ -20,7 +20,7 @@
 namespace omnihvd {
 namespace kernels {
 
-// As in omnihvd/csrc/protocol/block_ops.h: unpacking a packed block is more work than copying a
+// As in omnihvd/csrc/numeric/block_ops.h: unpacking a packed block is more work than copying a
 // plain one.
 __device__ inline bool worth_packing(uint32_t n, uint32_t nonzero, uint32_t width) {
   return 4 * ((n + 7) / 8 + nonzero * width) <= 3 * n * width;

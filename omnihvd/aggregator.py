@@ -1,7 +1,7 @@
 """A dedicated aggregator: a process on a host of its own that sums for jobs that know its secret.
 
 `omnihvd aggregator --bind HOST:PORT` listens for the first ranks of new groups. Both sides prove
-that they know the secret (csrc/session/rendezvous.h); the blocks then go between the engine's
+that they know the secret (csrc/engine/rendezvous.h); the blocks then go between the engine's
 transports.
 
 `--udp HOST:PORT`, `--xdp INTERFACE` and `--af-xdp INTERFACE` sum for workers of `omnihvd.inline`

@@ -1,5 +1,5 @@
 """Reads the variables that launchers set in each process's environment. (The engine itself reads
-how many ranks a host has: csrc/session/auto_streams.cc.)"""
+how many ranks a host has: csrc/engine/auto_streams.cc.)"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Redirects the sums of a Horovod on Gloo to omnihvd's, in Horovod's own libraries alone.
 
 Horovod contains Gloo, and calls it through the vtables of its GlooAlgorithms. The shim replaces
-them by copies with omnihvd's allreduce (csrc/shims/gloo/). This relies on the object layout of one
-version of Horovod; the shim verifies the layout before it changes anything.
+them by copies with omnihvd's allreduce (csrc/intercept/gloo/). This relies on the object layout
+of one version of Horovod; the shim verifies the layout before it changes anything.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ COMPILING_S = 300.0
 
 
 def folder(arch: str) -> Path:
-    """The folder of an architecture ("sm_90"), as in csrc/shims/nccl/kernels.cc."""
+    """The folder of an architecture ("sm_90"), as in csrc/nccl/kernels.cc."""
     root = engine.session.settings_from_environment().kernel_cache or (
         Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "omnihvd/kernels"
     )

@@ -54,7 +54,7 @@ def gather(ranks: Exchange, value: Any) -> list[Any]:
 
 
 class Mpi:
-    """Exchanges over MPI, by functions of the MPI shim (csrc/shims/mpi/job.cc)."""
+    """Exchanges over MPI, by functions of the MPI shim (csrc/intercept/mpi/job.cc)."""
 
     def __init__(self) -> None:
         if not mpi_abi.shims():

@@ -1,4 +1,4 @@
-# The XDP aggregator's loader (csrc/inline/xdp/module.cc); not in every build.
+# The XDP aggregator's loader (csrc/innetwork/xdp/module.cc); not in every build.
 def interface_address(interface: str) -> str: ...
 
 class Plane:

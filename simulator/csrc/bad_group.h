@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "session/agreement.h"
+#include "engine/agreement.h"
 #include "simulator/csrc/bad_process.h"
 #include "simulator/csrc/bad_session_plan.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "protocol/block_ops.h"
+#include "numeric/block_ops.h"
 
 namespace omnihvd::simulation {
 namespace {

@@ -5,7 +5,7 @@
 namespace omnihvd::simulation {
 namespace {
 
-constexpr uint64_t kSoon = 20, kCheckEvery = 500'000;  // microseconds, as in session/stream.cc
+constexpr uint64_t kSoon = 20, kCheckEvery = 500'000;  // microseconds, as in engine/stream.cc
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void BadProcess::wake() {
   after(dice_.below(kSoon), [this] { work(); });
 }
 
-// As the loop of session/stream.cc.
+// As the loop of engine/stream.cc.
 void BadProcess::work() {
   awake_ = false;
   bool moved = transport.progress();

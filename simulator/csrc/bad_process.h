@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "session/dispatch.h"
+#include "engine/dispatch.h"
 #include "simulator/csrc/bad_network.h"
 #include "simulator/csrc/bad_transport.h"
 #include "simulator/csrc/dice.h"

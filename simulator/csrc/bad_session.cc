@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "session/stats.h"
+#include "engine/stats.h"
 #include "simulator/csrc/bad_group.h"
 #include "simulator/csrc/bad_rare_paths.h"
 

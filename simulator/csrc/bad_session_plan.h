@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "session/settings.h"
+#include "engine/settings.h"
 #include "simulator/csrc/bad_job_plan.h"
 #include "simulator/csrc/bad_network.h"
 #include "simulator/csrc/dice.h"

@@ -5,8 +5,8 @@
 
 #include <optional>
 
+#include "engine/auto_streams.h"
 #include "protocol/seats.h"
-#include "session/auto_streams.h"
 #include "simulator/csrc/bad_session.h"
 #include "simulator/csrc/sum.h"
 

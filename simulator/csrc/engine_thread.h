@@ -1,5 +1,5 @@
 // A progress thread of a simulated process, with its slots of the sum. It treats messages as
-// session/group_stream.cc does: it takes all that have arrived, starts some slots, and sends each
+// engine/group_stream.cc does: it takes all that have arrived, starts some slots, and sends each
 // other process its frames together, in messages of at most Message::kFull.
 #pragma once
 

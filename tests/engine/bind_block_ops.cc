@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "protocol/block_ops_set.h"
-#include "protocol/cpu.h"
+#include "numeric/block_ops_set.h"
+#include "numeric/cpu.h"
 #include "python/dtypes.h"
 
 namespace omnihvd {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "protocol/codec.h"
-#include "protocol/lossless.h"
+#include "numeric/codec.h"
+#include "numeric/lossless.h"
 
 namespace py = pybind11;
 

@@ -13,9 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include "inline/jobs.h"
-#include "inline/slot_aggregator.h"
-#include "inline/slot_worker.h"
+#include "innetwork/jobs.h"
+#include "innetwork/slot_aggregator.h"
+#include "innetwork/slot_worker.h"
 #include "python/inline_counts.h"
 #include "python/sums.h"
 #include "simulator/csrc/dice.h"

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "messages.h"
-#include "protocol/block_ops.h"
+#include "numeric/block_ops.h"
 #include "protocol/wire.h"
 #include "python/dtypes.h"
 

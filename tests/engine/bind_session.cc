@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/siphash.h"
-#include "hook/polite_yield.h"
+#include "engine/auto_streams.h"
+#include "engine/session.h"
+#include "engine/settings.h"
+#include "intercept/polite_yield.h"
 #include "memory.h"
-#include "session/auto_streams.h"
-#include "session/session.h"
-#include "session/settings.h"
 
 namespace py = pybind11;
 

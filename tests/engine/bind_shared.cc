@@ -1,9 +1,9 @@
 // _engine_tests.shared: sums over shared memory.
 #include <pybind11/functional.h>
 
+#include "algorithms/shared_memory/shared_sum.h"
 #include "base/error.h"
 #include "python/sums.h"
-#include "shared/shared_sum.h"
 
 namespace py = pybind11;
 

@@ -7,9 +7,9 @@
 
 #include <cstring>
 
+#include "algorithms/ways.h"
 #include "base/error.h"
 #include "python/dtypes.h"
-#include "ways/ways.h"
 
 namespace py = pybind11;
 

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "shims/nccl/cuda_driver.h"
+#include "nccl/cuda_driver.h"
 
 using Driver = omnihvd::CudaDriver;
 

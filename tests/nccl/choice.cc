@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "shims/nccl/gpu_choice.h"
+#include "nccl/gpu_choice.h"
 
 using namespace omnihvd;
 

@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "omnihvd" / "csrc"
 AUTO, UNION = 0, 3  # as in csrc/base/way.h
-EITHER, TWO, ONE = 0, 1, 2  # levels, as in csrc/session/settings.h
+EITHER, TWO, ONE = 0, 1, 2  # levels, as in csrc/engine/settings.h
 MB, US = 10**6, 1e-6
 BYTES, BLOCKS = 100 * MB, 100_000
 

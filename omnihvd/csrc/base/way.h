@@ -1,6 +1,6 @@
 // The algorithm of a sum, as OMNIHVD_WAY and OMNIHVD_GPU name it, as the selector chooses it
-// (ways/policy.h) and as statistics count it. All algorithms give the same sum, except for the
-// order of additions.
+// (algorithms/policy.h) and as statistics count it. All algorithms give the same sum, except for
+// the order of additions.
 //
 //   automatic  the fastest algorithm measured; in settings only
 //   stream     sends non-zero blocks through aggregators; to the policy it stands for shared, too
@@ -8,7 +8,7 @@
 //   unite      unites the ranks' bitmaps of non-zero blocks, gathers the union's blocks into a
 //              buffer, has the original library sum it, and scatters the sums back
 //   original   the original library sums the tensor
-//   coded      as stream, but dense blocks of floats are compressed (protocol/lossless.h)
+//   coded      as stream, but dense blocks of floats are compressed (numeric/lossless.h)
 //   inlined    sends non-zero blocks through an in-network aggregator; counted only, since it
 //              replaces stream where such an aggregator exists (OMNIHVD_INLINE)
 #pragma once

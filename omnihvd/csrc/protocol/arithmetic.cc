@@ -1,6 +1,6 @@
 #include "protocol/arithmetic.h"
 
-#include "protocol/block_ops.h"
+#include "numeric/block_ops.h"
 #include "protocol/fpisa.h"
 
 namespace omnihvd {

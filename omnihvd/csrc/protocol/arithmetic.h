@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "protocol/dtype.h"
+#include "numeric/dtype.h"
 #include "protocol/integers.h"
 
 namespace omnihvd {

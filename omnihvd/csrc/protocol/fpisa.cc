@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "protocol/float_at.h"
+#include "numeric/float_at.h"
 
 namespace omnihvd::fpisa {
 namespace {

@@ -20,7 +20,7 @@
 
 #include <cstdint>
 
-#include "protocol/block_ops.h"
+#include "numeric/block_ops.h"
 #include "protocol/fpisa_register.h"
 
 namespace omnihvd::fpisa {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "protocol/block_ops.h"
+#include "numeric/block_ops.h"
 #include "protocol/number_set.h"
 
 namespace omnihvd {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "protocol/block_ops.h"
-#include "protocol/lossless.h"
+#include "numeric/block_ops.h"
+#include "numeric/lossless.h"
 #include "protocol/number_set.h"
 #include "protocol/wire.h"
 

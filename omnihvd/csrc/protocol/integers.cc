@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "protocol/cpu.h"
-#include "protocol/float_at.h"
+#include "numeric/cpu.h"
+#include "numeric/float_at.h"
 
 namespace omnihvd {
 

@@ -17,9 +17,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "numeric/codec.h"
+#include "numeric/dtype.h"
 #include "protocol/arithmetic.h"
-#include "protocol/codec.h"
-#include "protocol/dtype.h"
 
 namespace omnihvd {
 

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "protocol/codec.h"
+#include "numeric/codec.h"
 
 namespace omnihvd {
 namespace {

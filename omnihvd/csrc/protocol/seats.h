@@ -2,7 +2,7 @@
 // ranks (tree.h); its topmost aggregators may be processes of their own. Closed-form arithmetic,
 // the same on every process.
 //
-// Processes are numbered like the nodes of a group (session/group_info.h): first the ranks, then
+// Processes are numbered like the nodes of a group (engine/group_info.h): first the ranks, then
 // the dedicated aggregators, which have one share each.
 #pragma once
 

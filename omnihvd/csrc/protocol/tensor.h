@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "protocol/block_coder.h"
-#include "protocol/block_ops.h"
+#include "numeric/block_coder.h"
+#include "numeric/block_ops.h"
 #include "protocol/frame.h"
 #include "protocol/layout.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "protocol/codec.h"
-#include "sums/coded_buffer.h"
+#include "communicator/coded_buffer.h"
+#include "numeric/codec.h"
 
 namespace py = pybind11;
 

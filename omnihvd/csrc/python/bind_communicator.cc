@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "communicator/communicator.h"
 #include "python/sums.h"
-#include "sums/communicator.h"
 
 namespace py = pybind11;
 

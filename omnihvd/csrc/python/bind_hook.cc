@@ -4,7 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "base/error.h"
-#include "hook/got_hook.h"
+#include "intercept/got_hook.h"
 
 namespace py = pybind11;
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "inline/client.h"
-#include "inline/server.h"
+#include "innetwork/client.h"
+#include "innetwork/server.h"
 #include "python/inline_counts.h"
 #include "python/signals.h"
 #include "python/sums.h"

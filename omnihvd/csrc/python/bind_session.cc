@@ -13,13 +13,13 @@
 
 #include "base/error.h"
 #include "base/own_process.h"
-#include "hook/polite_yield.h"
+#include "engine/aggregator_host.h"
+#include "engine/group_info.h"
+#include "engine/session.h"
+#include "engine/trace.h"
+#include "intercept/polite_yield.h"
 #include "protocol/wire.h"
 #include "python/sums.h"
-#include "session/aggregator_host.h"
-#include "session/group_info.h"
-#include "session/session.h"
-#include "session/trace.h"
 #include "transport/udp_counts.h"
 
 namespace py = pybind11;

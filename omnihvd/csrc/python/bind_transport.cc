@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "session/settings.h"
+#include "engine/settings.h"
 #include "transport/transport.h"
 
 namespace py = pybind11;

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "protocol/dtype.h"
+#include "numeric/dtype.h"
 
 namespace omnihvd {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "inline/slot_aggregator.h"
+#include "innetwork/slot_aggregator.h"
 
 namespace omnihvd {
 

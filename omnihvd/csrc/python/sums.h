@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "protocol/codec.h"
+#include "engine/session.h"
+#include "engine/while_waiting.h"
+#include "numeric/codec.h"
 #include "python/dtypes.h"
 #include "python/signals.h"
-#include "session/session.h"
-#include "session/while_waiting.h"
 
 namespace omnihvd {
 

@@ -23,7 +23,7 @@
 #include "transport/file_descriptor.h"
 #include "transport/process_watch.h"
 #include "transport/transport.h"
-#include "transport/ucx_address.h"
+#include "transport/ucx/ucx_address.h"
 #include "transport/udp_counts.h"
 #include "transport/udp_flow.h"
 #include "transport/udp_inbox.h"

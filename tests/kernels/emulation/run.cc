@@ -3,7 +3,7 @@
 #include "emulate.h"
 //
 #include "kernels.cu"
-#include "protocol/codec.h"
+#include "numeric/codec.h"
 #include "protocol/tensor.h"
 
 extern "C" {

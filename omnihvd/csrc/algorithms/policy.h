@@ -1,0 +1,97 @@
+// The selector: finds the fastest algorithm from measured times. Rank 0 keeps it, and all ranks
+// follow rank 0's decisions.
+//
+// Sums fall into bins (cells) by their size and by the fraction of blocks that is non-zero on any
+// rank (densities.h). In each bin the selector uses the fastest algorithm, and tries others now and
+// then. For an algorithm that has not been tried in a bin, its times in other bins give bounds,
+// because times grow with bytes, but not faster than bytes. If a tensor of S0 bytes, with U0 bytes
+// in the union of blocks, took T0 seconds, then for a tensor of S and U bytes:
+//
+//   T0 x min(1, S/S0, U/U0)  <=  T  <=  T0 x max(1, S/S0, U/U0)
+//
+// A bin's first sums use the algorithm that these bounds make the likely fastest. The slower an
+// algorithm is expected to be, or was, the later it is tried, and tried again: in the long run
+// trials cost 2% of the time.
+//
+// If nothing is known, small tensors begin with the library's own sum, because omnihvd's own
+// algorithm must first connect the ranks; large ones begin with omnihvd's, which tells the density.
+//
+// The lossless codec makes streaming's messages smaller but takes processor time. It is tried where
+// streaming has proved to be bound by the link.
+//
+// Pure: times are arguments. A sample is one sum's seconds per byte. The score of an algorithm in a
+// bin is the lower median of its last five samples.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "algorithms/densities.h"
+#include "base/way.h"
+
+namespace omnihvd {
+
+struct Cell {
+  int size = 0;     // size_class()
+  int density = 0;  // density_class(), or kUnknown
+  bool operator<(const Cell& o) const {
+    return size != o.size ? size < o.size : density < o.density;
+  }
+};
+
+// A selector decision for a bin: `after` sums by `now`, then one by `trial`; then rank 0 makes a
+// new one.
+struct Order {
+  Way now = Way::original;
+  Way trial = Way::original;
+  uint16_t after = 0;
+};
+
+class Policy {
+ public:
+  // unites: whether sums can be made on the union of blocks.
+  explicit Policy(bool unites = true) : unites_(unites) {}
+
+  // Whether this is an algorithm's first sum, in which ranks connect; it must not be measured.
+  bool connects(Way way);
+  // Records a sum of `bytes`. united: how many of these were in the union of blocks, if known.
+  void measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t> united, double seconds);
+  // Records the time that the library alone took for a sum of so many bytes.
+  void library_took(uint64_t bytes, double seconds);
+  Order order(Cell cell, uint64_t bytes);
+
+ private:
+  struct Samples {
+    std::vector<double> last;  // seconds per byte
+    void add(double value);
+    double score() const;
+  };
+  struct Trials {
+    std::array<Samples, kWays> ways;
+    std::array<uint64_t, kWays> due{};  // when it is tried again; 0: not planned
+    uint64_t now = 1;                   // sums decided so far
+    Way best = Way::automatic;          // among those tried; automatic: none
+    double bytes = 0, united = 0;       // of the last sum
+  };
+  struct Bounds {  // in seconds; most 0: nothing is known
+    double least = 0, most = 0;
+    void add(double took, double bytes, double united);
+    double likely() const;
+  };
+  // Whether an algorithm can be the fastest in a bin at all.
+  bool allowed(Cell cell, const Trials& trials, Way way) const;
+  Bounds bounds(const Trials& trials, Way way) const;
+  double expected(const Trials& trials, Way way) const;
+  Way first(Cell cell, const Trials& trials) const;
+  uint64_t interval(const Trials& trials, Way way) const;
+
+  const bool unites_;
+  std::map<Cell, Trials> cells_;
+  std::map<int, Samples> library_;  // by size class
+  std::array<bool, kWays> used_{};
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,86 @@
+// Makes the sums of one communicator, each with the algorithm that has been fastest for its like.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "algorithms/block_union.h"
+#include "algorithms/densities.h"
+#include "algorithms/library.h"
+#include "algorithms/policy.h"
+#include "base/way.h"
+#include "engine/settings.h"
+#include "engine/stats.h"
+#include "numeric/codec.h"
+#include "numeric/dtype.h"
+
+namespace omnihvd {
+
+double steady_seconds();
+
+// All ranks choose alike: from the call, from unions that all have learnt, and from rank 0's
+// decisions, which rank 0 broadcasts before the first sum of a bin and after each trial. One call
+// at a time, in the same order on all ranks. Host memory.
+class Ways {
+ public:
+  // clock: seconds; tests pass their own. scatters: its sums are reduce-scatters; they use every
+  // algorithm except the sum on unions.
+  explicit Ways(const Settings& agreed, std::function<double()> clock = steady_seconds,
+                bool scatters = false)
+      : settings_(agreed), clock_(std::move(clock)), scatters_(scatters), policy_(!scatters) {}
+
+  // Sums `in` into `out` without the library: by streaming, maybe with the lossless codec, or over
+  // shared memory.
+  struct SumMade {
+    Way way;
+    uint64_t united_blocks;  // non-zero on any rank; the same on all ranks
+  };
+  using Own = std::function<SumMade(const void* in, void* out, const Codec& codec)>;
+
+  // out = the sum over the ranks of `in` (in == out: in place). Returns the algorithm that made it.
+  // Throws Error; `out` is then undefined. For reduce-scatters, `own` and the library's sum()
+  // scatter the sum of all of `in`.
+  Way sum(const void* in, void* out, uint64_t count, DType dtype, Library& library, const Own& own);
+
+ private:
+  struct Sum {  // one call
+    const void* in;
+    void* out;
+    uint64_t count;
+    DType dtype;
+    uint64_t bytes() const { return count * size_of(dtype); }
+  };
+  struct Made {
+    Way way;
+    std::optional<uint64_t> united;  // bytes of the union of blocks, if known
+    int density = kUnknown;          // of the union
+    bool as_wished = true;           // false: another algorithm than was to be tried
+  };
+  struct State {
+    Order order;
+    uint32_t left = 0;  // sums until the next decision
+  };
+
+  Way next(Cell cell, const Sum& sum, Library& library, bool first);
+  Made make(Way way, const Sum& sum, Library& library, const Own& own);
+  Made unite(const Sum& sum, Library& library, const Own& own);
+  uint64_t ring_of(uint64_t bytes, const Library& library) const;
+  void count(const Sum& sum, const Library& library) const;
+  void count_blocks(uint64_t marked_here) const;  // of a union
+  void sum_by_library(const void* in, void* out, uint64_t count, size_t element, Library& library);
+  void learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds);
+
+  const Settings settings_;
+  const std::function<double()> clock_;
+  const bool scatters_;
+  Densities densities_;
+  bool is_first_ = true;  // the next sum
+  Policy policy_;         // rank 0's
+  std::map<Cell, State> cells_;
+  BlockUnion union_;
+};
+
+}  // namespace omnihvd

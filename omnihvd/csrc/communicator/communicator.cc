@@ -1,0 +1,259 @@
+#include "communicator/communicator.h"
+
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "algorithms/huge_pages.h"
+#include "base/bytes.h"
+#include "base/log.h"
+#include "communicator/coded_buffer.h"
+#include "engine/stats.h"
+#include "intercept/polite_yield.h"
+
+namespace omnihvd {
+namespace {
+
+std::string text_of(const Call& call) {
+  return sum_text(call.count, call.dtype, call.codec) +
+         (call.shares ? ", of which each rank gets its share" : "");
+}
+
+bool all_zero(const void* data, uint64_t bytes) {
+  const auto* const at = static_cast<const char*>(data);
+  return bytes == 0 || (at[0] == 0 && std::memcmp(at, at + 1, bytes - 1) == 0);
+}
+
+}  // namespace
+
+void Communicator::check() const {
+  process_.check();
+  if (!failure_.empty()) throw FailedBefore(failure_);
+}
+
+template <typename Work>
+void Communicator::or_fail_for_good(Work work) {
+  check();
+  try {
+    work();
+  } catch (const std::exception& error) {
+    const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    failure_ = memory ? "this process has no more memory" : error.what();
+    own_.reset();  // the other ranks need not wait for this one
+    throw Error(failure_);
+  }
+}
+
+template <typename Make>
+void Communicator::counted(const Call& call, Make make) {
+  const auto begun = std::chrono::steady_clock::now();
+  const SumUnderWay under_way;
+  Way way = Way::stream;
+  or_fail_for_good([&] { way = make(); });
+  count_way(way, call.bytes(), begun);
+}
+
+Reason Communicator::take(const Call& call, Exchange& exchange, Library& library) {
+  check();
+  Reason reason = refusal(call.bytes(), true, call.shares);
+  if (reason == Reason::one_rank && call.may_be_coded &&
+      CodedBuffer::begins(call.in, call.bytes())) {
+    if (call.in != call.out) std::memcpy(call.out, call.in, call.bytes());
+    CodedBuffer(call.out, call.bytes()).mark_summed();
+    return Reason::none;
+  }
+  if (reason != Reason::none) return reason;
+  if (!met()) meet(exchange, &call);
+  reason = refusal(call.bytes(), bool(call.codec), call.shares);
+  if (call.may_be_coded && (reason == Reason::none || reason == Reason::small))
+    return sum_int32(call, exchange, library, reason);
+  if (reason == Reason::none) sum(call, exchange, library);
+  return reason;
+}
+
+// int32 costs nothing more in a job without codecs: ranks sum int32 as such until a tensor under a
+// codec appears. The sum of the first tensor's header tells all ranks what it was, also those that
+// contribute zeros because they have joined. Then they sum it again, with the codec.
+Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& library,
+                               Reason reason) {
+  if (codecs_used_) {
+    if (sum_coded(call, exchange)) return Reason::none;
+    if (reason == Reason::none) sum(call, exchange, library);
+    return reason;
+  }
+  const auto* const in = static_cast<const char*>(call.in);
+  const bool coded = CodedBuffer::begins(in, call.bytes());
+  const std::string kept = coded ? std::string(in, call.bytes()) : std::string();
+  if (reason == Reason::none) {
+    sum(call, exchange, library);
+  } else {
+    count_pass(reason, call.bytes());
+    const Elsewhere elsewhere(this, "an allreduce", "the original library", call.bytes(), reason);
+    library.sum(call.in, call.out, call.count);
+  }
+  codecs_used_ = CodedBuffer::begins_sum(call.out, call.bytes(), size_);
+  if (codecs_used_) {
+    Call again = call;
+    again.in = call.out;
+    if (coded)
+      std::memcpy(call.out, kept.data(), kept.size());
+    else
+      std::memset(call.out, 0, call.bytes());
+    sum_coded(again, exchange);
+  } else if (coded) {
+    or_fail_for_good([] {
+      throw Error("another rank has other numbers where this rank has a tensor under a codec");
+    });
+  }
+  return Reason::none;
+}
+
+void Communicator::meet(Exchange& exchange, const Call* first) {
+  or_fail_for_good([&] {
+    const Greeting greeting;
+    if (first) met_in_ = text_of(*first);
+    exchange.wait_as(greeting.settings());
+    BytesWriter word;
+    word.text(met_in_);
+    word.u64(first && first->on_device);
+    Agreement agreed =
+        greeting.read(exchange.allgather(greeting.with(word.bytes())), exchange.rank());
+    std::vector<std::string> sums;
+    all_on_device_ = true;
+    for (const std::string& theirs : agreed.words) {
+      BytesReader in(theirs);
+      sums.push_back(in.text());
+      all_on_device_ &= in.u64() != 0;
+    }
+    // Otherwise a rank with a smaller buffer might make the library's call and wait there for ever.
+    if (agreed.settings.enable) check_same(sums, agreed.hosts);
+    settings_bound_ = agreed.settings.timeout_s > 0;
+    if (!settings_bound_) agreed.settings.timeout_s = timeout_s_;
+    exchange.wait_as(agreed.settings);
+    can_scatter_ = OwnSum::can_scatter(agreed.settings, agreed.hosts);
+    agreed_ = std::move(agreed);
+  });
+}
+
+void Communicator::set_timeout(double seconds) {
+  timeout_s_ = seconds;
+  if (!agreed_ || settings_bound_) return;
+  agreed_->settings.timeout_s = seconds;
+  if (own_) own_->set_timeout(seconds);
+}
+
+Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const {
+  if (bytes == 0) return Reason::empty;
+  if (size_ < 2) return Reason::one_rank;
+  if (!agreed_) return Reason::none;
+  if (!agreed_->settings.enable) return Reason::disabled;
+  if (all_on_device_) return Reason::device_memory;
+  if (!any_size && bytes < agreed_->settings.min_bytes) return Reason::small;
+  return scatters && !can_scatter_ ? Reason::levels : Reason::none;
+}
+
+void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
+  const uint64_t written =
+      call.shares ? (*call.shares)[size_t(exchange.rank())] * size_of(call.dtype) : call.bytes();
+  if (call.in != call.out) ask_for_huge_pages(call.out, written);
+  counted(call, [&] {
+    if (!ways_) {
+      if (const std::string text = text_of(call); text != met_in_)
+        check_same(exchange.allgather(text), agreed_->hosts);
+      ways_.emplace(agreed_->settings);
+      scatter_ways_.emplace(agreed_->settings, steady_seconds, true);
+    }
+    if (call.codec) return own(call, exchange).way;
+    Ways& ways = call.shares ? *scatter_ways_ : *ways_;
+    return ways.sum(call.in, call.out, call.count, call.dtype, library,
+                    [&](const void* in, void* out, const Codec& codec) {
+                      Call once = call;
+                      once.codec = codec;
+                      once.in = in;
+                      once.out = out;
+                      return own(once, exchange);
+                    });
+  });
+}
+
+void Communicator::interrupt(int rank, const std::string& why) {
+  if (own_)
+    own_->fail("rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why);
+}
+
+// Sums int32 buffers of any size that may carry codec data. Returns false if none does.
+bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
+  std::optional<CodedBuffer> mine;
+  std::vector<CodedRun> runs;
+  or_fail_for_good([&] {
+    CodedWord word{call.count};
+    try {
+      if (CodedBuffer::begins(call.in, call.bytes())) {
+        if (call.in != call.out) std::memcpy(call.out, call.in, call.bytes());
+        mine.emplace(call.out, call.bytes());
+        word.runs = mine->runs(coded_sums_, agreed_->settings.deterministic);
+      } else {
+        word.zeros = all_zero(call.in, call.bytes());
+      }
+    } catch (const Error& error) {  // the others must learn it, or they would wait for this rank
+      word.problem = error.what();
+    }
+    runs = agree_on_runs(exchange, word, agreed_->hosts);
+  });
+  if (runs.empty()) return false;
+  counted(call, [&] {
+    ++coded_sums_;
+    if (mine)
+      mine->clear_headers();
+    else
+      std::memset(call.out, 0, call.bytes());
+    Way way = Way::stream;
+    auto* at = static_cast<float*>(call.out);
+    for (const CodedRun& run : runs) {
+      way = own({at, at, run.count, DType::f32, run.codec}, exchange).way;
+      at += run.count;
+    }
+    if (mine) mine->mark_summed();
+    return way;
+  });
+  return true;
+}
+
+// Throws Error if OMNIHVD_ARITHMETIC cannot be obeyed. If it does not apply to a call, rank 0 logs
+// so once.
+void Communicator::check_arithmetic(const Call& call, int rank) const {
+  if (agreed_->settings.arithmetic == ArithmeticKind::floats) return;
+  const std::string setting =
+      std::string("OMNIHVD_ARITHMETIC=") + name_of(agreed_->settings.arithmetic);
+  if (call.codec)
+    throw Error(setting + " sums float32 as they are, and not what the codec " +
+                name_of(call.codec) + " makes of them: leave out the setting, or the codec");
+  if (Arithmetic::takes(call.dtype) || !info_of(call.dtype).is_float || rank != 0) return;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log(LogLevel::warning, "sums of ", name_of(call.dtype), " are made of floats: ", setting,
+        " is of float32");
+  });
+}
+
+Ways::SumMade Communicator::own(const Call& call, Exchange& exchange) {
+  check_arithmetic(call, exchange.rank());
+  if (!own_) own_.emplace(exchange, agreed_->settings, agreed_->hosts);
+  return call.shares ? own_->reduce_scatter(call.in, call.out, *call.shares, call.dtype, call.codec)
+                     : own_->allreduce(call.in, call.out, call.count, call.dtype, call.codec);
+}
+
+Communicator::Elsewhere::Elsewhere(const Communicator* communicator, const char* call,
+                                   const char* library, uint64_t bytes, Reason reason) {
+  if (communicator && communicator->own_) group_ = communicator->own_->group();
+  if (group_)
+    group_->set_elsewhere(std::string("which is in ") + call + " of " + std::to_string(bytes) +
+                          " bytes, left to " + library + " (" + name_of(reason) + ")");
+}
+
+Communicator::Elsewhere::~Elsewhere() {
+  if (group_) group_->set_elsewhere("");
+}
+
+}  // namespace omnihvd

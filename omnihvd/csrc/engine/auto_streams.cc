@@ -1,0 +1,87 @@
+#include "engine/auto_streams.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+namespace omnihvd {
+namespace {
+
+// The rate at which one progress thread, on a core of its own, sent dense tensors over TCP:
+// benchmarks/README.md.
+constexpr double kBytesPerThread = 1.7e9;
+constexpr uint32_t kMost = 8;
+
+std::vector<std::string> entries(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* opened = ::opendir(folder.c_str());
+  if (!opened) return names;
+  while (const dirent* entry = ::readdir(opened))
+    if (entry->d_name[0] != '.') names.push_back(entry->d_name);
+  ::closedir(opened);
+  return names;
+}
+
+std::string first_word(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+double number(const std::string& text) { return std::max(0.0, std::strtod(text.c_str(), nullptr)); }
+
+uint32_t ranks_of_host() {
+  for (const char* name :
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS"})
+    if (const char* value = std::getenv(name)) return uint32_t(std::max(1.0, number(value)));
+  return 1;
+}
+
+}  // namespace
+
+uint32_t streams_for(double link_bytes_per_s, uint32_t cores) {
+  const double wanted = std::min(std::ceil(link_bytes_per_s / kBytesPerThread), double(kMost));
+  return std::max(1u, std::min(uint32_t(wanted), cores / 2));
+}
+
+double fastest_link(const std::string& sysfs) {
+  double bits = 0;
+  const std::string net = sysfs + "/class/net/";
+  for (const std::string& device : entries(net))
+    if (first_word(net + device + "/operstate") == "up")
+      bits = std::max(bits, 1e6 * number(first_word(net + device + "/speed")));
+  const std::string infiniband = sysfs + "/class/infiniband/";
+  for (const std::string& device : entries(infiniband))
+    for (const std::string& port : entries(infiniband + device + "/ports")) {
+      const std::string path = infiniband + device + "/ports/" + port;
+      if (first_word(path + "/state") == "4:")  // ACTIVE
+        bits = std::max(bits, 1e9 * number(first_word(path + "/rate")));
+    }
+  return bits / 8;
+}
+
+namespace {
+
+uint32_t find_streams() {
+  cpu_set_t mine;
+  const long online = std::max(1l, ::sysconf(_SC_NPROCESSORS_ONLN));
+  const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
+  const uint32_t allowed = known ? uint32_t(CPU_COUNT(&mine)) : uint32_t(online);
+  return streams_for(fastest_link(), std::min(allowed, uint32_t(online) / ranks_of_host()));
+}
+
+}  // namespace
+
+uint32_t automatic_streams() {
+  static const uint32_t found = find_streams();  // some callers read settings in each call
+  return found;
+}
+
+}  // namespace omnihvd

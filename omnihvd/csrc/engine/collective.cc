@@ -1,0 +1,42 @@
+#include "engine/collective.h"
+
+namespace omnihvd {
+namespace {
+
+// Counts for collectives that are not the caller's sums.
+Stats unseen;
+
+}  // namespace
+
+Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t ranks,
+                       uint32_t streams, Group::MakeTensor make, Group::Done done, bool counted)
+    : sequence(sequence_number),
+      layout(shape),
+      begun(Clock::now()),
+      make_tensor(std::move(make)),
+      stats_(counted ? stats() : unseen),
+      streams_left_(streams),
+      done_(std::move(done)) {
+  const uint64_t bytes = shape.count * size_of(shape.dtype);
+  stats_.calls += !shape.for_one();
+  stats_.bytes_in += bytes;
+  stats_.ring_bytes +=
+      shape.for_one() ? scatter_ring_bytes(ranks, bytes) : ring_bytes(ranks, bytes);
+  stats_.blocks += shape.blocks();
+}
+
+void Collective::stream_done(const std::string* failure, uint64_t nonzero_blocks,
+                             uint64_t result_blocks) {
+  stats_.nonzero_blocks += nonzero_blocks;
+  stats_.result_blocks += result_blocks;
+  {
+    std::lock_guard lock(mutex_);
+    united_blocks_ += result_blocks;
+    if (failure && !failure_) failure_ = std::make_unique<std::string>(*failure);
+    if (--streams_left_ > 0) return;
+  }
+  if (failure_) stats_.failures += !layout.shape().for_one();
+  done_(failure_.get(), united_blocks_);
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,85 @@
+#include "engine/group_info.h"
+
+#include <mutex>
+
+#include "base/bytes.h"
+#include "base/sha256.h"
+
+namespace omnihvd {
+namespace {
+
+std::mutex hosts_mutex;  // guards hosts()
+std::set<std::string>& hosts() {
+  static auto* hosts = new std::set<std::string>;
+  return *hosts;
+}
+
+}  // namespace
+
+void remember_hosts(const GroupInfo& info) {
+  const std::lock_guard lock(hosts_mutex);
+  for (uint32_t rank = 0; rank < info.workers; ++rank) hosts().insert(info.nodes[rank].host);
+}
+
+std::set<std::string> hosts_of_groups() {
+  const std::lock_guard lock(hosts_mutex);
+  return hosts();
+}
+
+std::string Node::pack() const {
+  BytesWriter out;
+  out.text(host);
+  for (const std::string& address : addresses) out.text(address);
+  return out.bytes();
+}
+
+Node Node::unpack(const std::string& bytes) {
+  BytesReader in(bytes);
+  Node node{in.text(), {}};
+  while (!in.at_end()) node.addresses.push_back(in.text());
+  if (node.addresses.empty()) throw Error("malformed description of a group: no address");
+  return node;
+}
+
+std::string GroupInfo::name_of(uint32_t node) const {
+  const std::string number = std::to_string(node < workers ? node : node - workers);
+  return (node < workers ? "rank " : "aggregator ") + number + " (" + nodes[node].host + ")";
+}
+
+void GroupInfo::take_seats() {
+  seats =
+      std::make_shared<Seats>(workers, dedicated(), fans_of(settings.levels, workers, dedicated()));
+}
+
+std::string GroupInfo::pack() const {
+  BytesWriter out;
+  out.u64(id);
+  out.u64(workers);
+  out.text(pack_agreed(settings));
+  out.u64(nodes.size());
+  for (const Node& node : nodes) out.text(node.pack());
+  return out.bytes();
+}
+
+GroupInfo GroupInfo::unpack(const std::string& bytes) {
+  BytesReader in(bytes);
+  GroupInfo info;
+  info.id = in.u64();
+  info.workers = uint32_t(in.u64());
+  agree_on_settings({in.text()}, {"rank 0"}, &info.settings);
+  info.nodes.resize(in.count());
+  for (Node& node : info.nodes) node = Node::unpack(in.text());
+  if (info.workers == 0 || info.workers > info.nodes.size())
+    throw Error("malformed description of a group: no workers");
+  info.take_seats();
+  return info;
+}
+
+std::string group_key(const std::string& secret, uint64_t group) {
+  BytesWriter statement;
+  statement.text("group");
+  statement.u64(group);
+  return to_string(hmac_sha256(secret, statement.bytes()));
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,41 @@
+// The words that settings use for enumerations. A value and its word stand side by side, so that a
+// new value does not shift any other word.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "engine/settings.h"
+
+namespace omnihvd {
+
+template <typename T>
+using Names = std::vector<std::pair<T, const char*>>;
+
+inline const Names<Way> kWayWords = {{Way::automatic, "auto"},    {Way::stream, "stream"},
+                                     {Way::shared, "shared"},     {Way::unite, "union"},
+                                     {Way::original, "original"}, {Way::coded, "coded"}};
+inline const Names<Way> kGpuWayWords = {{Way::automatic, "auto"},
+                                        {Way::stream, "stream"},
+                                        {Way::unite, "union"},
+                                        {Way::original, "original"}};
+inline const Names<ArithmeticKind> kArithmeticWords = {{ArithmeticKind::floats, "float"},
+                                                       {ArithmeticKind::integers, "integer"},
+                                                       {ArithmeticKind::switchml, "switchml"},
+                                                       {ArithmeticKind::fpisa, "fpisa"},
+                                                       {ArithmeticKind::fpisa_a, "fpisa-a"}};
+inline const Names<Hierarchy> kHierarchyWords = {
+    {Hierarchy::automatic, "auto"}, {Hierarchy::on, "on"}, {Hierarchy::off, "off"}};
+inline const Names<CompressionFirst> kCompressFirstWords = {{CompressionFirst::automatic, "auto"},
+                                                            {CompressionFirst::on, "1"},
+                                                            {CompressionFirst::off, "0"}};
+inline const Names<TransportKind> kTransportWords = {{TransportKind::ucx, "ucx"},
+                                                     {TransportKind::udp, "udp"}};
+// OMNIHVD_LOG=warning shows notices, too; there is no word for warnings alone.
+inline const Names<LogLevel> kLogWords = {{LogLevel::debug, "debug"},
+                                          {LogLevel::info, "info"},
+                                          {LogLevel::notice, "warning"},
+                                          {LogLevel::error, "error"},
+                                          {LogLevel::off, "off"}};
+
+}  // namespace omnihvd

@@ -1,0 +1,189 @@
+// Intercepts the allreduce and the reducescatter of Horovod's process sets on Gloo: the engine
+// makes the sums that it knows; Gloo makes all other calls unchanged.
+//
+// Every decision depends only on arguments that are equal on all ranks, and on what the ranks have
+// told each other. Failures are thrown: Horovod turns them into HorovodInternalError.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "communicator/communicator.h"
+#include "engine/stats.h"
+#include "intercept/gloo/exchange.h"
+#include "intercept/gloo/horovod.h"
+#include "intercept/gloo/library.h"
+
+#define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace omnihvd {
+namespace {
+
+// A Horovod process set, from its hvd.init() or hvd.add_process_set() to its end.
+struct ProcessSet {
+  explicit ProcessSet(const std::shared_ptr<GlooRanks>& connected)
+      : ranks(connected), sums(connected->size) {}
+  const std::weak_ptr<GlooRanks> ranks;
+  Communicator sums;
+};
+
+std::mutex mutex;  // guards what follows
+bool used = false;
+std::map<GlooRanks*, std::shared_ptr<ProcessSet>>& process_sets() {
+  static auto& sets = *new std::map<GlooRanks*, std::shared_ptr<ProcessSet>>;
+  return sets;
+}
+std::map<std::string, std::unique_ptr<HorovodLibrary>>& libraries() {
+  static auto& all = *new std::map<std::string, std::unique_ptr<HorovodLibrary>>;
+  return all;
+}
+
+// Local. Made at the first call; null if Horovod's objects are not as expected. Also leaves the
+// sets that Horovod has ended meanwhile, for good or to begin anew with other ranks.
+std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const GlooContext* context) {
+  std::vector<std::shared_ptr<ProcessSet>> ended;  // left when the mutex is free
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& sets = process_sets();
+  for (auto at = sets.begin(); at != sets.end();) {
+    if (at->second->ranks.expired()) {
+      ended.push_back(std::move(at->second));
+      at = sets.erase(at);
+    } else {
+      ++at;
+    }
+  }
+  // While a set is watched, its address cannot be reused, even if it has ended.
+  GlooRanks* const ranks = HorovodLibrary::ranks_of(context);
+  const auto known = sets.find(ranks);
+  if (known != sets.end()) return known->second;
+  if (ranks == nullptr || !library.fits(*ranks)) {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      log(LogLevel::warning,
+          "Horovod's process sets are not as in Horovod 0.28.1: it keeps its own allreduce over "
+          "Gloo. Build it again (python -m omnihvd.tools.build_horovod), or run it on MPI.");
+    });
+    return nullptr;
+  }
+  const auto set = std::make_shared<ProcessSet>(context->of_process_set);
+  set_log_rank(library.job_rank());
+  try {
+    set_log_level(settings_from_environment().log);
+  } catch (const Error&) {  // reported when the ranks agree on the settings
+  }
+  sets.emplace(ranks, set);
+  used = true;
+  return set;
+}
+
+struct Arguments {
+  void* data;
+  uint64_t count;
+  int op = kGlooSum;
+  std::vector<int>* counts = nullptr;  // for a reducescatter: each rank's
+
+  const char* what() const { return counts ? "a reduce-scatter" : "an allreduce"; }
+};
+
+// Sums, or returns the fallback reason if Gloo must make the call. Throws Error.
+Reason sum(GlooAlgorithms& object, const GlooType& type, const Arguments& a,
+           std::shared_ptr<ProcessSet>* set) {
+  if (a.op != kGlooSum) return Reason::op;
+  if (!type.dtype) return Reason::dtype;
+  if (a.count == 0) return Reason::empty;
+  const HorovodLibrary& library = HorovodLibrary::of(object);
+  *set = process_set(library, object.context);
+  if (!*set) return Reason::layout;
+  GlooExchange exchange(library, object.context);
+  Call call{a.data, a.data, a.count, *type.dtype};
+  if (!a.counts) {
+    GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
+    call.may_be_coded = call.dtype == DType::i32;
+    return (*set)->sums.take(call, exchange, sums);
+  }
+  if (a.counts->size() != size_t(exchange.size())) return Reason::invalid;
+  const std::vector<uint64_t> shares(a.counts->begin(), a.counts->end());
+  GlooScatters sums(object, static_cast<size_t>(type.bytes), exchange, *a.counts);
+  call.shares = &shares;
+  return (*set)->sums.take(call, exchange, sums);
+}
+
+// left: calls Gloo, in a fallback.
+template <typename Left>
+void take_or_leave(GlooAlgorithms& object, const GlooType& type, const Arguments& a, Left left) {
+  const uint64_t bytes = a.count * uint64_t(type.bytes);
+  std::shared_ptr<ProcessSet> set;
+  Reason reason = Reason::none;
+  try {
+    reason = sum(object, type, a, &set);
+  } catch (const FailedBefore&) {
+    throw;
+  } catch (const std::exception& error) {
+    log(LogLevel::error, a.what(), " failed: ", error.what());
+    throw;
+  }
+  if (reason == Reason::none) return;
+  count_pass(reason, bytes);
+  const Communicator::Elsewhere elsewhere(set ? &set->sums : nullptr, a.what(), "Gloo", bytes,
+                                          reason);
+  left(HorovodLibrary::original(object));
+}
+
+template <size_t type>
+void allreduce(GlooAlgorithms* object, void* data, int count, int op) {
+  const Arguments arguments{data, uint64_t(std::max(count, 0)), op};
+  take_or_leave(*object, kGlooTypes[type], arguments,
+                [=](const auto& gloo) { gloo.allreduce(object, data, count, op); });
+}
+
+template <size_t type>
+void reducescatter(GlooAlgorithms* object, void* data, std::vector<int>& counts) {
+  const auto all = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  take_or_leave(*object, kGlooTypes[type], {data, all, kGlooSum, &counts},
+                [&](const auto& gloo) { gloo.reducescatter(object, data, counts); });
+}
+
+template <size_t... types>
+void hook(const std::string& path, std::index_sequence<types...>) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<HorovodLibrary>& library = libraries()[path];
+  if (library) return;
+  const HorovodLibrary::Replacements ours{{{&allreduce<types>, &reducescatter<types>}...}};
+  auto found = std::make_unique<HorovodLibrary>(path, ours);
+  found->hook();
+  library = std::move(found);
+}
+
+}  // namespace
+}  // namespace omnihvd
+
+// Hooks one of Horovod's libraries, which must be of a known version. Returns null, or the
+// obstacle: a text that lives until the next call. Repeated calls are harmless.
+OMNIHVD_EXPORT const char* omnihvd_gloo_hook(const char* library) {
+  static thread_local std::string problem;
+  try {
+    omnihvd::hook(library, std::make_index_sequence<omnihvd::kGlooTypeCount>());
+    return nullptr;
+  } catch (const std::exception& error) {
+    problem = error.what();
+    return problem.c_str();
+  }
+}
+
+// Leaves all groups and ends the engine. Called at the process's end, when Horovod has ended.
+OMNIHVD_EXPORT void omnihvd_gloo_end() {
+  {
+    std::map<omnihvd::GlooRanks*, std::shared_ptr<omnihvd::ProcessSet>> sets;
+    const std::lock_guard<std::mutex> lock(omnihvd::mutex);
+    sets.swap(omnihvd::process_sets());
+    if (!omnihvd::used) return;  // Horovod runs on another backend, which ends the engine
+  }
+  omnihvd::stop_process_engine();
+  omnihvd::log_summary("Gloo");
+}

@@ -1,0 +1,173 @@
+#include "intercept/mpi/call.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/stats.h"
+#include "engine/while_waiting.h"
+#include "intercept/mpi/communicator.h"
+#include "intercept/mpi/device_memory.h"
+#include "intercept/mpi/library.h"
+#include "intercept/mpi/types.h"
+#include "intercept/mpi/world.h"
+
+namespace omnihvd {
+namespace {
+
+// MPI_Finalize waits for all ranks, but a rank for which a failed sum has waited may never come.
+std::atomic<bool> finalized{false};
+std::atomic<double> limit_of_end{0};  // OMNIHVD_TIMEOUT, once a sum has failed
+
+void end_the_job_after(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  if (finalized) return;
+  log(LogLevel::error, "ends the job: after a failed allreduce, MPI_Finalize has waited ", seconds,
+      " s for other ranks (OMNIHVD_TIMEOUT)");
+  std::_Exit(1);
+}
+
+// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, while MPI still works.
+int on_finalize(MPI_Comm, int, void*, void*) {
+  MpiCommunicator::leave_all();
+  stop_process_engine();
+  log_summary("MPI");
+  if (!MpiExchange::left_behind().empty()) {
+    // Horovod ends after an error, and MPI_Finalize would wait for a rank that waits for this one:
+    // the job would hang long after it wrote its error.
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // until all have written theirs
+    log(LogLevel::error, "ends the job (MPI_Abort), since ", MpiExchange::left_behind(),
+        " would never end");
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  return MPI_SUCCESS;
+}
+
+void prepare_once() {
+  static const bool prepared = [] {
+    int keyval = MPI_KEYVAL_INVALID;
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_finalize, &keyval, nullptr);
+    PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
+    set_up_log();
+    return true;
+  }();
+  (void)prepared;
+}
+
+// A rank's part may be in GPU memory while others' are not. Then it is summed in host memory.
+Reason take_from_device(Call call, MpiCommunicator& communicator, Library& library) {
+  auto& [exchange, sums] = communicator;
+  call.on_device = true;
+  const uint64_t bytes = call.bytes();
+  if (!sums.met() && sums.refusal(bytes) == Reason::none) sums.meet(exchange, &call);
+  if (const Reason left = sums.refusal(bytes, call.any_size()); left != Reason::none) return left;
+  const uint64_t share = call.shares ? (*call.shares)[size_t(exchange.rank())] : call.count;
+  const uint64_t out_bytes = share * size_of(call.dtype);
+  const std::unique_ptr<char[]> host(new char[bytes]);
+  const std::unique_ptr<char[]> host_share(call.shares ? new char[out_bytes] : nullptr);
+  copy_device_memory(host.get(), call.in, bytes);
+  void* const out = call.out;
+  call.in = host.get();
+  call.out = call.shares ? host_share.get() : host.get();
+  const Reason left = sums.take(call, exchange, library);
+  if (left == Reason::none) copy_device_memory(out, call.out, out_bytes);
+  return left;
+}
+
+// For reduce-scatters, which are always made whole.
+class MpiScatters : public MpiLibrary {
+ public:
+  MpiScatters(const MpiExchange& exchange, const MpiCall& call)
+      : MpiLibrary(exchange, call.comm, call.type, call.op), call_(call) {}
+  void sum(const void* in, void* out, uint64_t) override {
+    check_mpi(call_.by_mpi(call_, in == out ? MPI_IN_PLACE : in, out), call_.name);
+  }
+
+ private:
+  const MpiCall& call_;
+};
+
+// A program's own messages may need this rank to be inside MPI, but it is not while it sleeps.
+void let_mpi_work() {
+  static const MPI_Comm nobodys = [] {  // the probe must find no message: it would stop there
+    MPI_Comm comm = MPI_COMM_SELF;
+    PMPI_Comm_dup(MPI_COMM_SELF, &comm);
+    return comm;
+  }();
+  int found = 0;
+  PMPI_Iprobe(0, 0, nobodys, &found, MPI_STATUS_IGNORE);
+}
+
+// Sums, or returns the fallback reason if MPI must make the call. Throws Error.
+Reason sum(const MpiCall& a, Caller caller) {
+  if (a.comm == MPI_COMM_NULL || a.count < 0) return Reason::invalid;
+  if (a.count == 0) return Reason::empty;
+  const bool scatters = a.counts != nullptr;  // a rank may get nothing, and have no room for it
+  if (a.in == nullptr || (a.out == nullptr && !scatters)) return Reason::invalid;
+  int is_inter = 0;
+  check_mpi(PMPI_Comm_test_inter(a.comm, &is_inter), "MPI_Comm_test_inter");
+  if (is_inter) return Reason::inter_communicator;
+  if (const MpiCommunicator* const known = MpiCommunicator::find(a.comm)) known->sums.check();
+  const MpiSum sum = recognise_sum(a.type, a.op);
+  if (!sum.dtype) return sum.refusal;
+  MpiCommunicator& communicator = MpiCommunicator::of(a.comm, caller);
+  MpiLibrary sums(communicator.exchange, a.comm, a.type, a.op);
+  MpiScatters reduce_scatters(communicator.exchange, a);
+  Library& library = scatters ? reduce_scatters : sums;
+  Call call{a.in == MPI_IN_PLACE ? a.out : a.in, a.out, uint64_t(a.count), *sum.dtype};
+  call.may_be_coded = caller == Caller::horovod && call.dtype == DType::i32 && !scatters;
+  if (scatters) call.shares = &a.shares;
+  const bool on_device = in_device_memory(call.in) || in_device_memory(call.out);
+  const WhileWaiting waiting(caller == Caller::program ? &let_mpi_work : nullptr,
+                             std::chrono::milliseconds(1));
+  try {
+    return on_device ? take_from_device(call, communicator, library)
+                     : communicator.sums.take(call, communicator.exchange, library);
+  } catch (const std::exception&) {
+    limit_of_end = communicator.sums.timeout_s();
+    throw;
+  }
+}
+
+}  // namespace
+
+uint64_t bytes_of(int64_t count, MPI_Datatype type) {
+  int size = 0;
+  if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) != MPI_SUCCESS)
+    return 0;
+  return static_cast<uint64_t>(count) * static_cast<uint64_t>(size);
+}
+
+int take_or_leave(const MpiCall& a, Caller caller) noexcept {
+  prepare_once();
+  try {
+    const uint64_t bytes = bytes_of(a.count, a.type);
+    const Reason reason = sum(a, caller);
+    if (reason == Reason::none) return MPI_SUCCESS;
+    count_pass(reason, bytes);
+    const MpiCommunicator* const known =
+        a.comm == MPI_COMM_NULL ? nullptr : MpiCommunicator::find(a.comm);
+    const Communicator::Elsewhere elsewhere(known ? &known->sums : nullptr, a.what, "MPI", bytes,
+                                            reason);
+    return a.by_mpi(a, a.in, a.out);
+  } catch (const FailedBefore&) {
+  } catch (const std::exception& error) {
+    log(LogLevel::error, a.name, " failed: ", error.what());
+  }
+  if (caller == Caller::program) PMPI_Comm_call_errhandler(a.comm, MPI_ERR_OTHER);
+  return MPI_ERR_OTHER;
+}
+
+}  // namespace omnihvd
+
+OMNIHVD_EXPORT int MPI_Finalize() {
+  using namespace omnihvd;
+  if (const double limit = limit_of_end.load()) std::thread(end_the_job_after, limit).detach();
+  const int code = PMPI_Finalize();
+  finalized = true;
+  return code;
+}

@@ -1,0 +1,118 @@
+#include "intercept/polite_yield.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "intercept/cycle.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t kPollFor = 100'000;         // ns; a sleep and a wake-up cost some 10 us
+constexpr uint64_t kPollForOwn = 1'000'000;    // ns; inside its own sum: other threads sleep
+constexpr uint64_t kLongest = 500'000;         // ns
+constexpr uint64_t kLongestOfAll = 5'000'000;  // ns
+constexpr uint64_t kWorking = 10'000;  // ns; a thread that yields again after longer did not wait
+
+std::atomic<uint64_t> nap_count{0}, nap_time{0};
+
+thread_local int sums_of_this_thread = 0;
+
+struct Sums {
+  std::mutex mutex;
+  std::condition_variable one_ended;
+  int under_way = 0;
+  uint64_t ended = 0;
+};
+
+Sums& sums() {
+  static Sums* const all = new Sums;  // threads may poll until the process has ended
+  return *all;
+}
+
+uint64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return uint64_t(now.tv_sec) * 1'000'000'000 + uint64_t(now.tv_nsec);
+}
+
+// The kernel may add the thread's timer slack to a sleep: 50 us by default, too much here.
+void sleep_precisely(uint64_t ns) {
+  const int slack = prctl(PR_GET_TIMERSLACK);
+  prctl(PR_SET_TIMERSLACK, 1000);
+  const timespec time{0, long(ns)};
+  nanosleep(&time, nullptr);
+  if (slack > 0) prctl(PR_SET_TIMERSLACK, slack);
+}
+
+enum class Woken { not_slept, by_time, by_end };
+
+// Sleeps while another thread makes a sum, but not for ever: this thread may wait for another sum.
+Woken sleep_until_a_sum_ends(uint64_t waited_ns) {
+  if (sums_of_this_thread > 0) return Woken::not_slept;
+  Sums& all = sums();
+  std::unique_lock<std::mutex> lock(all.mutex);
+  if (all.under_way == 0) return Woken::not_slept;
+  const uint64_t before = all.ended;
+  const uint64_t at_most_ns = std::min(waited_ns / 2, kLongestOfAll);
+  const bool ended = all.one_ended.wait_for(lock, std::chrono::nanoseconds(at_most_ns),
+                                            [&] { return all.ended != before; });
+  return ended ? Woken::by_end : Woken::by_time;
+}
+
+}  // namespace
+
+uint64_t nap_ns(uint64_t waited_ns, bool for_own_sum) {
+  if (waited_ns < (for_own_sum ? kPollForOwn : kPollFor)) return 0;
+  return std::min(waited_ns / 16, kLongest);
+}
+
+SumUnderWay::SumUnderWay() {
+  ++sums_of_this_thread;
+  const std::lock_guard<std::mutex> lock(sums().mutex);
+  ++sums().under_way;
+}
+
+SumUnderWay::~SumUnderWay() {
+  --sums_of_this_thread;
+  {
+    const std::lock_guard<std::mutex> lock(sums().mutex);
+    --sums().under_way;
+    ++sums().ended;
+  }
+  sums().one_ended.notify_all();
+}
+
+Naps naps() { return {nap_count, double(nap_time) / 1e9}; }
+
+}  // namespace omnihvd
+
+extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
+  using namespace omnihvd;
+  thread_local uint64_t waiting_since = 0, last_yield = 0;
+  const uint64_t before = now_ns();
+  if (before - last_yield > kWorking) {
+    waiting_since = before;
+    end_sleep_between_cycles();
+  }
+  const uint64_t nap = nap_ns(before - waiting_since, sums_of_this_thread > 0);
+  Woken woken = Woken::by_time;
+  if (nap == 0)
+    sched_yield();
+  else if (woken = sleep_until_a_sum_ends(before - waiting_since); woken == Woken::not_slept)
+    sleep_precisely(nap);
+  last_yield = now_ns();
+  if (woken == Woken::by_end) waiting_since = last_yield;  // about to see the sum's result
+  if (nap > 0) {
+    nap_count.fetch_add(1, std::memory_order_relaxed);
+    nap_time.fetch_add(last_yield - before, std::memory_order_relaxed);
+  }
+  return 0;
+}

@@ -1,0 +1,133 @@
+#include "nccl/cuda_driver.h"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace omnihvd {
+namespace {
+
+CudaDriver load() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw Error(std::string("no CUDA driver: ") + dlerror());
+  std::string missing;
+  const auto find = [&](auto* function, const char* symbol, bool required = true) {
+    void* const found = dlsym(library, symbol);
+    *reinterpret_cast<void**>(function) = found;
+    if (found == nullptr && required && missing.empty()) missing = symbol;
+  };
+  CudaDriver driver;
+  find(&driver.init, "cuInit");
+  find(&driver.device_get, "cuDeviceGet");
+  find(&driver.device_get_attribute, "cuDeviceGetAttribute");
+  find(&driver.primary_ctx_retain, "cuDevicePrimaryCtxRetain");
+  find(&driver.ctx_get_current, "cuCtxGetCurrent");
+  find(&driver.ctx_set_current, "cuCtxSetCurrent");
+  find(&driver.mem_alloc, "cuMemAlloc_v2");
+  find(&driver.mem_free, "cuMemFree_v2");
+  find(&driver.mem_host_alloc, "cuMemHostAlloc");
+  find(&driver.mem_free_host, "cuMemFreeHost");
+  find(&driver.mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2");
+  find(&driver.memcpy_dtoh_async, "cuMemcpyDtoHAsync_v2");
+  find(&driver.memcpy_htod_async, "cuMemcpyHtoDAsync_v2");
+  find(&driver.memset_d8_async, "cuMemsetD8Async");
+  find(&driver.module_load_data, "cuModuleLoadData");
+  find(&driver.module_get_function, "cuModuleGetFunction");
+  find(&driver.func_load, "cuFuncLoad", false);
+  find(&driver.launch_kernel, "cuLaunchKernel");
+  find(&driver.launch_host_func, "cuLaunchHostFunc");
+  find(&driver.stream_create, "cuStreamCreate");
+  find(&driver.stream_destroy, "cuStreamDestroy_v2");
+  find(&driver.stream_query, "cuStreamQuery");
+  find(&driver.stream_is_capturing, "cuStreamIsCapturing");
+  find(&driver.stream_wait_event, "cuStreamWaitEvent");
+  find(&driver.stream_wait_value32, "cuStreamWaitValue32_v2", false);  // from CUDA 11.7 on
+  find(&driver.event_create, "cuEventCreate");
+  find(&driver.event_destroy, "cuEventDestroy_v2");
+  find(&driver.event_record, "cuEventRecord");
+  find(&driver.event_query, "cuEventQuery");
+  find(&driver.event_elapsed_time, "cuEventElapsedTime");
+  find(&driver.thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  find(&driver.get_error_name, "cuGetErrorName");
+  if (!missing.empty())
+    throw Error("the CUDA driver has no function " + missing + ": it is older than CUDA 10.1");
+  if (driver.init(0) != CuResult::success) throw Error("the CUDA driver cannot be initialized");
+  return driver;
+}
+
+}  // namespace
+
+const CudaDriver& cuda() {
+  static const CudaDriver driver = load();
+  return driver;
+}
+
+void check_cuda(CuResult result, const char* what) {
+  if (result == CuResult::success) return;
+  const char* name = nullptr;
+  cuda().get_error_name(result, &name);
+  throw Error(std::string(what) +
+              " failed: " + (name ? name : "error " + std::to_string(static_cast<int>(result))));
+}
+
+CuContext primary_context(CuDevice ordinal) {
+  CuDevice device = 0;
+  CuContext context = nullptr;
+  check_cuda(cuda().device_get(&device, ordinal), "cuDeviceGet");
+  check_cuda(cuda().primary_ctx_retain(&context, device), "cuDevicePrimaryCtxRetain");
+  return context;
+}
+
+std::string architecture_of(CuDevice ordinal) {
+  CuDevice device = 0;
+  int major = 0, minor = 0;
+  check_cuda(cuda().device_get(&device, ordinal), "cuDeviceGet");
+  check_cuda(cuda().device_get_attribute(&major, kCuComputeMajor, device), "cuDeviceGetAttribute");
+  check_cuda(cuda().device_get_attribute(&minor, kCuComputeMinor, device), "cuDeviceGetAttribute");
+  return "sm_" + std::to_string(major) + std::to_string(minor);
+}
+
+CudaScope::CudaScope(CuContext context) {
+  check_cuda(cuda().ctx_get_current(&before_), "cuCtxGetCurrent");
+  check_cuda(cuda().ctx_set_current(context), "cuCtxSetCurrent");
+  cuda().thread_exchange_capture_mode(&capture_mode_);
+}
+
+CudaScope::~CudaScope() {
+  cuda().thread_exchange_capture_mode(&capture_mode_);
+  cuda().ctx_set_current(before_);
+}
+
+DeviceMemory::DeviceMemory(size_t bytes) {
+  check_cuda(cuda().mem_alloc(&address_, bytes), "cuMemAlloc");
+}
+DeviceMemory::DeviceMemory(DeviceMemory&& o) noexcept : address_(std::exchange(o.address_, 0)) {}
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  std::swap(address_, other.address_);
+  return *this;
+}
+DeviceMemory::~DeviceMemory() {
+  if (address_ != 0) cuda().mem_free(address_);
+}
+
+PinnedMemory::PinnedMemory(size_t bytes) {
+  check_cuda(cuda().mem_host_alloc(&data_, bytes, kCuHostPortable | kCuHostDeviceMap),
+             "cuMemHostAlloc");
+  const CuResult mapped = cuda().mem_host_get_device_pointer(&address_, data_, 0);
+  if (mapped != CuResult::success) cuda().mem_free_host(data_);
+  check_cuda(mapped, "cuMemHostGetDevicePointer");
+}
+PinnedMemory::PinnedMemory(PinnedMemory&& o) noexcept
+    : data_(std::exchange(o.data_, nullptr)), address_(std::exchange(o.address_, 0)) {}
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(address_, other.address_);
+  return *this;
+}
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) cuda().mem_free_host(data_);
+}
+
+}  // namespace omnihvd

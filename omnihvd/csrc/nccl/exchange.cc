@@ -1,0 +1,192 @@
+#include "nccl/exchange.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "base/awake_clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "communicator/meeting.h"
+
+namespace omnihvd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kFirstWarning_s = 10;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+void settle(NcclResult result, NcclComm comm, const std::atomic<bool>& aborted, const char* what) {
+  const auto begin = Clock::now();
+  while (result == NcclResult::in_progress) {
+    if (aborted) throw Error("the communicator was aborted");
+    Waiting::pause_after(seconds_since(begin));
+    check_nccl(nccl().comm_get_async_error(comm, &result), "ncclCommGetAsyncError");
+  }
+  check_nccl(result, what);
+}
+
+NcclExchange::NcclExchange(NcclComm comm, const std::atomic<bool>& aborted)
+    : comm_(comm), aborted_(aborted) {
+  check_nccl(nccl().comm_user_rank(comm, &rank_), "ncclCommUserRank");
+  check_nccl(nccl().comm_count(comm, &size_), "ncclCommCount");
+  check_nccl(nccl().comm_device(comm, &device_), "ncclCommCuDevice");
+  context_ = primary_context(device_);
+}
+
+void NcclExchange::set_patience(const Settings& settings) {
+  stall_warning_s_ = settings.stall_warning_s;
+  timeout_s_ = settings.timeout_s;
+}
+
+std::vector<std::string> NcclExchange::allgather(const std::string& mine) {
+  return allgather({this}, {mine}).front();
+}
+
+std::vector<std::vector<std::string>> NcclExchange::allgather(
+    const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
+  std::vector<std::string> sizes;
+  for (const std::string& bytes : mine) {
+    const uint64_t size = bytes.size();
+    sizes.emplace_back(reinterpret_cast<const char*>(&size), sizeof size);
+  }
+  const auto sizes_of = gather_equal(all, sizes);
+  std::vector<std::vector<uint64_t>> lengths(all.size());
+  std::vector<std::string> padded = mine;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (const std::string& bytes : sizes_of[i])
+      std::memcpy(&lengths[i].emplace_back(), bytes.data(), sizeof(uint64_t));
+    padded[i].resize(
+        std::max<uint64_t>(*std::max_element(lengths[i].begin(), lengths[i].end()), 1));
+  }
+  auto gathered = gather_equal(all, padded);
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t rank = 0; rank < lengths[i].size(); ++rank)
+      gathered[i][rank].resize(lengths[i][rank]);
+  return gathered;
+}
+
+// Gathers equally many bytes from each rank of a communicator.
+std::vector<std::vector<std::string>> NcclExchange::gather_equal(
+    const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->aborted_) throw Error("the communicator was aborted");
+    all[i]->begin(mine[i]);
+  }
+  check_nccl(nccl().group_start(), "ncclGroupStart");
+  NcclResult result = NcclResult::success;
+  for (size_t i = 0; i < all.size(); ++i) {
+    NcclExchange& e = *all[i];
+    const size_t bytes = mine[i].size();
+    const NcclResult queued =
+        nccl().all_gather(reinterpret_cast<void*>(e.buffers_.device.address()),
+                          reinterpret_cast<void*>(e.buffers_.device.address() + bytes), bytes,
+                          NcclType::uint8, e.comm_, e.stream_);
+    if (queued != NcclResult::success && queued != NcclResult::in_progress) result = queued;
+  }
+  const NcclResult ended = nccl().group_end();
+  check_nccl(result, "ncclAllGather");
+  for (NcclExchange* e : all) settle(ended, e->comm_, e->aborted_, "ncclGroupEnd");
+
+  std::vector<std::vector<std::string>> gathered(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const NcclExchange& e = *all[i];
+    const size_t bytes = mine[i].size();
+    const CudaScope scope(e.context_);
+    check_cuda(cuda().memcpy_dtoh_async(e.buffers_.host.data(), e.buffers_.device.address() + bytes,
+                                        bytes * e.size_, e.stream_),
+               "cuMemcpyDtoHAsync");
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    NcclExchange& e = *all[i];
+    const CudaScope scope(e.context_);
+    e.wait();
+    for (int rank = 0; rank < e.size_; ++rank)
+      gathered[i].emplace_back(
+          reinterpret_cast<const char*>(e.buffers_.host.data()) + rank * mine[i].size(),
+          mine[i].size());
+  }
+  return gathered;
+}
+
+// Copies this rank's bytes to the device. Received bytes will follow them.
+void NcclExchange::begin(const std::string& mine) {
+  const CudaScope scope(context_);
+  if (stream_ == nullptr)
+    check_cuda(cuda().stream_create(&stream_, kCuStreamNonBlocking), "cuStreamCreate");
+  const size_t needed = mine.size() * (size_ + 1);
+  if (needed > room_) {
+    const size_t room = std::max<size_t>(needed, 65536);
+    outgrown_.push_back(std::exchange(buffers_, Buffers{PinnedMemory(room), DeviceMemory(room)}));
+    room_ = room;
+  }
+  std::memcpy(buffers_.host.data(), mine.data(), mine.size());
+  check_cuda(cuda().memcpy_htod_async(buffers_.device.address(), buffers_.host.data(), mine.size(),
+                                      stream_),
+             "cuMemcpyHtoDAsync");
+}
+
+void NcclExchange::wait() const {
+  wait_until([this] {
+    const CuResult state = cuda().stream_query(stream_);
+    if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
+    return state == CuResult::success;
+  });
+}
+
+bool NcclExchange::idle() const {
+  return stream_ == nullptr || cuda().stream_query(stream_) == CuResult::success;
+}
+
+void NcclExchange::wait_until(const std::function<bool()>& over) const {
+  AwakeTimer awake;
+  double next_warning_s = std::min(stall_warning_s_, kFirstWarning_s);
+  while (!over()) {
+    const double waited_s = awake.seconds();
+    const auto message = [&] {
+      return "waited " + std::to_string(static_cast<long>(waited_s)) + " s for the " +
+             std::to_string(size_) +
+             " ranks of a communicator to begin their first ncclAllReduce, or the first that needs "
+             "more memory. Did one fail, or does one not use omnihvd? (Import omnihvd on every "
+             "rank "
+             "before the communicator is used.) Does one wait for what this rank does after its "
+             "call? (These calls return when all ranks have made them; later ones at once.)";
+    };
+    if (aborted_) throw Error("the communicator was aborted");
+    NcclResult failure = NcclResult::success;
+    check_nccl(nccl().comm_get_async_error(comm_, &failure), "ncclCommGetAsyncError");
+    check_nccl(failure, "an exchange over NCCL");
+    if (timeout_s_ > 0 && waited_s >= timeout_s_) throw Error(message());
+    if (stall_warning_s_ > 0 && waited_s >= next_warning_s) {
+      log(LogLevel::warning, message());
+      next_warning_s = waited_s + stall_warning_s_;
+    }
+    Waiting::pause_after(waited_s);
+  }
+}
+
+void NcclExchange::release() {
+  if (stream_ != nullptr) cuda().stream_destroy(std::exchange(stream_, nullptr));
+  buffers_ = Buffers();
+  outgrown_.clear();
+  room_ = 0;
+}
+
+void NcclExchange::give_up() {
+  if (room_ > 0) outgrown_.push_back(std::exchange(buffers_, Buffers()));
+  if (!outgrown_.empty()) new auto(std::move(outgrown_));
+  outgrown_.clear();
+  stream_ = nullptr;
+  room_ = 0;
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,125 @@
+// The engine's group for an NCCL communicator.
+//
+// One thread at a time may call on a communicator, as NCCL requires; failure() and abort() may come
+// from another thread at any time.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/session.h"
+#include "nccl/exchange.h"
+#include "nccl/hierarchy.h"
+#include "nccl/levels.h"
+#include "nccl/reduction.h"
+#include "nccl/staging.h"
+#include "nccl/terms.h"
+#include "nccl/union_way.h"
+
+namespace omnihvd {
+
+class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
+ public:
+  explicit NcclGroup(NcclComm comm);  // local; throws Error
+  // May run on any thread, also on one that must not call CUDA: gives up what leave() or reclaim()
+  // have not freed.
+  ~NcclGroup();
+
+  int rank() const { return exchange_.rank(); }
+  int size() const { return exchange_.size(); }
+  CuContext context() const { return exchange_.context(); }
+  const std::atomic<bool>& aborted() const { return aborted_; }
+
+  // Collective: the ranks learn rank 0's settings and the obstacles on any rank. Handles several
+  // new communicators at once, because one thread may be a rank of each. A failure is stored.
+  static void agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh);
+  bool agreed() const { return agreed_; }
+  // The same on all ranks: the order in which ranks of several communicators connect them.
+  const std::string& order() const { return terms_.order(); }
+
+  // The fallback reason for a tensor of so many bytes, or none if omnihvd makes the sum. The same
+  // on all ranks.
+  Reason refusal(uint64_t bytes) const { return terms_.refusal(bytes); }
+
+  // Collective. Called at the first tensor that omnihvd sums, before the sum. A failure is stored.
+  void connect();
+  bool connected() const { return connected_; }
+
+  // Null: all sums are streamed.
+  const std::shared_ptr<UnionWay>& union_way() const { return union_; }
+  // Runs work on the calling thread, in a CudaScope. The group must not have failed; if the work
+  // fails, the group fails for good. Throws Error.
+  void or_fail_for_good(const std::function<void()>& work);
+
+  // Held while NCCL is called outside of or_fail_for_good(): abort() waits for it, but not long.
+  std::unique_lock<std::mutex> at_work() { return std::unique_lock<std::mutex>(calls_); }
+
+  // Collective. The first call connects the ranks. Returns whether all ranks have the memory; if
+  // not, NCCL makes the call.
+  bool make_room(const NcclReduction& reduction, DType dtype);
+  // Collective; after make_room(). Returns once all work is queued on the stream.
+  void stream(const NcclReduction& reduction, DType dtype);
+
+  // The failure, also that of a collective queued earlier; empty: none. Any thread.
+  std::string failure();
+
+  // Collective. Waits for queued collectives, and leaves the group. abort() on another thread ends
+  // the wait.
+  void leave();
+  // Fails the collectives under way, lets the streams go on, and leaves the group. Any thread.
+  // `abort_nccl` aborts the communicator. The host's communicator is aborted at the same time,
+  // because each of the two may keep the device from finishing the other's work.
+  NcclResult abort(const std::function<NcclResult()>& abort_nccl);
+  // The parts of abort(). Work under way ends; after that the communicator can only be destroyed.
+  void interrupt(const std::string& why);
+  void abort_host();  // on another thread: leave() and reclaim() wait for it
+  // Frees the memory once the communicator has been aborted. Runs on the thread that aborted it.
+  void reclaim();
+
+ private:
+  struct Call;
+  void fail(const std::string& why);
+  void connect_union();
+  void connect_streams();
+  void choose_levels();
+  Hierarchy make_levels();
+  void say_one_level(const std::string& why) const;
+  std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
+  void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
+  bool compresses_first() const { return terms_.settings().compress_first == CompressionFirst::on; }
+  bool parts() const;
+  uint64_t part_of(uint64_t count, size_t width) const;
+  StagingLayout layout_of(const NcclReduction& r, DType dtype) const;
+  void two_levels(const NcclReduction& r, DType dtype);
+  std::shared_ptr<StagingSet> stream_part(CuAddress in, CuAddress out, uint64_t count, DType dtype,
+                                          int divisor, const NcclReduction& r);
+  void gather_parts(const NcclReduction& r, uint64_t part, size_t width, const StagingSet& set);
+  bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets);
+  bool free_memory();
+
+  const NcclComm comm_;
+  std::atomic<bool> aborted_{false};
+  NcclExchange exchange_;
+  std::mutex calls_;  // held while a caller is at work: abort() waits for it, but not long
+
+  bool agreed_ = false, connected_ = false;
+  NcclTerms terms_;
+  std::shared_ptr<UnionWay> union_;  // replaced atomically
+  std::shared_ptr<NcclGrid> grid_;   // present: two levels; replaced atomically
+  Staging staging_;
+  // Staging memory: how much all ranks have, and how much some rank could not allocate.
+  uint64_t agreed_host_bytes_ = 0, agreed_device_bytes_ = 0, lacking_bytes_ = ~uint64_t(0);
+  std::shared_ptr<Levels> levels_;  // replaced atomically
+
+  std::thread host_abort_;  // from abort_host() to leave() or reclaim()
+
+  std::mutex failure_mutex_;
+  std::string failure_;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,46 @@
+// Allreduce in two levels, for several hosts with the same number of GPUs on each.
+//
+// The ranks form a grid, hosts by local index. With L ranks on each of H hosts:
+//   1. inside each host: reduce-scatter by NCCL, over NVLink; local index i has part i's sum
+//   2. between the hosts: part i is summed over the H ranks with local index i
+//   3. inside each host: allgather by NCCL of the L parts
+// A streamed tensor has equal parts, and the engine sums each between the hosts; NCCL sums the few
+// remaining elements behind them. For sums on unions (union_steps.h), the buffer with the union's
+// blocks is divided into parts, and NCCL sums them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nccl/part_comm.h"
+
+namespace omnihvd {
+
+class NcclGrid {
+ public:
+  // Local. hosts[rank] must form a grid (host_grid.h).
+  NcclGrid(int rank, const std::vector<std::string>& hosts);
+
+  // Collective: makes the host's communicator, or the one of the ranks with this local index; see
+  // PartComm::make().
+  std::string make_host(NcclExchange& exchange) { return host_.make(exchange, inside_); }
+  std::string make_between(NcclExchange& exchange) { return between_.make(exchange, across_); }
+
+  int local_index() const { return local_index_; }
+  int local_size() const { return local_size_; }
+  const std::vector<int>& across() const { return across_; }  // the ranks with this local index
+  const std::vector<int>& inside() const { return inside_; }  // the ranks of this host
+  NcclComm host() { return host_.get(); }                     // throws Error once it has ended
+  NcclComm between() { return between_.get(); }               // the same
+  NcclResult async_error();
+  void destroy();
+  void abort();
+
+ private:
+  int local_index_ = 0, local_size_ = 0;
+  std::vector<int> across_, inside_;
+  PartComm host_, between_;
+};
+
+}  // namespace omnihvd

@@ -1,0 +1,214 @@
+#include "nccl/union_steps.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace omnihvd {
+namespace {
+
+constexpr uint64_t kUnit = 256;
+constexpr uint64_t kMarksBytes = 16 << 20;  // of all ranks, about
+constexpr uint64_t kChunkWords = 128;       // that a CTA of unite handles at a time
+constexpr uint64_t kShareUnit = 16;         // bytes; NCCL is fastest with multiples
+constexpr uint64_t kWindowBytes = 1 << 20;  // of host memory, for blocks beyond the capacity
+
+constexpr uint64_t round_up(uint64_t n, uint64_t to = kUnit) { return (n + to - 1) / to * to; }
+
+void* pointer(CuAddress address) { return reinterpret_cast<void*>(address); }
+CuAddress address_of(const void* p) { return reinterpret_cast<CuAddress>(p); }
+
+}  // namespace
+
+UnionSteps::UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+                       std::shared_ptr<NcclGrid> levels)
+    : settings_(agreed),
+      ranks_(uint64_t(ranks)),
+      rank_(uint64_t(rank)),
+      kernels_(kernels),
+      levels_(std::move(levels)) {
+  buffer_bytes_ = std::max<uint64_t>(round_up(settings_.gpu_chunk_bytes), settings_.block_size * 8);
+  most_blocks_ = std::max<uint64_t>(kMarksBytes * 8 / ranks_ / 1024 * 1024, 1024);
+  const uint64_t words = most_blocks_ / 32, chunks = words / kChunkWords + 1;
+  uint64_t device = 0;
+  const auto take = [&device](CuAddress* at, uint64_t bytes) {
+    *at = std::exchange(device, device + round_up(bytes));
+  };
+  take(&marks_, ranks_ * words * 4);
+  take(&united_, words * 4);
+  take(&prefix_, words * 4);
+  take(&counts_, chunks * sizeof(kernels::ChunkCounts));
+  take(&starts_, (chunks + 1) * 8);
+  take(&buffer_, buffer_bytes_ + (levels_ ? uint64_t(levels_->local_size()) * kShareUnit : 0));
+  device_ = DeviceMemory(device);
+  for (CuAddress* at : {&marks_, &united_, &prefix_, &counts_, &starts_, &buffer_})
+    *at += device_.address();
+  window_ = round_up(sizeof(kernels::Rest)) + kSeen * sizeof(kernels::Seen);
+  pinned_ = PinnedMemory(window_ + kWindowBytes);
+  std::memset(pinned_.data(), 0, window_);
+  check_cuda(cuda().event_create(&free_, kCuEventDisableTiming), "cuEventCreate");
+}
+
+UnionSteps::~UnionSteps() {
+  if (free_ != nullptr) cuda().event_destroy(free_);
+}
+
+void UnionSteps::connect(const NcclExchange& exchange) {
+  const auto made = [&](NcclResult result, const char* what) {
+    settle(result, exchange.comm(), exchange.aborted(), what);
+  };
+  const CuStream stream = exchange.stream();
+  const auto all_reduce = [&](uint64_t count, NcclComm comm) {
+    made(nccl().all_reduce(pointer(buffer_), pointer(buffer_), count, NcclType::float32,
+                           NcclOp::sum, comm, stream),
+         "ncclAllReduce");
+  };
+  for (uint64_t bytes = 1024; bytes <= buffer_bytes_; bytes *= 4) {
+    all_reduce(bytes / 4, exchange.comm());
+    if (!levels_) continue;
+    const uint64_t share = bytes / 4 / uint64_t(levels_->local_size());
+    void* const mine = pointer(buffer_ + uint64_t(levels_->local_index()) * share * 4);
+    made(nccl().reduce_scatter(pointer(buffer_), mine, share, NcclType::float32, NcclOp::sum,
+                               inside(), stream),
+         "ncclReduceScatter inside the hosts");
+    all_reduce(share, between());
+    made(nccl().all_gather(mine, pointer(buffer_), share, NcclType::float32, inside(), stream),
+         "ncclAllGather inside the hosts");
+  }
+  made(nccl().all_gather(pointer(marks_ + rank_ * 4), pointer(marks_), 1, NcclType::uint32,
+                         exchange.comm(), stream),
+       "ncclAllGather");
+  exchange.wait_until([&] {
+    if (levels_) check_nccl(levels_->async_error(), "NCCL inside the hosts, or between them");
+    const CuResult state = cuda().stream_query(stream);
+    if (state != CuResult::not_ready) check_cuda(state, "NCCL's first collectives");
+    return state == CuResult::success;
+  });
+}
+
+volatile const kernels::Seen& UnionSteps::seen(uint64_t number) const {
+  const uint64_t at = round_up(sizeof(kernels::Rest)) + number % kSeen * sizeof(kernels::Seen);
+  return *reinterpret_cast<volatile const kernels::Seen*>(pinned_.data() + at);
+}
+
+volatile kernels::Rest& UnionSteps::rest() const {
+  return *reinterpret_cast<volatile kernels::Rest*>(pinned_.data());
+}
+
+UnionSteps::Shape UnionSteps::shape_of(const UnionSum& sum) const {
+  const uint64_t block = settings_.block_size;
+  Shape s;
+  s.blocks = (sum.r.count + block - 1) / block;
+  s.words = (s.blocks + 31) / 32;
+  s.words_per_chunk = kChunkWords;
+  s.chunks = (s.words + kChunkWords - 1) / kChunkWords;
+  s.part_blocks = buffer_bytes_ / (block * size_of(sum.dtype));
+  return s;
+}
+
+kernels::Union UnionSteps::part_of(const UnionSum& sum, uint64_t first, uint64_t room) const {
+  const Shape shape = shape_of(sum);
+  return {reinterpret_cast<const uint32_t*>(united_),
+          reinterpret_cast<const uint32_t*>(prefix_),
+          reinterpret_cast<const uint64_t*>(starts_),
+          shape.words,
+          shape.words_per_chunk,
+          first,
+          room};
+}
+
+void UnionSteps::mark(const UnionSum& sum) {
+  check_cuda(cuda().stream_wait_event(sum.r.stream, free_, 0), "cuStreamWaitEvent");
+  // If NCCL makes the sum, its input must not change.
+  const bool clear = sum.call.capacity > 0 && sum.r.in == sum.r.out;
+  kernels_.of(sum.dtype).mark(address_of(sum.r.in), sum.r.count,
+                              clear ? uint32_t(kernels::kClearNegativeZeros) : 0,
+                              marks_ + rank_ * shape_of(sum).words * 4, sum.r.stream);
+}
+
+NcclResult UnionSteps::exchange(const UnionSum& sum) {
+  const uint64_t words = shape_of(sum).words;
+  return nccl().all_gather(pointer(marks_ + rank_ * words * 4), pointer(marks_), words,
+                           NcclType::uint32, sum.r.comm, sum.r.stream);
+}
+
+void UnionSteps::unite(const UnionSum& sum) {
+  const GpuKernels& kernels = kernels_.of(sum.dtype);
+  const Shape shape = shape_of(sum);
+  kernels.unite(marks_, shape.words, uint32_t(ranks_), uint32_t(rank_), shape.words,
+                shape.words_per_chunk, united_, prefix_, counts_, sum.r.stream);
+  const uint64_t at =
+      round_up(sizeof(kernels::Rest)) + sum.call.number % kSeen * sizeof(kernels::Seen);
+  kernels.total(counts_, shape.chunks, starts_, pinned_.address() + at, sum.call.number + 1,
+                sum.r.stream);
+}
+
+uint64_t UnionSteps::parts(const UnionSum& sum) const {
+  const uint64_t of_part = shape_of(sum).part_blocks;
+  return (sum.call.capacity + of_part - 1) / of_part;
+}
+
+uint64_t UnionSteps::room_of(const UnionSum& sum, uint64_t part) const {
+  const uint64_t of_part = shape_of(sum).part_blocks;
+  return std::min(of_part, sum.call.capacity - part * of_part);
+}
+
+void UnionSteps::gather(const UnionSum& sum, uint64_t part) {
+  const kernels::Union blocks = part_of(sum, part * shape_of(sum).part_blocks, room_of(sum, part));
+  kernels_.of(sum.dtype).gather(address_of(sum.r.in), sum.r.count, blocks, buffer_, sum.r.stream);
+}
+
+NcclResult UnionSteps::reduce(const UnionSum& sum, uint64_t part) {
+  return nccl().all_reduce(pointer(buffer_), pointer(buffer_),
+                           room_of(sum, part) * settings_.block_size, sum.r.type, sum.r.op,
+                           sum.r.comm, sum.r.stream);
+}
+
+// Shares are equal, as NCCL requires. So NCCL also sums the memory behind the blocks, which is not
+// used.
+UnionSteps::Share UnionSteps::share_of(const UnionSum& sum, uint64_t part) const {
+  const uint64_t width = size_of(sum.dtype), ranks = uint64_t(levels_->local_size());
+  const uint64_t count = room_of(sum, part) * settings_.block_size;
+  const uint64_t share = round_up((count + ranks - 1) / ranks, kShareUnit / width);
+  return {share, pointer(buffer_ + uint64_t(levels_->local_index()) * share * width)};
+}
+
+NcclResult UnionSteps::scatter_inside(const UnionSum& sum, uint64_t part, NcclComm comm) {
+  const Share share = share_of(sum, part);
+  return nccl().reduce_scatter(pointer(buffer_), share.mine, share.count, sum.r.type, sum.r.op,
+                               comm, sum.r.stream);
+}
+
+NcclResult UnionSteps::reduce_between(const UnionSum& sum, uint64_t part, NcclComm comm) {
+  const Share share = share_of(sum, part);
+  return nccl().all_reduce(share.mine, share.mine, share.count, sum.r.type, sum.r.op, comm,
+                           sum.r.stream);
+}
+
+NcclResult UnionSteps::gather_inside(const UnionSum& sum, uint64_t part, NcclComm comm) {
+  const Share share = share_of(sum, part);
+  return nccl().all_gather(share.mine, pointer(buffer_), share.count, sum.r.type, comm,
+                           sum.r.stream);
+}
+
+void UnionSteps::spread(const UnionSum& sum, uint64_t part) {
+  const bool fill = part == 0 && sum.r.in != sum.r.out;
+  const kernels::Union blocks = part_of(sum, part * shape_of(sum).part_blocks, room_of(sum, part));
+  kernels_.of(sum.dtype).spread(address_of(sum.r.out), sum.r.count, blocks, buffer_, fill,
+                                sum.r.stream);
+}
+
+void UnionSteps::end(const UnionSum& sum) {
+  if (sum.call.capacity > 0) {
+    const uint64_t room = kWindowBytes / (settings_.block_size * size_of(sum.dtype));
+    kernels_.of(sum.dtype).rest(address_of(sum.r.in), address_of(sum.r.out), sum.r.count,
+                                part_of(sum, sum.call.capacity, room), pinned_.address(),
+                                pinned_.address() + window_,
+                                sum.r.op == NcclOp::avg ? 1.0 / double(ranks_) : 1.0, sum.r.stream);
+  }
+  check_cuda(cuda().event_record(free_, sum.r.stream), "cuEventRecord");
+}
+
+}  // namespace omnihvd

@@ -1,0 +1,102 @@
+// The steps on the device of a sum on the union of the ranks' non-zero blocks, and their memory.
+// The call queues all of them on the caller's stream:
+//
+//   mark      the non-zero blocks
+//   exchange  ncclAllGather of the marks
+//   unite     the marks; tell the host how many there are; and, but for a look:
+//   gather    for each part of the capacity: the union's blocks into a buffer
+//   reduce    ncclAllReduce of the buffer; or, on two levels (hierarchy.h), ncclReduceScatter of it
+//             inside the hosts, ncclAllReduce of the parts between them, ncclAllGather inside
+//   spread    the sums over the output
+//   rest      the blocks beyond the capacity, rarely any, through host memory
+//
+// A communicator has one set of memory: its sums wait for each other, as they do in NCCL. One
+// thread at a time calls, in a CudaScope. All functions throw Error, except those that return
+// NCCL's result.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/settings.h"
+#include "nccl/cuda_driver.h"
+#include "nccl/exchange.h"
+#include "nccl/hierarchy.h"
+#include "nccl/kernels.h"
+#include "nccl/reduction.h"
+#include "nccl/union_plans.h"
+
+namespace omnihvd {
+
+struct UnionSum {
+  NcclReduction r;
+  DType dtype;
+  UnionCall call;
+};
+
+class UnionSteps {
+ public:
+  static constexpr uint64_t kSeen = 256;  // sums until a record for the host is overwritten
+
+  // levels: null if there is only one.
+  UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+             std::shared_ptr<NcclGrid> levels);
+  UnionSteps(const UnionSteps&) = delete;
+  ~UnionSteps();  // only when idle
+
+  // Collective: makes NCCL connect for sums of all sizes now. Otherwise NCCL connects at the first
+  // sum of each size, when the program may have its ranks wait for each other in other ways.
+  void connect(const NcclExchange& exchange);
+
+  uint64_t most_elements() const { return most_blocks_ * settings_.block_size; }  // of a sum
+
+  void mark(const UnionSum& sum);
+  NcclResult exchange(const UnionSum& sum);
+  void unite(const UnionSum& sum);
+  uint64_t parts(const UnionSum& sum) const;
+  void gather(const UnionSum& sum, uint64_t part);
+  NcclResult reduce(const UnionSum& sum, uint64_t part);
+  // The same on two levels. `comm`: the level's communicator.
+  NcclComm inside() const { return levels_->host(); }  // throw Error once it has ended
+  NcclComm between() const { return levels_->between(); }
+  NcclResult scatter_inside(const UnionSum& sum, uint64_t part, NcclComm comm);
+  NcclResult reduce_between(const UnionSum& sum, uint64_t part, NcclComm comm);
+  NcclResult gather_inside(const UnionSum& sum, uint64_t part, NcclComm comm);
+  void spread(const UnionSum& sum, uint64_t part);
+  void end(const UnionSum& sum);
+  uint64_t summed_bytes(const UnionSum& sum) const {  // by NCCL
+    return sum.call.capacity * settings_.block_size * size_of(sum.dtype);
+  }
+
+  bool idle() const { return cuda().event_query(free_) != CuResult::not_ready; }
+
+  // The record that the device writes, and the state that it reads. Any thread.
+  volatile const kernels::Seen& seen(uint64_t number) const;
+  volatile kernels::Rest& rest() const;
+  uint8_t* window() const { return pinned_.data() + window_; }
+
+ private:
+  struct Shape {  // of a sum
+    uint64_t blocks, words, words_per_chunk, chunks, part_blocks;
+  };
+  Shape shape_of(const UnionSum& sum) const;
+  uint64_t room_of(const UnionSum& sum, uint64_t part) const;  // blocks
+  struct Share {  // what each rank of a host reduces of a part
+    uint64_t count;
+    void* mine;
+  };
+  Share share_of(const UnionSum& sum, uint64_t part) const;
+  kernels::Union part_of(const UnionSum& sum, uint64_t first, uint64_t room) const;
+
+  const Settings settings_;
+  const uint64_t ranks_, rank_;
+  const KernelTable& kernels_;
+  const std::shared_ptr<NcclGrid> levels_;
+  uint64_t buffer_bytes_ = 0, most_blocks_ = 0, window_ = 0;
+  DeviceMemory device_;
+  PinnedMemory pinned_;
+  CuAddress marks_ = 0, united_ = 0, prefix_ = 0, counts_ = 0, starts_ = 0, buffer_ = 0;
+  CuEvent free_ = nullptr;  // recorded after the last use
+};
+
+}  // namespace omnihvd

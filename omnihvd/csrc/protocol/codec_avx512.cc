@@ -1,8 +1,0 @@
-#include "protocol/codec_loops.h"
-#include "protocol/lossless_loops.h"
-
-#if defined(__x86_64__)
-namespace omnihvd {
-const CodecOps avx512_codec_ops = {encode, decode, encode_lossless, decode_lossless};
-}  // namespace omnihvd
-#endif

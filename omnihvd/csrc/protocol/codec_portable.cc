@@ -1,6 +1,0 @@
-#include "protocol/codec_loops.h"
-#include "protocol/lossless_loops.h"
-
-namespace omnihvd {
-const CodecOps portable_codec_ops = {encode, decode, encode_lossless, decode_lossless};
-}  // namespace omnihvd
