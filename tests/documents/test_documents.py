@@ -30,7 +30,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "examples/README.md",
-    ROOT / "benchmarks/README.md",
+    *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 PROGRAMS = {"pip", "omnihvd", "make", "horovodrun", "mpirun", "torchrun", "python", "sysctl"}
 PROGRAMS |= {".ci/gpu", ".venv/bin/python", "srun", "docker"}
