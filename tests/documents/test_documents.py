@@ -194,6 +194,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"omnihvd (check --settings|stats)$", lambda m: m[0]),
     (r"(omnihvd [\w-]+)", of_help),
     (r"mpirun .*(omnihvd check)", of_help),
+    (r"(python -m omnihvd\.demo)", lambda m: f"{m[1]} --steps 2"),
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
     (r"(python -m omnihvd bench)", of_help),
     (r"(python -m simulator)", of_help),
