@@ -1,4 +1,5 @@
-"""Builds the engine (omnihvd/csrc) with CMake; everything else is declared in pyproject.toml.
+"""Builds the engine (omnihvd/csrc) with CMake, and makes README.md's links absolute for an index of
+packages. Everything else is declared in pyproject.toml.
 
 Build settings (environment):
   OMNIHVD_UCX_HOME  prefix of the UCX to use, or `system`: pkg-config's; default: libucx's wheel
@@ -6,6 +7,8 @@ Build settings (environment):
   CMAKE_ARGS        more arguments for CMake
   OMNIHVD_TARGETS   what to build of it: `omnihvd _engine` will do for torch.distributed. The first
                     such build in a folder leaves out the simulation
+  OMNIHVD_PROJECT_URL  where the repository is published, as https://github.com/OWNER/NAME; default:
+                    the package names no address, and README.md keeps its relative links
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -97,10 +101,37 @@ class BuildEngine(build_ext):
                 sys.exit("omnihvd: building the engine failed; see the messages above")
 
 
+def readme(url: str) -> str:
+    """README.md with links to the files of this version at `url`."""
+    text = (ROOT / "README.md").read_text()
+    if not url:
+        return text
+    version = re.findall(r'"(.*)"', (ROOT / "omnihvd/version.py").read_text())[0]
+    tag = "HEAD" if "dev" in version else f"v{version}"
+    relative = re.compile(r"(!?)(\[[^]]*\]\()(?!\w+:|#)")
+    folder = {"": "blob", "!": "raw"}  # a page, or the picture itself
+    return relative.sub(lambda m: f"{m[1]}{m[2]}{url}/{folder[m[1]]}/{tag}/", text)
+
+
+def urls(url: str) -> dict[str, str]:
+    pages = {
+        "Repository": "",
+        "Documentation": "/blob/HEAD/docs/start.md",
+        "Changelog": "/blob/HEAD/CHANGELOG.md",
+        "Issues": "/issues",
+    }
+    return {name: url + page for name, page in pages.items()} if url else {}
+
+
+URL = os.environ.get("OMNIHVD_PROJECT_URL", "").rstrip("/")
+
 # `kernels` is a top-level folder here and a part of the package when installed.
 kernels = ["omnihvd.kernels"] if (ROOT / "kernels" / "__init__.py").exists() else []
 
 setup(
+    long_description=readme(URL),
+    long_description_content_type="text/markdown",
+    project_urls=urls(URL),
     packages=find_packages(include=["omnihvd", "omnihvd.*"]) + kernels,
     package_dir={"omnihvd.kernels": "kernels"} if kernels else {},
     ext_modules=[

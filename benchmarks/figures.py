@@ -35,8 +35,8 @@ def with_tables(document: str, text: str) -> tuple[str, list[str]]:
 
 
 def documents(root: Path) -> list[str]:
-    docs = sorted((root / "docs").glob("*.md"))
-    return ["README.md", "benchmarks/README.md", *(f"docs/{path.name}" for path in docs)]
+    found = [path for folder in ("benchmarks", "docs") for path in (root / folder).glob("*.md")]
+    return ["README.md", *sorted(str(path.relative_to(root)) for path in found)]
 
 
 def check(root: Path = ROOT, write: bool = False) -> list[str]:

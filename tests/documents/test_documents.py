@@ -30,7 +30,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "examples/README.md",
-    ROOT / "benchmarks/README.md",
+    *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 PROGRAMS = {"pip", "omnihvd", "make", "horovodrun", "mpirun", "torchrun", "python", "sysctl"}
 PROGRAMS |= {".ci/gpu", ".venv/bin/python", "srun", "docker"}
@@ -194,6 +194,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"omnihvd (check --settings|stats)$", lambda m: m[0]),
     (r"(omnihvd [\w-]+)", of_help),
     (r"mpirun .*(omnihvd check)", of_help),
+    (r"(python -m omnihvd\.demo)", lambda m: f"{m[1]} --steps 2"),
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
     (r"(python -m omnihvd bench)", of_help),
     (r"(python -m simulator)", of_help),

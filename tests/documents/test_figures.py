@@ -17,9 +17,8 @@ from omnihvd.engine import session  # noqa: E402
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    (tmp_path / "benchmarks").mkdir()
-    for document in ("README.md", "benchmarks/README.md"):
+    for document in figures.documents(ROOT):
+        (tmp_path / document).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / document, tmp_path / document)
     return tmp_path
 
