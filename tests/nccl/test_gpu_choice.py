@@ -21,7 +21,7 @@ def library(tmp_path_factory):
     path = tmp_path_factory.mktemp("choice") / "choice.so"
     sources = [
         HERE / "choice.cc",
-        *(CSRC / f"shims/nccl/{n}.cc" for n in ("gpu_choice", "union_plans")),
+        *(CSRC / f"nccl/{n}.cc" for n in ("gpu_choice", "union_plans")),
     ]
     command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     command += [f"-I{CSRC}", *map(str, sources), "-o", str(path)]

@@ -1,5 +1,5 @@
 // The ranks that sum together: whether omnihvd makes a sum, by which algorithm, and how it is
-// counted, for any backend. The interception of a backend (shims/, python/bind_communicator.cc)
+// counted, for any backend. The interception of a backend (intercept/, python/bind_communicator.cc)
 // translates: a call's arguments into a Call, the library into an Exchange and a Library.
 #pragma once
 
