@@ -19,18 +19,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import omnihvd
+
 RANKS = 2
 ROWS, WIDTH, BATCH = 200_000, 32, 256  # of the embedding; rows that a rank looks up in a step
 TIME_OUT_S = 120
 TOLERANCE = 1e-3  # of the losses, relative: sums in another order differ in their last bits
 
 
+class DemoError(Exception):
+    """A training failed, or omnihvd did not do what the demo shows."""
+
+
 def train(rank: int, store: str, steps: int) -> dict[str, Any]:
     """One rank's part of a training. Returns its losses, seconds a step, and statistics."""
     import torch
     import torch.distributed as dist
-
-    import omnihvd
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -69,29 +73,42 @@ def run(with_omnihvd: bool, steps: int) -> list[dict[str, Any]]:
             end = time.monotonic() + TIME_OUT_S
             statuses = [rank.wait(max(0, end - time.monotonic())) for rank in ranks]
         except subprocess.TimeoutExpired:
-            raise SystemExit(f"demo: the training has not ended after {TIME_OUT_S} s") from None
+            raise DemoError(f"the training has not ended after {TIME_OUT_S} s") from None
         finally:
             for rank in ranks:
                 rank.kill()
                 rank.wait()
         if any(statuses):
-            raise SystemExit(f"demo: the ranks ended with {statuses}; `omnihvd check` may say why")
+            raise DemoError(f"the ranks ended with {statuses}; `omnihvd check` may say why")
         return [json.loads(Path(folder, str(rank)).read_text()) for rank in range(RANKS)]
 
 
+def moved_bytes(stats: list[dict[str, Any]]) -> float:
+    """The bytes that all ranks sent or copied for their sums."""
+    return sum(one[n] for one in stats for n in ("bytes_sent", "bytes_copied", "library_bytes"))
+
+
+def check_losses(plain: list[float], omni: list[float]) -> float:
+    """Returns the largest relative difference. Raises DemoError if one is above TOLERANCE."""
+    for step, (a, b) in enumerate(zip(plain, omni), 1):
+        if not abs(a - b) <= TOLERANCE * abs(a):  # NaN differs, too
+            raise DemoError(f"the losses differ at step {step}: {a} and, with OmniReduce, {b}")
+    return max(abs(a - b) / abs(a) for a, b in zip(plain, omni))
+
+
 def report(plain: list[dict[str, Any]], omni: list[dict[str, Any]]) -> None:
-    """Prints both. Raises SystemExit unless omnihvd made the sums and changed nothing."""
-    for rank, result in enumerate(omni):
-        if not result["stats"]["calls"]:
-            raise SystemExit(
-                f"demo: omnihvd made no sum on rank {rank}; fallbacks: "
-                f"{result['stats']['passed']}. `omnihvd check` says what is missing"
+    """Prints both. Raises DemoError unless omnihvd made the sums and changed nothing."""
+    all_stats = [result["stats"] for result in omni]
+    for rank, stats in enumerate(all_stats):
+        if not stats["calls"]:
+            raise DemoError(
+                f"omnihvd made no sum on rank {rank}; fallbacks: {stats['passed']}. "
+                "`omnihvd check` says what is missing"
             )
     steps = len(plain[0]["losses"])
     dense = plain[0]["gradient_bytes"]
     ring = 2 * (RANKS - 1) / RANKS * dense
-    names = ("bytes_sent", "bytes_copied", "library_bytes")
-    moved = sum(result["stats"][name] for result in omni for name in names) / steps / RANKS
+    moved = moved_bytes(all_stats) / steps / RANKS
     figures = [
         ("loss at the last step", *(f"{one[0]['losses'][-1]:.4f}" for one in (plain, omni))),
         ("gradients, MB a step", *[f"{dense / 1e6:.1f}"] * 2),
@@ -101,9 +118,7 @@ def report(plain: list[dict[str, Any]], omni: list[dict[str, Any]]) -> None:
     print(f"{RANKS} ranks, one host, {steps} steps of a recommender under DDP")
     for name, without, with_it in [("", "plain", "omnihvd"), *figures]:
         print(f"{name:28}{without:>10}{with_it:>10}")
-    for step, (a, b) in enumerate(zip(plain[0]["losses"], omni[0]["losses"]), 1):
-        if not abs(a - b) <= TOLERANCE * abs(a):
-            raise SystemExit(f"demo: the losses differ at step {step}: {a}, and {b} with omnihvd")
+    check_losses(plain[0]["losses"], omni[0]["losses"])
     print(f"The losses of all {steps} steps agree.")
     print("Now yours: torchrun --nproc-per-node 2 -m omnihvd train.py")
     print("Will it pay? python -m omnihvd --report out/ train.py")
@@ -130,7 +145,10 @@ def main() -> None:
             import torch  # noqa: F401
         except ImportError:
             raise SystemExit("demo: PyTorch is missing: pip install torch") from None
-        report(run(False, args.steps), run(True, args.steps))
+        try:
+            report(run(False, args.steps), run(True, args.steps))
+        except DemoError as why:
+            raise SystemExit(f"demo: {why}") from None
         return
     result = train(args.rank, str(args.folder / "store"), args.steps)
     (args.folder / str(args.rank)).write_text(json.dumps(result))
