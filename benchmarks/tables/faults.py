@@ -21,7 +21,7 @@ NAMES = {
     "crashes": "hosts that stopped",
     "jumps": "clocks put forward",
     "pauses": "hosts that waited for a while",
-    "partly": "sends of which the socket took a part",
+    "partly": "sends that the socket took only in part",
     "restarts": "processes that began again",
     "refused": "times that memory was refused",
     "rare": "rare paths taken",
