@@ -273,8 +273,9 @@ Settings settings_from_environment() {
     const size_t equals = text.find('=');
     const std::string name = text.substr(0, equals);
     if (name.rfind("OMNIHVD_", 0) != 0 || equals == std::string::npos) continue;
-    // setup.py reads these two, and they may stay exported.
-    if (name == "OMNIHVD_UCX_HOME" || name == "OMNIHVD_TARGETS") continue;
+    // setup.py reads these, and they may stay exported.
+    if (name == "OMNIHVD_UCX_HOME" || name == "OMNIHVD_TARGETS" || name == "OMNIHVD_PROJECT_URL")
+      continue;
     const std::string value = text.substr(equals + 1);
     const std::vector<Setting>& all = all_settings();
     const auto setting =
