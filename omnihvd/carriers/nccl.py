@@ -7,21 +7,22 @@ cannot be hooked: problem() says so.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import functools
+import importlib
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.carriers import kernel_cache
+from omnihvd.carriers import gpu_request, kernel_cache, torch_gloo
 from omnihvd.frameworks import horovod_library
-from omnihvd.frameworks.after_import import after_import
 from omnihvd.log import logger, warn_once_per_job
 
 LIBRARY = "NCCL"
@@ -40,14 +41,25 @@ TORCH = "/torch/lib/libtorch_cuda.so"
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # dxg: Windows' subsystem for Linux
 
 
+def requested() -> bool:
+    """Whether OMNIHVD_GPU asks for more than NCCL's own sums."""
+    settings = engine.session.settings_from_environment()
+    return bool(settings.enable) and settings.gpu != "original"
+
+
 def install() -> None:
-    """Hooks PyTorch and Horovod: now, if they are loaded, else once they are."""
-    if engine.NCCL_SHIM.exists():
-        if "NVTX_INJECTION64_PATH" in os.environ:
-            _load_nvtx()
-        after_import("torch", _hook_torch)
-        horovod_library.on_load(_hook_horovod)
-        horovod_library.on_init(_warn_if_horovod_keeps_its_own)
+    """Hooks PyTorch and Horovod once their ranks have met, if this job asks for it."""
+    if not engine.NCCL_SHIM.exists() or not requested():
+        return
+    c10d = sys.modules.get(torch_gloo.MODULE)
+    if c10d is not None and c10d.is_initialized() and "nccl" in torch_gloo.backends(c10d):
+        warn_once_per_job(
+            "omnihvd was imported after init_process_group(): another rank may be in a sum "
+            "already, so sums over NCCL stay NCCL's. Import omnihvd before "
+            "init_process_group() on every rank; in a notebook, restart the kernel first."
+        )
+    torch_gloo.on_init(_torch_began)
+    horovod_library.on_init(_horovod_began)
 
 
 def _load_nvtx() -> None:
@@ -59,70 +71,116 @@ def _load_nvtx() -> None:
 
 
 @contextlib.contextmanager
-def way(name: str) -> Iterator[None]:
+def way(name: str, group: Any = None) -> Iterator[None]:
     """Sets the algorithm of NCCL communicators that make their first sum in this block, on this
-    thread. name: a value of OMNIHVD_GPU ("auto", "union", "stream", "original"); that setting holds
-    for all other communicators.
+    thread. name: a value of OMNIHVD_GPU ("auto", "original"); that setting holds for all other
+    communicators.
 
-        with omnihvd.carriers.nccl.way("original"):      # on all ranks of the group alike
-            dist.all_reduce(torch.zeros(1, device="cuda"), group=tensor_parallel)
+        with omnihvd.carriers.nccl.way("auto", group=data_parallel):    # on all its ranks alike
+            dist.all_reduce(torch.zeros(1, device="cuda"), group=data_parallel)
 
+    group: the torch.distributed group that makes sums here; None: the default group. If
+    OMNIHVD_GPU is original, its ranks first learn whether all of them ask; if not, NCCL makes the
+    sums.
     ValueError for an unknown name. A sum fails if the ranks of its communicator differ."""
     choose = ctypes.CDLL(str(engine.NCCL_SHIM)).omnihvd_nccl_choose
     choose.restype = ctypes.c_char_p
     if problem := choose(name.encode()):
         raise ValueError(problem.decode())
     try:
+        if name != "original" and not requested() and not _request_here(group):
+            choose(None)
         yield
     finally:
         choose(None)
+
+
+_asked: collections.Counter[str] = collections.Counter()
+
+
+def _question(about: str) -> str:
+    """A name that no earlier question has. All ranks ask in the same order."""
+    _asked[about] += 1
+    return f"omnihvd/gpu/{about}/{_asked[about]}"
+
+
+def _torch_began(c10d: ModuleType) -> None:
+    if "nccl" in torch_gloo.backends(c10d):
+        _hook_if_all_ask(engine.hook.loaded_libraries(TORCH), _ask_torch(c10d, None, "init"))
+
+
+def _ask_torch(c10d: ModuleType, group: Any, about: str) -> Callable[[str], str]:
+    ranks = c10d.get_process_group_ranks(group or c10d.group.WORLD)
+    place = ranks.index(c10d.get_rank())
+    question = _question(f"{about}/{'-'.join(map(str, (ranks[0], ranks[-1], len(ranks))))}")
+    return lambda answer: gpu_request.ask_store(
+        c10d._get_default_store(), place, len(ranks), question, answer
+    )
+
+
+def _horovod_began(horovod: Any) -> None:
+    if horovod.nccl_built():
+        _hook_if_all_ask(horovod_library.loaded(), _ask_horovod(horovod))
+
+
+def _ask_horovod(horovod: Any) -> Callable[[str], str]:
+    framework = importlib.import_module(horovod_library.framework_of(horovod))
+    tensors = importlib.import_module(framework.__name__.partition(".")[2])
+    make = tensors.tensor if hasattr(tensors, "tensor") else tensors.constant
+
+    def vote(name: str, number: int) -> int:
+        return int(framework.allreduce(make([number]), name=name, op=framework.Min)[0])
+
+    question = _question(framework.__name__)
+    return lambda answer: gpu_request.ask_by_votes(vote, question, answer)
+
+
+def _request_here(group: Any) -> bool:
+    """Hooks for way(), if all ranks of the group ask. Returns whether they do."""
+    c10d = sys.modules.get(torch_gloo.MODULE)
+    if c10d is not None and c10d.is_initialized():
+        return _hook_if_all_ask(engine.hook.loaded_libraries(TORCH), _ask_torch(c10d, group, "way"))
+    if began := horovod_library.initialized():
+        return _hook_if_all_ask(horovod_library.loaded(), _ask_horovod(began[0]))
+    return True  # a program that preloads the shim
+
+
+def _hook_if_all_ask(loaded: list[str], ask: Callable[[str], str]) -> bool:
+    """Hooks on all ranks or on none. Returns whether it does."""
+    libraries, problem = _hookable(loaded)
+    if why := ask(problem or gpu_request.YES):
+        warn_once_per_job(f"sums on GPUs stay NCCL's: {why}")
+        return False
+    _hook(libraries)
+    return True
 
 
 def is_hooked(library: str) -> bool:
     return (library, FUNCTIONS[0]) in engine.hook.installed()
 
 
-def _hook_torch(torch: ModuleType) -> None:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        if engine.hook.loaded_libraries(TORCH):
-            warn_once_per_job(
-                "omnihvd was imported after init_process_group(): another rank may be in a sum "
-                "already, so sums over NCCL stay NCCL's. Import omnihvd before "
-                "init_process_group() on every rank; in a notebook, restart the kernel first."
-            )
-        return
-    _hook(engine.hook.loaded_libraries(TORCH))
-
-
-def _hook_horovod() -> None:
-    _hook(horovod_library.loaded())
-
-
-def _warn_if_horovod_keeps_its_own(horovod: Any) -> None:
-    why = problem(horovod_library.path_of(horovod)) if horovod.nccl_built() else None
-    if why:
-        warn_once_per_job(f"Horovod's sums on GPUs stay NCCL's: {why}")
-
-
-def _hook(loaded: list[str]) -> list[str]:
-    """Hooks those of the loaded libraries that call NCCL."""
+def _hookable(loaded: list[str]) -> tuple[list[str], str]:
+    """Those of the loaded libraries that call NCCL, and why they cannot be hooked, or nothing."""
     libraries = [library for library in loaded if engine.hook.imports(library, FUNCTIONS[0])]
     if not libraries:
-        return []
+        return [], next(filter(None, map(problem, loaded)), "no library here uses NCCL")
     nccls = {os.path.realpath(engine.hook.provider(path, FUNCTIONS[0])) for path in libraries}
     nccls |= {os.path.realpath(path) for path in _hooked_nccls()}
     if len(nccls) > 1:  # the shim has one NCCL to call
-        warn_once_per_job(
-            f"{', '.join(libraries)} and others use different NCCLs ({', '.join(sorted(nccls))}): "
-            "NCCL's own allreduce is kept. Build Horovod with HOROVOD_NCCL_HOME set to PyTorch's."
+        return [], (
+            f"{', '.join(libraries)} and others use different NCCLs ({', '.join(sorted(nccls))}). "
+            "Build Horovod with HOROVOD_NCCL_HOME set to PyTorch's"
         )
-        return []
+    return libraries, ""
+
+
+def _hook(libraries: list[str]) -> None:
+    if "NVTX_INJECTION64_PATH" in os.environ:
+        _load_nvtx()
     make_kernels_once()
     for library, function in itertools.product(libraries, FUNCTIONS):
         engine.hook.install(library, function, str(engine.NCCL_SHIM), f"omnihvd_{function}")
     logger.info("hooked NCCL's allreduce in %s", ", ".join(libraries))
-    return libraries
 
 
 def _hooked_nccls() -> list[str]:
@@ -147,12 +205,7 @@ def problem(library: str) -> str | None:
     if not engine.NCCL_SHIM.exists():
         return "omnihvd was built without its NCCL shim: install it again"
     if is_hooked(library):
-        if engine.session.settings_from_environment().gpu != "original":
-            return None
-        return (
-            "OMNIHVD_GPU is original, the default, as omnihvd's ways have not run on a GPU yet; "
-            "OMNIHVD_GPU=auto tries them (docs/gpu.md)"
-        )
+        return None
     if not engine.hook.imports(library, FUNCTIONS[0]):
         remedy = (
             "; use a build of PyTorch that is linked to the shared libnccl.so.2"
@@ -160,4 +213,12 @@ def problem(library: str) -> str | None:
             else "; build Horovod with HOROVOD_NCCL_LINK=SHARED"
         )
         return f"{library} holds NCCL itself, statically linked{remedy}"
-    return f"{library} was not hooked: import omnihvd before NCCL is used, on every rank"
+    if not requested():
+        return (
+            "OMNIHVD_GPU is original, the default, as omnihvd's algorithms have not run on a GPU "
+            "yet; OMNIHVD_GPU=auto tries them (docs/gpu.md)"
+        )
+    return (
+        f"{library} is not hooked: its ranks have not met yet, or one does not ask for it. Import "
+        "omnihvd and set OMNIHVD_GPU=auto on every rank"
+    )

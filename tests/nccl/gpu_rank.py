@@ -56,6 +56,7 @@ for name, arguments in {
     getattr(LIBRARY, name).argtypes = arguments
 LIBRARY.double_host_of.restype = _pointer
 LIBRARY.double_live_pieces.restype = _size
+LIBRARY.double_driver_calls.restype = ctypes.c_long
 LIBRARY.double_nccl_calls.restype = LIBRARY.double_nccl_bytes.restype = ctypes.c_long
 
 

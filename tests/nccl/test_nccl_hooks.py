@@ -47,12 +47,12 @@ def library(path: Path, source: str, *needed: Path) -> Path:
     return path
 
 
-def run(caller: Path, script: str) -> str:
+def run(caller: Path, script: str, gpu: str = "auto") -> str:
     done = subprocess.run(
         [sys.executable, "-c", SETUP + script],
         env={
             "CALLER": str(caller),
-            "OMNIHVD_GPU": "auto",
+            "OMNIHVD_GPU": gpu,
             "PATH": "/usr/bin",
             "PYTHONPATH": ":".join(sys.path),
         },
@@ -78,8 +78,10 @@ def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, loaded)
         caller,
         f"""
 assert caller.in_nccl() == len(nccl.FUNCTIONS)
-assert "not hooked" in nccl.problem(library)
-assert nccl._hook({loaded}) == [library]
+assert "is not hooked" in nccl.problem(library)
+assert nccl._hook_if_all_ask({loaded}, lambda answer: "rank 1 does not") is False
+assert not engine.hook.installed()
+assert nccl._hook_if_all_ask({loaded}, lambda answer: "")
 assert nccl.is_hooked(library) and nccl.problem(library) is None
 hooked = {{function for path, function in engine.hook.installed() if path == library}}
 assert hooked == set(nccl.FUNCTIONS)
@@ -94,8 +96,7 @@ def test_static_nccl_is_reported_with_the_remedy(tmp_path):
     said = run(
         caller,
         """
-assert nccl._hook(horovod_library.loaded()) == []
-print(nccl.problem(library))
+assert nccl._hook_if_all_ask(horovod_library.loaded(), lambda answer: answer) is False
 """,
     )
     assert "statically linked" in said and "HOROVOD_NCCL_LINK=SHARED" in said
@@ -110,8 +111,8 @@ def test_two_nccls_in_a_process_are_refused(tmp_path):
         torch,
         f"""
 other = ctypes.CDLL({str(horovod)!r})
-assert nccl._hook(torchs()) == [library]
-assert nccl._hook(horovod_library.loaded()) == []
+assert nccl._hook_if_all_ask(torchs(), lambda answer: "")
+assert not nccl._hook_if_all_ask(horovod_library.loaded(), lambda answer: answer)
 assert other.in_nccl() == len(nccl.FUNCTIONS)
 """,
     )
@@ -134,3 +135,21 @@ print("done")
 """,
     )
     assert "done" in said
+
+
+def test_original_hooks_nothing_and_says_so(tmp_path):
+    nccl = library(tmp_path / "libnccl.so.2", NCCL)
+    caller = library(tmp_path / "torch/lib/libtorch_cuda.so", CALLER, nccl)
+    run(
+        caller,
+        """
+from omnihvd.carriers import torch_gloo
+def unexpected(then):
+    raise AssertionError("a hook at the start of a job")
+torch_gloo.on_init = horovod_library.on_init = unexpected
+nccl.install()
+assert not engine.hook.installed() and caller.in_nccl() == len(nccl.FUNCTIONS)
+assert "OMNIHVD_GPU is original, the default" in nccl.problem(library)
+""",
+        gpu="original",
+    )

@@ -70,6 +70,10 @@ def test_a_profiler_sees_ranges(doubles, tmp_path, way):
             assert begun == ended and (begun > 0) == bool(profiler), rank.output
 
 
+def test_off(doubles):
+    run_well(doubles, "passes.py", 2, "off", env={"OMNIHVD_GPU": "original"})
+
+
 def test_disabled(doubles):
     run_well(doubles, "passes.py", 2, "always", "disabled", env={"OMNIHVD_ENABLE": "0"})
 

@@ -48,7 +48,7 @@ def test_special_values_and_averages(doubles):
     "scenario",
     [
         "abort_lets_streams_go_on", "abort_during_a_result", "abort_ends_destroy",
-        "aborts_in_a_group",
+        "aborts_in_a_group", "healthy_abort",
     ],
 )  # fmt: skip
 def test_abort(doubles, scenario):

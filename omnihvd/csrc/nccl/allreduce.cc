@@ -179,6 +179,8 @@ NcclResult allreduce(const NcclReduction& r) noexcept {
   try {
     if (const Reason reason = refusal_of(r); reason != Reason::none)
       return leave_to_nccl(r, reason);
+    if (find_group(r.comm) == nullptr)
+      if (const Reason reason = unasked(); reason != Reason::none) return leave_to_nccl(r, reason);
     const auto group = find_or_make_group(r.comm);
     if (group->size() < 2) return leave_to_nccl(r, Reason::one_rank);
     if (is_captured(r, *group)) return leave_to_nccl(r, Reason::captured);

@@ -287,7 +287,7 @@ void NcclGroup::interrupt(const std::string& why) {
   fail(why);
   leave_levels(true);
   staging_.release_waiters();
-  if (const auto way = std::atomic_load(&union_)) way->interrupt();
+  if (const auto way = std::atomic_load(&union_)) way->interrupt(!aborted_);
 }
 
 void NcclGroup::abort_host() {

@@ -32,6 +32,26 @@ void choose_gpu_way(const char* value) {
   chosen_way = parsed.gpu;
 }
 
+Reason unasked() {
+  // Wrong values count as their defaults: other ranks learn of them only if this one asks.
+  static const Settings asked = [] {
+    Settings found;
+    for (const Setting& setting : all_settings()) {
+      if (setting.name != "OMNIHVD_GPU" && setting.name != "OMNIHVD_ENABLE") continue;
+      const char* const value = std::getenv(setting.name.c_str());
+      try {
+        if (value != nullptr) setting.parse(found, value);
+      } catch (const Error& error) {
+        log(LogLevel::error, error.what());
+      }
+    }
+    return found;
+  }();
+  if (!asked.enable) return Reason::disabled;
+  const Way way = chosen_way.value_or(asked.gpu);
+  return way == Way::original && asked.gpu == Way::original ? Reason::original : Reason::none;
+}
+
 std::string NcclTerms::greet(NcclExchange& exchange) {
   const Settings& mine = greeting_.emplace().settings();
   exchange.set_patience(mine);

@@ -20,6 +20,10 @@ namespace omnihvd {
 // Error if there is no such value.
 void choose_gpu_way(const char* value);
 
+// Why this process leaves a new communicator to NCCL without a word to the other ranks: neither
+// OMNIHVD_GPU nor choose_gpu_way() asks for more. none: it asks.
+Reason unasked();
+
 class NcclTerms {
  public:
   // This rank's message in each exchange, and the evaluation of all messages. read_greetings()

@@ -97,11 +97,14 @@ void UnionWay::pause(std::unique_lock<std::mutex>& lock) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   // The device cannot wake this thread: poll while it may have a question.
-  const bool busy = !issued_.empty();
   if (alert_ > 0) --alert_, idle_s_ = kAlert_s;
-  const double step_s = busy ? std::min(kBusy_s, idle_s_) : idle_s_;
-  while (!urgent() && waited() < idle_s_)
-    changed_.wait_for(lock, std::chrono::duration<double>(step_s));
+  bool busy = false;
+  const auto step_s = [&] {  // a call may begin meanwhile
+    busy = busy || !issued_.empty();
+    return busy ? std::min(kBusy_s, idle_s_) : idle_s_;
+  };
+  for (double step = step_s(); !urgent() && waited() < idle_s_; step = step_s())
+    changed_.wait_for(lock, std::chrono::duration<double>(step));
   idle_s_ = busy || plans_.calls() != calls ? kBusy_s : std::min(kIdle_s, idle_s_ * 2 + kBusy_s);
 }
 
@@ -142,7 +145,7 @@ void UnionWay::read_seen() {
   while (!issued_.empty()) {
     const Issued& one = issued_.front();
     const auto& seen = steps_.seen(one.call.number);
-    const uint64_t number = seen.number;
+    const uint64_t number = __atomic_load_n(&seen.number, __ATOMIC_ACQUIRE);
     if (number <= one.call.number) return;
     const uint64_t united = seen.united, own = seen.own;
     if (number == one.call.number + 1 && seen.number == number) {
@@ -164,7 +167,7 @@ void UnionWay::write_state(std::vector<int64_t>& words) {
   mine[kCalls] = int64_t(plans_.calls());
   mine[kAsked] = is_asked();
   mine[kVote] = !voting_ ? 0 : in_time_ ? kYes : kNo;
-  mine[kHasFailed] = interrupted_;
+  mine[kHasFailed] = has_failed_;
   if (rank_ != 0 || voting_) return;
   const std::vector<UnionChange> changes = chooser_.changes(kChanges);
   int64_t* const proposed = words.data() + size_t(ranks_) * kWords;
@@ -232,10 +235,11 @@ std::string UnionWay::lost() {
          why_over_;
 }
 
-void UnionWay::interrupt() {
+void UnionWay::interrupt(bool failed) {
   steps_.rest().failed = 1;
   const std::lock_guard<std::mutex> lock(mutex_);
   interrupted_ = true;
+  has_failed_ = has_failed_ || failed;
   changed_.notify_all();
 }
 

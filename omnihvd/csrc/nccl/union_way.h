@@ -47,8 +47,9 @@ class UnionWay {
   std::string lost();
 
   // Ends sums under way that need the other ranks' threads, with every bit of the output set, and
-  // tells the other ranks. Any thread; no CUDA calls.
-  void interrupt();
+  // if this rank has failed, tells the other ranks; an abort is NCCL's to tell. Any thread; no CUDA
+  // calls.
+  void interrupt(bool failed = true);
 
   // Waits until all sums have ended, or were interrupted, and ends the thread. In a CudaScope.
   // Returns false if the device may still use the memory.
@@ -80,7 +81,7 @@ class UnionWay {
   UnionPlans plans_;
   UnionChooser chooser_;  // rank 0's
   std::deque<Issued> issued_;
-  bool interrupted_ = false, quit_ = false, over_ = true;
+  bool interrupted_ = false, has_failed_ = false, quit_ = false, over_ = true;
   std::string why_over_;
 
   // Used only by the thread.

@@ -59,7 +59,7 @@ CUctx_st contexts[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
 thread_local CUctx_st* current = nullptr;
 thread_local int capture_mode = 0;
 thread_local bool in_host_function = false;
-std::atomic<long> events{0}, streams{0};
+std::atomic<long> events{0}, streams{0}, calls{0};
 
 // As drivers may: while a call waits for the device no other thread's gets on.
 // CUDA_DOUBLE_LOCKS=1.
@@ -93,6 +93,7 @@ std::string& failing_name() {
 
 // Of functions that work in a context, or may wait for the device; those that free always do.
 Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) {
+  ++calls;
   if (in_host_function) die("a CUDA function was called in a host function");
   if (!current) return invalid_context;
   {
@@ -333,6 +334,7 @@ void double_set_capturing(CUstream_st* stream, int status) { of(stream).capturin
 size_t double_live_pieces() { return doubles::live_pieces(); }
 long double_live_events() { return events; }
 long double_live_streams() { return streams; }
+long double_driver_calls() { return calls; }
 void double_die(const char* what) { die(what); }
 // The number-th of this process's calls from now on fails, be it CUDA's or NCCL's; 0: none does.
 void double_fail_call(long number) {

@@ -148,6 +148,22 @@ def aborts_in_a_group() -> None:
     barrier("aborted")
 
 
+def healthy_abort() -> None:
+    """All sums are over. As in NCCL, the others do not learn that rank 0 aborts."""
+    stream, comm, x = first_sum()
+    for _ in range(3):
+        assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+        stream.wait()
+    barrier("over")
+    if RANK == 0:
+        comm.abort()
+    barrier("aborted")
+    if RANK > 0:
+        time.sleep(0.5)
+        assert comm.async_error() == SUCCESS
+        comm.destroy()
+
+
 def a_rank_never_comes() -> None:
     """Not to the first sum of the communicator: the others say so, and give up."""
     stream, comm = Stream(), Communicator("all")

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 
 import numpy as np
 from gpu_rank import *
@@ -127,6 +128,34 @@ def without_memory() -> None:
         np.testing.assert_array_equal(y.host, sum(ALL))
     assert comm.async_error() == SUCCESS
     comm.destroy()
+
+
+def off() -> None:
+    """Nothing asks for omnihvd: no call waits where NCCL's would not, and the driver has no call
+    of ours. A communicator that a rank chooses for is another matter."""
+    stream, comm = Stream(), Communicator("all")
+    x = Array(np.ones(COUNT, np.float32))
+    if RANK > 0:
+        end = time.monotonic() + PATIENCE_S
+        while not (FOLDER / "rank 0 has gone on").exists():
+            assert time.monotonic() < end, "rank 0 waits for us"
+            time.sleep(1e-3)
+    before = LIBRARY.double_driver_calls()
+    group_start()
+    assert comm.allreduce(stream, x, x, "float32") == SUCCESS
+    assert LIBRARY.ncclGroupEnd() == SUCCESS
+    assert LIBRARY.double_driver_calls() == before
+    (FOLDER / f"rank {RANK} has gone on").touch()
+    stream.wait()
+    assert (x.host == SIZE).all() and in_nccl() == 1 and in_nccl("ncclAllGather") == 0
+    assert omnihvd.stats()["passed"]["original"]["calls"] == 1
+    other = Communicator("other")
+    with nccl.way("union"):
+        assert other.allreduce(stream, x, x, "float32") == SUCCESS
+    stream.wait()
+    assert (x.host == SIZE**2).all() and in_nccl("ncclAllGather") > 0
+    for communicator in (comm, other):
+        communicator.destroy()
 
 
 def simulated() -> None:
