@@ -121,9 +121,9 @@ tidy: build $(VENV)/.tools  ## clang-tidy over what changed since it passed
 pytest: build $(VENV)/.optional $(VENV)/.docs
 	@python -m pytest -n $(CORES) --dist loadfile -m 'not slow and not gpu'
 
-docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/docs/start.html
+docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/index.html
 	@python -m sphinx -q -W --keep-going -c docs/site . build/site
-	@echo "build/site/docs/start.html"
+	@echo "build/site/index.html"
 
 test-slow: build $(VENV)/.optional  ## the tests that take minutes or gigabytes
 	@python -m pytest -m 'slow and not gpu'
