@@ -66,7 +66,7 @@ def _mpi() -> Finding:
         return Finding(None, "MPI shim", found, remedy)
     mpi, known = mpi_abi.find(), " or ".join(mpi_abi.NAMES[abi] for abi in mpi_abi.shims())
     if mpi is None:
-        found = f"for {known}; no MPI was found here, which Gloo and torch.distributed need not"
+        found = f"for {known}; no MPI found here; Gloo and torch.distributed need none"
         return Finding(None, "MPI shim", found)
     if mpi.abi not in mpi_abi.shims():
         found = f"for {known}, and here is {mpi.version} ({mpi.path})"
