@@ -11,9 +11,11 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 CORES := $(shell nproc)
 PIP := python -m pip --disable-pip-version-check --quiet
+MANYLINUX := quay.io/pypa/manylinux_2_28_x86_64
+MANYLINUX_PYTHONS := cp39-cp39 cp310-cp310 cp311-cp311 cp312-cp312 cp313-cp313
 CXX_FILES = $(shell find omnihvd/csrc simulator kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel release clean
+.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel wheels release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -121,9 +123,9 @@ tidy: build $(VENV)/.tools  ## clang-tidy over what changed since it passed
 pytest: build $(VENV)/.optional $(VENV)/.docs
 	@python -m pytest -n $(CORES) --dist loadfile -m 'not slow and not gpu'
 
-docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/docs/start.html
+docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/index.html
 	@python -m sphinx -q -W --keep-going -c docs/site . build/site
-	@echo "build/site/docs/start.html"
+	@echo "build/site/index.html"
 
 test-slow: build $(VENV)/.optional  ## the tests that take minutes or gigabytes
 	@python -m pytest -m 'slow and not gpu'
@@ -165,6 +167,10 @@ bench-gpu: build gpu  ## measure on this machine's GPU
 
 wheel:  ## dist: a source distribution, and a wheel that is installed without a compiler
 	@PYTHONS="$(PYTHON)" .ci/wheel
+
+wheels:  ## dist: a wheel for each Python and any Linux from glibc 2.28 on; needs Docker
+	@docker run --rm -v "$(CURDIR):/src" -w /src -e OMNIHVD_PROJECT_URL \
+		-e PYTHONS="$(patsubst %,/opt/python/%/bin/python,$(MANYLINUX_PYTHONS))" $(MANYLINUX) .ci/wheel
 
 release:  ## VERSION=1.2.3: its version and changes, committed and tagged
 	@.ci/release $(VERSION)

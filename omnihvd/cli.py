@@ -6,20 +6,19 @@ omnihvd --report FOLDER SCRIPT ...
                                run it with sums as they are, and report what
                                omnihvd would do (--report --help: for which
                                networks, and how often it looks)
-omnihvd report FOLDER          that report again: of several hosts' files, or
-                               for other networks
-omnihvd check [--help]         what was found, what is hooked, and what to do
-                               about gaps
-omnihvd lib-path [mpi|nccl]    the library to name in LD_PRELOAD, for programs
-                               without Python
+omnihvd report FOLDER          make that report again, from several hosts'
+                               files or for other networks
+omnihvd check [--help]         show what was found, what omnihvd intercepts,
+                               and the remedy for each gap
+omnihvd lib-path [mpi|nccl]    print the library to name in LD_PRELOAD, for
+                               programs without Python
 omnihvd aggregator --bind HOST:PORT
-                               a dedicated aggregator
+                               run a dedicated aggregator
 omnihvd kernels [--arch sm_90] compile the GPU kernels ahead
-omnihvd bench [--help]         measure it beside its peers
-omnihvd stats                  what the names in omnihvd.stats() mean
-omnihvd top [HOST ...]         what running jobs do, live
-omnihvd trace FILE ... -o FILE one trace of those of several ranks
-                               (OMNIHVD_TRACE)
+omnihvd bench [--help]         measure omnihvd beside its peers
+omnihvd stats                  explain the names in omnihvd.stats()
+omnihvd top [HOST ...]         show running jobs, live
+omnihvd trace FILE ... -o FILE join the traces of several ranks (OMNIHVD_TRACE)
 omnihvd help [COMMAND], omnihvd --version
 """
 

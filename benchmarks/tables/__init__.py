@@ -25,6 +25,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "others": trainings.others,
     "launchers": trainings.launchers,
     "predictions": trainings.predictions,
+    "methods": compression.methods,
     "delay-control": compression.delay_control,
     "delay-control-varied": compression.delay_control_varied,
     "host-order": compression.host_order,

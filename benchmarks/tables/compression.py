@@ -1,4 +1,4 @@
-"""Tables of delay control, of the order of blocks on a host, and of one budget for all tensors."""
+"""Tables of compression: methods on three tasks, delay control, orders of blocks, one budget."""
 
 from __future__ import annotations
 
@@ -9,6 +9,43 @@ from benchmarks.tables.results import in_ms, load  # adds compared's folder
 from omnihvd.bench.report import markdown
 
 from compared import ORDERED, WAYS  # isort: skip
+
+
+# --- methods ------------------------------------------------------------------------------------
+
+TASKS = {"words": "loss, words", "digits": "accuracy, digits", "ratings": "RMSE, ratings"}
+SHOWN = {  # by their names in benchmarks/evaluation
+    "none": "OmniReduce alone",
+    "fp16": "Horovod's fp16",
+    "int8": "`int8()`",
+    "natural": "`natural()`",
+    "qsgd 4 bits": "`qsgd(bits=4)`",
+    "int4": "`int4()`",
+    "one_bit": "`one_bit()`",
+    "terngrad": "`terngrad()`",
+    "block_topk 10%": "`block_topk(0.1)`",
+    "block_topk": "`block_topk(0.01)`",
+    "topk": "`topk(0.01)`",
+    "topk_threshold": "`topk_threshold(t)`",
+    "sidco": "`sidco(0.01)`",
+    "dgc": "`dgc(0.01)`",
+    "power_sgd": "`power_sgd(1)`",
+    "signum": "`signum()`",
+    "eight_bit": "`eight_bit()`",
+}
+
+
+def methods() -> str:
+    """Bytes and times with words at 1 Gbit/s, and the quality of three tasks."""
+    cells = []
+    for method, title in SHOWN.items():
+        (fast,) = (e for e in load("evaluation/words-1gbit.json") if e["method"] == method)
+        cells.append([title, f"{fast['bytes'] / 1e3:.0f}", in_ms(fast["step_seconds"])])
+        for task in TASKS:
+            found = load(f"evaluation/{task}-quality.json")
+            ends = [e["curve"][-1][1] for e in found if e["method"] == method]
+            cells[-1].append(f"{mean(ends):.3f} ± {pstdev(ends):.3f}")
+    return markdown(["", "kB, words", "ms a step, words", *TASKS.values()], cells)
 
 
 # --- delay control ------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ include_patterns = ["*.md", "docs/*.md", "examples/*.md"]
 include_patterns += ["benchmarks/*.md", "benchmarks/results/*.md"]
 html_theme = "furo"
 html_title = f"omnihvd {version}"
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
 myst_heading_anchors = 4
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
@@ -44,6 +46,16 @@ def plain(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str
     lines[:] = [*"\n\n".join(made).split("\n"), ""]
 
 
+def to_start(app: Any, exception: Exception | None) -> None:
+    """The site's own address shows the first page."""
+    if exception is None:
+        url = f"{root_doc}.html"
+        refresh = f'<meta http-equiv="refresh" content="0; url={url}">'
+        page = f'<!doctype html>{refresh}<a href="{url}">omnihvd</a>'
+        (Path(app.outdir) / "index.html").write_text(page + "\n")
+
+
 def setup(app: Any) -> None:
     app.add_lexer("mermaid", TextLexer)  # GitHub draws the picture; the site shows its text
     app.connect("autodoc-process-docstring", plain)
+    app.connect("build-finished", to_start)

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         "--library", choices=ORIGINAL, help="default: torch under torchrun, else Horovod"
     )
     p.add_argument("--sizes", nargs="+", choices=SIZES, default=["64K", "1M", "16M"])
-    p.add_argument("--seconds", type=float, default=0.5, help="of a point (default: 0.5)")
+    p.add_argument("--seconds", type=float, default=0.5, help="at each point (default: 0.5)")
     p.add_argument("--timeout", type=float, default=300, help="seconds of a job (default: 300)")
     p.add_argument("--json", type=Path, metavar="FILE", help="write all times here")
     return p

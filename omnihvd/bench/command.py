@@ -39,10 +39,10 @@ ROUNDS = 3  # of turns
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="omnihvd bench", description=__doc__)
     p.add_argument("--ranks", type=words.ranks, nargs="+", default=[4], help="in all (default: 4)")
-    p.add_argument("--ranks-per-host", type=words.ranks, default=1, help="(default: 1)")
+    p.add_argument("--ranks-per-host", type=words.ranks, default=1, help="default: 1")
     p.add_argument("--rate", type=words.rate, default="1gbit", help=RATE)
-    p.add_argument("--delay", type=words.delay, help="of each link, one way, such as 1ms")
-    p.add_argument("--local", action="store_true", help="this machine, no links, no root")
+    p.add_argument("--delay", type=words.delay, help="delay of each link, one way, such as 1ms")
+    p.add_argument("--local", action="store_true", help="this machine alone, without root")
     p.add_argument(
         "--bytes", type=words.size, nargs="+", default=[100e6], help="tensor sizes, such as 10MB"
     )
@@ -58,12 +58,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--memory", nargs="+", choices=MEMORY, default=["kept"], help="of a sum (default: kept)"
     )
-    p.add_argument("--tensors", type=int, default=1, help="submitted together (default: 1)")
-    p.add_argument("--compute-ms", type=float, default=0, help="between sums (default: 0)")
+    p.add_argument("--tensors", type=int, default=1, help="tensors submitted together (default: 1)")
+    p.add_argument("--compute-ms", type=float, default=0, help="compute between sums (default: 0)")
     p.add_argument("--backends", nargs="+", metavar="NAME", default=USUAL, **_one_of(BACKENDS))
-    p.add_argument("--min-seconds", type=float, default=2, help="of each point (default: 2)")
-    p.add_argument("--min-runs", type=int, default=5, help="of each point (default: 5)")
-    p.add_argument("--timeout", type=float, default=300, help="seconds, of a turn")
+    p.add_argument("--min-seconds", type=float, default=2, help="at each point (default: 2)")
+    p.add_argument("--min-runs", type=int, default=5, help="sums at each point (default: 5)")
+    p.add_argument("--timeout", type=float, default=300, help="seconds that a turn may take")
     p.add_argument("--json", type=Path, help="write raw samples and configuration here")
     p.add_argument("--plots", type=Path, metavar="FOLDER", help="write PNG plots here")
     return p

@@ -52,7 +52,7 @@ TOOLS = {
 MAX_HOSTS = 250  # one /24 network
 SSH = "/dev/shm/bin"  # on each host, a folder with an ssh that goes from host to host
 AGENT = SSH + "/ssh"
-RATE = "of each link, each way; none: unshaped (default: 1gbit)"
+RATE = "rate of each link, each way; none: unshaped (default: 1gbit)"
 SHARE_CORES = (
     "no autogroups, and an MPI that yields while it waits (default: Linux's and MPI's own)"
 )
@@ -307,8 +307,8 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--rate", default="1gbit", help=RATE)
-    parser.add_argument("--delay", help="one way, such as 1ms")
-    parser.add_argument("--loss", help="of frames, such as 0.1%%")
+    parser.add_argument("--delay", help="delay of each link, one way, such as 1ms")
+    parser.add_argument("--loss", help="share of frames that links lose, such as 0.1%%")
     parser.add_argument("--share-cores", action="store_true", help=SHARE_CORES)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENTS]")
     args = parser.parse_args()

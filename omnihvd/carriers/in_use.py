@@ -42,7 +42,7 @@ def _problem(horovod: Any) -> str | None:
         return carrier.problem(library)
     framework = horovod_library.framework_of(horovod)
     return (
-        f"{framework} sums on {name} here, which omnihvd does not stand in for; start the job "
+        f"{framework} sums on {name} here, which omnihvd does not intercept; start the job "
         "without HOROVOD_CPU_OPERATIONS, on MPI or with `horovodrun --gloo`"
     )
 

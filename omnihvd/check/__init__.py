@@ -1,1 +1,1 @@
-"""`omnihvd check`: what was found, what would be hooked, and what to do about each gap."""
+"""`omnihvd check`: what was found, what omnihvd intercepts, and the remedy for each gap."""

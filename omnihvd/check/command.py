@@ -1,4 +1,4 @@
-"""Shows what was found, what is hooked, and what to do about each gap."""
+"""Shows what was found, what omnihvd intercepts, and the remedy for each gap."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--job",
         action="store_true",
-        help="on all ranks, as in `mpirun -np 4 omnihvd check --job`: are versions, settings, "
-        "hooks and secrets alike, what reaches what, and how fast",
+        help="on all ranks (`mpirun -np 4 omnihvd check --job`): compare versions, settings and "
+        "secrets, measure the links, and verify a sum",
     )
     chosen = parser.parse_args(arguments)
     if chosen.settings:

@@ -66,7 +66,7 @@ def _mpi() -> Finding:
         return Finding(None, "MPI shim", found, remedy)
     mpi, known = mpi_abi.find(), " or ".join(mpi_abi.NAMES[abi] for abi in mpi_abi.shims())
     if mpi is None:
-        found = f"for {known}; no MPI was found here, which Gloo and torch.distributed need not"
+        found = f"for {known}; no MPI found here; Gloo and torch.distributed need none"
         return Finding(None, "MPI shim", found)
     if mpi.abi not in mpi_abi.shims():
         found = f"for {known}, and here is {mpi.version} ({mpi.path})"
@@ -99,7 +99,7 @@ def _hooked(module: str, answer: dict[str, Any] | str) -> Iterator[Finding]:
         yield Finding(False, module, f"cannot be imported: {answer}", remedy)
         return
     for library, what in answer["hooked"].items():
-        yield Finding(True, f"{library} in {module}", f"hooked: {what}")
+        yield Finding(True, f"{library} in {module}", f"intercepted: {what}")
     for library, problem in answer["problems"].items():
         yield Finding(False, f"{library} in {module}", problem)
     if answer["hooked"] or answer["problems"]:
@@ -107,7 +107,7 @@ def _hooked(module: str, answer: dict[str, Any] | str) -> Iterator[Finding]:
     built = f"built with {', '.join(answer['built']) or 'neither MPI nor NCCL'}"
     if is_horovod:
         remedy = f"build Horovod with HOROVOD_WITH_MPI=1 ({BUILD_HOROVOD})"
-        yield Finding(False, module, f"{built}: nothing that omnihvd stands in for", remedy)
+        yield Finding(False, module, f"{built}: nothing that omnihvd intercepts", remedy)
     else:
         yield Finding(None, module, "built without NCCL")
 

@@ -134,9 +134,9 @@ def _hooks(ranks: Exchange, hosts: list[str]) -> Iterator[Finding]:
         if bad:
             yield Finding(False, subject, f"on {hosts[bad[0][0]]}: {bad[0][1]}")
         else:
-            yield Finding(True, subject, "hooked" + " on all hosts" * (len(firsts) > 1))
+            yield Finding(True, subject, "intercepted" + " on all hosts" * (len(firsts) > 1))
     if not any(everyone):
-        yield Finding(False, "hooks", "nothing to hook", "omnihvd check says more")
+        yield Finding(False, "sums", "nothing to intercept", "omnihvd check says more")
 
 
 def _aggregators(ranks: Exchange, hosts: list[str], addresses: list[str]) -> Iterator[Finding]:

@@ -1,9 +1,9 @@
-"""`omnihvd top`: what the ranks of running jobs do, live, on this host and on those that are named.
+"""`omnihvd top` shows the ranks of running jobs, live, on this host and on others.
 
-Shown since the last look: sums and bytes of gradients a second, bytes sent, as a share of a ring's,
-density, and the rank that others wait for: its contributions came last in the rounds that this
-rank's aggregator gathered. Jobs of the same user are seen; root sees all. Other hosts are asked
-over ssh. A narrow terminal leaves out columns, and says which.
+For each rank, since the last look: sums and bytes of gradients a second, bytes sent and their share
+of a ring's, density, and the rank that contributed last at this rank's aggregator. You see your own
+jobs; root sees all. Other hosts are asked over ssh. A narrow terminal leaves out columns, and says
+which.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ def hosts_of(seen: Seen) -> set[str]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd top", description=__doc__)
-    parser.add_argument("hosts", nargs="*", help="others, that ssh reaches without a password")
+    parser.add_argument("hosts", nargs="*", help="others, reached by ssh without a password")
     parser.add_argument("--all", action="store_true", help="all hosts of your jobs that run here")
     parser.add_argument("--interval", type=float, default=2.0, help="seconds (default: 2)")
-    parser.add_argument("--once", action="store_true", help="show it once, since each began")
+    parser.add_argument("--once", action="store_true", help="show once, since each rank began")
     parser.add_argument("--json", action="store_true", help="totals, a line of JSON for each look")
     args = parser.parse_args(arguments)
     args.interval = max(args.interval, 0.1)

@@ -15,8 +15,8 @@ from omnihvd.tools.whole_file import whole_file
 
 def main(arguments: list[str]) -> int:
     p = options.parser(prog="omnihvd report", description=__doc__)
-    p.add_argument("folders", nargs="+", type=Path, help="with the files rank-*.npz of a job")
-    p.add_argument("--plot", type=Path, metavar="FILE", help="a picture, too: PNG, SVG or PDF")
+    p.add_argument("folders", nargs="+", type=Path, help="folders with a job's files rank-*.npz")
+    p.add_argument("--plot", type=Path, metavar="FILE", help="write a picture: PNG, SVG or PDF")
     args = p.parse_args(arguments)
     try:
         make(args.folders, args.folders[0], sys.stdout, args.rates, args.ranks)

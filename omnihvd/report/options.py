@@ -23,14 +23,14 @@ def parser(**more: Any) -> argparse.ArgumentParser:
         metavar="RATE",
         nargs="+",
         type=rate,
-        help=f"of links (default: {rates})",
+        help=f"rates of links (default: {rates})",
     )
     p.add_argument(
         "--ranks",
         metavar="N",
         nargs="+",
         type=functools.partial(_integer, least=2),
-        help=f"one a host (default: {ranks})",
+        help=f"numbers of ranks, one a host (default: {ranks})",
     )
     return p
 
@@ -49,7 +49,7 @@ def split(words: list[str]) -> tuple[dict[str, Any], list[str]]:
         "--every",
         metavar="N",
         type=functools.partial(_integer, least=1),
-        help="look at every so many-th step, whatever it costs",
+        help="look at every N-th step, whatever it costs",
     )
     p.error = _refuse  # type: ignore[assignment]
     at = 2

@@ -14,14 +14,14 @@ from omnihvd.carriers import mpi_abi
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="omnihvd lib-path",
-        description="Prints the path of the library that stands in for MPI_Allreduce or "
+        description="Prints the path of the library that intercepts MPI_Allreduce or "
         "ncclAllReduce: LD_PRELOAD=$(omnihvd lib-path mpi) mpirun ...",
     )
     parser.add_argument("library", nargs="?", default="mpi", choices=["mpi", "nccl"])
     parser.add_argument(
         "--abi",
         choices=list(mpi_abi.LIBRARIES),
-        help="for MPI programs: of an MPI like this, not like that of Python's environment",
+        help="MPI of the program; default: that of Python's environment",
     )
     chosen = parser.parse_args(arguments)
     library = chosen.library

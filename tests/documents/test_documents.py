@@ -113,6 +113,8 @@ TEXTS = [
     "gradients of a step: not zero",
     "omnihvd ... takes over the sums of horovod.torch",
     "encode | all_to_all of the codes",
+    "[omnihvd warning host rank 0] ",
+    "rank 0: omnihvd: an allreduce has failed",
 ]
 
 
@@ -168,7 +170,8 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"make (?P<target>\S+)$", lambda m: f"make -n -C {ROOT} {m['target']}"),
     (r"\.ci/gpu", "needs a GPU"),
     (r"sysctl", "changes the machine"),
-    (r"torchrun( --[\w-]+)+$", "an option's name"),
+    (r".*python examples/failures\.py", "test_failures_to_try.py runs it"),
+    (r"torchrun( --[\w-]+( \d+)?)+$", "an option's name"),
     (r"docker (run|pause)", "needs Docker"),
     (r"srun .*(torchrun|omnihvd aggregator)", of_help),
     (r"(srun .* )?python -m omnihvd train\.py$", "other launchers run the same"),

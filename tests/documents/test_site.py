@@ -34,6 +34,12 @@ def test_every_document_is_a_page_that_is_reached_from_the_first(site: Path) -> 
         assert f'href="{document.stem}.html"' in first or document.stem == "start", document
 
 
+def test_the_site_begins_with_the_first_page(site: Path) -> None:
+    (url,) = re.findall(r"url=([^\"]+)", (site / "index.html").read_text())
+    assert (site / url).samefile(site / "docs/start.html")
+    assert (site / "_static/tables.css").exists()
+
+
 @pytest.mark.parametrize("name", ["OmniReduce.block_topk", "stats", "torch.HookState"])
 def test_the_api_has_docstrings(site: Path, name: str) -> None:
     page = (site / "docs/api.html").read_text()

@@ -1,4 +1,4 @@
-"""Horovod's and torch.distributed's sums go through an aggregator in the data path."""
+"""Horovod's and torch.distributed's sums go through an in-network aggregator."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_late_rank_is_named_after_the_timeout() -> None:
         ({"OMNIHVD_INLINE": "10.0.0.1:1"}, "OMNIHVD_INLINE needs OMNIHVD_SECRET"),
         (
             {"OMNIHVD_INLINE": "10.0.0.1:1", "OMNIHVD_SECRET": SECRET, "OMNIHVD_WAY": "union"},
-            "OMNIHVD_INLINE is of sums through aggregators: set OMNIHVD_WAY=stream",
+            r"OMNIHVD_INLINE requires OMNIHVD_WAY=stream \(now: union\): unset one of them",
         ),
         (
             {
@@ -120,7 +120,7 @@ def test_a_late_rank_is_named_after_the_timeout() -> None:
                 "OMNIHVD_SECRET": SECRET,
                 "OMNIHVD_ARITHMETIC": "fpisa",
             },
-            "sums by OMNIHVD_INLINE are of integers: leave out OMNIHVD_ARITHMETIC=fpisa",
+            "OMNIHVD_INLINE sums integers: leave out OMNIHVD_ARITHMETIC=fpisa",
         ),
         (
             {

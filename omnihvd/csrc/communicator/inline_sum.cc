@@ -98,8 +98,8 @@ std::unique_ptr<InlineSum> InlineSum::create(Exchange& exchange, const Settings&
   std::string obstacle;
   std::unique_ptr<InlineClient> client;
   if (exchange.size() > INLINE_WORKERS)
-    obstacle = "an aggregator in the data path has " + std::to_string(INLINE_WORKERS) +
-               " workers a job at most";
+    obstacle =
+        "an in-network aggregator has " + std::to_string(INLINE_WORKERS) + " workers a job at most";
   else
     client = join(exchange, options_of(exchange, agreed, hosts), &obstacle);
   if (!client) {

@@ -100,12 +100,13 @@ Setting word(const char* name, T Settings::* member, const Names<T>& names, Agre
 }
 
 Setting streams() {
-  Setting made = any("OMNIHVD_STREAMS", &Settings::streams, Agreed::rank0_silently, "auto, 1 .. 64",
-                     "engine threads of a process; auto: as many as fill the host's fastest link, "
-                     "if each can have two cores",
-                     [](const std::string& value) {
-                       return lower(value) == "auto" ? automatic_streams() : integer(value, 1, 64);
-                     });
+  Setting made =
+      any("OMNIHVD_STREAMS", &Settings::streams, Agreed::rank0_silently, "auto, 1 .. 64",
+          "progress threads of a process; auto: as many as fill the host's fastest link, "
+          "if each can have two cores",
+          [](const std::string& value) {
+            return lower(value) == "auto" ? automatic_streams() : integer(value, 1, 64);
+          });
   made.default_value = "auto";
   return made;
 }
@@ -121,51 +122,46 @@ std::vector<Setting> table() {
              "smaller tensors go to the original library"),
       number("OMNIHVD_BLOCK_SIZE", &S::block_size, 8, 65536, rank0, "elements of a block"),
       number("OMNIHVD_MESSAGE_BYTES", &S::message_bytes, 64, 1u << 26, rank0,
-             "bytes of blocks that are sent together; with headers, a message of 63 KiB or less "
-             "is cheapest"),
+             "bytes of blocks in a message; with headers, 63 KiB or less are cheapest"),
       number("OMNIHVD_SLOTS", &S::slots, 1, 65536, rank0,
              "messages that a worker has under way to an aggregator; more for longer round trips"),
       streams(),
       number("OMNIHVD_SCAN_AHEAD", &S::scan_ahead, 1, 1u << 30, rank0,
-             "blocks that are inspected ahead of what is being sent in a slot"),
+             "blocks that a slot inspects ahead of what it sends"),
       number("OMNIHVD_SPIN_US", &S::spin_us, 0, 1000000, own,
-             "microseconds for which an engine thread polls before it sleeps"),
+             "microseconds for which a progress thread polls before it sleeps"),
       word("OMNIHVD_WAY", &S::way, kWayWords, rank0,
-           "how sums are made: through aggregators, over the memory of one host (else through "
-           "aggregators), by the original library on the union of the non-zero blocks, by it on "
-           "whole tensors, or through aggregators with the exponents of floats packed; auto: in "
-           "the way that has been fastest"),
-      word(
-          "OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
-          "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
-          "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest. Only "
-          "original has run on a GPU"),
+           "algorithm of sums. stream: through aggregators; shared: over the memory of one host, "
+           "else stream; union, original: by the original library, on the union of the non-zero "
+           "blocks or on whole tensors; coded: stream with packed exponents; auto: the fastest"),
+      word("OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
+           "algorithm of sums on GPUs, where NCCL makes union and original; auto: one of these, as "
+           "is estimated to be the fastest. Only original has run on a GPU"),
       word("OMNIHVD_ARITHMETIC", &S::arithmetic, kArithmeticWords, Agreed::same,
-           "numbers in which float32 are summed, through aggregators, on CPUs: floats; integers of "
-           "a common scale; the same of all blocks, zero or not, as SwitchML does; or registers of "
-           "integers, exact or as today's switches can (docs/arithmetic.md)"),
+           "how aggregators sum float32 on CPUs: as floats; as block floating point; so, and with "
+           "zero blocks, as SwitchML does; in registers of integers, exact or as today's switches "
+           "can (docs/arithmetic.md)"),
       number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,
              "bytes of a union that NCCL sums at a time"),
       number("OMNIHVD_GPU_MIN_BYTES", &S::gpu_min_bytes, 0, 1ull << 60, rank0,
              "on GPUs, smaller tensors go to NCCL"),
-      flag("OMNIHVD_POLITE", &S::polite, own,
-           "1: threads of Horovod and Open MPI that wait for a sum sleep instead of polling, and "
-           "Horovod's cycle ends when the training begins to wait"),
+      flag(
+          "OMNIHVD_POLITE", &S::polite, own,
+          "1: threads of Horovod and Open MPI sleep while they wait for a sum, and Horovod's cycle "
+          "ends when the training begins to wait"),
       flag("OMNIHVD_DETERMINISTIC", &S::deterministic, rank0,
            "1: add in rank order, so that runs reproduce bit for bit"),
       word("OMNIHVD_HIERARCHY", &S::hierarchy, kHierarchyWords, rank0,
            "reduce among the ranks of a host before streaming between hosts; auto: when there are "
            "several hosts with the same number of ranks; on GPUs, on unions, where it is faster"),
       any("OMNIHVD_LEVELS", &S::levels, rank0, "auto, or numbers such as 16x16",
-          "aggregators as a tree: how many each level joins, from below; auto: one level, or as "
-          "many as leave a rank at most 64 others to speak with (docs/scale.md)",
+          "a tree of aggregators: the fan-out of each level, from below; auto: the fewest levels "
+          "with at most 64 peers a rank (docs/scale.md)",
           levels),
-      word(
-          "OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
-          "whether each rank compresses before the ranks of a host sum. Codecs and compressors, 0: "
-          "the host's sum is compressed, once. GPUs, 1: each finds its non-zero blocks, which are "
-          "summed in the host's memory; 0: NCCL sums whole tensors, over NVLink. auto: codecs and "
-          "compressors 1, GPUs 0"),
+      word("OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
+           "1: each rank compresses before the ranks of a host sum (on GPUs: finds its non-zero "
+           "blocks, which are summed in the host's memory); 0: the host compresses its sum (on "
+           "GPUs: NCCL sums whole tensors over NVLink); auto: 1, on GPUs 0"),
       any("OMNIHVD_HOST_ID", &S::host_id, own, "any text",
           "name of this host, where host names do not differ", same),
       any("OMNIHVD_KERNEL_CACHE", &S::kernel_cache, own, "path",
@@ -175,14 +171,13 @@ std::vector<Setting> table() {
           "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share",
           addresses),
       any("OMNIHVD_INLINE", &S::inline_at, Agreed::same, "IPv4 address:port",
-          "aggregator in the data path (`omnihvd aggregator --udp`, `--xdp` or `--af-xdp`), "
-          "through "
-          "which sums of int32, float32 and half precision go instead of streams, floats as "
-          "integers of a common scale (docs/in-network.md)",
+          "in-network aggregator (`omnihvd aggregator --udp`, `--xdp` or `--af-xdp`) that sums "
+          "int32, float32 and half precision, floats as block floating point "
+          "(docs/in-network.md)",
           inline_address),
       word("OMNIHVD_TRANSPORT", &S::transport, kTransportWords, Agreed::same,
-           "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
-           "repeated where the network loses them (docs/in-network.md)"),
+           "UCX: TCP, RDMA and shared memory; or UDP datagrams, for networks that lose packets "
+           "(docs/in-network.md)"),
       any("OMNIHVD_UDP_INTERFACE", &S::udp_interface, own, "name of an interface",
           "network interface of the datagrams; none: any that leads to the peer", same),
       number("OMNIHVD_UDP_MTU", &S::udp_mtu, 0, 65535, own,
@@ -198,25 +193,21 @@ std::vector<Setting> table() {
       time("OMNIHVD_TIMEOUT", &S::timeout_s, rank0,
            "an allreduce that takes longer fails on all ranks"),
       time("OMNIHVD_JOIN_TIMEOUT", &S::join_timeout_s, own,
-           "how long ranks wait for each other before their first allreduce on an MPI "
-           "communicator; none: 10 s with Horovod, whose ranks come together, 600 s in other "
-           "programs. Where the library is preloaded, MPI_Init waits 10 s at the most"),
+           "how long ranks wait for each other at bootstrap; none: 10 s with Horovod on MPI, 600 s "
+           "in other MPI programs, 60 s otherwise (docs/failure.md)"),
       time("OMNIHVD_STALL_WARNING", &S::stall_warning_s, rank0,
            "an allreduce that waits this long for a rank is reported, with the rank"),
-      number(
-          "OMNIHVD_DELAY_BUDGET_MS", &S::delay_budget_ms, 0, 1000000, rank0,
-          "milliseconds that the sums of a step are to take: Horovod's optimizers send blocks of "
-          "their gradients, as many as fit (docs/compression.md); 0: all, as ever"),
+      number("OMNIHVD_DELAY_BUDGET_MS", &S::delay_budget_ms, 0, 1000000, rank0,
+             "milliseconds that the sums of a step are to take: Horovod's optimizers send as many "
+             "blocks of their gradients as fit (docs/compression.md); 0: all"),
       any("OMNIHVD_TRACE", &S::trace, own, "path",
-          "file of what the engine did when, for Perfetto (docs/observing.md); of rank N: with "
-          ".rank-N before its ending",
+          "file of the engine's spans, for Perfetto (docs/observing.md); of rank N: with .rank-N "
+          "before its ending",
           same),
       any("OMNIHVD_STATS", &S::stats, own, "path",
-          "file of lines of JSON, one for each step, with each of its sums; of rank N: as above",
-          same),
+          "file of JSON lines, one a step, with its sums; of rank N: as above", same),
       any("OMNIHVD_METRICS", &S::metrics, own, "port or host:port",
-          "where the figures are to be had for Prometheus; of rank N of a host: N ports on",
-          metrics),
+          "address of the figures for Prometheus; of rank N of a host: N ports on", metrics),
       flag("OMNIHVD_WATCHABLE", &S::watchable, own,
            "1: `omnihvd top` of the same user may ask for figures, over a local socket"),
       word("OMNIHVD_LOG", &S::log, kLogWords, own, "what is logged to stderr"),
@@ -236,8 +227,8 @@ std::string meant(const std::string& name) {
 void sum_through_aggregators(const std::string& setting, Settings* settings) {
   if (settings->way == Way::automatic) settings->way = Way::stream;
   if (settings->way != Way::stream)
-    throw Error(setting +
-                " is of sums through aggregators: set OMNIHVD_WAY=stream, or leave it out");
+    throw Error(setting + " requires OMNIHVD_WAY=stream (now: " + name_of(settings->way) +
+                "): unset one of them");
 }
 
 // Throws Error if settings contradict each other.
@@ -251,7 +242,7 @@ void reconcile(Settings* settings) {
   if (!in_network) return;
   sum_through_aggregators("OMNIHVD_INLINE", settings);
   if (Arithmetic{settings->arithmetic}.registers())
-    throw Error("sums by OMNIHVD_INLINE are of integers: leave out " + arithmetic);
+    throw Error("OMNIHVD_INLINE sums integers: leave out " + arithmetic);
   if (settings->hierarchy == Hierarchy::on)
     throw Error(
         "by OMNIHVD_INLINE each rank is a worker of the aggregator: leave out "

@@ -120,7 +120,7 @@ void add_ways(std::ostringstream& text, const char* original, uint64_t calls) {
                              by + " on the union of blocks",
                              " whole" + by,
                              " streamed without loss by the codec",
-                             " through an aggregator in the data path"};
+                             " through an in-network aggregator"};
   if (s.ways[size_t(Way::stream)].calls == calls) return;
   const char* between = "; ";
   for (const Way way : kCountedWays) {

@@ -57,7 +57,7 @@ std::unique_ptr<InlineClient> make_client(const std::string& host, uint16_t port
 void sum(InlineClient& client, py::array& values, bool dense) {
   const DType dtype = dtype_of(values, "");
   if (!(values.flags() & py::array::c_style) || !inline_takes(dtype))
-    throw py::value_error("an aggregator in the data path takes no such array");
+    throw py::value_error("an in-network aggregator takes no such array");
   void* const data = values.mutable_data();
   const auto count = uint64_t(values.size());
   Signals signals;

@@ -1,4 +1,4 @@
-"""On each rank: rank 1 ends, or is late, where sums go through an aggregator in the data path.
+"""On each rank: rank 1 ends, or is late, where sums go through an in-network aggregator.
 
 failing.py killed|late
 """

@@ -1,4 +1,4 @@
-"""On each rank: a library's sums through an aggregator in the data path, and what goes elsewhere.
+"""On each rank: a library's sums through an in-network aggregator, and what goes elsewhere.
 
     sums.py horovod|torch AGGREGATOR'S-PID
 
