@@ -3,7 +3,8 @@
     python benchmarks/mutations.py
 
 Applies one patch of benchmarks/bugs after another to a copy of this repository, builds the engine
-there, and runs `python -m simulator --faults` from seed 0 on until it fails. It takes minutes.
+there, and runs the jobs of `python -m simulator --faults` from seed 0 on until one fails. It takes
+minutes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ FAST = {  # to build: the engine alone, without what links slowly
     "OMNIHVD_TARGETS": "_engine _core",
     "CMAKE_ARGS": "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF " + os.environ.get("CMAKE_ARGS", ""),
 }
+
+
+# Says each seed before it runs, since a bug may end the process.
+SEARCH = """
+import sys
+from simulator import faults
+for seed in range(int(sys.argv[1])):
+    print(seed, end="", flush=True)
+    try:
+        faults.run_seed(seed)
+    except faults.EngineError as why:
+        print("", why)
+        break
+    print()
+"""
 
 
 class Bug(NamedTuple):
@@ -59,8 +75,7 @@ def copy(to: Path) -> None:
         shutil.copy(ROOT / name, to / name)
 
 
-def run(folder: Path) -> dict[str, object]:
-    """The first seed that fails, and what it says; none within MOST_JOBS."""
+def build(folder: Path) -> None:
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
         cwd=folder,
@@ -68,23 +83,31 @@ def run(folder: Path) -> dict[str, object]:
         check=True,
         capture_output=True,
     )
-    command = [sys.executable, "-m", "simulator", "--faults", "--seed", "0"]
+
+
+def search(folder: Path) -> dict[str, object]:
+    """The first seed that fails, and what it says; none within MOST_JOBS."""
     done = subprocess.run(
-        [*command, "--jobs", str(MOST_JOBS), "--json", folder / "faults.json"],
+        [sys.executable, "-c", SEARCH, str(MOST_JOBS)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=600,
     )
-    if done.returncode not in (0, 1):  # a crash: by memory that is not the engine's
-        return {"seed": None, "said": f"the process ended by signal {-done.returncode}"}
-    outcome = json.loads((folder / "faults.json").read_text())
-    failure = outcome["failure"]
-    return {
-        "seed": outcome["failed_seed"],
-        "said": failure and failure.split("; ")[0].split(": ", 1)[1].split(" at ")[0],
-    }
+    *_, last = done.stdout.splitlines() or [""]
+    seed, _, failure = last.partition(" ")
+    if not seed:
+        raise SystemExit(f"no job has begun: {done.stderr.strip()}")
+    if done.returncode > 0:
+        raise SystemExit(f"seed {seed}: {done.stderr.strip()}")
+    if failure:
+        said = failure.split("; ")[0].split(": ", 1)[1].split(" at ")[0]
+    elif done.returncode < 0:  # a crash: by memory that is not the engine's
+        said = f"the process ended by signal {-done.returncode}"
+    else:
+        return {"seed": None, "said": None}
+    return {"seed": int(seed), "said": said}
 
 
 def main() -> None:
@@ -92,12 +115,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy(folder)
-        without = run(folder)
+        build(folder)
+        without = search(folder)
         if without["seed"] is not None:
             raise SystemExit(f"seed {without['seed']} fails as it is: {without['said']}")
         for bug in BUGS:
             bug.apply(folder)
-            found = run(folder)
+            build(folder)
+            found = search(folder)
             bug.apply(folder, "--reverse")
             print(bug.name, found, flush=True)
             results.append({"bug": bug.name, **found})

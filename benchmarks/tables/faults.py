@@ -45,8 +45,6 @@ def campaign() -> str:
 def mutations() -> str:
     cells = []
     for r in load("mutations.json")["results"]:
-        seed = (
-            "none" if r["said"] is None else "the process ends" if r["seed"] is None else r["seed"]
-        )
-        cells.append([r["bug"], str(seed), r["said"] or ""])
+        seed = "none" if r["seed"] is None else str(r["seed"])
+        cells.append([r["bug"], seed, r["said"] or ""])
     return markdown(["bug", "first seed that finds it", "what it says"], cells)

@@ -236,22 +236,30 @@ void BadGroup::begin(Epoch& epoch, Member& member, size_t number) {
   member.process->wake();
 }
 
-// Called from within the session, so everything that follows is deferred.
+// Called from within the session, so everything that follows is deferred. An exception would be
+// the session's.
 void BadGroup::end(Epoch& epoch, Member& member, size_t number, const std::string* failure) {
-  const uint64_t took = world_.network.now() - member.sums[number]->begun_us;
-  if (took > world_.plan.most_us(member.info->seats->levels()))
-    throw Error("a sum has taken " + std::to_string(took) + " us to end");
-  ++member.ended;
-  if (failure) {
-    check_failure(*failure);
-    ++world_.failed;
-    member.failed = true;
-  } else {
-    check_right(epoch, member, number);
+  try {
+    check_end(epoch, member, number, failure);
+  } catch (const Error& why) {
+    if (!world_.wrong) world_.wrong = why.what();
   }
+  ++member.ended;
+  ++(failure ? world_.failed : world_.right);
+  member.failed |= failure != nullptr;
   if (!member.failed && member.ended < plan_.sums.size()) return begin_next(epoch, member);
   if (std::exchange(member.leaves, true)) return;
   member.process->after(world_.dice.below(2000), [this, &member] { leave(member); });
+}
+
+void BadGroup::check_end(Epoch& epoch, Member& member, size_t number, const std::string* failure) {
+  const uint64_t took = world_.network.now() - member.sums[number]->begun_us;
+  if (took > world_.plan.most_us(member.info->seats->levels()))
+    throw Error("a sum has taken " + std::to_string(took) + " us to end");
+  if (failure)
+    check_failure(*failure);
+  else
+    check_right(epoch, member, number);
 }
 
 void BadGroup::check_right(Epoch& epoch, Member& member, size_t number) {
@@ -267,7 +275,6 @@ void BadGroup::check_right(Epoch& epoch, Member& member, size_t number) {
   } else if (got != plan.expected(epoch.machines)) {
     throw Error(who + " has a wrong sum " + std::to_string(number));
   }
-  ++world_.right;
 }
 
 void BadGroup::check_failure(const std::string& why) const {

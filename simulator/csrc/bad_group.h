@@ -23,6 +23,7 @@ struct BadWorld {
   std::vector<BadProcess*> processes{};  // [machine]: the last process that began there
   uint64_t right = 0, failed = 0;        // sums
   uint64_t joined = 0, not_joined = 0;
+  std::optional<std::string> wrong{};               // the first wrong end of a sum
   std::vector<std::weak_ptr<GroupStream>> parts{};  // that were made
 };
 
@@ -54,6 +55,7 @@ class BadGroup {
   void begin_next(Epoch& epoch, Member& member);
   void begin(Epoch& epoch, Member& member, size_t number);
   void end(Epoch& epoch, Member& member, size_t number, const std::string* failure);
+  void check_end(Epoch& epoch, Member& member, size_t number, const std::string* failure);
   void check_right(Epoch& epoch, Member& member, size_t number);
   void check_failure(const std::string& why) const;
   void leave(Member& member);

@@ -13,11 +13,11 @@ constexpr uint64_t kTrip = 50;  // microseconds
 }  // namespace
 
 struct BadNetwork::Way {
-  Way(uint32_t from_host, uint32_t to_host, uint32_t first, bool in_order)
+  Way(uint32_t from_host, uint32_t to_host, uint32_t first)
       : from(from_host),
         to(to_host),
         sender(first, kPayload, kWindow),
-        receiver(first, kPayload, kWindow, kLargest, in_order) {}
+        receiver(first, kPayload, kWindow, kLargest, true) {}
   const uint32_t from, to;
   DatagramSender sender;
   DatagramReceiver receiver;
@@ -32,22 +32,20 @@ BadNetwork::BadNetwork(uint32_t hosts, const Faults& faults, Dice& dice, Came ca
       came_(std::move(came)),
       sent_(std::move(sent)),
       nobody_(hosts),
-      machines_(faults.machines ? faults.machines : hosts),
+      machines_(faults.machines),
       ahead_(machines_),
       paused_until_(machines_),
       stopped_(hosts + 1) {
-  for (const Faults::OfHost& crash : faults_.crashes)
-    at(crash.at_us, nobody_, [this, host = crash.host] { stop(host); });
-  for (const Faults::OfHost& jump : faults_.jumps)
+  for (const Faults::OfMachine& jump : faults_.jumps)
     at(jump.at_us, nobody_, [this, jump] {
-      ahead_[jump.host] += jump.by_us;
+      ahead_[jump.machine] += jump.by_us;
       ++counts_.jumps;
       for (auto& [ends, one] : ways_)
-        if (machine_of(ends.first) == jump.host && !stopped_[ends.first]) pump(*one);
+        if (machine_of(ends.first) == jump.machine && !stopped_[ends.first]) pump(*one);
     });
-  for (const Faults::OfHost& pause : faults_.pauses)
+  for (const Faults::OfMachine& pause : faults_.pauses)
     at(pause.at_us, nobody_, [this, pause] {
-      paused_until_[pause.host] = now_ + pause.by_us;
+      paused_until_[pause.machine] = now_ + pause.by_us;
       ++counts_.pauses;
     });
 }
@@ -82,9 +80,7 @@ bool BadNetwork::step() {
 BadNetwork::Way& BadNetwork::way(uint32_t from, uint32_t to) {
   std::unique_ptr<Way>& found = ways_[{from, to}];
   // Sequence numbers begin anywhere, so that some pass 2^32.
-  if (!found)
-    found =
-        std::make_unique<Way>(from, to, uint32_t(0) - uint32_t(dice_.below(300)), faults_.in_order);
+  if (!found) found = std::make_unique<Way>(from, to, uint32_t(0) - uint32_t(dice_.below(300)));
   return *found;
 }
 

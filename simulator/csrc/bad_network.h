@@ -1,6 +1,6 @@
 // A network with fault injection: it loses, duplicates, reorders and delays datagrams and is
-// partitioned; its hosts stop, pause or have clocks that jump. The protocol's own DatagramSender
-// and DatagramReceiver carry messages over it. One thread runs all of it, and the seed determines
+// partitioned; its machines pause or have clocks that jump. The protocol's own DatagramSender and
+// DatagramReceiver carry messages over it. One thread runs all of it, and the seed determines
 // everything that happens.
 #pragma once
 
@@ -23,21 +23,19 @@ struct Faults {
   double lost = 0, twice = 0;  // shares of datagrams and acknowledgements
   double late = 0;             // share delayed by up to late_us, and so overtaken
   uint64_t late_us = 0;
-  double partly = 0;      // share of sends after which the socket blocks for a while
-  bool in_order = false;  // messages of one host to another come in the order of sending
-  struct Cut {            // a partition: all that passes between two halves is lost, from .. to
+  double partly = 0;  // share of sends after which the socket blocks for a while
+  // Hosts are processes, dealt in turn to this many machines.
+  uint32_t machines = 1;
+  struct Cut {  // a partition: all that passes between two halves is lost, from .. to
     uint64_t from_us, to_us;
-    std::vector<bool> half;  // [host]
+    std::vector<bool> half;  // [machine]
   };
   std::vector<Cut> cuts;
-  struct OfHost {
-    uint32_t host;
-    uint64_t at_us, by_us;  // how far a clock jumps, or how long a pause is; crashes: unused
+  struct OfMachine {
+    uint32_t machine;
+    uint64_t at_us, by_us;  // how far a clock jumps, or how long a pause is
   };
-  std::vector<OfHost> crashes, jumps, pauses;
-  // Hosts are processes, dealt in turn to this many machines; clocks, pauses and partitions apply
-  // to machines. 0: each host has a machine of its own.
-  uint32_t machines = 0;
+  std::vector<OfMachine> jumps, pauses;
 };
 
 class BadNetwork {

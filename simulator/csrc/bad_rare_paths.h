@@ -5,24 +5,25 @@
 #include <cstdint>
 
 #include "base/rare.h"
+#include "simulator/csrc/bad_session_plan.h"
 #include "simulator/csrc/dice.h"
 
 namespace omnihvd::simulation {
 
 class BadRarePaths : public RarePaths {
  public:
-  // chance: that of each rare path except refused memory.
-  BadRarePaths(Dice& dice, double chance, double refused = 0, uint32_t refusals = 0)
-      : dice_(dice), chance_(chance), refused_(refused), refusals_(refusals) {}
+  BadRarePaths(Dice& dice, const SessionPlan& plan)
+      : dice_(dice), plan_(plan), refusals_(plan.refusals) {}
 
   bool takes(Rare path) override {
     if (path == Rare::no_memory) {
-      if (refusals_ == 0 || !dice_.chance(refused_)) return false;
+      if (refusals_ == 0 || !dice_.chance(plan_.refused)) return false;
       --refusals_;
       ++refused_so_far;
       return true;
     }
-    const bool taken = chance_ > 0 && dice_.chance(chance_);
+    const double chance = path == Rare::short_refer ? plan_.refers : plan_.rare;
+    const bool taken = chance > 0 && dice_.chance(chance);
     rare_so_far += taken;
     return taken;
   }
@@ -31,7 +32,7 @@ class BadRarePaths : public RarePaths {
 
  private:
   Dice& dice_;
-  const double chance_, refused_;
+  const SessionPlan& plan_;
   uint32_t refusals_;
 };
 

@@ -13,16 +13,22 @@
 namespace omnihvd::simulation {
 namespace {
 
-constexpr uint64_t kLongest = 7'200'000'000;  // microseconds
+constexpr uint64_t kLongest = 36'000'000'000;  // microseconds
 constexpr uint64_t kSettles = 60'000'000;
 constexpr uint64_t kMostEvents = 20'000'000;
 constexpr uint32_t kBeginnings = 3;  // of a machine's processes
 
+std::map<std::string, uint64_t> named(const BadNetwork::Counts& counts) {
+  return {{"datagrams", counts.datagrams}, {"lost", counts.lost},     {"twice", counts.twice},
+          {"late", counts.late},           {"cut", counts.cut},       {"crashes", counts.crashes},
+          {"jumps", counts.jumps},         {"pauses", counts.pauses}, {"partly", counts.partly}};
+}
+
 class Run {
  public:
-  explicit Run(uint64_t seed)
+  Run(uint64_t seed, bool long_sums)
       : dice_(seed),
-        plan_(make_session_plan(dice_)),
+        plan_(make_session_plan(dice_, long_sums)),
         network_(
             plan_.all() * kBeginnings, plan_.faults, dice_,
             [this](uint32_t to, uint32_t, const BadNetwork::Bytes& bytes) {
@@ -30,7 +36,7 @@ class Run {
               all_[to]->transport.came(bytes);
             },
             [this](uint32_t from, uint64_t name) { all_[from]->transport.sent(name); }),
-        rare_(dice_, plan_.rare, plan_.refused, plan_.refusals),
+        rare_(dice_, plan_),
         world_{plan_, dice_, network_} {}
 
   BadOutcome run();
@@ -90,6 +96,7 @@ bool Run::over() const {
 
 void Run::step() {
   if (++events_ > kMostEvents || !network_.step()) throw Error("it goes on for ever");
+  if (world_.wrong) throw Error(*world_.wrong);
 }
 
 BadOutcome Run::run() {
@@ -138,8 +145,8 @@ void Run::check_nothing_is_left() {
 
 }  // namespace
 
-BadOutcome run_bad_session(uint64_t seed) {
-  Run run(seed);
+BadOutcome run_bad_session(uint64_t seed, bool long_sums) {
+  Run run(seed, long_sums);
   try {
     return run.run();
   } catch (const std::exception& why) {

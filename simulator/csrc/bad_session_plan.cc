@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <sstream>
 
+#include "protocol/tree.h"
+
 namespace omnihvd::simulation {
 namespace {
 
-constexpr uint64_t kElements = 1 << 13;  // of all ranks of a sum together, about
+constexpr uint64_t kElements = 1 << 13, kManyElements = 1 << 15;  // of all ranks, about
 constexpr uint64_t kSecond = 1'000'000;
 constexpr uint64_t kShort = kSecond;  // a sum survives this
 
-std::string levels_of(Dice& dice, uint32_t ranks) {
-  if (ranks < 3 || dice.chance(0.5)) return "auto";
+std::string levels_of(Dice& dice, const SessionPlan& plan, uint32_t ranks) {
+  if (ranks < 3 || dice.chance(plan.long_sums ? 0.25 : 0.5)) return "auto";
   std::string text;
   for (const uint32_t fan : Tree::fans_for(ranks, uint32_t(dice.between(2, 5))))
     text += (text.empty() ? "" : "x") + std::to_string(fan);
@@ -22,11 +24,12 @@ Settings settings_of(Dice& dice, const SessionPlan& plan, uint32_t ranks) {
   Settings settings;
   settings.block_size = dice.one_of<uint32_t>({8, 16, 33});
   settings.message_bytes = dice.one_of<uint32_t>({64, 256, 1024, 57344});
+  if (plan.long_sums && dice.chance(0.3)) settings.message_bytes = 64;
   settings.slots = uint32_t(dice.between(1, 4));
   settings.streams = 1;
   settings.scan_ahead = dice.one_of<uint32_t>({1, 5, 64, 2048});
   settings.deterministic = dice.chance(0.3);
-  settings.levels = levels_of(dice, ranks);
+  settings.levels = levels_of(dice, plan, ranks);
   if (dice.chance(0.3)) settings.arithmetic = ArithmeticKind(dice.between(0, 4));
   settings.timeout_s = double(plan.timeout_us) * 1e-6;
   settings.stall_warning_s = 0;  // warnings are for people
@@ -44,7 +47,7 @@ Codec codec_of(Dice& dice, DType dtype) {
   return is_valid(codec) && codec.takes(dtype) ? codec : Codec();
 }
 
-SumPlan sum_of(Dice& dice, uint32_t machines, uint32_t block_size) {
+SumPlan sum_of(Dice& dice, const SessionPlan& plan, uint32_t block_size) {
   SumPlan sum;
   sum.shape.dtype =
       dice.one_of<DType>({DType::f32, DType::f32, DType::f64, DType::i32, DType::i64, DType::f16});
@@ -52,8 +55,10 @@ SumPlan sum_of(Dice& dice, uint32_t machines, uint32_t block_size) {
   sum.shape.codec = codec_of(dice, sum.shape.dtype);
   const uint64_t border = block_size * dice.between(1, 8);
   sum.shape.count = dice.one_of<uint64_t>(
-      {0, 1, border - 1, border, border + 1, dice.below(kElements / machines)});
-  sum.deal(dice, machines);
+      {0, 1, border - 1, border, border + 1, dice.below(kElements / plan.machines)});
+  if (plan.long_sums && dice.chance(0.5))
+    sum.shape.count = dice.below(kManyElements / plan.machines);
+  sum.deal(dice, plan.machines);
   return sum;
 }
 
@@ -74,10 +79,50 @@ GroupPlan group_of(Dice& dice, const SessionPlan& plan) {
     group.same = false;
   }
   for (uint64_t sums = dice.between(1, 5); sums > 0; --sums)
-    group.sums.push_back(sum_of(dice, plan.machines, group.settings[0].block_size));
+    group.sums.push_back(sum_of(dice, plan, group.settings[0].block_size));
   group.at_once = uint32_t(dice.between(1, 3));
   group.begins_us = dice.below(dice.one_of<uint64_t>({1, 2'000, 200'000}));
   return group;
+}
+
+uint64_t fault_time(Dice& dice) { return dice.below(dice.one_of<uint64_t>({300, 3'000, 100'000})); }
+
+Faults network_faults(Dice& dice, uint32_t machines) {
+  Faults faults;
+  faults.machines = machines;
+  faults.lost = dice.one_of<double>({0, 0.001, 0.05, 0.3});
+  faults.twice = dice.one_of<double>({0, 0, 0.01, 0.3});
+  faults.late = dice.one_of<double>({0, 0, 0.02, 0.5});
+  faults.late_us = dice.one_of<uint64_t>({10, 300, 100'000});
+  faults.partly = dice.one_of<double>({0, 0, 0.1});
+  if (dice.chance(0.2)) {
+    const uint64_t from = fault_time(dice);
+    const bool heals = dice.chance(0.7);
+    Faults::Cut cut{from, heals ? from + fault_time(dice) * 20 : SessionPlan::kNever,
+                    std::vector<bool>(machines)};
+    for (uint32_t machine = 0; machine < machines; ++machine) cut.half[machine] = dice.chance(0.5);
+    faults.cuts.push_back(std::move(cut));
+  }
+  for (uint64_t jumps = dice.chance(0.2) ? dice.between(1, 3) : 0; jumps > 0; --jumps)
+    faults.jumps.push_back({uint32_t(dice.below(machines)), fault_time(dice),
+                            dice.one_of<uint64_t>({1'000, 1'000'000, 60'000'000})});
+  return faults;
+}
+
+std::string words_of(const Faults& faults) {
+  std::ostringstream text;
+  text << "; " << 100 * faults.lost << "% lost, " << 100 * faults.twice << "% twice, "
+       << 100 * faults.late << "% late by up to " << faults.late_us << " us"
+       << (faults.partly > 0 ? ", sent in parts" : "");
+  for (const Faults::Cut& cut : faults.cuts)
+    text << "; cut from " << cut.from_us << (cut.to_us == SessionPlan::kNever ? " us on" : " to ")
+         << (cut.to_us == SessionPlan::kNever ? "" : std::to_string(cut.to_us) + " us");
+  for (const auto& jump : faults.jumps)
+    text << "; machine " << jump.machine << "'s clock is put forward by " << jump.by_us << " us";
+  for (const auto& pause : faults.pauses)
+    text << "; machine " << pause.machine << " waits for " << pause.by_us << " us at "
+         << pause.at_us << " us";
+  return text.str();
 }
 
 uint64_t time_of(Dice& dice) { return dice.below(dice.one_of<uint64_t>({300, 5'000, 300'000})); }
@@ -94,7 +139,7 @@ SessionPlan::Crash crash_of(Dice& dice, uint32_t machines) {
 }  // namespace
 
 bool SessionPlan::breaks() const {
-  const auto is_long = [](const Faults::OfHost& one) { return one.by_us > kShort; };
+  const auto is_long = [](const Faults::OfMachine& one) { return one.by_us > kShort; };
   return !crashes.empty() ||
          std::any_of(faults.cuts.begin(), faults.cuts.end(),
                      [](const Faults::Cut& cut) { return cut.to_us == kNever; }) ||
@@ -104,28 +149,28 @@ bool SessionPlan::breaks() const {
 // A process looks at its clock twice a second, but not while it is paused.
 uint64_t SessionPlan::most_us(uint32_t levels) const {
   uint64_t us = timeout_us + (levels + 1) * kSecond + 2 * kSecond;
-  for (const Faults::OfHost& pause : faults.pauses) us += pause.by_us;
+  for (const Faults::OfMachine& pause : faults.pauses) us += pause.by_us;
   return us;
 }
 
-SessionPlan make_session_plan(Dice& dice) {
+SessionPlan make_session_plan(Dice& dice, bool long_sums) {
   SessionPlan plan;
+  plan.long_sums = long_sums;
+  plan.refers = long_sums ? 0.5 : 0;
   plan.machines = uint32_t(dice.one_of<uint64_t>({1, 2, 3, 4, 5, 7, 9}));
   plan.dedicated = dice.chance(0.25) ? uint32_t(dice.between(1, 2)) : 0;
-  plan.timeout_us = dice.one_of<uint64_t>({60, 120}) * kSecond;
+  plan.timeout_us = dice.one_of<uint64_t>({60, 120}) * kSecond * (long_sums ? 20 : 1);
   for (uint64_t groups = dice.between(1, 3); groups > 0; --groups)
     plan.groups.push_back(group_of(dice, plan));
-  bool stays_cut = false;
-  plan.faults = network_faults(dice, plan.all(), &stays_cut);
-  plan.faults.in_order = true;
-  plan.faults.machines = plan.all();
+  plan.faults = network_faults(dice, plan.all());
   for (uint64_t pauses = dice.chance(0.2) ? dice.between(1, 3) : 0; pauses > 0; --pauses)
     plan.faults.pauses.push_back(
         {uint32_t(dice.below(plan.all())), time_of(dice),
          dice.one_of<uint64_t>({1'000, 300'000, 20 * kSecond, 150 * kSecond})});
-  for (uint64_t crashes = dice.chance(0.4) ? dice.between(1, 2) : 0; crashes > 0; --crashes)
+  for (uint64_t crashes = dice.chance(long_sums ? 0.1 : 0.4) ? dice.between(1, 2) : 0; crashes > 0;
+       --crashes)
     plan.crashes.push_back(crash_of(dice, plan.all()));
-  if (dice.chance(0.3)) {
+  if (!long_sums && dice.chance(0.3)) {
     plan.refusals = uint32_t(dice.between(1, 2));
     plan.refused = dice.one_of<double>({0.001, 0.01, 0.1});
   }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/settings.h"
-#include "simulator/csrc/bad_job_plan.h"
 #include "simulator/csrc/bad_network.h"
+#include "simulator/csrc/bad_sum_plan.h"
 #include "simulator/csrc/dice.h"
 
 namespace omnihvd::simulation {
@@ -24,6 +24,7 @@ struct GroupPlan {
 };
 
 struct SessionPlan {
+  bool long_sums = false;   // of many rounds, over trees and referred memory; few processes die
   uint32_t machines = 1;    // of ranks
   uint32_t dedicated = 0;   // machines of aggregators, numbered after these
   uint64_t timeout_us = 0;  // OMNIHVD_TIMEOUT
@@ -38,6 +39,7 @@ struct SessionPlan {
   std::vector<Crash> crashes;
   uint32_t refusals = 0;  // allocations refused, at most
   double refused = 0;     // chance that an allocation is refused
+  double refers = 0;      // chance that a message refers to bytes that are cheaper to copy
   double rare = 0;        // chance of each other rare path
   static constexpr uint64_t kNever = UINT64_MAX;
 
@@ -51,6 +53,6 @@ struct SessionPlan {
   std::string words() const;
 };
 
-SessionPlan make_session_plan(Dice& dice);
+SessionPlan make_session_plan(Dice& dice, bool long_sums);
 
 }  // namespace omnihvd::simulation

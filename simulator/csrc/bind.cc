@@ -52,25 +52,10 @@ py::dict dict_of(const BadOutcome& o) {
   d["job"] = o.job;
   d["counts"] = o.counts;
   d["sums"] = o.sums;
-  d["unfinished"] = o.unfinished;
   d["events"] = o.events;
   d["messages"] = o.messages;
   d["seconds"] = o.seconds;
   return d;
-}
-
-void bind_bad(py::module_& m, const char* name, BadOutcome (*run)(uint64_t)) {
-  m.def(
-      name,
-      [run](uint64_t seed) {
-        BadOutcome outcome;
-        {
-          py::gil_scoped_release release;
-          outcome = run(seed);
-        }
-        return dict_of(outcome);
-      },
-      py::arg("seed"));
 }
 
 void bind(py::module_& m) {
@@ -101,8 +86,17 @@ void bind(py::module_& m) {
       .def_readwrite("late_s", &Job::late_s)
       .def_readwrite("goal", &Job::goal)
       .def("set_presence", &set_presence, py::arg("has"));
-  bind_bad(m, "run_bad_job", simulation::run_bad_job);
-  bind_bad(m, "run_bad_session", simulation::run_bad_session);
+  m.def(
+      "run_bad_session",
+      [](uint64_t seed, bool long_sums) {
+        BadOutcome outcome;
+        {
+          py::gil_scoped_release release;
+          outcome = simulation::run_bad_session(seed, long_sums);
+        }
+        return dict_of(outcome);
+      },
+      py::arg("seed"), py::arg("long_sums") = false);
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"),
         "Engine threads, by OMNIHVD_STREAMS=auto.");
   m.def("fans_of", &fans_of, py::arg("levels"), py::arg("ranks"), py::arg("dedicated"),

@@ -24,7 +24,7 @@ struct Datagrams::Way {
       : from(from_thread),
         to(to_thread),
         sender(kFirst, kPayload, kWindow),
-        receiver(kFirst, kPayload, kWindow, kLargest, false) {}
+        receiver(kFirst, kPayload, kWindow, kLargest, true) {}
   const uint32_t from, to;
   DatagramSender sender;
   DatagramReceiver receiver;

@@ -10,12 +10,23 @@ namespace omnihvd::simulation {
 namespace {
 
 constexpr Number kOne = 1;
+constexpr uint64_t kSequence = 1;
 
-uint64_t key_of(const Seat& seat) { return uint64_t(seat.level) << 32 | seat.share; }
+// A frame with its own copy of the numbers, as its sender's memory may change.
+struct Parcel {
+  explicit Parcel(const Frame& of) : frame(of), numbers(of.blocks.size()) {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      std::memcpy(&numbers[i], of.blocks[i].data, sizeof(Number));
+      frame.blocks[i].data = reinterpret_cast<const uint8_t*>(&numbers[i]);
+    }
+  }
+  Frame frame;
+  std::vector<Number> numbers;
+};
 
-void refer(Parcel& parcel) {
-  for (size_t i = 0; i < parcel.numbers.size(); ++i)
-    parcel.frame.blocks[i].data = reinterpret_cast<const uint8_t*>(&parcel.numbers[i]);
+Router::Kept parcel_of(const Frame& frame) {
+  const auto parcel = std::make_shared<const Parcel>(frame);
+  return Router::Kept(parcel, &parcel->frame);
 }
 
 }  // namespace
@@ -45,70 +56,36 @@ class EngineThread::Ones : public Tensor {
   const std::vector<bool>& has_;
 };
 
-// An aggregator of this process.
-struct EngineThread::Node : Aggregator::Sink {
-  Node(EngineThread& of, const Seat& at, uint32_t member_count)
-      : thread(of),
-        seat(at),
-        members(member_count),
-        aggregator(of.world_.layout, at.share, members, of.stream_, of.world_.job.streams, false,
-                   of.world_.seats.below(at, of.self_)) {}
-
-  void result(const Frame& frame) override {
-    double bytes;
-    thread.spread(*this, thread.parcel_of(frame, seat, &bytes));
-    thread.released_.push_back({seat, {frame.slot, frame.round}});
-  }
-  void contribution(const Frame& frame) override {
-    const uint32_t member = thread.world_.seats.member_of(seat.level + 1, thread.self_);
-    thread.contribute({seat.level + 1, seat.share}, member, frame);
-    thread.released_.push_back({seat, {frame.slot, frame.round}});
-  }
-
-  EngineThread& thread;
-  const Seat seat;
-  const uint32_t members;
-  Aggregator aggregator;
-};
-
 EngineThread::EngineThread(World& world, std::vector<std::unique_ptr<EngineThread>>& all,
                            uint32_t self, uint32_t stream)
-    : world_(world), all_(all), self_(self), stream_(stream) {
-  const Job& job = world.job;
-  const auto add = [&](const Seat& seat, uint32_t members) {
-    nodes_.emplace(key_of(seat), std::make_unique<Node>(*this, seat, members));
-  };
-  const Seats& seats = world.seats;
-  if (self >= job.workers) {
-    add({world.top(), self - job.workers}, seats.members(world.top(), self));
-    return;
-  }
-  for (uint32_t level = 1; level <= world.top() - (job.dedicated > 0); ++level)
-    for (uint32_t share = 0; share < world.layout.shape().aggregators; ++share)
-      if (seats.host({level, share}, self) == self) add({level, share}, seats.members(level, self));
-  tensor_ = std::make_unique<Ones>(world, job.has.size() == 1 ? job.has[0] : job.has[self]);
-  worker_.emplace(world.layout, *tensor_, job.scan_ahead, stream, job.streams);
+    : world_(world),
+      job_(world.job),
+      all_(all),
+      self_(self),
+      stream_(stream),
+      router_(*this, world.seats, self, stream, world.job.streams, false) {
+  if (self >= job_.workers) return;
+  worker_ = std::make_shared<Router::WorkerPart>(
+      router_, kSequence, std::shared_ptr<const Layout>(std::shared_ptr<void>(), &world.layout),
+      std::make_unique<Ones>(world, job_.has.size() == 1 ? job_.has[0] : job_.has[self]),
+      job_.scan_ahead);
+  worker_->block_bytes = job_.block_bytes;
+  router_.add(worker_);
 }
 
 EngineThread::~EngineThread() = default;
 
 void EngineThread::begin() {
   is_late_ = false;
-  if (world_.goal) world_.goal->waits(self_ * world_.job.streams + stream_, world_.network.now());
+  if (world_.goal) world_.goal->waits(self_ * job_.streams + stream_, world_.network.now());
   wake();
 }
 
-bool EngineThread::done() const { return !worker_ || (started_ && worker_->done()); }
+bool EngineThread::done() const { return !worker_ || worker_->done(); }
 
 void EngineThread::take(std::shared_ptr<const Letter> letter) {
   inbox_.push_back(std::move(letter));
   wake();
-}
-
-size_t EngineThread::accumulator_bytes() const {
-  size_t numbers = 0;
-  for (const auto& [key, node] : nodes_) numbers += node->aggregator.accumulator_bytes();
-  return numbers / sizeof(Number) * world_.job.block_bytes;
 }
 
 void EngineThread::wake() {
@@ -117,34 +94,34 @@ void EngineThread::wake() {
   world_.network.compute([this] { return work(); }, [this] { end_of_work(); });
 }
 
-// As GroupStream::work() after the transport's progress. Returns the processor seconds it takes;
-// messages leave meanwhile.
+// As the loop of engine/stream.cc. Returns the processor seconds it takes; messages leave
+// meanwhile.
 double EngineThread::work() {
   spent_ = 0;
-  if (worker_ && !is_late_ && worker_->inspected_blocks() == 0) pay(world_.costs.begin_s);
+  if (worker_ && !is_late_ && worker_->worker.inspected_blocks() == 0) pay(world_.costs.begin_s);
   const auto letters = std::exchange(inbox_, {});
-  const uint32_t thread = self_ * world_.job.streams + stream_;
+  const uint32_t thread = self_ * job_.streams + stream_;
   if (world_.goal)
     for (const auto& letter : letters)
       world_.goal->takes(thread, letter->from, uint64_t(letter->bytes), letter->in_goal);
+  const Shape& shape = world_.layout.shape();
   for (const auto& letter : letters) {
     pay_for_message(letter->bytes);
     for (const Letter::Enclosed& one : letter->enclosed) {
       if (letter->is_result)
-        hear(one.seat, one.parcel);
+        router_.on_result(kSequence, one.seat, *one.frame, one.frame);
       else
-        node_at(one.seat).aggregator.on_contribution(
-            world_.seats.member_of(one.seat.level, letter->from), one.parcel->frame,
-            node_at(one.seat));
+        router_.on_contribution(*router_.aggregator(kSequence, one.seat, &shape, letter->from),
+                                letter->from, *one.frame);
     }
     pay_for_inspection();
   }
-  if (worker_ && !is_late_ && !started_) start_slots();
-  while (!own_results_.empty() || !released_.empty()) {
-    for (const auto& [seat, of] : std::exchange(released_, {}))
-      node_at(seat).aggregator.released(of.first, of.second, node_at(seat));
-    for (const Letter::Enclosed& one : std::exchange(own_results_, {})) hear(one.seat, one.parcel);
+  if (starts()) {
+    starting_ = true;
+    router_.start_slots(*worker_);
+    starting_ = false;
   }
+  while (router_.work()) continue;
   pay_for_inspection();
   // Starts with the next ranks, so that not all threads send to the same one.
   auto last = std::exchange(open_, {});
@@ -159,91 +136,63 @@ void EngineThread::end_of_work() {
   busy_ = false;
   if (worker_ && done() && !std::exchange(is_told_, true))
     world_.outcome.done_s[self_] = world_.network.now();  // the last thread's is kept
-  if (!inbox_.empty() || (worker_ && !is_late_ && !started_)) wake();
+  if (!inbox_.empty() || starts()) wake();
 }
 
 void EngineThread::pay_for_inspection() {
   if (!worker_) return;
-  const uint64_t now = worker_->inspected_blocks();
-  pay(double(now - std::exchange(inspected_, now)) * world_.job.block_bytes *
-      world_.costs.inspected_s);
+  const uint64_t now = worker_->worker.inspected_blocks();
+  pay(double(now - std::exchange(inspected_, now)) * job_.block_bytes * world_.costs.inspected_s);
 }
 
-void EngineThread::start_slots() {
-  const size_t more = std::max<size_t>(
-      1,
-      (world_.top() > 1 ? world_.seats.members(1, self_) : world_.layout.shape().aggregators) / 4);
-  const uint64_t end = worker_->inspected_blocks() + more * kInspectAtOnce / world_.job.block_bytes;
-  size_t bytes = 0;
-  uint32_t share = 0;
-  while (bytes < more * Message::kFull / 2 && worker_->inspected_blocks() < end) {
-    if (!worker_->start(&share, &reply_)) {
-      started_ = true;
-      return;
-    }
-    pay_for_inspection();
-    contribute({1, share}, world_.seats.member_of(1, self_), reply_);
-    bytes += reply_.blocks.size() * world_.job.block_bytes;
-  }
+// A slot's first contribution is sent once its blocks are inspected.
+void EngineThread::contributes(Router::WorkerPart&, uint32_t, const Frame&) {
+  if (starting_) pay_for_inspection();
 }
 
-// Sends a contribution of our worker, or of our aggregator one level below, to the aggregator with
-// this role.
-void EngineThread::contribute(const Seat& seat, uint32_t member, const Frame& frame) {
-  const uint32_t host = world_.seats.host(seat, self_);
-  if (host == self_) {
-    Node& node = node_at(seat);
-    node.aggregator.on_contribution(member, frame, node);
-    return;
-  }
-  double bytes;
-  auto parcel = parcel_of(frame, seat, &bytes);
-  put(host, false, seat, std::move(parcel), bytes);
-}
-
-// Handles a result of the parent aggregator with this role.
-void EngineThread::hear(const Seat& seat, const std::shared_ptr<const Parcel>& parcel) {
-  if (seat.level > 1) {
-    Node& below = node_at({seat.level - 1, seat.share});
-    below.aggregator.on_result(parcel->frame);
-    spread(below, parcel);
-  } else if (worker_->on_result(seat.share, parcel->frame, &reply_)) {
-    contribute(seat, world_.seats.member_of(1, self_), reply_);
-  }
-}
-
-// Sends a result to all members.
-void EngineThread::spread(const Node& node, const std::shared_ptr<const Parcel>& parcel) {
-  encoded_.encode(parcel->frame, world_.layout, node.seat.share,
-                  world_.seats.number_in_frames(node.seat));
-  const double bytes = world_.real_bytes(parcel->frame, encoded_.size());
-  for (uint32_t m = 0; m < node.members; ++m) {
-    const uint32_t to = world_.seats.host_of_member(node.seat, self_, m);
-    if (to == self_)
-      own_results_.push_back({node.seat, parcel});
-    else
-      put(to, true, node.seat, parcel, bytes);
-  }
-}
-
-EngineThread::Node& EngineThread::node_at(const Seat& seat) { return *nodes_.at(key_of(seat)); }
-
-std::shared_ptr<const Parcel> EngineThread::parcel_of(const Frame& frame, const Seat& seat,
-                                                      double* bytes) {
+double EngineThread::encode(const Frame& frame, const Seat& seat) {
   encoded_.encode(frame, world_.layout, seat.share, world_.seats.number_in_frames(seat));
-  *bytes = world_.real_bytes(frame, encoded_.size());
-  auto parcel = std::make_shared<Parcel>();
-  parcel->frame = frame;
-  parcel->numbers.resize(frame.blocks.size());
-  for (size_t i = 0; i < frame.blocks.size(); ++i)
-    std::memcpy(&parcel->numbers[i], frame.blocks[i].data, sizeof(Number));
-  refer(*parcel);
-  return parcel;
+  return world_.real_bytes(frame, encoded_.size());
+}
+
+void EngineThread::send_up(uint32_t node, uint64_t, const Layout&, const Seat& seat,
+                           const Frame& frame, const Router::Kept& kept) {
+  put(node, false, seat, kept ? kept : parcel_of(frame), encode(frame, seat));
+}
+
+void EngineThread::send_down(const std::vector<uint32_t>& nodes, const Router::AggregatorPart& part,
+                             const Router::Kept& result) {
+  const double bytes = encode(*result, part.seat);
+  for (const uint32_t node : nodes) put(node, true, part.seat, result, bytes);
+}
+
+std::shared_ptr<Router::AggregatorPart> EngineThread::begin(uint64_t sequence, const Seat& seat,
+                                                            const Shape& shape, uint32_t) {
+  return std::make_shared<Router::AggregatorPart>(router_, sequence, seat, shape);
+}
+
+void EngineThread::disagree(const Router::AggregatorPart&, const Shape&, uint32_t) {
+  throw Error("simulated: the ranks disagree about a sum");
+}
+
+// Messages have copies, so the aggregator's memory is free at once.
+Router::Kept EngineThread::keep(Router::AggregatorPart& part, const Frame& frame) {
+  router_.release(part, frame.slot, frame.round);
+  return parcel_of(frame);
+}
+
+Router::Kept EngineThread::pass_on(const Router::AggregatorPart&, const Frame&,
+                                   const Router::Kept& arrived) {
+  return arrived;
+}
+
+void EngineThread::retires(Router::AggregatorPart& part) {
+  accumulators_ += part.aggregator.accumulator_bytes();
 }
 
 // The last message to each process stays open until it is full.
-void EngineThread::put(uint32_t to, bool is_result, const Seat& seat,
-                       std::shared_ptr<const Parcel> parcel, double bytes) {
+void EngineThread::put(uint32_t to, bool is_result, const Seat& seat, Router::Kept frame,
+                       double bytes) {
   std::shared_ptr<Letter>& letter = open_[{to, is_result}];
   if (letter && letter->bytes + bytes > double(Message::kFull))
     send(to, std::exchange(letter, nullptr));
@@ -254,7 +203,7 @@ void EngineThread::put(uint32_t to, bool is_result, const Seat& seat,
   }
   world_.outcome.frames += 1;
   letter->bytes += bytes;
-  letter->enclosed.push_back({seat, std::move(parcel)});
+  letter->enclosed.push_back({seat, std::move(frame)});
 }
 
 void EngineThread::send(uint32_t to, std::shared_ptr<Letter> letter) {
@@ -262,7 +211,7 @@ void EngineThread::send(uint32_t to, std::shared_ptr<Letter> letter) {
   pay_for_message(bytes);
   peers_.insert(to);
   world_.outcome.messages += 1;
-  const uint32_t streams = world_.job.streams, thread = to * streams + stream_;
+  const uint32_t streams = job_.streams, thread = to * streams + stream_;
   if (world_.goal)
     letter->in_goal = world_.goal->sends(self_ * streams + stream_, to, uint64_t(bytes), spent_);
   Network::Arrived arrived = [peer = all_[thread].get(), sent = std::move(letter)] {
@@ -271,7 +220,7 @@ void EngineThread::send(uint32_t to, std::shared_ptr<Letter> letter) {
   world_.network.at(world_.network.now() + spent_, [this, to, thread, bytes,
                                                     then = std::move(arrived)]() mutable {
     if (world_.datagrams)
-      world_.datagrams->send(self_ * world_.job.streams + stream_, thread, bytes, std::move(then));
+      world_.datagrams->send(self_ * job_.streams + stream_, thread, bytes, std::move(then));
     else
       world_.network.send(self_, to, bytes, std::move(then));
   });

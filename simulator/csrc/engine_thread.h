@@ -1,75 +1,79 @@
-// A progress thread of a simulated process, with its slots of the sum. It treats messages as
-// engine/group_stream.cc does: it takes all that have arrived, starts some slots, and sends each
+// A progress thread of a simulated process, with its slots of the sum: the engine's Router over the
+// simulated network. It takes all messages that have arrived, starts some slots, and sends each
 // other process its frames together, in messages of at most Message::kFull.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "protocol/aggregator.h"
 #include "protocol/frame_bytes.h"
-#include "protocol/worker.h"
+#include "protocol/router.h"
 #include "simulator/csrc/world.h"
 
 namespace omnihvd::simulation {
 
-class EngineThread {
+class EngineThread : private Router::Carrier {
  public:
   // self: its host. all: the threads of all hosts, [host * streams + stream], filled after this
   // call.
   EngineThread(World& world, std::vector<std::unique_ptr<EngineThread>>& all, uint32_t self,
                uint32_t stream);
-  ~EngineThread();
+  ~EngineThread() override;
 
   void begin();
   bool done() const;
   void take(std::shared_ptr<const Letter> letter);
   size_t peers() const { return peers_.size(); }  // processes to which it has sent
-  size_t accumulator_bytes() const;               // with blocks as large as the job's
+  // All its aggregators had, with blocks as large as the job's.
+  size_t accumulator_bytes() const { return accumulators_ / sizeof(Number) * job_.block_bytes; }
 
  private:
   class Ones;
-  struct Node;
 
+  // The Router's carrier.
+  void send_up(uint32_t node, uint64_t sequence, const Layout& layout, const Seat& seat,
+               const Frame& frame, const Router::Kept& kept) override;
+  void send_down(const std::vector<uint32_t>& nodes, const Router::AggregatorPart& part,
+                 const Router::Kept& result) override;
+  std::shared_ptr<Router::AggregatorPart> begin(uint64_t sequence, const Seat& seat,
+                                                const Shape& shape, uint32_t node) override;
+  void disagree(const Router::AggregatorPart& part, const Shape& shape, uint32_t node) override;
+  Router::Kept keep(Router::AggregatorPart& part, const Frame& frame) override;
+  Router::Kept pass_on(const Router::AggregatorPart& part, const Frame& frame,
+                       const Router::Kept& arrived) override;
+  void contributes(Router::WorkerPart& part, uint32_t aggregator, const Frame& frame) override;
+  void retires(Router::AggregatorPart& part) override;
+
+  bool starts() const { return worker_ && !is_late_ && !worker_->started; }
   void wake();
   double work();
   void end_of_work();
   void open(Letter& letter);
-  void start_slots();
   void pay(double seconds) { spent_ += seconds; }
   void pay_for_message(double bytes) { pay(world_.costs.message_s + bytes * world_.costs.byte_s); }
   void pay_for_inspection();
 
-  void contribute(const Seat& seat, uint32_t member, const Frame& frame);
-  void hear(const Seat& seat, const std::shared_ptr<const Parcel>& parcel);
-  void spread(const Node& node, const std::shared_ptr<const Parcel>& parcel);
-  Node& node_at(const Seat& seat);
-  std::shared_ptr<const Parcel> parcel_of(const Frame& frame, const Seat& seat, double* bytes);
-  void put(uint32_t to, bool is_result, const Seat& seat, std::shared_ptr<const Parcel> parcel,
-           double bytes);
+  double encode(const Frame& frame, const Seat& seat);
+  void put(uint32_t to, bool is_result, const Seat& seat, Router::Kept frame, double bytes);
   void send(uint32_t to, std::shared_ptr<Letter> letter);
 
   World& world_;
+  const Job& job_;
   std::vector<std::unique_ptr<EngineThread>>& all_;
   const uint32_t self_, stream_;
-  std::map<uint64_t, std::unique_ptr<Node>> nodes_;  // its aggregators, by role
-  std::unique_ptr<Ones> tensor_;
-  std::optional<Worker> worker_;
-  bool busy_ = false, started_ = false, is_late_ = true, is_told_ = false;
+  Router router_;
+  std::shared_ptr<Router::WorkerPart> worker_;  // null: a dedicated aggregator
+  bool busy_ = false, starting_ = false, is_late_ = true, is_told_ = false;
   double spent_ = 0;        // processor seconds of the current work
   uint64_t inspected_ = 0;  // blocks already charged
-  Frame reply_;
+  size_t accumulators_ = 0;
   FrameBytes encoded_;
   std::vector<std::shared_ptr<const Letter>> inbox_;
   std::map<std::pair<uint32_t, bool>, std::shared_ptr<Letter>> open_;  // being filled
-  std::deque<Letter::Enclosed> own_results_;
-  std::vector<std::pair<Seat, std::pair<uint32_t, uint32_t>>> released_;  // slot, round
   std::set<uint32_t> peers_;
 };
 

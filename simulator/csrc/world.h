@@ -3,13 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "protocol/frame.h"
-#include "protocol/layout.h"
-#include "protocol/seats.h"
+#include "protocol/router.h"
 #include "protocol/wire.h"
 #include "simulator/csrc/datagrams.h"
 #include "simulator/csrc/goal.h"
@@ -20,16 +17,10 @@ namespace omnihvd::simulation {
 
 using Number = int32_t;  // stands for a block: how many ranks have it
 
-// A frame under way: it refers to its own copy of the numbers, as its sender's memory may change.
-struct Parcel {
-  Frame frame;
-  std::vector<Number> numbers;
-};
-
 struct Letter {  // a message
   struct Enclosed {
     Seat seat;  // the role of the receiving or sending aggregator
-    std::shared_ptr<const Parcel> parcel;
+    Router::Kept frame;
   };
   uint32_t from = 0;
   bool is_result = false;

@@ -111,6 +111,14 @@ def test_sums_are_right_over_a_network_that_loses_datagrams(loss: float, dedicat
     assert outcome["seconds"] > outcome["bound_s"]
 
 
+def test_levels_over_a_network_that_loses_datagrams() -> None:
+    """A result that overtakes the one before would end the sum."""
+    point, lossy = Point(700_000, 1.0), Network(1e8, 100e-6, loss=0.02, streams=1)
+    outcome = simulate(8, point, lossy, fans=(2, 2, 2))
+    assert outcome["union_blocks"] == simulate(8, point, FAST)["union_blocks"]
+    assert outcome["again"] > 0
+
+
 def test_what_is_lost_follows_from_the_seed() -> None:
     point, lossy = Point(500 * BLOCK, 1.0), Network(1e8, 100e-6, loss=0.05, streams=1)
     assert simulate(3, point, lossy) == simulate(3, point, lossy)

@@ -2,7 +2,6 @@
 // BUGGIFY. Outside a simulation the answer is no, at the cost of reading one pointer.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -13,9 +12,9 @@ enum class Rare : uint8_t {
   short_window,  // an aggregator sums fewer blocks per window than fit
   short_look,    // a worker names fewer blocks ahead than it could
   short_words,   // a child aggregator names fewer blocks ahead than a frame holds
+  short_refer,   // a message refers to bytes that are cheaper to copy
   no_memory,     // an allocation fails
 };
-constexpr size_t kRares = 4;
 
 class RarePaths {
  public:

@@ -28,6 +28,8 @@ GroupStream::GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, u
       transport_(transport),
       failed_(std::move(failed)),
       peers_(info_->nodes.size()),
+      router_(*this, *info_->seats, self, stream, info_->settings.streams,
+              info_->settings.deterministic),
       outgoing_(info_->nodes.size()),
       timeout_s_(info_->settings.timeout_s) {
   if (!info_->has_levels() && !info_->dedicated()) home_share_ = self;
@@ -60,12 +62,13 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
     std::shared_ptr<WorkerTask> task;
     if (left_) fail("this rank has left the group", false);
     if (!failure_)
-      task = std::make_shared<WorkerTask>(collective, stream_, info_->settings, home_share_);
+      task = std::make_shared<WorkerTask>(router_, collective, info_->settings.scan_ahead,
+                                          home_share_);
     // A peer that had nothing to do here may have seen the collective's end and left already.
     for (uint32_t node = 0; node < peers_.size() && !failure_; ++node)
       if (peers_[node].left && !task->worker.done())
         fail(info_->name_of(node) + " has left the job", true);
-    if (!failure_) started = workers_.emplace(collective->sequence, std::move(task)).second;
+    if (!failure_) started = router_.add(task);
   } catch (const std::exception& why) {
     fail(words_of(why), true);
   }
@@ -73,23 +76,17 @@ void GroupStream::start(std::shared_ptr<Collective> collective) {
 }
 
 bool GroupStream::work() {
-  bool worked = !releases_.empty() || !own_results_.empty();
+  bool worked = false;
   try {
-    for (const Release& r : std::exchange(releases_, {})) release(r.task, r.slot, r.round);
-    for (size_t n = own_results_.size(); n > 0 && !own_results_.empty(); --n) {
-      const OwnResult result = std::move(own_results_.front());
-      own_results_.pop_front();
-      hear(result.sequence, result.seat, result.frame);
-    }
-    for (auto at = workers_.begin(); at != workers_.end();) {
-      const std::shared_ptr<WorkerTask> task = (at++)->second;  // may be erased meanwhile
-      if (task->started) continue;
+    worked = router_.work();
+    for (auto at = router_.workers().begin(); !failure_ && at != router_.workers().end();) {
+      const std::shared_ptr<Router::WorkerPart> part = (at++)->second;  // may be erased meanwhile
+      if (part->started) continue;
       worked = true;
       const Clock::time_point begin = tracing() ? Clock::now() : Clock::time_point();
-      start_slots(*task);
-      if (tracing())
-        trace({"inspect", begin, Clock::now(), {{{"collective", task->collective->sequence}}}});
-      finish_if_done(*task);
+      router_.start_slots(*part);
+      if (tracing()) trace({"inspect", begin, Clock::now(), {{{"collective", part->sequence}}}});
+      finish_if_done(task_of(*part));
     }
   } catch (const std::exception& why) {
     fail(words_of(why), true);
@@ -142,12 +139,12 @@ std::optional<uint32_t> GroupStream::sender_of(const Header& header) const {
 }
 
 void GroupStream::finish_if_done(WorkerTask& task) {
-  if (!task.started || !task.worker.done() || task.unsent > 0) return;
-  const auto found = workers_.find(task.collective->sequence);
-  if (found == workers_.end()) return;
-  const std::shared_ptr<WorkerTask> last = found->second;
-  workers_.erase(found);
-  last->report(nullptr);
+  if (!task.done() || task.unsent > 0) return;
+  const auto found = router_.workers().find(task.sequence);
+  if (found == router_.workers().end()) return;
+  const std::shared_ptr<Router::WorkerPart> last = found->second;
+  router_.forget(task.sequence);
+  task_of(*last).report(nullptr);
 }
 
 void GroupStream::fail(const std::string& reason, bool tell) {
@@ -161,10 +158,7 @@ void GroupStream::fail(const std::string& reason, bool tell) {
   }
   is_to_tell_ = tell;
   failed_at_ = Clock::now();
-  aggregators_.clear();
-  own_results_.clear();
-  releases_.clear();
-  for (auto& [sequence, task] : std::exchange(workers_, {})) task->report(&*failure_);
+  for (const auto& [sequence, part] : router_.stop()) task_of(*part).report(&*failure_);
   failed_(reason);
 }
 
@@ -203,7 +197,8 @@ bool GroupStream::deserted() const {
 void GroupStream::leave() {
   if (left_) return;
   // If they wait for results, the others must see a failure, not a departure.
-  if (!workers_.empty()) fail(info_->name_of(self_) + " left in the middle of an allreduce", true);
+  if (!router_.workers().empty())
+    fail(info_->name_of(self_) + " left in the middle of an allreduce", true);
   if (!failure_) say(Kind::leave, "");
   detach_all();
   left_ = true;

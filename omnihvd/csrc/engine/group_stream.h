@@ -1,6 +1,6 @@
 // The part of a group that one progress thread carries in this process: its connections, and its
-// collectives. Takes messages apart, feeds the protocol's state machines, and puts their output
-// into messages.
+// collectives. Takes messages apart for the Router, which drives the protocol's state machines, and
+// puts the frames that it sends into messages.
 //
 // Aggregators form a tree (protocol/seats.h), usually with one level. A worker or an aggregator
 // sends its contribution to its parent, and results come down, in messages between processes that
@@ -9,35 +9,31 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/collective.h"
 #include "engine/group_info.h"
 #include "engine/seal.h"
-#include "protocol/aggregator.h"
+#include "protocol/router.h"
 #include "protocol/wire.h"
-#include "protocol/worker.h"
 #include "transport/transport.h"
 
 namespace omnihvd {
 
-class GroupStream {
+class GroupStream : private Router::Carrier {
  public:
   // Calls `failed` once, with the reason, when the group cannot continue.
   using Failed = std::function<void(const std::string& reason)>;
   // Connects to its peers. Throws Error, and then leaves nothing behind.
   GroupStream(std::shared_ptr<const GroupInfo> info, uint32_t self, uint32_t stream,
               Transport& transport, Failed failed);
-  ~GroupStream();
+  ~GroupStream() override;
 
   uint64_t group() const { return info_->id; }
   uint32_t stream() const { return stream_; }
@@ -63,7 +59,7 @@ class GroupStream {
   void set_elsewhere(std::string what);
   // Until the first call the time-out from the settings holds; 0: none. Any thread.
   void set_timeout(double seconds) { timeout_s_ = seconds; }
-  bool busy() const { return !workers_.empty() || !aggregators_.empty(); }
+  bool busy() const { return !router_.workers().empty() || !router_.aggregators().empty(); }
 
   // True for a dedicated aggregator's group that nobody will use again.
   bool deserted() const;
@@ -74,47 +70,35 @@ class GroupStream {
   struct WorkerTask;
   struct AggregatorTask;
   struct Outgoing;
-  struct Loan;
-  struct Copied;
-  // Keeps the memory alive and unchanged that a frame refers to.
-  using Hold = std::shared_ptr<const void>;
-  struct OwnResult {  // from our aggregator to our worker: no message
-    uint64_t sequence;
-    Seat seat;
-    Frame frame;
-    Hold hold;
-  };
 
-  struct Release {
-    std::shared_ptr<AggregatorTask> task;
-    uint32_t slot, round;
-  };
+  // The Router's carrier.
+  void send_up(uint32_t node, uint64_t sequence, const Layout& layout, const Seat& seat,
+               const Frame& frame, const Router::Kept& kept) override;
+  void send_down(const std::vector<uint32_t>& nodes, const Router::AggregatorPart& part,
+                 const Router::Kept& result) override;
+  std::shared_ptr<Router::AggregatorPart> begin(uint64_t sequence, const Seat& seat,
+                                                const Shape& shape, uint32_t node) override;
+  void disagree(const Router::AggregatorPart& part, const Shape& shape, uint32_t node) override;
+  Router::Kept keep(Router::AggregatorPart& part, const Frame& frame) override;
+  Router::Kept pass_on(const Router::AggregatorPart& part, const Frame& frame,
+                       const Router::Kept& arrived) override;
+  void contributes(Router::WorkerPart& part, uint32_t aggregator, const Frame& frame) override;
+  void takes_result(Router::WorkerPart& part, uint32_t aggregator, const Frame& frame) override;
+  void took_result(Router::WorkerPart& part) override;
+  void takes_contribution(Router::AggregatorPart& part, const Frame& frame) override;
+  void takes_result(Router::AggregatorPart& part) override;
+  void gathered(Router::AggregatorPart& part, const Frame& frame) override;
 
+  static WorkerTask& task_of(Router::WorkerPart& part);
+  static AggregatorTask& task_of(Router::AggregatorPart& part);
   void on_contribution(MessageReader& reader);
   void on_result(MessageReader& reader);
   void on_leave(uint32_t node);
   Seat next_seat(MessageReader& reader, uint32_t aggregator) const;
-  void hear(uint64_t sequence, const Seat& seat, const Frame& frame);
-  void take_result(uint64_t sequence, uint32_t share, const Frame& frame);
-  std::shared_ptr<AggregatorTask> aggregator_task(uint64_t sequence, const Seat& seat,
-                                                  const Shape* shape, uint32_t node);
-  std::shared_ptr<AggregatorTask> aggregator_below(uint64_t sequence, const Seat& seat) const;
-  std::shared_ptr<WorkerTask> worker_task(uint64_t sequence) const;
-  void start_slots(WorkerTask& task);
-  void contribute(WorkerTask& task, uint32_t aggregator, const Frame& frame);
-  Outgoing* send_up(uint64_t sequence, const Layout& layout, const Seat& seat, uint32_t host,
-                    const Frame& frame);
-  void take_contribution(AggregatorTask& task, uint32_t node, const Frame& frame);
   void trace_round(WorkerTask& task, uint32_t aggregator, const Frame& frame);
   void trace_gathering(AggregatorTask& task, const Frame& frame);
   static void count_coded(const Layout& layout, const Frame& frame, uint64_t receivers);
   void refer_to_worker(Outgoing& out, uint64_t sequence);
-  void pass_up(AggregatorTask& task, const Frame& frame);
-  void publish(AggregatorTask& task, const Frame& frame);
-  void spread(AggregatorTask& task, const Frame& frame, const Hold& hold);
-  void note_last(AggregatorTask& task, const Frame& frame);
-  void release(const std::shared_ptr<AggregatorTask>& task, uint32_t slot, uint32_t round);
-  void retire(AggregatorTask& task);
   void finish_if_done(WorkerTask& task);
   void detach_all();
   void disconnect_all();
@@ -150,21 +134,17 @@ class GroupStream {
     bool connected = false;
     bool left = false;  // said good-bye
   };
-  std::vector<Release> releases_;  // due, but not from within the state machine's own call
-  std::vector<Peer> peers_;        // [node]
+  std::vector<Peer> peers_;                           // [node]
+  Router router_;                                     // outlives messages, which keep its frames
   std::vector<std::unique_ptr<Outgoing>> outgoing_;   // [node], being filled
   std::vector<std::unique_ptr<Outgoing>> under_way_;  // given to the transport
   std::vector<std::unique_ptr<Outgoing>> pool_;
-
-  std::map<uint64_t, std::shared_ptr<WorkerTask>> workers_;  // by sequence
-  std::map<std::pair<uint64_t, Seat>, std::shared_ptr<AggregatorTask>> aggregators_;
-  std::deque<OwnResult> own_results_;
 
   std::optional<std::string> failure_;
   bool is_to_tell_ = false;  // the peers must be told of the failure
   Clock::time_point failed_at_;
   bool all_listen_ = false, left_ = false;
-  Frame scratch_, reply_;
+  Frame scratch_;
   std::vector<uint8_t> plain_;
   FrameBytes frame_bytes_;  // scratch
 

@@ -36,7 +36,7 @@ GroupStream::Awaited GroupStream::awaited(uint64_t sequence) const {
     if (level > 1)
       return {"; waiting for what " + names_of(nodes) + " sums for a group of ranks" + kOrWaiting,
               level * kKnowsLess, false};
-    const bool ourselves = nodes.count(self_) > 0 && workers_.count(sequence) == 0;
+    const bool ourselves = nodes.count(self_) > 0 && router_.workers().count(sequence) == 0;
     return {"; waiting for " + names_of(nodes, ourselves),
             ourselves ? Clock::duration() : kKnowsLess, ourselves};
   }
@@ -57,8 +57,9 @@ GroupStream::Awaited GroupStream::awaited(uint64_t sequence) const {
 // Nodes that have not contributed to our aggregators on this level.
 std::set<uint32_t> GroupStream::members_awaited(uint64_t sequence, uint32_t level) const {
   std::set<uint32_t> nodes;
-  const auto end = aggregators_.lower_bound({sequence, Seat{level + 1, 0}});
-  for (auto at = aggregators_.lower_bound({sequence, Seat{level, 0}}); at != end; ++at)
+  const auto& parts = router_.aggregators();
+  const auto end = parts.lower_bound({sequence, Seat{level + 1, 0}});
+  for (auto at = parts.lower_bound({sequence, Seat{level, 0}}); at != end; ++at)
     for (const uint32_t member : at->second->aggregator.awaited())
       nodes.insert(at->second->node_of(member));
   return nodes;
@@ -67,12 +68,14 @@ std::set<uint32_t> GroupStream::members_awaited(uint64_t sequence, uint32_t leve
 // Aggregators that owe a result to our worker or to our aggregators.
 std::set<uint32_t> GroupStream::aggregators_awaited(uint64_t sequence) const {
   std::set<uint32_t> nodes;
-  if (const auto ours = workers_.find(sequence); ours != workers_.end())
+  const auto& workers = router_.workers();
+  if (const auto ours = workers.find(sequence); ours != workers.end())
     for (const uint32_t aggregator : ours->second->worker.awaited())
-      nodes.insert(info_->seats->host(
-          {1, ours->second->collective->layout.shape().share_of(aggregator)}, self_));
-  const auto end = aggregators_.lower_bound({sequence + 1, Seat{0, 0}});
-  for (auto at = aggregators_.lower_bound({sequence, Seat{0, 0}}); at != end; ++at)
+      nodes.insert(
+          info_->seats->host({1, ours->second->layout->shape().share_of(aggregator)}, self_));
+  const auto& parts = router_.aggregators();
+  const auto end = parts.lower_bound({sequence + 1, Seat{0, 0}});
+  for (auto at = parts.lower_bound({sequence, Seat{0, 0}}); at != end; ++at)
     if (at->second->is_below()) nodes.insert(info_->seats->host(at->second->above(), self_));
   return nodes;
 }
@@ -106,19 +109,17 @@ void GroupStream::leave_out(Clock::duration asleep, Clock::time_point now) {
     task.begun = std::min(task.begun + asleep, now);
     task.touched = std::min(task.touched + asleep, now);
   };
-  for (auto& [sequence, task] : workers_) shift(*task);
-  for (auto& [place, task] : aggregators_) shift(*task);
+  for (const auto& [sequence, part] : router_.workers()) shift(task_of(*part));
+  for (const auto& [place, part] : router_.aggregators()) shift(task_of(*part));
   for (const Peer& peer : peers_)
     if (peer.connected) peer.in->leave_out(now);
 }
 
 void GroupStream::check_time(Clock::time_point now) {
-  for (const auto& [sequence, task] : workers_) {
-    const Collective& collective = *task->collective;
-    if (fail_if_overdue(sequence, collective.layout.shape(), now - task->begun)) return;
-  }
-  for (const auto& [place, task] : aggregators_)
-    if (fail_if_overdue(place.first, task->layout.shape(), now - task->begun)) return;
+  for (const auto& [sequence, part] : router_.workers())
+    if (fail_if_overdue(sequence, part->layout->shape(), now - task_of(*part).begun)) return;
+  for (const auto& [place, part] : router_.aggregators())
+    if (fail_if_overdue(place.first, part->layout.shape(), now - task_of(*part).begun)) return;
   warn_of_stalls(now);
 }
 
@@ -147,14 +148,16 @@ void GroupStream::warn_of_stalls(Clock::time_point now) {
         awaits.text);
     return true;
   };
-  for (auto& [sequence, task] : workers_)
-    warn(sequence, task->collective->layout.shape(), task->touched, false);
-  for (auto at = aggregators_.begin(); at != aggregators_.end();) {
-    const auto& [place, task] = *at++;
-    if (!warn(place.first, task->layout.shape(), task->touched, self_ < info_->workers)) continue;
+  for (const auto& [sequence, part] : router_.workers())
+    warn(sequence, part->layout->shape(), task_of(*part).touched, false);
+  const auto& parts = router_.aggregators();
+  for (auto at = parts.begin(); at != parts.end();) {
+    const auto& [place, part] = *at++;
+    if (!warn(place.first, part->layout.shape(), task_of(*part).touched, self_ < info_->workers))
+      continue;
     // One warning covers everything that this process aggregates for the collective.
-    for (; at != aggregators_.end() && at->first.first == place.first; ++at)
-      at->second->touched = now;
+    for (; at != parts.end() && at->first.first == place.first; ++at)
+      task_of(*at->second).touched = now;
   }
 }
 
@@ -165,16 +168,16 @@ void GroupStream::on_leave(uint32_t node) {
     if (!failure_ && nodes.count(node) > 0) fail(info_->name_of(node) + how + sum, true);
   };
   // Copies, since a failure erases entries.
-  const auto workers = workers_;
-  const auto aggregators = aggregators_;
-  for (const auto& [place, task] : aggregators)
+  const auto workers = router_.workers();
+  const auto aggregators = router_.aggregators();
+  for (const auto& [place, part] : aggregators)
     fail_if_awaited(members_awaited(place.first, place.second.level),
                     " left the job while the others wait for its part of ",
-                    collective_text(task->layout.shape()));
-  for (const auto& [sequence, task] : workers)
+                    collective_text(part->layout.shape()));
+  for (const auto& [sequence, part] : workers)
     fail_if_awaited(aggregators_awaited(sequence),
                     " left the job while the ranks wait for its part of the sum of ",
-                    shape_text(task->collective->layout.shape()));
+                    shape_text(part->layout->shape()));
 }
 
 }  // namespace omnihvd

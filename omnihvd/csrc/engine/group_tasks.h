@@ -28,15 +28,13 @@ inline std::optional<uint32_t> home_of(const Shape& shape, std::optional<uint32_
   return *share == shape.owner ? std::optional<uint32_t>(0) : std::nullopt;
 }
 
-// Our worker's part.
-struct GroupStream::WorkerTask {
-  WorkerTask(std::shared_ptr<Collective> c, uint32_t stream, const Settings& settings,
+struct GroupStream::WorkerTask : Router::WorkerPart {
+  WorkerTask(const Router& router, const std::shared_ptr<Collective>& c, uint32_t scan_ahead,
              std::optional<uint32_t> home_share)
-      : collective(std::move(c)),
-        tensor(collective->make_tensor(collective->layout)),
-        worker(collective->layout, *tensor, settings.scan_ahead, stream, settings.streams,
-               home_of(collective->layout.shape(), home_share)),
-        begun(collective->begun),
+      : WorkerPart(router, c->sequence, std::shared_ptr<const Layout>(c, &c->layout),
+                   c->make_tensor(c->layout), scan_ahead, home_of(c->layout.shape(), home_share)),
+        collective(c),
+        begun(c->begun),
         touched(Clock::now()) {}
 
   void report(const std::string* failure) {
@@ -44,74 +42,32 @@ struct GroupStream::WorkerTask {
   }
 
   const std::shared_ptr<Collective> collective;
-  const std::unique_ptr<Tensor> tensor;
-  Worker worker;
-  void contributed(uint32_t aggregator, uint32_t slot) {
-    sent_at[{aggregator, slot}] = Clock::now();
-  }
-
-  bool started = false;  // in all slots
-  size_t unsent = 0;     // messages in flight that refer to the tensor
+  size_t unsent = 0;  // messages in flight that refer to the tensor
   Clock::time_point begun, touched;
   // If tracing(): since when this aggregator's slot waits for a result.
   std::map<std::pair<uint32_t, uint32_t>, Clock::time_point> sent_at;
 };
 
-// The part of one of our aggregators.
-struct GroupStream::AggregatorTask : Aggregator::Sink,
-                                     std::enable_shared_from_this<AggregatorTask> {
-  AggregatorTask(GroupStream& o, uint64_t sequence_number, const Seat& at, const Shape& shape,
+struct GroupStream::AggregatorTask : Router::AggregatorPart {
+  AggregatorTask(Router& of, uint64_t sequence_number, const Seat& at, const Shape& shape,
                  uint32_t node)
-      : owner(o),
-        sequence(sequence_number),
-        seat(at),
-        layout(shape),
-        members(o.info_->seats->members(seat.level, o.self_)),
-        aggregator(layout, seat.share, members, o.stream_, o.info_->settings.streams,
-                   o.info_->settings.deterministic, o.info_->seats->below(seat, o.self_)),
+      : AggregatorPart(of, sequence_number, at, shape),
         first_node(node),
         begun(Clock::now()),
         touched(begun) {}
 
-  void result(const Frame& frame) override { owner.publish(*this, frame); }
-  void contribution(const Frame& frame) override { owner.pass_up(*this, frame); }
-
-  bool is_below() const { return seat.level < owner.info_->seats->levels(); }
-  Seat above() const { return {seat.level + 1, seat.share}; }
-  uint32_t node_of(uint32_t member) const {
-    return owner.info_->seats->host_of_member(seat, owner.self_, member);
-  }
-
-  GroupStream& owner;
-  const uint64_t sequence;
-  const Seat seat;
-  const Layout layout;
-  const uint32_t members;
-  Aggregator aggregator;
   const uint32_t first_node;  // the node that sent this shape
   Clock::time_point begun, touched;
-  uint32_t speaking = 0;  // the sender of the contribution in progress
   // If tracing(): [slot], when the round's first contribution arrived.
   std::map<uint32_t, Clock::time_point> first_came;
 };
 
-// Holds the memory of a frame of one of our aggregators until nobody refers to it.
-struct GroupStream::Loan {
-  Loan(const std::shared_ptr<AggregatorTask>& of, const Frame& frame)
-      : task(of), slot(frame.slot), round(frame.round) {}
-  Loan(const Loan&) = delete;
-  ~Loan() { task->owner.releases_.push_back({task, slot, round}); }
-
-  const std::shared_ptr<AggregatorTask> task;
-  const uint32_t slot, round;
-};
-
-// A result that is passed on: its blocks arrived in a message, or belong to someone else.
-struct GroupStream::Copied {
-  Copied(const Frame& of, const Layout& layout, uint32_t aggregator);
-  Frame frame;
-  std::vector<uint8_t> bytes;
-};
+inline GroupStream::WorkerTask& GroupStream::task_of(Router::WorkerPart& part) {
+  return static_cast<WorkerTask&>(part);
+}
+inline GroupStream::AggregatorTask& GroupStream::task_of(Router::AggregatorPart& part) {
+  return static_cast<AggregatorTask&>(part);
+}
 
 // A message being filled or sent.
 struct GroupStream::Outgoing {
@@ -122,7 +78,7 @@ struct GroupStream::Outgoing {
   uint64_t sequence = 0;
   Message message;
   std::vector<uint8_t> cipher;         // the encrypted bytes that are sent in its place
-  std::vector<Hold> holds;             // other memory that it refers to
+  std::vector<Router::Kept> holds;     // other memory that it refers to
   std::shared_ptr<WorkerTask> worker;  // the message refers to this worker's tensor
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/rare.h"
 
 namespace omnihvd {
 namespace {
@@ -102,7 +103,7 @@ bool Message::add(const FrameBytes& frame) {
   own(zeros, -size_ % 8);
   bool refers = false;
   for (const Slice& run : frame.plain()) {
-    if (run.size < kReferAtLeast) {
+    if (run.size < kReferAtLeast && !rarely(Rare::short_refer)) {
       own(run.data, run.size);
     } else {
       refer(static_cast<const uint8_t*>(run.data), run.size);
