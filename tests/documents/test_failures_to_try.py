@@ -21,7 +21,7 @@ SHOWN = dict(
 )
 
 
-# What depends on which process notices first, and how.
+# These parts depend on the process that notices first, and how.
 VARYING = [
     (r", which has not begun it", ""),
     (r"(lost the connection to rank \d \(host\)): .*", r"\1"),
