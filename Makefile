@@ -15,7 +15,7 @@ MANYLINUX := quay.io/pypa/manylinux_2_28_x86_64
 MANYLINUX_PYTHONS := cp39-cp39 cp310-cp310 cp311-cp311 cp312-cp312 cp313-cp313
 CXX_FILES = $(shell find omnihvd/csrc simulator kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel wheels release clean
+.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -168,6 +168,7 @@ bench-gpu: build gpu  ## measure on this machine's GPU
 wheel:  ## dist: a source distribution, and a wheel that is installed without a compiler
 	@PYTHONS="$(PYTHON)" .ci/wheel
 
+.PHONY: wheels
 wheels:  ## dist: a wheel for each Python and any Linux from glibc 2.28 on; needs Docker
 	@docker run --rm -v "$(CURDIR):/src" -w /src -e OMNIHVD_PROJECT_URL \
 		-e PYTHONS="$(patsubst %,/opt/python/%/bin/python,$(MANYLINUX_PYTHONS))" $(MANYLINUX) .ci/wheel

@@ -237,15 +237,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd aggregator", usage=usage, description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bind", metavar="HOST:PORT", help="port 0: any free one")
-    where.add_argument("--udp", metavar="HOST:PORT", help="in-network: at a socket")
+    where.add_argument("--udp", metavar="HOST:PORT", help="for workers of omnihvd.inline")
     where.add_argument("--xdp", metavar="NIC", help="the same, in the kernel's receive path")
     past = "the same, in user space past the kernel's UDP"
     where.add_argument("--af-xdp", metavar="NIC", help=past)
     inline = parser.add_argument_group("with all but --bind (docs/in-network.md)")
     inline.add_argument("--port", type=int, default=PORT, help="with --xdp, --af-xdp (%(default)s)")
-    inline.add_argument("--group", default="", help="multicast address of the results")
+    inline.add_argument("--group", default="", help="multicast address of results")
     inline.add_argument("--jobs", type=int, default=16, help="at most (default: %(default)s)")
-    inline.add_argument("--slots", type=int, default=128, help="of each job (default: %(default)s)")
+    inline.add_argument("--slots", type=int, default=128, help="of a job (default: %(default)s)")
     args = parser.parse_args(arguments)
     # A job's settings name its aggregators; this process is one.
     os.environ.pop("OMNIHVD_AGGREGATORS", None)

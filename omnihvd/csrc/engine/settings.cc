@@ -134,9 +134,11 @@ std::vector<Setting> table() {
            "algorithm of sums. stream: through aggregators; shared: over the memory of one host, "
            "else stream; union, original: by the original library, on the union of the non-zero "
            "blocks or on whole tensors; coded: stream with packed exponents; auto: the fastest"),
-      word("OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
-           "algorithm of sums on GPUs, where NCCL makes union and original; auto: one of these, as "
-           "is estimated to be the fastest. Only original has run on a GPU"),
+      word(
+          "OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
+          "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
+          "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest. Only "
+          "original has run on a GPU"),
       word("OMNIHVD_ARITHMETIC", &S::arithmetic, kArithmeticWords, Agreed::same,
            "how aggregators sum float32 on CPUs: as floats; as block floating point; so, and with "
            "zero blocks, as SwitchML does; in registers of integers, exact or as today's switches "
@@ -158,10 +160,12 @@ std::vector<Setting> table() {
           "a tree of aggregators: the fan-out of each level, from below; auto: the fewest levels "
           "with at most 64 peers a rank (docs/scale.md)",
           levels),
-      word("OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
-           "1: each rank compresses before the ranks of a host sum (on GPUs: finds its non-zero "
-           "blocks, which are summed in the host's memory); 0: the host compresses its sum (on "
-           "GPUs: NCCL sums whole tensors over NVLink); auto: 1, on GPUs 0"),
+      word(
+          "OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
+          "whether each rank compresses before the ranks of a host sum. Codecs and compressors, 0: "
+          "the host's sum is compressed, once. GPUs, 1: each finds its non-zero blocks, which are "
+          "summed in the host's memory; 0: NCCL sums whole tensors, over NVLink. auto: codecs and "
+          "compressors 1, GPUs 0"),
       any("OMNIHVD_HOST_ID", &S::host_id, own, "any text",
           "name of this host, where host names do not differ", same),
       any("OMNIHVD_KERNEL_CACHE", &S::kernel_cache, own, "path",
@@ -171,13 +175,14 @@ std::vector<Setting> table() {
           "dedicated aggregators (`omnihvd aggregator`); none: every rank aggregates a share",
           addresses),
       any("OMNIHVD_INLINE", &S::inline_at, Agreed::same, "IPv4 address:port",
-          "in-network aggregator (`omnihvd aggregator --udp`, `--xdp` or `--af-xdp`) that sums "
-          "int32, float32 and half precision, floats as block floating point "
-          "(docs/in-network.md)",
+          "aggregator in the data path (`omnihvd aggregator --udp`, `--xdp` or `--af-xdp`), "
+          "through "
+          "which sums of int32, float32 and half precision go instead of streams, floats as "
+          "integers of a common scale (docs/in-network.md)",
           inline_address),
       word("OMNIHVD_TRANSPORT", &S::transport, kTransportWords, Agreed::same,
-           "UCX: TCP, RDMA and shared memory; or UDP datagrams, for networks that lose packets "
-           "(docs/in-network.md)"),
+           "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
+           "repeated where the network loses them (docs/in-network.md)"),
       any("OMNIHVD_UDP_INTERFACE", &S::udp_interface, own, "name of an interface",
           "network interface of the datagrams; none: any that leads to the peer", same),
       number("OMNIHVD_UDP_MTU", &S::udp_mtu, 0, 65535, own,
