@@ -15,21 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from processes import end_with_parent
+from environment import ENVIRONMENT, end_with_parent
+from warm import warm
 
 LAUNCHERS = {
     "mpirun": ["mpirun", "--oversubscribe"],
     "horovodrun": ["horovodrun"],
     "horovodrun --gloo": ["horovodrun", "--gloo"],
-}
-ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # needs ptrace, which containers forbid
-    "PYTHONFAULTHANDLER": "1",  # a rank that is aborted writes its stacks
-    "OMP_NUM_THREADS": "1",
-    "TF_USE_LEGACY_KERAS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 # For tests of streaming, and of figures: which way is the fastest is another one in each run.
 STREAM = {"OMNIHVD_WAY": "stream"}
@@ -54,16 +46,19 @@ def launch(
     env: Mapping[str, str] | None = None,
     timeout: float = 60,
     check: bool = True,
+    fresh: bool = False,
 ) -> Job:
     """Runs command on that many ranks.
 
-    A first word that ends in .py is run by this Python; launcher is a key of LAUNCHERS; env is
-    added to this process's. Raises AssertionError with the output when the exit status is not 0
-    (unless check is false), and after timeout seconds, with the stacks of all Python ranks.
+    A first word that ends in .py is run by this Python, and by a warm one (warm/) unless fresh is
+    true; launcher is a key of LAUNCHERS; env is added to this process's. Raises AssertionError with
+    the output when the exit status is not 0 (unless check is false), and after timeout seconds,
+    with the stacks of all Python ranks.
     """
     words = [str(word) for word in command]
     if words[0].endswith(".py"):
-        words.insert(0, sys.executable)
+        python = [sys.executable, *words]
+        words = python if fresh else warm(python)
     # What this process has set for a Horovod of its own, a test before may have made it set.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOROVOD_STALL_")}
     environment = {**inherited, **ENVIRONMENT, **(env or {})}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -13,6 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from environment import end_with_parent
+from warm import warm
 
 
 @dataclass
@@ -28,20 +30,16 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def end_with_parent() -> None:
-    """In a child that is about to run its program: SIGTERM when this process, as pytest, dies."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-
-
 def run_beside(
     commands: Sequence[Sequence[object]],
     environments: Sequence[Mapping[str, str]],
     *,
     timeout: float,
     check: bool = True,
+    fresh: bool = False,
 ) -> list[Ended]:
-    """Runs each command in its environment, all at once, and returns what became of them. Raises
+    """Runs each command in its environment, all at once, and returns what became of them. A Python
+    script of a framework is run by a warm Python (warm/) unless fresh is true. Raises
     AssertionError with all output when one fails (unless check is false), and after timeout
     seconds, with the stacks of all Python processes among them (PYTHONFAULTHANDLER)."""
     deadline = time.monotonic() + timeout
@@ -52,7 +50,7 @@ def run_beside(
                 with (Path(folder) / str(i)).open("w") as output:
                     processes.append(
                         subprocess.Popen(
-                            [str(word) for word in command],
+                            list(map(str, command)) if fresh else warm(command),
                             env=dict(environment),
                             stdin=subprocess.DEVNULL,
                             stdout=output,

@@ -36,7 +36,9 @@ def test_sums(launcher: str, ranks: int, way: str) -> None:
 
 @pytest.mark.parametrize(("launcher", "ranks"), [("horovodrun", 3), (GLOO, 4)])
 def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) -> None:
-    job = launch([HERE / "promises.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110)
+    job = launch(
+        [HERE / "promises.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110, fresh=True
+    )
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
@@ -135,14 +137,14 @@ def test_a_rank_that_dies_before_its_first_sum_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["omnihvd,horovod.torch", "horovod.torch,omnihvd"])
 def test_imports_in_any_order_before_init(order: str, launcher: str) -> None:
     env = {**STREAM, "UCX_TLS": "tcp"}  # by whichever UCX comes first
-    job = launch([HERE / "import_order.py", order], 2, launcher=launcher, env=env)
+    job = launch([HERE / "import_order.py", order], 2, launcher=launcher, env=env, fresh=True)
     assert all("calls 1" in output for output in job.ranks), job.output
 
 
 @on_both
 def test_import_after_init_is_an_error(launcher: str) -> None:
     command = [HERE / "import_order.py", "horovod.torch,init,omnihvd"]
-    job = launch(command, 2, launcher=launcher, check=False)
+    job = launch(command, 2, launcher=launcher, check=False, fresh=True)
     assert job.returncode != 0
     assert "omnihvd was imported after hvd.init()" in job.output
     assert "restart the kernel" in job.output
@@ -182,7 +184,7 @@ def test_a_rank_that_does_something_else_is_named_and_ends_the_job() -> None:
 @on_both
 def test_disabled_leaves_horovod_alone(launcher: str) -> None:
     env = {"OMNIHVD_ENABLE": "0"}
-    job = launch([HERE / "import_order.py", "omnihvd"], 2, launcher=launcher, env=env)
+    job = launch([HERE / "import_order.py", "omnihvd"], 2, launcher=launcher, env=env, fresh=True)
     assert all("calls 0" in output for output in job.ranks)
     assert job.output.count("OmniReduce is not in use") == 1
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import end_with_parent
+from environment import end_with_parent
 
 pytest.importorskip("torchft", reason="pip install torchft")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]

@@ -1,0 +1,22 @@
+"""For all processes that tests start."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # needs ptrace, which containers forbid
+    "PYTHONFAULTHANDLER": "1",  # a rank that is aborted writes its stacks
+    "OMP_NUM_THREADS": "1",
+    "TF_USE_LEGACY_KERAS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+
+
+def end_with_parent() -> None:
+    """In a child that is about to run its program: SIGTERM when this process, as pytest, dies."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
