@@ -61,7 +61,7 @@ def tensor(rank: int, count: int, zeros: float, dtype: str) -> np.ndarray:
 
 
 def inline_block() -> int:
-    return int(engine.inline_path.BLOCK)
+    return int(inline.core().BLOCK)
 
 
 def worker_main(rank: int, ranks: int, count: int, session: int, arithmetic: str) -> None:

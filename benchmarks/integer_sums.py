@@ -20,5 +20,5 @@ def in_integers(rows: np.ndarray, arithmetic: Any) -> np.ndarray:
         exponent = max(arithmetic.exponent_of(row) for row in block)
         integers = [arithmetic.to_integers(row, exponent, bits)[0] for row in block]
         added = arithmetic.to_floats(np.sum(integers, 0, dtype=np.int64), exponent, bits)
-        total[at : at + BLOCK] = arithmetic.with_no_numbers(block, added)
+        total[at : at + BLOCK] = arithmetic.with_no_numbers(block, added, added=True)
     return total

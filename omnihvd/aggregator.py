@@ -26,9 +26,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.inline import PORT
-from omnihvd.inline.aggregator import Aggregator as InlineAggregator
-from omnihvd.inline.aggregator import serve
+from omnihvd.inline import aggregator as inline
 from omnihvd.log import logger
 
 HELLO = b"omnihvd-join "  # then the protocol, a line feed and a nonce
@@ -237,15 +235,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd aggregator", usage=usage, description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bind", metavar="HOST:PORT", help="port 0: any free one")
-    where.add_argument("--udp", metavar="HOST:PORT", help="for workers of omnihvd.inline")
-    where.add_argument("--xdp", metavar="NIC", help="the same, in the kernel's receive path")
-    past = "the same, in user space past the kernel's UDP"
-    where.add_argument("--af-xdp", metavar="NIC", help=past)
-    inline = parser.add_argument_group("with all but --bind (docs/in-network.md)")
-    inline.add_argument("--port", type=int, default=PORT, help="with --xdp, --af-xdp (%(default)s)")
-    inline.add_argument("--group", default="", help="multicast address of results")
-    inline.add_argument("--jobs", type=int, default=16, help="at most (default: %(default)s)")
-    inline.add_argument("--slots", type=int, default=128, help="of a job (default: %(default)s)")
+    inline.add_options(parser, where)
     args = parser.parse_args(arguments)
     # A job's settings name its aggregators; this process is one.
     os.environ.pop("OMNIHVD_AGGREGATORS", None)
@@ -258,7 +248,8 @@ def main(arguments: list[str]) -> int:
             _raise_limit()
             asyncio.run(_run(*_address(parser, "--bind", args.bind), settings))
         else:
-            serve(_inline(parser, args, settings.secret))
+            address = _address(parser, "--udp", args.udp) if args.udp else ("", args.port)
+            inline.serve(inline.asked_for(parser, args, settings.secret, *address))
     except (OSError, engine.EngineError) as why:
         parser.exit(1, f"omnihvd aggregator: {given}: {why}\n")
     return 0
@@ -269,18 +260,3 @@ def _address(parser: argparse.ArgumentParser, option: str, bind: str) -> tuple[s
     if not colon or not port.isdecimal() or int(port) > 65535:
         parser.error(f"{option} {bind}: not HOST:PORT, with a port from 0 to 65535")
     return host, int(port)
-
-
-def _inline(
-    parser: argparse.ArgumentParser, args: argparse.Namespace, secret: str
-) -> InlineAggregator:
-    for option, most in (("port", 65535), ("jobs", 1024), ("slots", 65535)):
-        if not 1 <= getattr(args, option) <= most:
-            parser.error(f"--{option} {getattr(args, option)}: not from 1 to {most}")
-    common = {"group": args.group, "jobs": args.jobs, "slots": args.slots}
-    if args.xdp or args.af_xdp:
-        past = bool(args.af_xdp)
-        where = args.xdp or args.af_xdp
-        return InlineAggregator(secret, interface=where, af_xdp=past, port=args.port, **common)
-    host, port = _address(parser, "--udp", args.udp)
-    return InlineAggregator(secret, host=host, port=port, **common)

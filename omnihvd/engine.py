@@ -16,13 +16,14 @@ LIBRARIES = Path(__file__).parent / "lib"
 LIBRARY = LIBRARIES / "libomnihvd.so"
 GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
-NAMES = ("EngineError", "codec", "hook", "inline_path", "session", "transport")
+NAMES = ("EngineError", "build_id", "codec", "hook", "load_part", "session", "transport")
 
 if TYPE_CHECKING:
     from omnihvd._engine import EngineError as EngineError
+    from omnihvd._engine import build_id as build_id
     from omnihvd._engine import codec as codec
     from omnihvd._engine import hook as hook
-    from omnihvd._engine import inline_path as inline_path
+    from omnihvd._engine import load_part as load_part
     from omnihvd._engine import session as session
     from omnihvd._engine import transport as transport
 

@@ -11,7 +11,9 @@ past the kernel).
 
 from __future__ import annotations
 
+import importlib
 import os
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,12 @@ from omnihvd import engine
 PORT = 47800
 ARITHMETIC = ("integer", "float", "fpisa", "fpisa-a")  # in the order of packet.h
 DTYPES = ("int32", "float32", "float16")
+
+
+def core() -> ModuleType:
+    """The compiled part. EngineError: its library is missing, or of another build."""
+    engine.load_part("innetwork")
+    return importlib.import_module("omnihvd.inline._core")
 
 
 class Worker:
@@ -62,7 +70,7 @@ class Worker:
         if arithmetic not in ARITHMETIC:
             raise ValueError(f"arithmetic is one of {ARITHMETIC}, not {arithmetic!r}")
         self._arithmetic = arithmetic
-        self._client: Any = engine.inline_path.Client(
+        self._client: Any = core().Client(
             host=host,
             port=port,
             secret=secret,

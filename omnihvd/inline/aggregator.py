@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import queue
@@ -12,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.inline import PORT
+from omnihvd.inline import PORT, core
 
 GROUP = "239.255.77.1"  # of the addresses that stay in one organisation
 MISSING = (
@@ -55,7 +56,7 @@ class Aggregator:
                 self.interface = xdp.Interface(object=program, **given)
             else:
                 self.plane = xdp.Plane(object=program, jobs=jobs, slots=slots, **given)
-        self.server = engine.inline_path.Server(
+        self.server = core().Server(
             secret=secret,
             host=host,
             port=port,
@@ -86,6 +87,7 @@ class Aggregator:
 
 def xdp_module() -> ModuleType:
     """Raises EngineError: this build has none."""
+    core()  # it uses that library
     try:
         return importlib.import_module("omnihvd.inline._xdp")
     except ImportError as why:
@@ -131,3 +133,34 @@ def serve(aggregator: Aggregator) -> None:
             print(", ".join(f"{name} {count}" for name, count in counts.items()), flush=True)
             if asked_for != signal.SIGUSR1:
                 return
+
+
+def add_options(parser: argparse.ArgumentParser, where: argparse._ActionsContainer) -> None:
+    """Adds options of the command `omnihvd aggregator`. where: a group that allows one of them."""
+    where.add_argument("--udp", metavar="HOST:PORT", help="for workers of omnihvd.inline")
+    where.add_argument("--xdp", metavar="NIC", help="the same, in the kernel's receive path")
+    past = "the same, in user space past the kernel's UDP"
+    where.add_argument("--af-xdp", metavar="NIC", help=past)
+    more = parser.add_argument_group("with all but --bind (docs/in-network.md)")
+    more.add_argument("--port", type=int, default=PORT, help="with --xdp, --af-xdp (%(default)s)")
+    more.add_argument("--group", default="", help="multicast address of results")
+    more.add_argument("--jobs", type=int, default=16, help="at most (default: %(default)s)")
+    more.add_argument("--slots", type=int, default=128, help="of a job (default: %(default)s)")
+
+
+def asked_for(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, secret: str, host: str, port: int
+) -> Aggregator:
+    for option, most in (("port", 65535), ("jobs", 1024), ("slots", 65535)):
+        if not 1 <= getattr(args, option) <= most:
+            parser.error(f"--{option} {getattr(args, option)}: not from 1 to {most}")
+    return Aggregator(
+        secret,
+        interface=args.xdp or args.af_xdp,
+        af_xdp=bool(args.af_xdp),
+        host=host,
+        port=port,
+        group=args.group,
+        jobs=args.jobs,
+        slots=args.slots,
+    )

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "protocol/datagram_receiver.h"
-#include "protocol/datagram_sender.h"
+#include "innetwork/udp/datagram_receiver.h"
+#include "innetwork/udp/datagram_sender.h"
 #include "simulator/csrc/dice.h"
 
 namespace omnihvd::simulation {

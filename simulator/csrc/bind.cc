@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "base/plugin.h"
 #include "engine/auto_streams.h"
 #include "protocol/seats.h"
 #include "simulator/csrc/bad_session.h"
@@ -130,5 +131,6 @@ void bind(py::module_& m) {
 
 PYBIND11_MODULE(_core, m) {
   py::module_::import("omnihvd._engine");  // for EngineError
+  omnihvd::load_part("innetwork");         // for FPISA
   omnihvd::bind(m);
 }

@@ -1,5 +1,5 @@
 // Messages over a simulated network that loses datagrams: each pair of engine threads has one of
-// the protocol's own senders and receivers (protocol/datagram_sender.h) in each direction.
+// the protocol's own senders and receivers (innetwork/udp/datagram_sender.h) in each direction.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <random>
 #include <utility>
 
-#include "protocol/datagram_receiver.h"
-#include "protocol/datagram_sender.h"
+#include "innetwork/udp/datagram_receiver.h"
+#include "innetwork/udp/datagram_sender.h"
 #include "simulator/csrc/network.h"
 
 namespace omnihvd::simulation {

@@ -90,11 +90,11 @@ def test_ucx_is_found_wherever_python_has_it(tmp_path: Path) -> None:
         PyMODINIT_FUNC PyInit__engine(void) {
           PyObject *m = PyModule_Create(&module);
           PyModule_AddIntConstant(m, "EngineError", ucp());
+          PyModule_AddIntConstant(m, "build_id", ucp());
           PyModule_AddIntConstant(m, "codec", ucp());
           PyModule_AddIntConstant(m, "hook", ucp());
-          PyModule_AddIntConstant(m, "inline_path", ucp());
+          PyModule_AddIntConstant(m, "load_part", ucp());
           PyModule_AddIntConstant(m, "session", ucp());
-          PyModule_AddIntConstant(m, "simulation", ucp());
           PyModule_AddIntConstant(m, "transport", ucp());
           return m;
         }"""

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "protocol/fpisa.h"
-#include "protocol/integers.h"
+#include "innetwork/fpisa.h"
+#include "innetwork/integers.h"
 
 namespace omnihvd {
 namespace {
@@ -63,15 +63,17 @@ Floats to_floats(const Ints& sums, uint8_t exponent, uint8_t bits,
 }
 
 // Inserts the NaN and infinite elements of rows into the sums of the other elements.
-Floats with_no_numbers(const Floats& rows, const Floats& sums) {
+Floats with_no_numbers(const Floats& rows, const Floats& sums, bool added) {
   if (rows.ndim() != 2 || rows.shape(1) != sums.size()) throw py::value_error("not [rows, n], [n]");
   const auto n = size_t(sums.size());
-  std::vector<float> none(n);
-  for (py::ssize_t row = 0; row < rows.shape(0); ++row)
-    add_no_numbers(rows.data(row), n, none.data());
+  std::vector<int32_t> marks(n), all(n);
+  for (py::ssize_t row = 0; row < rows.shape(0); ++row) {
+    mark_no_numbers(rows.data(row), n, marks.data());
+    for (size_t i = 0; i < n; ++i) all[i] = added ? all[i] + marks[i] : all[i] | marks[i];
+  }
   Floats result(sums.size());
   std::copy(sums.data(), sums.data() + n, result.mutable_data());
-  put_no_numbers(none.data(), n, result.mutable_data());
+  put_no_numbers(all.data(), n, result.mutable_data());
   return result;
 }
 
@@ -87,7 +89,8 @@ void bind_arithmetic(py::module_ m) {
   m.def("to_integers", &to_integers, py::arg("block"), py::arg("exponent"), py::arg("bits"), best,
         "(int32 [n], whether all of the block are numbers).");
   m.def("to_floats", &to_floats, py::arg("sums"), py::arg("exponent"), py::arg("bits"), best);
-  m.def("with_no_numbers", &with_no_numbers, py::arg("rows"), py::arg("sums"));
+  m.def("with_no_numbers", &with_no_numbers, py::arg("rows"), py::arg("sums"), py::arg("added"),
+        "added: marks are added, as slots do; else united.");
 }
 
 }  // namespace omnihvd

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/awake_clock.h"
-#include "protocol/datagram_peer.h"
-#include "protocol/datagram_receiver.h"
-#include "protocol/datagram_sender.h"
+#include "innetwork/udp/datagram_peer.h"
+#include "innetwork/udp/datagram_receiver.h"
+#include "innetwork/udp/datagram_sender.h"
 
 namespace py = pybind11;
 

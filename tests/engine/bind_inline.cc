@@ -13,10 +13,10 @@
 #include <tuple>
 #include <vector>
 
+#include "innetwork/counts_dict.h"
 #include "innetwork/jobs.h"
 #include "innetwork/slot_aggregator.h"
 #include "innetwork/slot_worker.h"
-#include "python/inline_counts.h"
 #include "python/sums.h"
 #include "simulator/csrc/dice.h"
 

@@ -11,8 +11,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "innetwork/udp/transport.h"
 #include "memory.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 namespace py = pybind11;
 
@@ -180,12 +181,13 @@ void bind_transport(py::module_ m) {
            "speed: of the steady clock's; 0: it stands still.")
       .def("advance", &TestClock::advance, py::arg("us"));
   py::class_<Driver>(m, "Transport", "A transport with a handler that collects what comes.")
-      .def_static("ucx", [] { return std::make_unique<Driver>(make_ucx_transport()); })
+      .def_static("ucx", [] { return std::make_unique<Driver>(make_transport("ucx")); })
       .def_static(
           "udp",
           [](const std::string& secret, uint32_t mtu, const std::shared_ptr<TestClock>& clock,
              bool watches) {
-            TransportOptions options{TransportKind::udp, secret, "", mtu, {}, watches};
+            UdpOptions options(TransportOptions{secret, "", mtu});
+            options.watches = watches;
             if (clock) options.clock = [clock] { return clock->now(); };
             return std::make_unique<Driver>(make_udp_transport(options));
           },

@@ -2,6 +2,8 @@
 // is built beside the engine in a checkout (setup.py), and is in no wheel.
 #include <pybind11/pybind11.h>
 
+#include "base/plugin.h"
+
 namespace omnihvd {
 void bind_arithmetic(pybind11::module_ m);
 void bind_codec(pybind11::module_ m);
@@ -16,6 +18,7 @@ void bind_ways(pybind11::module_ m);
 
 PYBIND11_MODULE(_engine_tests, m) {
   pybind11::module_::import("omnihvd._engine");  // for its types: EngineError, Codec, Settings
+  omnihvd::load_part("innetwork");
   omnihvd::bind_arithmetic(m.def_submodule("arithmetic"));
   omnihvd::bind_codec(m.def_submodule("codec"));
   omnihvd::bind_datagrams(m.def_submodule("datagrams"));

@@ -58,6 +58,7 @@ for module in pkgutil.walk_packages(omnihvd.__path__, "omnihvd."):
         done += 1
     except ImportError as why:
         assert str(why.name).partition(".")[0] in others, (module.name, why)
+omnihvd.engine.load_part("innetwork")  # it is there, and of this build
 print("imported", done)
 """
 MPI_SUM = """

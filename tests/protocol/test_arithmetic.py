@@ -66,7 +66,7 @@ def modelled(inputs: list[np.ndarray], block_size: int) -> np.ndarray:
         exponent = max(arithmetic.exponent_of(row) for row in rows)
         integers = [arithmetic.to_integers(row, exponent, bits)[0] for row in rows]
         sums = arithmetic.to_floats(np.sum(integers, 0, dtype=np.int32), exponent, bits)
-        total[first : first + block_size] = arithmetic.with_no_numbers(rows, sums)
+        total[first : first + block_size] = arithmetic.with_no_numbers(rows, sums, added=False)
     return total
 
 

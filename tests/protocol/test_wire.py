@@ -47,7 +47,7 @@ def varint(value: int) -> bytes:
 
 
 def header(
-    frames: int = 1, magic: bytes = b"OHVD", version: int = 6, kind: int = CONTRIBUTION,
+    frames: int = 1, magic: bytes = b"OHVD", version: int = 7, kind: int = CONTRIBUTION,
     flags: int = 0,
 ) -> bytes:  # fmt: skip
     fields = magic, version, kind, flags, 0, 0, 0, 0, 0, 0, frames, 0, b""
@@ -274,7 +274,7 @@ def test_impossible_shapes_are_refused(wrong: dict) -> None:
 
 
 def test_another_version_is_named_with_the_remedy() -> None:
-    with pytest.raises(EngineError, match=r"version 9 .*version 6.*install the same omnihvd"):
+    with pytest.raises(EngineError, match=r"version 9 .*version 7.*install the same omnihvd"):
         protocol.decode(header(version=9, frames=0), SHAPE)
 
 

@@ -1,16 +1,22 @@
 #include "algorithms/own_sum.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <numeric>
 
 #include "algorithms/host_grid.h"
+#include "base/error.h"
 #include "base/log.h"
+#include "base/plugin.h"
+#include "engine/on_all_ranks.h"
 #include "protocol/seats.h"
 
 namespace omnihvd {
 namespace {
+
+std::atomic<MakeNetworkSum> make_network_sum{nullptr};
 
 // If there are none, rank 0 logs why, once in a process.
 std::unique_ptr<TwoLevels> two_levels(Exchange& exchange, const Settings& settings,
@@ -48,11 +54,17 @@ std::unique_ptr<SharedSum> shared_sum(Exchange& exchange, const Settings& settin
 
 }  // namespace
 
+void set_network_sum(MakeNetworkSum make) { make_network_sum = make; }
+
 OwnSum::OwnSum(Exchange& exchange, const Settings& settings, const std::vector<std::string>& hosts)
     : whole_inside_(settings.compress_first == CompressionFirst::off),
       rank_(size_t(exchange.rank())),
       block_size_(settings.block_size) {
-  if (!settings.inline_at.empty()) inline_ = InlineSum::create(exchange, settings, hosts);
+  if (!settings.inline_at.empty()) {
+    const std::string problem = on_all_ranks(exchange, [] { load_part("innetwork"); });
+    if (!problem.empty()) throw Error("omnihvd cannot start on " + problem);
+    inline_ = make_network_sum.load()(exchange, settings, hosts);
+  }
   if (inline_) {
     group_ = inline_->group();
     return;
@@ -64,7 +76,7 @@ OwnSum::OwnSum(Exchange& exchange, const Settings& settings, const std::vector<s
 
 Ways::SumMade OwnSum::allreduce(const void* in, void* out, uint64_t count, DType dtype,
                                 const Codec& codec) {
-  if (inline_ && InlineSum::takes(dtype, codec))
+  if (inline_ && inline_->takes(dtype, codec))
     return {Way::inlined, inline_->allreduce(in, out, count, dtype)};
   const Codec inside = whole_inside_ ? Codec() : codec;
   if (shared_) return {Way::shared, shared_->allreduce(in, out, count, dtype, inside)};

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/network_sum.h"
 #include "algorithms/shared_memory/shared_sum.h"
 #include "algorithms/two_levels.h"
 #include "algorithms/ways.h"
-#include "communicator/inline_sum.h"
 #include "engine/session.h"
 
 namespace omnihvd {
@@ -49,7 +49,7 @@ class OwnSum {
 
   const bool whole_inside_;  // codecs: between hosts alone
   const size_t rank_, block_size_;
-  std::unique_ptr<InlineSum> inline_;  // group_ is its group
+  std::unique_ptr<NetworkSum> inline_;  // group_ is its group
   // One of these.
   std::unique_ptr<SharedSum> shared_;
   std::unique_ptr<TwoLevels> levels_;

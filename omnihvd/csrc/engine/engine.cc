@@ -8,12 +8,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/own_process.h"
+#include "base/plugin.h"
 #include "engine/aggregator_host.h"
 #include "engine/join.h"
 #include "engine/on_all_ranks.h"
 #include "engine/reduce_parts.h"
 #include "engine/stream.h"
 #include "engine/until_done.h"
+#include "transport/registry.h"
 
 namespace omnihvd {
 namespace {
@@ -227,6 +229,10 @@ class GroupImpl : public Group {
   std::atomic<uint64_t> sequence_{0};
 };
 
+void load_arithmetic(const GroupInfo& info) {
+  if (info.settings.arithmetic != ArithmeticKind::floats) load_part("innetwork");
+}
+
 class EngineImpl : public Engine {
  public:
   EngineImpl(const Settings& settings, const TransportFactory& factory)
@@ -242,8 +248,10 @@ class EngineImpl : public Engine {
     const auto info = agree_on_group(exchange, self, settings);
     std::shared_ptr<GroupImpl> group;
     // No rank may send before all ranks listen.
-    meet(exchange, self,
-         [&] { group = std::make_shared<GroupImpl>(threads, info, exchange.rank()); });
+    meet(exchange, self, [&] {
+      load_arithmetic(*info);
+      group = std::make_shared<GroupImpl>(threads, info, exchange.rank());
+    });
     group->all_listen();
     const uint32_t levels = info->seats->levels();
     log(LogLevel::info, "joined a group of ", info->workers, " ranks and ",
@@ -305,6 +313,7 @@ class AggregatorHostImpl : public AggregatorHost {
       throw Error("malformed description of a group: no such aggregator");
     if (settings_.encrypt && !info->settings.encrypt)
       throw Error("OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks");
+    load_arithmetic(*info);
     info->key = group_key(secret, info->id);
     threads_of(info->nodes[self])
         ->add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
@@ -337,7 +346,9 @@ std::shared_ptr<Engine>& process_slot() {
 }  // namespace
 
 Engine::TransportFactory Engine::transports_of(const Settings& settings) {
-  return [options = transport_options(settings)] { return make_transport(options); };
+  return [name = settings.transport, options = transport_options(settings)] {
+    return make_transport(name, options);
+  };
 }
 
 std::shared_ptr<Engine> Engine::create(const Settings& settings, TransportFactory factory) {

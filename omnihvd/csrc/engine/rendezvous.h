@@ -2,7 +2,7 @@
 // both prove that they know the job's secret. The aggregator's side is omnihvd/aggregator.py.
 //
 //   every message   u32 length (little endian), then that many bytes
-//   to aggregator   "omnihvd-join 6\n" + 32 random bytes A; 6 is kWireVersion
+//   to aggregator   "omnihvd-join 7\n" + 32 random bytes A; 7 is kWireVersion
 //   from it         "ok" + HMAC(secret, "aggregator" A B) + 32 random bytes B
 //   to it           HMAC(secret, "worker" A B)
 //   from it         "ok" + HMAC(secret, "addresses" A B T) + T: its transports' addresses, each a

@@ -2,15 +2,17 @@
 // new value does not shift any other word.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/settings.h"
+#include "transport/registry.h"
 
 namespace omnihvd {
 
 template <typename T>
-using Names = std::vector<std::pair<T, const char*>>;
+using Names = std::vector<std::pair<T, std::string>>;
 
 inline const Names<Way> kWayWords = {{Way::automatic, "auto"},    {Way::stream, "stream"},
                                      {Way::shared, "shared"},     {Way::unite, "union"},
@@ -29,8 +31,11 @@ inline const Names<Hierarchy> kHierarchyWords = {
 inline const Names<CompressionFirst> kCompressFirstWords = {{CompressionFirst::automatic, "auto"},
                                                             {CompressionFirst::on, "1"},
                                                             {CompressionFirst::off, "0"}};
-inline const Names<TransportKind> kTransportWords = {{TransportKind::ucx, "ucx"},
-                                                     {TransportKind::udp, "udp"}};
+inline Names<std::string> transport_words() {
+  Names<std::string> words;
+  for (const std::string& name : transport_names()) words.emplace_back(name, name);
+  return words;
+}
 // OMNIHVD_LOG=warning shows notices, too; there is no word for warnings alone.
 inline const Names<LogLevel> kLogWords = {{LogLevel::debug, "debug"},
                                           {LogLevel::info, "info"},

@@ -1,5 +1,6 @@
 #include "engine/setting_values.h"
 
+#include <arpa/inet.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -8,7 +9,6 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "innetwork/addresses.h"
 #include "protocol/seats.h"
 
 namespace omnihvd {
@@ -56,10 +56,13 @@ std::vector<std::string> addresses(const std::string& value) {
   return list;
 }
 
-std::string inline_address(const std::string& value) {
+std::string ipv4_address(const std::string& value) {
   if (value.empty()) return value;
   if (addresses(value).size() != 1) refuse();
-  ipv4(value.substr(0, value.rfind(':')), 0);
+  const std::string host = value.substr(0, value.rfind(':'));
+  in_addr at{};
+  if (inet_pton(AF_INET, host.c_str(), &at) != 1)
+    throw Error(host + " is no IPv4 address: in-network aggregation supports IPv4 only");
   return value;
 }
 

@@ -15,7 +15,7 @@ bool boolean(const std::string& text);
 uint64_t integer(const std::string& value, uint64_t least, uint64_t most);
 double seconds(const std::string& value);
 std::vector<std::string> addresses(const std::string& value);  // host:port, separated by commas
-std::string inline_address(const std::string& value);          // one IPv4 address and port, or none
+std::string ipv4_address(const std::string& value);            // one IPv4 address and port, or none
 std::string levels(const std::string& value);
 std::string secret(const std::string& text);
 std::string secret_of_file(const std::string& path);

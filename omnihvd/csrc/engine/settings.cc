@@ -94,7 +94,7 @@ Setting word(const char* name, T Settings::* member, const Names<T>& names, Agre
             const auto found = std::find_if(names.begin(), names.end(), [&](const auto& one) {
               return one.first == s.*member;
             });
-            return std::string(found->second);
+            return found->second;
           },
           words};
 }
@@ -179,8 +179,8 @@ std::vector<Setting> table() {
           "through "
           "which sums of int32, float32 and half precision go instead of streams, floats as "
           "integers of a common scale (docs/in-network.md)",
-          inline_address),
-      word("OMNIHVD_TRANSPORT", &S::transport, kTransportWords, Agreed::same,
+          ipv4_address),
+      word("OMNIHVD_TRANSPORT", &S::transport, transport_words(), Agreed::same,
            "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
            "repeated where the network loses them (docs/in-network.md)"),
       any("OMNIHVD_UDP_INTERFACE", &S::udp_interface, own, "name of an interface",
@@ -294,7 +294,7 @@ Settings settings_from_environment() {
 }
 
 TransportOptions transport_options(const Settings& settings) {
-  return {settings.transport, settings.secret, settings.udp_interface, settings.udp_mtu};
+  return {settings.secret, settings.udp_interface, settings.udp_mtu};
 }
 
 std::string host_name(const Settings& settings) {

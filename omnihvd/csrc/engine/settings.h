@@ -44,7 +44,7 @@ struct Settings {
   std::string kernel_cache;              // folder of the compiled kernels; empty: ~/.cache/...
   std::vector<std::string> aggregators;  // host:port; empty: colocated
   std::string inline_at;                 // address:port of an in-network aggregator; or empty
-  TransportKind transport = TransportKind::ucx;
+  std::string transport = "ucx";         // transport/registry.h
   std::string udp_interface;             // empty: any
   uint32_t udp_mtu = 0;                  // 0: detected
   bool encrypt = false;                  // messages between hosts

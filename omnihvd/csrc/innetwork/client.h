@@ -13,7 +13,7 @@
 #include "base/own_process.h"
 #include "innetwork/jobs.h"
 #include "innetwork/slot_worker.h"
-#include "transport/udp_socket.h"
+#include "innetwork/udp/socket.h"
 
 namespace omnihvd {
 

@@ -12,8 +12,7 @@ namespace {
 // Microseconds. A host may limit itself to one refusal a second per destination, after the first
 // six.
 constexpr uint64_t kAskEvery = 100'000, kAnswerWithin = 1'500'000, kForget = 3'000'000;
-constexpr uint32_t kRefusals = 3;            // how many refusals end a job
-constexpr uint64_t kRefusedFor = kAskEvery;  // the least time from the first refusal to the last
+static_assert(kAskEvery >= Refusals::kFor);
 
 // Have all workers ended that joined and did not leave?
 bool have_all_ended(const InlineJob& job) {
@@ -125,16 +124,16 @@ std::optional<size_t> InlineJobs::take_refusal(uint64_t now, uint64_t from) {
     const auto found = std::find(job.addresses.begin(), job.addresses.end(), from);
     if (found == job.addresses.end() || from == 0) continue;
     const uint64_t contributions = plane_.contributions(at);
-    if (job.refusals == 0 || contributions != job.contributions) {
-      job.ended = job.refusals = 0;
-      job.refused_since = now;
+    if (!job.refusals.any() || contributions != job.contributions) {
+      job.ended = 0;
+      job.refusals.clear();
       job.contributions = contributions;
     }
     const uint32_t before =
         std::exchange(job.ended, job.ended | 1u << (found - job.addresses.begin()));
-    if (job.refusals++ < kRefusals || job.ended != before) news_at_ = now;
-    const bool enough = job.refusals >= kRefusals && now - job.refused_since >= kRefusedFor;
-    if (!enough || !have_all_ended(job)) return {};
+    if (job.refusals.few() || job.ended != before) news_at_ = now;
+    job.refusals.add(now);
+    if (!job.refusals.enough(now) || !have_all_ended(job)) return {};
     job = {};
     return at;
   }
@@ -173,7 +172,8 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   if (job.workers != head.round) return InlineRefusal::other_workers;
   if (job.numbers != head.numbers) return InlineRefusal::other_numbers;
   job.addresses[head.worker] = from;
-  job.ended = job.refusals = 0;
+  job.ended = 0;
+  job.refusals.clear();
   inline_head welcome = head;
   welcome.kind = INLINE_WELCOME;
   welcome.flags = 0;

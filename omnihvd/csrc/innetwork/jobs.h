@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "base/siphash.h"
 #include "innetwork/packet.h"
+#include "innetwork/refusals.h"
+#include "innetwork/siphash.h"
 #include "innetwork/slot_aggregator.h"
 
 namespace omnihvd {
@@ -41,10 +42,9 @@ struct InlineJob {
   uint32_t workers = 0;  // 0: the place is free
   uint8_t numbers = INLINE_INT32;
   std::vector<uint64_t> addresses;  // [worker], as its join gave it; 0: it has not joined
-  // ended: bits of the workers that have ended, as their hosts report. refusals: how many such
-  // reports came, since when, and how much the job had contributed at the first.
-  uint32_t ended = 0, refusals = 0;
-  uint64_t refused_since = 0, contributions = 0;
+  uint32_t ended = 0;               // bits of the workers that have ended, as their hosts report
+  Refusals refusals;                // these reports
+  uint64_t contributions = 0;       // at the first of them
 };
 
 class InlineJobs {

@@ -12,8 +12,8 @@
 
 #include "innetwork/jobs.h"
 #include "innetwork/slot_aggregator.h"
+#include "innetwork/udp/socket.h"
 #include "transport/file_descriptor.h"
-#include "transport/udp_socket.h"
 
 namespace omnihvd {
 

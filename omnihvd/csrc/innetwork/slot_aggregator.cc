@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "protocol/fpisa.h"
+#include "innetwork/fpisa.h"
 
 namespace omnihvd {
 namespace {

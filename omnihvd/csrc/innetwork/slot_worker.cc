@@ -144,7 +144,7 @@ bool SlotWorker::accept(uint64_t now, const uint8_t* data, size_t size) {
     ++united_;
   }
   const bool opening = head.block == INLINE_NONE;
-  if (slot.owner && !opening && slot.tries == 0 && !slot.asked) measure(now - slot.sent_at);
+  if (slot.owner && !opening && slot.tries == 0 && !slot.asked) trips_.measure(now - slot.sent_at);
   moved_at_ = now;
   ++slot.round;
   slot.block = head.next;
@@ -172,21 +172,8 @@ bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
   return accepted;
 }
 
-void SlotWorker::measure(uint64_t trip) {
-  if (smoothed_ == 0) {
-    smoothed_ = std::max<uint64_t>(trip, 1);
-    variation_ = trip / 2;
-    return;
-  }
-  const uint64_t error = trip > smoothed_ ? trip - smoothed_ : smoothed_ - trip;
-  variation_ = (3 * variation_ + error) / 4;
-  smoothed_ = std::max<uint64_t>((7 * smoothed_ + trip) / 8, 1);
-}
-
 uint64_t SlotWorker::patience(const Slot& slot) const {
-  const uint64_t measured = smoothed_ + std::max(kGranularity, 4 * variation_);
-  const uint64_t first = smoothed_ ? std::max(shortest_, measured) : 3 * shortest_;
-  return std::min(longest_, first << std::min(slot.tries, 16u));
+  return trips_.time_out(slot.tries, kGranularity, 3 * shortest_, shortest_, longest_);
 }
 
 void SlotWorker::set_due(Slot& slot, uint64_t now) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "innetwork/packet.h"
+#include "innetwork/round_trip.h"
 #include "innetwork/tensor.h"
 
 namespace omnihvd {
@@ -56,7 +57,7 @@ class SlotWorker {
   uint64_t own_blocks() const { return own_; }
   uint64_t united_blocks() const { return united_; }
   const SlotCounts& counts() const { return counts_; }
-  uint64_t round_trip() const { return smoothed_; }  // 0: not measured yet
+  uint64_t round_trip() const { return trips_.smoothed(); }  // 0: not measured yet
 
  private:
   struct Slot {
@@ -75,7 +76,6 @@ class SlotWorker {
   size_t write(uint64_t now, uint32_t slot, uint8_t* out);
   bool fits(uint32_t slot, const inline_head& head, size_t size) const;
   bool accept(uint64_t now, const uint8_t* data, size_t size);
-  void measure(uint64_t trip);
   uint64_t patience(const Slot& slot) const;
   void set_due(Slot& slot, uint64_t now);
 
@@ -88,7 +88,7 @@ class SlotWorker {
   uint32_t open_ = 0;
   uint64_t check_at_ = 0;  // nothing is overdue before
   uint64_t moved_at_ = 0;
-  uint64_t smoothed_ = 0, variation_ = 0;
+  RoundTrip trips_;
   uint64_t own_ = 0, united_ = 0;
   SlotCounts counts_;
 };

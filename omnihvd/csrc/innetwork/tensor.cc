@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "innetwork/integers.h"
 #include "numeric/block_ops.h"
-#include "protocol/integers.h"
 
 namespace omnihvd {
 namespace {
@@ -70,23 +69,8 @@ class InlineIntegers final : public InlineTensor {
   Blocks blocks_;
 };
 
-// NaN, +infinity and -infinity of an element are counted in ten bits each: a sum over
-// INLINE_WORKERS cannot overflow one count into another.
-constexpr int32_t kNaN = 1 << 20, kPlus = 1 << 10, kMinus = 1, kMost = (1 << 10) - 1;
-static_assert(INLINE_WORKERS <= kMost);
-
-int32_t count_of(float x) {
-  if (std::isfinite(x)) return 0;
-  return std::isnan(x) ? kNaN : x > 0 ? kPlus : kMinus;
-}
-
-// The float sum of the counted values; 0: all were numbers.
-float sum_of(int32_t counts) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const bool plus = (counts >> 10) & kMost, minus = counts & kMost;
-  if (counts >= kNaN || (plus && minus)) return std::numeric_limits<float>::quiet_NaN();
-  return plus ? kInfinity : minus ? -kInfinity : 0;
-}
+// Slots add a block's marks of NaN and infinities as a block of their own.
+static_assert(INLINE_WORKERS <= kMostMarked);
 
 class InlineFloats final : public InlineTensor {
  public:
@@ -108,7 +92,7 @@ class InlineFloats final : public InlineTensor {
     const uint32_t n = widen(block, x);
     bool numbers = true;
     for (uint32_t i = 0; i < n; ++i) numbers &= std::isfinite(x[i]);
-    if (!numbers) std::transform(x, x + INLINE_ELEMENTS, no_numbers_[block].of, count_of);
+    if (!numbers) mark_no_numbers(x, INLINE_ELEMENTS, no_numbers_[block].of);
     return integer_ops().exponent(x, n);
   }
 
@@ -131,7 +115,7 @@ class InlineFloats final : public InlineTensor {
     Floats x;
     const uint32_t n = counts ? widen(block, x) : blocks_.elements(block);
     if (counts)
-      put_no_numbers(in, n, x);
+      put_no_numbers(in, n, &x);
     else
       integer_ops().to_floats(in, n, exponent, bits_, x);
     blocks_.ops.finish(blocks_.at(block), x, n);
@@ -149,14 +133,6 @@ class InlineFloats final : public InlineTensor {
     blocks_.ops.store(x, blocks_.at(block), n);
     std::fill(x + n, x + INLINE_ELEMENTS, 0.0F);
     return n;
-  }
-
-  static void put_no_numbers(const uint8_t* counts, uint32_t n, Floats& x) {
-    for (uint32_t i = 0; i < n; ++i) {
-      int32_t count;
-      std::memcpy(&count, counts + i * sizeof count, sizeof count);
-      if (const float sum = sum_of(count); sum != 0) x[i] = sum;
-    }
   }
 
   Blocks blocks_;

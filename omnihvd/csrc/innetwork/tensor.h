@@ -1,7 +1,7 @@
 // A worker's tensor for in-network aggregation: blocks of INLINE_ELEMENTS int32.
 //
 // int32 are summed as they are, and wrap around. Floats become integers scaled by the largest
-// exponent that any worker has in the block, as in SwitchML (protocol/integers.h); two-byte floats
+// exponent that any worker has in the block, as in SwitchML (integers.h); two-byte floats
 // are widened to float32 first. NaN and infinities count as 0 there. Workers count them element by
 // element and send the counts after all blocks, in one more block for each block that has some. So
 // an aggregator adds nothing but int32, and the order of additions does not show.

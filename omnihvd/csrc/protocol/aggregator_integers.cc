@@ -1,4 +1,4 @@
-// An aggregator's sums of integers (integers.h).
+// An aggregator's sums of integers (arithmetic.h).
 #include <algorithm>
 #include <cstring>
 
@@ -11,19 +11,25 @@ void Aggregator::add_integers(Version& version, size_t index, const uint8_t* blo
   const uint8_t* const integers = block + 1;
   (first ? ops_.store : ops_.add)(accumulator(version, index), integers, n);
   if (!block[0]) return;
-  std::vector<float>& sums = version.no_numbers[index];
-  sums.resize(n);
-  add_no_numbers(integers + n * sizeof(int32_t), n, sums.data());
+  std::vector<int32_t>& all = version.no_numbers[index];
+  all.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    int32_t mark;
+    std::memcpy(&mark, integers + (n + i) * sizeof mark, sizeof mark);
+    all[i] |= mark;
+  }
 }
 
-// Appends the sum of a block, and its NaN and infinities, to what this version already holds.
+// Appends the sum of a block, and the marks of its NaN and infinities, to what this version already
+// holds.
 BlockRef Aggregator::with_no_numbers(Version& version, size_t index, uint64_t position, size_t n,
                                      size_t used) {
   if (!version.packed) version.packed.reset(new uint8_t[packed_bytes_]);
   uint8_t* const made = version.packed.get() + used;
   made[0] = 1;
   std::memcpy(made + 1, accumulator(version, index), n * sizeof(int32_t));
-  std::memcpy(made + 1 + n * sizeof(int32_t), version.no_numbers[index].data(), n * sizeof(float));
+  std::memcpy(made + 1 + n * sizeof(int32_t), version.no_numbers[index].data(),
+              n * sizeof(int32_t));
   const size_t bytes = integer_block_bytes(n, true);
   return {position, made, uint32_t(bytes), false, nullptr, nullptr, true};
 }

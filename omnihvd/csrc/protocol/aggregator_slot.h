@@ -24,8 +24,8 @@ struct Aggregator::Version {
   std::unique_ptr<uint8_t[]> sums;    // [index in window][accumulator block]
   std::unique_ptr<uint8_t[]> packed;  // packed and coded results, back to back
   std::vector<Sum> of;                // [index in window]
-  // In integer sums, by index in the window: the sums of NaN and infinities.
-  std::map<size_t, std::vector<float>> no_numbers;
+  // In integer sums, by index in the window: the marks of NaN and infinities.
+  std::map<size_t, std::vector<int32_t>> no_numbers;
   bool lent = false;  // a frame in flight refers to this memory
   uint32_t lent_round = 0;
 

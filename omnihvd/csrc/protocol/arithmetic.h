@@ -1,17 +1,18 @@
 // The arithmetic of a collective's sums. Part of its Shape; see docs/arithmetic.md.
 //
 //   floats    the dtype's own
-//   integers  float32 as int32 with a shared exponent (block floating point): integers.h
+//   integers  float32 as int32 with a shared exponent (innetwork/integers.h)
 //   switchml  the same, but every block travels, zero or not: OmniReduce's starting point
-//   fpisa     float32 in registers of two integers: fpisa.h
+//   fpisa     float32 in registers of two integers: innetwork/fpisa.h
 //   fpisa_a   the same, approximately
+//
+// Sums of floats are the engine's. libomnihvd_innetwork makes the others.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "numeric/dtype.h"
-#include "protocol/integers.h"
 
 namespace omnihvd {
 
@@ -20,6 +21,20 @@ enum class ArithmeticKind : uint8_t { floats, integers, switchml, fpisa, fpisa_a
 constexpr const char* kArithmeticNames[] = {"float", "integer", "switchml", "fpisa", "fpisa-a"};
 constexpr const char* name_of(ArithmeticKind kind) {
   return kArithmeticNames[static_cast<int>(kind)];
+}
+
+// The most bits for which a sum over so many workers fits 32 bits: 2^bits x workers < 2^31.
+constexpr uint8_t integer_bits_for(uint32_t workers) {
+  uint8_t bits = 30;
+  while (bits > 0 && (uint64_t{workers} << bits) >= uint64_t{1} << 31) --bits;
+  return bits;
+}
+constexpr uint8_t kLargestExponent = 254;
+
+// The wire form of a block of integers that is not packed: a byte, 1 if it has NaN or infinities;
+// one int32 per element; and then, in such a block, a mark per element (innetwork/integers.h).
+constexpr size_t integer_block_bytes(size_t n, bool no_numbers) {
+  return 1 + n * sizeof(int32_t) * (no_numbers ? 2 : 1);
 }
 
 struct Arithmetic {
@@ -50,6 +65,24 @@ struct Arithmetic {
 };
 
 struct BlockOps;
+struct BlockRef;
+
+// Pure functions. Blocks are n elements of float32.
+struct ArithmeticOps {
+  const BlockOps& (*registers)(bool approximate);
+  // 1 .. kLargestExponent, over the finite numbers of a block.
+  uint8_t (*exponent)(const void* block, size_t n);
+  // Writes a block's integers, scaled by that exponent, to `made`, and sets all of `read` but its
+  // position. Returns the bytes of `made` that it used.
+  size_t (*to_integers)(const void* block, uint32_t n, uint8_t exponent, Arithmetic arithmetic,
+                        uint8_t* made, BlockRef* read);
+  // Writes a sum of integers as floats. zero: the block is zero so far.
+  void (*from_integers)(const BlockRef& sum, uint32_t n, Arithmetic arithmetic, bool zero,
+                        void* block);
+};
+void register_arithmetic(const ArithmeticOps& ops);  // which live as long as the process
+const ArithmeticOps& arithmetic_ops();               // throws Error if there are none
+
 // How an aggregator adds blocks in the form in which they travel.
 const BlockOps& sum_ops(Arithmetic arithmetic, DType dtype);
 // Bytes of a register: the aggregator's sum of one element.

@@ -14,7 +14,7 @@
 //
 // In round 0 the window is the first positions of the stream, and every worker speaks.
 //
-// In integer sums (integers.h) the scale of a block must be known before the block is sent. So its
+// In integer sums (arithmetic.h) a block's scale must be known before the block is sent. So its
 // exponent travels a round ahead, as in SwitchML: with each position a worker names the exponent of
 // its block there, and a result holds, for each block of the next window, the largest exponent of
 // all workers. The window of round 0 is empty then.
@@ -41,7 +41,7 @@ struct BlockRef {
   // Only in received blocks: if not null, the block is listed (block_ops.h), and `data` holds the
   // elements at these offsets. Not owned.
   const uint32_t* offsets = nullptr;
-  // As in codec.h, by the coding of contributions or of sums; in integer sums, as in integers.h.
+  // As in codec.h, by the coding of contributions or of sums; in integer sums, as in arithmetic.h.
   bool coded = false;
   uint8_t exponent = 0;  // in integer sums, at workers: known from the last round, not sent
 };

@@ -9,8 +9,8 @@
 //   forms     if mixed: two bits per block
 //   listed    for the listed blocks together: their elements minus their number, as a varint; where
 //             the elements are, as a set of block << bits of an offset | offset; the elements
-//   packed    the packed (block_ops.h) and the coded blocks (codec.h; in integer sums integers.h),
-//             back to back
+//   packed    the packed (block_ops.h) and the coded blocks (codec.h; arithmetic.h in integer
+//             sums), back to back
 //   plain     if any: padding to 8 bytes from the front of the message, then the plain blocks
 //
 // Positions are their number, the first, and how many are left out between the first and the last;

@@ -53,10 +53,24 @@ BlockRef HostTensor::read_local(uint64_t block, uint64_t position) {
   return {position, in_ + offset, bytes, false, out_ + offset};
 }
 
+uint8_t HostTensor::exponent(uint64_t block) {
+  return arithmetic_ops().exponent(in_ + block * block_bytes_, layout_.elements_of(block));
+}
+
+BlockRef HostTensor::read_integers(uint64_t block, uint64_t position, uint8_t exponent) {
+  BlockRef read{position, nullptr, 0, false};
+  scratch_used_ += arithmetic_ops().to_integers(
+      in_ + block * block_bytes_, layout_.elements_of(block), exponent, layout_.shape().arithmetic,
+      scratch_.data() + scratch_used_, &read);
+  return read;
+}
+
 void HostTensor::write(uint64_t block, const BlockRef& sum) {
   if (!out_) throw Error("a result holds sums that are another rank's: an aggregator is faulty");
-  if (layout_.shape().arithmetic.integers()) return write_integers(block, sum);
   uint8_t* target = out_ + block * block_bytes_;
+  if (const Arithmetic arithmetic = layout_.shape().arithmetic; arithmetic.integers())
+    return arithmetic_ops().from_integers(sum, layout_.elements_of(block), arithmetic, zero_[block],
+                                          target);
   if (sum.offsets)
     ops_.unlist(sum.offsets, sum.data, sum.bytes / element_, target,
                 zero_[block] ? 0 : layout_.elements_of(block));

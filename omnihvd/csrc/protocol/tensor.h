@@ -25,7 +25,7 @@ class Tensor {
   // packed, and may have a home.
   virtual BlockRef read_local(uint64_t block, uint64_t position) { return read(block, position); }
   // In integer sums, in place of these: the exponent of a block, and its integers scaled by the
-  // largest exponent of all workers (integers.h). Valid as long as packed data; never plain, and
+  // largest exponent of all workers (arithmetic.h). Valid as long as packed data; never plain, and
   // without a home.
   virtual uint8_t exponent(uint64_t) {
     OMNIHVD_INVARIANT(!"no integers");
@@ -60,8 +60,6 @@ class HostTensor : public Tensor {
   bool wants_zeros() const override { return out_ && in_ != out_; }
 
  private:
-  void write_integers(uint64_t block, const BlockRef& sum);
-
   const Layout& layout_;
   const BlockOps& ops_;
   const BlockCoder to_send_, of_sums_;

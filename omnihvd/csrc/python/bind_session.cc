@@ -20,7 +20,7 @@
 #include "intercept/polite_yield.h"
 #include "protocol/wire.h"
 #include "python/sums.h"
-#include "transport/udp_counts.h"
+#include "transport/packet_counts.h"
 
 namespace py = pybind11;
 
@@ -102,11 +102,11 @@ py::dict stats_dict() {
                                          {"plain_blocks", &CodecStats::plain_blocks},
                                          {"bytes", &CodecStats::bytes},
                                          {"plain_bytes", &CodecStats::plain_bytes}});
-  d["datagrams"] = dict_of(datagram_counts(), {{"sent", &DatagramCounts::sent},
-                                               {"again", &DatagramCounts::again},
-                                               {"received", &DatagramCounts::received},
-                                               {"repeated", &DatagramCounts::repeated},
-                                               {"refused", &DatagramCounts::refused}});
+  d["datagrams"] = dict_of(packet_counts(), {{"sent", &PacketCounts::sent},
+                                             {"again", &PacketCounts::again},
+                                             {"received", &PacketCounts::received},
+                                             {"repeated", &PacketCounts::repeated},
+                                             {"refused", &PacketCounts::refused}});
   return d;
 }
 

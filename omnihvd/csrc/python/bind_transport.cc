@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "engine/settings.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 namespace py = pybind11;
 
@@ -17,9 +17,9 @@ namespace {
 // Sends messages of one size, and counts messages sent and received.
 class LinkEnd final : Transport::Handler {
  public:
-  explicit LinkEnd(size_t message_bytes)
+  explicit LinkEnd(size_t message_bytes, const Settings& s = settings_from_environment())
       : content_(message_bytes, '\0'),
-        transport_(make_transport(transport_options(settings_from_environment()))) {
+        transport_(make_transport(s.transport, transport_options(s))) {
     transport_->set_handler(this);
   }
 

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "base/error.h"
+#include "base/plugin.h"
 
 namespace omnihvd {
 void bind_codec(pybind11::module_ m);
@@ -9,7 +10,6 @@ void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
 void bind_communicator(pybind11::module_ m);
 void bind_hook(pybind11::module_ m);
-void bind_inline(pybind11::module_ m);
 }  // namespace omnihvd
 
 PYBIND11_MODULE(_engine, m) {
@@ -21,5 +21,7 @@ PYBIND11_MODULE(_engine, m) {
   omnihvd::bind_session(session);
   omnihvd::bind_communicator(session);
   omnihvd::bind_hook(m.def_submodule("hook"));
-  omnihvd::bind_inline(m.def_submodule("inline_path"));
+  m.def("build_id", &omnihvd::build_id, "The same in all libraries of this build.");
+  m.def("load_part", &omnihvd::load_part, py::arg("name"),
+        "Loads the library libomnihvd_NAME.so. EngineError: it is missing, or of another build.");
 }

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "transport/registry.h"
 
 namespace omnihvd {
 namespace {
@@ -15,15 +16,11 @@ std::string head_of(const char* magic, const std::string& body) {
 }
 
 // "udp", from "omnihvd udp 1".
-std::string word_of(const std::string& magic) { return magic.substr(8, 3); }
+std::string word_of(const std::string& magic) { return magic.substr(8, magic.find(' ', 8) - 8); }
 
 std::string upper(std::string word) {
   for (char& c : word) c = char(std::toupper(static_cast<unsigned char>(c)));
   return word;
-}
-
-bool begins_with(const std::string& bytes, const std::string& magic) {
-  return bytes.compare(0, magic.size(), magic) == 0;
 }
 
 }  // namespace
@@ -33,13 +30,13 @@ std::string wrap_address(const char* magic, const std::string& body) {
 }
 
 std::string unwrap_address(const char* magic, const std::string& bytes) {
-  for (const std::string other : {kUcxAddress, kUdpAddress})
-    if (other != magic && begins_with(bytes, other))
-      throw Error("its address is of the transport " + word_of(other) + ", and this process uses " +
+  for (const std::string& other : transport_names())
+    if (other != word_of(magic) && bytes.rfind("omnihvd " + other + " ", 0) == 0)
+      throw Error("its address is of the transport " + other + ", and this process uses " +
                   word_of(magic) + ": set OMNIHVD_TRANSPORT alike everywhere");
   const std::string name = upper(word_of(magic));
   const size_t header = std::string(magic).size() + sizeof(uint64_t);
-  if (bytes.size() < header || !begins_with(bytes, magic))
+  if (bytes.size() < header || bytes.rfind(magic, 0) != 0)
     throw Error("not the address of a " + name +
                 " transport of this version: do all processes of the job run the same omnihvd?");
   std::string body = bytes.substr(header);

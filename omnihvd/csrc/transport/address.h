@@ -5,8 +5,7 @@
 
 namespace omnihvd {
 
-constexpr char kUcxAddress[] = "omnihvd ucx 4", kUdpAddress[] = "omnihvd udp 1";
-
+// magic: "omnihvd", the transport's name and a version of the address.
 std::string wrap_address(const char* magic, const std::string& body);
 // Returns the body. Throws Error unless wrap_address() made the bytes with this magic.
 std::string unwrap_address(const char* magic, const std::string& bytes);

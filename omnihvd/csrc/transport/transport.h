@@ -16,7 +16,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -83,27 +82,11 @@ class Transport {
   virtual std::string describe() const = 0;  // for `omnihvd check`: name, version, devices
 };
 
-enum class TransportKind { ucx, udp };
-
+// The settings that a transport may need.
 struct TransportOptions {
-  TransportKind kind = TransportKind::ucx;
-  // For UDP only.
   std::string secret;     // of the job; empty: none
-  std::string interface;  // the one to use; empty: any
+  std::string interface;  // the network interface to use; empty: any
   uint32_t mtu = 0;       // bytes of a packet; 0: as interfaces and routes have it
-  // For tests of UDP.
-  std::function<uint64_t()> clock = nullptr;  // microseconds; none: the steady clock
-  bool watches = true;  // false: processes of this host are as those of other hosts
 };
-
-// UCX active messages: TCP between hosts, shared memory within one, RDMA where UCX finds it.
-std::unique_ptr<Transport> make_ucx_transport();
-// Datagrams, retransmitted when the network loses them.
-std::unique_ptr<Transport> make_udp_transport(const TransportOptions& options);
-
-// Throws Error if the transport is not available.
-inline std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
-  return options.kind == TransportKind::udp ? make_udp_transport(options) : make_ucx_transport();
-}
 
 }  // namespace omnihvd

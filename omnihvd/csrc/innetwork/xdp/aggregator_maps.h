@@ -4,9 +4,9 @@
 
 #include <linux/bpf.h>
 
+#include "innetwork/fpisa_register.h"
 #include "innetwork/slot.h"
 #include "innetwork/xdp/frame.h"
-#include "protocol/fpisa_register.h"
 
 struct inline_xdp_constants {  // the program's constants, set before it is loaded
   struct inline_place own;

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "innetwork/af_xdp/interface.h"
+#include "innetwork/counts_dict.h"
 #include "innetwork/xdp/device.h"
 #include "innetwork/xdp/plane.h"
-#include "python/inline_counts.h"
 
 namespace py = pybind11;
 

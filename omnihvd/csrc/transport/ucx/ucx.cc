@@ -26,7 +26,7 @@
 #include "base/log.h"
 #include "transport/file_descriptor.h"
 #include "transport/process_watch.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 #include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_inbox.h"
 #include "transport/ucx/ucx_sends.h"
@@ -379,6 +379,8 @@ std::string UcxTransport::describe() const {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_ucx_transport() { return std::make_unique<UcxTransport>(); }
+std::unique_ptr<Transport> make_ucx_transport(const TransportOptions&) {
+  return std::make_unique<UcxTransport>();
+}
 
 }  // namespace omnihvd

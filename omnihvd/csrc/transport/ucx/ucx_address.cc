@@ -7,6 +7,8 @@
 
 namespace omnihvd {
 
+constexpr char kUcxAddress[] = "omnihvd ucx 4";
+
 std::string encode_address(const UcxAddress& address) {
   BytesWriter body;
   body.text(address.process.host);

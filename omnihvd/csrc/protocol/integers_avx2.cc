@@ -1,7 +1,0 @@
-#include "protocol/integers_loops.h"
-
-#if defined(__x86_64__)
-namespace omnihvd {
-const IntegerOps avx2_integer_ops = {exponent, from_floats, to_floats};
-}  // namespace omnihvd
-#endif
