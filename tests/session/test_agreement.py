@@ -9,7 +9,7 @@ import pytest
 from omnihvd.engine import EngineError, session
 from omnihvd.version import __version__
 
-VERSION, OTHER = b"omnihvd-ranks-6", b"omnihvd-ranks-7"
+VERSION, OTHER = (b"omnihvd-ranks-%d" % n for n in (session.protocol, session.protocol + 1))
 
 
 def test_another_version_is_named():
@@ -17,8 +17,9 @@ def test_another_version_is_named():
         assert mine.count(VERSION) == 1
         return [mine, mine.replace(VERSION, OTHER)]
 
-    ours = rf"omnihvd-ranks-6 of omnihvd {re.escape(__version__)}"
-    theirs = ours.replace("ranks-6", "ranks-7")
+    ours, theirs = (
+        rf"{word.decode()} of omnihvd {re.escape(__version__)}" for word in (VERSION, OTHER)
+    )
     said = rf"rank 1 uses another version of omnihvd than rank 0 \({theirs}, not {ours}\): install"
     with pytest.raises(EngineError, match=said):
         session.Communicator(0, 2).meet(allgather)

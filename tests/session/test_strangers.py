@@ -12,7 +12,7 @@ import pytest
 from groups import Meeting, all_well, blocks_of, in_threads, session, sum_of
 
 HEADER = struct.Struct("<IHBBHHIQQQII16s")
-MAGIC, VERSION = 0x4456484F, 6
+MAGIC, VERSION = 0x4456484F, session.protocol
 CONTRIBUTION, RESULT, ABORT, LEAVE = 1, 2, 3, 4
 TOKEN: dict[str, Any] = {}
 ENCRYPTED = {"encrypt": True, "secret": "the secret of a test"}
