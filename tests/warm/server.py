@@ -26,7 +26,7 @@ NUMBERS = array.array("i", [0, 0, 0])  # standard input, output and error
 
 
 def serve(listening: socket.socket) -> dict[str, Any]:
-    """Never returns in the server. Returns in each process that it forks: what to run there."""
+    """Never returns in the server. Returns in each process that it forks: the job to run there."""
     waits = selectors.DefaultSelector()
     waits.register(listening, selectors.EVENT_READ)
     while True:
@@ -90,7 +90,7 @@ def close(waits: selectors.BaseSelector) -> None:
 
 
 def received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """What to run, and the client's standard input, output and error."""
+    """The script to run, and the client's standard input, output and error."""
     room = socket.CMSG_SPACE(len(NUMBERS) * NUMBERS.itemsize)
     data, control, _, _ = client.recvmsg(1 << 20, room)
     numbers = array.array("i")
