@@ -38,6 +38,13 @@ def work(rank):
     group.allreduce(sums[rank], sums[rank])
     barrier.wait()
 
+lock = threading.Lock()
+
+def say(failure):  # in one piece: both ranks may fail at once
+    with lock:
+        print(f"{failure.exc_type.__name__}: {failure.exc_value}", flush=True)
+
+threading.excepthook = say
 ranks = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
 for rank in ranks:
     rank.start()
