@@ -1,9 +1,11 @@
 #include "transport/address.h"
 
+#include <unistd.h>
+
 #include <cctype>
 
-#include "base/bytes.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "transport/registry.h"
 
 namespace omnihvd {
@@ -23,7 +25,35 @@ std::string upper(std::string word) {
   return word;
 }
 
+std::string this_network() {
+  char name_space[64];
+  const ssize_t length = readlink("/proc/self/ns/net", name_space, sizeof name_space);
+  return std::string(name_space, length > 0 ? length : 0);
+}
+
 }  // namespace
+
+AddressOwner this_owner() { return {this_process(), host_name(), this_network()}; }
+
+void write_owner(BytesWriter& out, const AddressOwner& owner) {
+  out.text(owner.process.host);
+  out.u64(owner.process.pid);
+  out.u64(owner.process.start);
+  out.text(owner.hostname);
+  out.text(owner.network);
+}
+
+AddressOwner read_owner(BytesReader& in) {
+  return {{in.text(), uint32_t(in.u64()), in.u64()}, in.text(), in.text()};
+}
+
+std::string name_of(const AddressOwner& owner) {
+  return "process " + std::to_string(owner.process.pid) + " on " + owner.hostname;
+}
+
+bool share_network(const AddressOwner& a, const AddressOwner& b) {
+  return a.process.host == b.process.host && a.network == b.network;
+}
 
 std::string wrap_address(const char* magic, const std::string& body) {
   return head_of(magic, body) + body;

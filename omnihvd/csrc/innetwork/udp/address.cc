@@ -12,7 +12,6 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "transport/address.h"
 #include "transport/file_descriptor.h"
 
 namespace omnihvd {
@@ -47,11 +46,7 @@ uint32_t mtu_to(const sockaddr_in& to) {
 
 std::string encode_address(const UdpAddress& address) {
   BytesWriter body;
-  body.text(address.process.host);
-  body.u64(address.process.pid);
-  body.u64(address.process.start);
-  body.text(address.hostname);
-  body.text(address.network);
+  write_owner(body, address);
   body.u64(address.port);
   body.text(address.key);
   body.u64(address.has_secret);
@@ -67,12 +62,8 @@ std::string encode_address(const UdpAddress& address) {
 UdpAddress decode_udp_address(const std::string& bytes) {
   const std::string body = unwrap_address(kUdpAddress, bytes);
   BytesReader in(body);
-  UdpAddress address;
-  address.process.host = in.text();
-  address.process.pid = uint32_t(in.u64());
-  address.process.start = in.u64();
-  address.hostname = in.text();
-  address.network = in.text();
+  UdpAddress address{};
+  static_cast<AddressOwner&>(address) = read_owner(in);
   address.port = uint16_t(in.u64());
   address.key = in.text();
   address.has_secret = in.u64() != 0;
@@ -104,15 +95,11 @@ std::vector<Place> places_of_this_host(const std::string& interface) {
   return places;
 }
 
-bool share_loopback(const UdpAddress& a, const UdpAddress& b) {
-  return a.process.host == b.process.host && a.network == b.network;
-}
-
 Route route_between(const UdpAddress& from, const UdpAddress& to) {
   Route route;
   route.to.sin_family = AF_INET;
   route.to.sin_port = htons(to.port);
-  if (share_loopback(from, to)) {
+  if (share_network(from, to)) {
     route.to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     route.mtu = mtu_to(route.to);
     return route;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/process_watch.h"
+#include "transport/address.h"
 
 namespace omnihvd {
 
@@ -19,10 +19,7 @@ struct Place {
   uint32_t mtu = 0;   // bytes
 };
 
-struct UdpAddress {
-  ProcessId process;
-  std::string hostname;
-  std::string network;  // namespace, on that host
+struct UdpAddress : AddressOwner {
   uint16_t port = 0;
   std::string key;          // random; its holder may send
   bool has_secret = false;  // the sender also needs the job's secret
@@ -35,9 +32,6 @@ UdpAddress decode_udp_address(const std::string& bytes);  // throws Error
 // The addresses of all interfaces that are up, except the loopback. Throws Error if the named
 // interface has none.
 std::vector<Place> places_of_this_host(const std::string& interface);
-
-// Both are on one host and reach each other over its loopback.
-bool share_loopback(const UdpAddress& a, const UdpAddress& b);
 
 struct Route {
   sockaddr_in to{};

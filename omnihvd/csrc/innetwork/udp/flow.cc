@@ -52,7 +52,7 @@ OutFlow::OutFlow(PeerId its_id, std::string its_address, const UdpAddress& peer,
                  uint64_t now)
     : id(its_id),
       address(std::move(its_address)),
-      name("process " + std::to_string(peer.process.pid) + " on " + peer.hostname),
+      name(name_of(peer)),
       route(its_route),
       nonce(random_bytes(16)),
       key(flow_key(transport_key, nonce)),

@@ -28,7 +28,6 @@
 #include "transport/file_descriptor.h"
 #include "transport/packet_counts.h"
 #include "transport/process_watch.h"
-#include "transport/ucx/ucx_address.h"
 
 namespace omnihvd {
 namespace {
@@ -54,7 +53,7 @@ class UdpTransport final : public Transport {
   void wait(int timeout_ms) override;
   void wake() override;
   bool is_local(const std::string& address) const override {
-    return share_loopback(self_, decode_udp_address(address));
+    return share_network(self_, decode_udp_address(address));
   }
   std::string describe() const override;
 
@@ -102,12 +101,7 @@ class UdpTransport final : public Transport {
 UdpTransport::UdpTransport(const UdpOptions& options)
     : options_(options),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
-      self_{this_process(),
-            host_name(),
-            this_network(),
-            socket_.port(),
-            random_bytes(32),
-            !options.secret.empty(),
+      self_{this_owner(), socket_.port(), random_bytes(32), !options.secret.empty(),
             places_of_this_host(options.interface)},
       key_(key_of(self_)),
       inbox_(socket_, key_, self_.has_secret, [this](const std::vector<uint8_t>& message) {
@@ -150,8 +144,7 @@ PeerId UdpTransport::connect(const std::string& bytes) {
     return known->second;
   }
   const UdpAddress address = decode_udp_address(bytes);
-  const std::string name =
-      "process " + std::to_string(address.process.pid) + " on " + address.hostname;
+  const std::string name = name_of(address);
   const PeerId id = next_peer_++ % kFlows;
   try {
     if (address.has_secret != self_.has_secret)

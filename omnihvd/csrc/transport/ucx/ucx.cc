@@ -114,12 +114,7 @@ void add_to_epoll(int epoll, int fd) {
 UcxTransport::UcxTransport()
     : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
       epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"),
-      self_{this_process(),
-            host_name(),
-            this_network(),
-            geteuid(),
-            ucx_version(),
-            worker_.address(),
+      self_{this_owner(), geteuid(), ucx_version(), worker_.address(),
             worker_.address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY)} {
   inbox_.attach(worker_, kMessageId);
   add_to_epoll(epoll_, worker_.event_fd());
@@ -151,7 +146,7 @@ PeerId UcxTransport::connect(const std::string& bytes) {
   peer.owner = this;
   peer.id = id;
   peer.address = bytes;
-  peer.name = "process " + std::to_string(address.process.pid) + " on " + address.hostname;
+  peer.name = name_of(address);
   by_address_[bytes] = id;
   try {
     const bool by_memory = share_memory(self_, address);

@@ -4,21 +4,16 @@
 #include <cstdint>
 #include <string>
 
-#include "transport/process_watch.h"
+#include "transport/address.h"
 
 namespace omnihvd {
 
-struct UcxAddress {
-  ProcessId process;
-  std::string hostname;
-  std::string network;      // namespace, on that host
+struct UcxAddress : AddressOwner {
   uint32_t user;            // effective
   std::string ucx;          // its version, as 1.22
   std::string worker;       // all paths, shared memory included
   std::string worker_wide;  // without shared memory
 };
-
-std::string this_network();
 
 // Whether two processes can use shared memory. Its wake-ups are sockets of the network namespace,
 // and the end of a process is visible only within its PID namespace; other users may not open it.
