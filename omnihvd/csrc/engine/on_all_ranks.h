@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/session.h"
 
 namespace omnihvd {
@@ -23,6 +24,13 @@ std::string on_all_ranks(Exchange& exchange, Step step) {
   for (size_t rank = 0; rank < problems.size(); ++rank)
     if (!problems[rank].empty()) return "rank " + std::to_string(rank) + ": " + problems[rank];
   return "";
+}
+
+// Collective. Throws Error, on all ranks, if it failed on one.
+template <typename Step>
+void start_on_all_ranks(Exchange& exchange, Step step) {
+  if (const std::string problem = on_all_ranks(exchange, step); !problem.empty())
+    throw Error("omnihvd cannot start on " + problem);
 }
 
 }  // namespace omnihvd
