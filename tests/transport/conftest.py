@@ -13,20 +13,17 @@ def closed() -> Iterator[None]:
 
 
 @pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("UCX_TLS", "all")  # End sets it; this puts it back
+def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(params=[name for name in KINDS if name.startswith("ucx")])
-def ucx_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("UCX_TLS", "all")
+def ucx_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 # ucx-any has shared memory, too.
 @pytest.fixture(params=[name for name in KINDS if name not in ("memory", "ucx-shm")])
-def process_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def process_kind(request: pytest.FixtureRequest) -> str:
     """Of those that connect processes."""
-    monkeypatch.setenv("UCX_TLS", "all")
     return str(request.param)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from _engine_tests.transport import Clock, Transport
 
@@ -49,8 +50,8 @@ class End:
             self.transport = Transport.udp(clock=Clock(speed=100))
         else:
             maker, tls = KINDS[kind]
-            os.environ["UCX_TLS"] = tls or "all"
-            self.transport = getattr(Transport, maker)()
+            with patch.dict(os.environ, {"UCX_TLS": tls or "all"}):  # UCX reads it now
+                self.transport = getattr(Transport, maker)()
         self.messages: list[bytes] = []
         self.sent: list[int] = []
         self.failures: list[tuple[int, str]] = []
