@@ -50,8 +50,10 @@ def serve(listening: socket.socket) -> dict[str, Any]:
                 waits.register(client, selectors.EVENT_READ, child)
                 waits.register(os.pidfd_open(child), selectors.EVENT_READ, (child, client))
             elif isinstance(key.data, int):  # its client was killed
-                waits.unregister(key.fileobj)
-                kill(key.data)
+                assert isinstance(key.fileobj, socket.socket)
+                if key.fileobj.fileno() >= 0:  # else its rank has ended in the same moment
+                    waits.unregister(key.fileobj)
+                    kill(key.data)
             else:
                 ended(waits, key.fd, *key.data)
 
