@@ -1,4 +1,4 @@
-"""Codecs (omnihvd.codecs) under torch.distributed."""
+"""Codecs (omnihvd.compression) under torch.distributed."""
 # DDP compares a hook's annotations; they must not be strings.
 
 from typing import Any
@@ -7,8 +7,8 @@ import torch
 from torch.distributed import GradBucket
 from torch.futures import Future
 
-from omnihvd.codecs.codec import Codec
-from omnihvd.codecs.torch_feedback import error_feedback
+from omnihvd.compression.codec import Codec
+from omnihvd.compression.torch_feedback import error_feedback
 from omnihvd.torch.coded_sums import Rests, average_on_gpu
 from omnihvd.torch.hook import HookState, average, group_of
 

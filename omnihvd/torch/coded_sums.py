@@ -21,10 +21,10 @@ from torch import distributed as dist
 from torch.distributed import PrefixStore
 from torch.futures import Future
 
-from omnihvd.carriers import kernel_cache
-from omnihvd.codecs.codec import Codec
-from omnihvd.compressors import counters
-from omnihvd.compressors.compressor import default_block_size
+from omnihvd.compression import counters
+from omnihvd.compression.codec import Codec
+from omnihvd.compression.compressor import default_block_size
+from omnihvd.intercept import kernel_cache
 from omnihvd.torch.meetings import Meetings
 
 SUMS = 2**32 - 1  # in place of the encoding rank's number

@@ -1,4 +1,4 @@
-"""Compressors (omnihvd.compressors) under DDP."""
+"""Compressors (omnihvd.compression) under DDP."""
 # DDP compares a hook's annotations; they must not be strings.
 
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch.distributed import GradBucket
 from torch.futures import Future
 
-from omnihvd.compressors import agreement, order
-from omnihvd.compressors.compressor import Compressor
-from omnihvd.compressors.torch_split import ParameterState, split_by
+from omnihvd.compression import agreement, order
+from omnihvd.compression.compressor import Compressor
+from omnihvd.compression.torch_split import ParameterState, split_by
 from omnihvd.torch.hook import HookState, allreduce_hook, group_of
 
 Hook = Callable[[Any, GradBucket], Future[torch.Tensor]]
@@ -49,8 +49,8 @@ class CompressionState(HookState):
             rest = self.kept.setdefault(name, ParameterState(name)).rest
             if rest is not None and rest.shape != parameter.shape:
                 raise ValueError(
-                    f"what was kept of {name} has shape {tuple(rest.shape)}, the parameter "
-                    f"{tuple(parameter.shape)}"
+                    f"the residual of {name} has shape {tuple(rest.shape)}, the parameter "
+                    f"{tuple(parameter.shape)}: load the state of this model"
                 )
 
     def agree(self) -> None:

@@ -14,11 +14,20 @@ from launch import Job, launch
 HERE = Path(__file__).parent
 
 
-def run(what: str, *options: str, ranks: int, launcher: str = "horovodrun", **env: str) -> Job:
+def run(
+    what: str,
+    *options: str,
+    ranks: int,
+    launcher: str = "horovodrun",
+    check: bool = True,
+    **env: str,
+) -> Job:
     pytest.importorskip("horovod.torch", exc_type=ImportError)
     env = {"OMPI_MCA_mpi_yield_when_idle": "1", **env}
     file = HERE / "on_ranks" / "torch_codecs.py"
-    job = launch([file, what, *options], ranks, launcher=launcher, env=env, timeout=120)
+    job = launch(
+        [file, what, *options], ranks, launcher=launcher, env=env, timeout=120, check=check
+    )
     for output in job.ranks:
         for task in what.split():
             assert f"{task} passed" in output, job.output
@@ -29,6 +38,20 @@ def test_over_mpi() -> None:
     job = run("freed bare grouped fused optimizer misuse mixed", ranks=3)
     for output in job.ranks:
         assert "was fused with tensors under a codec" in output
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            "damaged",
+            "a tensor under a codec is damaged, or of another version: install",
+        ),
+        ("differing", "another rank has other numbers where this rank has a tensor under a codec"),
+    ],
+)
+def test_what_is_no_codecs_fails_the_sum(task: str, said: str) -> None:
+    assert said in run(task, ranks=2, check=False).output
 
 
 @pytest.mark.parametrize(("launcher", "ranks"), [("horovodrun", 3), ("horovodrun --gloo", 2)])

@@ -11,14 +11,14 @@ import importlib.util
 import numpy as np
 import pytest
 
-from omnihvd.compressors import Compressor
+from omnihvd.compression import Compressor
 
 
 class TorchParameter:
     def __init__(self, compressor: Compressor, name: str, dtype: str, device: str = "cpu") -> None:
         import torch
 
-        from omnihvd.compressors.torch_split import ParameterState
+        from omnihvd.compression.torch_split import ParameterState
 
         self._compressor = compressor
         self._dtype, self._device = getattr(torch, dtype), device
@@ -33,7 +33,7 @@ class TorchParameter:
     def send(self, gradient: np.ndarray) -> np.ndarray:
         import torch
 
-        from omnihvd.compressors.torch_split import split_by
+        from omnihvd.compression.torch_split import split_by
 
         self._shape = gradient.shape
         tensor = torch.tensor(gradient).to(self._device, self._dtype)
@@ -56,7 +56,7 @@ class TensorFlowParameter:
     def __init__(self, compressor: Compressor, name: str, dtype: str) -> None:
         import tensorflow as tf
 
-        from omnihvd.compressors.tensorflow_horovod import Backend
+        from omnihvd.compression.tensorflow_horovod import Backend
 
         # State lives in the compressor: a copy, so that each parameter here has its own.
         self._backend = Backend(Compressor(dataclasses.replace(compressor.config)))
@@ -80,6 +80,8 @@ class TensorFlowParameter:
 
     def kept(self, kind: str) -> np.ndarray | None:
         (state,) = self._backend.state_dict().values()
+        if state[kind] is None and self._backend._compressor.config.error_feedback:
+            return np.zeros(self._variable.shape)  # nothing has ever stayed
         return None if state[kind] is None else state[kind].astype(np.float64)
 
     def memory(self) -> dict[str, np.ndarray]:

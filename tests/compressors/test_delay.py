@@ -7,9 +7,9 @@ import numpy as np
 import parameters
 import pytest
 
-from omnihvd import compressors
-from omnihvd.compressors import counters, delay
-from omnihvd.compressors.delay import Controller, DelayControl
+from omnihvd import compression
+from omnihvd.compression import counters, delay
+from omnihvd.compression.delay import Controller, DelayControl
 
 DENSE = 10e6  # bytes of a step without compression
 BUDGET = 20  # ms
@@ -122,12 +122,12 @@ def test_what_was_left_to_the_library_and_codes_are_counted(monkeypatch):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: compressors.block_random(0.1).with_delay_control(10),
-        lambda: compressors.randomk(0.1).with_delay_control(10),
-        lambda: compressors.power_sgd().with_delay_control(10),
-        lambda: compressors.topk(0.1).with_delay_control(0),
-        lambda: compressors.topk(0.1).with_delay_control(10, min_ratio=0),
-        lambda: compressors.topk(0.1).with_delay_control(10).with_warmup(1),
+        lambda: compression.block_random(0.1).with_delay_control(10),
+        lambda: compression.randomk(0.1).with_delay_control(10),
+        lambda: compression.power_sgd().with_delay_control(10),
+        lambda: compression.topk(0.1).with_delay_control(0),
+        lambda: compression.topk(0.1).with_delay_control(10, min_ratio=0),
+        lambda: compression.topk(0.1).with_delay_control(10).with_warmup(1),
     ],
 )
 def test_nonsense_is_refused(make):
@@ -137,18 +137,18 @@ def test_nonsense_is_refused(make):
 
 def test_representation():
     text = "topk(ratio=0.1).with_delay_control(budget_ms=5.0, min_ratio=0.01)"
-    assert repr(compressors.topk(0.1).with_delay_control(5, 0.01)) == text
+    assert repr(compression.topk(0.1).with_delay_control(5, 0.01)) == text
 
 
 @pytest.mark.parametrize("framework", parameters.FRAMEWORKS)
 @pytest.mark.parametrize(
     "compressor",
     [
-        compressors.block_topk(0.05, 8),
-        compressors.topk(0.05),
-        compressors.sidco(0.05),
-        compressors.topk_threshold(1.0),
-        compressors.block_threshold(4.0, 8),
+        compression.block_topk(0.05, 8),
+        compression.topk(0.05),
+        compression.sidco(0.05),
+        compression.topk_threshold(1.0),
+        compression.block_threshold(4.0, 8),
     ],
     ids=lambda compressor: compressor.config.rule.factory,
 )

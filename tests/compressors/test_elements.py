@@ -6,21 +6,21 @@ import numpy as np
 import parameters
 import pytest
 
-from omnihvd import compressors
-from omnihvd.compressors import counters
+from omnihvd import compression
+from omnihvd.compression import counters
 
 each_framework = pytest.mark.parametrize("framework", parameters.FRAMEWORKS)
 SIZE = 20_000  # more than are selected exactly, or sampled whole
 
 SELECTING = {
-    "topk": compressors.topk(0.01),
-    "randomk": compressors.randomk(0.01),
-    "dgc": compressors.dgc(0.01),
-    "exponential": compressors.sidco(0.01),
-    "gamma": compressors.sidco(0.01, "gamma"),
-    "pareto": compressors.sidco(0.01, "pareto"),
+    "topk": compression.topk(0.01),
+    "randomk": compression.randomk(0.01),
+    "dgc": compression.dgc(0.01),
+    "exponential": compression.sidco(0.01),
+    "gamma": compression.sidco(0.01, "gamma"),
+    "pareto": compression.sidco(0.01, "pareto"),
 }
-ALL = {**SELECTING, "adaptive": compressors.adaptive(0.01)}
+ALL = {**SELECTING, "adaptive": compression.adaptive(0.01)}
 each_rule = pytest.mark.parametrize("kind", ALL)
 
 
@@ -87,7 +87,7 @@ def test_nan_and_infinity_are_sent_at_once_and_leave_nothing(framework, bad, kin
 @pytest.mark.parametrize("ratio", [0.001, 0.01, 0.5, 1.0])
 def test_topk_sends_the_largest(framework, ratio):
     gradient = np.random.default_rng(0).permutation(np.arange(1.0, 1001))
-    sent = parameters.make(framework, compressors.topk(ratio)).send(gradient)
+    sent = parameters.make(framework, compression.topk(ratio)).send(gradient)
     np.testing.assert_array_equal(sent, np.where(gradient > 1000 - 1000 * ratio, gradient, 0))
 
 
@@ -95,14 +95,14 @@ def test_topk_sends_the_largest(framework, ratio):
 def test_topk_sends_all_that_are_equal(framework):
     gradient = np.where(np.arange(100) % 2, 3.0, -3.0)
     np.testing.assert_array_equal(
-        parameters.make(framework, compressors.topk(0.1)).send(gradient), gradient
+        parameters.make(framework, compression.topk(0.1)).send(gradient), gradient
     )
 
 
 @each_framework
 def test_random_elements_are_those_of_all_ranks_and_change(framework):
-    ranks = [parameters.make(framework, compressors.randomk(0.05, 7)) for _ in range(2)]
-    others = [parameters.make(framework, compressors.randomk(0.05, 8)) for _ in range(1)]
+    ranks = [parameters.make(framework, compression.randomk(0.05, 7)) for _ in range(2)]
+    others = [parameters.make(framework, compression.randomk(0.05, 8)) for _ in range(1)]
     masks = [
         [rank.send(1 + np.abs(normal(i))) != 0 for _ in range(2)]
         for i, rank in enumerate(ranks + others)
@@ -121,7 +121,7 @@ def test_random_elements_without_error_feedback_are_unbiased(framework, ratio):
     seeds, size = 50, 500
     mean = 0.0
     for seed in range(seeds):
-        compressor = compressors.randomk(ratio, seed).with_error_feedback(False)
+        compressor = compression.randomk(ratio, seed).with_error_feedback(False)
         mean += parameters.make(framework, compressor).send(np.ones(size)).mean() / seeds
     assert abs(mean - 1) <= 5 * np.sqrt((1 / ratio - 1) / (seeds * size)) + 1e-6
 
@@ -129,7 +129,7 @@ def test_random_elements_without_error_feedback_are_unbiased(framework, ratio):
 @each_framework
 @pytest.mark.parametrize("ratio", [0.1, 0.001])
 def test_dgc_is_near_its_ratio(framework, ratio):
-    compressor = compressors.dgc(ratio).with_error_feedback(True)
+    compressor = compression.dgc(ratio).with_error_feedback(True)
     sent = parameters.make(framework, compressor).send(heavy(size=100_000))
     assert 0.7 <= np.count_nonzero(sent) / (ratio * sent.size) <= 1.3
     left = np.where(sent == 0, heavy(size=100_000), 0)
@@ -138,7 +138,7 @@ def test_dgc_is_near_its_ratio(framework, ratio):
 
 @each_framework
 def test_gradients_are_clipped_before_they_are_kept(framework):
-    compressor = compressors.dgc(0.01).with_clipping(0.5)
+    compressor = compression.dgc(0.01).with_clipping(0.5)
     parameter, gradient = parameters.make(framework, compressor), normal()
     for given in (gradient, gradient / np.linalg.norm(gradient) / 4):
         before = parameter.kept("rest") if given is not gradient else 0
@@ -148,16 +148,16 @@ def test_gradients_are_clipped_before_they_are_kept(framework):
         wanted = before + velocity + clipped
         np.testing.assert_allclose(sent + parameter.kept("rest"), wanted, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="above 0"):
-        compressors.dgc(0.01).with_clipping(0)
+        compression.dgc(0.01).with_clipping(0)
 
 
 def test_a_hard_threshold_by_its_budget_is_the_authors():
-    assert compressors.topk_threshold(budget=11174).config.rule.threshold == pytest.approx(
+    assert compression.topk_threshold(budget=11174).config.rule.threshold == pytest.approx(
         4.73e-3, rel=1e-3
     )
     for wrong in ({}, {"threshold": 1.0, "budget": 5}):
         with pytest.raises(ValueError, match="or a budget"):
-            compressors.topk_threshold(**wrong)
+            compression.topk_threshold(**wrong)
 
 
 @each_framework
@@ -166,7 +166,7 @@ def test_a_budget_does_not_know_the_gradients_scale(framework, scale, times):
     """Rests of normal gradients are random walks, which pass T deviations after (T + 0.58)^2 steps.
     The gradient has a norm of 1/2, at which about the budget is sent; or twice that."""
     elements, budget = 10_000, 100
-    parameter = parameters.make(framework, compressors.topk_threshold(budget=budget))
+    parameter = parameters.make(framework, compression.topk_threshold(budget=budget))
     deviation, sent = scale * 0.5 / elements**0.5, []
     for step in range(400):
         gradient = deviation * normal(step, elements)
@@ -175,19 +175,20 @@ def test_a_budget_does_not_know_the_gradients_scale(framework, scale, times):
 
 
 def test_dgc_corrects_momentum():
-    assert compressors.dgc(0.01).config.momentum == 0.9
-    assert compressors.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5
+    assert compression.dgc(0.01).config.momentum == 0.9
+    assert compression.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5
 
 
 def fitted(distribution: str, sizes: np.ndarray, share: float, stages: int) -> float:
     """SIDCo's threshold for elements of these sizes, with either sign, before any correction."""
     torch = pytest.importorskip("torch")
-    from omnihvd.compressors import torch_ops as ops
+    from omnihvd.compression import torch_ops as ops
+    from omnihvd.compression.methods.moments import exceedance
 
     signs = np.random.default_rng(1).choice([-1, 1], len(sizes))
     total = torch.tensor((sizes * signs).astype(np.float32))
-    rule = compressors.sidco(share, distribution).config.rule
-    return float(rule.fit(ops, total, ops.exceedance(total, 0.0), share, stages))
+    rule = compression.sidco(share, distribution).config.rule
+    return float(rule.fit(ops, total, exceedance(ops, total, 0.0), share, stages))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.01, 0.001])
@@ -224,7 +225,7 @@ def test_sidcos_fit_of_a_gamma_distribution(shape, share):
 @pytest.mark.parametrize("distribution", ["exponential", "gamma", "pareto"])
 def test_sidco_meets_its_ratio_after_20_steps(distribution, ratio):
     pytest.importorskip("torch")
-    parameter = parameters.make("torch", compressors.sidco(ratio, distribution))
+    parameter = parameters.make("torch", compression.sidco(ratio, distribution))
     size, achieved = 20_000, []
     for step in range(32):
         sent = parameter.send(heavy(step, size))
@@ -236,7 +237,7 @@ def test_sidco_meets_its_ratio_after_20_steps(distribution, ratio):
 @pytest.mark.parametrize("distribution", ["exponential", "gamma", "pareto"])
 def test_sidco_meets_its_ratio_where_rests_grow_together(distribution, ratio):
     pytest.importorskip("torch")
-    parameter = parameters.make("torch", compressors.sidco(ratio, distribution))
+    parameter = parameters.make("torch", compression.sidco(ratio, distribution))
     random, size, achieved = np.random.default_rng(0), 20_000, []
     for _ in range(32):
         gradient = random.choice([-1, 1], size) * (1 + 0.1 * random.random(size))
@@ -250,7 +251,7 @@ def test_sidco_learns_which_share_to_ask_of_a_fit_that_is_wrong(kind):
     """No stages of the exponential fit keep a tenth of these. Learnt gains do: then the fit needs
     no correction, and keeps what was asked."""
     pytest.importorskip("torch")
-    compressor = compressors.sidco(0.1).with_error_feedback(kind == "heavy")
+    compressor = compression.sidco(0.1).with_error_feedback(kind == "heavy")
     parameter, kept = parameters.make("torch", compressor), []
     for step in range(60):
         random = np.random.default_rng(step)
@@ -272,7 +273,7 @@ def test_sidcos_rounds_of_correction_are_counted(as_published):
     """None where the fit is right, or as published; some where rests grow together."""
     pytest.importorskip("torch")
     counters.reset()
-    compressor = compressors.sidco(0.01, "exponential", as_published)
+    compressor = compression.sidco(0.01, "exponential", as_published)
     exponential = np.random.default_rng(0).exponential(1, SIZE)
     parameters.make("torch", compressor.with_error_feedback(False)).send(exponential)
     assert counters.stats()["rounds"] == 0
@@ -282,7 +283,7 @@ def test_sidcos_rounds_of_correction_are_counted(as_published):
 
 def test_sidco_as_published_changes_its_stages_by_one_after_five_steps():
     pytest.importorskip("torch")
-    parameter = parameters.make("torch", compressors.sidco(0.001, "exponential", True))
+    parameter = parameters.make("torch", compression.sidco(0.001, "exponential", True))
     stages = []
     for step in range(16):
         kept = np.count_nonzero(parameter.send(heavy(step)))
@@ -295,7 +296,7 @@ def test_sidco_as_published_changes_its_stages_by_one_after_five_steps():
 @each_framework
 def test_adaptive_sends_two_values(framework):
     gradient = normal()
-    sent = parameters.make(framework, compressors.adaptive(0.01)).send(gradient)
+    sent = parameters.make(framework, compression.adaptive(0.01)).send(gradient)
     up, down = np.sort(gradient)[::-1], np.sort(gradient)
     counts = [max(1, int(0.01 * (side > 0).sum() + 0.5)) for side in (gradient, -gradient)]
     means = [up[: counts[0]].mean(), down[: counts[1]].mean()]

@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import pytest
 
-from omnihvd.compressors import block_random, block_threshold, block_topk, topk_threshold
-from omnihvd.compressors.rules import kept_count, random_turn
+from omnihvd.compression import block_random, block_threshold, block_topk, topk_threshold
+from omnihvd.compression.rules import kept_count, random_turn
 
 
 def test_importing_and_making_compressors_imports_no_framework():
     code = (
-        "import sys; from omnihvd import compressors as c; c.block_topk(0.1).with_warmup(3);"
+        "import sys; from omnihvd import compression as c; c.block_topk(0.1).with_warmup(3);"
         "print([m for m in ('torch', 'tensorflow', 'horovod') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,16 +7,12 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from omnihvd.compressors import counters  # noqa: E402
-from omnihvd.compressors.compressor import Config  # noqa: E402
-from omnihvd.compressors.methods.threshold import ElementThreshold  # noqa: E402
-from omnihvd.compressors.rules import TopBlocks  # noqa: E402
-from omnihvd.compressors.torch_split import (  # noqa: E402
-    ParameterState,
-    _split_listed,
-    _split_masked,
-    split,
-)
+from omnihvd.compression import counters, torch_ops  # noqa: E402
+from omnihvd.compression.compressor import Config  # noqa: E402
+from omnihvd.compression.methods.threshold import ElementThreshold  # noqa: E402
+from omnihvd.compression.rules import TopBlocks  # noqa: E402
+from omnihvd.compression.split import _split_listed  # noqa: E402
+from omnihvd.compression.torch_split import ParameterState, split  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 SIZE = 8
@@ -39,9 +35,9 @@ def test_masks_and_lists_split_alike(seed, keep, dtype, keep_rest):
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     total = torch.tensor(np.random.default_rng(seed).standard_normal((4, SIZE)), dtype=wide)
     results = []
-    for way in (_split_listed, _split_masked):
+    for way in (_split_listed, torch_ops.split_masked):
         tensors = [total.clone(), torch.full_like(total, 9, dtype=dtype), torch.ones_like(total)]
-        count = way(torch.tensor(keep), 1.0, keep_rest, *tensors)
+        count = way(torch_ops, torch.tensor(keep), 1.0, keep_rest, *tensors)
         results.append((int(count), *tensors))
     assert results[0][0] == results[1][0] == sum(keep) * SIZE
     for listed, masked in zip(results[0][1:], results[1][1:]):

@@ -5,6 +5,7 @@ argv: what to do; and "hosts", if there are to be two ranks on each.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -16,7 +17,7 @@ from horovod.common.exceptions import HorovodInternalError
 
 import omnihvd
 from omnihvd import OmniReduce
-from omnihvd.codecs import torch_horovod, torch_memory
+from omnihvd.compression import torch_codecs, torch_memory
 from omnihvd.launchers import process_rank
 
 CODECS = {  # with the error of a mean of normal tensors, relative to its size
@@ -171,10 +172,10 @@ def reproducible() -> None:
     def end(handle: int, ctx: object) -> torch.Tensor:
         return codec.decompress(hvd.synchronize(handle), ctx)
 
-    torch_horovod._steps.clear()  # as in a new process
+    torch_codecs._steps.clear()  # as in a new process
     together = [end(*both) for both in [begin(i) for i in range(10)]]
     again = end(*begin(0))
-    torch_horovod._steps.clear()
+    torch_codecs._steps.clear()
     for i in reversed(range(10)):
         assert torch.equal(end(*begin(i)), together[i])
     assert not torch.equal(again, together[0])  # another step
@@ -203,6 +204,28 @@ def mixed() -> None:
     plain = torch.empty_like(sent).copy_(sent)  # which nobody knows to be a codec's
     with pytest.raises(HorovodInternalError):
         hvd.grouped_allreduce([plain, group[1]], op=hvd.Sum)
+
+
+@task
+def damaged() -> None:
+    sent, _ = OmniReduce.natural().compress(tensor(hvd.rank(), 10_000))
+    plain = torch.empty_like(sent).copy_(sent)  # which nobody knows to be a codec's
+    plain[8] += 1  # in its header
+    with pytest.raises(HorovodInternalError):
+        hvd.allreduce(plain, op=hvd.Sum)
+
+
+@task
+def differing() -> None:
+    sent, _ = OmniReduce.natural().compress(tensor(hvd.rank(), 10_000))
+    plain = torch.empty_like(sent).copy_(sent)
+    if hvd.rank() == 1:
+        plain.fill_(3)
+    refused = contextlib.suppress if hvd.rank() == 1 else pytest.raises
+    with refused(HorovodInternalError):
+        hvd.allreduce(plain, op=hvd.Sum)
+    print("differing passed", flush=True)
+    os._exit(0)  # Horovod's own end waits for both ranks, and one has failed
 
 
 @task

@@ -8,7 +8,7 @@ import torch
 from torch_methods import matrices, of_rank, reduce
 from torch_models import RANK, SIZE
 
-from omnihvd import compressors
+from omnihvd import compression
 
 OBJECTS = {  # file and name of the compressor, its arguments; the same of the memory
     "none": ("none.NoneCompressor", (), "none.NoneMemory", ()),
@@ -51,7 +51,7 @@ def test_objects_of_grace_itself(kind, communicator):
         pytest.skip("what it compresses cannot be added")
     if communicator == "broadcast" and kind == "threshold":
         pytest.skip("of as many as the threshold keeps on each rank, which others do not know")
-    model, optimizer = matrices(compressors.grace(*made(kind), communicator))
+    model, optimizer = matrices(compression.grace(*made(kind), communicator))
     objects = [made(kind) for _ in range(SIZE)]
     for step in range(3):
         got = reduce(model, optimizer, of_rank(RANK, step))

@@ -11,8 +11,8 @@ from grace_objects import Halves, Residual, Signs
 from tried import BLOCK, COMPRESSORS
 
 import omnihvd
-from omnihvd import compressors
-from omnihvd.compressors import Compressor
+from omnihvd import compression
+from omnihvd.compression import Compressor
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -94,7 +94,7 @@ def test_gradients_are_the_mean_of_what_the_ranks_sent(kind, graph):
 
 def test_random_blocks_are_the_same_on_all_ranks():
     model = make_model()
-    gradients = gradients_of(model, compressors.block_random(0.2, 1, BLOCK), *batch(0))
+    gradients = gradients_of(model, compression.block_random(0.2, 1, BLOCK), *batch(0))
     blocks = gradients[0].numpy().reshape(-1)[: 12 * 31 // BLOCK * BLOCK].reshape(-1, BLOCK)
     assert np.count_nonzero(blocks.any(axis=1)) in (4, 5)  # of 23 and a short one
 
@@ -123,14 +123,14 @@ def test_state_of_another_shape_is_refused():
     compressor, model = fresh(COMPRESSORS["topk"]), make_model()
     train(model, compressor, range(1), False)
     name = model.trainable_variables[0].name
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"compression state of .* has shape .3,., the parameter"):
         compressor.load_state_dict({name: {"step": 1, "rest": np.zeros(3), "velocity": None}})
 
 
 @pytest.mark.parametrize(("optimizer", "passes"), [("legacy", 2), ("current", 1)])
 def test_keras_fit(optimizer, passes):
     optimizers = tf.keras.optimizers.legacy if optimizer == "legacy" else tf.keras.optimizers
-    compressor = compressors.block_topk(0.2, BLOCK)
+    compressor = compression.block_topk(0.2, BLOCK)
     model = make_model()
     model.compile(
         hvd_keras.DistributedOptimizer(
@@ -150,7 +150,7 @@ def test_sparse_gradients():
     """Made dense, they are compressed; gathered, they pass through."""
     table = tf.Variable(tf.ones([40, 12]), name="table")
     for as_dense in (False, True):
-        compressor = compressors.block_topk(0.1, BLOCK)
+        compressor = compression.block_topk(0.1, BLOCK)
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.gather(table, [3, 3, 5 + RANK]) ** 2)
         tape = hvd.DistributedGradientTape(tape, compression=compressor, sparse_as_dense=as_dense)
@@ -161,7 +161,7 @@ def test_sparse_gradients():
 
 def test_variables_of_one_name_are_told_apart():
     variables = [tf.Variable(tf.ones(5)), tf.Variable(tf.ones(7))]
-    compressor = compressors.block_topk(0.5, BLOCK)
+    compressor = compression.block_topk(0.5, BLOCK)
     with tf.GradientTape() as tape:
         loss = sum(tf.reduce_sum(v * v) for v in variables)
     hvd.DistributedGradientTape(tape, compression=compressor).gradient(loss, variables)
@@ -169,7 +169,7 @@ def test_variables_of_one_name_are_told_apart():
 
 
 def test_epochs_can_be_told_inside_a_graph():
-    compressor = compressors.block_topk(0.05, BLOCK).with_warmup(2, 0.8)
+    compressor = compression.block_topk(0.05, BLOCK).with_warmup(2, 0.8)
     model = make_model()
     with pytest.raises(RuntimeError, match="set_epoch"):
         gradients_of(model, compressor, *batch(0))
@@ -183,20 +183,23 @@ def test_epochs_can_be_told_inside_a_graph():
 
 
 def test_what_cannot_work_is_refused():
-    compressor = compressors.block_topk(0.1, BLOCK)
+    compressor = compression.block_topk(0.1, BLOCK)
     with pytest.raises(RuntimeError, match="which parameter"):
         hvd.allreduce(tf.ones(5), compression=compressor)
-    with pytest.raises(ValueError, match=r"hvd\.Average"):
+    with pytest.raises(ValueError, match=r"a compressor needs op=hvd.Average or op=hvd.Sum"):
         hvd.DistributedGradientTape(tf.GradientTape(), compression=compressor, op=hvd.Adasum)
-    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="TensorFlow 2"):
+    with (
+        tf.Graph().as_default(),
+        pytest.raises(RuntimeError, match="needs TensorFlow 2: it keeps state"),
+    ):
         variable = tf.compat.v1.get_variable("v", [5])
         compressor._backend("tensorflow").compress(tf.ones(5), variable)
-    with pytest.raises(NotImplementedError, match="PyTorch"):
+    with pytest.raises(NotImplementedError, match="is for PyTorch: save state_dict"):
         compressor.average_rest()
 
 
 def test_ranks_must_compress_alike():
-    compressor = compressors.topk(0.1 if RANK else 0.2)
+    compressor = compression.topk(0.1 if RANK else 0.2)
     with pytest.raises(
         RuntimeError, match=r"rank 1 compresses with topk\(ratio=0.1\), rank 0 with"
     ):
@@ -222,7 +225,7 @@ def reducer(compressor, graph):
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_power_sgd_is_that_of_the_paper(graph):
-    compressor = compressors.power_sgd(2)
+    compressor = compression.power_sgd(2)
     reduce, rule = reducer(compressor, graph), compressor.config.rule
     right = rule.memory("v0:0", (20, 30))["right"]
     rests = [0] * SIZE
@@ -243,12 +246,12 @@ def test_objects_of_grace_and_signum():
     expected = np.sign(sum(np.sign(of_rank(rank, 0)[0]) for rank in range(SIZE)))
     votes = Signs(tf.sign)
     for compressor in (
-        compressors.grace(votes), compressors.grace(votes, None, "broadcast"),
-        compressors.signum(0.0), compressors.sign_sgd(),
+        compression.grace(votes), compression.grace(votes, None, "broadcast"),
+        compression.signum(0.0), compression.sign_sgd(),
     ):  # fmt: skip
         got = reducer(compressor, graph=True)(*map(tf.constant, of_rank(RANK, 0)))
         np.testing.assert_array_equal(got[0], expected)
-    reduce = reducer(compressors.grace(Halves(), Residual()), graph=False)
+    reduce = reducer(compression.grace(Halves(), Residual()), graph=False)
     means = [sum(of_rank(rank, step)[0] for rank in range(SIZE)) / SIZE for step in range(2)]
     for step, expected in enumerate((means[0] / 2, means[0] / 4 + means[1] / 2)):
         got = reduce(*map(tf.constant, of_rank(RANK, step)))
@@ -256,13 +259,18 @@ def test_objects_of_grace_and_signum():
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_codes_in_parts(graph):
-    compressor = compressors.eight_bit()
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [(compression.eight_bit(), 0.05), (compression.topk(0.9).with_codec("natural"), 0.6)],
+)
+def test_codes_in_parts(graph, made, error):
+    compressor = fresh(made)
     reduce, wanted, arrived = reducer(compressor, graph), 0, 0
     for step in range(3):
         got = reduce(*map(tf.constant, of_rank(RANK, step)))[0].numpy()
         mean = np.mean([of_rank(rank, step)[0] for rank in range(SIZE)], 0)
-        assert 0 < np.linalg.norm(got - mean) < 0.05 * np.linalg.norm(mean)
+        if step == 0:
+            assert 0 < np.linalg.norm(got - mean) < error * np.linalg.norm(mean)
         wanted, arrived = wanted + mean, arrived + got
     kept = compressor.state_dict()["v0:0"]
     rest = hvd.allreduce(kept["rest"], name="rests").numpy()
@@ -271,7 +279,7 @@ def test_codes_in_parts(graph):
 
 
 def test_delay_control_follows_the_sums():
-    compressor = compressors.block_topk(0.5, BLOCK).with_delay_control(1e-6, min_ratio=0.05)
+    compressor = compression.block_topk(0.5, BLOCK).with_delay_control(1e-6, min_ratio=0.05)
     before = omnihvd.Statistics()
     train(make_model(), compressor, range(12), graph=True)
     assert compressor.ratio(12) == 0.05
@@ -281,7 +289,7 @@ def test_delay_control_follows_the_sums():
 
 def test_gradients_are_clipped_together():
     model, norm = make_model(), 0.1
-    compressor = compressors.topk(1.0).with_clipping(norm, together=True)
+    compressor = compression.topk(1.0).with_clipping(norm, together=True)
     clipped = gradients_of(model, compressor, *batch(0))
     own = gradients_of(model, None, *batch(0))
     factor = norm / SIZE**0.5 / tf.linalg.global_norm(own)

@@ -9,7 +9,7 @@ from grace_objects import Halves, Largest, Median, Residual, Signs
 from torch_models import RANK, SIZE, assert_same_on_all_ranks
 
 import omnihvd
-from omnihvd import compressors
+from omnihvd import compression
 
 
 class Matrices(torch.nn.Module):
@@ -45,7 +45,7 @@ def of_rank(rank, step):
 @pytest.mark.parametrize("op", ["Average", "Sum"])
 def test_power_sgd_is_that_of_the_paper(op):
     """Computed again with all ranks' gradients; rests add up to what the result lacks."""
-    compressor = compressors.power_sgd(2)
+    compressor = compression.power_sgd(2)
     model, optimizer = matrices(compressor, op=getattr(hvd, op))
     rule, states = compressor.config.rule, {}
     for step in range(3):
@@ -75,7 +75,7 @@ def test_power_sgd_is_that_of_the_paper(op):
 
 
 def test_power_sgd_passes_a_nan_on_and_forgets_it():
-    compressor = compressors.power_sgd()
+    compressor = compression.power_sgd()
     model, optimizer = matrices(compressor)
     bad = of_rank(RANK, 0)
     if RANK == 1:
@@ -86,11 +86,11 @@ def test_power_sgd_passes_a_nan_on_and_forgets_it():
 
 def test_signs_are_the_majority():
     votes = sum(own[0].sign() for own in (of_rank(rank, 0) for rank in range(SIZE)))
-    for compressor in (compressors.signum(0.0), compressors.sign_sgd()):
+    for compressor in (compression.signum(0.0), compression.sign_sgd()):
         model, optimizer = matrices(compressor)
         assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], votes.sign())
     momentum = [torch.zeros(20, 30) for _ in range(SIZE)]
-    model, optimizer = matrices(compressors.signum(0.5))
+    model, optimizer = matrices(compression.signum(0.5))
     for step in range(3):
         momentum = [m / 2 + of_rank(rank, step)[0] / 2 for rank, m in enumerate(momentum)]
         got = reduce(model, optimizer, of_rank(RANK, step))[0]
@@ -98,14 +98,14 @@ def test_signs_are_the_majority():
 
 
 CODED = {
-    "eight_bit": (compressors.eight_bit(), 0.03, 1.2),
-    "sketch": (compressors.sketch(), 0.2, 1.7),
-    "inceptionn": (compressors.inceptionn(10), 0.01, 3),
-    "ef_sign": (compressors.ef_sign(), 1.5, 0.3),
-    "one_bit_sgd": (compressors.one_bit_sgd(), 1.5, 0.3),
-    "natural_dithering": (compressors.natural_dithering(), 0.8, 0.7),
-    "set": (compressors.topk(0.1).with_codec("natural"), 1.5, 0.6),
-    "two values": (compressors.adaptive(0.1).with_codec("one_bit_sgd"), 1.5, 0.6),
+    "eight_bit": (compression.eight_bit(), 0.03, 1.2),
+    "sketch": (compression.sketch(), 0.2, 1.7),
+    "inceptionn": (compression.inceptionn(10), 0.01, 3),
+    "ef_sign": (compression.ef_sign(), 1.5, 0.3),
+    "one_bit_sgd": (compression.one_bit_sgd(), 1.5, 0.3),
+    "natural_dithering": (compression.natural_dithering(), 0.8, 0.7),
+    "set": (compression.topk(0.1).with_codec("natural"), 1.5, 0.6),
+    "two values": (compression.adaptive(0.1).with_codec("one_bit_sgd"), 1.5, 0.6),
 }
 
 
@@ -115,7 +115,7 @@ def test_codes_in_parts(kind, op):
     """Results are near the means; what they lack is in the rests of both sides, and nothing is
     lost; fewer bytes travel than floats have."""
     given, error, most = CODED[kind]
-    compressor = compressors.Compressor(given.config)  # of this test's optimizer alone
+    compressor = compression.Compressor(given.config)  # of this test's optimizer alone
     model, optimizer = matrices(compressor, op=getattr(hvd, op))
     before = omnihvd.Statistics()
     wanted, arrived = 0, 0
@@ -138,7 +138,7 @@ def test_codes_in_parts(kind, op):
 
 def test_sums_of_codes_take_time_that_delay_control_sees():
     """No network keeps a budget of a nanosecond: the ratio falls. An idle one would raise it."""
-    topk = compressors.topk(0.3).with_codec("natural").with_delay_control(1e-6)
+    topk = compression.topk(0.3).with_codec("natural").with_delay_control(1e-6)
     model, optimizer = matrices(topk)
     before = omnihvd.Statistics()
     for step in range(6):
@@ -150,7 +150,7 @@ def test_sums_of_codes_take_time_that_delay_control_sees():
 
 
 def test_codes_pass_a_nan_on_and_forget_it():
-    model, optimizer = matrices(compressors.eight_bit())
+    model, optimizer = matrices(compression.eight_bit())
     bad = of_rank(RANK, 0)
     if RANK == 1:
         bad[0][3, 3] = float("nan")
@@ -161,15 +161,15 @@ def test_codes_pass_a_nan_on_and_forget_it():
 
 def test_a_budget_controls_an_optimizer_that_knows_nothing_of_it(monkeypatch):
     monkeypatch.setenv("OMNIHVD_DELAY_BUDGET_MS", "1")
-    own = compressors.topk(0.5)
-    for compression in (hvd.Compression.none, omnihvd.OmniReduce, own):
-        model, optimizer = matrices(compression)
+    own = compression.topk(0.5)
+    for given in (hvd.Compression.none, omnihvd.OmniReduce, own):
+        model, optimizer = matrices(given)
         assert optimizer._compression.config.delay.budget_ms == 1
         got = reduce(model, optimizer, of_rank(RANK, 0))[0]
         mean = sum(of_rank(rank, 0)[0] for rank in range(SIZE)) / SIZE
-        assert torch.allclose(got, mean, atol=1e-6) == (compression is not own)
+        assert torch.allclose(got, mean, atol=1e-6) == (given is not own)
     assert optimizer._compression is own
-    fixed = compressors.sign_sgd()
+    fixed = compression.sign_sgd()
     assert matrices(fixed)[1]._compression is fixed and fixed.config.delay is None
     assert matrices(hvd.Compression.fp16)[1]._compression is hvd.Compression.fp16
     monkeypatch.setenv("OMNIHVD_DELAY_BUDGET_MS", "0")
@@ -179,7 +179,7 @@ def test_a_budget_controls_an_optimizer_that_knows_nothing_of_it(monkeypatch):
 @pytest.mark.parametrize("norm", [2.0, 1000.0])
 def test_gradients_are_clipped_together(norm):
     """By the norm of all of them; the larger one clips nothing."""
-    model, optimizer = matrices(compressors.topk(1.0).with_clipping(norm, together=True))
+    model, optimizer = matrices(compression.topk(1.0).with_clipping(norm, together=True))
     for step in range(2):
         expected = [torch.zeros(p.shape) for p in model.parameters()]
         for rank in range(SIZE):
@@ -191,22 +191,22 @@ def test_gradients_are_clipped_together(norm):
         for ours, right in zip(got, expected):
             torch.testing.assert_close(ours, right, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="clipped together need groups=None"):
-        matrices(compressors.topk(0.1).with_clipping(1, together=True), groups=1)
-    for compressor in (compressors.power_sgd(), compressors.eight_bit()):
+        matrices(compression.topk(0.1).with_clipping(1, together=True), groups=1)
+    for compressor in (compression.power_sgd(), compression.eight_bit()):
         with pytest.raises(ValueError, match="keeps and sends gradients unclipped"):
             compressor.with_clipping(1)
     with pytest.raises(ValueError, match="clips each parameter's gradient by itself"):
-        compressors.topk(0.1).with_codec("natural").with_clipping(1, together=True)
+        compression.topk(0.1).with_codec("natural").with_clipping(1, together=True)
 
 
 def test_communicators_of_grace():
     mean = sum(of_rank(rank, 0)[0] for rank in range(SIZE)) / SIZE
     for communicator in ("sum", "allreduce", "allgather", "broadcast"):
-        model, optimizer = matrices(compressors.grace(Halves(), None, communicator))
+        model, optimizer = matrices(compression.grace(Halves(), None, communicator))
         got = reduce(model, optimizer, of_rank(RANK, 0))[0]
         torch.testing.assert_close(got, mean / 2, rtol=1e-5, atol=1e-6)
     largest = Largest(600)
-    model, optimizer = matrices(compressors.grace(largest, None, "allgather"))
+    model, optimizer = matrices(compression.grace(largest, None, "allgather"))
     reduce(model, optimizer, of_rank(RANK, 0))  # in which ranks compare what they are given
     largest.k = 600 // (1 + RANK)
     expected = torch.zeros(600)
@@ -220,22 +220,22 @@ def test_communicators_of_grace():
 
 def test_what_grace_aggregates_is_what_each_rank_sent():
     median = Median(lambda tensors: torch.stack(tensors).median(0).values)
-    model, optimizer = matrices(compressors.grace(median))
+    model, optimizer = matrices(compression.grace(median))
     expected = torch.stack([of_rank(rank, 0)[0] for rank in range(SIZE)]).median(0).values
     assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], expected)
-    with pytest.raises(ValueError, match="no plain sum"):
-        compressors.grace(median, None, "sum")
+    with pytest.raises(ValueError, match="no plain sum: it has to see what each rank sent"):
+        compression.grace(median, None, "sum")
     with pytest.raises(ValueError, match="communicator is 'alltoall'"):
-        compressors.grace(median, None, "alltoall")
+        compression.grace(median, None, "alltoall")
 
 
 def test_objects_of_grace():
     votes, memory = Signs(torch.sign), Residual()
-    model, optimizer = matrices(compressors.grace(votes))
+    model, optimizer = matrices(compression.grace(votes))
     expected = sum(own[0].sign() for own in (of_rank(rank, 0) for rank in range(SIZE)))
     assert torch.equal(reduce(model, optimizer, of_rank(RANK, 0))[0], expected.sign())
 
-    model, optimizer = matrices(compressors.grace(Halves(), memory))
+    model, optimizer = matrices(compression.grace(Halves(), memory))
     means = [sum(of_rank(rank, step)[0] for rank in range(SIZE)) / SIZE for step in range(3)]
     for step, expected in enumerate((means[0] / 2, means[0] / 4 + means[1] / 2)):
         got = reduce(model, optimizer, of_rank(RANK, step))
@@ -246,7 +246,7 @@ def test_objects_of_grace():
     got = reduce(model, optimizer, of_rank(RANK, 2))
     expected = means[0] / 8 + means[1] / 4 + means[2] / 2
     torch.testing.assert_close(got[0], expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match=r"hvd\.Average"):
-        matrices(compressors.grace(votes), op=hvd.Sum)
-    with pytest.raises(TypeError, match=r"no decompress\(\)"):
-        compressors.grace(memory and type("Half", (), {"compress": print})())
+    with pytest.raises(ValueError, match="an object of GRACE's interface averages by itself"):
+        matrices(compression.grace(votes), op=hvd.Sum)
+    with pytest.raises(TypeError, match=r"no decompress\(\), which GRACE's interface has"):
+        compression.grace(memory and type("Half", (), {"compress": print})())

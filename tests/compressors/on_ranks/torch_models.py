@@ -5,14 +5,14 @@ import torch
 import tried
 from tried import BLOCK
 
-from omnihvd import compressors
+from omnihvd import compression
 
 hvd.init(process_sets="dynamic")
 RANK, SIZE = hvd.rank(), hvd.size()
 
 COMPRESSORS = {
     **tried.COMPRESSORS,
-    "random without feedback": compressors.block_random(0.1, 3, BLOCK).with_error_feedback(False),
+    "random without feedback": compression.block_random(0.1, 3, BLOCK).with_error_feedback(False),
 }
 
 

@@ -24,8 +24,8 @@ from torch_models import (
 )
 
 import omnihvd.torch
-from omnihvd import compressors
-from omnihvd.compressors.torch_split import ParameterState, split_by
+from omnihvd import compression
+from omnihvd.compression.torch_split import ParameterState, split_by
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_gradients_are_the_mean_of_what_the_ranks_sent(kind, groups, set_to_none
 
 def test_sending_all_blocks_is_training_without_compression():
     trained = []
-    for compressor in (compressors.block_topk(1.0, BLOCK), hvd.Compression.none):
+    for compressor in (compression.block_topk(1.0, BLOCK), hvd.Compression.none):
         model, optimizer = make(compressor)
         train(model, optimizer, range(6))
         trained.append(weights(model))
@@ -80,7 +80,7 @@ def test_sending_all_blocks_is_training_without_compression():
 
 
 def test_random_blocks_are_the_same_on_all_ranks():
-    model, optimizer = make(compressors.block_random(0.2, 1, BLOCK))
+    model, optimizer = make(compression.block_random(0.2, 1, BLOCK))
     for step in range(3):
         optimizer.zero_grad()
         loss_of(model, step).backward()
@@ -120,7 +120,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_never_stopped(kind, made):
 
 
 def test_state_of_the_compressor_alone_can_be_saved():
-    compressor, other = compressors.block_topk(0.1, BLOCK), compressors.block_topk(0.1, BLOCK)
+    compressor, other = compression.block_topk(0.1, BLOCK), compression.block_topk(0.1, BLOCK)
     model, optimizer = make(compressor)
     train(model, optimizer, range(3))
     again, optimizer_again = make(other, copy.deepcopy(model))
@@ -128,9 +128,9 @@ def test_state_of_the_compressor_alone_can_be_saved():
     train(model, optimizer, range(3, 6))
     train(again, optimizer_again, range(3, 6))
     assert torch.equal(weights(again), weights(model))
-    with pytest.raises(ValueError, match="nobody"):
+    with pytest.raises(ValueError, match=r"this compressor has parameters .*nobody"):
         other.load_state_dict({"nobody": {"step": 1, "rest": None, "velocity": None}})
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"compression state of hidden.bias has shape"):
         other.load_state_dict(
             {"hidden.bias": {"step": 1, "rest": torch.zeros(2), "velocity": None}}
         )
@@ -139,7 +139,7 @@ def test_state_of_the_compressor_alone_can_be_saved():
 def test_checkpoint_of_a_job_without_compression_loads():
     model, optimizer = make(hvd.Compression.none)
     train(model, optimizer, range(2))
-    compressor = compressors.block_topk(0.1, BLOCK)
+    compressor = compression.block_topk(0.1, BLOCK)
     again, optimizer_again = make(compressor)
     train(again, optimizer_again, range(2))
     optimizer_again.load_state_dict(optimizer.state_dict())
@@ -148,7 +148,7 @@ def test_checkpoint_of_a_job_without_compression_loads():
 
 
 def test_one_rank_can_save_for_all_after_averaging():
-    compressor = compressors.block_topk(0.1, BLOCK).with_momentum_correction(0.5)
+    compressor = compression.block_topk(0.1, BLOCK).with_momentum_correction(0.5)
     model, optimizer = make(compressor)
     train(model, optimizer, range(3))
     before = copy.deepcopy(compressor.state_dict())
@@ -169,7 +169,7 @@ def test_one_rank_can_save_for_all_after_averaging():
 
 
 def test_elastic_state_is_restored_and_synced():
-    compressor = compressors.block_topk(0.1, BLOCK)
+    compressor = compression.block_topk(0.1, BLOCK)
     model, optimizer = make(compressor)
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer)
     train(model, optimizer, range(2))
@@ -185,7 +185,7 @@ def test_elastic_state_is_restored_and_synced():
 
 
 def test_optimizer_state_can_be_broadcast_at_the_start():
-    model, optimizer = make_adam(compressors.block_topk(0.1, BLOCK))
+    model, optimizer = make_adam(compression.block_topk(0.1, BLOCK))
     hvd.broadcast_parameters(model.state_dict(), 0)
     hvd.broadcast_optimizer_state(optimizer, 0)
     train(model, optimizer, range(2))
@@ -195,7 +195,7 @@ def test_optimizer_state_can_be_broadcast_at_the_start():
 @pytest.mark.parametrize("as_dense", [True, False])
 def test_sparse_gradients(as_dense):
     """Made dense, they are compressed; gathered, they pass through."""
-    compressor = compressors.block_topk(0.1, BLOCK)
+    compressor = compression.block_topk(0.1, BLOCK)
     model, optimizer = make(compressor, Model(sparse=True), sparse_as_dense=as_dense)
     train(model, optimizer, range(3))
     assert ("embedding.weight" in compressor.state_dict()) == as_dense
@@ -204,7 +204,7 @@ def test_sparse_gradients(as_dense):
 
 
 def test_one_compressor_can_serve_two_optimizers():
-    compressor = compressors.block_topk(0.1, BLOCK)
+    compressor = compression.block_topk(0.1, BLOCK)
     parts = [torch.nn.Linear(12, 31), torch.nn.Linear(31, 10)]
     optimizers = []
     for i, part in enumerate(parts):
@@ -226,7 +226,7 @@ def test_one_compressor_can_serve_two_optimizers():
 
 
 def test_names_that_collide_are_not_merged():
-    compressor = compressors.block_topk(0.5, BLOCK)
+    compressor = compression.block_topk(0.5, BLOCK)
     kept = []  # optimizers that end are forgotten
     for _ in range(2):
         part = torch.nn.Linear(3, 3)
@@ -234,13 +234,13 @@ def test_names_that_collide_are_not_merged():
         kept.append(hvd.DistributedOptimizer(sgd, part.named_parameters(), compressor))
         part(torch.randn(2, 3)).sum().backward()
         kept[-1].step()
-    with pytest.raises(ValueError, match="same name"):
+    with pytest.raises(ValueError, match="have parameters of the same name"):
         compressor.state_dict()
 
 
 def test_process_sets():
     some = hvd.add_process_set(list(range(SIZE - 1)))
-    compressor = compressors.block_topk(0.1, BLOCK)
+    compressor = compression.block_topk(0.1, BLOCK)
     model, optimizer = make(compressor, process_set=some)
     before = weights(model)
     train(model, optimizer, range(3))
@@ -253,7 +253,7 @@ def test_process_sets():
 
 
 def test_warm_up_without_an_epoch_stops_the_first_step():
-    compressor = compressors.block_topk(0.1, BLOCK).with_warmup()
+    compressor = compression.block_topk(0.1, BLOCK).with_warmup()
     model, _optimizer = make(compressor)
     with pytest.raises(RuntimeError, match="set_epoch"):
         loss_of(model, 0).backward()
@@ -264,7 +264,7 @@ def test_adasum_is_refused():
     model = torch.nn.Linear(4, 4)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer = hvd.DistributedOptimizer(
-        sgd, model.named_parameters(), compressors.block_topk(0.1), op=hvd.Adasum
+        sgd, model.named_parameters(), compression.block_topk(0.1), op=hvd.Adasum
     )
     with pytest.raises(RuntimeError, match=r"hvd\.Average"):
         model(torch.ones(1, 4)).sum().backward()
@@ -272,13 +272,13 @@ def test_adasum_is_refused():
 
 
 def test_other_reductions_are_refused():
-    with pytest.raises(ValueError, match=r"hvd\.Average"):
-        make(compressors.block_topk(0.1), op=hvd.Max)
+    with pytest.raises(ValueError, match=r"a compressor needs op=hvd.Average or op=hvd.Sum"):
+        make(compression.block_topk(0.1), op=hvd.Max)
 
 
 def test_allreduce_of_a_bare_tensor_is_refused():
     with pytest.raises(RuntimeError, match="which parameter"):
-        hvd.allreduce(torch.ones(5), compression=compressors.block_topk(0.1))
+        hvd.allreduce(torch.ones(5), compression=compression.block_topk(0.1))
 
 
 def test_other_optimizers_are_untouched():
@@ -289,7 +289,7 @@ def test_other_optimizers_are_untouched():
 
 
 def test_ranks_must_compress_alike():
-    model, _optimizer = make(compressors.topk(0.1 if RANK else 0.2))
+    model, _optimizer = make(compression.topk(0.1 if RANK else 0.2))
     with pytest.raises(
         RuntimeError, match=r"rank 1 compresses with topk\(ratio=0.1\), rank 0 with"
     ):
@@ -299,7 +299,7 @@ def test_ranks_must_compress_alike():
 def test_delay_control_follows_the_sums():
     """A budget that no sum can keep to, and one that any can."""
     for budget, ratio in ((1e-6, 0.05), (1e6, 1.0)):
-        compressor = compressors.topk(0.5).with_delay_control(budget, min_ratio=0.05)
+        compressor = compression.topk(0.5).with_delay_control(budget, min_ratio=0.05)
         step = omnihvd.Statistics()
         model, optimizer = make(compressor)
         scalars = set()

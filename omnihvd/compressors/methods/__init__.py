@@ -1,1 +1,0 @@
-"""Rules for elements, one a page: the same code for PyTorch and TensorFlow, by `call.ops`."""
