@@ -12,12 +12,14 @@ fallbacks to Horovod's own library. OMNIHVD_ENABLE=0 disables the interception. 
 from omnihvd.tools import checkout
 
 if not checkout.gave_way():
-    from omnihvd import report, takeover
-    from omnihvd.carriers import nccl as nccl_hooks  # the older home of way()
+    from omnihvd import old_names, report
     from omnihvd.compression import OmniReduce
+    from omnihvd.intercept import install
+    from omnihvd.intercept import nccl as nccl_hooks  # the older home of way()
     from omnihvd.statistics import Statistics, log_dict, stats
     from omnihvd.version import __version__ as __version__
 
     __all__ = ["OmniReduce", "Statistics", "log_dict", "nccl_hooks", "report", "stats"]
 
-    takeover.install()
+    old_names.install()
+    install.install()

@@ -31,7 +31,6 @@ from omnihvd.log import logger
 
 HELLO = b"omnihvd-join "  # then the protocol, a line feed and a nonce
 NONCE_BYTES = PROOF_BYTES = 32
-PATIENCE_S = 20.0
 STRANGERS = 64  # unauthenticated connections
 STRANGER_PATIENCE_S = 3.0
 WARNINGS = 20  # a minute, about peers
@@ -121,9 +120,10 @@ class Aggregator:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = "{}:{}".format(*(writer.get_extra_info("peername") or ("somebody", 0))[:2])
         try:
+            limit = engine.session.time_limits()["rendezvous"]
             nonces = await asyncio.wait_for(self._prove(reader, writer), STRANGER_PATIENCE_S)
             self._strangers.pop(writer, None)
-            await asyncio.wait_for(self._admit(reader, writer, nonces), PATIENCE_S)
+            await asyncio.wait_for(self._admit(reader, writer, nonces), limit)
             logger.info("admitted a group of %s", peer)
         except (Refused, engine.EngineError, ValueError) as why:
             self._warn(f"refused {peer}: {why}")

@@ -15,7 +15,7 @@ omnihvd lib-path [mpi|nccl]    print the library to name in LD_PRELOAD, for
 omnihvd aggregator --bind HOST:PORT
                                run a dedicated aggregator
 omnihvd kernels [--arch sm_90] compile the GPU kernels ahead
-omnihvd bench [--help]         measure omnihvd beside its peers
+omnihvd bench -- LAUNCHER      measure omnihvd beside what it replaces
 omnihvd stats                  explain the names in omnihvd.stats()
 omnihvd top [HOST ...]         show running jobs, live
 omnihvd trace FILE ... -o FILE join the traces of several ranks (OMNIHVD_TRACE)
@@ -39,8 +39,8 @@ COMMANDS = {
     "check": "omnihvd.check.command",
     "lib-path": "omnihvd.tools.lib_path",
     "aggregator": "omnihvd.aggregator",
-    "kernels": "omnihvd.carriers.kernel_cache",
-    "bench": "omnihvd.bench.command",
+    "kernels": "omnihvd.intercept.kernel_cache",
+    "bench": "benchmarks.bench.command",
     "stats": "omnihvd.statistics",
     "report": "omnihvd.report.command",
     "top": "omnihvd.observe.top",
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     if mistake:
         print(f"omnihvd: {mistake}", file=sys.stderr)
         return 2
-    from omnihvd.takeover.run import run  # needs the engine, unless it only reports
+    from omnihvd.intercept.run import run  # needs the engine, unless it only reports
 
     return run(arguments, begin)
 

@@ -17,9 +17,9 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from omnihvd.carriers import in_use
 from omnihvd.compression import OmniReduce
-from omnihvd.frameworks.keras_optimizer import distribute, of_tensorflow
+from omnihvd.intercept import in_use
+from omnihvd.intercept.keras_optimizer import distribute, of_tensorflow
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps
 from omnihvd.observe.progress_bar import shown

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from omnihvd import compressors, engine
-from omnihvd.compressors import counters
+from omnihvd import engine
+from omnihvd.compression import counters
 from omnihvd.tools import terminal
 
 CONTROL = "control"  # the reason of calls that sum no tensor
@@ -51,11 +51,12 @@ def stats(reset: bool = False) -> Figures:
                       one host's shared memory, with nothing sent; union: the blocks that are
                       non-zero on any rank, by the original library; original: the unchanged call;
                       coded: as stream, with packed exponents; inline: through an in-network
-                      aggregator
+                      aggregator; plugin: by the algorithm of OMNIHVD_PLUGIN
     sparse            gradients that are sparse tensors: {"gradients": how many, "own_bytes": rows
                       here, each once, "gathered_bytes": rows of all ranks with their numbers, as
                       Horovod's allgather would receive them, "union_bytes": rows of any rank, which
-                      were summed instead, "dense_bytes": all rows}
+                      were summed instead, "dense_bytes": all rows}. Lists of rows
+                      (torch.distributed): "gathered_bytes" takes all ranks to have as many
 
     codecs            blocks sent under a codec (OmniReduce.natural() and others), or not sent only
                       because of shared memory, once for each receiver: {"blocks"; of them
@@ -77,6 +78,7 @@ def stats(reset: bool = False) -> Figures:
     All sums by omnihvd; where a host has several ranks, this rank's part of the streamed ones.
 
     calls             sums; `failures` of them ended in an error
+    reduce_scatters   the reduce-scatters among the whole calls that `ways` counts
     bytes_in          bytes of their tensors
     blocks            blocks of their tensors, of OMNIHVD_BLOCK_SIZE elements; `nonzero_blocks` of
                       them were not zero here, `result_blocks` not zero on any rank (not counted
@@ -89,7 +91,7 @@ def stats(reset: bool = False) -> Figures:
                       long, forged, old, or from strangers}
     naps              times that waiting threads of Horovod and Open MPI slept instead of polling;
     nap_seconds       the time for which they freed their cores, added up over threads
-    compression       figures of lossy compressors: see omnihvd.compressors.stats()
+    compression       figures of lossy compressors: see omnihvd.compression.stats()
     """
     return _since_start.read(reset)
 
@@ -189,7 +191,7 @@ def delay_control(figures: Figures) -> Figures:
 
 
 def _totals() -> Figures:
-    return {**engine.session.stats(), "compression": compressors.stats()}
+    return {**engine.session.stats(), "compression": counters.stats()}
 
 
 def since(before: Figures, now: Figures) -> Figures:

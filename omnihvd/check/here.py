@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.carriers import kernel_cache, mpi_abi
-from omnihvd.carriers import mpi as mpi_carrier
 from omnihvd.check.findings import Finding
 from omnihvd.check.probe import Probe
+from omnihvd.intercept import kernel_cache, mpi_abi
+from omnihvd.intercept import mpi as mpi_carrier
 from omnihvd.version import __version__
 
 BUILD_HOROVOD = "python -m omnihvd.tools.build_horovod"

@@ -10,9 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
-from omnihvd import carriers, engine
-from omnihvd.carriers import nccl, torch_gloo
-from omnihvd.frameworks import horovod_library
+from omnihvd.intercept import backends, horovod_library
 
 PATIENCE_S = 120
 # With this process's sys.path, independent of the working directory.
@@ -58,23 +56,22 @@ def look(module: str) -> dict[str, Any]:
     """Returns built: the libraries that this module was built with; hooked: the ones that omnihvd
     intercepts, and how; problems: the others, and why not."""
     importlib.import_module(module)
+    callers: dict[backends.Backend, list[str]]  # the libraries that call each backend
     if module == "torch":
-        libraries = engine.hook.loaded_libraries(nccl.TORCH)
-        built = [nccl.LIBRARY] if libraries else []
+        callers = {backend: backend.in_torch() for backend in backends.TORCH}
     else:
         horovod = importlib.import_module(f"{module}.mpi_ops")._basics
-        libraries = [horovod_library.path_of(horovod)]
-        all_of = {"MPI": horovod.mpi_built, "Gloo": horovod.gloo_built, "NCCL": horovod.nccl_built}
-        built = [name for name, is_built in all_of.items() if is_built()]
-    hooked, problems = {}, {}
-    for carrier in carriers.ALL:
-        if carrier.LIBRARY in built:
-            problem = next(filter(None, map(carrier.problem, libraries)), None)
-            if problem:
-                problems[carrier.LIBRARY] = problem
-            else:
-                hooked[carrier.LIBRARY] = carrier.describe(libraries[0])
-    if module == "torch" and torch_gloo.has_gloo():
-        built.append("Gloo")
-        hooked["Gloo"] = "its process groups"
+        path = horovod_library.path_of(horovod)
+        built_with = {b: getattr(horovod, f"{b.LIBRARY.lower()}_built")() for b in backends.HOROVOD}
+        callers = {backend: [path] for backend, is_built in built_with.items() if is_built}
+    built, hooked, problems = [], {}, {}
+    for backend, libraries in callers.items():
+        if not libraries:
+            continue
+        built.append(backend.LIBRARY)
+        problem = next(filter(None, map(backend.problem, libraries)), None)
+        if problem:
+            problems[backend.LIBRARY] = problem
+        else:
+            hooked[backend.LIBRARY] = backend.describe(libraries[0])
     return {"built": built, "hooked": hooked, "problems": problems}

@@ -12,10 +12,9 @@ import urllib.request
 from typing import Any, Protocol
 
 from omnihvd import engine, launchers
-from omnihvd.carriers import mpi_abi
+from omnihvd.intercept import mpi_abi
 from omnihvd.patience import Patience
 
-PATIENCE_S = 120.0
 LAUNCH = (
     "`omnihvd check --job` is for all ranks of a job: mpirun, horovodrun or torchrun --no-python "
     "... omnihvd check --job"
@@ -46,6 +45,11 @@ def join_job() -> Exchange:
     if launchers.may_call_mpi():
         return Mpi()
     raise NoJob(LAUNCH)
+
+
+def limit_s() -> float:
+    """How long ranks wait for each other here."""
+    return float(engine.session.time_limits()["join_check"])
 
 
 def gather(ranks: Exchange, value: Any) -> list[Any]:
@@ -113,14 +117,14 @@ class Store:
     def allgather(self, mine: bytes) -> list[bytes]:
         self._round += 1
         self.put(f"omnihvd-check/{self._round}.{self.rank}", mine)
-        patience = Patience(PATIENCE_S)
+        patience = Patience(limit_s())
         return [self._await(rank, patience) for rank in range(self.size)]
 
     def _await(self, rank: int, patience: Patience) -> bytes:
         while (value := self.get(f"omnihvd-check/{self._round}.{rank}")) is None:
             if patience.over():
                 raise NoJob(
-                    f"rank {rank} did not come within {PATIENCE_S:.0f} s: its own output says why"
+                    f"rank {rank} did not come within {limit_s():.0f} s: its own output says why"
                 )
             time.sleep(0.02)
         return value
@@ -143,7 +147,7 @@ class HorovodsStore(Store):
         url = f"http://{address}:{port}/{key}"
         try:
             request = urllib.request.Request(url, **how)
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            with urllib.request.urlopen(request, timeout=limit_s()) as answer:
                 return bytes(answer.read())
         except OSError as why:
             if isinstance(why, urllib.error.HTTPError) and why.code == 404:
@@ -160,7 +164,7 @@ class TorchsStore(Store):
         super().__init__(rank, size)
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         serves = rank == 0 and not os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
-        patience = datetime.timedelta(seconds=PATIENCE_S)
+        patience = datetime.timedelta(seconds=limit_s())
         self._store: Any = TCPStore(host, port, is_master=serves, timeout=patience)
 
     def put(self, key: str, value: bytes) -> None:

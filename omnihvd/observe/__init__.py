@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from omnihvd.frameworks.after_import import after_import
-from omnihvd.frameworks.at_exit import at_exit
+from omnihvd.intercept.after_import import after_import
+from omnihvd.intercept.at_exit import at_exit
 from omnihvd.log import logger
 from omnihvd.observe import traces
 

@@ -108,7 +108,7 @@ def covered(spans: list[Interval]) -> float:
 
 def follow_torch(log: StepLog) -> None:
     """Steps are those of torch.optim's first optimizer."""
-    from omnihvd.frameworks.optimizer_steps import OptimizerSteps
+    from omnihvd.intercept.optimizer_steps import OptimizerSteps
 
     known: set[int] = set()
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.carriers import torch_gloo
-from omnihvd.frameworks import horovod_library
+from omnihvd.intercept import horovod_library, torch_gloo
 from omnihvd.launchers import process_rank
 
 PREFIX = "omnihvd-"

@@ -26,8 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
 
-from omnihvd.frameworks.after_import import after_import
-from omnihvd.frameworks.at_exit import at_exit
+from omnihvd.intercept.after_import import after_import
+from omnihvd.intercept.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.log import logger, warn_once_per_job
 from omnihvd.patience import Patience

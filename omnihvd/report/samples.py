@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from omnihvd.carriers import torch_gloo
-from omnihvd.frameworks import horovod_library
+from omnihvd.intercept import horovod_library, torch_gloo
 from omnihvd.launchers import process_rank
 from omnihvd.report.density import Counts
 from omnihvd.tools.whole_file import whole_file

@@ -12,7 +12,7 @@ import time
 from types import ModuleType
 from typing import Any, Callable
 
-from omnihvd.frameworks.optimizer_steps import OptimizerSteps
+from omnihvd.intercept.optimizer_steps import OptimizerSteps
 from omnihvd.report.density import GROUP, Counts, count, count_rows, packed
 from omnihvd.report.sampler import Sampler
 from omnihvd.report.samples import Gradient

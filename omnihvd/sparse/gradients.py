@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from omnihvd import engine
-from omnihvd.carriers import in_use
-from omnihvd.codecs.codec import Codec
 from omnihvd.compression import OmniReduce
-from omnihvd.compressors.compressor import Compressor
+from omnihvd.compression.codec import Codec
+from omnihvd.compression.compressor import Compressor
+from omnihvd.intercept import in_use
 
 
 def count_rows(

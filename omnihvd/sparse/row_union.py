@@ -18,7 +18,7 @@ class RowUnion:
     def __init__(self, tensor: torch.Tensor) -> None:
         self._merged = tensor.coalesce()
         self._shape = self._merged.shape[: self._merged.sparse_dim()]
-        self.rows = _flatten(self._merged.indices(), self._shape)
+        self.rows = flatten(self._merged.indices(), self._shape)
 
     def matrix(self, gathered: torch.Tensor) -> torch.Tensor:
         """The matrix to sum, zero where this rank has no row. Counts the saved bytes."""
@@ -38,13 +38,13 @@ class RowUnion:
 
     def result(self, total: torch.Tensor) -> torch.Tensor:
         """The summed tensor, coalesced."""
-        indices = _unflatten(self._union, self._shape)
+        indices = unflatten(self._union, self._shape)
         return torch.sparse_coo_tensor(
             indices, total, self._merged.shape, is_coalesced=True, check_invariants=False
         )
 
 
-def _flatten(indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+def flatten(indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Row numbers; (dimensions, n) -> (n,)."""
     rows = torch.zeros_like(indices[0])
     for index, extent in zip(indices, shape):
@@ -52,7 +52,7 @@ def _flatten(indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return rows
 
 
-def _unflatten(rows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+def unflatten(rows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """The reverse; (n,) -> (dimensions, n)."""
     indices = []
     for extent in reversed(shape):

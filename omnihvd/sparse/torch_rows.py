@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from omnihvd.frameworks.horovod_library import on_init
+from omnihvd.intercept.horovod_library import on_init
 from omnihvd.log import warn_once_per_job
 from omnihvd.sparse import gradients
 from omnihvd.sparse.row_union import RowUnion

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from omnihvd import engine
-from omnihvd.carriers import mpi_abi
+from omnihvd.intercept import mpi_abi
 
 
 def main(arguments: list[str]) -> int:

@@ -10,6 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from aggregators import SECRET, servers
 from launch import STREAM, Job, launch
 
 HERE = Path(__file__).parent / "on_ranks"
@@ -31,6 +32,12 @@ on_both = pytest.mark.parametrize("launcher", ["mpirun", GLOO])
 def test_sums(launcher: str, ranks: int, way: str) -> None:
     env = {**EVERYTHING, "OMNIHVD_WAY": way}
     job = launch([HERE / "sums.py"], ranks, launcher=launcher, env=env, timeout=110)
+    assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
+
+
+@pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 4), (GLOO, 3)])
+def test_small_sums(launcher: str, ranks: int) -> None:
+    job = launch([HERE / "small_sums.py"], ranks, launcher=launcher, timeout=60)
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
 
 
@@ -139,6 +146,20 @@ def test_imports_in_any_order_before_init(order: str, launcher: str) -> None:
     env = {**STREAM, "UCX_TLS": "tcp"}  # by whichever UCX comes first
     job = launch([HERE / "import_order.py", order], 2, launcher=launcher, env=env, fresh=True)
     assert all("calls 1" in output for output in job.ranks), job.output
+
+
+@pytest.mark.parametrize("tls", ["tcp", "tcp,self"])  # neither has shared memory
+def test_two_versions_of_ucx_are_refused(tls: str) -> None:
+    """Open MPI's in the ranks, and omnihvd's own in the aggregator: their messages get lost."""
+    with servers(1, UCX_TLS=tls) as started:
+        env = {**STREAM, "UCX_TLS": tls, "OMNIHVD_SECRET": SECRET, "OMNIHVD_TIMEOUT": "30"}
+        env["OMNIHVD_AGGREGATORS"] = started[0].address
+        command = [HERE / "import_order.py", "horovod.torch,omnihvd"]
+        job = launch(command, 2, env=env, check=False, fresh=True)
+    if "calls 1" in job.output:
+        pytest.skip("here Horovod brings no UCX of its own")
+    assert job.returncode != 0
+    assert "do not understand each other: import omnihvd before horovod" in job.output
 
 
 @on_both

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from omnihvd.carriers import gloo
+from omnihvd.intercept import gloo
 
 SUM, MIN = 1, 3
 TYPES = {

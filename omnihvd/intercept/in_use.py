@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
-from omnihvd import carriers, engine
-from omnihvd.frameworks import horovod_library
+from omnihvd import engine
+from omnihvd.intercept import horovod_library
+from omnihvd.intercept.backends import backend_of
 from omnihvd.log import warn_once_per_job
 
 
@@ -36,23 +36,10 @@ def _first_problem(initialized: tuple[Any, ...]) -> str | None:
 
 
 def _problem(horovod: Any) -> str | None:
-    name, library = carrier_of(horovod), horovod_library.path_of(horovod)
-    carrier = carriers.carrier_named(name)
-    if carrier:
-        return carrier.problem(library)
-    framework = horovod_library.framework_of(horovod)
+    if backend := backend_of(horovod):
+        return backend.problem(horovod_library.path_of(horovod))
     return (
-        f"{framework} sums on {name} here, which omnihvd does not intercept; start the job "
-        "without HOROVOD_CPU_OPERATIONS, on MPI or with `horovodrun --gloo`"
+        f"{horovod_library.framework_of(horovod)} sums on oneCCL here, which omnihvd does not "
+        "intercept; start the job without HOROVOD_CPU_OPERATIONS, on MPI or with "
+        "`horovodrun --gloo`"
     )
-
-
-def carrier_of(horovod: Any) -> str:
-    """The library that this initialized Horovod sums with: NCCL, where omnihvd intercepts it, else
-    the one for host memory: MPI, Gloo or oneCCL."""
-    nccl = carriers.carrier_named("NCCL")
-    if nccl and horovod.nccl_built() and not nccl.problem(horovod_library.path_of(horovod)):
-        return "NCCL"
-    if horovod.gloo_enabled():  # Horovod prefers it over all others
-        return "Gloo"
-    return "oneCCL" if os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() == "ccl" else "MPI"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -26,22 +27,24 @@ def ask_store(store: Any, rank: int, size: int, question: str, answer: str = YES
     answers, verdict = [f"{question}/{r}" for r in range(size)], f"{question}/verdict"
     store.set(answers[rank], answer)
     found = "rank 0 does not ask for it"
-    try:
+    # A wait ends with RuntimeError once its time is over.
+    with suppress(RuntimeError):
         if rank:
             store.wait([verdict], timedelta(seconds=2 * PATIENCE_S))
         else:
             store.wait(answers, timedelta(seconds=PATIENCE_S))
-            found = _first_problem([store.get(key).decode() for key in answers])
-    except RuntimeError:  # the time is over
-        if not rank:
-            missing = next(r for r, key in enumerate(answers) if not store.check([key]))
-            found = f"rank {missing} does not ask for it"
+    if not rank:
+        found = _first_problem(store, answers)
     decided = store.compare_set(verdict, "", found or YES).decode()
     return "" if decided == YES else str(decided)
 
 
-def _first_problem(answers: list[str]) -> str:
-    for rank, answer in enumerate(answers):
+def _first_problem(store: Any, answers: list[str]) -> str:
+    # A rank may answer after the wait, and before this reads.
+    for rank, key in enumerate(answers):
+        if not store.check([key]):
+            return f"rank {rank} does not ask for it"
+        answer = store.get(key).decode()
         if answer != YES:
             return f"rank {rank}: {answer}"
     return ""

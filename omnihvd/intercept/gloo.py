@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
+from typing import Any
 
 from omnihvd import engine
-from omnihvd.frameworks import horovod_library
-from omnihvd.frameworks.at_exit import at_exit
+from omnihvd.intercept import horovod_library
+from omnihvd.intercept.at_exit import at_exit
 
 LIBRARY = "Gloo"
 VERSION = "0.28.1"  # of Horovod
@@ -30,6 +31,10 @@ def hook_loaded_libraries() -> None:
     for library in horovod_library.loaded():
         if engine.hook.imports(library, VTABLE):
             _hook(library)
+
+
+def sums(horovod: Any) -> bool:
+    return bool(horovod.gloo_enabled())  # then Horovod sums with nothing else in host memory
 
 
 def describe(library: str) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Callable
 
-from omnihvd import engine, takeover
-from omnihvd.takeover import children
-from omnihvd.takeover.notices import notices
+from omnihvd import engine
+from omnihvd.intercept import children, install
+from omnihvd.intercept.notices import notices
 
 
 def run(arguments: list[str], instead: Callable[[], None] | None = None) -> int:
@@ -22,10 +22,10 @@ def run(arguments: list[str], instead: Callable[[], None] | None = None) -> int:
     exception: Python shows that one."""
     try:
         if instead:
-            takeover.leave_sums_alone()
+            install.leave_sums_alone()
             instead()
         else:
-            takeover.install_now()
+            install.install_now()
             notices.is_command = True
             children.follow()
     except (engine.EngineMissing, RuntimeError) as why:

@@ -6,16 +6,16 @@ import functools
 import importlib
 from types import ModuleType
 
-from omnihvd.frameworks.after_import import after_import
+from omnihvd.intercept.after_import import after_import
 
 PARTS = {
-    "horovod.torch.mpi_ops": ["codecs.torch_horovod"],
-    "horovod.torch.optimizer": ["sparse.torch_rows", "compressors.torch_horovod"],
-    "horovod.torch.elastic.state": ["compressors.torch_elastic"],
+    "horovod.torch.mpi_ops": ["compression.torch_codecs"],
+    "horovod.torch.optimizer": ["sparse.torch_rows", "compression.torch_horovod"],
+    "horovod.torch.elastic.state": ["compression.torch_elastic"],
     "horovod.tensorflow": [
         "sparse.tensorflow_rows",
-        "compressors.tensorflow_horovod",
-        "codecs.tensorflow_horovod",
+        "compression.tensorflow_horovod",
+        "compression.tensorflow_codecs",
     ],
 }
 

@@ -47,7 +47,9 @@ def _home() -> Path:
     try:
         return Path.home()
     except RuntimeError as why:
-        raise FileNotFoundError("there is no home folder to keep kernels in") from why
+        raise FileNotFoundError(
+            "there is no home folder to keep kernels in: set OMNIHVD_KERNEL_CACHE"
+        ) from why
 
 
 def path_of(dtype: str, block_size: int, arch: str, source: str = "kernels") -> Path:

@@ -21,8 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.carriers import gpu_request, kernel_cache, torch_gloo
-from omnihvd.frameworks import horovod_library
+from omnihvd.intercept import gpu_request, horovod_library, kernel_cache, torch_gloo
 from omnihvd.log import logger, warn_once_per_job
 
 LIBRARY = "NCCL"
@@ -76,7 +75,7 @@ def way(name: str, group: Any = None) -> Iterator[None]:
     thread. name: a value of OMNIHVD_GPU ("auto", "original"); that setting holds for all other
     communicators.
 
-        with omnihvd.carriers.nccl.way("auto", group=data_parallel):    # on all its ranks alike
+        with omnihvd.intercept.nccl.way("auto", group=data_parallel):    # on all its ranks alike
             dist.all_reduce(torch.zeros(1, device="cuda"), group=data_parallel)
 
     group: the torch.distributed group that makes sums here; None: the default group. If
@@ -106,7 +105,7 @@ def _question(about: str) -> str:
 
 def _torch_began(c10d: ModuleType) -> None:
     if "nccl" in torch_gloo.backends(c10d):
-        _hook_if_all_ask(engine.hook.loaded_libraries(TORCH), _ask_torch(c10d, None, "init"))
+        _hook_if_all_ask(in_torch(), _ask_torch(c10d, None, "init"))
 
 
 def _ask_torch(c10d: ModuleType, group: Any, about: str) -> Callable[[str], str]:
@@ -139,7 +138,7 @@ def _request_here(group: Any) -> bool:
     """Hooks for way(), if all ranks of the group ask. Returns whether they do."""
     c10d = sys.modules.get(torch_gloo.MODULE)
     if c10d is not None and c10d.is_initialized():
-        return _hook_if_all_ask(engine.hook.loaded_libraries(TORCH), _ask_torch(c10d, group, "way"))
+        return _hook_if_all_ask(in_torch(), _ask_torch(c10d, group, "way"))
     if began := horovod_library.initialized():
         return _hook_if_all_ask(horovod_library.loaded(), _ask_horovod(began[0]))
     return True  # a program that preloads the shim
@@ -195,6 +194,20 @@ def _hooked_nccls() -> list[str]:
 def make_kernels_once() -> None:
     if any(Path(file).exists() for file in DRIVER_FILES):
         kernel_cache.make_for_this_machine()
+
+
+def sums(horovod: Any) -> bool:
+    # Where NCCL keeps its sums, those in host memory are all that omnihvd can intercept.
+    return bool(horovod.nccl_built()) and not problem(horovod_library.path_of(horovod))
+
+
+def in_torch() -> list[str]:
+    return engine.hook.loaded_libraries(TORCH)
+
+
+def intercepts(c10d: ModuleType) -> bool:
+    libraries = in_torch() if "nccl" in torch_gloo.backends(c10d) else []
+    return bool(libraries) and not problem(libraries[0])
 
 
 def describe(library: str) -> str:

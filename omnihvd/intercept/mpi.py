@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from omnihvd import engine
-from omnihvd.carriers import mpi_abi
-from omnihvd.frameworks import horovod_library
+from omnihvd.intercept import horovod_library, mpi_abi
 
 LIBRARY = "MPI"
 FUNCTION = "MPI_Allreduce"
@@ -77,6 +77,10 @@ def _mismatch(library: str) -> str | None:
 
 def _known() -> str:
     return " or ".join(mpi_abi.NAMES[abi] for abi in mpi_abi.shims())
+
+
+def sums(horovod: Any) -> bool:
+    return os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() != "ccl"
 
 
 def describe(library: str) -> str:

@@ -8,9 +8,10 @@ import sys
 from types import ModuleType
 from typing import Any, Callable
 
-from omnihvd.frameworks.after_import import after_import
+from omnihvd.intercept.after_import import after_import
 from omnihvd.log import say_once_per_job, warn_once_per_job
 
+LIBRARY = "Gloo"
 MODULE = "torch.distributed.distributed_c10d"
 
 
@@ -19,20 +20,28 @@ def on_init(then: Callable[[ModuleType], None]) -> None:
     after_import(MODULE, lambda c10d: _call_after(c10d, then))
 
 
-def carry_gloo() -> None:
+def install() -> None:
     """Makes omnihvd intercept the sums of new process groups on Gloo."""
-    after_import(MODULE, _carry_gloo)
+    after_import(MODULE, _intercept)
 
 
-def carries_gloo(c10d: ModuleType) -> bool:
-    """Whether omnihvd intercepts the default process group's sums."""
-    return getattr(c10d.group.WORLD, "omnihvd_carries", False)
+def intercepts(c10d: ModuleType) -> bool:
+    """Whether omnihvd intercepts the default process group's sums on Gloo."""
+    return getattr(c10d.group.WORLD, "omnihvd_intercepts", False)
 
 
-def has_gloo() -> bool:
-    """Whether this imported PyTorch was built with Gloo."""
+def in_torch() -> list[str]:
+    """PyTorch's module of process groups, if PyTorch is imported and was built with Gloo."""
     c10d = sys.modules.get(MODULE)  # not there without process groups
-    return c10d is not None and bool(c10d.is_gloo_available())
+    return [MODULE] if c10d is not None and c10d.is_gloo_available() else []
+
+
+def describe(library: str) -> str:
+    return "its process groups"
+
+
+def problem(library: str) -> str | None:
+    return None
 
 
 def backends(c10d: ModuleType) -> set[str]:
@@ -55,7 +64,7 @@ def _call_after(c10d: ModuleType, then: Callable[[ModuleType], None]) -> None:
 
 
 @functools.cache
-def _carry_gloo(c10d: ModuleType) -> None:
+def _intercept(c10d: ModuleType) -> None:
     original = getattr(c10d, "_new_process_group_helper", None)
     if original is None:
         warn_once_per_job(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.frameworks import horovod_library
+from omnihvd.intercept import horovod_library
 
 FUNCTION = "sched_yield"
 REPLACEMENT = "omnihvd_sched_yield"

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from omnihvd import engine
-from omnihvd.frameworks.after_import import after_import
+from omnihvd.intercept.after_import import after_import
 
 FRAMEWORKS = ("horovod.torch", "horovod.tensorflow")
 BASICS = "horovod.common.basics"  # loads them

@@ -15,13 +15,11 @@ from types import ModuleType
 from typing import Any
 
 from omnihvd import engine
-from omnihvd.carriers import in_use, nccl, torch_gloo
-from omnihvd.frameworks import horovod_library
-from omnihvd.frameworks.at_exit import at_exit
+from omnihvd.intercept import backends, children, horovod_library, in_use, torch_gloo
+from omnihvd.intercept.at_exit import at_exit
 from omnihvd.launchers import learn_rank, process_rank
 from omnihvd.log import say_once_per_job, warn_once_per_job
 from omnihvd.statistics import CONTROL, had_a_part
-from omnihvd.takeover import children
 from omnihvd.version import __version__
 
 LOOK_S = 60.0  # between two looks
@@ -34,7 +32,7 @@ class Notices:
     def __init__(self) -> None:
         self._active = False  # said that sums are intercepted
         self._explained = False  # said why none is, finally
-        self._carried: list[str] = []  # PyTorch's libraries that omnihvd intercepts
+        self._intercepted: list[str] = []  # PyTorch's libraries that omnihvd intercepts
         self._others: set[str] = set()  # PyTorch's libraries that omnihvd cannot intercept
         self._ranks = 0
         self._is_torchs = False  # not Horovod's
@@ -50,27 +48,24 @@ class Notices:
 
     def _horovod_began(self, horovod: Any) -> None:
         self._ranks, self._is_torchs = horovod.size(), False
-        if in_use.horovod_problem():
+        backend = backends.backend_of(horovod)
+        if backend is None or in_use.horovod_problem():
             in_use.warn_if_unused()
             self._explained = True
         else:
             framework = horovod_library.framework_of(horovod)
-            self._say_active(f"the sums of {framework} over {in_use.carrier_of(horovod)}")
+            self._say_active(f"the sums of {framework} over {backend.LIBRARY}")
         self._look_later()
 
     def _torch_began(self, c10d: ModuleType) -> None:
         self._ranks, self._is_torchs = c10d.get_world_size(), True
         learn_rank(c10d.get_rank())
         engine.session.set_log_rank(c10d.get_rank())
-        backends = torch_gloo.backends(c10d)
-        libraries = engine.hook.loaded_libraries(nccl.TORCH)
-        self._carried = ["Gloo"] if torch_gloo.carries_gloo(c10d) else []
-        if "nccl" in backends and libraries and not nccl.problem(libraries[0]):
-            self._carried.append("NCCL")
-        if self._carried:
-            self._say_active(f"PyTorch's sums over {' and '.join(self._carried)}")
+        self._intercepted = [b.LIBRARY for b in backends.TORCH if b.intercepts(c10d)]
+        if self._intercepted:
+            self._say_active(f"PyTorch's sums over {' and '.join(self._intercepted)}")
         else:
-            self._others = backends
+            self._others = torch_gloo.backends(c10d)
         self._look_later()
 
     def _say_active(self, what: str) -> None:
@@ -140,7 +135,7 @@ class Notices:
             return "no allreduce was asked for; is the optimizer Horovod's?"
         scatters = "; the reduce-scatters of FSDP and ZeRO over NCCL stay NCCL's"
         return "no allreduce was asked for; is the model in DDP?" + (
-            scatters if "NCCL" in self._carried else ""
+            scatters if "NCCL" in self._intercepted else ""
         )
 
 

@@ -7,13 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from omnihvd import carriers, engine, observe
-from omnihvd.carriers import torch_gloo
-from omnihvd.frameworks import horovod_library
-from omnihvd.frameworks.after_import import after_import
+from omnihvd import engine, observe
+from omnihvd.intercept import backends, horovod_library, notices, parts, stalls, waiting
+from omnihvd.intercept.after_import import after_import
 from omnihvd.launchers import process_rank
 from omnihvd.log import logger
-from omnihvd.takeover import notices, parts, stalls, waiting
 
 
 def install() -> None:
@@ -80,9 +78,8 @@ def install_now() -> None:
             "omnihvd before hvd.init() on every rank; in a notebook, restart the kernel first."
         )
     stalls.cover_negotiation(settings)
-    for carrier in carriers.ALL:
-        carrier.install()
-    torch_gloo.carry_gloo()
+    for backend in backends.ALL:
+        backend.install()
     waiting.sleep_instead_of_polling(settings)
     notices.notices.begin()
     notices.watch_exceptions()
