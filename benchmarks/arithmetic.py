@@ -28,12 +28,12 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path(__file__).parent / "results" / "arithmetic.json"
 sys.path.insert(0, str(ROOT))
+from benchmarks.bench.backends import Hosts  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.worker import Visit  # noqa: E402
 from benchmarks.evaluation.tasks import Words  # noqa: E402
 from benchmarks.integer_sums import BLOCK, in_integers  # noqa: E402
-from omnihvd.bench.backends import Hosts  # noqa: E402
-from omnihvd.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
-from omnihvd.bench.worker import Visit  # noqa: E402
 
 COUNT, STEPS = 1 << 18, 20
 MODES = ("float", "integer", "switchml", "fpisa", "fpisa-a")

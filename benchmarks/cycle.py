@@ -37,7 +37,7 @@ def rank_main(output: Path) -> None:
     import torch
 
     import omnihvd
-    from omnihvd.takeover import waiting
+    from omnihvd.intercept import waiting
 
     def sums_made() -> int:
         stats = omnihvd.stats()
@@ -90,8 +90,8 @@ def rank_main(output: Path) -> None:
 
 
 def main() -> None:
-    from omnihvd.bench.command import machine
-    from omnihvd.bench.lab import Lab
+    from benchmarks.bench.command import machine
+    from benchmarks.bench.lab import Lab
 
     results = {}
     os.environ["OMNIHVD_LOG"] = "error"

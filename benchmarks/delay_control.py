@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import Lab, mpirun_env  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab import Lab, mpirun_env  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "delay_control.json"
 HOSTS = 2
@@ -87,7 +87,7 @@ def worker(name: str, scenario: Scenario, seed: int) -> None:
     import torch
 
     from benchmarks.evaluation.tasks import TASKS
-    from omnihvd.compressors import counters
+    from omnihvd.compression import counters
 
     torch.set_num_threads(1)
     hvd.init()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
 
 TIMEOUT = 600.0  # seconds, of each part
 STEP = """

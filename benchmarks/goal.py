@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
 from omnihvd.rates import rate_bytes  # noqa: E402
 from simulator.command import loggopsim  # noqa: E402

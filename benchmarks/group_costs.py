@@ -99,7 +99,7 @@ def run(kind: str, ranks: int, with_omnihvd: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    from omnihvd.bench.command import machine
+    from benchmarks.bench.command import machine
 
     results = []
     for kind in ("torch", "mpi"):

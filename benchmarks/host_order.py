@@ -27,8 +27,8 @@ import model_jobs  # noqa: E402
 import ncf  # noqa: E402
 from compared import ORDERED  # noqa: E402
 
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import Lab  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab import Lab  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "host_order.json"
 HOSTS = 2

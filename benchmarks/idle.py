@@ -19,7 +19,7 @@ import horovod.torch as hvd
 import torch
 
 import omnihvd
-from omnihvd.bench.source import source
+from benchmarks.bench.source import source
 
 
 def processor_seconds() -> dict[str, float]:

@@ -36,9 +36,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab import Lab  # noqa: E402
 from omnihvd import engine, inline  # noqa: E402
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import Lab  # noqa: E402
 from omnihvd.inline.aggregator import GROUP, Aggregator, running  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -29,7 +29,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
 from omnihvd.engine import session  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "join.json"

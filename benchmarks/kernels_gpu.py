@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import device_blocks
 import numpy as np
 
 from omnihvd import engine, kernels
@@ -83,7 +82,7 @@ def tensor_of(cupy: Any, dtype: str, elements: int, block_size: int, density: fl
 
 
 def measure(cupy: Any, megabytes: int, density: float, dtype: str, block_size: int) -> Any:
-    stream, staging = cupy.cuda.Stream(non_blocking=True), device_blocks.Staging()
+    stream, staging = cupy.cuda.Stream(non_blocking=True), kernels.Staging()
     with stream:
         elements = megabytes * 10**6 // np.dtype(dtype).itemsize
         tensor = tensor_of(cupy, dtype, elements, block_size, density)
@@ -92,13 +91,13 @@ def measure(cupy: Any, megabytes: int, density: float, dtype: str, block_size: i
         def copy() -> None:
             out.data.copy_from_device_async(tensor.data, tensor.nbytes, stream)
 
-        def compact() -> device_blocks.Blocks:
-            return device_blocks.compact(tensor, block_size, staging=staging)
+        def compact() -> kernels.Blocks:
+            return kernels.compact(tensor, block_size, staging=staging)
 
         seconds = {name.__name__: samples(cupy, stream, name) for name in (copy, compact)}
         blocks = compact()
         written = blocks.data.nbytes + blocks.records.nbytes + blocks.bitmap.nbytes
-        seconds["scatter"] = samples(cupy, stream, lambda: device_blocks.scatter(blocks, out))
+        seconds["scatter"] = samples(cupy, stream, lambda: kernels.scatter(blocks, out))
         seconds["to_host"] = []
         for _ in range(6):
             begin = time.perf_counter()
@@ -177,8 +176,8 @@ def operator_samples(elements: int, block_size: int) -> list[float]:
         return []
     if not torch.cuda.is_available():
         return []
-    from omnihvd.compressors import block_topk, torch_cuda
-    from omnihvd.compressors.torch_split import ParameterState, split_by
+    from omnihvd.compression import block_topk, torch_cuda
+    from omnihvd.compression.torch_split import ParameterState, split_by
 
     compressor, state, seconds = block_topk(RATIO, block_size), ParameterState("p"), []
     gradient = torch.randn(elements, device="cuda")

@@ -26,11 +26,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.backends import Hosts  # noqa: E402
-from omnihvd.bench.command import machine  # noqa: E402
+from benchmarks.bench.backends import Hosts  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.report import markdown, size_text, summarize  # noqa: E402
+from benchmarks.bench.worker import Visit  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
-from omnihvd.bench.report import markdown, size_text, summarize  # noqa: E402
-from omnihvd.bench.worker import Visit  # noqa: E402
 from omnihvd.observe import traces  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "latency.md"

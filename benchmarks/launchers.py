@@ -30,8 +30,8 @@ from training import TOLERANCE, WARM_UP, at_its_best, largest_difference
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import SSH, Host, Lab, mpirun_env, run  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab import SSH, Host, Lab, mpirun_env, run  # noqa: E402
 
 EXAMPLES = ROOT / "examples"
 RAY_DRIVER = Path(__file__).with_name("launchers_ray.py")

@@ -33,8 +33,8 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import Host, Lab  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab import Host, Lab  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 LOSSES = (0.0, 0.0001, 0.001, 0.01)

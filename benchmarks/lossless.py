@@ -192,7 +192,7 @@ def hash_of(data: bytes) -> str:
 
 
 def sums(args: argparse.Namespace) -> dict[str, Any]:
-    from omnihvd.bench.lab import Lab
+    from benchmarks.bench.lab import Lab
 
     results: dict[str, Any] = {}
     with Lab(args.hosts, rate=args.rate) as lab, tempfile.TemporaryDirectory() as folder:
@@ -239,7 +239,7 @@ def main() -> None:
         way, megabytes, output = args.arguments
         rank(way, float(megabytes), output)
         return
-    from omnihvd.bench.command import machine
+    from benchmarks.bench.command import machine
 
     measured = sizes() if args.command == "sizes" else sums(args)
     asked = {k: v for k, v in vars(args).items() if k != "command"}

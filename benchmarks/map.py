@@ -5,7 +5,7 @@
 A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x1: 4 hosts with a rank on each, links of 10
 Gbit/s. Most are such that cores are not what is measured: 2 hosts, a core for each, or links that
 are slow for the cores that hosts share; the tables say where ranks are more than cores. In a part
-all backends take turns at each point (omnihvd/bench/turns.py), each peer in its fastest setting
+all backends take turns at each point (benchmarks/bench/turns.py), each peer in its fastest setting
 there. Tensors of 100 MB have new memory in each sum, as gradients have, and kept memory, too, where
 that is soon measured. All parts take about 40 minutes on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.backends import Hosts  # noqa: E402
-from omnihvd.bench.command import machine  # noqa: E402
+from benchmarks.bench.backends import Hosts  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.report import markdown, summarize  # noqa: E402
+from benchmarks.bench.turns import Plan, measure  # noqa: E402
 from omnihvd.bench.patterns import MEMORY, Point  # noqa: E402
-from omnihvd.bench.report import markdown, summarize  # noqa: E402
-from omnihvd.bench.turns import Plan, measure  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (262_144, 1_000_000, 10_000_000, 100_000_000)  # bytes

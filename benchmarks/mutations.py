@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.source import source  # noqa: E402
+from benchmarks.bench.source import source  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "mutations.json"
 MOST_JOBS = 20_000

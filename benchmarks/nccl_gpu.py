@@ -5,21 +5,19 @@
 
 Alone, it starts the ranks itself, on the first GPU, each as if on a host of its own: NCCL and
 omnihvd then both go through TCP on the loopback device. The ranks' kernels take turns on the GPU,
-and NCCL's wait there for other ranks, where omnihvd's streams wait without a kernel: do not take
-the ratio for that of ranks with a GPU each. Under torchrun, ranks and links are the real ones.
+and NCCL's wait there for other ranks: do not take the ratio for that of ranks with a GPU each.
+Under torchrun, ranks and links are the real ones.
 
-NCCL, omnihvd's union of blocks and its streaming run in processes of their own, by turns, --rounds
-times each. Each point is verified before and after it is timed. A sample is the slowest rank's time
-for one allreduce in place, by CUDA events; a figure is the median of all rounds' samples, with the
-smallest and the largest.
-NCCL's time does not depend on where the zeros are: it is measured at the first density. `compact`
-is the kernel of streaming that finds the non-zero blocks and writes them to the host, alone, on one
-rank. --rate names links that you have shaped, each way of each host (the loopback device is one for
-all ranks), and adds the wire bound (omnihvd/bench/report.py).
+NCCL and omnihvd's union of blocks run in processes of their own, by turns, --rounds times each.
+Each point is verified before and after it is timed. A sample is the slowest rank's time for one
+allreduce in place, by CUDA events; a figure is the median of all rounds' samples, with the smallest
+and the largest. NCCL's time does not depend on where the zeros are: it is measured at the first
+density. --rate names links that you have shaped, each way of each host (the loopback device is one
+for all ranks), and adds the wire bound (benchmarks/bench/report.py).
 
 `lost overlap`: matrix products on another stream (--gemm, of bfloat16) take longer beside a sum
 than alone by this share of the sum's time: 0: the sum costs them nothing, 1: they might have waited
-for it. Below the table: how long a stream takes for a host function.
+for it.
 """
 
 from __future__ import annotations
@@ -44,23 +42,20 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench import one_gpu  # noqa: E402
+from benchmarks.bench import one_gpu  # noqa: E402
+from benchmarks.bench.report import limit_seconds, markdown  # noqa: E402
 from omnihvd.bench.patterns import PATTERNS, Point  # noqa: E402
-from omnihvd.bench.report import limit_seconds, markdown  # noqa: E402
 
 RANK_SCRIPT = Path(__file__).with_name("nccl_gpu_rank.py")
 WAYS = {
     "union": {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_MIN_BYTES": "0"},
     "auto": {"OMNIHVD_GPU": "auto", "OMNIHVD_GPU_MIN_BYTES": "0"},
-    "stream": {"OMNIHVD_GPU": "stream", "OMNIHVD_GPU_MIN_BYTES": "0"},
     "nccl": {"OMNIHVD_ENABLE": "0"},
 }
-# On servers with several GPUs; `stream` reduces inside them first.
+# On servers with several GPUs.
 for name, more in {
     "union-one-level": {"OMNIHVD_HIERARCHY": "off"},
     "union-two-levels": {"OMNIHVD_HIERARCHY": "on"},
-    "stream-one-level": {"OMNIHVD_HIERARCHY": "off"},
-    "stream-compress-first": {"OMNIHVD_COMPRESS_FIRST": "1"},
 }.items():
     WAYS[name] = {**WAYS[name.split("-")[0]], **more}
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -78,7 +73,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bytes", type=float, nargs="+", default=[100e6], help="of the tensors")
     parser.add_argument("--dtype", default="float32", help="bfloat16, float16, float32, float64")
     parser.add_argument("--op", choices=["sum", "avg"], default="sum")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["union", "stream", "nccl"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["union", "nccl"])
     parser.add_argument("--gemm", type=int, default=4096, help="rows of the matrices; 0: none")
     parser.add_argument("--densities", type=float, nargs="+", default=[1, 0.4, 0.1, 0.01, 0.001])
     parser.add_argument("--pattern", choices=PATTERNS, default="random")
@@ -127,7 +122,7 @@ def rank_and_ranks(args: argparse.Namespace) -> tuple[int, list[int]]:
 
 
 def run_way(
-    way: str, ranks: int, run: int, points: list[Point], args: argparse.Namespace, compact: bool
+    way: str, ranks: int, run: int, points: list[Point], args: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Rank 0's answers, where it was started here. Raises BenchError, with the ranks' output."""
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +133,6 @@ def run_way(
             "dtype": args.dtype,
             "op": args.op,
             "gemm": args.gemm,
-            "compact": compact,
             "timeout": args.timeout,
             "output": str(answers),
         }
@@ -203,8 +197,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         for round_ in range(args.rounds):
             for way in args.ways[:: 1 if round_ % 2 == 0 else -1]:
                 mine = once if way == "nccl" else points
-                compact = way == "stream" and round_ == 0
-                for answer in run_way(way, ranks, run, mine, args, compact):
+                for answer in run_way(way, ranks, run, mine, args):
                     add(results, ranks, way, answer)
                 run += 1
                 if rank == 0:
@@ -232,12 +225,10 @@ def figures(result: dict[str, Any], link_rate: float | None) -> dict[str, Any]:
     if gemm := result.get("gemm"):
         alone, beside = statistics.median(gemm["alone"]), statistics.median(gemm["beside"])
         result["lost_overlap"] = (beside - alone) / result["median_s"]
-    if link_rate and not result["backend"].startswith("union"):
+    if link_rate and result["backend"] == "nccl":
         share = link_rate if under_torchrun() else link_rate / result["ranks"]
         point = Point(**result["point"])
-        backend = "omnihvd" if result["backend"].startswith("stream") else result["backend"]
-        limit = limit_seconds(backend, point, result["ranks"], share, 0.0)
-        result["wire_bound_s"] = limit
+        result["wire_bound_s"] = limit_seconds("nccl", point, result["ranks"], share, 0.0)
     return result
 
 
@@ -247,7 +238,7 @@ def table(results: list[dict[str, Any]]) -> str:
             **{name: 1e3 * result[name] for name in ("median_s", "min_s", "max_s")}
         )
 
-    header = ["ranks", "MB", "density", "way", "ms", "NCCL ms", "NCCL / way", "compact ms"]
+    header = ["ranks", "MB", "density", "way", "ms", "NCCL ms", "NCCL / way"]
     header += ["lost overlap", "NCCL's"]
     bounds = any("wire_bound_s" in result for result in results)
     header += ["way / wire bound"] if bounds else []
@@ -261,8 +252,6 @@ def table(results: list[dict[str, Any]]) -> str:
         row = [str(result["ranks"]), f"{point.bytes / 1e6:.4g}", f"{point.density:g}"]
         row += [result["backend"]]
         row += [ms(result), ms(nccl), f"{nccl['median_s'] / result['median_s']:.2f}"]
-        compact = result.get("compact_samples")
-        row += [f"{1e3 * statistics.median(compact):.2f}" if compact else ""]
         row += [f"{r['lost_overlap']:.2f}" if "lost_overlap" in r else "" for r in (result, nccl)]
         if bounds:
             bound = result.get("wire_bound_s")
@@ -313,10 +302,6 @@ def main() -> int:
     print(f"{where} {about['device']}, {about['date']}, {about['versions']}")
     print(f"{args.op} of {args.dtype}")
     print(table(results))
-    for result in results:
-        if "host_function_s" in result:
-            print(f"a host function: {1e6 * result['host_function_s']:.1f} us")
-            break
     if args.json:
         options = {k: str(v) for k, v in vars(args).items()}
         args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -17,13 +17,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from host_function import host_function_seconds
 
 import omnihvd
-from omnihvd.bench.patterns import BLOCK, Point, is_total, part
+from omnihvd.bench.patterns import Point, is_total, part
 
 WARM_UP = 12  # sums before the first sample: connections, memory, plans of the union way
 COUNTERS = ("calls", "bytes_sent", "bytes_received", "nonzero_blocks", "result_blocks")
@@ -147,52 +145,12 @@ def beside_products(
     return answer
 
 
-def compact_samples(rank: Rank, point: Point, samples: int) -> list[float]:
-    """Times the shim's first kernel alone, on rank 0 while the others wait. It reads the tensor,
-    and writes the non-zero blocks to pinned host memory."""
-    seconds: list[float] = []
-    if rank.rank == 0:
-        import cupy
-
-        from omnihvd import kernels
-
-        tensor = torch.from_numpy(part(point, 0, rank.size)).to(rank.device)
-        blocks = -(-point.count // BLOCK)
-        totals = torch.zeros(2, dtype=torch.int64, device=rank.device)
-        bitmap = torch.zeros(-(-blocks // 32), dtype=torch.int32, device=rank.device)
-        records = torch.empty(2 * blocks, dtype=torch.int64, pin_memory=True)
-        data = torch.empty(BLOCK * blocks + 256, dtype=tensor.dtype, pin_memory=True)
-        function = kernels.module(point.dtype, BLOCK).get_function("compact")
-        per_cta = 4 * 8192 // tensor.element_size()  # as in kernels/abi.cuh
-        grid = (min(-(-point.count // per_cta), 32),)  # as in the shim
-        addresses = [np.uint64(a.data_ptr()) for a in (totals, bitmap, records, data)]
-        head = [np.uint64(tensor.data_ptr()), np.uint64(point.count), np.uint64(0), np.uint32(0)]
-        packed = np.uint32(1)
-
-        def compact() -> None:
-            totals.zero_()
-            bitmap.zero_()
-            with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-                function(grid, (128,), (*head, packed, *addresses))
-
-        seconds = [rank.seconds_of(compact)[0] for _ in range(WARM_UP + samples)][WARM_UP:]
-        found = int(totals[0])
-        padded = np.pad(tensor.cpu().numpy(), (0, blocks * BLOCK - point.count))
-        assert found == padded.reshape(-1, BLOCK).any(1).sum(), "compact found other blocks"
-    rank.barrier()
-    return seconds
-
-
 def main(rank_of: Callable[[float], Rank] = Rank) -> None:
     job = json.loads(sys.argv[1])
     rank = rank_of(job["timeout"])
     for fields in job["points"]:
         point = Point(**fields)
         answer = measure(rank, point, job)
-        if job["compact"]:
-            answer["compact_samples"] = compact_samples(rank, point, job["samples"])
-            if rank.rank == 0:
-                answer["host_function_s"] = host_function_seconds(rank.streams[0].cuda_stream)
         if rank.rank == 0:
             answer |= rank.about()
             with Path(job["output"]).open("a") as file:

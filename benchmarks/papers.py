@@ -4,7 +4,7 @@
 
 Sums are of 100 MB of float32 on 4 hosts at 1 and 10 Gbit/s, with a random share of non-zero blocks
 (256 elements). Each sum is verified. All backends take turns at each share, and each peer has its
-fastest setting there (omnihvd/bench/settings.py): SparCML's algorithms, Parallax's servers with few
+fastest setting there (bench/settings.py): SparCML's algorithms, Parallax's servers with few
 or many partitions, or MPI's allreduce. After each rate, results/papers.json has its raw samples,
 the bytes that ranks sent and the settings that were tried, and papers.png is drawn. --backends
 measures some again, and leaves the others' results. Both rates take twenty minutes, and 20 GB.
@@ -22,12 +22,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.backends import Hosts  # noqa: E402
-from omnihvd.bench.command import machine  # noqa: E402
+from benchmarks.bench.backends import Hosts  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.plots import plain_numbers, rate_text  # noqa: E402
+from benchmarks.bench.report import DENSE, summarize  # noqa: E402
+from benchmarks.bench.turns import Plan, measure  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
-from omnihvd.bench.plots import plain_numbers, rate_text  # noqa: E402
-from omnihvd.bench.report import DENSE, summarize  # noqa: E402
-from omnihvd.bench.turns import Plan, measure  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 RATES = ("1gbit", "10gbit")
@@ -79,7 +79,7 @@ def plot(content: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from omnihvd.bench.plots import line
+    from benchmarks.bench.plots import line
 
     rates = [rate for rate in RATES if rate in content["parts"]]
     size = {"figsize": (5.2 * len(rates), 4.6)}

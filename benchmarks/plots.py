@@ -19,7 +19,7 @@ import scale  # noqa: E402
 import sparse  # noqa: E402
 import training  # noqa: E402
 
-from omnihvd.bench import plots  # noqa: E402
+from benchmarks.bench import plots  # noqa: E402
 
 PROGRAMS = {
     "training": training,

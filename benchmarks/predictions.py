@@ -25,8 +25,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine as about_machine  # noqa: E402
-from omnihvd.bench.lab import Lab  # noqa: E402
+from benchmarks.bench.command import machine as about_machine  # noqa: E402
+from benchmarks.bench.lab import Lab  # noqa: E402
 from omnihvd.report import costs, figures, samples  # noqa: E402
 from omnihvd.report.costs import Machine  # noqa: E402
 from omnihvd.report.predictions import Model  # noqa: E402

@@ -20,10 +20,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.backends import Hosts  # noqa: E402
-from omnihvd.bench.command import machine  # noqa: E402
+from benchmarks.bench.backends import Hosts  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.turns import Plan, measure  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
-from omnihvd.bench.turns import Plan, measure  # noqa: E402
 from simulator.model import Costs, Network, simulate  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "simulation.json"

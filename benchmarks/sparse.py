@@ -38,7 +38,7 @@ WAYS = {  # name: (with omnihvd, sparse_as_dense)
     "dense omnihvd": (True, True),
     "rows omnihvd": (True, False),
 }
-STYLES = {  # label, colour, marker: as of the same libraries in omnihvd.bench.plots
+STYLES = {  # label, colour, marker: as of the same libraries in benchmarks.bench.plots
     "allgather": ("Horovod's allgather", "#CC79A7", "^"),
     "dense": ("Horovod, dense", "#D55E00", "s"),
     "dense omnihvd": ("omnihvd, dense", "#56B4E9", "D"),
@@ -97,7 +97,7 @@ def work(way: str, steps: int, output: Path) -> None:
 
 
 def measure(lab: Any, way: str, steps: int, timeout: float) -> dict[str, Any]:
-    from omnihvd.bench.lab import Lab
+    from benchmarks.bench.lab import Lab
 
     assert isinstance(lab, Lab)
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +126,7 @@ def plot(content: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from omnihvd.bench.plots import plain_numbers, rate_text
+    from benchmarks.bench.plots import plain_numbers, rate_text
 
     results = content["results"]
     figure, grid = pyplot.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
@@ -169,9 +169,9 @@ def main() -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    from omnihvd.bench.command import machine
-    from omnihvd.bench.lab import Lab
-    from omnihvd.bench.report import markdown
+    from benchmarks.bench.command import machine
+    from benchmarks.bench.lab import Lab
+    from benchmarks.bench.report import markdown
 
     results: dict[str, dict[str, Any]] = {}
     rows = []

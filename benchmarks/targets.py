@@ -2,7 +2,7 @@
 
     sudo python benchmarks/targets.py [--only NAME ...]
 
-Runs `omnihvd bench` in several configurations, benchmarks/training.py and benchmarks/idle.py, and
+Runs benchmarks/bench in several configurations, benchmarks/training.py and benchmarks/idle.py, and
 writes what they write to results/ (raw samples, configuration, commit; plots), and a table of
 figures beside their targets to results/targets.md. A ratio is of medians of one run. --only redoes
 some of the runs and takes the others' results as they are.
@@ -20,10 +20,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench import command, duration  # noqa: E402
-from omnihvd.bench.lab import mpirun_env  # noqa: E402
+from benchmarks.bench import command, duration  # noqa: E402
+from benchmarks.bench.lab import mpirun_env  # noqa: E402
+from benchmarks.bench.report import columns, markdown, same_work  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
-from omnihvd.bench.report import columns, markdown, same_work  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 AG = "agsparse agsparse-of-dense"
@@ -49,7 +49,7 @@ Rows = list[tuple[str, str, float, bool]]  # figure, target, measured, met
 
 
 class Run:
-    """The results of one `omnihvd bench`."""
+    """The results of one run of benchmarks/bench."""
 
     def __init__(self, name: str) -> None:
         self.results = json.loads((RESULTS / f"{name}.json").read_text())["results"]
@@ -210,7 +210,7 @@ def measure(name: str) -> None:
         # Relative, since the results tell their command.
         folder = RESULTS.relative_to(ROOT)
         outputs = ["--json", f"{folder}/{name}.json", "--plots", str(folder)]
-        command = [*python, "-m", "omnihvd", "bench", *BENCH[name].split(), *outputs]
+        command = [*python, "-m", "benchmarks.bench", *BENCH[name].split(), *outputs]
         subprocess.run(command, check=True, env=env, cwd=ROOT)
 
 
@@ -243,7 +243,7 @@ def main() -> None:
     text = "# Targets\n\n" + markdown(["figure", "target", "measured", "met"], table) + "\n"
     for name in BENCH:
         header, cells = columns(Run(name).results)
-        text += f"\n## {name}\n\n`omnihvd bench {BENCH[name]}`{conditions(name)}\n\n"
+        text += f"\n## {name}\n\n`python -m benchmarks.bench {BENCH[name]}`{conditions(name)}\n\n"
         text += f"{markdown(header, cells)}\n"
     (RESULTS / "targets.md").write_text(text)
     print(text)

@@ -22,8 +22,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab_processes import mpirun_env  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab_processes import mpirun_env  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "total_budget.json"
 RANKS = 2
@@ -38,7 +38,7 @@ def worker(name: str, seeds: int) -> None:
     from benchmarks.evaluation import worker as evaluation
     from benchmarks.evaluation.tasks import TASKS
     from omnihvd import OmniReduce
-    from omnihvd.compressors import counters
+    from omnihvd.compression import counters
 
     torch.set_num_threads(1)
     hvd.init()

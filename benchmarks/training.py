@@ -4,7 +4,7 @@
 
 Runs examples/pytorch_language_model.py with plain Horovod, with its fp16 compression and with
 OmniReduce, one rank a host, from the same seed. Horovod has the fastest of Open MPI's settings in
-omnihvd/bench/settings.py, found in short runs. Fails unless OmniReduce's losses are plain
+benchmarks/bench/settings.py, found in short runs. Fails unless OmniReduce's losses are plain
 Horovod's. Writes results/training.json, with every step's time on rank 0 and every loss, and its
 plot, training.png.
 """
@@ -25,9 +25,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import Host, Lab  # noqa: E402
-from omnihvd.bench.settings import AS_IT_IS, HOROVOD, Setting  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab import Host, Lab  # noqa: E402
+from benchmarks.bench.settings import AS_IT_IS, HOROVOD, Setting  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "pytorch_language_model.py"
 RESULTS = Path(__file__).parent / "results"
@@ -106,7 +106,7 @@ def plot(content: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from omnihvd.bench.plots import hosts_text
+    from benchmarks.bench.plots import hosts_text
 
     results = content["results"]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.4), layout="constrained")

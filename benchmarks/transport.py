@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from omnihvd.bench.lab import Lab
+from benchmarks.bench.lab import Lab
 
 sys.path.append(str(Path(__file__).parents[1] / "build" / "tests"))
 from _engine_tests.transport import Transport

@@ -9,13 +9,13 @@ from typing import Any, Callable
 
 import torch
 
-from omnihvd import compressors
-from omnihvd.bench.source import source
-from omnihvd.compressors import counters, part_sums, torch_ops
-from omnihvd.compressors.compressor import Compressor
-from omnihvd.compressors.methods.sidco import DISTRIBUTIONS
-from omnihvd.compressors.rules import Call, CodedRule
-from omnihvd.compressors.torch_split import ParameterState, split_by
+from benchmarks.bench.source import source
+from omnihvd import compression
+from omnihvd.compression import counters, part_sums, torch_ops
+from omnihvd.compression.compressor import Compressor
+from omnihvd.compression.methods.sidco import DISTRIBUTIONS
+from omnihvd.compression.rules import Call, CodedRule
+from omnihvd.compression.torch_split import ParameterState, split_by
 
 ELEMENTS = 25_000_000
 RATIOS = (0.1, 0.01, 0.001)
@@ -23,23 +23,23 @@ RATIOS = (0.1, 0.01, 0.001)
 
 def all_methods() -> list[Compressor]:
     return [
-        compressors.block_topk(0.01),
-        compressors.block_random(0.01),
-        compressors.block_threshold(0.9),  # of norms about 0.8
-        compressors.topk_threshold(0.13),
-        compressors.topk(0.01),
-        compressors.randomk(0.01),
-        compressors.dgc(0.01),
-        compressors.sidco(0.01),
-        compressors.adaptive(0.01),
-        compressors.eight_bit(),
-        compressors.inceptionn(),
-        compressors.sketch(),
-        compressors.ef_sign(),
-        compressors.one_bit_sgd(),
-        compressors.natural_dithering(),
-        compressors.sign_sgd(),
-        compressors.signum(),
+        compression.block_topk(0.01),
+        compression.block_random(0.01),
+        compression.block_threshold(0.9),  # of norms about 0.8
+        compression.topk_threshold(0.13),
+        compression.topk(0.01),
+        compression.randomk(0.01),
+        compression.dgc(0.01),
+        compression.sidco(0.01),
+        compression.adaptive(0.01),
+        compression.eight_bit(),
+        compression.inceptionn(),
+        compression.sketch(),
+        compression.ef_sign(),
+        compression.one_bit_sgd(),
+        compression.natural_dithering(),
+        compression.sign_sgd(),
+        compression.signum(),
     ]
 
 
@@ -51,11 +51,11 @@ def measure(only: list[str] | None = None) -> list[dict[str, Any]]:
     entries = [{"method": repr(c), "seconds": _median(_split(c))} for c in wanted]
     for ratio in () if only else RATIOS:
         topk = _median(functools.partial(_topk, ratio))
-        dgc = _threshold(compressors.dgc(ratio))
+        dgc = _threshold(compression.dgc(ratio))
         entries.append({"method": f"dgc's threshold ({ratio})", **dgc})
         for distribution in DISTRIBUTIONS:
             for published in (False, True):
-                found = _threshold(compressors.sidco(ratio, distribution, published))
+                found = _threshold(compression.sidco(ratio, distribution, published))
                 name = f"{'published ' * published}threshold of sidco({ratio}, {distribution})"
                 entries.append({"method": name, **found, "torch_topk_seconds": topk})
     about = source()
@@ -89,7 +89,7 @@ def _split(compressor: Any) -> Callable[[Any], Any]:
     def coded(gradient: torch.Tensor) -> None:
         """Encodes a contribution as one of two ranks; a rank's share of the sum is not counted."""
         feedback = compressor.config.error_feedback
-        total = state.accumulate(gradient, 0.0) if feedback else gradient
+        total = state.accumulate(torch_ops, gradient) if feedback else gradient
         made = part_sums.contribution(rule, rule.values(total.numpy(), memory), 2)
         if feedback:
             total.sub_(torch.from_numpy(made.values)).nan_to_num_(0.0, 0.0, 0.0)

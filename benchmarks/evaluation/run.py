@@ -81,7 +81,7 @@ def run(name: str, task: str, arguments: argparse.Namespace) -> None:
 
 def _launch(command: list[str], env: dict[str, str], ranks: int, rate: str | None) -> None:
     if rate:
-        from omnihvd.bench.lab import Lab
+        from benchmarks.bench.lab import Lab
 
         with Lab(ranks, rate=rate) as lab:
             lab.mpirun(command, env=env)

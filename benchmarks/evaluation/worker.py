@@ -14,10 +14,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import omnihvd
+from benchmarks.bench.source import source
 from benchmarks.evaluation import methods, report
 from benchmarks.evaluation.tasks import TASKS, Task
-from omnihvd.bench.source import source
-from omnihvd.compressors import counters
+from omnihvd.compression import counters
 
 LINK = Path("/sys/class/net/eth0/statistics/tx_bytes")
 

@@ -1,4 +1,4 @@
-// Sums of streams over MPI's messages from rank to rank; omnihvd/bench/published.py calls them.
+// Sums of streams over MPI's messages from rank to rank; benchmarks/bench/published.py calls them.
 //
 // split: SparCML's SSAR_Split_allgather and DSAR_Split_allgather (Renggli et al., SC 2019, section
 // 5.3), and what Parallax's servers, one on each host, do with sparse variables (Kim et al.,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
+from benchmarks.bench.report import markdown
 from benchmarks.tables.results import in_ms, load
-from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
 MODES = ("float", "integer", "switchml", "fpisa", "fpisa-a")

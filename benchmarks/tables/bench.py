@@ -1,11 +1,11 @@
-"""Tables of results of `omnihvd bench`, and of latencies."""
+"""Tables of results of benchmarks/bench, and of latencies."""
 
 from __future__ import annotations
 
 from statistics import median
 
+from benchmarks.bench.report import markdown, size_text
 from benchmarks.tables.results import in_ms, load
-from omnihvd.bench.report import markdown, size_text
 from omnihvd.rates import rate_text
 
 HEADS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import mean, pstdev
 from typing import Any
 
+from benchmarks.bench.report import markdown
 from benchmarks.tables.results import in_ms, load  # adds compared's folder
-from omnihvd.bench.report import markdown
 
 from compared import ORDERED, WAYS  # isort: skip
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.bench.report import markdown
 from benchmarks.tables.results import load
-from omnihvd.bench.report import markdown
 
 DENSE = (0.0, True)
 COLUMNS = (DENSE, (0.0, False), (0.4, False), (0.9, False), (0.99, False))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.bench.report import markdown
 from benchmarks.tables.results import load
-from omnihvd.bench.report import markdown
 
 
 def loss() -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import mean, stdev
 from typing import Any
 
+from benchmarks.bench.report import markdown
 from benchmarks.tables.results import RESULTS, in_ms, load  # adds compared's folder
-from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
 from compared import MEASURED, WAYS  # isort: skip

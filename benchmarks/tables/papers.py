@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.bench.plots import STYLES
+from benchmarks.bench.reducers import DEDICATED
+from benchmarks.bench.report import markdown
 from benchmarks.papers import OURS, PEERS, by_density
 from benchmarks.tables.results import load
-from omnihvd.bench.plots import STYLES
-from omnihvd.bench.reducers import DEDICATED
-from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
 Found = dict[str, dict[str, Any]]

@@ -27,7 +27,7 @@ def joined(texts: list[str]) -> str:
     return " / ".join(texts)
 
 
-# Results of `omnihvd bench`.
+# Results of benchmarks/bench.
 
 
 def of(run: str, backend: str, density: float = 1.0, pattern: str = "random") -> dict[str, Any]:

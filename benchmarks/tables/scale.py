@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.bench.report import markdown
 from benchmarks.tables.results import load
-from omnihvd.bench.report import markdown
 from omnihvd.rates import rate_text
 
 

@@ -13,7 +13,7 @@ from compared import WITH, WITHOUT
 from links import BEST, REPORTED
 from registry import MODELS
 
-from omnihvd.bench.report import duration_text
+from benchmarks.bench.report import duration_text
 from omnihvd.rates import rate_bytes
 
 START_S = 8.0  # until a job's ranks have imported all and met, if each has a core

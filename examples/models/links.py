@@ -11,8 +11,8 @@ import model_jobs
 from compared import WITH, WITHOUT
 from model_jobs import OFF, Tell
 
-from omnihvd.bench.lab import Lab
-from omnihvd.bench.settings import HOROVOD, Setting
+from benchmarks.bench.lab import Lab
+from benchmarks.bench.settings import HOROVOD, Setting
 from omnihvd.report import costs, figures, samples
 from omnihvd.report.predictions import Model
 

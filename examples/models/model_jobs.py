@@ -18,8 +18,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import demo  # noqa: E402
 
-from omnihvd.bench.lab import Lab  # noqa: E402
-from omnihvd.bench.lab_processes import search_path  # noqa: E402
+from benchmarks.bench.lab import Lab  # noqa: E402
+from benchmarks.bench.lab_processes import search_path  # noqa: E402
 
 STEP = re.compile(r"step (\d+) (\d+) (\S+) (\d+) (\S+)$")
 OFF = {"OMNIHVD_ENABLE": "0"}

@@ -45,8 +45,8 @@ from rich.progress import (  # noqa: E402
 )
 from rich.table import Table  # noqa: E402
 
-from omnihvd.bench.command import machine  # noqa: E402
-from omnihvd.bench.lab import LabError  # noqa: E402
+from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks.bench.lab import LabError  # noqa: E402
 
 PARTS = ("zeros", "links", "quality")
 QUALITY = MEASURED[1:]  # OmniReduce is as plain Horovod

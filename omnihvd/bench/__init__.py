@@ -1,1 +1,1 @@
-"""The benchmark: `omnihvd bench`."""
+"""`omnihvd bench`: omnihvd beside what it replaces, on the user's cluster, in a minute."""

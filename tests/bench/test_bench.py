@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import map as the_map
 import targets
 
-from omnihvd.bench import command, duration, mpich, plots, report, settings, turns, worker
-from omnihvd.bench.backends import Hosts
-from omnihvd.bench.lab import LabError
-from omnihvd.bench.meeting import Meeting
+from benchmarks.bench import command, duration, mpich, plots, report, settings, turns, worker
+from benchmarks.bench.backends import Hosts
+from benchmarks.bench.lab import LabError
+from benchmarks.bench.meeting import Meeting
+from benchmarks.bench.reducers import BACKENDS
+from benchmarks.bench.session import BenchError
 from omnihvd.bench.patterns import BLOCK, PATTERNS, Point, is_total, part, present_blocks, volume
-from omnihvd.bench.reducers import BACKENDS
-from omnihvd.bench.session import BenchError
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -358,7 +358,7 @@ def test_secrets_are_in_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
 BARE_MPI = """
 import numpy as np
 from omnihvd.bench.patterns import Point, is_total, part
-from omnihvd.bench.reducers import BACKENDS
+from benchmarks.bench.reducers import BACKENDS
 for name, tensors in (("mpi", 3), ("mpi-scatter", 1)):
     backend, point = BACKENDS[name](), Point(1000, 0.5, tensors=tensors)
     rank = backend.mpi.COMM_WORLD.rank
@@ -382,7 +382,7 @@ def test_bare_mpi() -> None:
 def test_a_small_run_of_reduce_scatters(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     options = "--local --ranks 3 --bytes 1e6 --densities 0.1 --min-seconds 0 --min-runs 3"
-    command = [sys.executable, "-m", "omnihvd", "bench", *options.split(), "--json", str(output)]
+    command = [sys.executable, "-m", "benchmarks.bench", *options.split(), "--json", str(output)]
     command += ["--backends", "omnihvd-torch-scatter", "gloo-scatter"]
     run_beside([command], [os.environ], timeout=90)
     ours, gloo = json.loads(output.read_text())["results"]
@@ -396,7 +396,7 @@ def test_a_small_run(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     options = "--local --ranks 2 --bytes 1e6 --densities 1 0.1 --min-seconds 0 --min-runs 3"
     options += " --memory new --tensors 3 --compute-ms 1"
-    command = [sys.executable, "-m", "omnihvd", "bench", *options.split()]
+    command = [sys.executable, "-m", "benchmarks.bench", *options.split()]
     command += ["--backends", "omnihvd", "gloo", "--json", str(output)]
     (run,) = run_beside([command], [os.environ], timeout=90)
     assert "omnihvd CPU s/GB" in run.output

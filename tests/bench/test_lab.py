@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from omnihvd.bench import lab as lab_module  # noqa: E402
-from omnihvd.bench.lab import Lab, LabError, run  # noqa: E402
+from benchmarks.bench import lab as lab_module  # noqa: E402
+from benchmarks.bench.lab import Lab, LabError, run  # noqa: E402
 
 PAYLOAD = 10_000_000
 
@@ -186,7 +186,7 @@ class TestCleanup:
     def test_nothing_stays(self, end):
         owner = (
             "import subprocess, sys, time\n"
-            "from omnihvd.bench.lab import Lab\n"
+            "from benchmarks.bench.lab import Lab\n"
             "with Lab(2) as lab:\n"
             "    h1 = lab.hosts[1]\n"
             "    for host in lab.hosts:\n"

@@ -25,22 +25,21 @@ def answer(samples: list[float], calls: float) -> dict[str, Any]:
         "point": asdict(POINT),
         "samples": samples,
         "counters": [{"calls": calls}] * 2,
-        "compact_samples": [0.5e-3],
     }
 
 
 def test_the_figures_are_those_of_all_rounds():
     results: dict[Any, Any] = {}
     for samples in ([0.003, 0.001], [0.002, 0.009, 0.002]):
-        nccl_gpu.add(results, 2, "stream", answer(samples, 1))
+        nccl_gpu.add(results, 2, "union", answer(samples, 1))
     nccl_gpu.add(results, 2, "nccl", answer([0.004], 0))
     ours, nccls = (nccl_gpu.figures(result, None) for result in results.values())
     assert (ours["median_s"], ours["min_s"], ours["max_s"]) == (0.002, 0.001, 0.009)
     row = nccl_gpu.table([ours, nccls]).splitlines()[-1]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells == [
-        "2", "1.024", "0.25", "stream", "2.0 (1.0 to 9.0)", "4.0 (4.0 to 4.0)", "2.00", "0.50",
-        "", "",
+        "2", "1.024", "0.25", "union", "2.0 (1.0 to 9.0)", "4.0 (4.0 to 4.0)", "2.00", "",
+        "",
     ]  # fmt: skip
 
 
@@ -54,7 +53,7 @@ def test_what_sums_cost_products_on_another_stream():
 
 
 def test_what_was_not_summed_as_meant_is_no_result():
-    for way, calls in (("stream", 0.5), ("stream", 0), ("nccl", 1)):
+    for way, calls in (("union", 0.5), ("union", 0), ("nccl", 1)):
         with pytest.raises(nccl_gpu.BenchError, match="calls for each sum"):
             nccl_gpu.add({}, 2, way, answer([0.1], calls))
 
@@ -63,14 +62,11 @@ def test_the_wire_bound_of_the_loopback_device_which_all_ranks_share(monkeypatch
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     rate = nccl_gpu.rate("1gbit")
     results: dict[Any, Any] = {}
-    nccl_gpu.add(results, 2, "stream", answer([0.001], 1))
     nccl_gpu.add(results, 2, "nccl", answer([0.001], 0))
-    filled, all_ = 250 * BLOCK * 4, 1000 * BLOCK * 4
-    bounds = [nccl_gpu.figures(r, rate)["wire_bound_s"] for r in results.values()]
-    assert bounds == pytest.approx([2 * filled / 125e6, 2 * all_ / 125e6])
+    (result,), whole = results.values(), 1000 * BLOCK * 4
+    assert nccl_gpu.figures(result, rate)["wire_bound_s"] == pytest.approx(2 * whole / 125e6)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    bounds = [nccl_gpu.figures(r, rate)["wire_bound_s"] for r in results.values()]
-    assert bounds == pytest.approx([filled / 125e6, all_ / 125e6])
+    assert nccl_gpu.figures(result, rate)["wire_bound_s"] == pytest.approx(whole / 125e6)
     with pytest.raises(argparse.ArgumentTypeError):
         nccl_gpu.rate("fast")
 

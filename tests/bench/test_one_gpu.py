@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from processes import run_beside
 
+from benchmarks.bench import one_gpu
 from omnihvd import launchers
-from omnihvd.bench import one_gpu
 
 RANK_NAMES = [launcher.rank for launcher in launchers.ALL]
 

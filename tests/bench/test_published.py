@@ -13,9 +13,9 @@ from processes import run_beside
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import papers
+from benchmarks.bench import published
+from benchmarks.bench.lab import LabError
 from benchmarks.tables import papers as tables
-from omnihvd.bench import published
-from omnihvd.bench.lab import LabError
 
 CHECK = Path(__file__).parent / "on_ranks" / "published.py"
 

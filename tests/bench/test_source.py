@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnihvd.bench import source
+from benchmarks.bench import source
 
 
 def test_a_result_names_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

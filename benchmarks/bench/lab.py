@@ -15,7 +15,7 @@ and removes its interfaces. So nothing is left behind, and nothing needs a name 
 
 Needs root, and `ip` and `tc` of iproute2, `unshare` and `nsenter` of util-linux. From a shell:
 
-    python omnihvd/bench/lab.py --hosts 4 --rate 1gbit -- python train.py
+    python benchmarks/bench/lab.py --hosts 4 --rate 1gbit -- python train.py
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from omnihvd.bench.lab_processes import (
+from benchmarks.bench.lab_processes import (
     LabError,
     find_mpirun,
     first_line,
@@ -39,7 +39,7 @@ from omnihvd.bench.lab_processes import (
     start,
     yielding,
 )
-from omnihvd.bench.lab_scripts import HOST, INIT, INIT_SHARING_CORES, STREAM
+from benchmarks.bench.lab_scripts import HOST, INIT, INIT_SHARING_CORES, STREAM
 
 TOOLS = {
     "ip": "iproute2",

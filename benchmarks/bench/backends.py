@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from omnihvd.bench import mpich, published
-from omnihvd.bench.lab import Lab, mpirun_env
-from omnihvd.bench.lab_processes import find_mpirun
-from omnihvd.bench.reducers import DEDICATED, PUBLISHED
-from omnihvd.bench.session import BenchError, Session, environment
-from omnihvd.bench.settings import AS_IT_IS, Setting
+from benchmarks.bench import mpich, published
+from benchmarks.bench.lab import Lab, mpirun_env
+from benchmarks.bench.lab_processes import find_mpirun
+from benchmarks.bench.reducers import DEDICATED, PUBLISHED
+from benchmarks.bench.session import BenchError, Session, environment
+from benchmarks.bench.settings import AS_IT_IS, Setting
 
 Command = Callable[[Sequence[str]], Sequence[str]]  # from a worker's to the job's
 TIMEOUT_S = 300.0  # of a visit

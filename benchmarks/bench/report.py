@@ -6,8 +6,8 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.bench.reducers import OF_ROWS, PUBLISHED
 from omnihvd.bench.patterns import Point, volume
-from omnihvd.bench.reducers import PUBLISHED
 
 COPIED = "bytes_copied"  # in a result's counters
 # Schemes with a time that does not depend on the zeros.
@@ -38,7 +38,7 @@ def limit_seconds(
     hosts = ranks // per_host
     if link_rate is None or hosts == 1:
         return read_s
-    if backend == "omnihvd-torch":
+    if backend in ("omnihvd-torch", *OF_ROWS):
         backend = "omnihvd"
     bytes_ = volume(point, ranks, per_host)
     others = (hosts - 1) / hosts

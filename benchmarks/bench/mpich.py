@@ -10,8 +10,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from omnihvd.bench.lab import AGENT, Host
-from omnihvd.bench.lab_processes import LabError
+from benchmarks.bench.lab import AGENT, Host
+from benchmarks.bench.lab_processes import LabError
 
 HOME = "MPICH_HOME"
 

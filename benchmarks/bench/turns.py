@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omnihvd.bench.backends import TIMEOUT_S, Hosts, ThisMachine
+from benchmarks.bench.backends import TIMEOUT_S, Hosts, ThisMachine
+from benchmarks.bench.session import BenchError, Session
+from benchmarks.bench.settings import settings_of
+from benchmarks.bench.worker import Visit
 from omnihvd.bench.patterns import Point
-from omnihvd.bench.session import BenchError, Session
-from omnihvd.bench.settings import settings_of
-from omnihvd.bench.worker import Visit
 
 LARGE = 10_000_000  # bytes
 KEPT_SUMS = 100  # of all sums at a point, in order

@@ -1,138 +1,15 @@
-"""The measured operations: one or several tensors, summed in place by one of the libraries.
-
-Each is prepared once a point, restored before each sum, and reduced. It is restored in the same
-memory, or in new memory each time, as gradients are after `zero_grad(set_to_none=True)`.
-"""
+"""All measured operations: those of `omnihvd bench`, and more peers (omnihvd/bench/sums.py)."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
+from benchmarks.bench.published import Parallax, SparCml, SparCmlOfDense, SparCmlOfRows
+from omnihvd.bench import sums
 from omnihvd.bench.patterns import Point, row_width
-from omnihvd.bench.published import (
-    PARTS,
-    Parallax,
-    SparCml,
-    SparCmlOfDense,
-    SparCmlOfRows,
-)
-
-BUCKET = 25 * 2**20  # bytes; DDP's
-
-
-class Gloo:
-    """torch.distributed over Gloo: the ring allreduce that PyTorch uses on CPUs."""
-
-    most_error = 0.0  # relative to the sum, of lossy ones
-
-    def __init__(self) -> None:
-        import torch
-        import torch.distributed as dist
-
-        self.torch, self.dist = torch, dist
-        if "OMPI_COMM_WORLD_RANK" in os.environ:  # torchrun sets the others itself
-            os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
-            os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
-        dist.init_process_group("gloo")
-        self.parts = int(os.environ.get(PARTS, "1"))
-
-    def prepare(self, x: np.ndarray, point: Point) -> None:
-        self.original = self.torch.from_numpy(x).tensor_split(point.tensors)
-        self.keeps = point.memory == "kept"
-        self.tensors: list[Any] = []  # to reduce
-
-    def restore(self) -> None:
-        if self.keeps and self.tensors:
-            for tensor, original in zip(self.tensors, self.original):
-                tensor.copy_(original)
-        else:
-            self.tensors = []  # free the old ones first
-            self.tensors = [original.clone() for original in self.original]
-
-    def reduce(self) -> None:
-        """Reduces several tensors as DDP does: in buckets, several of them under way."""
-        if len(self.tensors) == 1:
-            parts = self.tensors[0].tensor_split(self.parts) if self.parts > 1 else self.tensors
-            self._reduce_all(parts)
-            return
-        buckets: list[list[Any]] = [[]]
-        for tensor in self.tensors:
-            if sum(t.nbytes for t in buckets[-1]) + tensor.nbytes > BUCKET and buckets[-1]:
-                buckets.append([])
-            buckets[-1].append(tensor)
-        flat = [self.torch.cat(bucket) for bucket in buckets]
-        self._reduce_all(flat)
-        for summed, bucket in zip(flat, buckets):
-            for tensor, piece in zip(bucket, summed.split([t.numel() for t in bucket])):
-                tensor.copy_(piece)
-
-    def _reduce_all(self, tensors: Any) -> None:
-        if len(tensors) == 1:
-            self.dist.all_reduce(tensors[0])
-            return
-        for work in [self.dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
-            work.wait()
-
-    def result(self) -> np.ndarray:
-        whole = self.tensors[0] if len(self.tensors) == 1 else self.torch.cat(self.tensors)
-        return np.asarray(whole.numpy())
-
-    def stats(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        self.dist.destroy_process_group()
-
-
-class OmniGloo(Gloo):
-    """The same with omnihvd under it."""
-
-    def __init__(self) -> None:
-        import omnihvd.torch
-
-        self.omnihvd = omnihvd
-        super().__init__()
-
-    def stats(self) -> dict[str, Any]:
-        return self.omnihvd.stats()
-
-
-class Horovod(Gloo):
-    """Horovod's allreduce, in place; it fuses several tensors."""
-
-    def __init__(self) -> None:
-        import horovod.torch as hvd
-        import torch
-
-        self.torch, self.hvd = torch, hvd
-        hvd.init()
-
-    def reduce(self) -> None:
-        started = [
-            self.hvd.allreduce_async_(tensor, op=self.hvd.Sum, name=f"bench.{i}")
-            for i, tensor in enumerate(self.tensors)
-        ]
-        for handle in started:
-            self.hvd.synchronize(handle)
-
-    def close(self) -> None:
-        self.hvd.shutdown()
-
-
-class OmniHvd(Horovod):
-    """The same with omnihvd under it."""
-
-    def __init__(self) -> None:
-        import omnihvd
-
-        self.omnihvd = omnihvd
-        super().__init__()
-
-    def stats(self) -> dict[str, Any]:
-        return self.omnihvd.stats()
+from omnihvd.bench.sums import Gloo, Horovod, OmniGloo, OmniHvd
 
 
 class OmniNatural(OmniHvd):
@@ -306,14 +183,66 @@ class AgSparseOfDense(AgSparse):
         return self.tensor.flatten()[: self.count].numpy()
 
 
+class OmniRows(Mpi):
+    """omnihvd's sum of lists of rows: it gets one, and gives one, as SparCML by rows does."""
+
+    def __init__(self) -> None:
+        import omnihvd
+
+        super().__init__()
+        self.omnihvd, world = omnihvd, self.mpi.COMM_WORLD
+        self.ranks = omnihvd.engine.session.Communicator(world.rank, world.size)
+        self.ranks.meet(world.allgather)
+
+    def prepare(self, x: np.ndarray, point: Point) -> None:
+        self.count = len(x)
+        width = row_width(x)
+        self.dense = np.zeros((-(-len(x) // width), width), x.dtype)
+        self.dense.reshape(-1)[: len(x)] = x
+        self.rows = np.flatnonzero(self.dense.any(1))
+        self.values = self.dense[self.rows]
+
+    def restore(self) -> None:
+        pass
+
+    def reduce(self) -> None:
+        (count, length), every = self.values.shape, len(self.dense)
+        at, rows_at = self.values.ctypes.data, self.rows.ctypes.data
+        dtype, gather = str(self.values.dtype), self.mpi.COMM_WORLD.allgather
+        union = self.ranks.sum_rows(at, rows_at, count, length, every, dtype, gather)
+        self.summed = np.empty(union, np.int64), np.empty((union, length), dtype)
+        self.ranks.take_rows(*(array.ctypes.data for array in self.summed))
+
+    def result(self) -> np.ndarray:
+        whole = np.zeros_like(self.dense)
+        whole[self.summed[0]] = self.summed[1]
+        return whole.reshape(-1)[: self.count]
+
+    def stats(self) -> dict[str, Any]:
+        return {**self.omnihvd.stats(), "ways": {}}
+
+    def close(self) -> None:
+        del self.ranks
+        super().close()
+
+
+class OmniTorchRows(AgSparse, OmniGloo):
+    """dist.all_reduce of a sparse tensor of the same rows, under omnihvd."""
+
+    __init__, close = OmniGloo.__init__, OmniGloo.close
+
+    def reduce(self) -> None:
+        self.gathered = self.torch.sparse_coo_tensor(
+            self.rows, self.values, self.dense.shape, is_coalesced=True, check_invariants=False
+        )
+        self.dist.all_reduce(self.gathered)
+
+
 BACKENDS: dict[str, Any] = {
-    "omnihvd": OmniHvd,
+    **sums.BACKENDS,
     "omnihvd-dedicated": OmniHvd,
-    "omnihvd-torch": OmniGloo,
     "omnihvd-natural": OmniNatural,
     "omnihvd-torch-natural": OmniGlooNatural,
-    "gloo": Gloo,
-    "horovod": Horovod,
     "mpi": Mpi,
     "mpich": Mpi,
     "gloo-scatter": GlooScatter,
@@ -326,6 +255,8 @@ BACKENDS: dict[str, Any] = {
     "sparcml-rows": SparCmlOfRows,
     "sparcml-of-dense": SparCmlOfDense,
     "parallax": Parallax,
+    "omnihvd-rows": OmniRows,
+    "omnihvd-torch-rows": OmniTorchRows,
 }
 DEDICATED = ("omnihvd-dedicated", "switchml")  # with aggregators on hosts of their own
 PUBLISHED = (
@@ -335,7 +266,8 @@ PUBLISHED = (
     "parallax",
 )  # in benchmarks/peers
 SCATTERS = ("gloo-scatter", "mpi-scatter", "omnihvd-torch-scatter")  # compared separately
-UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED)  # no training uses these as they are
+OF_ROWS = ("omnihvd-rows", "omnihvd-torch-rows")  # get and give lists
+UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED, *OF_ROWS)  # no training uses these as they are
 USUAL = [
     name for name, b in BACKENDS.items() if not b.most_error and name not in (*UNUSUAL, *SCATTERS)
 ]

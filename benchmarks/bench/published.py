@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from omnihvd.bench.lab_processes import LabError, search_path
+from benchmarks.bench.lab_processes import LabError, search_path
 from omnihvd.bench.patterns import Point, row_width
+from omnihvd.bench.settings import PARTS
 
 SOURCES = Path(__file__).parents[2] / "benchmarks" / "peers"
 FLAGS = "-std=c++17 -O3 -march=native -fPIC -shared -Wall -Wextra -Werror -DOMPI_SKIP_MPICXX"
 LIBRARY = "BENCH_PEERS"  # in the environment: where it was built
 ALGORITHM = "BENCH_ALGORITHM"  # the same
-PARTS = "BENCH_PARTS"  # the same: of a rank; of a tensor, that Gloo sums at once
 RING = "ring"
 
 

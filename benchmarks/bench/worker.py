@@ -1,6 +1,6 @@
 """Runs on each rank of a benchmark: verifies and times points with one backend.
 
-Started by omnihvd.bench.session, which tells rank 0 what to measure next, over a socket.
+Started by benchmarks.bench.session, which tells rank 0 what to measure next, over a socket.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from omnihvd.bench.meeting import Meeting
+from benchmarks.bench.meeting import Meeting
+from benchmarks.bench.reducers import BACKENDS, DEDICATED
 from omnihvd.bench.patterns import BLOCK, Point, is_total, part
-from omnihvd.bench.reducers import BACKENDS, DEDICATED
 
 COUNTERS = (
     "calls",

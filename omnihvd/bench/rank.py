@@ -1,6 +1,6 @@
 """Each rank's part of `omnihvd bench -- LAUNCHER`: sums in turn, verified, then timed.
 
-argv[1]: JSON in base64, since launchers quote in their own ways. It has `backend` (of reducers.py),
+argv[1]: JSON in base64, since launchers quote in their own ways. It has `backend` (of sums.py),
 `env` (set before MPI or Gloo begins), `points` ([bytes, density] each) and `seconds` (of a point).
 Rank 0 prints one line for each point: MARK and JSON.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from omnihvd.bench.patterns import Point, is_total, part
-from omnihvd.bench.reducers import BACKENDS
+from omnihvd.bench.sums import BACKENDS
 
 MARK = "omnihvd-bench:"
 WARM_UP = 15  # sums, in which algorithms are tried

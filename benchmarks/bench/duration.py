@@ -1,4 +1,4 @@
-"""Estimates how long `omnihvd bench` will take."""
+"""Estimates how long the benchmark will take."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from benchmarks.bench.report import DENSE, duration_text, size_text
+from benchmarks.bench.settings import settings_of
 from omnihvd.bench.patterns import Point
-from omnihvd.bench.report import DENSE, duration_text, size_text
-from omnihvd.bench.settings import settings_of
 from omnihvd.rates import rate_bytes
 
 START_S, FIRST_S = 5, 1  # of a backend's ranks, and of the first sums of a point

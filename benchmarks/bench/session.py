@@ -23,11 +23,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from omnihvd.bench.reducers import DEDICATED
-from omnihvd.bench.settings import Setting
-from omnihvd.bench.worker import Visit
+from benchmarks.bench.reducers import DEDICATED
+from benchmarks.bench.settings import Setting
+from benchmarks.bench.worker import Visit
 
-WORKER = [sys.executable, "-m", "omnihvd.bench.worker"]
+WORKER = [sys.executable, "-m", "benchmarks.bench.worker"]
 START_TIMEOUT_S = 90.0  # until all ranks have met
 END_TIMEOUT_S = 15.0
 RANKS = (b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=")  # in the environment of ranks, not of launchers

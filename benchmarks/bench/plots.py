@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.bench.report import DENSE, size_text
 from omnihvd import rates
 from omnihvd.bench.patterns import Point
-from omnihvd.bench.report import DENSE, size_text
 
 
 class Style(NamedTuple):
@@ -31,6 +31,8 @@ STYLES = {
     "horovod": Style("Horovod (Open MPI)", "#D55E00", "", (0, (6, 2)), 1.8),
     "mpi": Style("MPI (Open MPI)", "#661100", "", (0, (2, 2)), 1.8),
     "mpich": Style("MPI (MPICH)", "#DDCC77", "", (0, (4, 1)), 3),
+    "omnihvd-rows": Style("omnihvd, lists of rows", "#004488", "h"),
+    "omnihvd-torch-rows": Style("the same (torch.distributed)", "#BB5566", "d"),
     "agsparse": Style("allgather, sparse from the start", "#CC79A7", "^"),
     "agsparse-of-dense": Style("allgather of a dense tensor", "#009E73", "v"),
     "switchml": Style("SwitchML*", "#117733", "", (0, (3, 1, 1, 1)), 2.2),

@@ -1,0 +1,1 @@
+"""The laboratory: hosts of its own with shaped links, all peers, each in its best setting."""

@@ -1,0 +1,5 @@
+import sys
+
+from benchmarks.bench.command import main
+
+sys.exit(main(sys.argv[1:]))
