@@ -9,19 +9,21 @@
 //
 // For sums by NCCL on the union of the ranks' non-zero blocks:
 //
-//   mark     <<<word_grid(words), kWordThreads>>> (address, elements, flags, marks)
+//   mark     <<<word_grid(words), kWordThreads>>> (address, elements, flags, trailer, marks)
 //   unite    <<<at_most(kUniteCtas, chunks), kUniteThreads>>>
-//            (marks, stride, ranks, rank, words, words_per_chunk, united, prefix, counts)
-//   total    <<<1, kUniteThreads>>> (counts, chunks, starts, seen, number)
+//            (own, all, words, words_per_chunk, united, prefix, counts, arrived, starts, seen,
+//             number)
 //   gather   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer)
 //   spread   <<<word_grid(words), kWordThreads>>> (address, elements, union, buffer, fill)
 //   rest     <<<1, kWordThreads>>>
 //            (in, out, elements, union, rest, data, dtype, factor, format)
 //
-// Marks: a bit for each block, in words of 32. unite reads the marks of all ranks, `stride` words
-// apart, and writes the marks of the union. For each word, prefix holds how many blocks of the
-// chunk are in the words before it; counts has an entry for each chunk. total adds them up: it
-// writes where each chunk begins in the union, followed by the end, and what the host is told.
+// Marks: a byte for each block, 0 or 1, in whole words of 32 blocks; the four bytes of the trailer
+// follow. The maximum over ranks, byte by byte, is `all`: the marks of the union, and a trailer.
+// unite turns it into bits, and counts this rank's blocks in `own`. For each word, prefix holds how
+// many blocks of the chunk are in the words before it; counts has an entry for each chunk. The last
+// CTA adds them up: it writes where each chunk begins in the union, followed by the end, and what
+// the host is told. arrived must be 0, and is 0 again. own and all are aligned to 16 bytes.
 // gather copies blocks of the union into a dense buffer, always as whole blocks, even if the last
 // one of the tensor is short; spread copies them back and, if fill is set, writes zeros between
 // them. rest sums the blocks beyond union.first, if there are any, in windows of union.room blocks
@@ -111,7 +113,7 @@ struct ChunkCounts {
 
 // The same counts for a whole sum, in pinned memory. number is written last and identifies the sum.
 struct Seen {
-  uint64_t number, united, own;
+  uint64_t number, united, own, trailer;
 };
 
 // Blocks first to first + room of a union, in a buffer that begins with the first of them. In the

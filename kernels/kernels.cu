@@ -39,27 +39,30 @@ extern "C" __global__ void __launch_bounds__(kStrideThreads)
 #endif
 
 extern "C" __global__ void __launch_bounds__(kWordThreads)
-    mark(uint64_t address, uint64_t elements, uint32_t flags, uint32_t* words) {
+    mark(uint64_t address, uint64_t elements, uint32_t flags, uint32_t trailer, uint8_t* marks) {
   const Tensor<OMNIHVD_WIDTH> tensor(address, elements, nullptr, 0);
-  mark_blocks<OMNIHVD_WIDTH, OMNIHVD_FLOAT, OMNIHVD_BLOCK>(tensor, flags, words);
+  mark_blocks<OMNIHVD_WIDTH, OMNIHVD_FLOAT, OMNIHVD_BLOCK>(tensor, flags, trailer, marks);
 }
 
 extern "C" __global__ void __launch_bounds__(kUniteThreads)
-    unite(const uint32_t* marks, uint64_t stride, uint32_t ranks, uint32_t rank, uint64_t words,
-          uint64_t words_per_chunk, uint32_t* united, uint32_t* prefix, ChunkCounts* counts) {
+    unite(const uint4* own, const uint4* all, uint64_t words, uint64_t words_per_chunk,
+          uint32_t* united, uint32_t* prefix, ChunkCounts* counts, uint32_t* arrived,
+          uint64_t* starts, Seen* seen, uint64_t number) {
   const uint64_t chunks = (words + words_per_chunk - 1) / words_per_chunk;
 #pragma unroll 1
   for (uint64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const uint64_t begin = chunk * words_per_chunk, end = begin + words_per_chunk;
-    unite_chunk(marks, stride, ranks, rank, begin, end < words ? end : words, united, prefix,
-                counts + chunk);
+    unite_chunk(own, all, begin, end < words ? end : words, united, prefix, counts + chunk);
   }
-}
-
-extern "C" __global__ void __launch_bounds__(kUniteThreads)
-    total(const ChunkCounts* counts, uint64_t chunks, uint64_t* starts, Seen* seen,
-          uint64_t number) {
-  total_chunks(counts, chunks, starts, seen, number);
+  if (!is_last_cta(arrived)) return;
+  uint64_t in_union, mine;
+  total_chunks(counts, chunks, starts, &in_union, &mine);
+  if (threadIdx.x != 0) return;
+  seen->united = in_union;
+  seen->own = mine;
+  seen->trailer = *reinterpret_cast<const uint32_t*>(all + 2 * words);
+  __threadfence_system();
+  *const_cast<volatile uint64_t*>(&seen->number) = number;
 }
 
 extern "C" __global__ void __launch_bounds__(kWordThreads)

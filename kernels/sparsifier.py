@@ -109,7 +109,7 @@ class Sparsifier:
         if values.dtype != self.dtype:
             raise TypeError(f"a gradient of {values.dtype}, and kernels for {self.dtype}")
         if velocity is not None and rest is None:
-            raise ValueError("a velocity needs a rest, to which it is added")
+            raise ValueError("a velocity needs a residual, to which it is added")
         if momentum and velocity is None:
             raise ValueError(f"momentum is {momentum}: it needs a velocity")
         whole = ("float32",), values.elements, values, queue
@@ -148,7 +148,7 @@ def sparsify(
     Block gradient sparsification of Fei et al., "Efficient Sparse Collective Communication and its
     Application to Accelerate Distributed Deep Learning" (OmniReduce, SIGCOMM 2021); error feedback
     of Stich et al., "Sparsified SGD with memory" (NeurIPS 2018); momentum correction of Lin et al.,
-    "Deep Gradient Compression" (ICLR 2018, 3.1 and 3.3). omnihvd.compressors do the same.
+    "Deep Gradient Compression" (ICLR 2018, 3.1 and 3.3). omnihvd.compression do the same.
 
     gradient: a contiguous array of any shape on a CUDA device, of float32, float16 or bfloat16:
     CuPy's, torch's, or any with DLPack or __cuda_array_interface__, as all arrays here. Its blocks

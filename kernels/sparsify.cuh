@@ -1,4 +1,4 @@
-// Block sparsifiers with error feedback, as omnihvd/compressors/torch_split.py implements them for
+// Block sparsifiers with error feedback, as omnihvd/compression/split.py implements them for
 // tensors in host memory, in two passes over a gradient:
 //
 //   accumulate   velocity = momentum x velocity + gradient; the residual += velocity (without one:

@@ -2,9 +2,9 @@
 // the ranks; copies the union's blocks into a dense buffer, and back; and sums what does not fit
 // the buffer.
 //
-// Bit b % 32 of word b / 32 belongs to block b. One warp handles a word, and no other warp writes
-// it: there are no atomic operations, and no thread waits for another CTA. Where a kernel needs the
-// results of all CTAs of another, the CUDA stream orders the two.
+// Bit b % 32 of word b / 32 belongs to block b; its mark is the byte b. One warp handles the blocks
+// of a word. No thread waits for another CTA: the last CTA of unite adds up what all have counted,
+// and the CUDA stream orders the kernels.
 #pragma once
 
 #include "scale.cuh"
@@ -72,9 +72,13 @@ __device__ uint32_t mark_word(const Tensor<kWidth>& tensor, const uint4* from, u
 }
 
 template <int kWidth, bool kFloat, int kBlock>
-__device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint32_t* words) {
+__device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint32_t trailer,
+                            uint8_t* marks) {
   constexpr uint64_t kWordElements = 32 * kBlock;
-  for_each_word(0, (tensor.elements() + kWordElements - 1) / kWordElements, [&](uint64_t word) {
+  const uint64_t words = (tensor.elements() + kWordElements - 1) / kWordElements;
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    *reinterpret_cast<uint32_t*>(marks + words * 32) = trailer;
+  for_each_word(0, words, [&](uint64_t word) {
     uint64_t run;
     const uint64_t from = tensor.find(word * kWordElements, &run);
     const bool clear = flags & kClearNegativeZeros;
@@ -83,7 +87,8 @@ __device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint32
             ? mark_word<kWidth, kFloat, kBlock, true>(tensor, reinterpret_cast<const uint4*>(from),
                                                       word, clear)
             : mark_word<kWidth, kFloat, kBlock, false>(tensor, nullptr, word, clear);
-    if (threadIdx.x % 32 == 0) words[word] = bits;
+    const uint32_t lane = threadIdx.x % 32;
+    marks[word * 32 + lane] = bits >> lane & 1;
   });
 }
 
@@ -107,20 +112,23 @@ __device__ inline uint32_t cta_sum(uint32_t value, uint32_t* before) {
   return sum;
 }
 
-__device__ inline void unite_chunk(const uint32_t* marks, uint64_t stride, uint32_t ranks,
-                                   uint32_t rank, uint64_t begin, uint64_t end, uint32_t* united,
-                                   uint32_t* prefix, ChunkCounts* counts) {
-  uint32_t carry = 0, own = 0, unused;
+// The bits of four marks: those of a word of memory that holds bytes of 0 or 1.
+__device__ inline uint32_t four_bits(uint32_t bytes) { return bytes * 0x01020408u >> 24; }
+
+__device__ inline void unite_chunk(const uint4* own, const uint4* all, uint64_t begin, uint64_t end,
+                                   uint32_t* united, uint32_t* prefix, ChunkCounts* counts) {
+  uint32_t carry = 0, mine = 0, unused;
 #pragma unroll 1
   for (uint64_t first = begin; first < end; first += kUniteThreads) {
     const uint64_t word = first + threadIdx.x;
     uint32_t bits = 0;
     if (word < end) {
-#pragma unroll 4
-      for (uint32_t r = 0; r < ranks; ++r) {
-        const uint32_t theirs = marks[r * stride + word];
-        bits |= theirs;
-        if (r == rank) own += __popc(theirs);
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half) {
+        const uint4 a = all[2 * word + half], o = own[2 * word + half];
+        bits |= (four_bits(a.x) | four_bits(a.y) << 4 | four_bits(a.z) << 8 | four_bits(a.w) << 12)
+                << 16 * half;
+        mine += __popc(o.x) + __popc(o.y) + __popc(o.z) + __popc(o.w);
       }
       united[word] = bits;
     }
@@ -129,31 +137,42 @@ __device__ inline void unite_chunk(const uint32_t* marks, uint64_t stride, uint3
     if (word < end) prefix[word] = carry + before;
     carry += sum;
   }
-  own = cta_sum(own, &unused);
-  if (threadIdx.x == 0) *counts = {carry, own};
+  mine = cta_sum(mine, &unused);
+  if (threadIdx.x == 0) *counts = {carry, mine};
 }
 
 // Computes where each chunk begins in the union, and the totals for the host.
-__device__ inline void total_chunks(const ChunkCounts* counts, uint64_t chunks, uint64_t* starts,
-                                    Seen* seen, uint64_t number) {
-  uint64_t carry = 0, own = 0;
+__device__ inline void total_chunks(const volatile ChunkCounts* counts, uint64_t chunks,
+                                    uint64_t* starts, uint64_t* united, uint64_t* own) {
+  uint64_t carry = 0, mine = 0;
   uint32_t unused;
 #pragma unroll 1
   for (uint64_t first = 0; first < chunks; first += kUniteThreads) {
     const uint64_t chunk = first + threadIdx.x;
-    const ChunkCounts c = chunk < chunks ? counts[chunk] : ChunkCounts{0, 0};
     uint32_t before;
-    const uint32_t sum = cta_sum(c.united, &before);
+    const uint32_t sum = cta_sum(chunk < chunks ? counts[chunk].united : 0, &before);
     if (chunk < chunks) starts[chunk] = carry + before;
     carry += sum;
-    own += cta_sum(c.own, &unused);
+    mine += cta_sum(chunk < chunks ? counts[chunk].own : 0, &unused);
   }
-  if (threadIdx.x != 0) return;
-  starts[chunks] = carry;
-  seen->united = carry;
-  seen->own = own;
-  __threadfence_system();
-  *const_cast<volatile uint64_t*>(&seen->number) = number;
+  if (threadIdx.x == 0) starts[chunks] = carry;
+  *united = carry;
+  *own = mine;
+}
+
+// Whether this CTA is the last of the grid to come here; then it sees what all have written.
+// *arrived is 0 before and afterwards.
+__device__ inline bool is_last_cta(uint32_t* arrived) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(arrived, 1u) == gridDim.x - 1;
+    if (last) *arrived = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
 }
 
 // Copies the union's blocks from the tensor to the buffer, or back, as far as they fit the buffer.

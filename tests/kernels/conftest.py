@@ -1,5 +1,5 @@
-"""Makes the source folder kernels/, which is installed as omnihvd.kernels, importable by tests;
-and benchmarks/device_blocks.py."""
+"""Makes the source folder kernels/, which is installed as omnihvd.kernels, importable by
+tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ spec = importlib.util.spec_from_file_location(
 assert spec and spec.loader
 sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-sys.path.append(str(FOLDER.parent / "benchmarks"))
 
 
 @pytest.fixture(scope="session")

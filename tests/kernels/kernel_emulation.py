@@ -113,9 +113,8 @@ class Kernels:
             "compact": [*tensor, u32, pointer, pointer, pointer, pointer, u64, u32],
             "scatter": [*tensor, pointer, pointer, pointer, u64, u32],
             "scale": [u64, u64, u64, f64, u32, u64, u32],
-            "mark": [u64, u64, u32, pointer, u64, u32],
-            "unite": [pointer, u64, u32, u32, u64, u64, pointer, pointer, pointer, u64, u32],
-            "total": [pointer, u64, pointer, pointer, u64, u64, u32],
+            "mark": [u64, u64, u32, u32, pointer, u64, u32],
+            "unite": [pointer, pointer, u64, u64, *[pointer] * 6, u64, u64, u32],
             "gather": [u64, u64, pointer, pointer, u64, u32],
             "spread": [u64, u64, pointer, pointer, u32, u64, u32],
             "rest": [u64, u64, u64, pointer, pointer, u64, u32, f64, u32, u64, u32],
@@ -179,6 +178,10 @@ class Kernels:
         if name == "compact":
             assert (*grid, *block) == (self.grid_of_compact(int(args[1])), 128)
             failure = self._lib.run_compact(*map(int, args), grid[0], 0)
+        elif name == "mark":
+            words = -(-int(args[1]) // (32 * self.block_size))
+            assert (*grid, *block) == (min(-(-words // 4), 2048), 128)
+            failure = self._lib.run_mark(*map(int, args), grid[0], 0)
         elif name in ("encode", "decode"):
             assert block == (128,)
             failure = getattr(self._lib, f"run_{name}")(*map(int, args), grid[0], 0)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
-from omnihvd.carriers import kernel_cache
+from omnihvd.intercept import kernel_cache
 
 COMMAND = [sys.executable, "-m", "omnihvd", "kernels", "--arch", "sm_90"]
 

@@ -262,15 +262,17 @@ def test_union(kernels, dtype, block_size, words_per_chunk, misaligned, ctas):
     module, ranks = kernels(dtype, block_size), 3
     words = 2 * words_per_chunk + 1 if words_per_chunk > 9 else 11
     size = 32 * block_size * words - block_size - 3
-    blocks, stride = -(-size // block_size), words + 5
+    blocks, trailers = -(-size // block_size), (0x01000305, 0x00070004, 0x00050205)
     cases = [Case(dtype, block_size, size, 0.2, 0.4, seed) for seed in range(ranks)]
     values = [case.tensor() for case in cases]
-    marks = Memory(4 * ranks * stride)
+    marks = [Memory(32 * words + 4) for _ in range(ranks)]
     for rank, mine in enumerate(values):
         tensor = Scattered(mine, misaligned)
         clear = CLEAR_NEGATIVE_ZEROS * (rank == 1)
-        at = marks.address + 4 * rank * stride
-        module.run("mark", tensor.arguments[0], size, clear, at, ctas, rank)
+        module.run(
+            "mark", tensor.arguments[0], size, clear, trailers[rank], marks[rank].address, ctas,
+            rank,
+        )  # fmt: skip
         zero = ~np.isin(
             np.arange(size) // block_size, list(payloads(mine, dtype, block_size, False))
         )
@@ -280,29 +282,30 @@ def test_union(kernels, dtype, block_size, words_per_chunk, misaligned, ctas):
         for mine in values
     ]
     for rank in range(ranks):
-        at = 4 * rank * stride
-        bits = np.unpackbits(marks.bytes[at : at + 4 * words], bitorder="little")
-        assert np.array_equal(bits[:blocks], present[rank]) and not bits[blocks:].any()
+        assert np.array_equal(marks[rank].bytes[:blocks], present[rank])
+        assert not marks[rank].bytes[blocks : 32 * words].any()
+        assert marks[rank].bytes[-4:].view(np.uint32)[0] == trailers[rank]
 
+    # NCCL's maximum of bytes.
+    together, everything = np.any(present, axis=0), Memory(32 * words + 4)
+    everything.bytes[:] = np.max([m.bytes for m in marks], axis=0)
     united, prefix = Memory(4 * words), Memory(4 * words)
     chunks = -(-words // words_per_chunk)
-    counts = Memory(8 * chunks)
-    module.run(
-        "unite", marks.address, stride, ranks, 1, words, words_per_chunk, united.address,
-        prefix.address, counts.address, ctas, 5,
-    )  # fmt: skip
-    together = np.any(present, axis=0)
+    counts, arrived = Memory(8 * chunks), np.zeros(1, np.uint32)
+    starts, seen = Memory(8 * (chunks + 1)), np.zeros(4, np.uint64)
+    for number in (6, 7):  # the second finds what the first has left behind
+        module.run(
+            "unite", marks[1].address, everything.address, words, words_per_chunk, united.address,
+            prefix.address, counts.address, arrived.ctypes.data, starts.address,
+            seen.ctypes.data, number, ctas, number,
+        )  # fmt: skip
+        assert arrived[0] == 0
+        assert seen.tolist() == [number, together.sum(), present[1].sum(), 0x01070305]
     bits = np.unpackbits(united.bytes, bitorder="little")
     assert np.array_equal(bits[:blocks], together) and not bits[blocks:].any()
-    table = counts.bytes.view(np.uint32).reshape(-1, 2)
     of_chunk = np.arange(blocks) // (32 * words_per_chunk)
     per_chunk = np.bincount(of_chunk, together, chunks).astype(int)
-    assert table[:, 0].tolist() == per_chunk.tolist()
-    assert table[:, 1].tolist() == np.bincount(of_chunk, present[1], chunks).tolist()
-    starts, seen = Memory(8 * (chunks + 1)), np.zeros(3, np.uint64)
-    module.run("total", counts.address, chunks, starts.address, seen.ctypes.data, 6, 1, 5)
     assert starts.bytes.view(np.uint64).tolist() == [0, *np.cumsum(per_chunk).tolist()]
-    assert seen.tolist() == [6, together.sum(), present[1].sum()]
 
     padded = np.zeros(blocks * block_size, values[0].dtype)
     padded[:size] = values[2]
@@ -326,7 +329,7 @@ def test_union(kernels, dtype, block_size, words_per_chunk, misaligned, ctas):
         in_union = np.repeat(together, block_size)[:size]
         expected = np.where(in_union, values[2], 0 if fill else before)
         assert np.array_equal(target.values(), expected)
-    for memory in (marks, united, prefix, counts, starts):
+    for memory in (*marks, everything, united, prefix, counts, starts):
         memory.check()
 
 

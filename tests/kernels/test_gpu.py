@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-from device_blocks import Staging, compact, scatter
 from kernel_reference import (
     BLOCK_SIZES,
     DTYPES,
@@ -23,6 +22,7 @@ from kernel_reference import (
 )
 
 from omnihvd import kernels
+from omnihvd.kernels import Staging, compact, scatter
 
 
 def why_not() -> str:

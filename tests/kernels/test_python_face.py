@@ -1,4 +1,4 @@
-"""compact() and scatter() themselves, on a double of CuPy that emulates the kernels."""
+"""detect(), compact() and scatter() themselves, on a double of CuPy that emulates the kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_double import DLPack, cubin, device_array, stream_at
-from device_blocks import HostBlocks, Staging, compact, scatter
 from kernel_reference import RECORD, Case, check_compacted, nonzero, payloads, scattered
 
 from omnihvd import kernels
+from omnihvd.kernels import HostBlocks, Staging, compact, detect, scatter
 
 DLPACK_CODES = {"int32": 0, "uint8": 1, "float32": 2, "bfloat16": 4}
 
@@ -67,6 +67,28 @@ def test_dlpack(dtype, strides):
     scatter(host, out, zero=True, stream=stream)
     stream.synchronize()
     assert np.array_equal(before, expected)
+
+
+@pytest.mark.parametrize("dtype", DLPACK_CODES)
+@pytest.mark.parametrize("elements", [0, 1, 33, 30011])
+def test_detect(dtype, elements):
+    """Of arrays with DLPack, on a stream of the caller's; -0.0 is a zero, NaN is none."""
+    case = Case(dtype, 32, elements, 0.4, 0.3, seed=elements)
+    values = case.tensor()
+    tensor = DLPack(as_dtype(values, dtype), DLPACK_CODES[dtype])
+    marks = detect(tensor, 32, stream=0x900)
+    assert marks.dtype == np.uint8 and marks.shape == (-(-elements // 32),)
+    stream_at(0x900).synchronize()
+    assert np.flatnonzero(marks).tolist() == sorted(payloads(values, dtype, 32, False))
+    assert set(np.unique(marks)) <= {0, 1}
+
+
+def test_detect_refuses():
+    for tensor, error in [([1.0], TypeError), (device_array(FLOATS).T, ValueError)]:
+        with pytest.raises(error):
+            detect(tensor)
+    with pytest.raises(ValueError, match="block_size is 48"):
+        detect(device_array(FLOATS), 48)
 
 
 def test_several_tensors_as_one():
@@ -149,13 +171,16 @@ def test_refuses_blocks_that_do_not_fit():
         with pytest.raises(ValueError, match="the blocks are of a tensor of 512 of float32"):
             scatter(host, device_array(out))
     for name, message in [
-        ("blocks", "beyond 512"),
-        ("offsets", "behind"),
-        ("lengths", "more than"),
+        ("blocks", "lies beyond 512 elements"),
+        ("offsets", "a block ends behind the"),
+        ("lengths", "bytes are more than a block"),
     ]:
         bad = HostBlocks(**{**vars(host), name: getattr(host, name) + np.uint64(1 << 14)})
         with pytest.raises(ValueError, match=message):
             scatter(bad, device_array(np.ones(512, np.float32)))
+    short = HostBlocks(**{**vars(host), "lengths": host.lengths[1:]})
+    with pytest.raises(ValueError, match="blocks, offsets and lengths differ in length"):
+        scatter(short, device_array(np.ones(512, np.float32)))
 
 
 def codes(count: int, first: int = 0) -> np.ndarray:

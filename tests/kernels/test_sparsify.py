@@ -108,7 +108,7 @@ ONES = np.ones(100, np.float32)
             ValueError,
             "rest has 99 elements: it must have 100",
         ),
-        (device_array(ONES), {"velocity": device_array(ONES)}, ValueError, "needs a rest"),
+        (device_array(ONES), {"velocity": device_array(ONES)}, ValueError, "needs a residual"),
         (device_array(ONES), {"momentum": 0.9}, ValueError, "it needs a velocity"),
     ],
 )

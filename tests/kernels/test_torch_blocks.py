@@ -13,8 +13,7 @@ torch = pytest.importorskip("torch")
 from cuda_double import cubin, stream_at  # noqa: E402
 
 from omnihvd import kernels  # noqa: E402
-from omnihvd.carriers import kernel_cache  # noqa: E402
-from omnihvd.compressors import (  # noqa: E402
+from omnihvd.compression import (  # noqa: E402
     block_random,
     block_threshold,
     block_topk,
@@ -22,7 +21,8 @@ from omnihvd.compressors import (  # noqa: E402
     topk_threshold,
     torch_cuda,
 )
-from omnihvd.compressors.torch_split import ParameterState, split_by  # noqa: E402
+from omnihvd.compression.torch_split import ParameterState, split_by  # noqa: E402
+from omnihvd.intercept import kernel_cache  # noqa: E402
 
 SIZE = 32
 TYPESTRS = {torch.float32: "<f4", torch.float16: "<f2", torch.bfloat16: "<V2",

@@ -47,13 +47,11 @@ AGREES(module_load_data, cuModuleLoadData, "cuModuleLoadData")
 AGREES(module_get_function, cuModuleGetFunction, "cuModuleGetFunction")
 AGREES(func_load, cuFuncLoad, "cuFuncLoad")
 AGREES(launch_kernel, cuLaunchKernel, "cuLaunchKernel")
-AGREES(launch_host_func, cuLaunchHostFunc, "cuLaunchHostFunc")
 AGREES(stream_create, cuStreamCreate, "cuStreamCreate")
 AGREES(stream_destroy, cuStreamDestroy, "cuStreamDestroy_v2")
 AGREES(stream_query, cuStreamQuery, "cuStreamQuery")
 AGREES(stream_is_capturing, cuStreamIsCapturing, "cuStreamIsCapturing")
 AGREES(stream_wait_event, cuStreamWaitEvent, "cuStreamWaitEvent")
-AGREES(stream_wait_value32, cuStreamWaitValue32, "cuStreamWaitValue32_v2")
 AGREES(event_create, cuEventCreate, "cuEventCreate")
 AGREES(event_destroy, cuEventDestroy, "cuEventDestroy_v2")
 AGREES(event_record, cuEventRecord, "cuEventRecord")
@@ -69,7 +67,6 @@ static_assert(omnihvd::kCuStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(omnihvd::kCuEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(omnihvd::kCuHostPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(omnihvd::kCuHostDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
-static_assert(omnihvd::kCuWaitGreaterOrEqual == CU_STREAM_WAIT_VALUE_GEQ);
 static_assert(int(omnihvd::CuResult::not_ready) == CUDA_ERROR_NOT_READY);
 static_assert(int(omnihvd::CuResult::stream_capture_implicit) ==
               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);

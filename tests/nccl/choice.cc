@@ -1,92 +1,118 @@
-// Which sums on GPUs are made on the union of their blocks, for test_gpu_choice.py: what rank 0
-// wants, and how the ranks agree on it.
+// Which sums on GPUs are made on the union of their blocks, for test_gpu_choice.py: what the model
+// says, what a choice of one kind of sums wants, and that all ranks plan alike.
 #include <algorithm>
 #include <memory>
 #include <random>
 #include <vector>
 
-#include "nccl/gpu_choice.h"
+#include "nccl/union_plans.h"
 
 using namespace omnihvd;
 
 namespace {
 
-// Ranks that make the same calls, and agree on proposals, in one order of all events: `next` says
-// whose turn it is, and whether its caller's or its thread's. Whether all had the same plans, and
-// nobody waited but for a count of votes.
+// The calls of all ranks, and the union and trailer of each: the same on all ranks.
+struct Job {
+  std::vector<uint64_t> counts;  // of elements
+  std::vector<uint64_t> united;  // blocks, of each call
+  std::vector<uint32_t> trailers;
+};
+
+// Ranks that make these calls; the callers and the devices get on in an order of their own. Each
+// event is a caller's next call, or a device that comes to its next call.
 class Ranks {
  public:
-  Ranks(size_t ranks, uint64_t calls, std::vector<UnionProposal> proposals)
-      : calls_(calls), proposals_(std::move(proposals)), ranks_(ranks) {}
+  Ranks(size_t ranks, const Job& job)
+      : job_(job), model_(int(2 * ranks), 2), ranks_(ranks, Rank(model_)) {}
 
   bool over() const {
-    return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) {
-      return r.seen.size() == calls_ && r.rounds == 2 * proposals_.size();
-    });
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [&](const Rank& r) { return r.calls.size() == job_.counts.size(); });
   }
   // False: nothing can happen there now.
   bool caller(size_t rank) {
     Rank& r = ranks_[rank];
-    if (r.seen.size() == calls_) return false;
-    const auto call = r.plans.next(1000 * (1 + r.seen.size() % 2), DType::f32);  // two tensors
-    if (!call) {
-      if (r.rounds % 2 == 0) waited_for_nothing = true;
-      return false;
+    const size_t number = r.calls.size();
+    if (number == job_.counts.size()) return false;
+    while (r.plans.is_behind()) {
+      const size_t look = r.looks[r.told];
+      if (look >= r.device) return false;  // waits for its own device alone
+      waited_too_long = waited_too_long || look + UnionPlans::kBehind < number;
+      r.plans.saw(job_.united[look], job_.trailers[look]);
+      ++r.told;
     }
-    r.seen.push_back(call->capacity + call->two_levels);
+    UnionCall call = r.plans.next(job_.counts[number], DType::f32);
+    if (call.look) r.looks.push_back(number);
+    // Each rank measures something else; and at another time.
+    r.plans.took(call, 1000 * (rank + 1), 100'000 * (rank + 2) + 1000 * r.device);
+    r.calls.push_back(call.look ? 1 + call.capacity : 0);
     return true;
   }
-  // Proposals, and counts of the votes on them, come to all; nobody counts before all have voted.
-  bool thread(size_t rank) {
+  // The devices wait for each other: none is ahead of a call that some rank has not made.
+  bool device(size_t rank) {
     Rank& r = ranks_[rank];
-    if (r.rounds == 2 * proposals_.size()) return false;
-    const bool votes = r.rounds % 2 == 0;
     for (const Rank& other : ranks_)
-      if (other.rounds < (votes ? r.rounds : r.rounds / 2 * 2 + 1)) return false;
-    if (votes)
-      r.votes.push_back(r.plans.vote(proposals_[r.rounds / 2]));
-    else
-      r.plans.count_votes(std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
-        return other.votes[r.rounds / 2];
-      }));
-    ++r.rounds;
+      if (other.calls.size() <= r.device) return false;
+    ++r.device;
     return true;
   }
   bool alike() const {
-    return !waited_for_nothing && std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) {
-      return r.seen == ranks_[0].seen;
+    return !waited_too_long && std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) {
+      return r.calls == ranks_[0].calls;
     });
   }
-  bool has(uint64_t capacity) const {  // all are even; on two levels: one more
-    const auto& seen = ranks_[0].seen;
-    return std::find(seen.begin(), seen.end(), capacity) != seen.end();
-  }
+  const std::vector<uint64_t>& plans() const { return ranks_[0].calls; }
 
  private:
   struct Rank {
-    UnionPlans plans{10, false};
-    std::vector<uint64_t> seen;
-    std::vector<bool> votes;
-    size_t rounds = 0;  // a vote and a count each
+    explicit Rank(const GpuModel& model) : plans(model, 16, 1 << 26, false) {}
+    UnionPlans plans;
+    std::vector<uint64_t> calls;  // 0: no look; else one more than the capacity
+    std::vector<size_t> looks;
+    size_t told = 0, device = 0;
   };
-  const uint64_t calls_;
-  const std::vector<UnionProposal> proposals_;
+  const Job& job_;
+  const GpuModel model_;
   std::vector<Rank> ranks_;
-  bool waited_for_nothing = false;
+  bool waited_too_long = false;
 };
 
-// Every order of the events of two ranks.
+Job job_of(unsigned seed, size_t calls) {
+  std::mt19937 random{seed};
+  Job job;
+  for (size_t i = 0; i < calls; ++i) {
+    const bool varies = random() % 3 == 0;
+    job.counts.push_back(varies ? 6'000'000 + random() % 2'000'000 : 16'000'000 + i % 3);
+    const uint64_t blocks = job.counts.back() / 16;
+    job.united.push_back(i / 150 % 2 ? blocks / 2 + random() % (blocks / 2) : random() % 1000);
+    const GpuTimes times{20'000, 900'000 + random() % 9000, 90'000 + random() % 400'000};
+    job.trailers.push_back(trailer_of(seed % 4 == 3 && i >= 380, times));
+  }
+  return job;
+}
+
+// Every order of the last events of two ranks: two calls each, and the two calls to which their
+// devices must come for them.
 struct AllOrders {
-  uint64_t from, orders = 0, held = 0;
+  const Job& job;
+  uint64_t orders = 0;
   bool alike = true;
 
   void explore(std::vector<int>& path) {
-    Ranks ranks(2, 3, {{from, {{0, 76, true}, {1, 76, true}, {2, 76, true}}}});
-    for (const int event : path)
-      if (!(event < 2 ? ranks.caller(size_t(event)) : ranks.thread(size_t(event) - 2))) return;
+    const size_t begun = job.counts.size() - 2;
+    Ranks ranks(2, job);
+    for (size_t i = 0; i < begun; ++i)
+      for (size_t rank : {0, 1}) {
+        if (i >= UnionPlans::kBehind) ranks.device(rank);
+        ranks.caller(rank);
+      }
+    int devices[2] = {};
+    for (const int event : path) {
+      if (event < 2 ? !ranks.caller(size_t(event)) : ++devices[event - 2] > 2) return;
+      if (event >= 2) ranks.device(size_t(event) - 2);
+    }
     if (ranks.over()) {
       ++orders;
-      held += ranks.has(77);
       alike = alike && ranks.alike();
       return;
     }
@@ -102,51 +128,84 @@ struct AllOrders {
 
 extern "C" {
 
-// How many orders there are, and in how many the proposal held; -1: ranks differed.
-long all_orders(uint64_t from, long* held) {
-  AllOrders all{from};
+// How many orders there are of the last two calls; -1: ranks differed.
+long all_orders(unsigned seed, uint64_t calls) {
+  const Job job = job_of(seed, calls);
+  AllOrders all{job};
   std::vector<int> path;
   all.explore(path);
-  *held = long(all.held);
   return all.alike ? long(all.orders) : -1;
 }
 
-// Three ranks, three proposals, in a random order; -1: ranks differed; -2: they got stuck.
-int random_order(unsigned seed) {
+// Three ranks, in a random order of events; how many plans there were; -1: ranks differed; -2: they
+// got stuck.
+long random_order(unsigned seed, long* united, long* left) {
   std::mt19937 random{seed};
-  std::vector<UnionProposal> proposals;
-  for (uint64_t i = 0; i < 3; ++i)
-    proposals.push_back({random() % 12, {{uint32_t(random() % 4), 70 + 2 * i, i == 1}}});
-  Ranks ranks(3, 12, proposals);
+  const Job job = job_of(seed, 600);
+  Ranks ranks(3, job);
   for (int idle = 0; !ranks.over();) {
     const size_t rank = random() % 3;
-    idle = (random() % 2 ? ranks.caller(rank) : ranks.thread(rank)) ? 0 : idle + 1;
-    if (idle > 1000) return -2;
+    // At times one rank is far ahead of its device.
+    const bool calls = random() % (seed % 3 == 0 ? 2 : 20) != 0;
+    idle = (calls ? ranks.caller(rank) : ranks.device(rank)) ? 0 : idle + 1;
+    if (idle > 10'000) return -2;
   }
-  return ranks.alike() ? ranks.has(70) + ranks.has(73) + ranks.has(74) : -1;
+  if (!ranks.alike()) return -1;
+  std::vector<uint64_t> plans = ranks.plans();
+  *united = std::count_if(plans.begin(), plans.end(), [](uint64_t plan) { return plan > 1; });
+  *left = std::all_of(plans.begin() + 480, plans.end(), [](uint64_t plan) { return plan == 0; });
+  std::sort(plans.begin(), plans.end());
+  return std::unique(plans.begin(), plans.end()) - plans.begin();
 }
 
-double estimate(uint64_t bytes, uint64_t summed, double original) {
-  return estimate_look(bytes) + estimate_union(bytes, summed, original);
+uint64_t estimate_original(int ranks, int hosts, uint64_t bytes) {
+  return GpuModel(ranks, hosts).allreduce(bytes);
+}
+uint64_t estimate_look(int ranks, int hosts, uint64_t bytes, uint64_t blocks, uint64_t original) {
+  return GpuModel(ranks, hosts).look(bytes, blocks, original);
+}
+uint64_t estimate_union(int ranks, int hosts, uint64_t bytes, uint64_t summed, uint64_t part_bytes,
+                        uint64_t original) {
+  return GpuModel(ranks, hosts).united(bytes, summed, part_bytes, original);
 }
 
-void* new_chooser(int setting, int levels) {
-  return new UnionChooser(Way(setting), Hierarchy(levels));
+void times_through(bool alone, uint64_t* times, bool* is) {  // look, original, united
+  const uint32_t trailer = trailer_of(alone, {times[0], times[1], times[2]});
+  const GpuTimes got = times_of(trailer);
+  times[0] = got.look, times[1] = got.original, times[2] = got.united;
+  *is = is_alone(trailer);
 }
-void saw(void* chooser, uint64_t bytes, uint64_t blocks, uint64_t capacity, uint64_t united) {
-  static_cast<UnionChooser*>(chooser)->saw({0, bytes, blocks, capacity, united});
+uint32_t trailer(uint64_t look, uint64_t original, uint64_t united) {
+  return trailer_of(false, {look, original, united});
 }
-void took(void* chooser, int how, double seconds) {
-  static_cast<UnionChooser*>(chooser)->took(0, UnionChooser::How(how), seconds);
+
+void* new_plans(int ranks, int hosts, bool always) {
+  const auto* const model = new GpuModel(ranks, hosts);
+  return new UnionPlans(*model, 256, 64 << 20, always);
 }
-// The capacity that is wanted now, or -1: no change; and on how many levels.
-long wanted(void* chooser, int* levels) {
-  const auto changes = static_cast<UnionChooser*>(chooser)->changes(16);
-  if (changes.empty()) return -1;
-  *levels = changes[0].two_levels ? 2 : 1;
-  return long(changes[0].capacity);
+// The next call, of float32: its capacity; *look: whether it has one.
+uint64_t next(void* plans, uint64_t count, bool* look) {
+  const UnionCall call = static_cast<UnionPlans*>(plans)->next(count, DType::f32);
+  *look = call.look;
+  return call.capacity;
 }
-void refused(void* chooser, uint64_t capacity) {
-  static_cast<UnionChooser*>(chooser)->refused({{0, capacity}});
+bool is_behind(void* plans) { return static_cast<UnionPlans*>(plans)->is_behind(); }
+void saw(void* plans, uint64_t united, uint32_t trailer) {
+  static_cast<UnionPlans*>(plans)->saw(united, trailer);
+}
+
+void* new_choice(int ranks, int hosts, uint64_t bytes, bool always) {
+  const auto* const model = new GpuModel(ranks, hosts);
+  return new UnionChoice(*model, bytes, 1024, 64 << 20, always);
+}
+double share_of(void* choice) {
+  return double(static_cast<UnionChoice*>(choice)->share()) / UnionChoice::kWhole;
+}
+// One more sum, called with the present share, or, if stale, with an earlier one.
+void add(void* choice, double united, bool stale, uint64_t look, uint64_t original, uint64_t sum) {
+  auto& made = *static_cast<UnionChoice*>(choice);
+  const auto part = uint64_t(united * UnionChoice::kWhole);
+  const uint64_t share = stale ? made.share() + 1 : made.share();
+  made.saw({part, share, part > share, {look, original, sum}});
 }
 }

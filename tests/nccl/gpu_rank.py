@@ -15,8 +15,6 @@ RANK, SIZE = int(os.environ["RANK"]), int(os.environ["SIZE"])
 FOLDER = Path(os.environ["NCCL_DOUBLE_FOLDER"])
 PATIENCE_S = 30.0
 
-STREAMED = os.environ["OMNIHVD_GPU"] == "stream"
-
 LIBRARY = ctypes.CDLL(None)  # what is preloaded, the shim before NCCL
 SUCCESS, REMOTE_ERROR, IN_PROGRESS = 0, 6, 7
 SUM, PROD, MAX, MIN, AVG = range(5)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_emulation import Kernels
+from kernel_emulation import CCACHE, Kernels
 from processes import Ended, run_beside
 
 from omnihvd import engine
-from omnihvd.carriers import kernel_cache
+from omnihvd.intercept import kernel_cache
 
 HERE = Path(__file__).parent
 CUDA_SOURCES = ("cuda", "kernels", "memory", "stream")
@@ -63,11 +63,14 @@ def _emulate(dtype: str, block_size: int, folder: Path) -> None:
 
 
 def _library(path: Path, sources: tuple[str, ...], *options: str) -> None:
-    command = ["g++", "-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
-    command += [str(HERE / "doubles" / f"{name}.cc") for name in sources]
-    command += ["-o", str(path), f"-Wl,-soname,{path.name}", "-pthread", "-ldl", *options]
-    command += shlex.split(os.environ.get("TEST_CXXFLAGS", ""))  # of .ci/sanitize
-    subprocess.run(command, check=True, timeout=100)
+    more = shlex.split(os.environ.get("TEST_CXXFLAGS", ""))  # of .ci/sanitize
+    command = [*CCACHE, "g++", "-std=c++17", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    compiled = [path.with_name(f"{name}.o") for name in sources]
+    for name, target in zip(sources, compiled):  # one at a time, for ccache
+        source = str(HERE / "doubles" / f"{name}.cc")
+        subprocess.run([*command, *more, "-c", source, "-o", str(target)], check=True, timeout=100)
+    link = ["g++", "-shared", *map(str, compiled), "-o", str(path), f"-Wl,-soname,{path.name}"]
+    subprocess.run([*link, "-pthread", "-ldl", *options, *more], check=True, timeout=100)
 
 
 def run(
@@ -93,8 +96,9 @@ def run(
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
             "PYTHONFAULTHANDLER": "1",
             "OMNIHVD_KERNEL_CACHE": str(doubles.folder / "cache"),
-            "OMNIHVD_GPU": "stream",
+            "OMNIHVD_GPU": "union",
             "OMNIHVD_GPU_MIN_BYTES": "0",
+            "OMNIHVD_GPU_CHUNK_BYTES": "1048576",
             "NCCL_DOUBLE_FOLDER": folder,
             "SIZE": str(ranks),
             **(env or {}),

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from omnihvd.carriers import gpu_request
-from omnihvd.carriers.gpu_request import YES
+from omnihvd.intercept import gpu_request
+from omnihvd.intercept.gpu_request import YES
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +83,18 @@ def test_a_rank_that_cannot(ask, answer):
 def test_a_late_rank(ask, late, seconds):
     """Whether it comes in time or not, all ranks come to the same answer."""
     assert len({bool(why) for why in of_ranks(ask, [YES] * 3, {late: seconds})}) == 1
+
+
+def test_a_rank_that_answers_as_the_wait_ends(tmp_path):
+    """All answers are there when rank 0 looks, though its wait was in vain."""
+    store = pytest.importorskip("torch.distributed").FileStore(str(tmp_path / "store"), 2)
+
+    class Store:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def wait(self, keys, seconds):
+            store.set("question/1", YES)
+            raise RuntimeError("the time is over")
+
+    assert gpu_request.ask_store(Store(), 0, 2, "question") == ""

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=why_no
 
 EXAMPLES = ROOT / "examples"
 OPTIONS = ("--device", "cuda", "--steps", "10", "--batch-size", "8", "--json")
+UNION = {"OMNIHVD_GPU": "union"}
 TOLERANCE = 1e-4  # relative: sums in another order differ in their last bits
 
 
@@ -26,26 +27,21 @@ def check(plain: dict[str, Any], ours: dict[str, Any], ranks: int) -> None:
         assert stats["nonzero_blocks"] < stats["blocks"] / 4, stats
 
 
-WAYS = pytest.mark.parametrize("way", ["stream", "union"])
-
-
 @pytest.mark.timeout(300)
-@WAYS
-def test_ddp(tmp_path: Path, way: str) -> None:
+def test_ddp(tmp_path: Path) -> None:
     reports = []
     for words in ([], ["--omnireduce"]):
         report = tmp_path / f"report{len(words)}.json"
-        run(EXAMPLES / "pytorch_ddp.py", 2, *OPTIONS, report, *words, env={"OMNIHVD_GPU": way})
+        run(EXAMPLES / "pytorch_ddp.py", 2, *OPTIONS, report, *words, env=UNION)
         reports.append(json.loads(report.read_text()))
     assert [report["backend"] for report in reports] == ["nccl", "nccl"]
     check(*reports, ranks=2)
 
 
 @pytest.mark.timeout(300)
-@WAYS
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun --gloo"])
-def test_horovod(tmp_path: Path, launcher: str, ranks: int, way: str) -> None:
+def test_horovod(tmp_path: Path, launcher: str, ranks: int) -> None:
     hvd = pytest.importorskip("horovod.torch")
     if not hvd.nccl_built():
         pytest.skip("Horovod was built without NCCL (build_horovod.py --gpu nccl)")
@@ -54,6 +50,6 @@ def test_horovod(tmp_path: Path, launcher: str, ranks: int, way: str) -> None:
         report = tmp_path / f"{compression}.json"
         script = [EXAMPLES / "pytorch_language_model.py", "--compression", compression]
         command = [WRAPPER, *script, *OPTIONS, report]
-        launch(command, ranks, launcher=launcher, env={"OMNIHVD_GPU": way}, timeout=120)
+        launch(command, ranks, launcher=launcher, env=UNION, timeout=120)
         reports.append(json.loads(report.read_text()))
     check(*reports, ranks=ranks)

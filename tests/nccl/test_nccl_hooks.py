@@ -29,8 +29,8 @@ SETUP = """
 import ctypes, os, sys, types
 from pathlib import Path
 from omnihvd import engine
-from omnihvd.carriers import nccl
-from omnihvd.frameworks import horovod_library
+from omnihvd.intercept import nccl
+from omnihvd.intercept import horovod_library
 caller = ctypes.CDLL(os.environ["CALLER"])
 (library,) = engine.hook.loaded_libraries(os.environ["CALLER"])
 sys.modules["horovod"] = types.ModuleType("horovod")
@@ -143,7 +143,7 @@ def test_original_hooks_nothing_and_says_so(tmp_path):
     run(
         caller,
         """
-from omnihvd.carriers import torch_gloo
+from omnihvd.intercept import torch_gloo
 def unexpected(then):
     raise AssertionError("a hook at the start of a job")
 torch_gloo.on_init = horovod_library.on_init = unexpected

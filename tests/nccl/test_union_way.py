@@ -39,6 +39,14 @@ def test_groups(doubles, ranks, env):
     run_well(doubles, "groups.py", ranks, env=env)
 
 
+@pytest.mark.parametrize("way", ["original", "union"])
+@pytest.mark.parametrize("levels", ["off", "on"])
+def test_calls_that_are_grouped_on_some_ranks_only(doubles, way, levels):
+    env = {**UNION, "OMNIHVD_GPU": way, "OMNIHVD_HIERARCHY": levels}
+    env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"  # as in test_queues.py, of different orders
+    run_well(doubles, "grouped_elsewhere.py", 4, ranks_per_host=2, env=env, timeout=40)
+
+
 def test_special_values_and_averages(doubles):
     run_well(doubles, "special.py", 2, env=UNION)
     run_well(doubles, "averages.py", 4, env=UNION, ranks_per_host=2)
@@ -68,6 +76,22 @@ def test_a_dead_rank(doubles, scenario):
 
 def test_ways_follow_what_the_sums_were(doubles):
     run_well(doubles, "union.py", 2, "adapts", env=UNION)
+
+
+def test_auto(doubles):
+    run_well(doubles, "union.py", 2, "auto", env={**UNION, "OMNIHVD_GPU": "auto"})
+
+
+@pytest.mark.parametrize("env", [UNION, NONBLOCKING])
+def test_calls_far_ahead_of_the_device(doubles, env):
+    run_well(doubles, "union.py", 3, "far_ahead", env=env)
+
+
+def test_a_rank_that_waits_for_its_device_says_so(doubles):
+    env = {**UNION, "OMNIHVD_STALL_WARNING": "1"}
+    ranks = run(doubles, "union.py", 2, "waits_for_its_device", env=env)
+    assert "for the device to begin an ncclAllReduce called 64 calls before" in ranks[0].output
+    assert all("all well" in rank.output for rank in ranks)
 
 
 def test_bytes(doubles):
@@ -135,10 +159,6 @@ def test_groups_on_two_levels(doubles):
     run_well(doubles, "groups.py", 4, ranks_per_host=2, env=env)
 
 
-def test_two_levels_are_tried(doubles):
-    run_well(doubles, "union.py", 4, "tries_two_levels", ranks_per_host=2, env=UNION)
-
-
 def test_hosts_with_different_numbers_of_gpus(doubles):
     words = ("levels.py", 3, "union_one_level")
     for rank in run(doubles, *words, ranks_per_host=2, env=LEVELS)[:1]:
@@ -151,7 +171,10 @@ def test_no_communicator_for_hosts(doubles, rank, call):
     words = ("levels.py", 4, "no_communicator_for_hosts", rank, call)
     ranks = run(doubles, *words, ranks_per_host=2, env=LEVELS)
     assert all("all well" in one.output for one in ranks), ranks
-    assert f"inside the hosts first: rank {rank}: {call} failed" in ranks[0].output
+    assert (
+        f"sum without reducing inside the hosts first: rank {rank}: {call} failed"
+        in ranks[0].output
+    )
 
 
 def test_a_rank_dies_in_the_rest(doubles):
@@ -163,7 +186,7 @@ def test_a_rank_dies_in_the_rest(doubles):
 def test_a_rank_without_memory(doubles):
     ranks = run(doubles, "union.py", 2, "without_memory", env=UNION)
     assert all("all well" in rank.output for rank in ranks)
-    assert "left to NCCL; rank 1: cuMemAlloc failed" in ranks[0].output
+    assert "a communicator is left to NCCL; rank 1: cuMemAlloc failed" in ranks[0].output
 
 
 def test_nothing_is_left_behind(doubles):

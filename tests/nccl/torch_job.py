@@ -12,8 +12,8 @@ from pathlib import Path
 from launch import ENVIRONMENT, STREAM
 from processes import Ended, run_beside
 
+from benchmarks.bench import one_gpu
 from omnihvd import engine
-from omnihvd.bench import one_gpu
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 WRAPPER = ROOT / "omnihvd" / "bench" / "one_gpu.py"

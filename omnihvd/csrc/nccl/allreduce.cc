@@ -1,5 +1,5 @@
-// Intercepts ncclAllReduce: sums and averages that omnihvd knows are made on unions or streamed;
-// all other calls go to NCCL unchanged.
+// Intercepts ncclAllReduce: sums and averages that omnihvd knows are made on unions; all other
+// calls go to NCCL unchanged.
 //
 // Every decision depends only on arguments that NCCL requires to be equal on all ranks, on what the
 // ranks told each other at a communicator's first call, on rank 0's settings, and on plans that are
@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,8 +22,7 @@
 #include "engine/stats.h"
 #include "nccl/call_type.h"
 #include "nccl/communicators.h"
-#include "nccl/nvtx.h"
-#include "nccl/wave.h"
+#include "nccl/union_sum.h"
 
 namespace omnihvd {
 namespace {
@@ -59,18 +59,6 @@ NcclResult leave_to_nccl(const NcclReduction& r, Reason reason) {
   return nccl().all_reduce(r.in, r.out, r.count, r.type, r.op, r.comm, r.stream);
 }
 
-NcclResult stream(NcclGroup& group, const NcclReduction& r) {
-  if (!group.failure().empty()) return NcclResult::remote_error;
-  try {
-    const NvtxRange range("stream", bytes_of(r));
-    if (!group.make_room(r, *dtype_of(r.type))) return leave_to_nccl(r, Reason::memory);
-    group.stream(r, *dtype_of(r.type));
-    return NcclResult::success;
-  } catch (const std::exception&) {  // logged, and kept
-    return NcclResult::remote_error;
-  }
-}
-
 // --- calls in groups
 
 struct Item {
@@ -82,10 +70,7 @@ thread_local std::vector<Item> queued;
 
 bool is_bad(NcclResult r) { return r != NcclResult::success && r != NcclResult::in_progress; }
 
-// Runs calls of connected communicators: first NCCL's own calls, all at once; then those on unions,
-// for several communicators at once; then the streamed calls. Streamed calls wait, and in NCCL's
-// groups each rank may have an order of its own, so they run in an order of communicators that is
-// the same on all ranks.
+// Runs calls of connected communicators: first NCCL's own calls, all at once; then those on unions.
 class Batch {
  public:
   explicit Batch(NcclResult state) : result_(state) {}
@@ -95,34 +80,42 @@ class Batch {
     if (!group.failure().empty()) return note(NcclResult::remote_error);
     if (const Reason reason = group.refusal(bytes_of(item.r)); reason != Reason::none)
       return left_.push_back({item, reason});
-    if (!group.union_way()) return streamed_.push_back(item);
-    if (item.r.count > group.union_way()->steps().most_elements())
-      return left_.push_back({item, Reason::large});
-    try {
-      const DType dtype = *dtype_of(item.r.type);
-      std::optional<UnionCall> call;
-      group.or_fail_for_good([&] { call = group.union_way()->next(item.r, dtype); });
-      if (!call->look) return left_.push_back({item, Reason::none});
-      const auto has = [&](const Wave& wave) { return wave.has(group); };
-      const auto wave = std::find_if_not(waves_.begin(), waves_.end(), has);
-      Wave& own = wave == waves_.end() ? waves_.emplace_back() : *wave;
-      own.add(item.group, {item.r, dtype, *call});
-    } catch (const std::exception&) {  // logged, and kept
-      note(NcclResult::remote_error);
+    // A tensor that is too large for the marks' memory is summed in slices.
+    const size_t width = width_of(item.r.type), most = group.union_way()->steps().most_elements();
+    for (size_t begin = 0; begin < item.r.count; begin += most) {
+      NcclReduction slice = item.r;
+      slice.in = static_cast<const char*>(item.r.in) + begin * width;
+      slice.out = static_cast<char*>(item.r.out) + begin * width;
+      slice.count = std::min(most, item.r.count - begin);
+      plan({slice, item.group});
     }
   }
 
   NcclResult run() {
     leave();
-    for (Wave& wave : waves_) note(wave.run());
-    std::stable_sort(streamed_.begin(), streamed_.end(), [](const Item& a, const Item& b) {
-      return a.group->order() < b.group->order();
-    });
-    for (const Item& item : streamed_) note(stream(*item.group, item.r));
+    for (const auto& [group, sum] : sums_) note(sum_on_union(*group, sum));
+    left_.clear(), sums_.clear(), planned_.clear();
     return result_;
   }
 
  private:
+  // A plan may need the union of a call kBehind before: that one must have been queued.
+  void plan(const Item& item) {
+    NcclGroup& group = *item.group;
+    if (planned_[&group]++ == UnionPlans::kBehind) run(), planned_[&group] = 1;
+    try {
+      const DType dtype = *dtype_of(item.r.type);
+      std::optional<UnionCall> call;
+      group.or_fail_for_good(
+          [&] { call = group.union_way()->next(item.r, dtype, group.exchange()); });
+      if (call->look)
+        sums_.push_back({item.group, {item.r, dtype, *call}});
+      else
+        left_.push_back({item, Reason::none});
+    } catch (const std::exception&) {  // logged, and kept
+      note(NcclResult::remote_error);
+    }
+  }
   void note(NcclResult r) {
     if (!is_bad(result_) && r != NcclResult::success) result_ = r;
   }
@@ -136,37 +129,37 @@ class Batch {
       note(ended);
     }
     if (left_.size() > 1) note(ended = nccl().group_end());
-    if (waves_.empty() && streamed_.empty()) return;
+    if (sums_.empty()) return;
     for (const auto& [item, reason] : left_)
       settle(ended, item.r.comm, item.group->aborted(), "ncclGroupEnd");
   }
 
   NcclResult result_;
   std::vector<std::pair<Item, Reason>> left_;  // no reason: NCCL is faster
-  std::vector<Wave> waves_;
-  std::vector<Item> streamed_;
+  std::vector<std::pair<std::shared_ptr<NcclGroup>, UnionSum>> sums_;
+  std::map<const NcclGroup*, uint64_t> planned_;
 };
 
 // Runs one thread's calls that end together. `state`: NCCL's result for the communicators in the
-// group.
-NcclResult run_all(const std::vector<Item>& items, NcclResult state) {
-  std::vector<std::shared_ptr<NcclGroup>> fresh;
+// group. In NCCL's groups each rank may have an order of its own, and the communicators may share a
+// stream: the calls run in an order of communicators that is the same on all ranks.
+NcclResult run_all(std::vector<Item> items, NcclResult state) {
+  std::vector<NcclGroup::Begun> fresh;
   for (const auto& [r, group] : items) {
     // NCCL must queue its own work before ours, as on the other ranks.
     settle(state, r.comm, group->aborted(), "ncclGroupEnd");
-    if (!group->agreed() && std::find(fresh.begin(), fresh.end(), group) == fresh.end())
-      fresh.push_back(group);
+    if (group->connected()) continue;
+    const auto is_own = [&own = group](const auto& other) { return other.group == own; };
+    const auto found = std::find_if(fresh.begin(), fresh.end(), is_own);
+    if (found == fresh.end())
+      fresh.push_back({group, bytes_of(r)});
+    else
+      found->bytes = std::max(found->bytes, bytes_of(r));
   }
-  if (!fresh.empty()) NcclGroup::agree(fresh);
-  std::vector<std::shared_ptr<NcclGroup>> wanting;
-  for (const auto& [r, group] : items)
-    if (!group->connected() && group->failure().empty() &&
-        group->refusal(bytes_of(r)) == Reason::none)
-      wanting.push_back(group);
-  std::stable_sort(wanting.begin(), wanting.end(),
-                   [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  for (const auto& group : wanting)
-    if (!group->connected()) group->connect();
+  NcclGroup::begin(fresh);
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.group->order() < b.group->order();
+  });
   Batch batch(state);
   for (const Item& item : items) batch.add(item);
   return batch.run();

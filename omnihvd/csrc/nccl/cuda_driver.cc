@@ -37,13 +37,11 @@ CudaDriver load() {
   find(&driver.module_get_function, "cuModuleGetFunction");
   find(&driver.func_load, "cuFuncLoad", false);
   find(&driver.launch_kernel, "cuLaunchKernel");
-  find(&driver.launch_host_func, "cuLaunchHostFunc");
   find(&driver.stream_create, "cuStreamCreate");
   find(&driver.stream_destroy, "cuStreamDestroy_v2");
   find(&driver.stream_query, "cuStreamQuery");
   find(&driver.stream_is_capturing, "cuStreamIsCapturing");
   find(&driver.stream_wait_event, "cuStreamWaitEvent");
-  find(&driver.stream_wait_value32, "cuStreamWaitValue32_v2", false);  // from CUDA 11.7 on
   find(&driver.event_create, "cuEventCreate");
   find(&driver.event_destroy, "cuEventDestroy_v2");
   find(&driver.event_record, "cuEventRecord");

@@ -28,7 +28,6 @@ enum class CuResult : int { success = 0, not_ready = 600, stream_capture_implici
 constexpr int kCuComputeMajor = 75, kCuComputeMinor = 76;  // device attributes
 constexpr unsigned kCuStreamNonBlocking = 1, kCuEventDisableTiming = 2;
 constexpr unsigned kCuHostPortable = 1, kCuHostDeviceMap = 2;
-constexpr unsigned kCuWaitGreaterOrEqual = 0;  // in cyclic order
 
 struct CudaDriver {
   CuResult (*init)(unsigned flags);
@@ -51,13 +50,11 @@ struct CudaDriver {
   CuResult (*launch_kernel)(CuFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                             unsigned block_x, unsigned block_y, unsigned block_z,
                             unsigned shared_bytes, CuStream, void** arguments, void** extra);
-  CuResult (*launch_host_func)(CuStream, void (*)(void*), void*);
   CuResult (*stream_create)(CuStream*, unsigned flags);
   CuResult (*stream_destroy)(CuStream);
   CuResult (*stream_query)(CuStream);
   CuResult (*stream_is_capturing)(CuStream, int* status);
   CuResult (*stream_wait_event)(CuStream, CuEvent, unsigned flags);
-  CuResult (*stream_wait_value32)(CuStream, CuAddress, uint32_t value, unsigned flags);  // or null
   CuResult (*event_create)(CuEvent*, unsigned flags);
   CuResult (*event_destroy)(CuEvent);
   CuResult (*event_record)(CuEvent, CuStream);

@@ -32,7 +32,7 @@ OMNIHVD_STANDS_IN(ncclCommShrink,
 OMNIHVD_STANDS_IN(ncclCommGetAsyncError, (omnihvd::NcclComm comm, omnihvd::NcclResult* error),
                   omnihvd::comm_get_async_error(comm, error))
 
-// For omnihvd.carriers.nccl.way(): a value that replaces OMNIHVD_GPU's, or null to use OMNIHVD_GPU
+// For omnihvd.intercept.nccl.way(): a value that replaces OMNIHVD_GPU's, or null to use OMNIHVD_GPU
 // again. Returns an error text that lives until the next call, or null.
 extern "C" __attribute__((visibility("default"))) const char* omnihvd_nccl_choose(
     const char* value) {

@@ -49,73 +49,35 @@ void NcclExchange::set_patience(const Settings& settings) {
 }
 
 std::vector<std::string> NcclExchange::allgather(const std::string& mine) {
-  return allgather({this}, {mine}).front();
-}
-
-std::vector<std::vector<std::string>> NcclExchange::allgather(
-    const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
-  std::vector<std::string> sizes;
-  for (const std::string& bytes : mine) {
-    const uint64_t size = bytes.size();
-    sizes.emplace_back(reinterpret_cast<const char*>(&size), sizeof size);
-  }
-  const auto sizes_of = gather_equal(all, sizes);
-  std::vector<std::vector<uint64_t>> lengths(all.size());
-  std::vector<std::string> padded = mine;
-  for (size_t i = 0; i < all.size(); ++i) {
-    for (const std::string& bytes : sizes_of[i])
-      std::memcpy(&lengths[i].emplace_back(), bytes.data(), sizeof(uint64_t));
-    padded[i].resize(
-        std::max<uint64_t>(*std::max_element(lengths[i].begin(), lengths[i].end()), 1));
-  }
-  auto gathered = gather_equal(all, padded);
-  for (size_t i = 0; i < all.size(); ++i)
-    for (size_t rank = 0; rank < lengths[i].size(); ++rank)
-      gathered[i][rank].resize(lengths[i][rank]);
+  const uint64_t size = mine.size();
+  std::vector<uint64_t> sizes;
+  for (const std::string& bytes : gather_equal({reinterpret_cast<const char*>(&size), sizeof size}))
+    std::memcpy(&sizes.emplace_back(), bytes.data(), sizeof size);
+  std::string padded = mine;
+  padded.resize(std::max<uint64_t>(*std::max_element(sizes.begin(), sizes.end()), 1));
+  std::vector<std::string> gathered = gather_equal(padded);
+  for (size_t rank = 0; rank < sizes.size(); ++rank) gathered[rank].resize(sizes[rank]);
   return gathered;
 }
 
-// Gathers equally many bytes from each rank of a communicator.
-std::vector<std::vector<std::string>> NcclExchange::gather_equal(
-    const std::vector<NcclExchange*>& all, const std::vector<std::string>& mine) {
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->aborted_) throw Error("the communicator was aborted");
-    all[i]->begin(mine[i]);
-  }
-  check_nccl(nccl().group_start(), "ncclGroupStart");
-  NcclResult result = NcclResult::success;
-  for (size_t i = 0; i < all.size(); ++i) {
-    NcclExchange& e = *all[i];
-    const size_t bytes = mine[i].size();
-    const NcclResult queued =
-        nccl().all_gather(reinterpret_cast<void*>(e.buffers_.device.address()),
-                          reinterpret_cast<void*>(e.buffers_.device.address() + bytes), bytes,
-                          NcclType::uint8, e.comm_, e.stream_);
-    if (queued != NcclResult::success && queued != NcclResult::in_progress) result = queued;
-  }
-  const NcclResult ended = nccl().group_end();
-  check_nccl(result, "ncclAllGather");
-  for (NcclExchange* e : all) settle(ended, e->comm_, e->aborted_, "ncclGroupEnd");
-
-  std::vector<std::vector<std::string>> gathered(all.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    const NcclExchange& e = *all[i];
-    const size_t bytes = mine[i].size();
-    const CudaScope scope(e.context_);
-    check_cuda(cuda().memcpy_dtoh_async(e.buffers_.host.data(), e.buffers_.device.address() + bytes,
-                                        bytes * e.size_, e.stream_),
-               "cuMemcpyDtoHAsync");
-  }
-  for (size_t i = 0; i < all.size(); ++i) {
-    NcclExchange& e = *all[i];
-    const CudaScope scope(e.context_);
-    e.wait();
-    for (int rank = 0; rank < e.size_; ++rank)
-      gathered[i].emplace_back(
-          reinterpret_cast<const char*>(e.buffers_.host.data()) + rank * mine[i].size(),
-          mine[i].size());
-  }
-  return gathered;
+// Gathers equally many bytes from each rank.
+std::vector<std::string> NcclExchange::gather_equal(const std::string& mine) {
+  if (aborted_) throw Error("the communicator was aborted");
+  begin(mine);
+  const size_t bytes = mine.size();
+  const CuAddress gathered = buffers_.device.address() + bytes;
+  settle(
+      nccl().all_gather(reinterpret_cast<void*>(buffers_.device.address()),
+                        reinterpret_cast<void*>(gathered), bytes, NcclType::uint8, comm_, stream_),
+      comm_, aborted_, "ncclAllGather");
+  const CudaScope scope(context_);
+  check_cuda(cuda().memcpy_dtoh_async(buffers_.host.data(), gathered, bytes * size_, stream_),
+             "cuMemcpyDtoHAsync");
+  wait();
+  std::vector<std::string> all;
+  for (int rank = 0; rank < size_; ++rank)
+    all.emplace_back(reinterpret_cast<const char*>(buffers_.host.data()) + rank * bytes, bytes);
+  return all;
 }
 
 // Copies this rank's bytes to the device. Received bytes will follow them.
@@ -136,30 +98,31 @@ void NcclExchange::begin(const std::string& mine) {
 }
 
 void NcclExchange::wait() const {
-  wait_until([this] {
-    const CuResult state = cuda().stream_query(stream_);
-    if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
-    return state == CuResult::success;
-  });
+  wait_until(
+      "the ranks of a communicator to begin their first ncclAllReduce. Did one fail, or does one "
+      "not use omnihvd? (Import omnihvd on every rank before the "
+      "communicator is "
+      "used.) Does one wait for what this rank does after its call? (These calls return when all "
+      "ranks have made them; later ones at once.)",
+      [this] {
+        const CuResult state = cuda().stream_query(stream_);
+        if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");
+        return state == CuResult::success;
+      });
 }
 
 bool NcclExchange::idle() const {
   return stream_ == nullptr || cuda().stream_query(stream_) == CuResult::success;
 }
 
-void NcclExchange::wait_until(const std::function<bool()>& over) const {
+void NcclExchange::wait_until(const char* what, const std::function<bool()>& over) const {
   AwakeTimer awake;
   double next_warning_s = std::min(stall_warning_s_, kFirstWarning_s);
   while (!over()) {
     const double waited_s = awake.seconds();
     const auto message = [&] {
-      return "waited " + std::to_string(static_cast<long>(waited_s)) + " s for the " +
-             std::to_string(size_) +
-             " ranks of a communicator to begin their first ncclAllReduce, or the first that needs "
-             "more memory. Did one fail, or does one not use omnihvd? (Import omnihvd on every "
-             "rank "
-             "before the communicator is used.) Does one wait for what this rank does after its "
-             "call? (These calls return when all ranks have made them; later ones at once.)";
+      return "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " waited " +
+             std::to_string(static_cast<long>(waited_s)) + " s for " + what;
     };
     if (aborted_) throw Error("the communicator was aborted");
     NcclResult failure = NcclResult::success;

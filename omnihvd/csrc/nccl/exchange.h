@@ -38,14 +38,9 @@ class NcclExchange : public Exchange {
 
   std::vector<std::string> allgather(const std::string& mine) override;
 
-  // An allgather on several communicators at once: one thread may be a rank of each, or they may
-  // belong to calls of one group, which ranks may make in any order. Returns [exchange][rank].
-  static std::vector<std::vector<std::string>> allgather(const std::vector<NcclExchange*>& all,
-                                                         const std::vector<std::string>& mine);
-
   // Waits until over() is true for joint work of the ranks. Throws Error after the time-outs of
-  // allgather(), or if the communicator has failed or was aborted.
-  void wait_until(const std::function<bool()>& over) const;
+  // allgather(), or if the communicator has failed or was aborted. `what`: the wait, in messages.
+  void wait_until(const char* what, const std::function<bool()>& over) const;
 
   void wait() const;  // the same for work queued on the stream; in a CudaScope
 
@@ -56,8 +51,7 @@ class NcclExchange : public Exchange {
   void give_up();  // any thread
 
  private:
-  static std::vector<std::vector<std::string>> gather_equal(const std::vector<NcclExchange*>& all,
-                                                            const std::vector<std::string>& mine);
+  std::vector<std::string> gather_equal(const std::string& mine);
   void begin(const std::string& mine);
 
   const NcclComm comm_;

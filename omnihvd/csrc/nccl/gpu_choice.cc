@@ -5,115 +5,94 @@
 namespace omnihvd {
 namespace {
 
-// Estimates, to be measured.
-constexpr double kLook_s = 50e-6;          // an allgather, and three kernels
-constexpr double kUnion_s = 60e-6;         // an empty allreduce, and four kernels
-constexpr double kDeviceBytes_s = 1.5e12;  // bandwidth of device memory
-constexpr double kBetter = 0.9;            // a union must take less than this share of NCCL's time
-constexpr double kNearlyAll = 0.9;
-constexpr double kOtherLevels = 0.93;  // change levels below this share of the present ones' time
-constexpr uint64_t kFollows = 8;       // a capacity that differs by less than 1/8 stays
-constexpr size_t kLooks = 8, kTimes = 4, kSums = 100, kOverflows = 2;
-constexpr uint32_t kBarred = 32;
+constexpr uint64_t kNearlyAll = UnionChoice::kWhole * 9 / 10;
+constexpr uint64_t kFollows = 8;           // a share that differs by less than 1/8 stays
+constexpr uint64_t kBetter = 105;          // in 100: the least gain
+constexpr size_t kUnited = 8, kLooks = 2;  // unions that a share is for; while NCCL sums
+constexpr size_t kSums = 100, kOverflows = 2;
+constexpr uint32_t kBarred = 8;
 
-template <typename T>
-void keep(std::deque<T>& last, T value, size_t most) {
-  last.push_back(value);
-  if (last.size() > most) last.pop_front();
+// 2^(i/16), in units of 2^-16.
+constexpr uint64_t kSixteenths[] = {65536, 68438, 71468,  74632,  77936,  81386,  84990,  88752,
+                                    92682, 96785, 101070, 105545, 110218, 115098, 120194, 125515};
+constexpr uint64_t kMost = 254;  // 60 ms
+
+// A time is coded by 1 to kMost, as 2^((code - 1) / 16) us.
+uint64_t decoded(uint64_t code) {
+  return code == 0 ? 0 : (1000 * kSixteenths[(code - 1) % 16] << (code - 1) / 16) >> 16;
 }
-
-double least(const std::deque<double>& times) {
-  return times.empty() ? 0 : *std::min_element(times.begin(), times.end());
+uint32_t coded(uint64_t ns) {
+  if (ns == 0) return 0;
+  uint32_t code = 1;
+  while (code < kMost && decoded(code) < ns) ++code;
+  return code;
 }
 
 }  // namespace
 
-double estimate_look(uint64_t bytes) {
-  return kLook_s + static_cast<double>(bytes) / kDeviceBytes_s;
+uint32_t trailer_of(bool alone, const GpuTimes& times) {
+  const uint32_t look = times.look == 0 ? 0 : 255 - coded(times.look);
+  return uint32_t(alone) | look << 8 | coded(times.original) << 16 | coded(times.united) << 24;
+}
+bool is_alone(uint32_t trailer) { return (trailer & 0xff) != 0; }
+GpuTimes times_of(uint32_t trailer) {
+  const uint32_t look = trailer >> 8 & 0xff;
+  return {look == 0 ? 0 : decoded(255 - look), decoded(trailer >> 16 & 0xff),
+          decoded(trailer >> 24)};
 }
 
-double estimate_union(uint64_t bytes, uint64_t summed, double original) {
-  const auto all = static_cast<double>(bytes), some = static_cast<double>(summed);
-  return kUnion_s + 4 * some / kDeviceBytes_s + some / all * original;
-}
+UnionChoice::UnionChoice(const GpuModel& model, uint64_t bytes, uint64_t block_bytes,
+                         uint64_t part_bytes, bool always)
+    : model_(model),
+      bytes_(bytes),
+      blocks_(bytes / block_bytes + 1),
+      part_bytes_(part_bytes),
+      always_(always),
+      share_(always ? kWhole : 0) {}
 
-void UnionChooser::saw(const Seen& seen) {
-  Known& known = known_[seen.sum];
-  if (known.blocks == 0) {
-    known.planned = seen.capacity;
-    known.two_levels = seen.capacity > 0 && levels_ == Hierarchy::on;
+void UnionChoice::saw(const Seen& seen) {
+  ++seen_;
+  united_.push_back(seen.united);
+  while (united_.size() > (share_ > 0 ? kUnited : kLooks)) united_.pop_front();
+  if (seen.times.look > 0) times_.look = seen.times.look;
+  if (seen.times.original > 0) times_.original = seen.times.original;
+  // Sums that were called before the share changed say nothing about the present one.
+  if (share_ > 0 && seen.share == share_) {
+    times_.united = seen.times.united;
+    overflowed_.push_back(seen.overflowed);
+    if (overflowed_.size() > kSums) overflowed_.pop_front();
+    if (std::count(overflowed_.begin(), overflowed_.end(), true) >= long(kOverflows)) {
+      overflowed_.clear();
+      barred_ = kBarred;
+    }
+  } else if (share_ == 0 && barred_ > 0) {
+    --barred_;
   }
-  known.bytes = seen.bytes, known.blocks = seen.blocks;
-  keep(known.united, seen.united, kLooks);
-  known.fresh = true;
-  if (seen.capacity == 0) {
-    if (known.barred > 0) --known.barred;
-    return;
-  }
-  keep(known.overflowed, seen.united > seen.capacity, kSums);
-  if (std::count(known.overflowed.begin(), known.overflowed.end(), true) < long(kOverflows)) return;
-  known.overflowed.clear();
-  known.barred = kBarred;
-}
-
-void UnionChooser::took(uint32_t sum, How how, double seconds) {
-  keep(known_[sum].times[how], seconds, kTimes);
+  const uint64_t want = wanted(), most = share_ + share_ / kFollows;
+  const bool same =
+      share_ == 0 || want == 0 ? want == share_ : share_ - share_ / kFollows < want && want <= most;
+  if (same) return;
+  if (want == 0 && times_.united > 0) barred_ = kBarred;  // it was slower
+  share_ = want;
+  times_.united = 0;
 }
 
 // A quarter more than the recent unions.
-uint64_t UnionChooser::wanted(const Known& known) const {
-  const uint64_t most = *std::max_element(known.united.begin(), known.united.end());
-  if (known.barred > 0 || double(most) > kNearlyAll * double(known.blocks)) return 0;
-  const uint64_t capacity = std::min((most + most / 4 + 63) / 32 * 32, known.blocks);
-  if (setting_ == Way::unite) return capacity;
-  const double original = least(known.times[kOriginal]);
-  if (original == 0) return 0;
-  double united = least(known.times[kOneLevel]);
-  if (const double other = least(known.times[kTwoLevels]); other > 0)
-    united = united > 0 ? std::min(united, other) : other;
-  if (known.planned == 0 || united == 0)
-    united = estimate_union(known.bytes, known.bytes / known.blocks * capacity, original);
-  return estimate_look(known.bytes) + united < kBetter * original ? capacity : 0;
+uint64_t UnionChoice::wanted() const {
+  const uint64_t most = *std::max_element(united_.begin(), united_.end());
+  if (barred_ > 0 || most > kNearlyAll) return 0;
+  const uint64_t share = std::min(most + most / 4 + 1, kWhole);
+  return always_ || pays(share) ? share : 0;
 }
 
-// Tries one level first, then two, and then uses the faster.
-bool UnionChooser::wants_two_levels(const Known& known) const {
-  if (levels_ != Hierarchy::automatic) return levels_ == Hierarchy::on;
-  for (const How how : {kOneLevel, kTwoLevels})
-    if (known.times[how].size() < kTimes) return how == kTwoLevels;
-  const double one = least(known.times[kOneLevel]), two = least(known.times[kTwoLevels]);
-  return known.two_levels ? one > kOtherLevels * two : two < kOtherLevels * one;
-}
-
-std::vector<UnionChange> UnionChooser::changes(size_t most) {
-  std::vector<UnionChange> all;
-  for (auto& [sum, known] : known_) {
-    if (all.size() == most) break;
-    if (!known.fresh) continue;
-    known.fresh = false;
-    const uint64_t want = wanted(known), now = known.planned;
-    const uint64_t most = now + now / kFollows, least = now - now / kFollows;
-    const bool same = now == 0 || want == 0 ? want == now : least < want && want <= most;
-    const bool two_levels = want > 0 && wants_two_levels(known);
-    if (same && two_levels == known.two_levels) continue;
-    if (want == 0 && now > 0) {  // the union was slower, or has become dense
-      const bool timed = !known.times[kOneLevel].empty() || !known.times[kTwoLevels].empty();
-      if (timed && setting_ != Way::unite) known.barred = kBarred;
-      for (const How how : {kOneLevel, kTwoLevels}) known.times[how].clear();
-    }
-    if (!same) known.planned = want;
-    known.two_levels = two_levels;
-    all.push_back({sum, known.planned, two_levels});
-  }
-  return all;
-}
-
-void UnionChooser::refused(const std::vector<UnionChange>& changes) {
-  for (const UnionChange& change : changes) {
-    Known& known = known_[change.sum];
-    known.planned = ~uint64_t(0);  // no capacity equals it
-    known.fresh = true;
-  }
+bool UnionChoice::pays(uint64_t share) const {
+  const uint64_t original = times_.original;
+  if (original == 0) return false;
+  const uint64_t summed = bytes_ * share / kWhole;
+  const uint64_t look = times_.look > 0 ? times_.look : model_.look(bytes_, blocks_, original);
+  const uint64_t united =
+      times_.united > 0 ? times_.united : model_.united(bytes_, summed, part_bytes_, original);
+  return (look + united) * kBetter <= original * 100;
 }
 
 }  // namespace omnihvd

@@ -1,56 +1,66 @@
-// Decides which sums on GPUs are faster on the union of their blocks, and on how many levels: from
-// a cost model, from measured times (NCCL's among them), and from the sizes of earlier unions.
-// Pure. Only rank 0 decides, and tells the others.
+// Decides whether sums of one kind are made on the union of their blocks, and with what capacity:
+// from a cost model, from measured times (NCCL's among them), and from the sizes of earlier unions.
+//
+// Pure, in integers. All ranks see the same unions and times, in the same order, so they decide
+// alike.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <map>
 
-#include "engine/settings.h"
-#include "nccl/union_plans.h"
+#include "nccl/gpu_model.h"
 
 namespace omnihvd {
 
-// Estimated seconds to find the union of so many bytes; and to sum on the union: `summed` bytes are
-// in it, and NCCL takes `original` seconds for all bytes. See docs/gpu.md.
-double estimate_look(uint64_t bytes);
-double estimate_union(uint64_t bytes, uint64_t summed, double original);
+// The times of a kind of sums, in nanoseconds; 0: not known.
+struct GpuTimes {
+  uint64_t look = 0;      // to find the union
+  uint64_t original = 0;  // NCCL's sum of the tensor, after the look
+  uint64_t united = 0;    // the sum on the union, after the look
+};
 
-class UnionChooser {
+// The trailer of the marks: a byte that says that this rank's host thread has ended, and a byte for
+// each time, by its logarithm. The ranks take the maximum of each byte. So they get the slowest
+// rank's times of sums, and the fastest rank's look: the others have waited for a late rank.
+uint32_t trailer_of(bool alone, const GpuTimes& times);
+bool is_alone(uint32_t trailer);
+GpuTimes times_of(uint32_t trailer);
+
+class UnionChoice {
  public:
-  // levels: off if there is only one; automatic: whichever measures faster.
-  UnionChooser(Way setting, Hierarchy levels) : setting_(setting), levels_(levels) {}
+  static constexpr uint64_t kWhole = 1 << 16;  // shares are in units of 1 / kWhole
+
+  // For sums of about so many bytes. always: on the union, unless nearly all blocks are in it, and
+  // with room for all blocks at first; else only where that is faster.
+  UnionChoice(const GpuModel& model, uint64_t bytes, uint64_t block_bytes, uint64_t part_bytes,
+              bool always);
+
+  // The capacity, as a share of the blocks; 0: NCCL sums the tensor.
+  uint64_t share() const { return share_; }
 
   struct Seen {
-    uint32_t sum;
-    uint64_t bytes, blocks, capacity, united;
+    uint64_t united;  // a share of the blocks
+    uint64_t share;   // the capacity; or, if this choice did not decide it, kNoShare
+    bool overflowed;  // the union was larger
+    GpuTimes times;
   };
+  static constexpr uint64_t kNoShare = ~uint64_t(0);
   void saw(const Seen& seen);
-  enum How { kOriginal, kOneLevel, kTwoLevels };
-  void took(uint32_t sum, How how, double seconds);
-
-  // Proposes changes of plans, at most so many. They count as the plan from now on, unless
-  // refused() takes them back.
-  std::vector<UnionChange> changes(size_t most);
-  void refused(const std::vector<UnionChange>& changes);
+  bool is_known() const { return seen_ >= kKnown; }
 
  private:
-  struct Known {
-    uint64_t bytes = 0, blocks = 0, planned = 0;
-    std::deque<uint64_t> united;  // of the last looks
-    bool two_levels = false;      // planned
-    std::deque<double> times[3];  // of the last sums, by how they were made
-    std::deque<bool> overflowed;  // of the last sums on the union
-    uint32_t barred = 0;          // looks until it may be united again
-    bool fresh = false;           // there is something new to choose by
-  };
-  uint64_t wanted(const Known& known) const;
-  bool wants_two_levels(const Known& known) const;
+  static constexpr uint64_t kKnown = 2;
+  uint64_t wanted() const;
+  bool pays(uint64_t share) const;
 
-  const Way setting_;
-  const Hierarchy levels_;
-  std::map<uint32_t, Known> known_;
+  const GpuModel& model_;
+  const uint64_t bytes_, blocks_, part_bytes_;
+  const bool always_;
+  uint64_t share_, seen_ = 0;
+  GpuTimes times_;
+  std::deque<uint64_t> united_;  // the last ones
+  std::deque<bool> overflowed_;  // of the last sums on the union
+  uint32_t barred_ = 0;          // looks until it may be united again
 };
 
 }  // namespace omnihvd

@@ -15,15 +15,13 @@
 #include "engine/session.h"
 #include "nccl/exchange.h"
 #include "nccl/hierarchy.h"
-#include "nccl/levels.h"
 #include "nccl/reduction.h"
-#include "nccl/staging.h"
 #include "nccl/terms.h"
 #include "nccl/union_way.h"
 
 namespace omnihvd {
 
-class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
+class NcclGroup {
  public:
   explicit NcclGroup(NcclComm comm);  // local; throws Error
   // May run on any thread, also on one that must not call CUDA: gives up what leave() or reclaim()
@@ -35,9 +33,15 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   CuContext context() const { return exchange_.context(); }
   const std::atomic<bool>& aborted() const { return aborted_; }
 
-  // Collective: the ranks learn rank 0's settings and the obstacles on any rank. Handles several
-  // new communicators at once, because one thread may be a rank of each. A failure is stored.
-  static void agree(const std::vector<std::shared_ptr<NcclGroup>>& fresh);
+  // Collective: the ranks learn rank 0's settings and the obstacles on any rank, and if one of them
+  // sums tensors of so many bytes, they connect. A failure is stored. Several communicators do this
+  // at once, on a thread each: one thread may be a rank of each, and other ranks may have them in
+  // another order, or one after another.
+  struct Begun {
+    std::shared_ptr<NcclGroup> group;
+    uint64_t bytes;
+  };
+  static void begin(const std::vector<Begun>& all);
   bool agreed() const { return agreed_; }
   // The same on all ranks: the order in which ranks of several communicators connect them.
   const std::string& order() const { return terms_.order(); }
@@ -46,11 +50,10 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   // on all ranks.
   Reason refusal(uint64_t bytes) const { return terms_.refusal(bytes); }
 
-  // Collective. Called at the first tensor that omnihvd sums, before the sum. A failure is stored.
-  void connect();
+  const NcclExchange& exchange() const { return exchange_; }
   bool connected() const { return connected_; }
 
-  // Null: all sums are streamed.
+  // Null before connecting.
   const std::shared_ptr<UnionWay>& union_way() const { return union_; }
   // Runs work on the calling thread, in a CudaScope. The group must not have failed; if the work
   // fails, the group fails for good. Throws Error.
@@ -58,12 +61,6 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
 
   // Held while NCCL is called outside of or_fail_for_good(): abort() waits for it, but not long.
   std::unique_lock<std::mutex> at_work() { return std::unique_lock<std::mutex>(calls_); }
-
-  // Collective. The first call connects the ranks. Returns whether all ranks have the memory; if
-  // not, NCCL makes the call.
-  bool make_room(const NcclReduction& reduction, DType dtype);
-  // Collective; after make_room(). Returns once all work is queued on the stream.
-  void stream(const NcclReduction& reduction, DType dtype);
 
   // The failure, also that of a collective queued earlier; empty: none. Any thread.
   std::string failure();
@@ -82,27 +79,14 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   void reclaim();
 
  private:
-  struct Call;
+  void agree(const std::string& greeting);
+  void connect();
   void fail(const std::string& why);
   void connect_union();
-  void connect_streams();
-  void choose_levels();
   Hierarchy make_levels();
   void say_one_level(const std::string& why) const;
-  std::shared_ptr<Group> join_part(const std::vector<int>& ranks);
-  void leave_levels(bool wait);  // the other ranks need not wait for this one; see Levels::leave()
-  bool compresses_first() const { return terms_.settings().compress_first == CompressionFirst::on; }
-  bool parts() const;
-  uint64_t part_of(uint64_t count, size_t width) const;
-  StagingLayout layout_of(const NcclReduction& r, DType dtype) const;
-  void two_levels(const NcclReduction& r, DType dtype);
-  std::shared_ptr<StagingSet> stream_part(CuAddress in, CuAddress out, uint64_t count, DType dtype,
-                                          int divisor, const NcclReduction& r);
-  void gather_parts(const NcclReduction& r, uint64_t part, size_t width, const StagingSet& set);
-  bool wait_until_free(const std::vector<std::shared_ptr<StagingSet>>& sets);
   bool free_memory();
 
-  const NcclComm comm_;
   std::atomic<bool> aborted_{false};
   NcclExchange exchange_;
   std::mutex calls_;  // held while a caller is at work: abort() waits for it, but not long
@@ -111,10 +95,6 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
   NcclTerms terms_;
   std::shared_ptr<UnionWay> union_;  // replaced atomically
   std::shared_ptr<NcclGrid> grid_;   // present: two levels; replaced atomically
-  Staging staging_;
-  // Staging memory: how much all ranks have, and how much some rank could not allocate.
-  uint64_t agreed_host_bytes_ = 0, agreed_device_bytes_ = 0, lacking_bytes_ = ~uint64_t(0);
-  std::shared_ptr<Levels> levels_;  // replaced atomically
 
   std::thread host_abort_;  // from abort_host() to leave() or reclaim()
 

@@ -4,9 +4,7 @@
 //   1. inside each host: reduce-scatter by NCCL, over NVLink; local index i has part i's sum
 //   2. between the hosts: part i is summed over the H ranks with local index i
 //   3. inside each host: allgather by NCCL of the L parts
-// A streamed tensor has equal parts, and the engine sums each between the hosts; NCCL sums the few
-// remaining elements behind them. For sums on unions (union_steps.h), the buffer with the union's
-// blocks is divided into parts, and NCCL sums them.
+// The parts are of the buffer with a union's blocks (union_steps.h).
 #pragma once
 
 #include <cstdint>
@@ -29,17 +27,15 @@ class NcclGrid {
 
   int local_index() const { return local_index_; }
   int local_size() const { return local_size_; }
-  const std::vector<int>& across() const { return across_; }  // the ranks with this local index
-  const std::vector<int>& inside() const { return inside_; }  // the ranks of this host
-  NcclComm host() { return host_.get(); }                     // throws Error once it has ended
-  NcclComm between() { return between_.get(); }               // the same
+  NcclComm host() { return host_.get(); }        // throws Error once it has ended
+  NcclComm between() { return between_.get(); }  // the same
   NcclResult async_error();
   void destroy();
   void abort();
 
  private:
   int local_index_ = 0, local_size_ = 0;
-  std::vector<int> across_, inside_;
+  std::vector<int> across_, inside_;  // the ranks with this local index; of this host
   PartComm host_, between_;
 };
 

@@ -29,7 +29,7 @@ std::string content_of(const fs::path& path) {
 
 // The digest of the kernel sources: kernels compiled from other sources do not fit this shim. The
 // sources lie in the package beside this library's folder, or, in a source tree, beside the
-// package. As in omnihvd/carriers/kernel_cache.py.
+// package. As in omnihvd/intercept/kernel_cache.py.
 std::string source_digest() {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&source_digest), &self) == 0 || self.dli_fname == nullptr)
@@ -57,9 +57,7 @@ std::string source_digest() {
 }
 
 // Indexed by Function.
-constexpr const char* kNames[] = {"compact", "scatter", "scale",  "mark", "unite",
-                                  "total",   "gather",  "spread", "rest"};
-constexpr CuAddress kNoSegments = 0;
+constexpr const char* kNames[] = {"mark", "unite", "gather", "spread", "rest"};
 
 fs::path cache_folder(const std::string& setting) {
   if (!setting.empty()) return setting;
@@ -72,7 +70,7 @@ fs::path cache_folder(const std::string& setting) {
 }  // namespace
 
 // Modules stay loaded, because other communicators of the device will use them.
-GpuKernels::Functions GpuKernels::load(CuDevice device, const std::string& path, bool of_floats) {
+GpuKernels::Functions GpuKernels::load(CuDevice device, const std::string& path) {
   static std::mutex mutex;
   static auto& loaded = *new std::map<std::pair<CuDevice, std::string>, Functions>;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -85,7 +83,6 @@ GpuKernels::Functions GpuKernels::load(CuDevice device, const std::string& path,
   check_cuda(cuda().module_load_data(&module, image.c_str()), ("loading " + path).c_str());
   Functions f{};
   for (int i = 0; i < kFunctions; ++i) {
-    if (i == kScale && !of_floats) continue;
     check_cuda(cuda().module_get_function(&f[size_t(i)], module, kNames[i]), "cuModuleGetFunction");
     // Load now rather than at the first launch, when the device may be waiting for other ranks.
     if (cuda().func_load != nullptr) check_cuda(cuda().func_load(f[size_t(i)]), "cuFuncLoad");
@@ -102,12 +99,11 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
     const auto dtype = static_cast<DType>(i);
     GpuKernels& k = kernels_[i];
     k.dtype_ = dtype;
-    k.width_ = static_cast<uint32_t>(size_of(dtype));
     k.block_size_ = block_size;
-    const bool is_float = info_of(dtype).is_float;
-    const std::string name = (is_float ? "float" : "int") + std::to_string(8 * k.width_) + "_" +
-                             std::to_string(block_size) + ".cubin";
-    k.functions_ = GpuKernels::load(device, (folder / name).string(), is_float);
+    const std::string name = (info_of(dtype).is_float ? "float" : "int") +
+                             std::to_string(8 * size_of(dtype)) + "_" + std::to_string(block_size) +
+                             ".cubin";
+    k.functions_ = GpuKernels::load(device, (folder / name).string());
   }
 }
 
@@ -121,45 +117,18 @@ void GpuKernels::launch(Function which, uint64_t grid, unsigned threads, CuStrea
              "launching a kernel");
 }
 
-// compact and scatter access host memory: more CTAs would only wait for it.
-void GpuKernels::compact(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress totals,
-                         CuAddress bitmap, CuAddress records, CuAddress data,
-                         CuStream stream) const {
-  launch(kCompact, kernels::at_most(kernels::kPcieCtas, kernels::compact_grid(elements, width_)),
-         kernels::kCompactThreads, stream, tensor, elements, kNoSegments, 0u, flags, totals, bitmap,
-         records, data);
-}
-
-void GpuKernels::scatter(CuAddress tensor, uint64_t elements, CuAddress records, CuAddress count,
-                         CuAddress data, CuStream stream) const {
-  const uint64_t grid = kernels::scatter_grid(blocks_of(elements), width_, block_size_);
-  launch(kScatter, kernels::at_most(kernels::kPcieCtas, grid), kernels::kScatterThreads, stream,
-         tensor, elements, kNoSegments, 0u, records, count, data);
-}
-
-void GpuKernels::scale(CuAddress in, CuAddress out, uint64_t elements, double factor,
-                       CuStream stream) const {
-  launch(kScale, kernels::stride_grid(elements, width_), kernels::kStrideThreads, stream, in, out,
-         elements, factor, format());
-}
-
-void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint32_t flags, CuAddress marks,
-                      CuStream stream) const {
+void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint32_t flags, uint32_t trailer,
+                      CuAddress marks, CuStream stream) const {
   launch(kMark, kernels::word_grid((blocks_of(elements) + 31) / 32), kernels::kWordThreads, stream,
-         tensor, elements, flags, marks);
+         tensor, elements, flags, trailer, marks);
 }
 
-void GpuKernels::unite(CuAddress marks, uint64_t stride, uint32_t ranks, uint32_t rank,
-                       uint64_t words, uint64_t words_per_chunk, CuAddress united, CuAddress prefix,
-                       CuAddress counts, CuStream stream) const {
+void GpuKernels::unite(CuAddress own, CuAddress all, uint64_t words, uint64_t words_per_chunk,
+                       CuAddress united, CuAddress prefix, CuAddress counts, CuAddress arrived,
+                       CuAddress starts, CuAddress seen, uint64_t number, CuStream stream) const {
   const uint64_t chunks = (words + words_per_chunk - 1) / words_per_chunk;
-  launch(kUnite, kernels::at_most(kernels::kUniteCtas, chunks), kernels::kUniteThreads, stream,
-         marks, stride, ranks, rank, words, words_per_chunk, united, prefix, counts);
-}
-
-void GpuKernels::total(CuAddress counts, uint64_t chunks, CuAddress starts, CuAddress seen,
-                       uint64_t number, CuStream stream) const {
-  launch(kTotal, 1, kernels::kUniteThreads, stream, counts, chunks, starts, seen, number);
+  launch(kUnite, kernels::at_most(kernels::kUniteCtas, chunks), kernels::kUniteThreads, stream, own,
+         all, words, words_per_chunk, united, prefix, counts, arrived, starts, seen, number);
 }
 
 void GpuKernels::gather(CuAddress tensor, uint64_t elements, const kernels::Union& part,

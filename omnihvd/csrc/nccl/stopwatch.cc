@@ -1,37 +1,55 @@
 #include "nccl/stopwatch.h"
 
 namespace omnihvd {
+namespace {
+
+void record(CuEvent event, CuStream stream) {
+  check_cuda(cuda().event_record(event, stream), "cuEventRecord");
+}
+
+uint64_t between(CuEvent begin, CuEvent end) {
+  float ms = 0;
+  check_cuda(cuda().event_elapsed_time(&ms, begin, end), "cuEventElapsedTime");
+  return uint64_t(double(ms) * 1e6);
+}
+
+}  // namespace
 
 Stopwatch::~Stopwatch() {
   for (const Measured& one : ring_)
-    for (const CuEvent event : {one.begin, one.end})
+    for (const CuEvent event : one.events)
       if (event != nullptr) cuda().event_destroy(event);
 }
 
-void Stopwatch::begin(const UnionCall& call, CuStream stream) {
-  if (begun_ - taken_ == kMost) return;
-  Measured& one = ring_[begun_ % kMost];
-  for (CuEvent* const event : {&one.begin, &one.end})
-    if (*event == nullptr) check_cuda(cuda().event_create(event, 0), "cuEventCreate");
+void Stopwatch::begin(const UnionCall& call, bool timed, CuStream stream) {
+  running_ = false;
+  if (!timed || begun_ - taken_ == kMost) return;
+  Measured& one = current();
+  for (CuEvent& event : one.events)
+    if (event == nullptr) check_cuda(cuda().event_create(&event, 0), "cuEventCreate");
   one.call = call;
-  check_cuda(cuda().event_record(one.begin, stream), "cuEventRecord");
+  record(one.events[0], stream);
   running_ = true;
+}
+
+void Stopwatch::looked(CuStream stream) {
+  if (running_) record(current().events[1], stream);
 }
 
 void Stopwatch::end(CuStream stream) {
   if (!running_) return;
   running_ = false;
-  check_cuda(cuda().event_record(ring_[begun_++ % kMost].end, stream), "cuEventRecord");
+  record(current().events[2], stream);
+  ++begun_;
 }
 
 std::optional<Stopwatch::Time> Stopwatch::take() {
   if (taken_ == begun_) return std::nullopt;
   const Measured& one = ring_[taken_ % kMost];
-  if (cuda().event_query(one.end) != CuResult::success) return std::nullopt;
+  if (cuda().event_query(one.events[2]) != CuResult::success) return std::nullopt;
   ++taken_;
-  float ms = 0;
-  check_cuda(cuda().event_elapsed_time(&ms, one.begin, one.end), "cuEventElapsedTime");
-  return Time{one.call, double(ms) / 1000};
+  return Time{one.call, between(one.events[0], one.events[1]),
+              between(one.events[1], one.events[2])};
 }
 
 }  // namespace omnihvd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "nccl/cuda_driver.h"
 #include "nccl/union_plans.h"
@@ -15,14 +16,16 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   ~Stopwatch();  // harmless to measurements under way
 
-  // Called around a sum. Ignores sums that begin while kMost are under way. Both throw Error.
-  void begin(const UnionCall& call, CuStream stream);
+  // Called before a sum, after its look, and after the sum. Ignores sums that begin while kMost are
+  // under way, and those with `timed` false. All throw Error.
+  void begin(const UnionCall& call, bool timed, CuStream stream);
+  void looked(CuStream stream);
   void end(CuStream stream);
 
-  // A finished measurement.
+  // A finished measurement, in nanoseconds.
   struct Time {
     UnionCall call;
-    double seconds;
+    uint64_t look, sum;
   };
   std::optional<Time> take();
 
@@ -30,8 +33,10 @@ class Stopwatch {
   static constexpr size_t kMost = 8;
   struct Measured {
     UnionCall call;
-    CuEvent begin = nullptr, end = nullptr;
+    CuEvent events[3] = {};
   };
+  Measured& current() { return ring_[begun_ % kMost]; }
+
   std::array<Measured, kMost> ring_;
   uint64_t begun_ = 0, taken_ = 0;
   bool running_ = false;

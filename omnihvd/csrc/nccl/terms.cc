@@ -90,37 +90,23 @@ void NcclTerms::read_greetings(const std::vector<std::string>& greetings, int ow
         "sums on GPUs are made of floats: OMNIHVD_ARITHMETIC=", name_of(settings_.arithmetic),
         " is of sums on CPUs");
   settings_.arithmetic = ArithmeticKind::floats;
-  colocated_ = settings_.aggregators.empty();
   hosts_ = std::move(agreed.hosts);
   read_words(agreed.words);
   if (refusal_ != Reason::none) return;
   if (settings_.gpu == Way::original) refusal_ = Reason::original;
   // NVLink is ten times as fast as the host's memory.
-  if (std::set<std::string>(hosts_.begin(), hosts_.end()).size() == 1) refusal_ = Reason::one_host;
+  if (number_of_hosts() == 1) refusal_ = Reason::one_host;
 }
 
 // Returns a reason; *why is a sentence.
 Reason NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* why) {
-  Reason word = Reason::none;
   try {
     const CudaScope scope(exchange.context());
-    if (settings_.gpu == Way::stream) {
-      word = Reason::driver;
-      // Works on all devices if the driver has it; still, check it before the first sum.
-      if (cuda().stream_wait_value32 == nullptr)
-        throw Error("the CUDA driver is older than 11.7, and lacks cuStreamWaitValue32_v2");
-      probe_ = PinnedMemory(sizeof(uint32_t));
-      *reinterpret_cast<uint32_t*>(probe_.data()) = 0;
-      check_cuda(
-          cuda().stream_wait_value32(exchange.stream(), probe_.address(), 0, kCuWaitGreaterOrEqual),
-          "cuStreamWaitValue32");
-    }
-    word = Reason::kernels;
     kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
     return Reason::none;
   } catch (const Error& error) {
     *why = error.what();
-    return word;
+    return Reason::kernels;
   }
 }
 
@@ -140,7 +126,7 @@ void NcclTerms::read_obstacles(const std::vector<std::string>& obstacles,
   can_part_ = true;
   for (size_t r = 0; r < obstacles.size(); ++r) {
     BytesReader in(obstacles[r]);
-    const auto word = Reason(in.u64());
+    const auto word = Reason(in.number<uint8_t>());
     const std::string why = in.text();
     can_part_ = can_part_ && in.u64() != 0;
     if (word == Reason::none || refusal_ != Reason::none) continue;
@@ -149,6 +135,10 @@ void NcclTerms::read_obstacles(const std::vector<std::string>& obstacles,
       log(LogLevel::warning, "a communicator of ", exchange.size(), " ranks is left to NCCL; rank ",
           r, ": ", why);
   }
+}
+
+int NcclTerms::number_of_hosts() const {
+  return int(std::set<std::string>(hosts_.begin(), hosts_.end()).size());
 }
 
 Reason NcclTerms::refusal(uint64_t bytes) const {

@@ -37,16 +37,13 @@ class NcclTerms {
   const Settings& settings() const { return settings_; }            // rank 0's where all must agree
   const std::string& order() const { return order_; }               // of communicators
   const std::vector<std::string>& hosts() const { return hosts_; }  // of each rank
-  bool can_part() const { return can_part_; }    // NCCL is new enough on all ranks
-  bool colocated() const { return colocated_; }  // aggregators, on rank 0
+  int number_of_hosts() const;
+  bool can_part() const { return can_part_; }  // NCCL is new enough on all ranks
   // The fallback reason for a tensor of so many bytes, or none if omnihvd makes the sum.
   Reason refusal(uint64_t bytes) const;
   void refuse(Reason reason) { refusal_ = reason; }  // all calls, for good
 
   const KernelTable& kernels() const { return *kernels_; }  // if there is no obstacle
-
-  void free() { probe_ = PinnedMemory(); }  // in a CudaScope
-  void give_up() { new PinnedMemory(std::move(probe_)); }
 
  private:
   void read_words(const std::vector<std::string>& words);
@@ -56,9 +53,8 @@ class NcclTerms {
   Settings settings_;
   std::string order_;
   std::vector<std::string> hosts_;
-  bool can_part_ = false, colocated_ = true;
+  bool can_part_ = false;
   Reason refusal_ = Reason::none;
-  PinnedMemory probe_;
   std::optional<KernelTable> kernels_;
 };
 

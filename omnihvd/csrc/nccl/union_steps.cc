@@ -10,7 +10,7 @@ namespace omnihvd {
 namespace {
 
 constexpr uint64_t kUnit = 256;
-constexpr uint64_t kMarksBytes = 16 << 20;  // of all ranks, about
+constexpr uint64_t kTrailerBytes = 4;
 constexpr uint64_t kChunkWords = 128;       // that a CTA of unite handles at a time
 constexpr uint64_t kShareUnit = 16;         // bytes; NCCL is fastest with multiples
 constexpr uint64_t kWindowBytes = 1 << 20;  // of host memory, for blocks beyond the capacity
@@ -22,28 +22,25 @@ CuAddress address_of(const void* p) { return reinterpret_cast<CuAddress>(p); }
 
 }  // namespace
 
-UnionSteps::UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+UnionSteps::UnionSteps(const Settings& agreed, int ranks, const KernelTable& kernels,
                        std::shared_ptr<NcclGrid> levels)
-    : settings_(agreed),
-      ranks_(uint64_t(ranks)),
-      rank_(uint64_t(rank)),
-      kernels_(kernels),
-      levels_(std::move(levels)) {
+    : settings_(agreed), ranks_(uint64_t(ranks)), kernels_(kernels), levels_(std::move(levels)) {
   buffer_bytes_ = std::max<uint64_t>(round_up(settings_.gpu_chunk_bytes), settings_.block_size * 8);
-  most_blocks_ = std::max<uint64_t>(kMarksBytes * 8 / ranks_ / 1024 * 1024, 1024);
-  const uint64_t words = most_blocks_ / 32, chunks = words / kChunkWords + 1;
+  const uint64_t words = kMostBlocks / 32, chunks = words / kChunkWords + 1;
   uint64_t device = 0;
   const auto take = [&device](CuAddress* at, uint64_t bytes) {
     *at = std::exchange(device, device + round_up(bytes));
   };
-  take(&marks_, ranks_ * words * 4);
+  take(&own_, kMostBlocks + kTrailerBytes);
+  take(&all_, kMostBlocks + kTrailerBytes);
   take(&united_, words * 4);
   take(&prefix_, words * 4);
   take(&counts_, chunks * sizeof(kernels::ChunkCounts));
   take(&starts_, (chunks + 1) * 8);
+  take(&arrived_, 4);
   take(&buffer_, buffer_bytes_ + (levels_ ? uint64_t(levels_->local_size()) * kShareUnit : 0));
   device_ = DeviceMemory(device);
-  for (CuAddress* at : {&marks_, &united_, &prefix_, &counts_, &starts_, &buffer_})
+  for (CuAddress* at : {&own_, &all_, &united_, &prefix_, &counts_, &starts_, &arrived_, &buffer_})
     *at += device_.address();
   window_ = round_up(sizeof(kernels::Rest)) + kSeen * sizeof(kernels::Seen);
   pinned_ = PinnedMemory(window_ + kWindowBytes);
@@ -60,27 +57,26 @@ void UnionSteps::connect(const NcclExchange& exchange) {
     settle(result, exchange.comm(), exchange.aborted(), what);
   };
   const CuStream stream = exchange.stream();
-  const auto all_reduce = [&](uint64_t count, NcclComm comm) {
-    made(nccl().all_reduce(pointer(buffer_), pointer(buffer_), count, NcclType::float32,
-                           NcclOp::sum, comm, stream),
+  check_cuda(cuda().memset_d8_async(arrived_, 0, 4, stream), "cuMemsetD8Async");
+  const auto all_reduce = [&](uint64_t count, NcclType type, NcclOp op, NcclComm comm) {
+    made(nccl().all_reduce(pointer(buffer_), pointer(buffer_), count, type, op, comm, stream),
          "ncclAllReduce");
   };
   for (uint64_t bytes = 1024; bytes <= buffer_bytes_; bytes *= 4) {
-    all_reduce(bytes / 4, exchange.comm());
+    for (const NcclOp op : {NcclOp::sum, NcclOp::avg})
+      all_reduce(bytes / 4, NcclType::float32, op, exchange.comm());
+    if (bytes <= kMostBlocks) all_reduce(bytes, NcclType::uint8, NcclOp::max, exchange.comm());
     if (!levels_) continue;
     const uint64_t share = bytes / 4 / uint64_t(levels_->local_size());
     void* const mine = pointer(buffer_ + uint64_t(levels_->local_index()) * share * 4);
     made(nccl().reduce_scatter(pointer(buffer_), mine, share, NcclType::float32, NcclOp::sum,
                                inside(), stream),
          "ncclReduceScatter inside the hosts");
-    all_reduce(share, between());
+    all_reduce(share, NcclType::float32, NcclOp::sum, between());
     made(nccl().all_gather(mine, pointer(buffer_), share, NcclType::float32, inside(), stream),
          "ncclAllGather inside the hosts");
   }
-  made(nccl().all_gather(pointer(marks_ + rank_ * 4), pointer(marks_), 1, NcclType::uint32,
-                         exchange.comm(), stream),
-       "ncclAllGather");
-  exchange.wait_until([&] {
+  exchange.wait_until("NCCL's first collectives on a communicator", [&] {
     if (levels_) check_nccl(levels_->async_error(), "NCCL inside the hosts, or between them");
     const CuResult state = cuda().stream_query(stream);
     if (state != CuResult::not_ready) check_cuda(state, "NCCL's first collectives");
@@ -93,6 +89,10 @@ volatile const kernels::Seen& UnionSteps::seen(uint64_t number) const {
   return *reinterpret_cast<volatile const kernels::Seen*>(pinned_.data() + at);
 }
 
+uint64_t UnionSteps::window_blocks(DType dtype) const {
+  return kWindowBytes / (settings_.block_size * size_of(dtype));
+}
+
 volatile kernels::Rest& UnionSteps::rest() const {
   return *reinterpret_cast<volatile kernels::Rest*>(pinned_.data());
 }
@@ -100,10 +100,8 @@ volatile kernels::Rest& UnionSteps::rest() const {
 UnionSteps::Shape UnionSteps::shape_of(const UnionSum& sum) const {
   const uint64_t block = settings_.block_size;
   Shape s;
-  s.blocks = (sum.r.count + block - 1) / block;
-  s.words = (s.blocks + 31) / 32;
+  s.words = ((sum.r.count + block - 1) / block + 31) / 32;
   s.words_per_chunk = kChunkWords;
-  s.chunks = (s.words + kChunkWords - 1) / kChunkWords;
   s.part_blocks = buffer_bytes_ / (block * size_of(sum.dtype));
   return s;
 }
@@ -119,30 +117,27 @@ kernels::Union UnionSteps::part_of(const UnionSum& sum, uint64_t first, uint64_t
           room};
 }
 
-void UnionSteps::mark(const UnionSum& sum) {
+void UnionSteps::mark(const UnionSum& sum, uint32_t trailer) {
   check_cuda(cuda().stream_wait_event(sum.r.stream, free_, 0), "cuStreamWaitEvent");
   // If NCCL makes the sum, its input must not change.
   const bool clear = sum.call.capacity > 0 && sum.r.in == sum.r.out;
   kernels_.of(sum.dtype).mark(address_of(sum.r.in), sum.r.count,
-                              clear ? uint32_t(kernels::kClearNegativeZeros) : 0,
-                              marks_ + rank_ * shape_of(sum).words * 4, sum.r.stream);
+                              clear ? uint32_t(kernels::kClearNegativeZeros) : 0, trailer, own_,
+                              sum.r.stream);
 }
 
 NcclResult UnionSteps::exchange(const UnionSum& sum) {
-  const uint64_t words = shape_of(sum).words;
-  return nccl().all_gather(pointer(marks_ + rank_ * words * 4), pointer(marks_), words,
-                           NcclType::uint32, sum.r.comm, sum.r.stream);
+  return nccl().all_reduce(pointer(own_), pointer(all_), shape_of(sum).words * 32 + kTrailerBytes,
+                           NcclType::uint8, NcclOp::max, sum.r.comm, sum.r.stream);
 }
 
 void UnionSteps::unite(const UnionSum& sum) {
-  const GpuKernels& kernels = kernels_.of(sum.dtype);
   const Shape shape = shape_of(sum);
-  kernels.unite(marks_, shape.words, uint32_t(ranks_), uint32_t(rank_), shape.words,
-                shape.words_per_chunk, united_, prefix_, counts_, sum.r.stream);
   const uint64_t at =
       round_up(sizeof(kernels::Rest)) + sum.call.number % kSeen * sizeof(kernels::Seen);
-  kernels.total(counts_, shape.chunks, starts_, pinned_.address() + at, sum.call.number + 1,
-                sum.r.stream);
+  kernels_.of(sum.dtype).unite(own_, all_, shape.words, shape.words_per_chunk, united_, prefix_,
+                               counts_, arrived_, starts_, pinned_.address() + at,
+                               sum.call.number + 1, sum.r.stream);
 }
 
 uint64_t UnionSteps::parts(const UnionSum& sum) const {
@@ -202,10 +197,9 @@ void UnionSteps::spread(const UnionSum& sum, uint64_t part) {
 
 void UnionSteps::end(const UnionSum& sum) {
   if (sum.call.capacity > 0) {
-    const uint64_t room = kWindowBytes / (settings_.block_size * size_of(sum.dtype));
     kernels_.of(sum.dtype).rest(address_of(sum.r.in), address_of(sum.r.out), sum.r.count,
-                                part_of(sum, sum.call.capacity, room), pinned_.address(),
-                                pinned_.address() + window_,
+                                part_of(sum, sum.call.capacity, window_blocks(sum.dtype)),
+                                pinned_.address(), pinned_.address() + window_,
                                 sum.r.op == NcclOp::avg ? 1.0 / double(ranks_) : 1.0, sum.r.stream);
   }
   check_cuda(cuda().event_record(free_, sum.r.stream), "cuEventRecord");

@@ -2,8 +2,8 @@
 // The call queues all of them on the caller's stream:
 //
 //   mark      the non-zero blocks
-//   exchange  ncclAllGather of the marks
-//   unite     the marks; tell the host how many there are; and, but for a look:
+//   exchange  ncclAllReduce of the marks, a byte each: their maximum
+//   unite     turns them into bits; tells the host how many there are; and, but for a look:
 //   gather    for each part of the capacity: the union's blocks into a buffer
 //   reduce    ncclAllReduce of the buffer; or, on two levels (hierarchy.h), ncclReduceScatter of it
 //             inside the hosts, ncclAllReduce of the parts between them, ncclAllGather inside
@@ -39,7 +39,7 @@ class UnionSteps {
   static constexpr uint64_t kSeen = 256;  // sums until a record for the host is overwritten
 
   // levels: null if there is only one.
-  UnionSteps(const Settings& agreed, int ranks, int rank, const KernelTable& kernels,
+  UnionSteps(const Settings& agreed, int ranks, const KernelTable& kernels,
              std::shared_ptr<NcclGrid> levels);
   UnionSteps(const UnionSteps&) = delete;
   ~UnionSteps();  // only when idle
@@ -48,9 +48,12 @@ class UnionSteps {
   // sum of each size, when the program may have its ranks wait for each other in other ways.
   void connect(const NcclExchange& exchange);
 
-  uint64_t most_elements() const { return most_blocks_ * settings_.block_size; }  // of a sum
+  uint64_t most_elements() const { return kMostBlocks * settings_.block_size; }  // of a sum
+  uint64_t part_bytes() const { return buffer_bytes_; }
+  bool has_levels() const { return levels_ != nullptr; }
 
-  void mark(const UnionSum& sum);
+  // trailer: see gpu_choice.h.
+  void mark(const UnionSum& sum, uint32_t trailer);
   NcclResult exchange(const UnionSum& sum);
   void unite(const UnionSum& sum);
   uint64_t parts(const UnionSum& sum) const;
@@ -72,12 +75,13 @@ class UnionSteps {
 
   // The record that the device writes, and the state that it reads. Any thread.
   volatile const kernels::Seen& seen(uint64_t number) const;
+  uint64_t window_blocks(DType dtype) const;  // of the rest that are summed at a time
   volatile kernels::Rest& rest() const;
   uint8_t* window() const { return pinned_.data() + window_; }
 
  private:
   struct Shape {  // of a sum
-    uint64_t blocks, words, words_per_chunk, chunks, part_blocks;
+    uint64_t words, words_per_chunk, part_blocks;
   };
   Shape shape_of(const UnionSum& sum) const;
   uint64_t room_of(const UnionSum& sum, uint64_t part) const;  // blocks
@@ -89,13 +93,15 @@ class UnionSteps {
   kernels::Union part_of(const UnionSum& sum, uint64_t first, uint64_t room) const;
 
   const Settings settings_;
-  const uint64_t ranks_, rank_;
+  static constexpr uint64_t kMostBlocks = 1 << 21;
+  const uint64_t ranks_;
   const KernelTable& kernels_;
   const std::shared_ptr<NcclGrid> levels_;
-  uint64_t buffer_bytes_ = 0, most_blocks_ = 0, window_ = 0;
+  uint64_t buffer_bytes_ = 0, window_ = 0;
   DeviceMemory device_;
   PinnedMemory pinned_;
-  CuAddress marks_ = 0, united_ = 0, prefix_ = 0, counts_ = 0, starts_ = 0, buffer_ = 0;
+  CuAddress own_ = 0, all_ = 0, united_ = 0, prefix_ = 0, counts_ = 0, starts_ = 0, arrived_ = 0,
+            buffer_ = 0;
   CuEvent free_ = nullptr;  // recorded after the last use
 };
 

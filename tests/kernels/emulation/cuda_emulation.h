@@ -298,6 +298,8 @@ inline void __threadfence_system() {
 #endif
 }
 
+inline void __threadfence() { __threadfence_system(); }
+
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 inline uint4 __ldcs(const uint4* from) { return *from; }
 template <class To, class From>

@@ -23,22 +23,17 @@ const char* run_scatter(uint64_t address, uint64_t elements, const Segment* segm
                  [&] { scatter(address, elements, segments, n_segments, records, count, data); });
 }
 
-const char* run_mark(uint64_t address, uint64_t elements, uint32_t flags, uint32_t* marks,
-                     uint64_t grid, unsigned seed) {
-  return emulate(grid, kWordThreads, seed, [&] { mark(address, elements, flags, marks); });
+const char* run_mark(uint64_t address, uint64_t elements, uint32_t flags, uint32_t trailer,
+                     uint8_t* marks, uint64_t grid, unsigned seed) {
+  return emulate(grid, kWordThreads, seed, [&] { mark(address, elements, flags, trailer, marks); });
 }
 
-const char* run_unite(const uint32_t* marks, uint64_t stride, uint32_t ranks, uint32_t rank,
-                      uint64_t words, uint64_t words_per_chunk, uint32_t* united, uint32_t* prefix,
-                      ChunkCounts* counts, uint64_t grid, unsigned seed) {
+const char* run_unite(const uint4* own, const uint4* all, uint64_t words, uint64_t words_per_chunk,
+                      uint32_t* united, uint32_t* prefix, ChunkCounts* counts, uint32_t* arrived,
+                      uint64_t* starts, Seen* seen, uint64_t number, uint64_t grid, unsigned seed) {
   return emulate(grid, kUniteThreads, seed, [&] {
-    unite(marks, stride, ranks, rank, words, words_per_chunk, united, prefix, counts);
+    unite(own, all, words, words_per_chunk, united, prefix, counts, arrived, starts, seen, number);
   });
-}
-
-const char* run_total(const ChunkCounts* counts, uint64_t chunks, uint64_t* starts, Seen* seen,
-                      uint64_t number, uint64_t grid, unsigned seed) {
-  return emulate(grid, kUniteThreads, seed, [&] { total(counts, chunks, starts, seen, number); });
 }
 
 const char* run_gather(uint64_t address, uint64_t elements, const Union* u, uint4* buffer,

@@ -58,7 +58,6 @@ enum Result : int {
 CUctx_st contexts[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
 thread_local CUctx_st* current = nullptr;
 thread_local int capture_mode = 0;
-thread_local bool in_host_function = false;
 std::atomic<long> events{0}, streams{0}, calls{0};
 
 // As drivers may: while a call waits for the device no other thread's gets on.
@@ -94,7 +93,6 @@ std::string& failing_name() {
 // Of functions that work in a context, or may wait for the device; those that free always do.
 Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) {
   ++calls;
-  if (in_host_function) die("a CUDA function was called in a host function");
   if (!current) return invalid_context;
   {
     const auto passed = driver_lock();
@@ -107,12 +105,6 @@ Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) 
 size_t most(const char* variable) {
   const char* const setting = std::getenv(variable);
   return setting ? size_t(std::atoll(setting)) : ~size_t(0);
-}
-
-// Until it is at least that, in cyclic order.
-void wait_for_value(const uint8_t* at, uint32_t value) {
-  const auto* const word = reinterpret_cast<const uint32_t*>(at);
-  while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) usleep(50);
 }
 
 }  // namespace
@@ -132,10 +124,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
 int cuDevicePrimaryCtxRetain(CUctx_st** context, int device) {
   return *context = &contexts[device], success;
 }
-int cuCtxGetCurrent(CUctx_st** context) {
-  if (in_host_function) die("a CUDA function was called in a host function");
-  return *context = current, success;
-}
+int cuCtxGetCurrent(CUctx_st** context) { return *context = current, success; }
 int cuCtxSetCurrent(CUctx_st* context) { return current = context, success; }
 
 int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
@@ -212,18 +201,6 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsig
   return success;
 }
 
-int cuLaunchHostFunc(CUstream_st* stream, void (*function)(void*), void* argument) {
-  if (const Result bad = permitted()) return bad;
-  of(stream).queue([=] {
-    static std::mutex one_at_a_time;  // the driver has one thread for all
-    const std::lock_guard<std::mutex> lock(one_at_a_time);
-    in_host_function = true;
-    function(argument);
-    in_host_function = false;
-  });
-  return success;
-}
-
 int cuStreamCreate(CUstream_st** stream, unsigned) {
   if (const Result bad = permitted()) return bad;
   *stream = new CUstream_st{Stream::create(0)};
@@ -265,10 +242,15 @@ int cuEventRecord(CUevent_st* event, CUstream_st* stream) {
   if (const Result bad = permitted()) return bad;
   const std::lock_guard<std::mutex> lock(event->event.mutex);
   event->event.stream = shared(stream);
-  event->event.number = event->event.stream->queue([] {});
+  event->event.spent = std::make_shared<std::atomic<uint64_t>>(0);
+  event->event.number = event->event.stream->queue(
+      [at = event->event.spent, from = event->event.stream] { *at = from->spent(); });
   return success;
 }
-int cuEventElapsedTime(float* ms, CUevent_st*, CUevent_st*) { return *ms = 1, success; }
+int cuEventElapsedTime(float* ms, CUevent_st* begin, CUevent_st* end) {
+  if (!begin->event.spent || !end->event.spent) return invalid_value;
+  return *ms = float(double(*end->event.spent - *begin->event.spent) / 1e6), success;
+}
 int cuEventQuery(CUevent_st* event) {
   driver_lock();
   if (sticky_error) return launch_failed;
@@ -282,13 +264,6 @@ int cuStreamWaitEvent(CUstream_st* stream, CUevent_st* event, unsigned) {
   if (const auto other = event->event.stream)
     of(stream).queue_wait(
         [other, number = event->event.number] { other->wait_until_done(number); });
-  return success;
-}
-int cuStreamWaitValue32_v2(CUstream_st* stream, uint64_t address, uint32_t value, unsigned flags) {
-  if (const Result bad = permitted()) return bad;
-  const uint8_t* const at = host_of(address, 4);
-  if (at == nullptr || address % 4 != 0 || flags != 0) return invalid_value;
-  of(stream).queue_wait([=] { wait_for_value(at, value); });
   return success;
 }
 int cuGetErrorName(int result, const char** name) {
@@ -314,6 +289,7 @@ void double_queue(CUstream_st* stream, void (*work)(void*), void* argument) {
   });
   if (kernels_are("blocking")) of(stream).wait_until_done(number);
 }
+void double_spend(uint64_t ns) { Stream::spend(ns); }
 CUstream_st* double_new_stream() { return new CUstream_st{Stream::create(0)}; }
 void double_end_stream(CUstream_st* stream) {
   stream->stream->close();

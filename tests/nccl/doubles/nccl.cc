@@ -11,6 +11,9 @@
 // calls, whatever their communicators and streams.
 // NCCL_DOUBLE_CALL_US: how long a thread is inside a call; to abort the communicator meanwhile is
 // an error, as it is freed.
+//
+// A collective takes 20 us and a nanosecond a byte, by the clock of events.
+// It counts calls by their names; maxima of bytes, as those of the marks, by themselves ("marks").
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -141,7 +144,8 @@ NCCL_DOUBLE(ncclAllReduce,
              CUstream_st* stream),
             (in, out, n, type, op, comm, stream)) {
   const size_t bytes = n * doubles::width_of(type);
-  count("ncclAllReduce", bytes, comm ? comm->size : 0);
+  const bool is_marks = type == 1 && op == 2;  // a maximum of bytes
+  count(is_marks ? "marks" : "ncclAllReduce", bytes, comm ? comm->size : 0);
   if (in == nullptr || out == nullptr || bytes == 0) return n == 0 ? success : invalid_argument;
   return collective(comm, stream, "allreduce of " + std::to_string(bytes), in, bytes, out, bytes,
                     [=](const std::vector<Bytes>& all) {

@@ -140,7 +140,14 @@ void Stream::wait_until_done(uint64_t number) {
   changed_.wait(lock, [&] { return done_ >= number; });
 }
 
+thread_local Stream* running = nullptr;
+
+void Stream::spend(uint64_t ns) {
+  if (running != nullptr) running->spent_ += ns;
+}
+
 void Stream::run() {
+  running = this;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return !work_.empty() || (closed_ && done_ == queued_); });

@@ -2,6 +2,7 @@
 // get their work through the queues of the hardware, of which there are few.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -32,6 +33,10 @@ class Stream {
 
   int capturing = 0;  // as cuStreamIsCapturing says
 
+  // The time that a GPU would take for the stream's work, in ns. Work spends it while it runs.
+  static void spend(uint64_t ns);
+  uint64_t spent() const { return spent_; }
+
  private:
   friend class HardwareQueue;
   Stream() = default;
@@ -47,6 +52,7 @@ class Stream {
   std::deque<std::function<void()>> work_;
   uint64_t queued_ = 0, done_ = 0;
   bool closed_ = false;
+  std::atomic<uint64_t> spent_{0};
 };
 
 // A place in a stream; before it is recorded: nothing to wait for.
@@ -54,6 +60,7 @@ struct Event {
   std::mutex mutex;
   std::shared_ptr<Stream> stream;
   uint64_t number = 0;
+  std::shared_ptr<std::atomic<uint64_t>> spent;  // the stream's, when it came here
 };
 
 // As freeing device memory does: waits until all streams are idle.

