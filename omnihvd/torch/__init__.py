@@ -13,7 +13,7 @@ All settings: `omnihvd check --settings`. On GPUs: `import omnihvd` before
 
 from __future__ import annotations
 
-from omnihvd.carriers import torch_gloo
+from omnihvd.intercept import torch_gloo
 from omnihvd.torch.codec import CodecState, codec_hook
 from omnihvd.torch.compress import CompressionState, compress_wrapper, compressed_allreduce_hook
 from omnihvd.torch.hook import HookState, allreduce_hook
@@ -32,4 +32,4 @@ __all__ = [
 ]
 
 register()
-torch_gloo.carry_gloo()
+torch_gloo.install()

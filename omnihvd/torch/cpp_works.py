@@ -56,7 +56,7 @@ def _mend_builtin_hook() -> None:
 
     @functools.wraps(original)
     def register(self: Any, kind: BuiltinCommHookType) -> None:
-        ours = getattr(self.process_group, "omnihvd_carries", False)
+        ours = getattr(self.process_group, "omnihvd_intercepts", False)
         if kind != BuiltinCommHookType.FP16_COMPRESS or not ours:
             original(self, kind)
             return

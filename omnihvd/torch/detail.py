@@ -14,15 +14,19 @@ from torch.distributed import DebugLevel, get_debug_level
 Tensors = list[torch.Tensor]
 
 
+def compares() -> bool:
+    return get_debug_level() == DebugLevel.DETAIL
+
+
 def compare(group: Any, collective: str, tensors: Tensors, *options: Any) -> None:
     """Makes the sum of zeros. collective: the group's method that was called with these tensors.
     RuntimeError, on all ranks, if one calls another."""
-    if get_debug_level() == DebugLevel.DETAIL:
+    if compares():
         _plain(group, collective)([_zeros(tensor) for tensor in tensors], *options).wait()
 
 
 def compare_scatter(group: Any, collective: str, output: Any, given: Any, options: Any) -> None:
-    if get_debug_level() == DebugLevel.DETAIL:
+    if compares():
         flat = [_zeros(tensor).view(-1) for tensor in (output, given)]
         _plain(group, collective)(*flat, options).wait()
 

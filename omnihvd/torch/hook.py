@@ -7,7 +7,7 @@ import torch
 from torch.distributed import GradBucket, group
 from torch.futures import Future
 
-from omnihvd.codecs.codec import Codec
+from omnihvd.compression.codec import Codec
 from omnihvd.torch.process_group import OmnihvdProcessGroup, give_sums, sums_of, take
 
 

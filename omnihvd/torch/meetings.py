@@ -113,7 +113,10 @@ class Meetings:
         )
         for rank, other in enumerate(everyone):
             if other != codec.encode():
-                raise RuntimeError(f"rank {rank} has the codec {other.decode()}, this one {codec}")
+                raise RuntimeError(
+                    f"rank {rank} has the codec {other.decode()}, this one {codec}: give all ranks "
+                    "the same"
+                )
         self._codecs.add(codec)
 
     def _missing(self, name: str, waited_s: float, where: str, why: str) -> RuntimeError:

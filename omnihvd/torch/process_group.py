@@ -32,10 +32,10 @@ from torch.distributed.distributed_c10d import (
 )
 
 from omnihvd import engine
-from omnihvd.codecs.codec import Codec
+from omnihvd.compression.codec import Codec
 from omnihvd.log import warn_once_per_job
 from omnihvd.torch.cpp_works import mend_ddp, register_in_flight
-from omnihvd.torch.detail import compare, compare_scatter
+from omnihvd.torch.detail import compare, compare_scatter, compares
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
 
@@ -51,7 +51,7 @@ class OmnihvdProcessGroup(ProcessGroup):
     method with Python's lock held, and Gloo's threads may be waiting for that lock.
     """
 
-    omnihvd_carries = True
+    omnihvd_intercepts = True
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         # The only constructor that a Python class can call takes no store.
@@ -157,10 +157,13 @@ def take(
         return None
     average = op == ReduceOp.AVG and all(tensor.is_floating_point() for tensor in all_tensors)
     summing = average or op == ReduceOp.SUM
+    timeout = timeout or _timeout_of(group)
+    plain = waits and summing and bool(all_tensors) and not codec and not compares()
+    if plain and (small := sums.allreduce_small(all_tensors, timeout, average)):
+        return small
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if not reason:
         compare(group, collective, all_tensors)
-        timeout = timeout or _timeout_of(group)
         work = sums.allreduce(all_tensors, timeout, average, codec, waits)
         register_in_flight(all_tensors, work)
         return work

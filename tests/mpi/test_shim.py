@@ -91,6 +91,10 @@ def test_device_memory(
     command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", driver]
     subprocess.run(command, check=True, timeout=60)
     words = [programs / "device_memory", driver, where, *scatters]
+    if where == "hdhd":
+        job = run(words, 2, {"COPY_FAILS": "1"}, check=False, timeout=30)
+        said = "a buffer in a GPU's memory cannot be copied: cuMemcpy failed with 700"
+        assert said in job.output
     for summary in summaries(run(words, 2, timeout=30)):
         left = {"device memory": 4 - taken} if taken < 4 else {}
         assert (summary.taken, summary.left) == (taken, left)
@@ -197,8 +201,38 @@ def test_a_dead_rank_fails_the_others(programs: Path, hosts: str) -> None:
     # Who shared something with it: in two levels its host, and those with its place on theirs.
     shared = (1, 2) if hosts == "aabb" else (0, 1)
     for rank in shared:
-        name = f"rank {last}" if hosts == "abc" or rank == 2 else "among ranks 1, 3"
+        name = f"rank {last}" if hosts == "abc" or rank == 2 else "ranks 1, 3, counted from 0: "
         assert re.search(f"omnihvd error .*MPI_Allreduce failed: .*{name}", job.ranks[rank])
+
+
+# As omnihvd is shipped, where it makes small sums in memory that the ranks share.
+SHIPPED = {"OMNIHVD_WAY": "auto", "OMNIHVD_MIN_BYTES": ""}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_small_sums(programs: Path, ranks: int) -> None:
+    job = run([programs / "small_sums"], ranks, SHIPPED)
+    for rank, summary in enumerate(summaries(job)):
+        alone = (ranks + 1 - rank % 2) // 2 == 1  # in its half
+        left = {"one rank": 400 if ranks == 1 else 200} if alone else {}
+        assert (summary.taken, summary.left) == (400 - sum(left.values()), left)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("die", r"rank 2 \(.*\) has ended"), ("differ", "sums 101 float64")]
+)
+def test_a_rank_that_fails_small_sums_is_named(programs: Path, how: str, said: str) -> None:
+    job = run(
+        [programs / "small_sums", how],
+        3,
+        SHIPPED,
+        options=["--enable-recovery"],
+        check=False,
+        timeout=40,
+    )
+    assert failed_ranks(job) == ([0, 1] if how == "die" else [0, 1, 2])
+    for rank in failed_ranks(job):
+        assert re.search(f"omnihvd error .*MPI_Allreduce failed: .*{said}", job.ranks[rank])
 
 
 def test_a_bad_setting_on_one_rank_fails_all_with_its_name(programs: Path) -> None:
@@ -281,4 +315,5 @@ def test_a_time_out_ends_the_job(way: str) -> None:
     env = {**SOCKETS, "OMNIHVD_WAY": way, "OMNIHVD_TIMEOUT": "2"}
     job = run([script, "never"], 2, env=env, check=False, timeout=40)
     assert job.returncode != 0 and "OMNIHVD_TIMEOUT" in job.output
+    assert "MPI_Finalize has waited 2 s for other ranks (OMNIHVD_TIMEOUT)" in job.output
     assert re.search("waiting for rank 1", job.output)

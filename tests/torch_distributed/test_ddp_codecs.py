@@ -13,7 +13,7 @@ from emulated_coder import EmulatedCoder
 from jobs import run
 
 from omnihvd import OmniReduce
-from omnihvd.carriers import kernel_cache
+from omnihvd.intercept import kernel_cache
 from omnihvd.torch import CodecState, codec_hook, coded_sums
 
 

@@ -13,8 +13,9 @@ class Library {
   virtual ~Library() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // out = the sum over the ranks of `in`; in == out: in place.
-  virtual void sum(const void* in, void* out, uint64_t count) = 0;
+  // Makes the call's own operation. Allreduce: out = the sum over the ranks of `in`; in == out: in
+  // place. Reduce-scatter: out = this rank's share of the sum of all of `in`.
+  virtual void run(const void* in, void* out, uint64_t count) = 0;
   // The bitwise or over the ranks, in place.
   virtual void unite(uint8_t* bits, size_t bytes) = 0;
   // Broadcasts rank 0's bytes.

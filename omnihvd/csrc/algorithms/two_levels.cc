@@ -1,11 +1,14 @@
 #include "algorithms/two_levels.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "algorithms/host_grid.h"
 #include "algorithms/part_exchange.h"
+#include "algorithms/streamed.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/on_all_ranks.h"
 #include "engine/until_done.h"
 
@@ -57,6 +60,7 @@ std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agre
   levels->local_index_ = uint64_t(place.local_index);
   levels->local_size_ = place.inside.size();
   levels->block_size_ = agreed.block_size;
+  levels->codes_inside_ = agreed.compress_first != CompressionFirst::off;
   const std::string& host = hosts[size_t(all.rank())];
   std::string here;
   among(all, place.inside, [&](Exchange& inside) {
@@ -75,8 +79,30 @@ std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agre
   return levels;
 }
 
-uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType dtype,
-                              const Codec& given, const Codec& sent) {
+std::unique_ptr<Algorithm> make_two_levels(Exchange& exchange, const Settings& agreed,
+                                           const std::vector<std::string>& hosts) {
+  const Hierarchy wanted = agreed.hierarchy;
+  if (wanted == Hierarchy::off) return nullptr;
+  std::string obstacle;
+  std::unique_ptr<TwoLevels> levels;
+  if (const char* const no_grid = grid_obstacle(hosts))
+    obstacle = no_grid;
+  else
+    levels = TwoLevels::create(exchange, agreed, hosts, &obstacle);
+  static std::once_flag once;
+  if (!levels && exchange.rank() == 0)
+    std::call_once(once, [&] {
+      log(wanted == Hierarchy::on ? LogLevel::warning : LogLevel::info, "the ", hosts.size(),
+          " ranks of a communicator stream without reducing inside the hosts first: ", obstacle);
+    });
+  return levels;
+}
+
+SumMade TwoLevels::run(const Call& call, Library&) {
+  const uint64_t count = call.count;
+  const DType dtype = call.dtype;
+  void* const out = call.out;
+  const Codec given = codes_inside_ ? call.codec : Codec();
   const uint64_t blocks = (count + block_size_ - 1) / block_size_;
   const SharedSum::Blocks part{blocks * local_index_ / local_size_,
                                blocks * (local_index_ + 1) / local_size_};
@@ -91,19 +117,21 @@ uint64_t TwoLevels::allreduce(const void* in, void* out, uint64_t count, DType d
       throw;
     }
   };
-  inside([&] { return inside_->reduce_scatter(in, out, count, dtype, given, part, has); });
+  inside([&] { return inside_->reduce_scatter(call.in, out, count, dtype, given, part, has); });
   if (part.first < part.end) {
     const uint64_t begin = part.first * block_size_;
     const uint64_t elements = std::min(part.end * block_size_, count) - begin;
     try {
       sum_between(static_cast<uint8_t*>(out) + begin * size_of(dtype), elements, dtype,
-                  has + part.first, sent.of_part(uint32_t(local_index_)));
+                  has + part.first, call.codec.of_part(uint32_t(local_index_)));
     } catch (const Error& error) {
       inside_->abort(error.what());
       throw;
     }
   }
-  return inside([&] { return inside_->allgather(out, count, dtype, part, has, in != out); });
+  const uint64_t united =
+      inside([&] { return inside_->allgather(out, count, dtype, part, has, call.in != out); });
+  return {streamed_way(call.codec), united};
 }
 
 void TwoLevels::fail(const std::string& why) {

@@ -13,12 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/shared_memory/shared_sum.h"
 #include "engine/session.h"
 
 namespace omnihvd {
 
-class TwoLevels {
+// One thread at a time.
+class TwoLevels final : public Algorithm {
  public:
   // Collective over `all`; the hosts of its ranks must form a grid (host_grid.h). Returns null on
   // all ranks if the ranks of a host share no memory; `*obstacle` then says why. Throws Error, on
@@ -27,28 +29,26 @@ class TwoLevels {
                                            const std::vector<std::string>& hosts,
                                            std::string* obstacle);
 
-  // Collective; in == out: in place. Returns how many blocks were non-zero on any rank of this
-  // host, or on any rank in this rank's part. Throws Error; the object must then be destroyed,
-  // because the ranks of other hosts may wait for this one. `stats()` counts steps 1 and 2. given:
-  // the codec for a rank's tensor; sent: the codec for what hosts send, which are sums already.
-  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype, const Codec& given,
-                     const Codec& sent);
-
-  void set_timeout(double seconds) {
-    inside_->set_timeout(seconds);
-    if (between_) between_->set_timeout(seconds);
+  Reason can(const Call& call) const override {
+    return call.scatters() ? Reason::levels : Reason::none;
   }
-
-  // Called from a sum's thread while it waits: fails the sum on all ranks.
-  void fail(const std::string& why);
-
-  const std::shared_ptr<Group>& between() const { return between_; }
+  // The union that it returns is of the blocks that are non-zero on any rank of this host, or on
+  // any rank in this rank's part. `stats()` counts steps 1 and 2. The codec is for what hosts send,
+  // which are sums already; with OMNIHVD_COMPRESS_FIRST for a rank's tensor, too.
+  SumMade run(const Call& call, Library& library) override;
+  void set_timeout(double seconds) override {
+    inside_->set_timeout(seconds);
+    between_->set_timeout(seconds);
+  }
+  void fail(const std::string& why) override;
+  std::shared_ptr<Group> group() const override { return between_; }
 
  private:
   TwoLevels() = default;
   void sum_between(uint8_t* part, uint64_t count, DType dtype, uint8_t* has, const Codec& codec);
 
   uint64_t local_index_ = 0, local_size_ = 0, block_size_ = 0;
+  bool codes_inside_ = true;
   std::unique_ptr<SharedSum> inside_;
   std::shared_ptr<Group> between_;
   std::string ranks_between_;  // for messages

@@ -54,11 +54,14 @@ Ways::Made Ways::make(Way way, const Sum& sum, Library& library, const Own& own)
     case Way::automatic:  // with OMNIHVD_DETERMINISTIC
     case Way::stream:
     case Way::shared:
+    case Way::plugin:
     case Way::coded: {
       const bool coded = way == Way::coded && info_of(sum.dtype).is_float;
       const Codec codec{coded ? CodecKind::lossless : CodecKind::none};
       const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
-      const auto [made, united] = own(sum.in, sum.out, codec);
+      const std::optional<SumMade> done = own(sum.in, sum.out, codec);
+      if (!done) return make(Way::original, sum, library, own);
+      const auto [made, united] = *done;
       return {made, std::min(sum.bytes(), united * settings_.block_size * element),
               density_class(united, blocks)};
     }
@@ -118,7 +121,7 @@ Ways::Made Ways::unite(const Sum& sum, Library& library, const Own& own) {
 void Ways::sum_by_library(const void* in, void* out, uint64_t count, size_t element,
                           Library& library) {
   const double begin = clock_();
-  library.sum(in, out, count);
+  library.run(in, out, count);
   stats().library_bytes += ring_of(count * element, library);
   policy_.library_took(count * element, clock_() - begin);
 }

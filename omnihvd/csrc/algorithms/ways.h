@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/block_union.h"
 #include "algorithms/densities.h"
 #include "algorithms/library.h"
@@ -26,23 +27,20 @@ double steady_seconds();
 // at a time, in the same order on all ranks. Host memory.
 class Ways {
  public:
-  // clock: seconds; tests pass their own. scatters: its sums are reduce-scatters; they use every
-  // algorithm except the sum on unions.
-  explicit Ways(const Settings& agreed, std::function<double()> clock = steady_seconds,
-                bool scatters = false)
-      : settings_(agreed), clock_(std::move(clock)), scatters_(scatters), policy_(!scatters) {}
+  // clock: seconds; tests pass their own. op: of all its calls. Reduce-scatters use every algorithm
+  // except the sum on unions.
+  explicit Ways(const Settings& agreed, Op op = Op::allreduce,
+                std::function<double()> clock = steady_seconds)
+      : settings_(agreed),
+        clock_(std::move(clock)),
+        scatters_(op == Op::reduce_scatter),
+        policy_(!scatters_) {}
 
-  // Sums `in` into `out` without the library: by streaming, maybe with the lossless codec, or over
-  // shared memory.
-  struct SumMade {
-    Way way;
-    uint64_t united_blocks;  // non-zero on any rank; the same on all ranks
-  };
-  using Own = std::function<SumMade(const void* in, void* out, const Codec& codec)>;
+  // Makes the call without the library, maybe with the lossless codec. Absent: it cannot.
+  using Own = std::function<std::optional<SumMade>(const void* in, void* out, const Codec& codec)>;
 
   // out = the sum over the ranks of `in` (in == out: in place). Returns the algorithm that made it.
-  // Throws Error; `out` is then undefined. For reduce-scatters, `own` and the library's sum()
-  // scatter the sum of all of `in`.
+  // Throws Error; `out` is then undefined. For reduce-scatters, `out` is this rank's share.
   Way sum(const void* in, void* out, uint64_t count, DType dtype, Library& library, const Own& own);
 
  private:

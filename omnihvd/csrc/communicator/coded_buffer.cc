@@ -20,6 +20,39 @@ uint64_t check_of(CodedHeader header) {
 
 uint32_t folded(uint64_t x) { return uint32_t(x ^ x >> 32); }
 
+std::string packed(const CodedWord& word) {
+  BytesWriter out;
+  out.text(word.problem);
+  out.u64(word.count);
+  out.u64(word.zeros);
+  out.text({reinterpret_cast<const char*>(word.runs.data()), word.runs.size() * sizeof(CodedRun)});
+  return out.bytes();
+}
+
+CodedWord unpacked(const std::string& bytes) {
+  BytesReader in(bytes);
+  CodedWord word;
+  word.problem = in.text();
+  word.count = in.u64();
+  word.zeros = in.number<bool>();
+  const std::string runs = in.text();
+  word.runs.resize(runs.size() / sizeof(CodedRun));
+  runs.copy(reinterpret_cast<char*>(word.runs.data()), word.runs.size() * sizeof(CodedRun));
+  for (const CodedRun& run : word.runs)
+    if (!is_valid(run.codec))
+      throw Error("malformed description of a group: a number is too large for its field");
+  return word;
+}
+
+// "100 float32 by natural, 20 float32 by sign"
+std::string text_of(const CodedWord& word) {
+  if (word.runs.empty()) return std::to_string(word.count) + " int32";
+  std::string text;
+  for (const CodedRun& run : word.runs)
+    text += (text.empty() ? "" : ", ") + sum_text(run.count, DType::f32, run.codec);
+  return text;
+}
+
 }  // namespace
 
 CodedHeader coded_header(const Codec& codec, uint32_t header_bytes, uint64_t count, bool summed) {
@@ -66,7 +99,9 @@ CodedBuffer::CodedBuffer(void* data, uint64_t bytes) {
         h.header_bytes % sizeof(float) || h.header_bytes > bytes ||
         h.count > (bytes - h.header_bytes) / sizeof(float) || !is_valid(part.codec()) ||
         !part.codec())
-      throw Error("a tensor under a codec is damaged, or of another version of omnihvd");
+      throw Error(
+          "a tensor under a codec is damaged, or of another version: install the same omnihvd on "
+          "all hosts");
     at += part.bytes();
     bytes -= part.bytes();
     parts_.push_back(part);
@@ -102,41 +137,6 @@ void CodedBuffer::mark_summed() {
     std::memcpy(part.begin, &part.header, sizeof(CodedHeader));
   }
 }
-
-namespace {
-
-std::string packed(const CodedWord& word) {
-  BytesWriter out;
-  out.text(word.problem);
-  out.u64(word.count);
-  out.u64(word.zeros);
-  const char* const runs = reinterpret_cast<const char*>(word.runs.data());
-  out.text(std::string(runs, word.runs.size() * sizeof(CodedRun)));
-  return out.bytes();
-}
-
-CodedWord unpacked(const std::string& bytes) {
-  BytesReader in(bytes);
-  CodedWord word;
-  word.problem = in.text();
-  word.count = in.u64();
-  word.zeros = in.u64() != 0;
-  const std::string runs = in.text();
-  word.runs.resize(runs.size() / sizeof(CodedRun));
-  if (!runs.empty()) std::memcpy(word.runs.data(), runs.data(), runs.size());
-  return word;
-}
-
-// "100 float32 by natural, 20 float32 by sign"
-std::string text_of(const CodedWord& word) {
-  if (word.runs.empty()) return std::to_string(word.count) + " int32";
-  std::string text;
-  for (const CodedRun& run : word.runs)
-    text += (text.empty() ? "" : ", ") + sum_text(run.count, DType::f32, run.codec);
-  return text;
-}
-
-}  // namespace
 
 std::vector<CodedRun> agree_on_runs(Exchange& exchange, const CodedWord& mine,
                                     const std::vector<std::string>& hosts) {

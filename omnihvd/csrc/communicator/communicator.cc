@@ -4,10 +4,12 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <set>
 
 #include "algorithms/huge_pages.h"
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/plugin.h"
 #include "communicator/coded_buffer.h"
 #include "engine/stats.h"
 #include "intercept/polite_yield.h"
@@ -17,7 +19,7 @@ namespace {
 
 std::string text_of(const Call& call) {
   return sum_text(call.count, call.dtype, call.codec) +
-         (call.shares ? ", of which each rank gets its share" : "");
+         (call.scatters() ? ", of which each rank gets its share" : "");
 }
 
 bool all_zero(const void* data, uint64_t bytes) {
@@ -41,6 +43,8 @@ void Communicator::or_fail_for_good(Work work) {
     const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
     failure_ = memory ? "this process has no more memory" : error.what();
     own_.reset();  // the other ranks need not wait for this one
+    small_.reset();
+    lists_.reset();
     throw Error(failure_);
   }
 }
@@ -52,11 +56,12 @@ void Communicator::counted(const Call& call, Make make) {
   Way way = Way::stream;
   or_fail_for_good([&] { way = make(); });
   count_way(way, call.bytes(), begun);
+  if (call.scatters()) stats().reduce_scatters += 1;
 }
 
 Reason Communicator::take(const Call& call, Exchange& exchange, Library& library) {
   check();
-  Reason reason = refusal(call.bytes(), true, call.shares);
+  Reason reason = refusal(call.bytes(), true, call.scatters());
   if (reason == Reason::one_rank && call.may_be_coded &&
       CodedBuffer::begins(call.in, call.bytes())) {
     if (call.in != call.out) std::memcpy(call.out, call.in, call.bytes());
@@ -65,7 +70,7 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
   }
   if (reason != Reason::none) return reason;
   if (!met()) meet(exchange, &call);
-  reason = refusal(call.bytes(), bool(call.codec), call.shares);
+  reason = refusal(call.bytes(), bool(call.codec), call.scatters());
   if (call.may_be_coded && (reason == Reason::none || reason == Reason::small))
     return sum_int32(call, exchange, library, reason);
   if (reason == Reason::none) sum(call, exchange, library);
@@ -78,7 +83,7 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
 Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& library,
                                Reason reason) {
   if (codecs_used_) {
-    if (sum_coded(call, exchange)) return Reason::none;
+    if (sum_coded(call, exchange, library)) return Reason::none;
     if (reason == Reason::none) sum(call, exchange, library);
     return reason;
   }
@@ -88,9 +93,7 @@ Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& li
   if (reason == Reason::none) {
     sum(call, exchange, library);
   } else {
-    count_pass(reason, call.bytes());
-    const Elsewhere elsewhere(this, "an allreduce", "the original library", call.bytes(), reason);
-    library.sum(call.in, call.out, call.count);
+    leave_to(library, call);
   }
   codecs_used_ = CodedBuffer::begins_sum(call.out, call.bytes(), size_);
   if (codecs_used_) {
@@ -100,10 +103,12 @@ Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& li
       std::memcpy(call.out, kept.data(), kept.size());
     else
       std::memset(call.out, 0, call.bytes());
-    sum_coded(again, exchange);
+    sum_coded(again, exchange, library);
   } else if (coded) {
     or_fail_for_good([] {
-      throw Error("another rank has other numbers where this rank has a tensor under a codec");
+      throw Error(
+          "another rank has other numbers where this rank has a tensor under a codec: compress the "
+          "same tensors on all ranks");
     });
   }
   return Reason::none;
@@ -131,7 +136,8 @@ void Communicator::meet(Exchange& exchange, const Call* first) {
     settings_bound_ = agreed.settings.timeout_s > 0;
     if (!settings_bound_) agreed.settings.timeout_s = timeout_s_;
     exchange.wait_as(agreed.settings);
-    can_scatter_ = OwnSum::can_scatter(agreed.settings, agreed.hosts);
+    can_scatter_ = can_scatter(agreed.settings, agreed.hosts);
+    small_wanted_ = SmallSum::wanted(agreed.settings, agreed.hosts);
     agreed_ = std::move(agreed);
   });
 }
@@ -141,6 +147,13 @@ void Communicator::set_timeout(double seconds) {
   if (!agreed_ || settings_bound_) return;
   agreed_->settings.timeout_s = seconds;
   if (own_) own_->set_timeout(seconds);
+  if (small_) small_->set_timeout(seconds);
+  if (lists_) lists_->set_timeout(seconds);
+}
+
+uint64_t Communicator::least_bytes(bool scatters) const {
+  const bool any = small_wanted_ && !scatters;
+  return agreed_->settings.min_bytes.value_or(any ? 0 : kMinBytesBetweenHosts);
 }
 
 Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const {
@@ -149,44 +162,90 @@ Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const
   if (!agreed_) return Reason::none;
   if (!agreed_->settings.enable) return Reason::disabled;
   if (all_on_device_) return Reason::device_memory;
-  if (!any_size && bytes < agreed_->settings.min_bytes) return Reason::small;
+  if (!any_size && bytes < least_bytes(scatters)) return Reason::small;
   return scatters && !can_scatter_ ? Reason::levels : Reason::none;
 }
 
-void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
-  const uint64_t written =
-      call.shares ? (*call.shares)[size_t(exchange.rank())] * size_of(call.dtype) : call.bytes();
-  if (call.in != call.out) ask_for_huge_pages(call.out, written);
+// Before the first sum.
+void Communicator::begin(const Call& call, Exchange& exchange) {
+  if (const std::string text = text_of(call); text != met_in_)
+    check_same(exchange.allgather(text), agreed_->hosts);
+  if (small_wanted_) small_ = SmallSum::create(exchange, agreed_->settings, agreed_->hosts[0]);
+  for (const Op op : {Op::allreduce, Op::reduce_scatter})
+    ways_.try_emplace(op, agreed_->settings, op);
+}
+
+void Communicator::leave_to(Library& library, const Call& call) {
+  count_pass(Reason::small, call.bytes());
+  const Elsewhere elsewhere(this, "an allreduce", "the original library", call.bytes(),
+                            Reason::small);
+  library.run(call.in, call.out, call.count);
+}
+
+bool Communicator::sum_small(const Call& call) {
+  if (!small_ || !small_->takes(call) || refusal(call.bytes()) != Reason::none) return false;
   counted(call, [&] {
-    if (!ways_) {
-      if (const std::string text = text_of(call); text != met_in_)
-        check_same(exchange.allgather(text), agreed_->hosts);
-      ways_.emplace(agreed_->settings);
-      scatter_ways_.emplace(agreed_->settings, steady_seconds, true);
-    }
-    if (call.codec) return own(call, exchange).way;
-    Ways& ways = call.shares ? *scatter_ways_ : *ways_;
-    return ways.sum(call.in, call.out, call.count, call.dtype, library,
-                    [&](const void* in, void* out, const Codec& codec) {
-                      Call once = call;
-                      once.codec = codec;
-                      once.in = in;
-                      once.out = out;
-                      return own(once, exchange);
-                    });
+    small_->allreduce(call);
+    return Way::shared;
+  });
+  return true;
+}
+
+void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
+  if (ways_.empty()) or_fail_for_good([&] { begin(call, exchange); });
+  if (sum_small(call)) return;
+  // These need memory that the ranks share, and the reason must be final.
+  if (!small_ && !call.codec && call.bytes() < kMinBytesBetweenHosts &&
+      !agreed_->settings.min_bytes)
+    return or_fail_for_good([&] { leave_to(library, call); });
+  if (call.in != call.out)
+    ask_for_huge_pages(call.out, call.elements_of(exchange.rank()) * size_of(call.dtype));
+  counted(call, [&] {
+    if (small_) small_->pass(call);
+    if (call.codec) return coded(call, exchange, library);
+    return ways_.at(call.op).sum(call.in, call.out, call.count, call.dtype, library,
+                                 [&](const void* in, void* out, const Codec& codec) {
+                                   Call once = call;
+                                   once.codec = codec;
+                                   once.in = in;
+                                   once.out = out;
+                                   return own(once, exchange, library);
+                                 });
   });
 }
 
+bool Communicator::takes_lists(DType dtype, uint64_t length) const {
+  const Settings& s = agreed_->settings;
+  const std::set<std::string> apart(agreed_->hosts.begin(), agreed_->hosts.end());
+  const bool streams =
+      s.way == Way::stream || (s.way == Way::automatic && apart.size() == agreed_->hosts.size());
+  return streams && s.inline_at.empty() && length > 0 && length <= ListCall::kMostLength &&
+         !Arithmetic::of(s.arithmetic, dtype, uint32_t(size_));
+}
+
+const ListedSums& Communicator::sum_lists(const ListCall& call, Exchange& exchange) {
+  counted({nullptr, call.out, call.blocks * call.length, call.dtype}, [&] {
+    if (!lists_) lists_ = process_engine(exchange)->join(exchange, agreed_->settings);
+    omnihvd::sum_lists(*lists_, call, &listed_);
+    return Way::stream;
+  });
+  return listed_;
+}
+
 void Communicator::interrupt(int rank, const std::string& why) {
-  if (own_)
-    own_->fail("rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why);
+  const std::string text =
+      "rank " + std::to_string(rank) + " (" + agreed_->hosts[size_t(rank)] + "): " + why;
+  if (small_) small_->abort(text);
+  if (own_) own_->fail(text);
+  if (lists_) lists_->fail(text);
 }
 
 // Sums int32 buffers of any size that may carry codec data. Returns false if none does.
-bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
+bool Communicator::sum_coded(const Call& call, Exchange& exchange, Library& library) {
   std::optional<CodedBuffer> mine;
   std::vector<CodedRun> runs;
   or_fail_for_good([&] {
+    if (small_) small_->pass(call);
     CodedWord word{call.count};
     try {
       if (CodedBuffer::begins(call.in, call.bytes())) {
@@ -211,7 +270,7 @@ bool Communicator::sum_coded(const Call& call, Exchange& exchange) {
     Way way = Way::stream;
     auto* at = static_cast<float*>(call.out);
     for (const CodedRun& run : runs) {
-      way = own({at, at, run.count, DType::f32, run.codec}, exchange).way;
+      way = coded({at, at, run.count, DType::f32, run.codec}, exchange, library);
       at += run.count;
     }
     if (mine) mine->mark_summed();
@@ -237,11 +296,18 @@ void Communicator::check_arithmetic(const Call& call, int rank) const {
   });
 }
 
-Ways::SumMade Communicator::own(const Call& call, Exchange& exchange) {
+// Absent if the algorithm leaves the call to the library.
+std::optional<SumMade> Communicator::own(const Call& call, Exchange& exchange, Library& library) {
   check_arithmetic(call, exchange.rank());
-  if (!own_) own_.emplace(exchange, agreed_->settings, agreed_->hosts);
-  return call.shares ? own_->reduce_scatter(call.in, call.out, *call.shares, call.dtype, call.codec)
-                     : own_->allreduce(call.in, call.out, call.count, call.dtype, call.codec);
+  if (!own_) own_ = make_algorithm(exchange, agreed_->settings, agreed_->hosts);
+  if (own_->can(call) != Reason::none) return std::nullopt;
+  return own_->run(call, library);
+}
+
+// No library knows codecs.
+Way Communicator::coded(const Call& call, Exchange& exchange, Library& library) {
+  if (const auto made = own(call, exchange, library)) return made->way;
+  throw Error("OMNIHVD_WAY=" + plugin_way() + " sums no tensors under a codec: leave out one");
 }
 
 Communicator::Elsewhere::Elsewhere(const Communicator* communicator, const char* call,

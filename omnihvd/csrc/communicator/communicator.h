@@ -3,38 +3,23 @@
 // translates: a call's arguments into a Call, the library into an Exchange and a Library.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "algorithms/library.h"
-#include "algorithms/own_sum.h"
+#include "algorithms/algorithm.h"
+#include "algorithms/shared_memory/small_sum.h"
 #include "algorithms/ways.h"
 #include "base/error.h"
 #include "base/own_process.h"
 #include "base/reason.h"
 #include "communicator/meeting.h"
+#include "engine/list_sum.h"
 #include "engine/session.h"
 
 namespace omnihvd {
-
-// An allreduce that sums. in == out: in place. Or a reduce-scatter that sums: out is this rank's
-// share, and may overlap `in`.
-struct Call {
-  const void* in;
-  void* out;
-  uint64_t count;
-  DType dtype;
-  Codec codec = {};           // for float32, from a caller that knows codecs
-  bool may_be_coded = false;  // int32 that may carry codec data (coded_buffer.h)
-  bool on_device = false;     // the buffers are not in host memory: Communicator::meet
-  // For a reduce-scatter: the elements of each rank, `count` in all.
-  const std::vector<uint64_t>* shares = nullptr;
-
-  uint64_t bytes() const { return count * size_of(dtype); }
-  bool any_size() const { return bool(codec) || may_be_coded; }
-};
 
 // Every call after a failed one throws this, with the message of the first failure.
 struct __attribute__((visibility("default"))) FailedBefore : Error {
@@ -63,6 +48,14 @@ class Communicator {
   Reason refusal(uint64_t bytes, bool any_size = false, bool scatters = false) const;
   // Collective, for calls that are not refused. The first call connects the ranks. Counts the sum.
   void sum(const Call& call, Exchange& exchange, Library& library);
+  // The same, if memory makes it that the ranks already share (SmallSum). Returns false if not.
+  bool sum_small(const Call& call);
+  // Whether lists of such rows are summed as lists, on all ranks alike: else make a dense tensor
+  // of their union. Several ranks of a host first sum among themselves, as lists cannot.
+  bool takes_lists(DType dtype, uint64_t length) const;
+  // Collective, once they have met: sums lists of blocks, by streaming. Counts the sum.
+  // Returns the sum, unless it is dense; valid until the next one.
+  const ListedSums& sum_lists(const ListCall& call, Exchange& exchange);
 
   // Called by WhileWaiting's work while a sum waits: fails the sum on all ranks.
   void interrupt(int rank, const std::string& why);
@@ -90,10 +83,14 @@ class Communicator {
   void or_fail_for_good(Work work);
   template <typename Make>
   void counted(const Call& call, Make make);
+  uint64_t least_bytes(bool scatters) const;
+  void begin(const Call& call, Exchange& exchange);
+  void leave_to(Library& library, const Call& call);
   Reason sum_int32(const Call& call, Exchange& exchange, Library& library, Reason reason);
-  bool sum_coded(const Call& call, Exchange& exchange);
+  bool sum_coded(const Call& call, Exchange& exchange, Library& library);
   void check_arithmetic(const Call& call, int rank) const;
-  Ways::SumMade own(const Call& call, Exchange& exchange);
+  std::optional<SumMade> own(const Call& call, Exchange& exchange, Library& library);
+  Way coded(const Call& call, Exchange& exchange, Library& library);
 
   const OwnProcess process_;
   const int size_;
@@ -104,9 +101,13 @@ class Communicator {
   std::string met_in_;          // describes the call of the bootstrap
   bool all_on_device_ = false;  // in that call
   bool can_scatter_ = false;
+  bool small_wanted_ = false;
   // Set by the first sum.
-  std::optional<OwnSum> own_;
-  std::optional<Ways> ways_, scatter_ways_;
+  std::unique_ptr<SmallSum> small_;  // null: the ranks share no memory
+  std::unique_ptr<Algorithm> own_;
+  std::shared_ptr<Group> lists_;  // set by the first sum of lists
+  ListedSums listed_;             // the last of them
+  std::map<Op, Ways> ways_;
   bool codecs_used_ = false;  // a tensor under a codec has come, on any rank
   uint64_t coded_sums_ = 0;
 };

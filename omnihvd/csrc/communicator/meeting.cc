@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/time_limits.h"
 #include "protocol/wire.h"
 
 namespace omnihvd {
@@ -41,6 +42,7 @@ void check_versions(const std::vector<std::string>& greetings) {
 }
 
 constexpr double kAsSumsDo = -1;  // OMNIHVD_STALL_WARNING
+constexpr double kWarning = kJoinWarning.seconds;
 
 struct Row {
   MeetingPlace place;
@@ -49,13 +51,13 @@ struct Row {
   bool in_a_sum;   // OMNIHVD_TIMEOUT bounds the wait
 };
 constexpr Row kPlaces[] = {
-    {MeetingPlace::mpi_init, 3, 10, false},
-    {MeetingPlace::roll_of_horovod, 3, 10, true},
-    {MeetingPlace::roll_of_program, 3, 600, true},
-    {MeetingPlace::first_sum_of_horovod, kAsSumsDo, 60, true},
-    {MeetingPlace::first_sum_of_program, kAsSumsDo, 600, true},
-    {MeetingPlace::process_group, 3, 60, false},
-    {MeetingPlace::check, 0, 120, false},
+    {MeetingPlace::mpi_init, kWarning, kJoinRoll.seconds, false},
+    {MeetingPlace::roll_of_horovod, kWarning, kJoinRoll.seconds, true},
+    {MeetingPlace::roll_of_program, kWarning, kJoinProgram.seconds, true},
+    {MeetingPlace::first_sum_of_horovod, kAsSumsDo, kJoin.seconds, true},
+    {MeetingPlace::first_sum_of_program, kAsSumsDo, kJoinProgram.seconds, true},
+    {MeetingPlace::process_group, kWarning, kJoin.seconds, false},
+    {MeetingPlace::check, 0, kJoinCheck.seconds, false},
 };
 
 void warn_once(const std::string& text) {

@@ -7,7 +7,7 @@ import time
 import horovod.torch as hvd
 import torch
 
-from omnihvd.takeover import notices
+from omnihvd.intercept import notices
 
 notices.LOOK_S = 0.2
 hvd.init()

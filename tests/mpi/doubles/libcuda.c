@@ -19,6 +19,7 @@ int cuPointerGetAttribute(void* data, int attribute, uint64_t pointer) {
 }
 
 int cuMemcpy(uint64_t to, uint64_t from, size_t bytes) {
+  if (getenv("COPY_FAILS")) return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
   memcpy((void*)(uintptr_t)to, (const void*)(uintptr_t)from, bytes);
   return 0;
 }

@@ -14,7 +14,7 @@ import numpy as np
 
 if sys.argv[1] == "hooked":
     from omnihvd import engine
-    from omnihvd.carriers import mpi_abi
+    from omnihvd.intercept import mpi_abi
 
     def hook() -> list[str]:
         return engine.hook.install(

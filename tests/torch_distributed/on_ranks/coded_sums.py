@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import omnihvd.torch
 from omnihvd import OmniReduce
-from omnihvd.codecs.codec import Codec
+from omnihvd.compression.codec import Codec
 from omnihvd.torch.coded_sums import SUMS, CodedSums
 
 sys.path.append(str(Path(__file__).parents[1]))

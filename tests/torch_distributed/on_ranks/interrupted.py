@@ -15,6 +15,7 @@ import omnihvd.torch  # noqa: F401
 
 dist.init_process_group("omnihvd", timeout=timedelta(seconds=50))
 rank = dist.get_rank()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 tensor = torch.full((200_000,), float(rank))
 dist.all_reduce(tensor)
 store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())

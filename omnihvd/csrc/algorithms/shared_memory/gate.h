@@ -13,6 +13,16 @@
 
 namespace omnihvd {
 
+// On a word in shared memory.
+inline void futex_wait(std::atomic<uint32_t>* word, uint32_t seen,
+                       std::chrono::milliseconds at_most) {
+  const timespec limit{time_t(at_most.count() / 1000), long(at_most.count() % 1000) * 1000000};
+  syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+inline void futex_wake(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 // All zero at first. A rank arrives once for each time that the gate opens, and may arrive for the
 // next time only after it has opened for the last.
 class Gate {
@@ -28,13 +38,10 @@ class Gate {
   void wait(uint32_t times, std::chrono::milliseconds at_most) {
     waiting_.fetch_add(1);
     const uint32_t seen = opened_.load();
-    if (int32_t(seen - times) < 0) {
-      const timespec limit{time_t(at_most.count() / 1000), long(at_most.count() % 1000) * 1000000};
-      syscall(SYS_futex, &opened_, FUTEX_WAIT, seen, &limit, nullptr, 0);
-    }
+    if (int32_t(seen - times) < 0) futex_wait(&opened_, seen, at_most);
     waiting_.fetch_sub(1);
   }
-  void wake() { syscall(SYS_futex, &opened_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+  void wake() { futex_wake(&opened_); }
 
  private:
   std::atomic<uint64_t> arrived_;

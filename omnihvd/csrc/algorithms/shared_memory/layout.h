@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "algorithms/shared_memory/gate.h"
+#include "algorithms/shared_memory/peers.h"
 #include "numeric/codec.h"
 
 namespace omnihvd {
@@ -25,8 +26,7 @@ constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; 
 // All zero at first.
 struct SharedControl {
   alignas(128) Gate gates[2];
-  std::atomic<uint32_t> failed;  // 1: a rank is writing why; 2: it is written
-  char why[1020];
+  SharedFailure failure;
 };
 
 struct SharedRank {

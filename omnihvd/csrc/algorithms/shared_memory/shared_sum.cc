@@ -1,11 +1,10 @@
 #include "algorithms/shared_memory/shared_sum.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "engine/host_facts.h"
 #include "engine/stats.h"
 #include "numeric/block_coder.h"
 #include "numeric/block_ops.h"
@@ -17,11 +16,6 @@ constexpr uint16_t kNobody = 0xFFFF;
 constexpr size_t kAccumulatorElement = 8;  // bytes, at most
 
 size_t pages(size_t bytes) { return round_up(bytes, 4096); }
-
-bool has_core_each(int ranks) {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= ranks;
-}
 
 size_t copy(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
@@ -85,22 +79,26 @@ std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings&
   }
   auto segment = Segment::create(exchange, pages(layout.common), pages(layout.each), obstacle);
   if (!segment) return nullptr;
-  return std::unique_ptr<SharedSum>(new SharedSum(
-      std::move(segment), exchange.rank(), exchange.size(), agreed, host, std::move(numbers)));
+  const bool core_each = has_core_each(exchange);
+  return std::unique_ptr<SharedSum>(new SharedSum(std::move(segment), exchange.rank(),
+                                                  exchange.size(), agreed, host, std::move(numbers),
+                                                  core_each));
 }
 
 SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
-                     const Settings& settings, const std::string& host, std::vector<int> numbers)
+                     const Settings& settings, const std::string& host, std::vector<int> numbers,
+                     bool core_each)
     : segment_(std::move(segment)),
       layout_(settings.block_size, ranks),
       control_(*reinterpret_cast<SharedControl*>(segment_->common())),
       rank_(rank),
       ranks_(ranks),
       settings_(settings),
-      timeout_s_(settings.timeout_s),
-      host_(host),
-      numbers_(std::move(numbers)),
-      spin_(has_core_each(ranks) ? settings.spin_us : 0),
+      peers_(*segment_, control_.failure, rank, ranks, settings, host, std::move(numbers),
+             [this] {
+               for (Gate& gate : control_.gates) gate.wake();
+             }),
+      spin_(core_each ? settings.spin_us : 0),
       accumulator_(settings.block_size * kAccumulatorElement) {}
 
 SharedSum::~SharedSum() {
@@ -124,10 +122,6 @@ uint16_t* SharedSum::holders(uint64_t chunk) const {
 
 uint8_t* SharedSum::data(int rank, uint64_t chunk) const {
   return segment_->of(rank) + layout_.data + chunk % kBuffers * layout_.chunk;
-}
-
-uint32_t SharedSum::number_of(int rank) const {
-  return uint32_t(numbers_.empty() ? rank : numbers_[size_t(rank)]);
 }
 
 // A rank gives chunk k before it takes the sums of k - 1, so that a rank that is ahead finds work.
@@ -157,7 +151,7 @@ uint64_t SharedSum::allgather(void* out, uint64_t count, DType dtype, Blocks par
 }
 
 uint64_t SharedSum::run(const Sum& sum, bool count) {
-  throw_if_failed();
+  peers_.throw_if_failed();
   const size_t block_bytes = settings_.block_size * sum.element;
   if (count) {
     stats().calls += 1;
@@ -280,8 +274,8 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
       const bool travels = sum.scattered ? !sum.taken.has(number) : for_another;
       if (travels && !sum.codec) would_send(sum, from + at, bytes, 1);
       if (sum.codec)
-        has[block] = code(sum, contribution_coding(sum.codec), number_of(rank_), number, true,
-                          from + at, bytes, to + at, for_another);
+        has[block] = code(sum, contribution_coding(sum.codec), peers_.number_of(rank_), number,
+                          true, from + at, bytes, to + at, for_another);
       else if (for_another)
         copied += copy(to + at, from + at, bytes);
     } else if (content.negative_zero && sum.in_place()) {

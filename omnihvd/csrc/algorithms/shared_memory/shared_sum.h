@@ -7,7 +7,6 @@
 // read them.
 //
 // The sum is the same as the engine's: zero blocks cost an inspection, half precision is added in
-// float32, and the order of additions depends only on the ranks and the tensor's size.
 // float32, and the order of additions depends on nothing but the ranks and the tensor's size.
 #pragma once
 
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "algorithms/shared_memory/layout.h"
+#include "algorithms/shared_memory/peers.h"
 #include "algorithms/shared_memory/segment.h"
 #include "base/own_process.h"
 #include "engine/session.h"
@@ -64,19 +64,18 @@ class SharedSum {
                      bool fill);
 
   // The time-out of sums from now on, instead of OMNIHVD_TIMEOUT; 0: none.
-  void set_timeout(double seconds) { timeout_s_ = seconds; }
+  void set_timeout(double seconds) { peers_.set_timeout(seconds); }
 
   // This rank cannot continue: the other ranks' calls throw Error(why), and so does its own next
   // call.
-  void abort(const std::string& why) noexcept;
+  void abort(const std::string& why) noexcept { peers_.abort(why); }
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Sum;
   struct Chunk;
 
   SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks, const Settings& settings,
-            const std::string& host, std::vector<int> numbers);
+            const std::string& host, std::vector<int> numbers, bool core_each);
 
   uint64_t run(const Sum& sum, bool count);
   enum Form : uint8_t { kNothing, kPacked, kDense };  // the form of a rank's block
@@ -93,12 +92,7 @@ class SharedSum {
   enum Step { given, added };
   void announce(Step step, uint64_t chunk);
   void wait(Step step, uint64_t chunk);
-  void look_after_others(Step step, uint64_t chunk, double seconds, bool* warned);
   void check_same();
-  [[noreturn]] void fail(const std::string& why);
-  void throw_if_failed() const;
-  std::string name_of(int rank) const;
-  uint32_t number_of(int rank) const;
 
   SharedRank& of(int rank) const;
   uint8_t* flags(int rank, uint64_t chunk) const;  // [block] the rank has something
@@ -111,9 +105,7 @@ class SharedSum {
   SharedControl& control_;
   const int rank_, ranks_;
   const Settings settings_;
-  double timeout_s_;
-  const std::string host_;
-  const std::vector<int> numbers_;
+  Peers peers_;
   const std::chrono::microseconds spin_;
   uint64_t next_chunk_ = 0;                           // over all sums
   uint64_t would_send_ = 0, counted_would_send_ = 0;  // by this rank; by the busiest, as counted

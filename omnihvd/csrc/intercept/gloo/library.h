@@ -20,7 +20,7 @@ class GlooSums : public Library {
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
 
-  void sum(const void* in, void* out, uint64_t count) override {
+  void run(const void* in, void* out, uint64_t count) override {
     if (in != out) std::memcpy(out, in, count * element_);
     HorovodLibrary::original(object_).allreduce(&object_, out, static_cast<int>(count), kGlooSum);
   }
@@ -52,7 +52,7 @@ class GlooScatters : public GlooSums {
       : GlooSums(object, element, exchange), counts_(counts) {}
 
   // In place.
-  void sum(const void*, void* out, uint64_t) override {
+  void run(const void*, void* out, uint64_t) override {
     HorovodLibrary::original(object_).reducescatter(&object_, out, counts_);
   }
 

@@ -110,6 +110,7 @@ Reason sum(GlooAlgorithms& object, const GlooType& type, const Arguments& a,
   if (a.counts->size() != size_t(exchange.size())) return Reason::invalid;
   const std::vector<uint64_t> shares(a.counts->begin(), a.counts->end());
   GlooScatters sums(object, static_cast<size_t>(type.bytes), exchange, *a.counts);
+  call.op = Op::reduce_scatter;
   call.shares = &shares;
   return (*set)->sums.take(call, exchange, sums);
 }

@@ -65,14 +65,13 @@ Reason take_from_device(Call call, MpiCommunicator& communicator, Library& libra
   const uint64_t bytes = call.bytes();
   if (!sums.met() && sums.refusal(bytes) == Reason::none) sums.meet(exchange, &call);
   if (const Reason left = sums.refusal(bytes, call.any_size()); left != Reason::none) return left;
-  const uint64_t share = call.shares ? (*call.shares)[size_t(exchange.rank())] : call.count;
-  const uint64_t out_bytes = share * size_of(call.dtype);
+  const uint64_t out_bytes = call.elements_of(exchange.rank()) * size_of(call.dtype);
   const std::unique_ptr<char[]> host(new char[bytes]);
-  const std::unique_ptr<char[]> host_share(call.shares ? new char[out_bytes] : nullptr);
+  const std::unique_ptr<char[]> host_share(call.scatters() ? new char[out_bytes] : nullptr);
   copy_device_memory(host.get(), call.in, bytes);
   void* const out = call.out;
   call.in = host.get();
-  call.out = call.shares ? host_share.get() : host.get();
+  call.out = call.scatters() ? host_share.get() : host.get();
   const Reason left = sums.take(call, exchange, library);
   if (left == Reason::none) copy_device_memory(out, call.out, out_bytes);
   return left;
@@ -83,7 +82,7 @@ class MpiScatters : public MpiLibrary {
  public:
   MpiScatters(const MpiExchange& exchange, const MpiCall& call)
       : MpiLibrary(exchange, call.comm, call.type, call.op), call_(call) {}
-  void sum(const void* in, void* out, uint64_t) override {
+  void run(const void* in, void* out, uint64_t) override {
     check_mpi(call_.by_mpi(call_, in == out ? MPI_IN_PLACE : in, out), call_.name);
   }
 
@@ -120,7 +119,8 @@ Reason sum(const MpiCall& a, Caller caller) {
   Library& library = scatters ? reduce_scatters : sums;
   Call call{a.in == MPI_IN_PLACE ? a.out : a.in, a.out, uint64_t(a.count), *sum.dtype};
   call.may_be_coded = caller == Caller::horovod && call.dtype == DType::i32 && !scatters;
-  if (scatters) call.shares = &a.shares;
+  call.op = scatters ? Op::reduce_scatter : Op::allreduce;
+  call.shares = &a.shares;
   const bool on_device = in_device_memory(call.in) || in_device_memory(call.out);
   const WhileWaiting waiting(caller == Caller::program ? &let_mpi_work : nullptr,
                              std::chrono::milliseconds(1));

@@ -4,7 +4,7 @@
 
 namespace omnihvd {
 
-void MpiLibrary::sum(const void* in, void* out, uint64_t count) {
+void MpiLibrary::run(const void* in, void* out, uint64_t count) {
   check_mpi(PMPI_Allreduce(in == out ? MPI_IN_PLACE : in, out, static_cast<int>(count), type_, op_,
                            comm_),
             "MPI_Allreduce");

@@ -15,7 +15,7 @@ class MpiLibrary : public Library {
       : comm_(comm), type_(type), op_(op), rank_(exchange.rank()), size_(exchange.size()) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void sum(const void* in, void* out, uint64_t count) override;
+  void run(const void* in, void* out, uint64_t count) override;
   void unite(uint8_t* bits, size_t bytes) override;
   void tell(void* data, size_t bytes) override;
 

@@ -35,7 +35,7 @@ void call_the_roll() noexcept {
     for (const int without : missing) found[without] = Has::no;
     ranks() = std::move(found);
   } catch (const Error& error) {
-    log(LogLevel::warning, "who else runs omnihvd could not be found out: ", error.what());
+    log(LogLevel::warning, "cannot find out which ranks run omnihvd: ", error.what());
   }
 }
 
