@@ -1,8 +1,13 @@
 // _engine_tests.shared: sums over shared memory.
 #include <pybind11/functional.h>
 
+#include <chrono>
+#include <vector>
+
 #include "algorithms/shared_memory/shared_sum.h"
+#include "algorithms/shared_memory/small_sum.h"
 #include "base/error.h"
+#include "engine/host_facts.h"
 #include "python/sums.h"
 
 namespace py = pybind11;
@@ -11,8 +16,72 @@ namespace omnihvd {
 
 static void interrupt(SharedSum& sum, const std::string& why) { sum.abort(why); }
 
+// SmallSum, with the arguments of SharedSum.
+class SmallSums {
+ public:
+  explicit SmallSums(std::unique_ptr<SmallSum> sum) : sum_(std::move(sum)) {}
+  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype, const Codec& codec) {
+    const Call call{in, out, count, dtype, codec};
+    if (!sum_->takes(call)) throw Error("not a small sum");
+    sum_->allreduce(call);
+    return 0;
+  }
+  void pass(uint64_t count, DType dtype) { sum_->pass({nullptr, nullptr, count, dtype}); }
+  void abort(const std::string& why) { sum_->abort(why); }
+  // The seconds of each of so many calls.
+  std::vector<double> times(uint64_t count, int calls) {
+    std::vector<float> tensor(count);
+    std::vector<double> seconds;
+    for (int i = 0; i < calls; ++i) {
+      const auto begun = std::chrono::steady_clock::now();
+      sum_->allreduce({tensor.data(), tensor.data(), count, DType::f32});
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+      seconds.push_back(took.count());
+    }
+    return seconds;
+  }
+
+ private:
+  const std::unique_ptr<SmallSum> sum_;
+};
+
+static void interrupt(SmallSums& sum, const std::string& why) { sum.abort(why); }
+
+static bool core_each(const std::vector<std::pair<std::vector<int>, double>>& ranks) {
+  std::vector<Cores> all;
+  for (const auto& [cores, limit] : ranks) {
+    Cores& rank = all.emplace_back();
+    for (const int core : cores) CPU_SET(core, &rank.allowed);
+    rank.limit = limit;
+  }
+  return has_core_each(all);
+}
+
 void bind_shared(py::module_ m) {
   m.def("chunk_bytes", &chunk_bytes, py::arg("ranks"));
+  m.def("has_core_each", &core_each, py::arg("ranks"), "ranks: the cores of each, and its limit.");
+  m.def(
+      "cpu_limit", [](const std::string& root) { return cores_of_this_thread(root).limit; },
+      py::arg("root"));
+  py::class_<SmallSums>(m, "SmallSum")
+      .def(py::init([](const Settings& settings, int rank, int size, py::function allgather) {
+             PyExchange exchange(rank, size, std::move(allgather));
+             py::gil_scoped_release release;
+             auto sum = SmallSum::create(exchange, settings, "here");
+             if (!sum) throw Error("no shared memory");
+             return std::make_unique<SmallSums>(std::move(sum));
+           }),
+           py::arg("settings"), py::arg("rank"), py::arg("size"), py::arg("allgather"))
+      .def("allreduce", &allreduce<SmallSums>, py::arg("input"), py::arg("output"),
+           py::arg("dtype") = "", py::arg("codec") = Codec())
+      .def(
+          "pass_by",
+          [](SmallSums& sum, uint64_t count, const std::string& dtype) {
+            sum.pass(count, dtype_named(dtype));
+          },
+          py::arg("count"), py::arg("dtype"))
+      .def("times", &SmallSums::times, py::arg("count"), py::arg("calls"),
+           py::call_guard<py::gil_scoped_release>());
   py::class_<SharedSum>(m, "SharedSum")
       .def(py::init([](const Settings& settings, int rank, int size, py::function allgather) {
              PyExchange exchange(rank, size, std::move(allgather));

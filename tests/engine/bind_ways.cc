@@ -30,7 +30,7 @@ class PyLibrary : public Library {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void sum(const void* in, void* out, uint64_t count) override { add("original", in, out, count); }
+  void run(const void* in, void* out, uint64_t count) override { add("original", in, out, count); }
   void unite(uint8_t* bits, size_t bytes) override {
     const std::vector<std::string> all = gather("union", bits, bytes);
     for (const std::string& theirs : all)
@@ -65,7 +65,7 @@ std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array ou
   void* target = out.mutable_data();
   const auto through_engine = [&](const void* from, void* to, const Codec& codec) {
     py::gil_scoped_acquire gil;
-    return Ways::SumMade{
+    return SumMade{
         codec ? Way::coded : Way::stream,
         stream(memory(from, count, library.dtype), memory(to, count, library.dtype), bool(codec))
             .cast<uint64_t>()};
@@ -116,7 +116,8 @@ void bind_ways(py::module_ m) {
              Settings settings;
              settings.way = way;
              settings.block_size = block_size;
-             return std::make_unique<Ways>(settings, clock ? clock : steady_seconds, scatters);
+             return std::make_unique<Ways>(settings, scatters ? Op::reduce_scatter : Op::allreduce,
+                                           clock ? clock : steady_seconds);
            }),
            py::arg("way"), py::arg("block_size") = 256, py::arg("clock") = nullptr,
            py::arg("scatters") = false)

@@ -222,24 +222,28 @@ def test_impossible_arithmetic() -> None:
         protocol.decode(other_dtype, SHAPE)
 
 
+LACKS = "a result lacks the scale of a block that this rank has: an aggregator is faulty"
+
+
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "said"),
     [
-        pytest.param(Frame(bound=2, ahead=[0], exponents=[128]), id="lacks a scale"),
-        pytest.param(Frame(bound=2), id="lacks all scales"),
+        pytest.param(Frame(bound=2, ahead=[0], exponents=[128]), LACKS, id="lacks a scale"),
+        pytest.param(Frame(bound=2), LACKS, id="lacks all scales"),
         pytest.param(
             Frame(bound=2, ahead=[0, 1], exponents=[128, 128], blocks=[(0, bytes(40), False)]),
+            "a result holds a block outside its window: an aggregator is faulty",
             id="a sum in the round of names",
         ),
     ],
 )
-def test_a_worker_refuses_results_without_scales(frame: Any) -> None:
+def test_a_worker_refuses_results_without_scales(frame: Any, said: str) -> None:
     inputs = [np.full(893, 1.0 + rank, np.float32) for rank in range(3)]
     network = Network(SHAPE, inputs)
     network.post(("start", 1), None)
     while network.step():
         pass
-    with pytest.raises(EngineError):
+    with pytest.raises(EngineError, match=said):
         network.workers[1].on_message(protocol.encode([frame], SHAPE, kind=RESULT))
     for output in network.run():
         np.testing.assert_array_equal(output, sum(inputs))

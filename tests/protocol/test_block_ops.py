@@ -416,7 +416,7 @@ def test_mismatches_are_refused() -> None:
     ones = np.ones(16, np.float32)
     packed = np.zeros(66, np.uint8)
     assert ops.pack(ones, packed) == 66
-    with pytest.raises(TypeError, match="no sum of dtype complex64"):
+    with pytest.raises(TypeError, match="omnihvd does not sum dtype complex64"):
         protocol.BlockOps("complex64")
     with pytest.raises(ValueError, match="has no"):
         protocol.BlockOps("float32", "altivec")

@@ -249,5 +249,5 @@ def test_decoders_refuse_scales_that_are_not_finite() -> None:
 
 @pytest.mark.parametrize("wrong", [("natural", 8), ("qsgd", 3), ("qsgd", 0), ("int", 2), ("x", 0)])
 def test_codecs_that_are_none(wrong: tuple[str, int]) -> None:
-    with pytest.raises(ValueError, match="no such codec"):
+    with pytest.raises(ValueError, match=rf"no such codec: {wrong[0]} of {wrong[1]} bits"):
         made(wrong)

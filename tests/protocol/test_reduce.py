@@ -84,5 +84,5 @@ def test_sums_for_another_rank_are_refused() -> None:
     for rank in range(2):
         for _, contribution in network.workers[rank].start():
             results.append(network.aggregators[0].on_message(contribution.bytes()))
-    with pytest.raises(EngineError, match="another rank's"):
+    with pytest.raises(EngineError, match="a result holds sums that are another rank's"):
         network.workers[0].on_message(results[-1].bytes())

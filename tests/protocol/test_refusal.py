@@ -18,6 +18,14 @@ from omnihvd._engine import EngineError
 Frame = protocol.Frame
 END = protocol.END
 RESULT = 2
+# How an aggregator refuses.
+UNEXPECTED = r"an unexpected contribution of rank \d+ to round [01] of slot 0, which is in round 0"
+NO_BLOCK = "rank 0 sent a block that is not in the window"
+NO_SLOT = "no such slot or round"
+NO_AGGREGATOR = "a result for a slot that does not exist: 0"
+OUTSIDE = "a result holds a block outside its window"
+NO_WINDOW = "a result names a next window that nobody has announced"
+NO_NAMES = "rank 0 names blocks that it cannot have"
 
 # One aggregator; slots of 48 and 44 positions. Of slot 0's last four positions the first is a whole
 # block, the second a short one, and the others have none.
@@ -52,59 +60,89 @@ def test_the_shape_is_as_the_cases_expect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sender", "frame"),
+    ("sender", "frame", "why"),
     [
-        pytest.param(3, Frame(), id="no such worker"),
-        pytest.param(2**32 - 1, Frame(), id="a worker beyond all numbers"),
-        pytest.param(0, Frame(slot=2), id="no such slot"),
-        pytest.param(1, Frame(), id="twice"),
-        pytest.param(0, Frame(round=1), id="a round too early"),
-        pytest.param(0, Frame(blocks=blocks(4)), id="a block outside of the window"),
-        pytest.param(0, Frame(blocks=blocks(0, 1, 44)), id="a block far outside"),
-        pytest.param(0, Frame(ahead=[3]), id="names a block of the window"),
-        pytest.param(0, Frame(bound=8, ahead=[8]), id="names a block beyond its bound"),
-        pytest.param(0, Frame(ahead=[4, 46]), id="names a block that there is not"),
-        pytest.param(0, Frame(bound=3), id="a bound within the window"),
-        pytest.param(0, Frame(bound=4), id="a bound that leaves no next window"),
-        pytest.param(0, Frame(bound=49), id="a bound beyond the stream"),
-        pytest.param(0, Frame(bound=END - 1), id="a bound far beyond"),
-        pytest.param(1, Frame(as_named=True), id="twice, as named"),
-        pytest.param(3, Frame(as_named=True), id="as named by no worker"),
-        pytest.param(0, Frame(round=1, as_named=True), id="as named, a round too early"),
+        pytest.param(3, Frame(), UNEXPECTED, id="no such worker"),
+        pytest.param(2**32 - 1, Frame(), UNEXPECTED, id="a worker beyond all numbers"),
+        pytest.param(0, Frame(slot=2), NO_SLOT, id="no such slot"),
+        pytest.param(1, Frame(), UNEXPECTED, id="twice"),
+        pytest.param(0, Frame(round=1), UNEXPECTED, id="a round too early"),
+        pytest.param(0, Frame(blocks=blocks(4)), NO_BLOCK, id="a block outside of the window"),
+        pytest.param(0, Frame(blocks=blocks(0, 1, 44)), NO_BLOCK, id="a block far outside"),
+        pytest.param(0, Frame(ahead=[3]), NO_NAMES, id="names a block of the window"),
+        pytest.param(0, Frame(bound=8, ahead=[8]), NO_NAMES, id="names a block beyond its bound"),
+        pytest.param(0, Frame(ahead=[4, 46]), NO_NAMES, id="names a block that there is not"),
+        pytest.param(0, Frame(bound=3), NO_NAMES, id="a bound within the window"),
+        pytest.param(0, Frame(bound=4), NO_NAMES, id="a bound that leaves no next window"),
+        pytest.param(0, Frame(bound=49), NO_NAMES, id="a bound beyond the stream"),
+        pytest.param(0, Frame(bound=END - 1), NO_NAMES, id="a bound far beyond"),
+        pytest.param(1, Frame(as_named=True), UNEXPECTED, id="twice, as named"),
+        pytest.param(3, Frame(as_named=True), UNEXPECTED, id="as named by no worker"),
+        pytest.param(0, Frame(round=1, as_named=True), UNEXPECTED, id="as named, too early"),
     ],
 )
 @pytest.mark.parametrize("good_frame_first", [False, True])
-def test_aggregator_refuses(sender: int, frame: Any, good_frame_first: bool) -> None:
+def test_aggregator_refuses(sender: int, frame: Any, why: str, good_frame_first: bool) -> None:
     network = middle_of_a_sum()
     frames = [frame]
     if good_frame_first:  # of rank 0 to the other slot: it counts
         [(_, message)] = network.workers[0].start(2)
         first = protocol.decode(message.bytes(), SHAPE)["frames"][1 - frame.slot % 2]
         frames = [first, frame] if sender == 0 else [frame]
-    with pytest.raises(EngineError):
+    with pytest.raises(EngineError, match=why):
         network.aggregators[0].on_message(protocol.encode(frames, SHAPE, sender=sender))
     if not good_frame_first:
         assert_unharmed(network)
 
 
 @pytest.mark.parametrize(
-    ("sender", "frame"),
+    ("sender", "frame", "why"),
     [
-        pytest.param(1, Frame(bound=8), id="no such aggregator"),
-        pytest.param(2**32 - 1, Frame(bound=8), id="an aggregator beyond all numbers"),
-        pytest.param(0, Frame(slot=2), id="no such slot"),
-        pytest.param(0, Frame(bound=8, round=1), id="a round too early"),
-        pytest.param(0, Frame(bound=8, blocks=blocks(4)), id="a block outside of the window"),
-        pytest.param(0, Frame(bound=8, blocks=blocks(0, 44)), id="a block far outside"),
-        pytest.param(0, Frame(bound=4), id="no next window"),
-        pytest.param(0, Frame(bound=40), id="a window that was not announced"),
-        pytest.param(0, Frame(), id="an end although there is more"),
-        pytest.param(0, Frame(bound=8, as_named=True), id="blocks as named"),
+        pytest.param(1, Frame(bound=8), NO_AGGREGATOR, id="no such aggregator"),
+        pytest.param(
+            2**32 - 1,
+            Frame(bound=8),
+            NO_AGGREGATOR,
+            id="an aggregator beyond all numbers",
+        ),
+        pytest.param(0, Frame(slot=2), "no such slot or round", id="no such slot"),
+        pytest.param(
+            0,
+            Frame(bound=8, round=1),
+            "a result for round 1 of slot 0",
+            id="a round too early",
+        ),
+        pytest.param(
+            0,
+            Frame(bound=8, blocks=blocks(4)),
+            OUTSIDE,
+            id="a block outside of the window",
+        ),
+        pytest.param(
+            0,
+            Frame(bound=8, blocks=blocks(0, 44)),
+            OUTSIDE,
+            id="a block far outside",
+        ),
+        pytest.param(0, Frame(bound=4), NO_WINDOW, id="no next window"),
+        pytest.param(
+            0,
+            Frame(bound=40),
+            NO_WINDOW,
+            id="not announced",
+        ),
+        pytest.param(
+            0,
+            Frame(),
+            NO_WINDOW,
+            id="an end before the end",
+        ),
+        pytest.param(0, Frame(bound=8, as_named=True), "nobody has named", id="blocks as named"),
     ],
 )
-def test_worker_refuses(sender: int, frame: Any) -> None:
+def test_worker_refuses(sender: int, frame: Any, why: str) -> None:
     network = middle_of_a_sum()
-    with pytest.raises(EngineError):
+    with pytest.raises(EngineError, match=why):
         network.workers[1].on_message(protocol.encode([frame], SHAPE, sender=sender, kind=RESULT))
     with pytest.raises(EngineError):  # it has not begun
         network.workers[0].on_message(protocol.encode([Frame()], SHAPE, kind=RESULT))
@@ -116,8 +154,25 @@ def test_worker_refuses_an_end_before_it_has_looked_at_all() -> None:
     array[-1] = 1
     worker = protocol.Worker(SHAPE, 0, array, array, scan_ahead=8)
     worker.start()
-    with pytest.raises(EngineError):
+    with pytest.raises(EngineError, match=NO_WINDOW):
         worker.on_message(protocol.encode([Frame()], SHAPE, kind=RESULT))
+
+
+def test_worker_refuses_an_end_before_it_has_sent_all() -> None:
+    array = np.zeros(893, np.float32)
+    array[:100] = 1  # more than the first windows have, and all announced
+    worker = protocol.Worker(SHAPE, 0, array, array, scan_ahead=100)
+    worker.start()
+    with pytest.raises(EngineError, match="an aggregator ended a slot before all blocks were sent"):
+        worker.on_message(protocol.encode([Frame()], SHAPE, kind=RESULT))
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+def test_aggregator_refuses_a_slot_of_another_thread(stream: int) -> None:
+    aggregator = protocol.Aggregator(SHAPE, 0, 2, stream=stream, streams=2)
+    said = f"a contribution to slot {1 - stream}, which does not exist"
+    with pytest.raises(EngineError, match=said):
+        aggregator.on_message(protocol.encode([Frame(slot=1 - stream)], SHAPE))
 
 
 class ReplayingNetwork(Network):

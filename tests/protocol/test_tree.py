@@ -95,8 +95,8 @@ def test_levels_are_the_fewest_that_keep_peers_few(ranks: int, most: int) -> Non
 @pytest.mark.parametrize(
     ("ranks", "fans", "message"),
     [
-        (0, [2], "0 ranks"),
-        (4, [], "4 groups of 4 ranks apart"),
+        (0, [2], "a tree of 0 ranks"),
+        (4, [], "levels that leave 4 groups of 4 ranks apart"),
         (5, [2, 2], "2 groups of 5 ranks apart"),
         (5, [1, 5], "joins at least 2"),
         (4, [4, 2], "levels above one that joins all 4 ranks"),

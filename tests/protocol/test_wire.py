@@ -274,7 +274,9 @@ def test_impossible_shapes_are_refused(wrong: dict) -> None:
 
 
 def test_another_version_is_named_with_the_remedy() -> None:
-    with pytest.raises(EngineError, match=r"version 9 .*version 7.*install the same omnihvd"):
+    with pytest.raises(
+        EngineError, match=r"a peer speaks version 9 .*version 7.*install the same omnihvd"
+    ):
         protocol.decode(header(version=9, frames=0), SHAPE)
 
 

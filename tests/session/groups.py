@@ -49,9 +49,11 @@ def settings(**values: Any) -> Any:
 
 
 def join(rank: int, size: int, allgather: Any, transport: str, **values: Any) -> Any:
-    """A group of an engine; with "shared" memory as transport, what makes sums as a group does."""
+    """A group of an engine; with "shared" or "small" memory as transport, what sums so."""
     if transport == "shared":
         return _engine_tests.shared.SharedSum(settings(**values), rank, size, allgather)
+    if transport == "small":
+        return _engine_tests.shared.SmallSum(settings(**values), rank, size, allgather)
     return _engine_tests.session.engine(settings(**values), transport).join(rank, size, allgather)
 
 
@@ -114,7 +116,8 @@ class Processes:
     """Ranks in processes. work must be a function of a module."""
 
     def __init__(self, size: int, work: Work, transport: str = "ucx", **values: Any) -> None:
-        self.rounds = 4 if transport == "shared" else 3  # allgathers in which a group is made
+        memory = transport in ("shared", "small")
+        self.rounds = 5 if memory else 3  # allgathers in which a group is made
         spawn = multiprocessing.get_context("spawn")
         pairs = [spawn.Pipe() for _ in range(size)]
         self.pipes = [ours for ours, _ in pairs]
@@ -207,6 +210,11 @@ def sum_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
         group.allreduce(x, x)
 
     _until_failure(step, pipe)
+
+
+def small_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
+    x = blocks_of(rank, 50_000, 1)
+    _until_failure(lambda: group.allreduce(x, x), pipe)
 
 
 def scatter_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:

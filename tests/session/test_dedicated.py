@@ -84,6 +84,7 @@ def test_an_aggregator_that_nobody_runs_is_named() -> None:
             2, lambda rank, group: None, "ucx", aggregators=[unreachable], secret=SECRET
         )
         assert all(f"aggregator {unreachable}: " in str(result) for result in results), results
+    assert all("; check OMNIHVD_AGGREGATORS" in str(result) for result in results), results
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1", "1:2:x"])
@@ -126,7 +127,10 @@ def test_strangers_at_the_door_harm_nothing() -> None:
         assert b"not omnihvd's protocol" in talk(address, framed(b"omnihvd-join x\n" + nonce))
         hello = f"omnihvd-join {session.protocol}\n".encode() + nonce
         assert b"another version" in talk(address, framed(hello[:-1]))
-        assert b"secrets differ" in talk(address, framed(hello) + framed(bytes(32)))
+        assert b"wrong secret: the secrets differ; " in talk(
+            address, framed(hello) + framed(bytes(32))
+        )
+        talk(address, framed(hello))
         talk(address, struct.pack("<I", 2**32 - 1))
         talk(address)
         for size in (1, 3, 4, 5, 100, 100_000):
@@ -135,7 +139,18 @@ def test_strangers_at_the_door_harm_nothing() -> None:
         all_well(in_threads(2, lambda r, g: reduce(r, g, 2), "ucx", **values))
         log = started[0].end()
     assert "another version" in log and "secrets differ" in log
+    assert "wrong secret, most likely: it left at our proof; " in log
+    assert " went away in the middle of a rendezvous, or was too slow" in log
     assert "Traceback" not in log
+
+
+def test_strangers_do_not_fill_the_log() -> None:
+    with servers(1) as started:
+        for _ in range(30):
+            talk(started[0].address, framed(b"omnihvd-join x\n"))
+        log = started[0].end()
+    assert log.count("this is not omnihvd's protocol") == 20
+    assert log.count("more warnings about peers are left out for a minute") == 1
 
 
 @contextlib.contextmanager

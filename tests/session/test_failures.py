@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups import blocks_of, in_threads, processes, sum_for_ever
+from groups import blocks_of, in_threads, processes, small_for_ever, sum_for_ever
 
 from omnihvd.engine import EngineError
 
@@ -17,10 +17,12 @@ SOON_S = 15  # loaded machines are slow; without detection it would be for ever
 
 
 @pytest.mark.parametrize(
-    "victim, transport", [(0, "ucx"), (2, "ucx"), (1, "udp"), (0, "shared"), (1, "shared")]
+    "victim, transport",
+    [(0, "ucx"), (2, "ucx"), (1, "udp"), (0, "shared"), (1, "shared"), (0, "small"), (1, "small")],
 )
 def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) -> None:
-    with processes(3, sum_for_ever, transport) as ranks:
+    work = small_for_ever if transport == "small" else sum_for_ever
+    with processes(3, work, transport) as ranks:
         ranks.gather()
         for rank in range(3):
             ranks.expect(rank, "ready")
@@ -33,7 +35,7 @@ def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) ->
 def _one_rank_stays_away(rank: int, size: int, group: Any, pipe: Any) -> None:
     if rank == 1:
         time.sleep(4)
-    x = blocks_of(rank, 100_000, 1)
+    x = blocks_of(rank, 60_000, 1)
     start = time.monotonic()
     try:
         group.allreduce(x, x)
@@ -41,47 +43,70 @@ def _one_rank_stays_away(rank: int, size: int, group: Any, pipe: Any) -> None:
         pipe.send(("late", (str(why), time.monotonic() - start)))
 
 
-@pytest.mark.parametrize("transport", ["ucx", "shared"])
-def test_timeout_fails_all_ranks_and_names_the_missing_one(transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "said"),
+    [
+        ("ucx", "did not end within 1 s (OMNIHVD_TIMEOUT)"),
+        ("shared", "did not end within 1 s (OMNIHVD_TIMEOUT); waiting for rank 1 ("),
+        ("small", "did not end within 1 s (OMNIHVD_TIMEOUT); waiting for rank 1 ("),
+    ],
+)
+def test_timeout_fails_all_ranks_and_names_the_missing_one(transport: str, said: str) -> None:
     with processes(3, _one_rank_stays_away, transport, timeout_s=1.0) as ranks:
         ranks.gather()
         for rank in (0, 2):
             why, seconds = ranks.expect(rank, "late")
-            assert "OMNIHVD_TIMEOUT" in why and "rank 1 (" in why
+            assert said in why and "rank 1 (" in why
             assert seconds < SOON_S
         ranks.expect(1, "late")  # finds the group failed
 
 
-@pytest.mark.parametrize("transport", ["memory", "shared"])
+@pytest.mark.parametrize("transport", ["memory", "shared", "small"])
 def test_a_stall_is_reported_and_then_ends_well(
     transport: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def work(rank: int, group: Any) -> None:
         if rank == 1:
             time.sleep(3)
-        x = np.ones(100_000, np.float32)
+        x = np.ones(60_000, np.float32)
         group.allreduce(x, x)
-        np.testing.assert_array_equal(x, np.full(100_000, 2))
+        np.testing.assert_array_equal(x, np.full(60_000, 2))
 
     assert in_threads(2, work, transport, stall_warning_s=1.0) == [None, None]
-    assert "waiting for rank 1 (" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "has made no progress for 1 s" in said and "waiting for rank 1 (" in said
+    assert transport == "memory" or "no progress for 1 s; waiting for rank 1 (" in said
 
 
-@pytest.mark.parametrize("transport", ["memory", "shared"])
-def test_ranks_that_disagree_fail_with_both_sides_named(transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "said"),
+    [
+        ("memory", "the ranks disagree about allreduce number 1: rank "),
+        ("shared", "the ranks disagree about an allreduce: rank "),
+    ],
+)
+def test_ranks_that_disagree_fail_with_both_sides_named(transport: str, said: str) -> None:
     def work(rank: int, group: Any) -> None:
         x = np.ones(1000 + rank, np.float32)
         group.allreduce(x, x)
 
     for result in in_threads(2, work, transport):
         assert isinstance(result, EngineError)
+        assert said in str(result)
         assert "1000 float32" in str(result) and "1001 float32" in str(result)
 
 
-@pytest.mark.parametrize("transport", ["memory", "shared"])
-def test_a_rank_that_leaves_is_not_waited_for(transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "said"),
+    [
+        ("memory", ") has left the job"),
+        ("shared", ") left the job while the others wait for its part of a sum"),
+        ("small", ") left the job while the others wait for its part of a sum"),
+    ],
+)
+def test_a_rank_that_leaves_is_not_waited_for(transport: str, said: str) -> None:
     def work(rank: int, group: Any) -> None:
-        x = np.ones(100_000, np.float32)
+        x = np.ones(60_000, np.float32)
         group.allreduce(x, x)
         if rank == 1:
             return
@@ -91,6 +116,7 @@ def test_a_rank_that_leaves_is_not_waited_for(transport: str) -> None:
     results = in_threads(2, work, transport)
     assert results[1] is None
     assert isinstance(results[0], EngineError) and "rank 1 (" in str(results[0])
+    assert said in str(results[0])
 
 
 def test_a_rank_that_cannot_start_is_named_on_all_ranks() -> None:
@@ -102,7 +128,8 @@ def test_a_rank_that_cannot_start_is_named_on_all_ranks() -> None:
     )
     for result in results:
         assert isinstance(result, EngineError)
-        assert "rank 0 (" in str(result) and "127.0.0.1:9" in str(result)
+        assert "rank 0 (" in str(result) and "127.0.0.1:9: " in str(result)
+        assert "is `omnihvd aggregator` running there, and reachable?" in str(result)
 
 
 def _stopped(rank: int, size: int, group: Any, pipe: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from test_namespaces import SECRET, Ranks, contained, end, rank_command
 
-from omnihvd.bench.lab import Lab, LabError
+from benchmarks.bench.lab import Lab, LabError
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(90)]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from omnihvd.bench.lab import Host, Lab, LabError
+from benchmarks.bench.lab import Host, Lab, LabError
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(90)]
 

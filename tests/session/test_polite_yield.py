@@ -13,7 +13,7 @@ from _engine_tests import session
 from test_got_hook import build
 
 from omnihvd import _engine, engine
-from omnihvd.takeover.waiting import FUNCTION, REPLACEMENT, SHORTER_SLEEP, SLEEP
+from omnihvd.intercept.waiting import FUNCTION, REPLACEMENT, SHORTER_SLEEP, SLEEP
 
 POLLER = """
 #include <sched.h>

@@ -128,12 +128,23 @@ def test_ranks_that_disagree_are_told_so() -> None:
 def test_not_where_aggregators_have_levels() -> None:
     def work(rank: int, group: Any) -> None:
         x = blocks_of(rank, 80_000, 0.5)
-        with pytest.raises(EngineError, match="cannot reduce-scatter"):
+        with pytest.raises(EngineError, match="aggregators that are dedicated or have levels"):
             group.reduce_scatter(x, np.empty(20_000, np.float32), [20_000] * 4)
         group.allreduce(x, x)
         np.testing.assert_array_equal(x, sum_of(4, 80_000, 0.5))
 
     all_well(in_threads(4, work, levels="2x2"))
+
+
+def test_a_share_too_few_is_refused() -> None:
+    def work(rank: int, group: Any) -> None:
+        x = blocks_of(rank, 60_000, 0.5)
+        with pytest.raises(EngineError, match="a reduce-scatter needs one share for each rank"):
+            group.reduce_scatter(x, np.empty(15_000, np.float32), [15_000] * 4)
+        with pytest.raises(ValueError, match="have as many elements as shares says"):
+            group.reduce_scatter(x, np.empty(20_000, np.float32), [20_000, 20_000, 19_999])
+
+    all_well(in_threads(3, work))
 
 
 def test_a_killed_rank_is_named_by_all_survivors() -> None:

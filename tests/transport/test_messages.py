@@ -181,17 +181,22 @@ def test_leaving_process_is_heard_out(process_kind: str) -> None:
 def test_wrong_addresses_are_refused(kind: str, damage: str) -> None:
     a, b = End(kind), End(kind)
     address = bytearray(b.transport.address())
+    said = "not the address of a .* transport of this version|its address is of the transport"
+    damaged = "the address of a .* transport was damaged on its way"
     if damage == "empty":
         address = bytearray()
     elif damage == "random":
         address = bytearray(random.Random(5).randbytes(300))
     elif damage == "cut":
-        address = address[: len(address) // 2]
+        address, said = address[: len(address) // 2], damaged
     elif damage == "flipped":
         address[len(address) // 2] ^= 1
+        said = damaged
     else:
         address = bytearray(End("ucx-any" if kind == "memory" else "memory").transport.address())
-    with pytest.raises(EngineError, match="address"):
+    if kind == "memory":
+        said = "not the address of a memory transport"
+    with pytest.raises(EngineError, match=said):
         a.transport.connect(bytes(address))
     a.send(a.connect(b), b"well")
     poll_until([a, b], lambda: b.messages == [b"well"])

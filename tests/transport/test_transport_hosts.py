@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from omnihvd.bench.lab import Host, Lab, LabError
+from benchmarks.bench.lab import Host, Lab, LabError
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(90)]
 

@@ -192,7 +192,7 @@ def test_who_has_another_secret_is_not_heard() -> None:
 
 
 def test_who_has_no_secret_is_told_so() -> None:
-    with pytest.raises(EngineError, match="all ranks need the same"):
+    with pytest.raises(EngineError, match=r"cannot connect to .*all ranks need the same"):
         End("udp").connect(protected())
 
 
@@ -216,5 +216,13 @@ def test_datagrams_are_no_larger_than_the_mtu(mtu: int) -> None:
 
 
 def test_an_mtu_that_cannot_be() -> None:
-    with pytest.raises(EngineError, match="OMNIHVD_UDP_MTU=100"):
+    with pytest.raises(EngineError, match=r"OMNIHVD_UDP_MTU=100: allowed: 0, 576 .. 65535"):
         Transport.udp("", 100)
+
+
+def test_an_interface_that_is_not_there_is_named() -> None:
+    made = session.Settings()
+    made.transport, made.udp_interface = "udp", "none0"
+    said = "OMNIHVD_UDP_INTERFACE=none0: there is no such interface that is up"
+    with pytest.raises(EngineError, match=said):
+        session.Engine(made).describe_transport()

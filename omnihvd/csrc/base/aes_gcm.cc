@@ -52,7 +52,8 @@ void close_at_exit() {
 template <typename Function>
 void look_up(void* library, const char* name, Function* function) {
   *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (!*function) throw Error(std::string("OpenSSL's libcrypto has no ") + name);
+  if (!*function)
+    throw Error(std::string("OpenSSL's libcrypto lacks ") + name + ": install another build of it");
 }
 
 // Prefers a libcrypto that the process has already loaded (Python's ssl, for example) over the
@@ -127,7 +128,7 @@ AesGcm::AesGcm(const std::string& key) {
   context_ = crypto.new_context();
   if (!context_ || crypto.init(context_, crypto.aes_128_gcm(), nullptr,
                                reinterpret_cast<const uint8_t*>(key.data()), nullptr, 1) != 1)
-    throw Error("OpenSSL's libcrypto has no AES-GCM here");
+    throw Error("OpenSSL's libcrypto offers no AES-GCM here: install another build of it");
 }
 
 AesGcm::~AesGcm() {

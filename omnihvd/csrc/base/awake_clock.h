@@ -6,13 +6,14 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/time_limits.h"
 
 namespace omnihvd {
 
 class AwakeClock {
  public:
-  static constexpr uint64_t kLongestStep = 2'000'000;  // microseconds; a longer one is a stop
-  static constexpr uint64_t kOfAStop = 100'000;        // the part of a stop that still counts
+  static constexpr uint64_t kLongestStep = kStop.microseconds();  // a longer one is a stop
+  static constexpr uint64_t kOfAStop = 100'000;  // the part of a stop that still counts
 
   // Microseconds. A process that is awake reads the clock at least once a second.
   uint64_t now() { return at(steady_us()); }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "base/error.h"
@@ -29,7 +30,7 @@ inline uint64_t fnv1a(const void* data, size_t size, uint64_t so_far = 0xCBF29CE
   return so_far;
 }
 
-// Throws Error if the bytes end early.
+// Throws Error if the bytes end early, or a number is too large for its field.
 class BytesReader {
  public:
   explicit BytesReader(const std::string& bytes) : bytes_(bytes) {}
@@ -39,6 +40,13 @@ class BytesReader {
     std::memcpy(&value, bytes_.data() + at_, sizeof value);
     at_ += sizeof value;
     return value;
+  }
+  template <class T>
+  T number() {
+    const uint64_t value = u64();
+    if (value > std::numeric_limits<T>::max())
+      throw Error("malformed description of a group: a number is too large for its field");
+    return T(value);
   }
   // Reads how many items follow; each takes at least one byte.
   uint64_t count() {

@@ -15,6 +15,9 @@ void load_plugin(const std::string& path);
 // The same, for the library libomnihvd_NAME.so that lies beside libomnihvd.so.
 void load_part(const std::string& name);
 
+// The word of OMNIHVD_WAY for the algorithm that a plugin has registered; empty: none has.
+std::string& plugin_way();
+
 }  // namespace omnihvd
 
 // At the end of one file of such a library: `registers` is a void function without arguments.

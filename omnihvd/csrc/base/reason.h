@@ -18,7 +18,7 @@ enum class Reason : uint8_t {
   one_rank, disabled, small, device_memory, several_ranks_in_a_process, one_host, original,
   levels,
   // Under NCCL: what is missing on some rank.
-  driver, kernels, memory,
+  kernels, memory,
 };
 constexpr const char* kReasonNames[] = {
   "taken",
@@ -26,7 +26,7 @@ constexpr const char* kReasonNames[] = {
   "simulated",
   "one rank", "disabled", "small", "device memory", "several ranks in a process", "one host",
   "original", "levels",
-  "driver", "kernels", "memory",
+  "kernels", "memory",
 };
 // clang-format on
 constexpr size_t kReasons = sizeof kReasonNames / sizeof *kReasonNames;

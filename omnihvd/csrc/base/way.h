@@ -11,6 +11,7 @@
 //   coded      as stream, but dense blocks of floats are compressed (numeric/lossless.h)
 //   inlined    sends non-zero blocks through an in-network aggregator; counted only, since it
 //              replaces stream where such an aggregator exists (OMNIHVD_INLINE)
+//   plugin     the algorithm that a plugin registers (OMNIHVD_PLUGIN), under a name of its own
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,12 @@
 
 namespace omnihvd {
 
-enum class Way : uint8_t { automatic, stream, shared, unite, original, coded, inlined };
+enum class Way : uint8_t { automatic, stream, shared, unite, original, coded, inlined, plugin };
 constexpr const char* kWayNames[] = {"auto",     "stream", "shared", "union",
-                                     "original", "coded",  "inline"};
+                                     "original", "coded",  "inline", "plugin"};
 constexpr size_t kWays = sizeof kWayNames / sizeof *kWayNames;
-constexpr Way kCountedWays[] = {Way::stream,   Way::shared, Way::unite,
-                                Way::original, Way::coded,  Way::inlined};
+constexpr Way kCountedWays[] = {Way::stream, Way::shared,  Way::unite, Way::original,
+                                Way::coded,  Way::inlined, Way::plugin};
 
 constexpr const char* name_of(Way way) { return kWayNames[static_cast<size_t>(way)]; }
 

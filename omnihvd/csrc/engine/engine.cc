@@ -134,22 +134,31 @@ class GroupImpl : public Group {
     };
     // The order of calls is the order of their places.
     return until_done(
-        [&](Done done) { reduce(reserve(), count, dtype, make, std::move(done), codec); });
+        [&](Done done) { reduce(reserve(), count, dtype, make, std::move(done), codec, 0); });
   }
 
   uint64_t reserve() override { return ++sequence_; }
 
   void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
-              const Codec& codec) override {
-    start({collective(place, info_->shape_of(count, dtype, codec), std::move(make),
-                      std::move(done))});
+              const Codec& codec, uint32_t block_size) override {
+    if (block_size > 0 && Arithmetic::of(info_->settings.arithmetic, dtype, info_->workers))
+      throw Error(std::string("OMNIHVD_ARITHMETIC=") + name_of(info_->settings.arithmetic) +
+                  " sums no lists of " + name_of(dtype) + " blocks: unset it");
+    start({collective(place, info_->shape_of(count, dtype, codec, Shape::kAll, block_size),
+                      std::move(make), std::move(done))});
+  }
+
+  void watch(uint64_t count, DType dtype, Done done) override {
+    const auto make = [](const Layout&) { return std::make_unique<NoBlocks>(); };
+    reduce(reserve(), count, dtype, make, std::move(done), {}, 0);
   }
 
   uint64_t reduce_scatter(const void* in, void* out, const std::vector<uint64_t>& shares,
                           DType dtype, const Codec& codec) override {
     if (!can_scatter())
-      throw Error("aggregators that are no ranks, or have levels, cannot reduce-scatter");
-    if (shares.size() != info_->workers) throw Error("a reduce-scatter has a share for each rank");
+      throw Error("aggregators that are dedicated or have levels cannot reduce-scatter");
+    if (shares.size() != info_->workers)
+      throw Error("a reduce-scatter needs one share for each rank");
     const auto given =
         size_t(std::count_if(shares.begin(), shares.end(), [](uint64_t n) { return n > 0; }));
     if (given == 0) return 0;
@@ -175,7 +184,7 @@ class GroupImpl : public Group {
     });
   }
 
-  bool can_scatter() const override { return info_->can_reduce(); }
+  bool can_scatter() const override { return info_->all_are_peers(); }
 
   void set_timeout(double seconds) override {
     for (const auto& part : parts_) part->set_timeout(seconds);
@@ -312,7 +321,8 @@ class AggregatorHostImpl : public AggregatorHost {
     if (self < info->workers || self >= info->nodes.size())
       throw Error("malformed description of a group: no such aggregator");
     if (settings_.encrypt && !info->settings.encrypt)
-      throw Error("OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks");
+      throw Error(
+          "OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks: set it alike everywhere");
     load_arithmetic(*info);
     info->key = group_key(secret, info->id);
     threads_of(info->nodes[self])

@@ -65,7 +65,7 @@ GroupInfo GroupInfo::unpack(const std::string& bytes) {
   BytesReader in(bytes);
   GroupInfo info;
   info.id = in.u64();
-  info.workers = uint32_t(in.u64());
+  info.workers = in.number<uint32_t>();
   agree_on_settings({in.text()}, {"rank 0"}, &info.settings);
   info.nodes.resize(in.count());
   for (Node& node : info.nodes) node = Node::unpack(in.text());

@@ -35,21 +35,20 @@ struct GroupInfo {
 
   uint32_t dedicated() const { return uint32_t(nodes.size()) - workers; }
   bool has_levels() const { return seats->levels() > 1; }
+  // Then sums can stay with the rank that aggregates them, too.
   bool all_are_peers() const { return !has_levels() && !dedicated(); }
   // With one level: the role of this process's aggregator.
   Seat only_seat(uint32_t node) const { return {1, node < workers ? node : node - workers}; }
   std::string name_of(uint32_t node) const;  // "rank 3 (host)"
 
-  // Can sums stay with the rank that aggregates them?
-  bool can_reduce() const { return !has_levels() && dedicated() == 0; }
-
-  // The shape of a sum over all members; owner: for a reduce.
-  Shape shape_of(uint64_t count, DType dtype, const Codec& codec,
-                 uint32_t owner = Shape::kAll) const {
+  // The shape of a sum over all members; owner: for a reduce. block_size: 0: the
+  // settings'.
+  Shape shape_of(uint64_t count, DType dtype, const Codec& codec, uint32_t owner = Shape::kAll,
+                 uint32_t block_size = 0) const {
     const uint64_t window = uint64_t(settings.message_bytes) * settings.streams;
     const uint32_t shares =
         owner == Shape::kAll ? seats->shares(count * size_of(dtype) / window) : 1;
-    Shape shape = Shape::fit(count, dtype, settings.block_size, shares,
+    Shape shape = Shape::fit(count, dtype, block_size ? block_size : settings.block_size, shares,
                              settings.slots * settings.streams, settings.message_bytes, codec);
     shape.owner = owner;
     if (!codec) shape.arithmetic = Arithmetic::of(settings.arithmetic, dtype, workers);

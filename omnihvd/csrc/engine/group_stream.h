@@ -26,7 +26,7 @@
 
 namespace omnihvd {
 
-class GroupStream : private Router::Carrier {
+class GroupStream : private Router::Driver {
  public:
   // Calls `failed` once, with the reason, when the group cannot continue.
   using Failed = std::function<void(const std::string& reason)>;
@@ -71,7 +71,7 @@ class GroupStream : private Router::Carrier {
   struct AggregatorTask;
   struct Outgoing;
 
-  // The Router's carrier.
+  // The Router's driver.
   void send_up(uint32_t node, uint64_t sequence, const Layout& layout, const Seat& seat,
                const Frame& frame, const Router::Kept& kept) override;
   void send_down(const std::vector<uint32_t>& nodes, const Router::AggregatorPart& part,

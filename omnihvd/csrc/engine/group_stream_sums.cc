@@ -93,8 +93,9 @@ void GroupStream::send_down(const std::vector<uint32_t>& nodes, const Router::Ag
 
 std::shared_ptr<Router::AggregatorPart> GroupStream::begin(uint64_t sequence, const Seat& seat,
                                                            const Shape& shape, uint32_t node) {
-  if ((shape.for_one() && (!info_->can_reduce() || shape.owner >= info_->workers)) ||
-      shape != info_->shape_of(shape.count, shape.dtype, shape.codec, shape.owner))
+  if ((shape.for_one() && (!info_->all_are_peers() || shape.owner >= info_->workers)) ||
+      shape !=
+          info_->shape_of(shape.count, shape.dtype, shape.codec, shape.owner, shape.block_size))
     throw Error("a shape that this group's settings do not give");
   return std::make_shared<AggregatorTask>(router_, sequence, seat, shape, node);
 }
@@ -105,7 +106,11 @@ void GroupStream::disagree(const Router::AggregatorPart& part, const Shape& shap
   throw Error("the ranks disagree about allreduce number " + std::to_string(part.sequence) + ": " +
               info_->name_of(node) + " sums " + shape_text(shape) + ", " +
               info_->name_of(first_node) + " sums " + shape_text(first) +
-              disagreement(shape.codec, first.codec));
+              disagreement(shape.codec, first.codec) +
+              (shape.block_size == first.block_size
+                   ? ""
+                   : ": in blocks of " + std::to_string(shape.block_size) + " and of " +
+                         std::to_string(first.block_size) + " elements"));
 }
 
 Router::Kept GroupStream::keep(Router::AggregatorPart& part, const Frame& frame) {

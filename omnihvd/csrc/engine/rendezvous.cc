@@ -21,14 +21,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/time_limits.h"
 #include "protocol/wire.h"
 #include "transport/file_descriptor.h"
 
 namespace omnihvd {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(20);
-constexpr auto kPatienceWithOld = std::chrono::seconds(5);  // for aggregators that may have died
+constexpr std::chrono::milliseconds kPatienceWithOld{5000};  // for aggregators that may have died
 constexpr uint32_t kLongest = 1u << 26;
 constexpr size_t kProofBytes = 32;
 constexpr auto kAgain = std::chrono::milliseconds(100);  // between two attempts
@@ -46,7 +46,7 @@ struct CannotAsk : Error {
 // aggregator's name.
 class Connection {
  public:
-  Connection(const std::string& address, const std::string& secret, std::chrono::seconds wait)
+  Connection(const std::string& address, const std::string& secret, std::chrono::milliseconds wait)
       : patience(wait), name_("aggregator " + address), secret_(secret) {
     begin();
     const size_t colon = address.rfind(':');
@@ -93,10 +93,12 @@ class Connection {
     uint32_t size;
     const std::string length = receive(sizeof size);
     std::memcpy(&size, length.data(), sizeof size);
-    if (size < 2 || size > kLongest) fail("it speaks another protocol");
+    if (size < 2 || size > kLongest)
+      fail("it is no aggregator of this release: install the same omnihvd on all hosts");
     const std::string message = receive(size);
     if (message.compare(0, 2, "ok")) fail(message.substr(2));
-    if (size < 2 + kProofBytes) fail("it speaks another protocol");
+    if (size < 2 + kProofBytes)
+      fail("it is no aggregator of this release: install the same omnihvd on all hosts");
     const std::string content = message.substr(2 + kProofBytes);
     if (!equal_in_constant_time(message.substr(2, kProofBytes), proof(who, content)))
       fail(
@@ -108,7 +110,7 @@ class Connection {
   [[noreturn]] void fail(const std::string& why) const { throw Error(name_ + ": " + why); }
 
   std::string nonces;  // of this conversation
-  std::chrono::seconds patience;
+  std::chrono::milliseconds patience;
 
  private:
   std::string proof(const std::string& who, const std::string& content) const {
@@ -187,7 +189,7 @@ struct Introduced {
 };
 
 Introduced introduce_once(const std::string& address, const std::string& secret,
-                          std::chrono::seconds patience) {
+                          std::chrono::milliseconds patience) {
   Introduced aggregator{std::make_unique<Connection>(address, secret, patience), {address, {}}};
   Connection& connection = *aggregator.connection;
   connection.nonces = random_bytes(32);
@@ -197,14 +199,15 @@ Introduced introduce_once(const std::string& address, const std::string& secret,
   const std::string addresses = connection.answer("addresses");
   BytesReader in(addresses);
   while (!in.at_end()) aggregator.node.addresses.push_back(in.text());
-  if (aggregator.node.addresses.empty()) connection.fail("it has no transport");
-  connection.patience = kPatience;  // it is alive
+  if (aggregator.node.addresses.empty())
+    connection.fail("it names no address that ranks can reach");
+  connection.patience = kRendezvous.duration();  // it is alive
   return aggregator;
 }
 
 // If strangers crowd the aggregator it may have dropped us to make room: tries again.
 Introduced introduce(const std::string& address, const std::string& secret,
-                     std::chrono::seconds patience) {
+                     std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
     try {
@@ -240,7 +243,7 @@ void add_dedicated_aggregators(const std::vector<std::string>& addresses, const 
   std::vector<std::future<Introduced>> calls;
   for (const std::string& address : addresses)
     calls.push_back(std::async(std::launch::async, introduce, address, secret,
-                               is_old(address) ? kPatienceWithOld : kPatience));
+                               is_old(address) ? kPatienceWithOld : kRendezvous.duration()));
   std::vector<Introduced> present;
   for (size_t i = 0; i < calls.size(); ++i) {
     try {

@@ -65,12 +65,17 @@ class Group {
   // order. reduce() begins, later, in any order and from any thread. Each place must be used. Each
   // progress thread that carries a part calls `make`; one of them calls `done`, which must be short
   // (null: success, else the failure's message, valid during the call; and the blocks non-zero on
-  // any rank).
+  // any rank). block_size: of the layout, in elements; 0: OMNIHVD_BLOCK_SIZE.
   using Done = std::function<void(const std::string* failure, uint64_t united_blocks)>;
   using MakeTensor = std::function<std::unique_ptr<Tensor>(const Layout&)>;
   virtual uint64_t reserve() = 0;
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
-                      const Codec& codec = {}) = 0;
+                      const Codec& codec = {}, uint32_t block_size = 0) = 0;
+
+  // Announces a collective of this shape that is made elsewhere, at the next place in the order.
+  // `done` is called once all ranks have announced it, or with the failure if a rank is late, has
+  // ended, or announces something else: as for reduce(), but nothing is summed.
+  virtual void watch(uint64_t count, DType dtype, Done done) = 0;
 
   // The time-out for collectives from now on, and for those in progress; 0: none. Any thread.
   virtual void set_timeout(double seconds) = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/plugin.h"
 #include "engine/settings.h"
 #include "transport/registry.h"
 
@@ -17,10 +18,13 @@ using Names = std::vector<std::pair<T, std::string>>;
 inline const Names<Way> kWayWords = {{Way::automatic, "auto"},    {Way::stream, "stream"},
                                      {Way::shared, "shared"},     {Way::unite, "union"},
                                      {Way::original, "original"}, {Way::coded, "coded"}};
-inline const Names<Way> kGpuWayWords = {{Way::automatic, "auto"},
-                                        {Way::stream, "stream"},
-                                        {Way::unite, "union"},
-                                        {Way::original, "original"}};
+inline Names<Way> way_words() {
+  Names<Way> words = kWayWords;
+  if (!plugin_way().empty()) words.emplace_back(Way::plugin, plugin_way());
+  return words;
+}
+inline const Names<Way> kGpuWayWords = {
+    {Way::automatic, "auto"}, {Way::unite, "union"}, {Way::original, "original"}};
 inline const Names<ArithmeticKind> kArithmeticWords = {{ArithmeticKind::floats, "float"},
                                                        {ArithmeticKind::integers, "integer"},
                                                        {ArithmeticKind::switchml, "switchml"},

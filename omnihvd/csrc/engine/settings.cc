@@ -6,6 +6,7 @@
 
 #include "base/edit_distance.h"
 #include "base/error.h"
+#include "base/time_limits.h"
 #include "engine/auto_streams.h"
 #include "engine/setting_names.h"
 #include "engine/setting_values.h"
@@ -43,13 +44,16 @@ std::string limit(uint64_t value) {
 // Each makes a row of the table. `convert` throws anything if a value is not allowed.
 template <typename T, typename Convert>
 Setting any(const char* name, T Settings::* member, Agreed agreed, const std::string& allowed,
-            const char* help, Convert convert) {
+            const std::string& help, Convert convert) {
   return {name,
           allowed,
           help,
           agreed,
           member,
-          [=](Settings& s, const std::string& value) { s.*member = T(convert(value)); },
+          [=](Settings& s, const std::string& value) {
+            constexpr bool may_be_absent = std::is_assignable_v<T&, std::nullopt_t>;
+            s.*member = may_be_absent && value.empty() ? T() : T(convert(value));
+          },
           [=](const Settings& s) { return text_of(s.*member); },
           {}};
 }
@@ -62,7 +66,7 @@ Setting number(const char* name, T Settings::* member, uint64_t least, uint64_t 
 }
 
 template <typename T>
-Setting time(const char* name, T Settings::* member, Agreed agreed, const char* help) {
+Setting time(const char* name, T Settings::* member, Agreed agreed, const std::string& help) {
   return any(name, member, agreed, "seconds; 0: none", help, seconds);
 }
 
@@ -118,8 +122,10 @@ std::vector<Setting> table() {
   const auto same = [](const std::string& value) { return value; };
   return {
       flag("OMNIHVD_ENABLE", &S::enable, rank0, "0: every call goes to the original library"),
-      number("OMNIHVD_MIN_BYTES", &S::min_bytes, 0, 1ull << 60, rank0,
-             "smaller tensors go to the original library"),
+      number(
+          "OMNIHVD_MIN_BYTES", &S::min_bytes, 0, 1ull << 60, rank0,
+          "smaller tensors go to the original library; none: 0 for allreduces inside a host, else "
+          "262144"),
       number("OMNIHVD_BLOCK_SIZE", &S::block_size, 8, 65536, rank0, "elements of a block"),
       number("OMNIHVD_MESSAGE_BYTES", &S::message_bytes, 64, 1u << 26, rank0,
              "bytes of blocks in a message; with headers, 63 KiB or less are cheapest"),
@@ -130,15 +136,16 @@ std::vector<Setting> table() {
              "blocks that a slot inspects ahead of what it sends"),
       number("OMNIHVD_SPIN_US", &S::spin_us, 0, 1000000, own,
              "microseconds for which a progress thread polls before it sleeps"),
-      word("OMNIHVD_WAY", &S::way, kWayWords, rank0,
+      any("OMNIHVD_PLUGIN", &S::plugin, Agreed::same, "path",
+          "library that adds an algorithm, which OMNIHVD_WAY then names (HACKING.md)", same),
+      word("OMNIHVD_WAY", &S::way, way_words(), rank0,
            "algorithm of sums. stream: through aggregators; shared: over the memory of one host, "
            "else stream; union, original: by the original library, on the union of the non-zero "
            "blocks or on whole tensors; coded: stream with packed exponents; auto: the fastest"),
       word(
           "OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
-          "how sums on GPUs are made: by NCCL on the union of the non-zero blocks, through "
-          "aggregators, or by NCCL on whole tensors; auto: as is estimated to be the fastest. Only "
-          "original has run on a GPU"),
+          "what NCCL sums on GPUs: the union of the non-zero blocks, or whole tensors; auto: as is "
+          "estimated to be the fastest. Only original has run on a GPU"),
       word("OMNIHVD_ARITHMETIC", &S::arithmetic, kArithmeticWords, Agreed::same,
            "how aggregators sum float32 on CPUs: as floats; as block floating point; so, and with "
            "zero blocks, as SwitchML does; in registers of integers, exact or as today's switches "
@@ -155,17 +162,15 @@ std::vector<Setting> table() {
            "1: add in rank order, so that runs reproduce bit for bit"),
       word("OMNIHVD_HIERARCHY", &S::hierarchy, kHierarchyWords, rank0,
            "reduce among the ranks of a host before streaming between hosts; auto: when there are "
-           "several hosts with the same number of ranks; on GPUs, on unions, where it is faster"),
+           "several hosts with the same number of ranks, but on GPUs only if on"),
       any("OMNIHVD_LEVELS", &S::levels, rank0, "auto, or numbers such as 16x16",
           "a tree of aggregators: the fan-out of each level, from below; auto: the fewest levels "
           "with at most 64 peers a rank (docs/scale.md)",
           levels),
-      word(
-          "OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
-          "whether each rank compresses before the ranks of a host sum. Codecs and compressors, 0: "
-          "the host's sum is compressed, once. GPUs, 1: each finds its non-zero blocks, which are "
-          "summed in the host's memory; 0: NCCL sums whole tensors, over NVLink. auto: codecs and "
-          "compressors 1, GPUs 0"),
+      word("OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
+           "whether each rank compresses, by codecs and compressors, before the ranks of a host "
+           "sum; "
+           "0: the host's sum is compressed, once. auto: 1"),
       any("OMNIHVD_HOST_ID", &S::host_id, own, "any text",
           "name of this host, where host names do not differ", same),
       any("OMNIHVD_KERNEL_CACHE", &S::kernel_cache, own, "path",
@@ -198,8 +203,9 @@ std::vector<Setting> table() {
       time("OMNIHVD_TIMEOUT", &S::timeout_s, rank0,
            "an allreduce that takes longer fails on all ranks"),
       time("OMNIHVD_JOIN_TIMEOUT", &S::join_timeout_s, own,
-           "how long ranks wait for each other at bootstrap; none: 10 s with Horovod on MPI, 600 s "
-           "in other MPI programs, 60 s otherwise (docs/failure.md)"),
+           "how long ranks wait for each other at bootstrap; none: " + kJoinRoll.text() +
+               " with Horovod on MPI, " + kJoinProgram.text() + " in other MPI programs, " +
+               kJoin.text() + " otherwise (docs/failure.md)"),
       time("OMNIHVD_STALL_WARNING", &S::stall_warning_s, rank0,
            "an allreduce that waits this long for a rank is reported, with the rank"),
       number("OMNIHVD_DELAY_BUDGET_MS", &S::delay_budget_ms, 0, 1000000, rank0,
@@ -250,18 +256,30 @@ void reconcile(Settings* settings) {
     throw Error("OMNIHVD_INLINE sums integers: leave out " + arithmetic);
   if (settings->hierarchy == Hierarchy::on)
     throw Error(
-        "by OMNIHVD_INLINE each rank is a worker of the aggregator: leave out "
+        "with OMNIHVD_INLINE each rank is a worker of the aggregator: leave out "
         "OMNIHVD_HIERARCHY=on");
+}
+
+void load_named_plugin() {
+  const char* const path = std::getenv("OMNIHVD_PLUGIN");
+  if (path && *path) load_plugin(path);
 }
 
 }  // namespace
 
 const std::vector<Setting>& all_settings() {
-  static const std::vector<Setting> all = table();
+  static const std::vector<Setting> all = [] {
+    try {
+      load_named_plugin();    // it adds a word
+    } catch (const Error&) {  // settings_from_environment() reports it
+    }
+    return table();
+  }();
   return all;
 }
 
 Settings settings_from_environment() {
+  load_named_plugin();
   Settings settings;
   settings.streams = automatic_streams();
   for (char** variable = environ; *variable; ++variable) {

@@ -20,19 +20,23 @@ namespace omnihvd {
 enum class Hierarchy { automatic, on, off };
 using CompressionFirst = Hierarchy;
 
+// Without OMNIHVD_MIN_BYTES: inside a host, omnihvd makes all allreduces.
+constexpr uint64_t kMinBytesBetweenHosts = 256 << 10;
+
 struct Settings {
-  bool enable = true;              // false: every call goes to the original library
-  uint64_t min_bytes = 262144;     // smaller tensors go to the original library
-  uint32_t block_size = 256;       // elements
-  uint32_t message_bytes = 57344;  // of fused blocks per slot
-  uint32_t slots = 8;              // per aggregator and progress thread
-  uint32_t streams = 1;            // progress threads
-  uint32_t scan_ahead = 2048;      // blocks inspected ahead
-  uint32_t spin_us = 5;            // polling before a progress thread sleeps
-  Way way = Way::automatic;        // the algorithm of sums
-  Way gpu = Way::original;         // the same for GPU tensors
+  bool enable = true;                 // false: every call goes to the original library
+  std::optional<uint64_t> min_bytes;  // smaller tensors go to the original library; absent: above
+  uint32_t block_size = 256;          // elements
+  uint32_t message_bytes = 57344;     // of fused blocks per slot
+  uint32_t slots = 8;                 // per aggregator and progress thread
+  uint32_t streams = 1;               // progress threads
+  uint32_t scan_ahead = 2048;         // blocks inspected ahead
+  uint32_t spin_us = 5;               // polling before a progress thread sleeps
+  std::string plugin;                 // path of a library; empty: none
+  Way way = Way::automatic;           // the algorithm of sums
+  Way gpu = Way::original;            // the same for GPU tensors
   ArithmeticKind arithmetic = ArithmeticKind::floats;  // of float32 sums through aggregators
-  uint64_t gpu_chunk_bytes = 8388608;                  // of a union: how much is summed at a time
+  uint64_t gpu_chunk_bytes = 64 << 20;                 // of a union: how much is summed at a time
   uint64_t gpu_min_bytes = 1 << 20;                    // smaller GPU tensors go to NCCL
   bool polite = true;          // threads that wait for a sum sleep instead of polling
   bool deterministic = false;  // add in rank order
@@ -52,7 +56,7 @@ struct Settings {
   double timeout_s = 0;                  // 0: none
   std::optional<double> join_timeout_s;  // 0: none; absent: chosen to suit the library
   double stall_warning_s = 60;
-  uint32_t delay_budget_ms = 0;  // for a step's sums, used by omnihvd/compressors; 0: none
+  uint32_t delay_budget_ms = 0;  // for a step's sums, used by omnihvd/compression; 0: none
   std::string trace;             // file of spans; empty: none
   std::string stats;             // file of steps; empty: none
   std::string metrics;           // [host:]port where Prometheus reads metrics; empty: none
@@ -80,10 +84,10 @@ enum class Agreed {
 };
 
 struct Setting {
-  using Member =
-      std::variant<std::monostate, bool Settings::*, uint32_t Settings::*, uint64_t Settings::*,
-                   double Settings::*, std::optional<double> Settings::*, std::string Settings::*,
-                   std::vector<std::string> Settings::*>;
+  using Member = std::variant<std::monostate, bool Settings::*, uint32_t Settings::*,
+                              uint64_t Settings::*, std::optional<uint64_t> Settings::*,
+                              double Settings::*, std::optional<double> Settings::*,
+                              std::string Settings::*, std::vector<std::string> Settings::*>;
   std::string name, allowed, help;
   Agreed agreed;
   Member member;                                             // none: an enumeration

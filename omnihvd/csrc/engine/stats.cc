@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "base/plugin.h"
 #include "engine/trace.h"
 
 namespace omnihvd {
@@ -120,7 +121,8 @@ void add_ways(std::ostringstream& text, const char* original, uint64_t calls) {
                              by + " on the union of blocks",
                              " whole" + by,
                              " streamed without loss by the codec",
-                             " through an in-network aggregator"};
+                             " through an in-network aggregator",
+                             " by " + plugin_way()};
   if (s.ways[size_t(Way::stream)].calls == calls) return;
   const char* between = "; ";
   for (const Way way : kCountedWays) {

@@ -40,27 +40,34 @@ struct CodecStats {
   std::atomic<uint64_t> plain_bytes{0};    // of all blocks, as float32
 };
 
+// The counters of omnihvd.stats() that are one number each, under these names.
+#define OMNIHVD_COUNTERS(X)                                                                     \
+  X(calls)           /* sums taken */                                                           \
+  X(reduce_scatters) /* whole calls that were reduce-scatters */                                \
+  X(failures)        /* sums that ended in an Error */                                          \
+  X(bytes_in)        /* size of their tensors */                                                \
+  X(ring_bytes)      /* what a ring would have sent for all sums taken */                       \
+  X(bytes_sent)      /* to other processes, headers included */                                 \
+  X(library_bytes)   /* what a ring sends for the original library's sums */                    \
+  /* For sums over shared memory: what the busiest rank would send if each had its own host. */ \
+  X(between_hosts_bytes)                                                                        \
+  X(bytes_received) /* from other processes, headers included */                                \
+  X(messages_sent)                                                                              \
+  X(frames_sent) /* each is about one slot */                                                   \
+  /* Bytes that these sums copied from memory to memory, into messages and out of them, as they \
+     travelled; without the kernel's copies, and without additions. */                          \
+  X(bytes_copied)                                                                               \
+  X(blocks)           /* blocks of their tensors */                                             \
+  X(nonzero_blocks)   /* non-zero on this rank */                                               \
+  X(result_blocks)    /* non-zero on any rank */                                                \
+  X(messages_refused) /* strangers, wrong versions, malformed */
+
 struct Stats {
-  const OwnProcess process;                // the process that counts here
-  std::atomic<uint64_t> calls{0};          // sums taken
-  std::atomic<uint64_t> failures{0};       // sums that ended in an Error
-  std::atomic<uint64_t> bytes_in{0};       // size of their tensors
-  std::atomic<uint64_t> ring_bytes{0};     // what a ring would have sent for all sums taken
-  std::atomic<uint64_t> bytes_sent{0};     // to other processes, headers included
-  std::atomic<uint64_t> library_bytes{0};  // what a ring sends for the original library's sums
-  // For sums over shared memory: what the busiest rank would send if each rank had its own host.
-  std::atomic<uint64_t> between_hosts_bytes{0};
-  std::atomic<uint64_t> bytes_received{0};  // from other processes, headers included
-  std::atomic<uint64_t> messages_sent{0};
-  std::atomic<uint64_t> frames_sent{0};  // each is about one slot
-  // Bytes that these sums copied from memory to memory, into messages and out of them, as they
-  // travelled; without the kernel's copies, and without additions.
-  std::atomic<uint64_t> bytes_copied{0};
-  std::atomic<uint64_t> blocks{0};            // blocks of their tensors
-  std::atomic<uint64_t> nonzero_blocks{0};    // non-zero on this rank
-  std::atomic<uint64_t> result_blocks{0};     // non-zero on any rank
-  std::atomic<uint64_t> messages_refused{0};  // strangers, wrong versions, malformed
-  std::array<WayStats, kWays> ways;           // [Way]
+  const OwnProcess process;                                   // the process that counts here
+#define OMNIHVD_COUNTER(name) std::atomic<uint64_t> name{0};  // NOLINT(bugprone-macro-parentheses)
+  OMNIHVD_COUNTERS(OMNIHVD_COUNTER)
+#undef OMNIHVD_COUNTER
+  std::array<WayStats, kWays> ways;  // [Way]
   RowStats rows;
   CodecStats codecs;
 };

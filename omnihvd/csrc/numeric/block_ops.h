@@ -10,7 +10,6 @@
 // followed by the non-zero elements in order. The bits from n on are 0.
 // A listed block is `count` elements and their offsets in the block, in strictly ascending order;
 // all others are zero.
-// others are zero.
 #pragma once
 
 #include <cstddef>

@@ -43,9 +43,9 @@ Router::AggregatorPart::AggregatorPart(Router& of, uint64_t sequence_number, con
       aggregator(layout, seat.share, members, of.stream_, of.streams_, of.ordered_,
                  of.seats_.below(seat, of.self_)) {}
 
-Router::Router(Carrier& carrier, const Seats& seats, uint32_t self, uint32_t stream,
-               uint32_t streams, bool ordered)
-    : carrier_(carrier),
+Router::Router(Driver& driver, const Seats& seats, uint32_t self, uint32_t stream, uint32_t streams,
+               bool ordered)
+    : driver_(driver),
       seats_(seats),
       self_(self),
       stream_(stream),
@@ -75,11 +75,11 @@ void Router::contribute(WorkerPart& part, uint32_t aggregator, const Frame& fram
   const Layout& layout = *part.layout;
   const Seat seat{1, layout.shape().share_of(aggregator)};
   const uint32_t node = seats_.host(seat, self_);
-  carrier_.contributes(part, aggregator, frame);
+  driver_.contributes(part, aggregator, frame);
   if (node == self_)
     contribute_here(part.sequence, seat, layout.shape(), frame);
   else
-    carrier_.send_up(node, part.sequence, layout, seat, frame, nullptr);
+    driver_.send_up(node, part.sequence, layout, seat, frame, nullptr);
 }
 
 void Router::contribute_here(uint64_t sequence, const Seat& seat, const Shape& shape,
@@ -90,20 +90,20 @@ void Router::contribute_here(uint64_t sequence, const Seat& seat, const Shape& s
 
 // Sends the partial sums of one of our aggregators to its parent.
 void Router::pass_up(AggregatorPart& part, const Frame& frame) {
-  carrier_.gathered(part, frame);
+  driver_.gathered(part, frame);
   const uint32_t node = seats_.host(part.above(), self_);
   if (node == self_) {
     contribute_here(part.sequence, part.above(), part.layout.shape(), frame);
     return release(part, frame.slot, frame.round);
   }
-  const Kept kept = carrier_.keep(part, frame);
-  carrier_.send_up(node, part.sequence, part.layout, part.above(), *kept, kept);
+  const Kept kept = driver_.keep(part, frame);
+  driver_.send_up(node, part.sequence, part.layout, part.above(), *kept, kept);
 }
 
 // Sends a result of one of our aggregators to its members.
 void Router::publish(AggregatorPart& part, const Frame& frame) {
-  carrier_.gathered(part, frame);
-  spread(part, carrier_.keep(part, frame));
+  driver_.gathered(part, frame);
+  spread(part, driver_.keep(part, frame));
 }
 
 void Router::spread(AggregatorPart& part, const Kept& result) {
@@ -115,7 +115,7 @@ void Router::spread(AggregatorPart& part, const Kept& result) {
     else
       receivers_.push_back(node);
   }
-  if (!receivers_.empty()) carrier_.send_down(receivers_, part, result);
+  if (!receivers_.empty()) driver_.send_down(receivers_, part, result);
 }
 
 std::shared_ptr<Router::AggregatorPart> Router::aggregator(uint64_t sequence, const Seat& seat,
@@ -123,14 +123,14 @@ std::shared_ptr<Router::AggregatorPart> Router::aggregator(uint64_t sequence, co
   const auto found = aggregators_.find({sequence, seat});
   if (found != aggregators_.end()) {
     if (shape && *shape != found->second->layout.shape())
-      carrier_.disagree(*found->second, *shape, node);
+      driver_.disagree(*found->second, *shape, node);
     return found->second;
   }
   if (!shape) throw Error("a contribution to a collective that has not begun");
   if ((shape->for_one() ? seat.share != shape->owner : seat.share >= shape->aggregators) ||
       seats_.host(seat, self_) != self_)
     throw Error("a contribution to a process that does not aggregate it");
-  const std::shared_ptr<AggregatorPart> part = carrier_.begin(sequence, seat, *shape, node);
+  const std::shared_ptr<AggregatorPart> part = driver_.begin(sequence, seat, *shape, node);
   aggregators_.emplace(std::make_pair(sequence, seat), part);
   return part;
 }
@@ -140,7 +140,7 @@ void Router::on_contribution(AggregatorPart& part, uint32_t node, const Frame& f
   if (member >= part.members || part.node_of(member) != node)
     throw Error("a contribution to an aggregator of other ranks");
   part.speaking = node;
-  carrier_.takes_contribution(part, frame);
+  driver_.takes_contribution(part, frame);
   part.aggregator.on_contribution(member, frame, part);
   retire(part);
 }
@@ -167,9 +167,9 @@ const Layout& Router::layout_of_result(uint64_t sequence, const Seat& seat, uint
 void Router::on_result(uint64_t sequence, const Seat& seat, const Frame& frame, const Kept& kept) {
   if (seat.level > 1) {
     const std::shared_ptr<AggregatorPart> part = child(sequence, seat);
-    carrier_.takes_result(*part);
+    driver_.takes_result(*part);
     part->aggregator.on_result(frame);
-    spread(*part, carrier_.pass_on(*part, frame, kept));
+    spread(*part, driver_.pass_on(*part, frame, kept));
     return retire(*part);
   }
   const std::shared_ptr<WorkerPart> part = worker(sequence);
@@ -177,9 +177,9 @@ void Router::on_result(uint64_t sequence, const Seat& seat, const Frame& frame, 
   if (shape.for_one() && seat.share != shape.owner)
     throw Error("a result of a process that does not aggregate it");
   const uint32_t aggregator = shape.for_one() ? 0 : seat.share;
-  carrier_.takes_result(*part, aggregator, frame);
+  driver_.takes_result(*part, aggregator, frame);
   if (part->worker.on_result(aggregator, frame, &reply_)) contribute(*part, aggregator, reply_);
-  carrier_.took_result(*part);
+  driver_.took_result(*part);
 }
 
 bool Router::work() {
@@ -202,7 +202,7 @@ void Router::retire(AggregatorPart& part) {
   if (!part.aggregator.done()) return;
   const auto found = aggregators_.find({part.sequence, part.seat});
   if (found == aggregators_.end()) return;
-  carrier_.retires(part);
+  driver_.retires(part);
   aggregators_.erase(found);
 }
 

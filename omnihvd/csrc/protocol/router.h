@@ -1,7 +1,7 @@
 // Drives the workers and aggregators of one progress thread of a process: decides where each frame
-// goes, when slots start, and how much is inspected at once. Pure: a Carrier takes frames to other
+// goes, when slots start, and how much is inspected at once. Pure: a Driver takes frames to other
 // processes. The engine (engine/group_stream.h) and the simulator (simulator/csrc/engine_thread.h)
-// each have a carrier, so both exchange the same frames.
+// each have a driver, so both exchange the same frames.
 //
 // A worker or a child aggregator sends its contribution to its parent aggregator; results come down
 // the tree (seats.h). Contributions to an aggregator of this process are taken at once, its results
@@ -74,9 +74,9 @@ class Router {
   };
 
   // Takes frames to other processes, and is told what happens.
-  class Carrier {
+  class Driver {
    public:
-    virtual ~Carrier() = default;
+    virtual ~Driver() = default;
     // A contribution to an aggregator. kept: null if the frame refers to our worker's tensor.
     virtual void send_up(uint32_t node, uint64_t sequence, const Layout& layout, const Seat& seat,
                          const Frame& frame, const Kept& kept) = 0;
@@ -108,9 +108,9 @@ class Router {
   using Workers = std::map<uint64_t, std::shared_ptr<WorkerPart>>;  // by sequence
   using Aggregators = std::map<std::pair<uint64_t, Seat>, std::shared_ptr<AggregatorPart>>;
 
-  // self: the process, as Seats numbers it. ordered: as in Aggregator. `seats` and the carrier must
+  // self: the process, as Seats numbers it. ordered: as in Aggregator. `seats` and the driver must
   // outlive the router, and the router its frames and parts.
-  Router(Carrier& carrier, const Seats& seats, uint32_t self, uint32_t stream, uint32_t streams,
+  Router(Driver& driver, const Seats& seats, uint32_t self, uint32_t stream, uint32_t streams,
          bool ordered);
 
   // Takes up our worker's part; false if there is one of this sequence already.
@@ -170,7 +170,7 @@ class Router {
   void spread(AggregatorPart& part, const Kept& result);
   void retire(AggregatorPart& part);
 
-  Carrier& carrier_;
+  Driver& driver_;
   const Seats& seats_;
   const uint32_t self_, stream_, streams_;
   const bool ordered_;

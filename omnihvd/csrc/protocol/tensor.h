@@ -18,6 +18,9 @@ class Tensor {
   virtual ~Tensor() = default;
   // Called once for each block, before any result of this block is written.
   virtual bool nonzero(uint64_t block) = 0;
+  // The non-zero blocks, ascending, if they are known: then nobody asks whether a block is. Null:
+  // they must be searched for.
+  virtual const std::vector<uint64_t>* listed() const { return nullptr; }
   // The block's contribution. Packed data is valid until the next `next_message()`; plain data as
   // long as the tensor.
   virtual BlockRef read(uint64_t block, uint64_t position) = 0;
@@ -41,6 +44,20 @@ class Tensor {
   // such a block is zero already.
   virtual void write_zero(uint64_t block) = 0;
   virtual bool wants_zeros() const = 0;
+};
+
+// A collective that is made elsewhere has no blocks.
+class NoBlocks final : public Tensor {
+ public:
+  bool nonzero(uint64_t) override { return false; }
+  BlockRef read(uint64_t, uint64_t) override {
+    OMNIHVD_INVARIANT(!"no blocks");
+    return {};
+  }
+  void next_message() override {}
+  void write(uint64_t, const BlockRef&) override {}
+  void write_zero(uint64_t) override {}
+  bool wants_zeros() const override { return false; }
 };
 
 // In host memory, in place (in == out) or not. Owns neither. out: null if another rank gets the

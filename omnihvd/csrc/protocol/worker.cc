@@ -7,6 +7,11 @@
 #include "base/rare.h"
 
 namespace omnihvd {
+namespace {
+
+constexpr uint64_t kFar = uint64_t{1} << 60;  // positions: more than a slot has
+
+}  // namespace
 
 uint8_t Worker::Slot::exponent_at(uint64_t position) const {
   const auto found = std::lower_bound(window.begin(), window.end(), position);
@@ -17,7 +22,8 @@ Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32
                uint32_t streams, std::optional<uint32_t> local_aggregator)
     : layout_(layout),
       tensor_(tensor),
-      scan_ahead_(std::max(scan_ahead, layout.shape().window)),
+      listed_(tensor.listed() != nullptr),
+      scan_ahead_(listed_ ? kFar : std::max(scan_ahead, layout.shape().window)),
       stream_(stream),
       streams_(streams),
       local_aggregator_(local_aggregator),
@@ -32,6 +38,16 @@ Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32
     slots_[index].done = layout.positions(slot_at(index)) == 0;
     open_slots_ -= slots_[index].done;
   }
+  if (listed_) take_list(*tensor.listed());
+}
+
+void Worker::take_list(const std::vector<uint64_t>& blocks) {
+  for (const uint64_t block : blocks) {
+    const Layout::Place place = layout_.place_of(block);
+    if (place.slot % streams_ == stream_)
+      slot_of(place.aggregator, place.slot).found.push_back(place.position);
+  }
+  std::fill(inspected_.begin(), inspected_.end(), UINT64_MAX);
 }
 
 Worker::Slot& Worker::slot_of(uint32_t aggregator, uint32_t slot) {
@@ -70,6 +86,8 @@ void Worker::look_ahead(Slot& state, uint32_t slot) {
       seen_end - std::lower_bound(state.found.begin() + state.first_found, seen_end, state.hi);
   while (state.seen < limit && (state.seen < state.hi || beyond < enough)) {
     if (state.seen == inspected) inspect_row(slot);
+    if (listed_)
+      state.seen = state.seen_found < state.found.size() ? state.found[state.seen_found] : limit;
     state.seen = std::min(limit, (state.seen / stripe + 1) * stripe);
     for (; state.seen_found < state.found.size() && state.found[state.seen_found] < state.seen;
          ++state.seen_found)

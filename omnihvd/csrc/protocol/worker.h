@@ -22,8 +22,9 @@ class Worker {
   // scan_ahead: how many positions past a window the worker inspects for non-zero blocks to name:
   // at least these, at most twice as many, and no less than a window. It names as many blocks as
   // fill a window, which is enough to keep windows full: even the worker that has named least far
-  // has named that many.
-  // local_aggregator: the one of this process; its results may refer to the tensor's own memory.
+  // has named that many. A list (Tensor::listed) is known to its end, so it is looked through to
+  // its end. local_aggregator: the one of this process; its results may refer to the tensor's own
+  // memory.
   Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32_t stream,
          uint32_t streams, std::optional<uint32_t> local_aggregator = {});
 
@@ -64,6 +65,7 @@ class Worker {
   uint32_t slot_at(size_t index) const {  // in slots_
     return uint32_t(index / layout_.shape().aggregators) * streams_ + stream_;
   }
+  void take_list(const std::vector<uint64_t>& blocks);
   void look_ahead(Slot& state, uint32_t slot);
   void inspect_row(uint32_t slot);
   void contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame);
@@ -76,6 +78,7 @@ class Worker {
 
   const Layout& layout_;
   Tensor& tensor_;
+  const bool listed_;
   const uint64_t scan_ahead_;
   const uint32_t stream_, streams_;
   const std::optional<uint32_t> local_aggregator_;

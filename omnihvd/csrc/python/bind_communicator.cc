@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/huge_pages.h"
+#include "base/time_limits.h"
 #include "communicator/communicator.h"
 #include "python/sums.h"
 
@@ -24,7 +26,7 @@ class OverMethods : public Library {
       : exchange_(exchange), dtype_(dtype), object_(object) {}
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
-  void sum(const void* in, void* out, uint64_t count) override {
+  void run(const void* in, void* out, uint64_t count) override {
     const size_t bytes = count * size_of(dtype_);
     if (in != out) std::memcpy(out, in, bytes);
     in_python([&] { object_.attr("sum")(view(out, bytes), name_of(dtype_)); });
@@ -50,7 +52,7 @@ class OverMethods : public Library {
 class ScattersOverMethods : public OverMethods {
  public:
   using OverMethods::OverMethods;
-  void sum(const void* in, void* out, uint64_t count) override {
+  void run(const void* in, void* out, uint64_t count) override {
     const size_t bytes = count * size_of(dtype_);
     in_python([&] {
       object_.attr("scatter")(view(const_cast<void*>(in), bytes), view(out, bytes / size_t(size())),
@@ -87,11 +89,47 @@ class PyCommunicator {
     make(call, exchange, library);
   }
 
+  bool sum_small(uintptr_t data, uint64_t count, int dtype) {
+    void* const at = reinterpret_cast<void*>(data);
+    const Call call{at, at, count, DType(dtype)};
+    bool made = false;
+    interruptible([&](const std::string& why) { sums_.interrupt(rank_, why); },
+                  [&] { made = sums_.sum_small(call); });
+    return made;
+  }
+
+  bool takes_rows(const std::string& name, uint64_t length) const {
+    return sums_.takes_lists(dtype_named(name), length);
+  }
+
+  uint64_t sum_rows(uintptr_t values, uintptr_t indices, uint64_t count, uint64_t length,
+                    uint64_t rows, const std::string& name, py::object allgather) {
+    const ListCall call{reinterpret_cast<const void*>(values),
+                        reinterpret_cast<const int64_t*>(indices),
+                        count,
+                        length,
+                        rows,
+                        dtype_named(name)};
+    PyExchange exchange(rank_, size_, std::move(allgather));
+    interruptible([&](const std::string& why) { sums_.interrupt(rank_, why); },
+                  [&] { listed_ = &sums_.sum_lists(call, exchange); });
+    listed_bytes_ = listed_->count() * call.row_bytes();
+    return listed_->count();
+  }
+
+  void take_rows(uintptr_t numbers, uintptr_t values) const {
+    const py::gil_scoped_release release;
+    ask_for_huge_pages(reinterpret_cast<void*>(values), listed_bytes_);
+    if (listed_)
+      listed_->take(reinterpret_cast<int64_t*>(numbers), reinterpret_cast<void*>(values));
+  }
+
   void reduce_scatter(uintptr_t in, uintptr_t out, uint64_t share, const std::string& name,
                       py::object object) {
     const std::vector<uint64_t> shares(size_t(size_), share);
     Call call{reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out),
               share * uint64_t(size_), dtype_named(name)};
+    call.op = Op::reduce_scatter;
     call.shares = &shares;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     ScattersOverMethods library(exchange, call.dtype, object);
@@ -106,6 +144,8 @@ class PyCommunicator {
 
   const int rank_, size_;
   Communicator sums_;
+  const ListedSums* listed_ = nullptr;  // the last sum
+  uint64_t listed_bytes_ = 0;
 };
 
 }  // namespace
@@ -133,6 +173,22 @@ void bind_communicator(py::module_ m) {
            "unite(view) (bitwise or) and tell(view) (rank 0's, to all), in place on views of "
            "memory. codec: of float32. EngineError, and then at each later call. Other Python "
            "threads run meanwhile.")
+      .def("sum_small", &PyCommunicator::sum_small, py::arg("data"), py::arg("count"),
+           py::arg("dtype"),
+           "The same sum, if the ranks have made one before and memory that they share can make "
+           "it; it calls no Python. False: not, on all ranks alike. dtype: its place in `dtypes`.")
+      .def("takes_rows", &PyCommunicator::takes_rows, py::arg("dtype"), py::arg("length"),
+           "Whether sum_rows() suits rows of `length` elements, on all ranks alike. After meet().")
+      .def("sum_rows", &PyCommunicator::sum_rows, py::arg("values"), py::arg("indices"),
+           py::arg("count"), py::arg("length"), py::arg("rows"), py::arg("dtype"),
+           py::arg("allgather"),
+           "Collective: the sum over the ranks of tensors of `rows` rows of `length` elements. "
+           "This rank has `count` of them at the address `values`, with their numbers, int64, at "
+           "`indices`, in any order; all others are zero. Returns how many rows the sum has, for "
+           "take_rows(). Fails as sum() does.")
+      .def("take_rows", &PyCommunicator::take_rows, py::arg("numbers"), py::arg("values"),
+           "Writes the last sum_rows()' row numbers, int64, ascending, and its rows, to these "
+           "addresses.")
       .def("reduce_scatter", &PyCommunicator::reduce_scatter, py::arg("input"), py::arg("output"),
            py::arg("share"), py::arg("dtype"), py::arg("library"),
            "Collective: rank r gets the r-th `share` elements of the sum over the ranks of `size` "
@@ -146,6 +202,14 @@ void bind_communicator(py::module_ m) {
       },
       "How long the ranks of a process group wait for each other where they meet: until a warning, "
       "and in all; 0: for ever.");
+  m.def(
+      "time_limits",
+      [] {
+        py::dict limits;
+        for (const TimeLimit& limit : kTimeLimits) limits[limit.name] = limit.seconds;
+        return limits;
+      },
+      "The limits of base/time_limits.h, in seconds, by name.");
 }
 
 }  // namespace omnihvd

@@ -64,22 +64,9 @@ void count_pass_for(const std::string& reason, uint64_t bytes) {
 }
 
 py::dict stats_dict() {
-  using S = Stats;
-  py::dict d = dict_of(stats(), {{"calls", &S::calls},
-                                 {"failures", &S::failures},
-                                 {"bytes_in", &S::bytes_in},
-                                 {"ring_bytes", &S::ring_bytes},
-                                 {"bytes_sent", &S::bytes_sent},
-                                 {"bytes_copied", &S::bytes_copied},
-                                 {"library_bytes", &S::library_bytes},
-                                 {"between_hosts_bytes", &S::between_hosts_bytes},
-                                 {"bytes_received", &S::bytes_received},
-                                 {"messages_sent", &S::messages_sent},
-                                 {"frames_sent", &S::frames_sent},
-                                 {"messages_refused", &S::messages_refused},
-                                 {"blocks", &S::blocks},
-                                 {"nonzero_blocks", &S::nonzero_blocks},
-                                 {"result_blocks", &S::result_blocks}});
+#define OMNIHVD_COUNTER(name) {#name, &Stats::name},
+  py::dict d = dict_of(stats(), {OMNIHVD_COUNTERS(OMNIHVD_COUNTER)});
+#undef OMNIHVD_COUNTER
   const Naps slept = naps();
   d["naps"] = slept.count;
   d["nap_seconds"] = slept.seconds;

@@ -12,7 +12,7 @@ namespace omnihvd {
 inline DType dtype_named(const std::string& name) {
   for (int i = 0; i < kDTypes; ++i)
     if (name == name_of(DType(i))) return DType(i);
-  throw pybind11::type_error("no sum of dtype " + name);
+  throw pybind11::type_error("omnihvd does not sum dtype " + name);
 }
 
 }  // namespace omnihvd

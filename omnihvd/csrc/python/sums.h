@@ -57,7 +57,7 @@ inline DType dtype_of(const pybind11::array& array, const std::string& name) {
   const std::string wanted = name.empty() ? std::string(pybind11::str(array.dtype())) : name;
   const DType dtype = dtype_named(wanted);
   if (size_t(array.itemsize()) != size_of(dtype))
-    throw pybind11::type_error("this array has no elements of " + wanted);
+    throw pybind11::type_error("this array's elements are not of " + wanted);
   return dtype;
 }
 
@@ -106,7 +106,8 @@ uint64_t reduce_scatter(Group& group, pybind11::array in, pybind11::array out,
   if (!(in.flags() & pybind11::array::c_style) || !(out.flags() & pybind11::array::c_style) ||
       in.itemsize() != out.itemsize() || uint64_t(in.size()) != all || rank >= shares.size() ||
       uint64_t(out.size()) != shares[rank])
-    throw pybind11::value_error("arrays must be contiguous and have the elements that shares say");
+    throw pybind11::value_error(
+        "arrays must be contiguous and have as many elements as shares says");
   const DType type = dtype_of(in, dtype);
   void* target = out.mutable_data();
   const void* source = in.data();

@@ -44,7 +44,7 @@ void write_owner(BytesWriter& out, const AddressOwner& owner) {
 }
 
 AddressOwner read_owner(BytesReader& in) {
-  return {{in.text(), uint32_t(in.u64()), in.u64()}, in.text(), in.text()};
+  return {{in.text(), in.number<uint32_t>(), in.u64()}, in.text(), in.text()};
 }
 
 std::string name_of(const AddressOwner& owner) {

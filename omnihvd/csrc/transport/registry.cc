@@ -7,6 +7,9 @@
 #include "transport/packet_counts.h"
 
 namespace omnihvd {
+
+std::unique_ptr<Transport> make_ucx_transport(const TransportOptions&);  // ucx/ucx.cc
+
 namespace {
 
 struct Row {

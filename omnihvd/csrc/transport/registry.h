@@ -19,6 +19,4 @@ std::vector<std::string> transport_names();
 std::unique_ptr<Transport> make_transport(const std::string& name,
                                           const TransportOptions& options = {});
 
-std::unique_ptr<Transport> make_ucx_transport(const TransportOptions& options);  // ucx/ucx.cc
-
 }  // namespace omnihvd

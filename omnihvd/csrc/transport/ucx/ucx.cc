@@ -24,6 +24,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/time_limits.h"
 #include "transport/file_descriptor.h"
 #include "transport/process_watch.h"
 #include "transport/registry.h"
@@ -40,8 +41,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr unsigned kMessageId = 0;
-constexpr milliseconds kFlushLimit{5000};  // in the destructor, for all sends under way
-constexpr milliseconds kCloseLimit{1000};  // in the destructor, after that
+constexpr milliseconds kCloseLimit{1000};  // in the destructor, after the flush
 constexpr char kEnded[] = "the process has ended";
 
 class UcxTransport final : public Transport {
@@ -114,7 +114,8 @@ void add_to_epoll(int epoll, int fd) {
 UcxTransport::UcxTransport()
     : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
       epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"),
-      self_{this_owner(), geteuid(), ucx_version(), worker_.address(),
+      self_{this_owner(), geteuid(), ucx_version(),
+            worker_.address(worker_.has_shared_memory() ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY),
             worker_.address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY)} {
   inbox_.attach(worker_, kMessageId);
   add_to_epoll(epoll_, worker_.event_fd());
@@ -218,8 +219,8 @@ void UcxTransport::flush() {
   for (auto& [id, peer] : peers_)
     if (peer.endpoint && !peer.failed && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &params)))
       ++flushing_;
-  if (!progress_until([this] { return flushing_ == 0; }, kFlushLimit))
-    log(LogLevel::info, "not all peers have taken their last messages within 5 s");
+  if (!progress_until([this] { return flushing_ == 0; }, kFlush.duration()))
+    log(LogLevel::info, "not all peers have taken their last messages within ", kFlush.text());
 }
 
 // Makes progress without calling the handler.

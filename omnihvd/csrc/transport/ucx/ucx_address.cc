@@ -17,7 +17,7 @@ std::string encode_address(const UcxAddress& address) {
 UcxAddress decode_address(const std::string& bytes) {
   const std::string body = unwrap_address(kUcxAddress, bytes);
   BytesReader in(body);
-  return {read_owner(in), uint32_t(in.u64()), in.text(), in.text(), in.text()};
+  return {read_owner(in), in.number<uint32_t>(), in.text(), in.text(), in.text()};
 }
 
 bool share_memory(const UcxAddress& a, const UcxAddress& b) {

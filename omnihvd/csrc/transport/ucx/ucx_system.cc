@@ -189,7 +189,8 @@ void steer_ucx_system_calls() {
       hook("/libuct.so", "shm_open", reinterpret_cast<void*>(&open_shared_memory));
       hook("/libuct.so", "ucs_sys_get_proc_create_time", reinterpret_cast<void*>(&begin_of));
     } catch (const Error& why) {
-      log(LogLevel::warning, "UCX goes on without our care for descriptors: ", why.what());
+      log(LogLevel::warning,
+          "UCX may keep file descriptors of ended connections open: ", why.what());
     }
   });
 }

@@ -210,6 +210,14 @@ std::string ucx_version() {
   return std::to_string(major) + "." + std::to_string(minor);
 }
 
+// CMA and KNEM copy large messages, but messages do not travel through them.
+bool UcxWorker::has_shared_memory() const {
+  const std::string found = devices(context_);
+  for (const char* name : {"posix/", "sysv/", "xpmem/"})
+    if (found.find(name) != std::string::npos) return true;
+  return false;
+}
+
 std::string UcxWorker::describe() const {
   return std::string("UCX ") + ucp_get_version_string() + ": " + devices(context_);
 }

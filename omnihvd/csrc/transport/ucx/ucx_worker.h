@@ -17,6 +17,7 @@ class UcxWorker {
   operator ucp_worker_h() const { return worker_; }
   int event_fd() const;
   std::string address(unsigned flags = 0) const;  // UCP_WORKER_ADDRESS_FLAG_*
+  bool has_shared_memory() const;                 // for messages between processes
   std::string describe() const;
 
  private:

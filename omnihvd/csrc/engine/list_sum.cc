@@ -1,0 +1,29 @@
+#include "engine/list_sum.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/until_done.h"
+
+namespace omnihvd {
+
+void sum_lists(Group& group, const ListCall& call, ListedSums* sums) {
+  std::optional<BlockList> list;
+  try {
+    list.emplace(call);
+  } catch (const Error& why) {  // else the others would wait for this rank
+    group.fail("rank " + std::to_string(group.rank()) + ": " + why.what());
+    throw;
+  }
+  sums->begin(call.row_bytes());
+  const auto make = [&list, sums](const Layout& layout) {
+    return std::make_unique<ListTensor>(layout, *list, sums);
+  };
+  until_done([&](Group::Done done) {
+    group.reduce(group.reserve(), call.blocks * call.length, call.dtype, make, std::move(done), {},
+                 uint32_t(call.length));
+  });
+}
+
+}  // namespace omnihvd
