@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench import arguments as words
+from benchmarks.bench.report import markdown, size_text
+from benchmarks.bench.source import source
 from omnihvd import rates
-from omnihvd.bench import arguments as words
 from omnihvd.bench.patterns import PATTERNS, Point
-from omnihvd.bench.report import markdown, size_text
-from omnihvd.bench.source import source
 from omnihvd.engine import EngineError
 from omnihvd.tools import terminal
 from simulator import _core, duration, faults

@@ -7,9 +7,9 @@ import math
 import time
 from collections.abc import Sequence
 
+from benchmarks.bench.report import duration_text, size_text
 from omnihvd import engine
 from omnihvd.bench.patterns import BLOCK, Point
-from omnihvd.bench.report import duration_text, size_text
 from simulator import _core
 from simulator.model import MANY_CORES, Network, presence, simulate
 

@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from omnihvd.bench.source import source
+from benchmarks.bench.source import source
 from omnihvd.engine import EngineError
 from simulator import _core
 

@@ -16,7 +16,7 @@
 
 namespace omnihvd::simulation {
 
-class EngineThread : private Router::Carrier {
+class EngineThread : private Router::Driver {
  public:
   // self: its host. all: the threads of all hosts, [host * streams + stream], filled after this
   // call.
@@ -34,7 +34,7 @@ class EngineThread : private Router::Carrier {
  private:
   class Ones;
 
-  // The Router's carrier.
+  // The Router's driver.
   void send_up(uint32_t node, uint64_t sequence, const Layout& layout, const Seat& seat,
                const Frame& frame, const Router::Kept& kept) override;
   void send_down(const std::vector<uint32_t>& nodes, const Router::AggregatorPart& part,

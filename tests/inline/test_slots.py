@@ -269,6 +269,31 @@ def test_results_are_for_all_and_for_whom_they_have_not_reached(
     assert said(aggregator.take(contribution(0, 2, 8, next=NONE))) == (ALL, 2, 8, NONE, 0, 1056)
 
 
+@pytest.mark.parametrize("numbers", [INT32, FPISA])
+def test_a_job_cannot_read_what_the_last_left_in_its_slots(numbers: int) -> None:
+    aggregator, versions = parts.SlotAggregator(2, 2), 8
+    for job in range(2):
+        for workers, key in ((2, KEY), (1, KEY + 1)):
+            aggregator.set_job(job, key, workers, numbers)
+            # Before this job's first round there is no result, whoever had the place before.
+            for slot in range(2):
+                for age in range(1, versions + 2):
+                    before = 2**32 - age
+                    asked = contribution(key=key, job=job, slot=slot, round_=before, flags=REPEAT)
+                    said = aggregator.take(asked)[1]
+                    assert not any(said[24:]), "neither a block nor its place"
+            for round_ in range(versions + 3):
+                for worker in range(workers):
+                    data = np.arange(BLOCK, dtype="<i4") + 1000 * round_ + worker + 1
+                    block = 2 * round_ - 1 if round_ else NONE
+                    sent = contribution(
+                        worker, round_, block, key=key, job=job, slot=1, next=2 * round_ + 1,
+                        data=data.tobytes() if round_ else b"",
+                    )  # fmt: skip
+                    to, _ = aggregator.take(sent)
+                assert to == ALL
+
+
 SPECIAL = np.array([0.0, -0.0, 1.5, np.inf, -np.inf, np.nan, 1e-42, -3e38], "<f4")
 
 

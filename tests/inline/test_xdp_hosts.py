@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from xdp_planes import HOST, PORT, WHY_NOT
 
+from benchmarks.bench.lab import Lab, LabError
 from omnihvd import engine
-from omnihvd.bench.lab import Lab, LabError
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the secret of a test"
@@ -182,7 +182,7 @@ def test_results_that_the_other_end_of_veth_does_not_take_are_named(lab: Lab) ->
     process = aggregator(lab, "--xdp", "eth0")
     _, error = start(lab, 1, "-c", ALONE, HOST, "integer", "1").communicate(timeout=60)
     end(lab, process, signal.SIGTERM)
-    assert "results of which none comes through" in error.splitlines()[-1]
+    assert "sends results, but none arrives" in error.splitlines()[-1]
 
 
 @pytest.mark.parametrize("option", ["--xdp", PAST])
@@ -190,7 +190,7 @@ def test_a_worker_that_does_not_come_is_named(lab: Lab, option: str) -> None:
     process = aggregator(lab, option, "eth0")
     _, error = start(lab, 1, "-c", ALONE, HOST, "integer", "2").communicate(timeout=60)
     end(lab, process, signal.SIGTERM)
-    assert "it waits for rank 1. Who has ended" in error.splitlines()[-1]
+    assert "it waits for rank 1. If they have ended" in error.splitlines()[-1]
 
 
 @pytest.mark.parametrize("option", ["--xdp", PAST])
@@ -234,7 +234,7 @@ def test_an_interface_that_will_not_do_is_named(lab: Lab, option: str) -> None:
     def ip(*arguments: str) -> None:
         subprocess.run(lab.hosts[0].command(["ip", "link", *arguments]), check=True)
 
-    assert "there is no interface eth9" in said("eth9")
+    assert "there is no interface eth9 (see: ip link)" in said("eth9")
     if option == "--xdp":  # what both look at is looked at once
         ip("add", "down0", "type", "veth")
         assert "interface down0 is not up: ip link set down0 up" in said("down0")

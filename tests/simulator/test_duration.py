@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.bench.report import duration_text
 from omnihvd.bench.patterns import Point
-from omnihvd.bench.report import duration_text
 from simulator import command, duration
 from simulator.model import Network, simulate
 

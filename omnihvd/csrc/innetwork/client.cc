@@ -25,7 +25,7 @@ in_addr address_towards(uint64_t other) {
   socklen_t size = sizeof at;
   if (connect(probe, reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
       getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size) != 0)
-    throw Error(std::string("no way to the aggregator: ") + std::strerror(errno));
+    throw Error(std::string("the aggregator cannot be reached: ") + std::strerror(errno));
   return at.sin_addr;
 }
 
@@ -132,13 +132,13 @@ void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
 // Names the missing workers, then says what to do.
 std::string InlineClient::missing() const {
   if (missing_ >> options_.rank & 1)
-    return "this worker, whose datagrams do not reach it: let UDP through to it";
+    return "this worker: its datagrams do not arrive there, so let UDP through to it";
   std::string ranks;
   for (uint32_t rank = 0; rank < options_.ranks; ++rank)
     if (missing_ >> rank & 1) ranks += (ranks.empty() ? "rank " : ", ") + std::to_string(rank);
   return (ranks.empty() ? "other workers" : ranks) +
-         ". Who has ended is to be started again, with all of the job; for who is only late set "
-         "more patience";
+         ". If they have ended, start the whole job again; if they are only late, set more "
+         "patience";
 }
 
 // The others may just be late: their aggregator answers that it is there. The client gives up only
@@ -158,7 +158,7 @@ void InlineClient::look_after_others() {
 // Empty if there is no reason to give up.
 std::string InlineClient::why_give_up(uint64_t now) const {
   const uint64_t patience = uint64_t(options_.patience_s * 1e6);
-  if (now - heard_at_ > patience) return "has given no sign of life";
+  if (now - heard_at_ > patience) return "has sent nothing for too long";
   if (now - fine_at_ > patience) return not_through();
   const double waited_s = double(now - worker_->moved_at()) / 1e6;
   if (options_.workers_patience_s <= 0 || waited_s < options_.workers_patience_s) return {};
@@ -220,14 +220,13 @@ void InlineClient::take_control(const uint8_t* data, size_t size) {
 
 std::string InlineClient::not_through() const {
   const std::string port = std::to_string(group_ ? group_->port() : socket_.port());
-  return "has results of which none comes through: let UDP to port " + port +
-         " of this host through" +
+  return "sends results, but none arrives: let UDP through to port " + port + " of this host" +
          (group_ ? ", and multicast between the hosts (docs/in-network.md says it of veth)" : "");
 }
 
 void InlineClient::look_for_refusals() {
   socket_.expect_refusals();
-  if (!socket_.refusals().empty() && worker_) fail("is not there any more");
+  if (!socket_.refusals().empty() && worker_) fail("has ended: start it and the job again");
 }
 
 }  // namespace omnihvd

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/time_limits.h"
 #include "engine/until_done.h"
 #include "engine/while_waiting.h"
 #include "transport/packet_counts.h"
@@ -18,24 +19,9 @@
 namespace omnihvd {
 namespace {
 
-constexpr double kPatience = 15;         // seconds to wait for an aggregator
 constexpr uint64_t kLookEvery = 10'000;  // microseconds between looks at the other ranks
 
 std::atomic<bool> has_been_used{false};  // by this process
-
-// The tensor that the engine sees: it has no blocks.
-class NoBlocks : public Tensor {
- public:
-  bool nonzero(uint64_t) override { return false; }
-  BlockRef read(uint64_t, uint64_t) override {
-    OMNIHVD_INVARIANT(!"no blocks");
-    return {};
-  }
-  void next_message() override {}
-  void write(uint64_t, const BlockRef&) override {}
-  void write_zero(uint64_t) override {}
-  bool wants_zeros() const override { return false; }
-};
 
 InlineClient::Options options_of(Exchange& exchange, const Settings& agreed,
                                  const std::vector<std::string>& hosts) {
@@ -47,7 +33,8 @@ InlineClient::Options options_of(Exchange& exchange, const Settings& agreed,
   options.rank = uint32_t(exchange.rank());
   options.ranks = uint32_t(exchange.size());
   options.name = "rank " + std::to_string(options.rank) + " (" + hosts[options.rank] + ")";
-  options.patience_s = agreed.timeout_s > 0 ? std::min(agreed.timeout_s, kPatience) : kPatience;
+  options.patience_s = kAggregator.seconds;
+  if (agreed.timeout_s > 0) options.patience_s = std::min(agreed.timeout_s, options.patience_s);
   return options;
 }
 
@@ -93,8 +80,8 @@ std::unique_ptr<InlineClient> join(Exchange& exchange, InlineClient::Options opt
 
 }  // namespace
 
-std::unique_ptr<NetworkSum> InlineSum::create(Exchange& exchange, const Settings& agreed,
-                                              const std::vector<std::string>& hosts) {
+std::unique_ptr<Algorithm> InlineSum::create(Exchange& exchange, const Settings& agreed,
+                                             const std::vector<std::string>& hosts) {
   std::string obstacle;
   std::unique_ptr<InlineClient> client;
   if (exchange.size() > INLINE_WORKERS)
@@ -112,7 +99,7 @@ std::unique_ptr<NetworkSum> InlineSum::create(Exchange& exchange, const Settings
   beside.block_size = INLINE_ELEMENTS;
   beside.arithmetic = ArithmeticKind::floats;
   auto group = process_engine(exchange)->join(exchange, beside);
-  return std::unique_ptr<NetworkSum>(new InlineSum(std::move(client), std::move(group), agreed));
+  return std::unique_ptr<Algorithm>(new InlineSum(std::move(client), std::move(group), agreed));
 }
 
 struct InlineSum::Sum {
@@ -126,26 +113,27 @@ struct InlineSum::Sum {
   std::optional<std::string> failure{};  // of this rank's part
 };
 
-uint64_t InlineSum::allreduce(const void* in, void* out, uint64_t count, DType dtype) {
-  if (in != out) {
-    std::memcpy(out, in, count * size_of(dtype));
-    stats().bytes_copied += count * size_of(dtype);
+SumMade InlineSum::run(const Call& call, Library& library) {
+  if (!inline_takes(call.dtype) || call.codec || call.scatters())
+    return Streamed::run(call, library);
+  if (call.in != call.out) {
+    std::memcpy(call.out, call.in, call.bytes());
+    stats().bytes_copied += call.bytes();
   }
-  Sum one{out, count, dtype};
+  Sum one{call.out, call.count, call.dtype};
   until_done([&](const Group::Done& done) {
     const auto begun = [&one, done](const std::string* failure, uint64_t blocks) {
       one.all_begun = true;
       done(failure, blocks);
     };
-    const auto nothing = [](const Layout&) { return std::make_unique<NoBlocks>(); };
-    group_->reduce(group_->reserve(), count, dtype, nothing, begun);
+    group()->watch(call.count, call.dtype, begun);
     sum(one);
   });
   if (one.failure) {
     stats().failures += 1;
     throw Error(*one.failure);
   }
-  return client_->worker().united_blocks();
+  return {Way::inlined, client_->worker().united_blocks()};
 }
 
 void InlineSum::sum(Sum& sum) {
@@ -158,7 +146,7 @@ void InlineSum::sum(Sum& sum) {
     client_->sum(sum.data, sum.count, sum.dtype, dense, {[&] { look_after(sum); }, every});
   } catch (const std::exception& why) {
     sum.failure = why.what();
-    group_->fail(*sum.failure);
+    group()->fail(*sum.failure);
   }
   count(sum);
 }
@@ -168,7 +156,7 @@ void InlineSum::look_after(Sum& sum) const {
   const uint64_t now = sum.clock.now();
   const auto seconds_since = [now](uint64_t time) { return double(now - time) / 1e6; };
   if (WhileWaiting* const waiting = WhileWaiting::here()) waiting->work();
-  if (const std::string why = group_->failure(); !why.empty()) throw Error(why);
+  if (const std::string why = group()->failure(); !why.empty()) throw Error(why);
   if (const uint64_t received = client_->worker().counts().received; received != sum.received) {
     sum.received = received;
     sum.moved = now;

@@ -15,33 +15,30 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/network_sum.h"
+#include "algorithms/streamed.h"
 #include "innetwork/client.h"
 
 namespace omnihvd {
 
 // One thread at a time.
-class InlineSum final : public NetworkSum {
+class InlineSum final : public Streamed {
  public:
-  static std::unique_ptr<NetworkSum> create(Exchange& exchange, const Settings& agreed,
-                                            const std::vector<std::string>& hosts);
+  // MakeAlgorithm. Does not fit if the aggregator does not take the job.
+  static std::unique_ptr<Algorithm> create(Exchange& exchange, const Settings& agreed,
+                                           const std::vector<std::string>& hosts);
 
-  bool takes(DType dtype, const Codec& codec) const override {
-    return inline_takes(dtype) && !codec;
-  }
-  uint64_t allreduce(const void* in, void* out, uint64_t count, DType dtype) override;
-  const std::shared_ptr<Group>& group() const override { return group_; }
+  SumMade run(const Call& call, Library& library) override;
   void set_timeout(double seconds) override {
     timeout_s_ = seconds;
-    group_->set_timeout(seconds);
+    Streamed::set_timeout(seconds);
   }
 
  private:
   struct Sum;
   InlineSum(std::unique_ptr<InlineClient> client, std::shared_ptr<Group> group,
             const Settings& agreed)
-      : client_(std::move(client)),
-        group_(std::move(group)),
+      : Streamed(std::move(group)),
+        client_(std::move(client)),
         settings_(agreed),
         timeout_s_(agreed.timeout_s) {}
   void sum(Sum& sum);
@@ -49,7 +46,6 @@ class InlineSum final : public NetworkSum {
   void count(const Sum& sum);
 
   const std::unique_ptr<InlineClient> client_;
-  const std::shared_ptr<Group> group_;
   const Settings settings_;
   double timeout_s_;
   SlotCounts counted_;  // so far

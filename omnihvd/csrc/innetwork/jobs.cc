@@ -29,15 +29,16 @@ std::string reason(InlineRefusal refusal) {
       return "it has as many jobs as it takes (--jobs), and none of them has ended: start the "
              "aggregator with more places, or this job when one of the others has ended";
     case InlineRefusal::other_workers:
-      return "others of this job have said another number of workers";
+      return "other workers of this job gave another number of workers: give all the same";
     case InlineRefusal::unknown:
-      return "it does not know this job any more: it was started anew, or the hosts of all workers "
-             "said that these had ended";
+      return "it does not know this job any more: it was restarted, or the hosts of all workers "
+             "reported their end; start the job again";
     case InlineRefusal::other_numbers:
-      return "others of this job sum other numbers: arithmetic must be the same on all workers";
+      return "other workers of this job sum other numbers: arithmetic must be the same on all "
+             "workers";
     case InlineRefusal::no_numbers:
-      return "it does not add such numbers: an aggregator on XDP has no floats but FPISA's, a "
-             "socket and AF_XDP have";
+      return "it does not add such numbers: on XDP use OMNIHVD_ARITHMETIC=fpisa, or start the "
+             "aggregator with --udp or --af-xdp";
   }
   return "for a reason that this release does not know: install the same omnihvd on all hosts";
 }

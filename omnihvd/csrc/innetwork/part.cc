@@ -15,7 +15,7 @@ void register_all() {
       fpisa::ops, [](const void* block, size_t n) { return integer_ops().exponent(block, n); },
       integers_of_block, block_of_integers};
   register_arithmetic(kArithmetic);
-  set_network_sum(&InlineSum::create);
+  register_algorithm("inline", &InlineSum::create);
   register_transport("udp", [](const TransportOptions& o) { return make_udp_transport(o); });
 }
 

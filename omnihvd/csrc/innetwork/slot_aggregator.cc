@@ -31,8 +31,11 @@ SlotAggregator::SlotAggregator(size_t jobs, uint16_t slots)
 
 void SlotAggregator::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) {
   jobs_[job] = {key, workers, 0, &ops_of(numbers)};
-  for (size_t i = 0; i < slots_per_job_; ++i)
-    slot_reset(&slots_[job * slots_per_job_ + i].state, workers);
+  for (size_t i = 0; i < slots_per_job_; ++i) {
+    Slot& slot = slots_[job * slots_per_job_ + i];
+    slot = {};  // results of the last job that was here are not for this one
+    slot_reset(&slot.state, workers);
+  }
 }
 
 bool SlotAggregator::is_contribution(const uint8_t* data, size_t size) {

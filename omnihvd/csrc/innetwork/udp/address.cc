@@ -35,7 +35,7 @@ uint32_t ip_of(const sockaddr* address) {
 uint32_t mtu_to(const sockaddr_in& to) {
   const FileDescriptor probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
   if (connect(probe, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
-    throw Error("no way to " + text_of(to) + ": " + std::strerror(errno));
+    throw Error(text_of(to) + " cannot be reached: " + std::strerror(errno));
   int mtu = 0;
   socklen_t size = sizeof mtu;
   if (getsockopt(probe, IPPROTO_IP, IP_MTU, &mtu, &size) != 0 || mtu < int(kLeastMtu)) return 1500;
@@ -64,14 +64,14 @@ UdpAddress decode_udp_address(const std::string& bytes) {
   BytesReader in(body);
   UdpAddress address{};
   static_cast<AddressOwner&>(address) = read_owner(in);
-  address.port = uint16_t(in.u64());
+  address.port = in.number<uint16_t>();
   address.key = in.text();
-  address.has_secret = in.u64() != 0;
+  address.has_secret = in.number<bool>();
   address.places.resize(in.count());
   for (Place& place : address.places) {
-    place.ip = uint32_t(in.u64());
-    place.mask = uint32_t(in.u64());
-    place.mtu = uint32_t(std::max<uint64_t>(in.u64(), kLeastMtu));
+    place.ip = in.number<uint32_t>();
+    place.mask = in.number<uint32_t>();
+    place.mtu = std::max(in.number<uint32_t>(), kLeastMtu);
   }
   return address;
 }

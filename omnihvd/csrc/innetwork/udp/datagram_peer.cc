@@ -2,14 +2,16 @@
 
 #include <algorithm>
 
+#include "base/time_limits.h"
+
 namespace omnihvd {
 namespace {
 
 constexpr uint64_t kMillisecond = 1000, kSecond = 1'000'000;
 constexpr uint64_t kProbeEvery = kSecond;
 constexpr uint64_t kProbeRefused = 60 * kMillisecond;
-constexpr uint64_t kSilence = 30 * kSecond;  // before a silent peer is given up
-constexpr uint64_t kOpening = 15 * kSecond;  // the same, before its first answer
+constexpr uint64_t kSilence = kUdpSilence.microseconds();  // before a silent peer is given up
+constexpr uint64_t kOpening = kUdpFirst.microseconds();    // the same, before its first answer
 constexpr uint64_t kFirstOpen = 100 * kMillisecond;
 constexpr uint64_t kOpenAgain = 3 * kSecond;  // of silence
 constexpr uint64_t kAfterStop = 5 * kSecond;  // at least, to answer a new question

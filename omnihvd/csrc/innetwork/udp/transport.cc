@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/time_limits.h"
 #include "innetwork/udp/flow.h"
 #include "innetwork/udp/inbox.h"
 #include "innetwork/udp/socket.h"
@@ -34,7 +35,6 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1000, kSecond = 1'000'000;  // all times are microseconds
 constexpr uint64_t kLookEvery = kSecond;
-constexpr uint64_t kFlushLimit = 5 * kSecond;       // in the destructor
 constexpr uint64_t kBeginning = uint64_t(1) << 33;  // leaves earlier values for 32-bit times
 constexpr char kEnded[] = "the process has ended";
 
@@ -116,11 +116,11 @@ UdpTransport::UdpTransport(const UdpOptions& options)
 
 UdpTransport::~UdpTransport() {
   closing_ = true;
-  const uint64_t end = now() + kFlushLimit;
+  const uint64_t end = now() + kFlush.microseconds();
   const auto is_done = [](const auto& peer) { return peer.second->failed || peer.second->idle(); };
   while (!std::all_of(peers_.begin(), peers_.end(), is_done)) {
     if (now() > end) {
-      log(LogLevel::info, "not all peers have taken their last messages within 5 s");
+      log(LogLevel::info, "not all peers have taken their last messages within ", kFlush.text());
       break;
     }
     if (!move(now())) {
@@ -237,7 +237,8 @@ bool UdpTransport::on_answer(uint64_t now, const Packet& packet) {
   if (!is_authentic(packet, flow.key, true)) return false;
   if (packet.kind == PacketKind::accept) {
     if (!flow.on_accept(now, packet))
-      fail(flow, "it has given this process up, which was stopped or out of its reach for 30 s");
+      fail(flow,
+           "it gave this process up, after it could not be reached for " + kUdpSilence.text());
     return true;
   }
   if (!flow.is_open) return false;
@@ -294,10 +295,11 @@ void UdpTransport::look_after(uint64_t now, OutFlow& flow) {
     case DatagramPeer::End::refused:
       return fail(flow, "nobody listens there any more: it has ended, or has closed its transport");
     case DatagramPeer::End::never_answered:
-      return fail(flow, "no answer from " + text_of(flow.route.to) +
-                            " within 15 s: do datagrams get through between the hosts (firewalls, "
+      return fail(flow, "no answer from " + text_of(flow.route.to) + " within " + kUdpFirst.text() +
+                            ": do datagrams get through between the hosts (firewalls, "
                             "OMNIHVD_UDP_INTERFACE)?");
-    case DatagramPeer::End::silent: return fail(flow, "nothing was heard of it for 30 s");
+    case DatagramPeer::End::silent:
+      return fail(flow, "it has sent nothing for " + kUdpSilence.text());
   }
   const DatagramPeer::Say say = flow.peer.say(now);
   if (say == DatagramPeer::Say::open || say == DatagramPeer::Say::both) open(flow);

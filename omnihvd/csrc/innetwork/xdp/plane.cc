@@ -38,7 +38,7 @@ void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbe
   const uint32_t index = uint32_t(job);
   const auto put = [&](const char* map, uint32_t at, const void* value) {
     if (bpf_map_update_elem(program_.map(map), &at, value, BPF_ANY) != 0)
-      throw Error(std::string("cannot tell the XDP program of a job: ") + why(errno));
+      throw Error(std::string("cannot add a job to the XDP program: ") + why(errno));
   };
   put("jobs", index, &entry);
   if (workers == 0) return;
@@ -90,7 +90,7 @@ XdpPlane::Run XdpPlane::run(const std::string& frame, uint32_t repeat) const {
   options.data_size_out = uint32_t(out.size());
   options.repeat = int(repeat);
   if (const int error = bpf_prog_test_run_opts(program_.fd(), &options))
-    throw Error("the kernel does not run the XDP program: " + why(-error));
+    throw Error("the kernel cannot run the XDP program: " + why(-error));
   return {options.retval, options.duration, out.substr(0, options.data_size_out)};
 }
 

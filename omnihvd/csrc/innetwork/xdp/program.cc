@@ -68,7 +68,7 @@ void XdpProgram::set_entries(const char* map, uint32_t entries) {
 
 void XdpProgram::load() {
   if (const int error = bpf_object__load(object_.get()))
-    throw Error("the kernel does not take the XDP program: " + why_and_what(-error));
+    throw Error("the kernel refuses the XDP program: " + why_and_what(-error));
 }
 
 void XdpProgram::attach(const std::string& name) {
