@@ -13,9 +13,9 @@ CORES := $(shell nproc)
 PIP := python -m pip --disable-pip-version-check --quiet
 MANYLINUX := quay.io/pypa/manylinux_2_28_x86_64
 MANYLINUX_PYTHONS := cp39-cp39 cp310-cp310 cp311-cp311 cp312-cp312 cp313-cp313
-CXX_FILES = $(shell find omnihvd/csrc simulator kernels tests benchmarks -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
+CXX_FILES = $(shell find omnihvd/csrc simulator kernels tests benchmarks examples -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate bench-gpu wheel release clean
+.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate fuzz bench-gpu wheel release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -145,7 +145,7 @@ coverage: setup $(VENV)/.coverage  ## what the tests reach, Python and C++; an h
 	@.ci/coverage
 
 bench: build  ## this and its peers, side by side; as root on hosts with shaped links
-	@python -m omnihvd bench --json build/bench/bench.json --plots build/bench
+	@python -m benchmarks.bench --json build/bench/bench.json --plots build/bench
 
 targets: build  ## all figures of benchmarks/README.md; root, 40 minutes
 	@python benchmarks/targets.py
@@ -156,6 +156,9 @@ models: build  ## the paper's six models (DATA=folder); as root on hosts with sh
 
 simulate: build  ## random jobs over a bad network, for a minute
 	@python -m simulator --faults --seconds 60 --processes 2
+
+fuzz:  ## the fuzz targets (tests/fuzz), a minute each; needs clang
+	@.ci/fuzz
 
 map: build  ## where it is faster than its peers, and where not; root, 40 minutes
 	@python benchmarks/map.py

@@ -33,7 +33,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from omnihvd.bench.lab import Lab, LabError, mpirun_env  # noqa: E402
+from benchmarks.bench.lab import Lab, LabError, mpirun_env  # noqa: E402
 from omnihvd.demo import DemoError, check_losses, moved_bytes  # noqa: E402
 
 HERE = Path(__file__).parent

@@ -107,8 +107,7 @@ TEXTS = [
     '{"step": 7',
     "rank 0            rank 1",
     "kernel compact -> host function",
-    "mark > ncclAllGather",
-    "look: 50 us",
+    "mark > ncclAllReduce",
     "sums taken: ",
     "gradients of a step: not zero",
     "omnihvd ... takes over the sums of horovod.torch",
@@ -199,7 +198,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"mpirun .*(omnihvd check)", of_help),
     (r"(python -m omnihvd\.demo)", lambda m: f"{m[1]} --steps 2"),
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
-    (r"(python -m omnihvd bench)", of_help),
+    (r"(python -m benchmarks\.bench)", of_help),
     (r"(python -m simulator)", of_help),
     (
         r"mpirun( -\S+( [\w=]+)+)*$",

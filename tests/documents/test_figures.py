@@ -48,12 +48,14 @@ def test_defaults_that_documents_name_are_the_settings() -> None:
     def default(name: str, unit: int = 1) -> str:
         return f"{int(defaults[f'OMNIHVD_{name}']) / unit:g}"
 
-    block, small = default("BLOCK_SIZE"), default("MIN_BYTES", 1024)
+    block = default("BLOCK_SIZE")
+    (text,) = (row[3] for row in session.setting_docs() if row[0] == "OMNIHVD_MIN_BYTES")
+    small = f"{int(text.rsplit(' ', 1)[1]) / 1024:g}"  # "..., else 262144"
     slots = [default("SLOTS"), default("MESSAGE_BYTES", 1024)]
     chunk, patience = default("GPU_CHUNK_BYTES", 1 << 20), default("STALL_WARNING")
     for document, template, values in [
-        ("README.md", "tensors under {} KiB)", [small]),
-        ("docs/tuning.md", "`OMNIHVD_MIN_BYTES` ({} KiB)", [small]),
+        ("README.md", "tensors under {} KiB between hosts)", [small]),
+        ("docs/tuning.md", "`OMNIHVD_MIN_BYTES` ({} KiB between hosts)", [small]),
         ("docs/tuning.md", "slots x message bytes ({} x {} KiB)", slots),
         ("docs/gpu.md", "`OMNIHVD_GPU_CHUNK_BYTES` ({} MiB)", [chunk]),
         ("docs/compression.md", "Blocks have {} elements, or `OMNIHVD_BLOCK_SIZE`", [block]),

@@ -157,7 +157,7 @@ def test_what_cannot_be_had_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
         observe.guarded(lambda: steps.begin("/nowhere/x.jsonl"), "OMNIHVD_STATS")
         observe.guarded(lambda: traces.try_path("/nowhere/y.json"), "OMNIHVD_TRACE")
         observe.logger.filters.clear()
-    assert "OMNIHVD_METRICS is left out" in said[0] and "/nowhere/x" in said[1]
+    assert "OMNIHVD_METRICS is left out: " in said[0] and "/nowhere/x" in said[1]
     assert "OMNIHVD_TRACE is left out" in said[2] and "/nowhere/y" in said[2]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from launch import ENVIRONMENT, STREAM
 
-from omnihvd.bench.lab import Lab
+from benchmarks.bench.lab import Lab
 from omnihvd.observe import answers, top, watchable
 from omnihvd.observe.answers import Figures
 from omnihvd.observe.other_hosts import OtherHost

@@ -134,6 +134,6 @@ def test_a_library_that_is_missing_is_named(copy: Path, setting: dict[str, str])
 def test_a_file_that_is_no_part_is_refused(copy: Path) -> None:
     library = copy / "omnihvd/lib" / INNETWORK
     library.write_bytes(b"no library")
-    assert "cannot be loaded" in run(SUM, copy, OMNIHVD_TRANSPORT="udp")
+    assert f"{INNETWORK} cannot be loaded (" in run(SUM, copy, OMNIHVD_TRANSPORT="udp")
     shutil.copy(copy / "omnihvd/lib/libomnihvd_gloo.so", library)
     assert "is no part of omnihvd" in run(SUM, copy, OMNIHVD_TRANSPORT="udp")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from omnihvd.carriers import mpi, mpi_abi
+from omnihvd.intercept import mpi, mpi_abi
 
 CC = shutil.which("cc") or shutil.which("gcc")
 STRANGE = """
@@ -25,7 +25,7 @@ CALLER = "int MPI_Allreduce(void); int call(void) { return MPI_Allreduce(); }"
 
 
 def find_in_a_process_of_its_own(**env: str) -> str:
-    program = "from omnihvd.carriers import mpi_abi; print(mpi_abi.find(), mpi_abi.shim())"
+    program = "from omnihvd.intercept import mpi_abi; print(mpi_abi.find(), mpi_abi.shim())"
     path = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}
     return subprocess.run(
         [sys.executable, "-c", program],

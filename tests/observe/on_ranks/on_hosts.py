@@ -11,7 +11,7 @@ import omnihvd  # noqa: F401
 import horovod.torch as hvd  # isort: skip
 import torch
 
-from omnihvd.bench.lab import SSH
+from benchmarks.bench.lab import SSH
 from omnihvd.observe import top
 
 hvd.init()
