@@ -46,4 +46,5 @@ else:
     try:
         run(*sys.argv[1:])
     except RuntimeError as why:
-        print(f"rank {os.environ['RANK']}: {why}")
+        # In one piece: print() writes text and newline apart, and the other rank may come between.
+        sys.stdout.write(f"rank {os.environ['RANK']}: {why}\n")

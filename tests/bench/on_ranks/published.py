@@ -2,8 +2,11 @@
 
 import itertools
 import os
+import sys
+from pathlib import Path
 
-from omnihvd.bench import published
+sys.path.append(str(Path(__file__).parents[3]))
+from benchmarks.bench import published
 from omnihvd.bench.patterns import BLOCK, Point, is_total, part
 
 COUNTS = (1, 7, 60 * BLOCK + 3)
