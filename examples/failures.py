@@ -46,5 +46,4 @@ else:
     try:
         run(*sys.argv[1:])
     except RuntimeError as why:
-        # In one piece: print() writes text and newline apart, and the other rank may come between.
-        sys.stdout.write(f"rank {os.environ['RANK']}: {why}\n")
+        sys.stdout.write(f"rank {os.environ['RANK']}: {why}\n")  # in one write, unlike print()
