@@ -13,6 +13,11 @@ NONBLOCKING = {**UNION, "NCCL_DOUBLE_NONBLOCKING": "1"}
 # Hosts with several GPUs, whose sums are made on two levels.
 LEVELS = {**UNION, "OMNIHVD_HIERARCHY": "on"}
 
+# Enough for one of each stream: ranks may use communicators in different orders (test_queues.py).
+MANY_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+# Enough for the streams of groups.py and of NCCL, if ours take none of them.
+FIVE_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "5"}
+
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(("ranks", "block_size"), [(2, 256), (3, 32)])
@@ -34,7 +39,9 @@ def test_streams(doubles, scenarios, env):
     run_well(doubles, "streams.py", 3, *scenarios, env=env)
 
 
-@pytest.mark.parametrize(("ranks", "env"), [(3, JITTER), (2, NONBLOCKING)])
+@pytest.mark.parametrize(
+    ("ranks", "env"), [(3, {**JITTER, **FIVE_QUEUES}), (2, {**NONBLOCKING, **FIVE_QUEUES})]
+)
 def test_groups(doubles, ranks, env):
     run_well(doubles, "groups.py", ranks, env=env)
 
@@ -42,8 +49,7 @@ def test_groups(doubles, ranks, env):
 @pytest.mark.parametrize("way", ["original", "union"])
 @pytest.mark.parametrize("levels", ["off", "on"])
 def test_calls_that_are_grouped_on_some_ranks_only(doubles, way, levels):
-    env = {**UNION, "OMNIHVD_GPU": way, "OMNIHVD_HIERARCHY": levels}
-    env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"  # as in test_queues.py, of different orders
+    env = {**UNION, **MANY_QUEUES, "OMNIHVD_GPU": way, "OMNIHVD_HIERARCHY": levels}
     run_well(doubles, "grouped_elsewhere.py", 4, ranks_per_host=2, env=env, timeout=40)
 
 
@@ -155,7 +161,7 @@ def test_a_dead_rank_on_two_levels(doubles):
 
 
 def test_groups_on_two_levels(doubles):
-    env = {**LEVELS, **NONBLOCKING}
+    env = {**LEVELS, **NONBLOCKING, **MANY_QUEUES}
     run_well(doubles, "groups.py", 4, ranks_per_host=2, env=env)
 
 

@@ -37,7 +37,8 @@ CudaDriver load() {
   find(&driver.module_get_function, "cuModuleGetFunction");
   find(&driver.func_load, "cuFuncLoad", false);
   find(&driver.launch_kernel, "cuLaunchKernel");
-  find(&driver.stream_create, "cuStreamCreate");
+  find(&driver.ctx_get_stream_priority_range, "cuCtxGetStreamPriorityRange");
+  find(&driver.stream_create_with_priority, "cuStreamCreateWithPriority");
   find(&driver.stream_destroy, "cuStreamDestroy_v2");
   find(&driver.stream_query, "cuStreamQuery");
   find(&driver.stream_is_capturing, "cuStreamIsCapturing");

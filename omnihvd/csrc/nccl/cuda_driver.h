@@ -50,7 +50,8 @@ struct CudaDriver {
   CuResult (*launch_kernel)(CuFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                             unsigned block_x, unsigned block_y, unsigned block_z,
                             unsigned shared_bytes, CuStream, void** arguments, void** extra);
-  CuResult (*stream_create)(CuStream*, unsigned flags);
+  CuResult (*ctx_get_stream_priority_range)(int* least, int* greatest);
+  CuResult (*stream_create_with_priority)(CuStream*, unsigned flags, int priority);
   CuResult (*stream_destroy)(CuStream);
   CuResult (*stream_query)(CuStream);
   CuResult (*stream_is_capturing)(CuStream, int* status);

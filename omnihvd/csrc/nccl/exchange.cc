@@ -23,6 +23,18 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// Streams of one priority share few hardware queues, in which a stream that waits holds up the
+// others. Streams of ranks that join two communicators at once must not hold up NCCL's.
+CuStream urgent_stream() {
+  int least = 0, greatest = 0;
+  check_cuda(cuda().ctx_get_stream_priority_range(&least, &greatest),
+             "cuCtxGetStreamPriorityRange");
+  CuStream stream = nullptr;
+  check_cuda(cuda().stream_create_with_priority(&stream, kCuStreamNonBlocking, greatest),
+             "cuStreamCreateWithPriority");
+  return stream;
+}
+
 }  // namespace
 
 void settle(NcclResult result, NcclComm comm, const std::atomic<bool>& aborted, const char* what) {
@@ -83,8 +95,7 @@ std::vector<std::string> NcclExchange::gather_equal(const std::string& mine) {
 // Copies this rank's bytes to the device. Received bytes will follow them.
 void NcclExchange::begin(const std::string& mine) {
   const CudaScope scope(context_);
-  if (stream_ == nullptr)
-    check_cuda(cuda().stream_create(&stream_, kCuStreamNonBlocking), "cuStreamCreate");
+  if (stream_ == nullptr) stream_ = urgent_stream();
   const size_t needed = mine.size() * (size_ + 1);
   if (needed > room_) {
     const size_t room = std::max<size_t>(needed, 65536);

@@ -201,11 +201,20 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsig
   return success;
 }
 
-int cuStreamCreate(CUstream_st** stream, unsigned) {
+int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   if (const Result bad = permitted()) return bad;
-  *stream = new CUstream_st{Stream::create(0)};
+  *least = 0;
+  *greatest = -5;
+  return success;
+}
+int cuStreamCreateWithPriority(CUstream_st** stream, unsigned, int priority) {
+  if (const Result bad = permitted()) return bad;
+  *stream = new CUstream_st{Stream::create(priority)};
   ++streams;
   return success;
+}
+int cuStreamCreate(CUstream_st** stream, unsigned flags) {
+  return cuStreamCreateWithPriority(stream, flags, 0);
 }
 int cuStreamDestroy_v2(CUstream_st* stream) {
   if (const Result bad = permitted(false)) return bad;
