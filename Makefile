@@ -10,6 +10,8 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 CORES := $(shell nproc)
+# Tests wait for a third of their time: for launchers, for ranks, for time-outs.
+WORKERS := $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 PIP := python -m pip --disable-pip-version-check --quiet
 MANYLINUX := quay.io/pypa/manylinux_2_28_x86_64
 MANYLINUX_PYTHONS := cp39-cp39 cp310-cp310 cp311-cp311 cp312-cp312 cp313-cp313
@@ -121,7 +123,7 @@ tidy: build $(VENV)/.tools  ## clang-tidy over what changed since it passed
 	@.ci/tidy
 
 pytest: build $(VENV)/.optional $(VENV)/.docs
-	@python -m pytest -n $(CORES) --dist loadfile -m 'not slow and not gpu'
+	@python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not gpu'
 
 docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/index.html
 	@python -m sphinx -q -W --keep-going -c docs/site . build/site

@@ -18,10 +18,11 @@ import psutil
 from environment import ENVIRONMENT, end_with_parent
 from warm import warm
 
+HOROVODRUN = [sys.executable, str(Path(__file__).with_name("quick_horovodrun.py"))]
 LAUNCHERS = {
     "mpirun": ["mpirun", "--oversubscribe"],
-    "horovodrun": ["horovodrun"],
-    "horovodrun --gloo": ["horovodrun", "--gloo"],
+    "horovodrun": HOROVODRUN,
+    "horovodrun --gloo": [*HOROVODRUN, "--gloo"],
 }
 # For tests of streaming, and of figures: which way is the fastest is another one in each run.
 STREAM = {"OMNIHVD_WAY": "stream"}

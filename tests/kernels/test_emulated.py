@@ -449,7 +449,14 @@ SPARSIFY_TO_SANITIZE = ("test_schedules[1]", "test_single_elements_in_one_pass[r
 
 @pytest.mark.skipif(bool(SANITIZER), reason="runs the others")
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("sanitizer, library", [("address,undefined", "asan"), ("thread", "tsan")])
+@pytest.mark.parametrize(
+    "sanitizer, library",
+    [
+        # The guards around all memory find most of that, too.
+        pytest.param("address,undefined", "asan", marks=pytest.mark.slow),
+        ("thread", "tsan"),
+    ],
+)
 def test_sanitized(sanitizer, library):
     """Some of these tests with GCC's sanitizers; that of races knows the rules of a warp."""
     library = subprocess.run(
