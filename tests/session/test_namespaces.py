@@ -157,10 +157,17 @@ def test_an_aggregator_with_another_network(lab: Lab) -> None:
 
 
 READ_ONLY = "mount -t tmpfs -o ro tmpfs /dev/shm"
+# There is room for UCX's queue, and not for its receive buffers.
+NO_ROOM = "mount -t tmpfs -o size=16m tmpfs /dev/shm"
 
 
 @pytest.mark.parametrize(
-    "lack, warns", [(READ_ONLY, False), (READ_ONLY + " && echo 0 > /proc/sys/kernel/shmmni", True)]
+    "lack, warns",
+    [
+        (READ_ONLY, False),
+        (READ_ONLY + " && echo 0 > /proc/sys/kernel/shmmni", True),
+        (NO_ROOM, False),
+    ],
 )
 def test_ranks_without_shared_memory(lack: str, warns: bool, tmp_path: Path) -> None:
     """UCX itself fails where it cannot open it."""
