@@ -138,7 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = iter(given.seeds or itertools.count(seed))
     if given.seeds:
         most = len(given.seeds)
-    running: dict[Any, tuple[int, int]] = {}
+    running: dict[Any, tuple[int, int, float]] = {}
     while True:
         late = most == sys.maxsize and time.monotonic() - begun > seconds
         more = not late and started < most and (not failed or given.go_on)
@@ -147,12 +147,16 @@ def main(arguments: list[str] | None = None) -> int:
             if plan(seed, isolated).backend == "torch" and "torch" not in sys.modules:
                 importlib.import_module("omnihvd.torch")
             pipe, pid = in_process(seed, isolated, given.plant, given.limit)
-            running[pipe] = (pid, seed)
+            running[pipe] = (pid, seed, time.monotonic() + given.limit + 30)
             started += 1
         if not running:
             break
-        for pipe in wait(list(running)):
-            pid, own_seed = running.pop(pipe)
+        for pid, own_seed, end in running.values():
+            if time.monotonic() > end:  # take() then says that there is no record
+                print(f"seed {own_seed}: the job does not end", flush=True)
+                os.killpg(pid, signal.SIGKILL)
+        for pipe in wait(list(running), 5):
+            pid, own_seed, _ = running.pop(pipe)
             record, wrong = take(pipe, pid, own_seed)
             if record:
                 count(counts, record)

@@ -10,7 +10,9 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -250,7 +252,16 @@ class Running:
     def stop(self, ranks: list[int], seconds: float) -> None:
         for rank in ranks:
             self.signal(rank, signal.SIGSTOP)
-        self.at(seconds, lambda: [self.signal(rank, signal.SIGCONT) for rank in ranks] and None)
+        # By a thread: this one may wait for the rest of a message from a rank that is stopped.
+        timer = threading.Timer(seconds, self.wake, (dict.fromkeys(ranks),))
+        timer.daemon = True
+        timer.start()
+        self.at(seconds, lambda: None)  # the job does not end before
+
+    def wake(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(rank, signal.SIGCONT)
 
     def fill(self) -> None:
         """Takes all that is free in /dev/shm."""

@@ -30,6 +30,7 @@ class Rank:
     def __init__(self, job: Job, rank: int, control: Connection, kids: int) -> None:
         self.job, self.rank, self.control, self.kids = job, rank, control, kids
         self.children: list[int] = []
+        self.pipes: dict[int, Connection] = {}
         self.faults = [f for f in job.faults if f.rank == rank]
 
     def own(self, kind: str) -> Fault | None:
@@ -47,6 +48,7 @@ class Rank:
 
     def run(self, pipes: dict[int, Connection]) -> None:
         """pipes: of each group that this rank is in."""
+        self.pipes = pipes
         self.limit()
         threads = [
             threading.Thread(target=self.group, args=(g, pipe), daemon=True)
@@ -168,6 +170,8 @@ class Rank:
         if child:
             self.children.append(child)
             return
+        for pipe in (self.control, *self.pipes.values()):
+            pipe.close()  # else it would hide this rank's end from the job
         status = 0
         if sums and self.job.backend == "engine":
             x = np.ones(10, np.float32)
