@@ -23,6 +23,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench.source import source
 from benchmarks.campaign import place
 from benchmarks.campaign.job import LIMIT_S, Record, run_job
 from benchmarks.campaign.oracle import judge
@@ -132,6 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     counts: Counts = collections.Counter(before.get("counts", {}))
     failures: list[str] = list(before.get("failures", []))
     slowest = float(before.get("longest_wait_s", 0))
+    code = source()  # as it is now: somebody may commit meanwhile
     begun, failed, started = time.monotonic(), 0, 0
     seconds = 3600 * given.hours if given.hours else given.seconds
     most = given.jobs if given.jobs is not None else sys.maxsize
@@ -174,12 +176,10 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{started} jobs in {took:.1f} s; longest wait for an error {slowest:.1f} s")
     print(f"{failed} jobs failed")
     if given.json:
-        from benchmarks.bench.source import source
-
         given.json.write_text(
             json.dumps(
                 {
-                    **source(),
+                    **code,
                     "next_seed": seed + 1,
                     "counts": dict(sorted(counts.items())),
                     "longest_wait_s": slowest,
