@@ -102,7 +102,7 @@ def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0)
         (Record(JOB, RIGHT[:1], [], {0: 0, 1: 0}), "rank 1: says nothing of some sums"),
         (Record(JOB, RIGHT, [], {0: 0, 1: 0}, left=["/dev/shm/x"]), "left behind: /dev/shm/x"),
         (
-            Record(JOB, [*RIGHT, *failed("rank 1 (b)", number=1000)], [KILL], {}, again=[0, 1]),
+            Record(JOB, [*RIGHT, *failed("rank 1 (b)", number=1000)], [KILL], {}, again=[0, 2]),
             "failed without a fault",
         ),
     ],
