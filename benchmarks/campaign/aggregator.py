@@ -63,7 +63,7 @@ class Aggregator:
         os.waitpid(self.pid, 0)
 
     def end(self) -> str:
-        """What went wrong with it; empty: nothing."""
+        """Stops it. Returns an error, or nothing."""
         if self.killed:
             return ""
         os.kill(self.pid, signal.SIGTERM)

@@ -30,7 +30,7 @@ OF_RANKS = ("files", "memory", "fork", "leave", "small-shm")  # that ranks make 
 
 @dataclass
 class Result:
-    """What a rank says of a sum."""
+    """A rank reports it of a sum."""
 
     group: int
     rank: int

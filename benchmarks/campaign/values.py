@@ -1,4 +1,4 @@
-"""What ranks contribute: values unique per rank and index, with a closed-form sum."""
+"""Contributions of ranks: values unique per rank and index, with a closed-form sum."""
 
 from __future__ import annotations
 
