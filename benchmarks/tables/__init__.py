@@ -41,6 +41,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "simulation-errors": scale.errors,
     "gpu": gpu.gpu,
     "faults": faults.campaign,
+    "faults-processes": faults.processes,
     "mutations": faults.mutations,
     "loss": loss.loss,
     "inline": inline.inline,

@@ -42,6 +42,43 @@ def campaign() -> str:
     return markdown(["", "the protocol", "sessions, too"], cells)
 
 
+FAULTS = {
+    "kill": "ranks killed (SIGKILL)",
+    "exit": "ranks ended by SIGTERM",
+    "leave": "ranks that left early",
+    "stop": "ranks stopped for 1 to 100 ms",
+    "stop-long": "ranks stopped beyond OMNIHVD_TIMEOUT",
+    "suspend": "jobs stopped as a whole",
+    "files": "ranks with few descriptors",
+    "memory": "ranks with little memory (RLIMIT_AS)",
+    "small-shm": "hosts with a /dev/shm of 4 KiB to 8 MiB",
+    "full": "/dev/shm filled up in the midst",
+    "fork": "children forked that outlive their rank",
+    "aggregator": "aggregators killed, and most started again",
+}
+
+
+def processes() -> str:
+    """The campaign in real processes."""
+    result = load("faults_processes.json")
+    counts = result["counts"]
+    names = ("jobs", "jobs of engine", "jobs of communicator", "jobs of torch", "ranks")
+    cells = [[name, f"{counts.get(name, 0):,}"] for name in names]
+    for name in ("sums right", "sums failed", "groups formed again"):
+        cells.append([name, f"{counts.get(name, 0):,}"])
+    for kind, name in FAULTS.items():
+        cells.append([name, f"{counts.get(f'fault {kind}', 0):,}"])
+    others = (
+        sum(n for name, n in counts.items() if name.startswith("fault ")) - counts["fault kill"]
+    )
+    cells.append(["all faults but kills", f"{others:,}"])
+    cells.append(["frames that the network lost", f"{counts['frames lost']:,}"])
+    cells.append(["longest wait of a survivor for its error", f"{result['longest_wait_s']:.1f} s"])
+    cells.append(["hours it took", f"{result['took_s'] / 3600:.1f}"])
+    cells.append(["jobs that failed", f"{len(result['failures'])}"])
+    return markdown(["", "real processes"], cells)
+
+
 def mutations() -> str:
     cells = []
     for r in load("mutations.json")["results"]:

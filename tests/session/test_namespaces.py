@@ -157,10 +157,17 @@ def test_an_aggregator_with_another_network(lab: Lab) -> None:
 
 
 READ_ONLY = "mount -t tmpfs -o ro tmpfs /dev/shm"
+# There is room for UCX's queue, and not for its receive buffers.
+NO_ROOM = "mount -t tmpfs -o size=16m tmpfs /dev/shm"
 
 
 @pytest.mark.parametrize(
-    "lack, warns", [(READ_ONLY, False), (READ_ONLY + " && echo 0 > /proc/sys/kernel/shmmni", True)]
+    "lack, warns",
+    [
+        (READ_ONLY, False),
+        (READ_ONLY + " && echo 0 > /proc/sys/kernel/shmmni", True),
+        (NO_ROOM, False),
+    ],
 )
 def test_ranks_without_shared_memory(lack: str, warns: bool, tmp_path: Path) -> None:
     """UCX itself fails where it cannot open it."""
@@ -188,3 +195,30 @@ def test_ranks_without_shared_memory(lack: str, warns: bool, tmp_path: Path) -> 
             assert ("ranks of this host use TCP" in said) == warns, said
     finally:
         ranks.end()
+
+
+NAMES = """
+import ctypes, os
+libc, made = ctypes.CDLL(None), 0x100
+watch = libc.inotify_init1(os.O_NONBLOCK)
+libc.inotify_add_watch(watch, b"/dev/shm", made)
+from omnihvd.engine import session
+engine = session.Engine(session.settings_from_environment())
+print(engine.describe_transport(), "; free:", os.statvfs("/dev/shm").f_bavail)
+try:
+    print("made:", os.read(watch, 4096))
+except BlockingIOError:
+    print("made: nothing")
+"""
+
+
+def test_ucx_gives_its_memory_no_names() -> None:
+    """A process that is killed after it has made one would leave the memory behind."""
+    size = 64 << 20
+    own = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+    words = ["env", "-u", "UCX_TLS", "unshare", "--mount", "sh", "-c", own, "sh"]
+    done = subprocess.run(
+        [*words, sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=60
+    )
+    assert "made: nothing" in done.stdout and "posix/memory" in done.stdout, done
+    assert int(done.stdout.split("free:")[1].split()[0]) < size // 4096 - 1000, done  # it has some

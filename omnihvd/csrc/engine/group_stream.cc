@@ -110,7 +110,12 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
   try {
     MessageReader reader(plain, size);
     switch (header.kind) {
-      case Kind::contribution: on_contribution(reader); break;
+      case Kind::contribution:
+        on_contribution(reader);
+        // Ranks look for who has left when they start a sum. A dedicated aggregator starts none.
+        for (uint32_t node = 0; self_ >= info_->workers && node < info_->workers; ++node)
+          if (peers_[node].left) on_leave(node);
+        break;
       case Kind::result: on_result(reader); break;
       case Kind::abort: fail(reader.text(), !info_->all_are_peers()); break;
       case Kind::leave: on_leave(*sender); break;

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -107,8 +108,19 @@ int open_file_of_ucx(const char* path, int flags, ...) {
   return with_reserve([=] { return open(path, flags | O_CLOEXEC, mode); });
 }
 
+// UCX removes a segment's name at once, since peers open it by /proc. A process that is killed
+// before would leave name and memory behind, so a segment gets none.
 int open_shared_memory(const char* name, int flags, mode_t mode) {
+  if (flags & O_CREAT && !std::getenv("UCX_POSIX_USE_PROC_LINK")) {
+    const int nameless = O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC;
+    const int fd = with_reserve([=] { return open("/dev/shm", nameless, mode); });
+    if (fd >= 0) return fd;
+  }
   return with_reserve([=] { return shm_open(name, flags, mode); });
+}
+
+int remove_shared_memory(const char* name) {
+  return shm_unlink(name) == 0 || errno == ENOENT ? 0 : -1;
 }
 
 // UCX's keep-alive asks when a process of this host began; 0: it has ended.
@@ -187,6 +199,7 @@ void steer_ucx_system_calls() {
       hook("/libucs.so", "accept", reinterpret_cast<void*>(&accept_peer));
       hook("/libuct.so", "open", reinterpret_cast<void*>(&open_file_of_ucx));
       hook("/libuct.so", "shm_open", reinterpret_cast<void*>(&open_shared_memory));
+      hook("/libuct.so", "shm_unlink", reinterpret_cast<void*>(&remove_shared_memory));
       hook("/libuct.so", "ucs_sys_get_proc_create_time", reinterpret_cast<void*>(&begin_of));
     } catch (const Error& why) {
       log(LogLevel::warning,

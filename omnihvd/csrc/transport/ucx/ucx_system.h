@@ -9,6 +9,7 @@ namespace omnihvd {
 //     socket after any failed accept(). One descriptor is kept in reserve.
 //   - Children do not hold UCX's sockets: exec closes them, and fork does. Else the peers would not
 //     learn that this process has ended, for as long as such a child lives.
+//   - Segments in /dev/shm never have a name, so that a killed process leaves none.
 void steer_ucx_system_calls();
 
 // Shuts down UCX's TCP connections to hosts that have vanished: their kernels have acknowledged

@@ -44,6 +44,10 @@ constexpr Default kDefaults[] = {
     {"SYSV_FIFO_SIZE", "64"},
     {"POSIX_RX_BUFS_GROW", "64"},
     {"SYSV_RX_BUFS_GROW", "64"},
+    // In a full /dev/shm UCX 1.22 takes memory of the process alone for receive buffers, and then
+    // ends by SIGSEGV, since these have no segment. So it fails, and open() leaves memory out.
+    {"POSIX_ALLOC", "md", true},
+    {"SYSV_ALLOC", "md", true},
     // Zero-copy takes 6 slices at a time: 0.13 GB/s for 64 KiB of 100-byte slices over TCP, against
     // 5 GB/s when UCX gathers the slices in a buffer. Transport::detach() relies on it.
     {"ZCOPY_THRESH", "inf", true},
@@ -144,7 +148,8 @@ UcxWorker::UcxWorker() {
   size_t at = asked || has_posix_memory() ? 0 : 1;
   ucs_status_t status = open(asked ? nullptr : kTransports[at]);
   const auto lacks_memory = [&] {
-    return status == UCS_ERR_SHMEM_SEGMENT || status == UCS_ERR_NO_MEMORY;
+    return status == UCS_ERR_SHMEM_SEGMENT || status == UCS_ERR_NO_MEMORY ||
+           status == UCS_ERR_NO_RESOURCE;
   };
   while (lacks_memory() && !asked && ++at < std::size(kTransports)) status = open(kTransports[at]);
   if (status == UCS_OK && at + 1 == std::size(kTransports))

@@ -1,0 +1,121 @@
+"""Judges a job: every sum right on all ranks, or failed on all within its bound, by a name."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from benchmarks.campaign.job import Record, Result
+from benchmarks.campaign.plan import FATAL, OWN, TIMEOUT_S
+
+SOON_S = 15.0  # loaded machines are slow; without detection it would be for ever
+AT_ONCE_S = 3.0  # a group that has failed fails again
+# Errors of the original library, where it made the sum: they name nobody.
+LIBRARY = re.compile(r"library: |gloo|Connection (closed|reset)|Broken pipe|store", re.I)
+# An in-network aggregator does not know which rank has stopped after all have begun.
+LATE = re.compile(
+    r"did not end within .* \(OMNIHVD_TIMEOUT\); "
+    r"(waiting for rank |all ranks have begun it: .* the aggregator at )"
+)
+
+
+def judge(record: Record) -> list[str]:
+    """All that is wrong; empty: the job is as it has to be."""
+    return [
+        *_hangs(record),
+        *_ends(record),
+        *(wrong for result in record.results for wrong in _result(record, result)),
+        *_missing(record),
+        *([f"the aggregator {record.aggregator_end}"] if record.aggregator_end else []),
+        *([f"left behind: {', '.join(record.left)}"] if record.left else []),
+    ]
+
+
+def victims(record: Record) -> set[int]:
+    """Ranks that a fault may end or fail."""
+    return {f.rank for _, f in record.faults if f.kind in OWN}
+
+
+def fatal(record: Record, group: tuple[int, ...]) -> list[float]:
+    """When faults came after which sums of these ranks may fail."""
+    return [
+        when for when, f in record.faults if f.kind in FATAL and (f.rank in group or f.rank < 0)
+    ]
+
+
+def _hangs(record: Record) -> list[str]:
+    return [f"{record.hangs}: does not end; its stacks are below"] if record.hangs else []
+
+
+def _ends(record: Record) -> list[str]:
+    """Only victims may end by a signal, or with another status than 0."""
+    wrong = []
+    for rank, status in sorted(record.ends.items()):
+        if not status or (record.hangs and f"rank {rank}" in record.hangs):
+            continue
+        how = f"signal {signal.Signals(status).name}" if status < 64 else f"status {status}"
+        if rank not in victims(record):
+            wrong.append(f"rank {rank} ended by {how}")
+    return wrong
+
+
+def _members(record: Record, result: Result) -> tuple[int, ...]:
+    again = result.number >= 999
+    return tuple(record.again) if again else record.job.groups[result.group]
+
+
+def _result(record: Record, r: Result) -> list[str]:
+    where = f"group {r.group}, rank {r.rank}, sum {r.number}: "
+    if r.verdict == "right":
+        return []
+    if r.verdict in ("wrong", "right after a failure"):
+        return [f"{where}{r.verdict} {r.text}"]
+    members, again = _members(record, r), r.number >= 999
+    own = victims(record) & set(members)
+    if r.verdict == "failed again":
+        late = r.seconds > AT_ONCE_S and r.rank not in own and not LIBRARY.search(r.text)
+        return [f"{where}fails again only after {r.seconds:.1f} s: {r.text}"] if late else []
+    times = fatal(record, members)
+    if "OMNIHVD_TIMEOUT" in record.job.env and LATE.search(r.text):
+        times = times or [r.begun]  # a loaded machine makes any rank late
+    # A rank may be killed when it has said that it goes on.
+    kinds = ("files", "memory", "kill", "exit")
+    lasting = {f.rank for _, f in record.faults if f.kind in kinds} & own
+    if not times or (again and not lasting):
+        return [f"{where}failed without a fault: {r.text}"]
+    wrong = []
+    seconds = r.begun + r.seconds - max(r.begun, min(times))
+    stopped = any(f.kind == "stop-long" for _, f in record.faults)
+    bound = SOON_S + TIMEOUT_S if stopped else SOON_S
+    if seconds > bound and r.rank not in own:
+        wrong.append(f"{where}failed only {seconds:.1f} s after a fault: {r.text}")
+    if r.rank not in own and not _names_culprit(record, members, r.text):
+        wrong.append(f"{where}names nobody: {r.text}")
+    return wrong
+
+
+def _names_culprit(record: Record, members: tuple[int, ...], text: str) -> bool:
+    if LIBRARY.search(text) or LATE.search(text):
+        return True
+    names = [rf"\brank {members.index(v)}\b" for v in victims(record) if v in members]
+    if any(f.kind == "aggregator" for _, f in record.faults):
+        names.append(re.escape(record.aggregator))
+        names.append("aggregator")
+    if any(f.kind == "full" for _, f in record.faults):
+        names.append("/dev/shm|shared memory")
+    return any(re.search(name, text) for name in names)
+
+
+def _missing(record: Record) -> list[str]:
+    """A rank that lives has said of each sum what came of it, or that the group failed."""
+    if record.hangs:
+        return []
+    wrong = []
+    own = victims(record)
+    for g, members in enumerate(record.job.groups):
+        for rank in set(members) - own:
+            of_rank = [r for r in record.results if (r.group, r.rank) == (g, rank)]
+            made = sum(r.verdict == "right" and r.number < 999 for r in of_rank)
+            if made < len(record.job.sums[g]) and not any(r.verdict == "failed" for r in of_rank):
+                wrong.append(f"group {g}, rank {rank}: says nothing of some sums")
+    return wrong

@@ -1,0 +1,201 @@
+"""A seed's job: ranks, hosts, settings, sums and faults. The same seed plans the same job."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+BACKENDS = ("engine", "communicator", "torch")
+# Faults after which sums may fail. All others must leave every sum right.
+FATAL = {"kill", "exit", "leave", "stop-long", "files", "memory", "aggregator", "full"}
+# Faults after which the rank itself may end or fail, and nobody else.
+OWN = {"kill", "exit", "leave", "stop-long", "files", "memory"}
+TORCH_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
+TIMEOUT_S = 1.5  # OMNIHVD_TIMEOUT of jobs in which a rank is stopped for long
+AGAIN = 3  # sums of the group that the survivors form
+SECRET = "the secret of a campaign"
+PORT = 29_400
+
+
+@dataclass(frozen=True)
+class Sum:
+    op: str  # allreduce or reduce-scatter
+    count: int  # elements; of a reduce-scatter: of each rank's share
+    dtype: str
+    density: float
+    in_place: bool
+
+
+@dataclass(frozen=True)
+class Fault:
+    kind: str
+    rank: int  # -1: of no rank
+    after: int  # results that the ranks have reported
+    delay_s: float  # and so much later
+    value: float = 0
+
+
+@dataclass
+class Job:
+    seed: int
+    backend: str
+    hosts: str  # a letter for each rank
+    groups: list[tuple[int, ...]]  # the first has all ranks; each is a thread of its ranks
+    sums: list[list[Sum]]  # of each group
+    env: dict[str, str]
+    faults: list[Fault]
+    again: bool  # whether the survivors form another group
+    aggregator: str = ""  # "": none; "bind": dedicated; "udp": in-network
+    memory_bytes: int = 64 << 20  # of /dev/shm
+    loss: float = 0  # share of the frames that the network loses
+    planted: str = field(default="", compare=False)  # a mistake that the oracle has to find
+
+    @property
+    def size(self) -> int:
+        return len(self.hosts)
+
+    def describe(self) -> str:
+        sums = [f"{len(own)} sums in ranks {group}" for group, own in zip(self.groups, self.sums)]
+        faults = [
+            f"{f.kind}{'' if f.rank < 0 else f' of rank {f.rank}'} {1000 * f.delay_s:.1f} ms after "
+            f"{f.after} results ({f.value:g})"
+            for f in self.faults
+        ]
+        return "; ".join(
+            [
+                f"seed {self.seed}: {self.backend}, hosts {self.hosts}",
+                *sums,
+                " ".join(f"{name}={value}" for name, value in sorted(self.env.items())),
+                *([f"aggregator --{self.aggregator}"] if self.aggregator else []),
+                *([f"/dev/shm of {self.memory_bytes} bytes"] if self.memory_bytes < 64e6 else []),
+                *([f"loss {self.loss:g}"] if self.loss else []),
+                *faults,
+                *(["again"] if self.again else []),
+            ]
+        )
+
+
+def plan(seed: int, isolated: bool = True) -> Job:
+    """isolated: whether the job has namespaces of its own, which some faults need."""
+    dice = random.Random(seed)
+    size = dice.choice((2, 2, 3, 3, 3, 4, 5))
+    backend = dice.choices(BACKENDS, (5, 5, 2))[0]
+    hosts = "".join(dice.choice(("a", "ab", "abc", "abcde")) for _ in range(1)) * size
+    hosts = dice.choice((hosts[:size], "".join(sorted(hosts[:size]))))
+    env = _settings(dice, backend)
+    groups: list[tuple[int, ...]] = [tuple(range(size))]
+    if backend != "torch":
+        while len(groups) < 3 and dice.random() < 0.3:
+            members = dice.sample(range(size), dice.randint(2, size))
+            groups.append(tuple(sorted(members)))
+    aggregator = ""
+    if backend != "torch" and dice.random() < 0.2:
+        inline = backend == "communicator" and "OMNIHVD_ARITHMETIC" not in env
+        aggregator = dice.choice(("bind", "udp")) if inline else "bind"
+        if aggregator == "udp":
+            env = {k: v for k, v in env.items() if k != "OMNIHVD_LEVELS"}
+            env["OMNIHVD_WAY"] = dice.choice(("auto", "stream"))
+        env["OMNIHVD_SECRET"] = SECRET
+    # Dedicated aggregators refuse reduce-scatters.
+    scatters = aggregator != "bind" and "OMNIHVD_ARITHMETIC" not in env
+    sums = [_sums(dice, backend, env, scatters) for _ in groups]
+    job = Job(seed, backend, hosts, groups, sums, env, [], dice.random() < 0.5, aggregator)
+    _faults(dice, job, isolated)
+    return job
+
+
+def _settings(dice: random.Random, backend: str) -> dict[str, str]:
+    env: dict[str, str] = {}
+    if backend != "engine":
+        ways = ("auto", "auto", "stream", "shared", "union", "original", "coded")
+        env["OMNIHVD_WAY"] = dice.choice(ways)
+        env["OMNIHVD_MIN_BYTES"] = dice.choice(("0", "0", "4096"))
+        env["OMNIHVD_HIERARCHY"] = dice.choice(("auto", "auto", "off"))
+    streams = env.get("OMNIHVD_WAY", "stream") in ("stream", "auto")
+    network = dice.random()
+    if network < 0.25:
+        env["OMNIHVD_TRANSPORT"] = "udp"
+    elif network < 0.55:
+        env["UCX_TLS"] = "tcp,self"
+    if dice.random() < 0.3:
+        env["OMNIHVD_STREAMS"] = dice.choice(("1", "2", "3"))
+    if dice.random() < 0.3:
+        env["OMNIHVD_SLOTS"] = dice.choice(("1", "2", "32"))
+    if dice.random() < 0.3:
+        env["OMNIHVD_MESSAGE_BYTES"] = dice.choice(("2048", "16384", "262144"))
+    if dice.random() < 0.2:
+        env["OMNIHVD_BLOCK_SIZE"] = dice.choice(("8", "33", "1024"))
+    if dice.random() < 0.1:
+        env["OMNIHVD_DETERMINISTIC"] = "1"
+    if streams and dice.random() < 0.1:
+        env["OMNIHVD_ARITHMETIC"] = "integer"
+    if dice.random() < 0.2:
+        env["OMNIHVD_SECRET"] = SECRET
+        env["OMNIHVD_ENCRYPT"] = dice.choice(("0", "1"))
+    return env
+
+
+def _sums(dice: random.Random, backend: str, env: dict[str, str], scatter: bool) -> list[Sum]:
+    block = int(env.get("OMNIHVD_BLOCK_SIZE", "256"))
+    message = int(env.get("OMNIHVD_MESSAGE_BYTES", "57344")) // 4
+    borders = [0, 1, block - 1, block, block + 1, 64 * block, message - 1, message, message + 1]
+    dtypes = TORCH_DTYPES
+    if env.get("OMNIHVD_ARITHMETIC"):
+        dtypes = ("float32",)
+    sums = []
+    for _ in range(dice.randint(4, 24)):
+        kind = dice.random()
+        if kind < 0.4:
+            count = dice.choice(borders)
+        elif kind < 0.96:
+            count = int(10 ** dice.uniform(0, 5.2))
+        else:
+            count = dice.randint(500_000, 1_500_000)
+        scatters = scatter and count and dice.random() < 0.15
+        op = "reduce-scatter" if scatters else "allreduce"
+        count = max(count, 1) if backend == "torch" else count
+        density = dice.choice((0, 0.01, 0.3, 1, 1))
+        dtype = dice.choice((*dtypes, "float32", "float32"))
+        sums.append(Sum(op, count, dtype, density, dice.random() < 0.5))
+    return sums
+
+
+def _faults(dice: random.Random, job: Job, isolated: bool) -> None:
+    results = sum(len(group) * len(own) for group, own in zip(job.groups, job.sums))
+
+    def add(kind: str, rank: int | None = None, value: float = 0) -> None:
+        target = dice.randrange(job.size) if rank is None else rank
+        after = dice.randrange(results) if dice.random() < 0.85 else 0
+        if job.backend == "torch":  # Gloo's own bootstrap waits 40 s for a rank that has ended
+            after = max(after, job.size)
+        job.faults.append(Fault(kind, target, after, dice.uniform(0, 0.01), value))
+
+    for _ in range(dice.choice((0, 0, 4, 8, 16))):
+        add("stop", value=10 ** dice.uniform(-3, -1))
+    if dice.random() < 0.06:
+        add("suspend", -1, 10 ** dice.uniform(-2, -0.5))
+    if dice.random() < 0.15:
+        add("fork", value=dice.choice((0, 1)))
+    if isolated and job.env.get("OMNIHVD_TRANSPORT") == "udp" and dice.random() < 0.4:
+        job.loss = dice.choice((0.005, 0.02, 0.05))
+    if isolated and dice.random() < 0.1:
+        job.memory_bytes = dice.choice((4096, 1 << 16, 1 << 20, 8 << 20))
+        job.faults.append(Fault("small-shm", -1, 0, 0, job.memory_bytes))
+    kind = dice.random()
+    if kind < 0.45:
+        add("kill")
+    elif kind < 0.52:
+        add("exit")
+    elif kind < 0.57:
+        add("leave")
+    elif kind < 0.59:
+        add("stop-long", value=TIMEOUT_S + 2)
+        job.env["OMNIHVD_TIMEOUT"] = f"{TIMEOUT_S:g}"
+    elif kind < 0.63:
+        add("files", value=dice.randint(0, 60))
+    elif kind < 0.65 and job.backend != "torch":
+        add("memory", value=10 ** dice.uniform(6, 8.3))
+    elif kind < 0.67 and isolated:
+        add("full", -1)
+    elif job.aggregator and kind < 0.9:
+        add("aggregator", -1)

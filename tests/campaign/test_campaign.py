@@ -1,0 +1,112 @@
+"""Jobs in real processes under faults (benchmarks/campaign), and whether their oracle can fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.campaign.job import Record, Result
+from benchmarks.campaign.oracle import judge
+from benchmarks.campaign.plan import Fault, Job, Sum, plan
+
+ROOT = Path(__file__).parents[2]
+# Engines and communicators, with kills, stops, forks, few descriptors, and aggregators of both
+# kinds that are killed.
+SEEDS = (13, 15, 91, 102, 163)
+PLANTED = 149  # two ranks; one leaves the other in a sum
+
+
+def campaign(*words: object, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.campaign", *map(str, words)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def test_jobs_under_faults(tmp_path: Path) -> None:
+    file = tmp_path / "counts.json"
+    done = campaign("--json", file, "--seeds", *SEEDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(file.read_text())
+    assert result["counts"]["jobs"] == len(SEEDS) and not result["failures"]
+    assert result["counts"]["fault kill"] >= 2 and result["counts"]["sums right"] > 50
+    done = campaign("--json", file, "--jobs", "1")  # goes on where it was
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = json.loads(file.read_text())
+    assert again["counts"]["jobs"] == len(SEEDS) + 1 and again["next_seed"] == SEEDS[-1] + 2
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        ("wrong", "elements are wrong, at first element 0: "),
+        ("mute", "names nobody: it failed"),
+        ("segment", "left behind: /dev/shm/omnihvd-planted"),
+        ("hang", "rank 1: does not end; its stacks are below"),
+        pytest.param("process", "left behind: process ", marks=pytest.mark.slow),
+    ],
+)
+def test_a_planted_fault_is_found(plant: str, said: str) -> None:
+    if plant == "segment" and os.geteuid() != 0:
+        pytest.skip("needs root, for a /dev/shm of its own")
+    done = campaign("--plant", plant, "--seeds", PLANTED, "--limit", 3)
+    assert done.returncode == 1 and said in done.stdout, done.stdout + done.stderr
+    assert f"replay: python -m benchmarks.campaign --seeds {PLANTED}\n" in done.stdout
+    if plant == "hang":
+        assert 'library.py", line' in done.stdout or 'rank.py", line' in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_random_jobs_for_minutes() -> None:
+    done = campaign("--first-seed", 100_000, "--seconds", 150, timeout=350)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_seed_plans_one_job() -> None:
+    assert plan(7) == plan(7) and plan(7) != plan(8)
+    kinds = {fault.kind for seed in range(500) for fault in plan(seed).faults}
+    assert kinds >= {"kill", "stop", "stop-long", "suspend", "fork", "files", "memory", "full"}
+    alone = {fault.kind for seed in range(500) for fault in plan(seed, isolated=False).faults}
+    assert not alone & {"full", "small-shm"}
+
+
+SUMS = [Sum("allreduce", 1000, "float32", 1, True)]
+JOB = Job(0, "engine", "ab", [(0, 1)], [SUMS], {}, [], False)
+RIGHT = [Result(0, rank, 0, "right", "", 1.0, 0.1) for rank in range(2)]
+KILL = (2.0, Fault("kill", 1, 0, 0))
+
+
+def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0) -> list[Result]:
+    return [Result(0, 0, number, "failed", text, begun, seconds)]
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (Record(JOB, RIGHT, [], {0: 0, 1: 0}), ""),
+        (Record(JOB, failed("rank 1 (b) has left"), [KILL], {0: 0, 1: 9}), ""),
+        (Record(JOB, failed("rank 1 (b) has left"), [], {0: 0, 1: 0}), "failed without a fault"),
+        (Record(JOB, failed("rank 0 (a) has left"), [KILL], {0: 0, 1: 9}), "names nobody"),
+        (Record(JOB, failed("rank 1 (b)", seconds=20), [KILL], {0: 0, 1: 9}), "failed only 19."),
+        (Record(JOB, RIGHT, [], {0: 0, 1: 11}), "rank 1 ended by signal SIGSEGV"),
+        (Record(JOB, RIGHT[:1], [], {0: 0, 1: 0}), "rank 1: says nothing of some sums"),
+        (Record(JOB, RIGHT, [], {0: 0, 1: 0}, left=["/dev/shm/x"]), "left behind: /dev/shm/x"),
+        (
+            Record(JOB, [*RIGHT, *failed("rank 1 (b)", number=1000)], [KILL], {}, again=[0, 2]),
+            "failed without a fault",
+        ),
+    ],
+)
+def test_the_oracle(record: Record, said: str) -> None:
+    found = judge(record)
+    assert bool(found) == bool(said) and said in "\n".join(found), found
