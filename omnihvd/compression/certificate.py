@@ -26,6 +26,7 @@ from omnihvd.compression import counters
 from omnihvd.compression.arrays import np
 
 EVERY = 256
+ALONE = {"prescale_factor": 2.0, "postscale_factor": 0.5}  # Horovod fuses it with no gradient
 STRIDE = 101  # odd, so that each remainder has its turn; neighbours in time are far apart
 ENOUGH = 16  # blocks for a decision of the floor
 SETTLE = 4  # steps after a change of the level that decide nothing
@@ -86,7 +87,7 @@ class Gauge:
 
 class Blocks:
     """The blocks of a model's parameters, and a step's choice of them, the same on all ranks. Block
-    n has the place n // EVERY in the array that a step sums. Its last element is the vote."""
+    n has the place n // EVERY in the array that a step sums. Its last element has the votes of `ranks`, in an average of 1."""
 
     def __init__(self, gauge: Gauge, sizes: Iterable[int], block_size: int) -> None:
         """sizes: each parameter's number of elements."""
@@ -111,7 +112,6 @@ class Blocks:
             out[at : at + len(short)] = short
 
     def compare(self, summed: np.ndarray, received: np.ndarray, ranks: int) -> None:
-        # summed: over so many ranks (averaged: 1)
         a, b = (array[:-1].astype(np.float64) for array in (summed, received))
         found = (EVERY * float(np.dot(*pair)) for pair in ((a, a), (b, b), (a, b)))
         self.gauge.note(Products(*found), self._places, float(summed[-1]) / ranks)

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.compression.certificate import Blocks
+from omnihvd.compression.certificate import ALONE, Blocks
 
 
 def begin(compressor: Any, gradients: list[Any], vars: Any, ranks: Any) -> Callable[[Any], Any]:
@@ -21,11 +21,11 @@ def begin(compressor: Any, gradients: list[Any], vars: Any, ranks: Any) -> Calla
     blocks = gauge.models.setdefault(sizes, Blocks(gauge, sizes, config.block_size))
     own = tf.ensure_shape(_chosen(blocks, gradients), [blocks.length])
     name = f"omnihvd.certificate.{[*gauge.models].index(sizes)}"
-    summed, count = ranks.reduce(own, name, ranks.averages), 1 if ranks.averages else ranks.size
+    summed = ranks.reduce(own, name, ranks.averages, **ALONE)
 
     def end(reduced: Any) -> Any:
         def compare(*both: np.ndarray) -> None:
-            blocks.compare(*both, count)
+            blocks.compare(*both, 1 if ranks.averages else ranks.size)
             blocks.step += 1
 
         tf.numpy_function(compare, [summed, _chosen(blocks, reduced)], [])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from omnihvd.compression import torch_ops
-from omnihvd.compression.certificate import Blocks
+from omnihvd.compression.certificate import ALONE, Blocks
 
 
 class Certificate:
@@ -35,7 +35,7 @@ class Certificate:
 
         if self._last is not None and self._handle is None:
             self._last[0][-1] = self._blocks.gauge.vote
-            how = {"name": self._name, "op": self._op, "process_set": self._set}
+            how = {"name": self._name, "op": self._op, "process_set": self._set, **ALONE}
             self._handle = allreduce_async_(self._last[0], **how)
         for parameter in parameters:
             self._put(self._own, parameter)
