@@ -86,8 +86,8 @@ class Gauge:
 
 
 class Blocks:
-    """The blocks of a model's parameters, and a step's choice of them, the same on all ranks. Block
-    n has the place n // EVERY in the array that a step sums. Its last element has the votes of `ranks`, in an average of 1."""
+    """The blocks of a model, and a step's choice, the same on all ranks. Block n has the place n //
+    EVERY in the array that is summed; behind it is the vote, of `ranks` (in averages of 1)."""
 
     def __init__(self, gauge: Gauge, sizes: Iterable[int], block_size: int) -> None:
         """sizes: each parameter's number of elements."""
