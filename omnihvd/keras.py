@@ -25,7 +25,7 @@ from omnihvd.observe import steps
 from omnihvd.observe.progress_bar import shown
 from omnihvd.statistics import (
     Statistics,
-    delay_control,
+    compression_figures,
     had_a_part,
     passed_bytes,
     taken_bytes,
@@ -65,7 +65,8 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
                     the reasons, and so has the log at OMNIHVD_LOG=info
     reduce_share    share of the epoch's time in which a reduction was under way
 
-    A compressor under delay control adds:
+    A compressor with a certificate adds compression_cosine and compression_error, under delay
+    control:
 
     compression_ratio      mean over the epoch's steps
     compression_bandwidth  bytes/s that its sums sent
@@ -118,7 +119,7 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
         }
         values = {name: logged[name] for name in (ALL_LOGS if self._all else LOGS)}
         if self._all:
-            values |= delay_control(figures)
+            values |= compression_figures(figures)
         mine = [math.nan if value is None else value for value in values.values()]
         means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
         if logs is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from omnihvd import engine
 from omnihvd.compression import counters
+from omnihvd.compression.certificate import Products
 from omnihvd.tools import terminal
 
 CONTROL = "control"  # the reason of calls that sum no tensor
@@ -177,12 +178,16 @@ def passed_bytes(figures: Figures) -> int:
     return sum(int(calls["bytes"]) for reason, calls in passed if reason != CONTROL)
 
 
-def delay_control(figures: Figures) -> Figures:
-    """The figures of a compressor under delay control, by their names in logs; empty: none."""
-    c = figures["compression"]
+def compression_figures(figures: Figures) -> Figures:
+    """The figures of a compressor with a certificate or under delay control, by their names in
+    logs; empty: none."""
+    c, found = figures["compression"], {}
+    if c["certified_steps"]:
+        found = {"compression_cosine": c["cosine"], "compression_error": c["relative_error"]}
     if not c["controlled_steps"]:
-        return {}
+        return found
     return {
+        **found,
         "compression_ratio": c["ratio"],
         "compression_bandwidth": c["bandwidth"],
         "compression_delay": c["delay_seconds"],
@@ -225,12 +230,16 @@ def _with_shares(figures: Figures) -> Figures:
 
 
 def _with_means(compression: Figures) -> Figures:
-    """Adds the means over steps under delay control."""
+    """Adds the means over steps under delay control, and over those with a certificate."""
     part = compression.get
+    names = ("certified_true", "certified_received", "certified_both")
+    seen = Products(*(part(name, 0) for name in names))
     return {
         **compression,
         "ratio": _share(part("ratios", 0), part("controlled_steps", 0)),
         "bandwidth": _share(part("delay_bytes", 0), part("delay_seconds", 0)),
+        "cosine": seen.cosine(),
+        "relative_error": seen.relative_error(),
     }
 
 

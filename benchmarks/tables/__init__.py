@@ -34,6 +34,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "delay-control-varied": compression.delay_control_varied,
     "host-order": compression.host_order,
     "total-budget": compression.total_budget,
+    "certificate": compression.certificate,
     "scale": scale.scale,
     "speed": scale.speed,
     "goal": scale.goal,

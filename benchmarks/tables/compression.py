@@ -123,6 +123,29 @@ def host_order() -> str:
     return markdown(heads, cells)
 
 
+CERTIFIED = ("rate", "momentum", "method", "floor")
+
+
+def certificate() -> str:
+    """When the certificate warned, and when the loss did."""
+    entries = load("certificate.json")["results"]
+    heads = ["rate, momentum", "method", "cosine", "gauge warns", "loss warns", "last loss", "sent"]
+    cells = []
+    for key in dict.fromkeys(tuple(map(e.get, CERTIFIED)) for e in entries):
+        rate, momentum, method, floor = key
+        found = [e for e in entries if tuple(map(e.get, CERTIFIED)) == key]
+        name = "none" if method == "none" else f"`{method}`" + f", floor {floor}" * bool(floor)
+        cosine = "" if method == "none" else f"{mean(e['cosine'] for e in found):.2f}"
+        warned = [
+            ", ".join("never" if e[alarm] is None else str(e[alarm]) for e in found)
+            for alarm in ("gauge", "loss")
+        ]
+        last = mean(e["last"] for e in found)
+        sent = f"{100 * mean(e['sent'] for e in found):.3g}%"
+        cells.append([f"{rate}, {momentum}", name, cosine, *warned, f"{last:.2f}", sent])
+    return markdown(heads, cells)
+
+
 def total_budget() -> str:
     """Hard threshold and Top-k that send as many elements in all."""
     entries = load("total_budget.json")["results"]

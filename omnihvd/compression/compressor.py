@@ -10,6 +10,7 @@ from typing import Any
 
 from omnihvd import engine
 from omnihvd.compression import checks
+from omnihvd.compression.certificate import Gauge
 from omnihvd.compression.delay import DelayControl, Monitor, start_of
 from omnihvd.compression.methods.coded_set import CodedSet
 from omnihvd.compression.methods.eight_bit import EightBit
@@ -39,6 +40,8 @@ class Config:
     codec: CodedRule | None = None  # of the values that are sent
     clip: float | None = None  # an L2 norm
     clip_together: bool = False  # of all parameters' gradients, not of each
+    certificate: bool = False
+    floor: float | None = None  # a cosine
 
     @classmethod
     def of(cls, rule: Rule, block_size: int) -> Config:
@@ -77,6 +80,7 @@ class Compressor:
         self.epoch: float | None = None
         self._backends: dict[str, Any] = {}
         self._monitor: Monitor | None = None
+        self.gauge = Gauge(config.floor, config.rule)
         for framework in ("torch", "tensorflow"):  # to load a state into
             if f"horovod.{framework}" in sys.modules:
                 self._backend(framework)
@@ -104,6 +108,8 @@ class Compressor:
             text += f".with_codec({config.codec.factory!r})"
         if config.clip is not None:
             text += f".with_clipping({config.clip}{', together=True' * config.clip_together})"
+        if config.certificate:
+            text += f".with_floor({config.floor})" if config.floor else ".with_certificate()"
         return text
 
     def with_error_feedback(self, enabled: bool = True) -> Compressor:
@@ -199,12 +205,34 @@ class Compressor:
         checks.ratio(min_ratio, "min_ratio")
         return self._with(delay=DelayControl(float(budget_ms), float(min_ratio)))
 
+    def with_certificate(self) -> Compressor:
+        """Estimates how near the optimizer's gradient is to the true one, from one block in 256,
+        which each step sums whole as well: `cosine` and `relative_error` in
+        omnihvd.stats()["compression"]. In Horovod's optimizers and tape; not in elastic jobs."""
+        return self._with(certificate=True)
+
+    def with_floor(self, cosine: float = 0.9) -> Compressor:
+        """with_certificate(), and sends more while the cosine is below `cosine`.
+
+        Ratios double and thresholds halve until all is sent; a negative cosine sends all at once.
+        Far above the floor they return. For rules with a ratio or a threshold."""
+        rule = self.config.rule
+        if not hasattr(rule, "ratio") and not hasattr(rule, "threshold"):
+            raise ValueError(f"{rule.factory} has no more to send: use with_certificate()")
+        return self._with(certificate=True, floor=checks.ratio(cosine, "cosine"))
+
     def set_epoch(self, epoch: float) -> None:
         """Sets the warm-up's epoch, from 0; call it where you call DistributedSampler.set_epoch."""
         self.epoch = checks.number("epoch", epoch)
 
     def ratio(self, step: int) -> float:
         """The ratio at the `step`-th compression of a parameter; 1 for rules without a ratio."""
+        more = 2.0**self.gauge.level
+        if self.config.floor is not None and hasattr(self.config.rule, "threshold"):
+            return more / (1 + more) if self.gauge.level < self.gauge.last else 1.0
+        return min(1.0, self._planned(step) * more)
+
+    def _planned(self, step: int) -> float:
         if self.config.delay is not None:
             if self._monitor is None:
                 self._monitor = Monitor(self.config.delay, start_of(self.config.rule))
@@ -270,8 +298,9 @@ class Compressor:
             raise ValueError("momentum correction accumulates the unsent: it needs error feedback")
         if config.clip_together and config.codec:
             raise ValueError("with_codec() clips each parameter's gradient by itself")
-        if config.delay and config.warm_up:
-            raise ValueError("warm-up and delay control would both set the ratio")
+        if config.delay and (config.warm_up or config.floor):
+            other = "warm-up" if config.warm_up else "a floor"
+            raise ValueError(f"{other} and delay control would both set the ratio")
         return Compressor(config)
 
     def _backend(self, framework: str) -> Any:

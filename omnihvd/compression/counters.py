@@ -13,6 +13,7 @@ _totals: dict[str, float] = {
     **dict.fromkeys(("calls", "seconds", "elements", "rounds", "exposed_seconds"), 0),
     **dict.fromkeys(("controlled_steps", "delay_seconds", "delay_bytes", "ratios"), 0),
     **dict.fromkeys(("code_bytes", "code_bytes_untimed", "code_seconds"), 0),
+    **{f"certified_{name}": 0 for name in ("steps", "true", "received", "both")},
 }
 _has_own_sums = False  # of codes or factors, apart from Horovod's sums of gradients
 _kept: dict[Any, Any] = {}  # by device: its running count, read from the device only in stats()
@@ -89,6 +90,10 @@ def stats() -> dict[str, float]:
     Sums of codes go by alltoall and allgather: code_bytes to other ranks; code_seconds for which
     this rank waited for them; code_bytes_untimed, which arrived beside other work, in an unknown
     time (in TensorFlow all).
+
+    With a certificate (certificate.py), sums over certified_steps: certified_true, the squared norm
+    of the true gradient; certified_received, of the optimizer's; certified_both, their dot product.
+    omnihvd.stats() adds `cosine` and `relative_error` (of the norm).
     """
     with _lock:
         counts = [*_kept.values(), *_added.values()]

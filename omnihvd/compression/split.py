@@ -95,7 +95,7 @@ def split_by(
     config, ratio = compressor.config, compressor.ratio(state.step)
     if config.clip is not None and not config.clip_together:
         gradient = ops.clipped(gradient, lambda norm: config.clipping(norm, ranks))
-    if config.delay:
+    if config.delay or config.floor is not None:
         config = dataclasses.replace(config, rule=at(config.rule, ratio))
     return split(ops, gradient, state, config, ratio)
 

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from omnihvd.compression import agreement, budget, checks, counters, numpy_ops, order
+from omnihvd.compression import tensorflow_certificate as certificate
 from omnihvd.compression.compressor import Compressor, Config
 from omnihvd.compression.omni_reduce import OmniReduce
 from omnihvd.compression.split import ParameterState, split_by
@@ -177,7 +178,8 @@ def install(module: Any) -> None:
                     tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
                 ]
             compression._backend("tensorflow").agree(process_set)
-            return sums(grads, vars, lambda sent: reduce(sent, vars, use_generic_names))
+            end = certificate.begin(compression, grads, vars, Ranks(module, process_set, op))
+            return end(sums(grads, vars, lambda sent: reduce(sent, vars, use_generic_names)))
 
         return allreduce_grads
 

@@ -42,9 +42,9 @@ class Ranks:
     def average(self, tensor: Any, name: str) -> Any:
         return self.reduce(tensor, name, averages=True)
 
-    def reduce(self, tensor: Any, name: str, averages: bool) -> Any:
+    def reduce(self, tensor: Any, name: str, averages: bool, **how: Any) -> Any:
         op = self._hvd.Average if averages else self._hvd.Sum
-        return self._hvd.allreduce(tensor, op=op, name=name, process_set=self._set)
+        return self._hvd.allreduce(tensor, op=op, name=name, process_set=self._set, **how)
 
     def alltoall(self, tensor: Any, splits: Any, name: str) -> Any:
         both = self._hvd.alltoall(tensor, splits=splits, name=name, process_set=self._set)

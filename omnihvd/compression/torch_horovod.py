@@ -33,6 +33,7 @@ from omnihvd.compression import (
     counters,
     delay,
     order,
+    torch_certificate,
     torch_hosts,
     torch_later,
 )
@@ -78,10 +79,13 @@ class Backend:
 
         def several(parameters: Iterable[Tensor]) -> list[Owner]:
             agree()
+            if certificate:
+                certificate.take(parameters)
             return [(states[parameter], optimizer.process_set.size()) for parameter in parameters]
 
-        optimizer.synchronize = _timed(optimizer.synchronize, self._compressor)
-        config = self._compressor.config
+        config, certified = self._compressor.config, torch_certificate.Certificate
+        certificate = config.certificate and certified(self._compressor, optimizer)
+        optimizer.synchronize = _timed(optimizer.synchronize, self._compressor, certificate)
         if config.codec:
             config.codec.check_use(optimizer.op == Average, optimizer._groups is not None)
         if config.sums:
@@ -199,13 +203,15 @@ def _announcing(method: Callable, owners_of: Callable[[Any], Iterable[Owner]]) -
     return call
 
 
-def _timed(wait: Callable, compressor: Compressor) -> Callable:
+def _timed(wait: Callable, compressor: Compressor, certificate: Any) -> Callable:
     @functools.wraps(wait)
     def call() -> Any:
         if compressor.config.warm_up:  # it must know the epoch, and one rank compresses nothing
             compressor.ratio(0)
         with delay.exposed():
-            return wait()
+            wait()
+        if certificate:
+            certificate.end_step()
 
     return call
 

@@ -36,6 +36,10 @@ class CompressionState(HookState):
             raise ValueError(f"{what} is for Horovod: DDP's hook does not do its second step")
         if compressor.config.clip_together:
             raise ValueError("DDP's hook clips each parameter's gradient by itself: together=False")
+        if compressor.config.certificate:
+            raise ValueError(
+                "with_certificate() and with_floor() are for Horovod: leave them out under DDP"
+            )
         order.refuse_hosts_first("DDP's hook", "it knows no hosts; Horovod's optimizers do")
         self.compressor = compressor
         self.kept: dict[str, ParameterState] = {}  # by name

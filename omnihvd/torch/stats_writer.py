@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from omnihvd.statistics import SHARES, Statistics, delay_control, passed_bytes, taken_bytes
+from omnihvd.statistics import SHARES, Statistics, compression_figures, passed_bytes, taken_bytes
 
 OF_ONE_STEP = (
     *("gradient_bytes", "bytes_sent", "sum_seconds"),
@@ -18,9 +18,10 @@ class StatsWriter:
     writer: a torch.utils.tensorboard.SummaryWriter, or another object with add_scalar(name, value,
     step). Names begin with "omnihvd/". density, union_density, sent_of_ring and passed_share are as
     in omnihvd.stats(), and left out where there was nothing to share. gradient_bytes, bytes_sent
-    and sum_seconds are means for one step. A compressor under delay control adds compression_ratio,
-    compression_bandwidth (bytes/s) and, for one step, compression_delay (seconds of sums) and
-    compression_exposed (seconds in which training waited for them).
+    and sum_seconds are means for one step. A compressor with a certificate adds compression_cosine
+    and compression_error; under delay control compression_ratio, compression_bandwidth (bytes/s)
+    and, for one step, compression_delay (seconds of sums) and compression_exposed (seconds in which
+    training waited for them).
 
     optimizer: a torch.optim.Optimizer, Horovod's or any other; its steps are counted. Without one,
     call step() yourself, as Lightning's callbacks do."""
@@ -53,7 +54,7 @@ class StatsWriter:
             return
         self._written = self._step
         figures = self._figures.read(reset=True)
-        values = {name: figures[name] for name in SHARES} | delay_control(figures)
+        values = {name: figures[name] for name in SHARES} | compression_figures(figures)
         values["gradient_bytes"] = taken_bytes(figures) + passed_bytes(figures)
         values["bytes_sent"] = figures["bytes_sent"] + figures["library_bytes"]
         values["sum_seconds"] = figures["seconds"]

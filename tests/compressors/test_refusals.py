@@ -93,6 +93,15 @@ HALF = Half()
             "warm-up and delay control would both set the ratio",
         ),
         (
+            lambda: block_topk(0.1).with_floor().with_delay_control(10),
+            "a floor and delay control would both set the ratio",
+        ),
+        (
+            lambda: eight_bit().with_floor(),
+            "eight_bit has no more to send: use with_certificate()",
+        ),
+        (lambda: block_topk(0.1).with_floor(2), "cosine is 2.0: it must be above 0, and 1 at most"),
+        (
             lambda: grace(types.SimpleNamespace(compress=print)),
             "has no decompress(), which GRACE's interface has",
         ),

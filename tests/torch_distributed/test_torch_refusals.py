@@ -54,6 +54,10 @@ def not_gathered() -> None:
             lambda: state(compressors.topk(0.1).with_clipping(1, together=True)),
             "DDP's hook clips each parameter's gradient by itself: together=False",
         ),
+        (
+            lambda: state(compressors.topk(0.1).with_floor(0.9)),
+            "with_certificate() and with_floor() are for Horovod: leave them out under DDP",
+        ),
         (kept_of_another_shape, "the residual of weight has shape (5,), the parameter (2, 3)"),
         (
             lambda: state(compressors.topk(0.1)).of(torch.zeros(1)),

@@ -319,3 +319,21 @@ def test_synchronized_batch_norms_are_those_of_all_ranks():
     got = layer(tf.constant(whole[8 * RANK : 8 * RANK + 8]), training=True)
     expected = alone(tf.constant(whole), training=True)[8 * RANK : 8 * RANK + 8]
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_certificate_says_what_was_lost():
+    for made, graph, least, most in (
+        (compression.block_topk(1.0, BLOCK), False, 0.999999, 1.000001),
+        (compression.topk(0.02), True, 0.0, 0.9),
+    ):
+        figures = omnihvd.Statistics()
+        train(make_model(), fresh(made.with_certificate()), range(20), graph)
+        found = figures.read()["compression"]
+        assert found["certified_steps"] == 20 and least < found["cosine"] < most
+
+
+def test_a_floor_sends_more_on_all_ranks():
+    compressor = fresh(compression.topk(0.02).with_floor(0.9))
+    train(make_model(), compressor, range(120), graph=True)
+    ratios = hvd.allgather_object(compressor.ratio(120))
+    assert set(ratios) == {ratios[0]} and ratios[0] > 0.1

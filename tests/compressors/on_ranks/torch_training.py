@@ -313,3 +313,40 @@ def test_delay_control_follows_the_sums():
         assert figures["controlled_steps"] == 29 or figures["controlled_steps"] == 30
         assert 0.05 <= figures["ratio"] <= 1 and figures["exposed_seconds"] > 0
         assert figures["bandwidth"] is not None and figures["delay_seconds"] > 0
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])
+def test_a_certificate_over_a_rotation_is_what_compression_did(op):
+    """The same gradients in each step, sent by random elements without a residual, so that the sums
+    over 256 steps have a closed form."""
+    compressor = compression.randomk(0.5, 3).with_error_feedback(False).with_certificate()
+    layer = torch.nn.Linear(700, 1)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(layer.parameters(), lr=0), layer.named_parameters(), compressor, op=op
+    )
+    scale = (SIZE + 1) / 2 * (1 if op == hvd.Average else SIZE)
+    figures, everything = omnihvd.Statistics(), 0.0
+    for step in range(257):  # the last one's blocks would be summed beside the next
+        optimizer.zero_grad()
+        for number, p in enumerate(layer.parameters()):
+            p.grad = (RANK + 1) * (torch.arange(p.numel()) % 7 + 1.0 + number).view_as(p)
+            hook = optimizer._make_hook(p)
+            hook()
+        optimizer.step()
+        if step < 256:
+            everything += sum(float(p.grad.double().square().sum()) for p in layer.parameters())
+    found = figures.read()["compression"]
+    row = torch.arange(700.0) % 7 + 1
+    assert found["certified_steps"] == 256
+    assert found["certified_true"] == 256 * scale**2 * float(row.dot(row) + 4)
+    assert found["certified_received"] == pytest.approx(everything, rel=0.2)
+    assert found["cosine"] == pytest.approx(0.5**0.5, abs=0.05)
+
+
+def test_a_floor_sends_more_on_all_ranks():
+    compressor = fresh(compression.topk(0.02).with_floor(0.9))
+    model, optimizer = make(compressor)
+    train(model, optimizer, range(150))
+    ratios = hvd.allgather_object(compressor.ratio(150))
+    assert set(ratios) == {ratios[0]} and ratios[0] > 0.1
+    assert_same_on_all_ranks(weights(model), "weights under a floor")
