@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static inline void fail(const char* what, const char* type, long index, double got,
                         double expected) {
@@ -134,4 +135,18 @@ static inline void check_sum(const Element* e, MPI_Comm comm, long count, int ke
     if (out[bytes + i] != 0x5a) fail("memory behind the end", e->name, i, out[bytes + i], 0x5a);
   if (!in_place) free(in);
   free(out);
+}
+
+/* The sum cannot be: its failure comes back where the error handler says so. Ends the process. */
+static inline void expect_failure(void* buffer, int n, MPI_Datatype type) {
+  int rank;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (int call = 0; call < 2; ++call) { /* once failed, each later call fails at once */
+    const int code = MPI_Allreduce(MPI_IN_PLACE, buffer, n, type, MPI_SUM, MPI_COMM_WORLD);
+    if (code == MPI_SUCCESS) fail("success", "a sum that cannot be", 0, code, MPI_ERR_OTHER);
+  }
+  printf("rank %d got the failure\n", rank);
+  fflush(stdout);
+  _exit(0); /* MPI_Finalize would wait for the dead */
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -166,6 +167,20 @@ def processes(size: int, work: Work, transport: str = "ucx", **values: Any) -> I
         yield ranks
     finally:
         ranks.end()
+
+
+def leaves(leaver: int, count: int = 60_000) -> Callable[[int, Any], None]:
+    """For in_threads: two sums of float32; one rank leaves in between."""
+
+    def work(rank: int, group: Any) -> None:
+        x = np.ones(count, np.float32)
+        group.allreduce(x, x)
+        if rank == leaver:
+            return
+        time.sleep(0.5)
+        group.allreduce(x, x)
+
+    return work
 
 
 def blocks_of(

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +24,7 @@ from groups import (
     all_well,
     blocks_of,
     in_threads,
+    leaves,
     processes,
     session,
     sum_for_ever,
@@ -65,17 +65,9 @@ def test_they_sum_in_the_numbers_that_the_ranks_have() -> None:
 def test_a_rank_that_leaves_is_named_by_the_aggregator() -> None:
     """Which hears of it before the others begin a sum."""
 
-    def work(rank: int, group: Any) -> None:
-        x = np.ones(60_000, np.float32)
-        group.allreduce(x, x)
-        if rank == 1:
-            return
-        time.sleep(0.5)
-        group.allreduce(x, x)
-
     with servers(1) as started:
         values: dict[str, Any] = {"aggregators": addresses(started), "secret": SECRET}
-        first, left, last = in_threads(3, work, "ucx", **values)
+        first, left, last = in_threads(3, leaves(1), "ucx", **values)
     assert left is None
     said = " left the job while the others wait for its part of "
     for result in (first, last):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from _engine_tests import protocol
 from aggregators import SECRET, addresses, servers
-from groups import all_well, blocks_of, in_threads, processes, sum_for_ever, sum_of
+from groups import all_well, blocks_of, in_threads, leaves, processes, sum_for_ever, sum_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,15 +138,7 @@ def test_who_is_waited_for_is_named_through_levels(away: int) -> None:
 
 
 def test_a_rank_that_leaves_is_not_waited_for() -> None:
-    def work(rank: int, group: Any) -> None:
-        x = np.ones(100_000, np.float32)
-        group.allreduce(x, x)
-        if rank == 6:
-            return
-        time.sleep(0.5)
-        group.allreduce(x, x)
-
-    results = in_threads(9, work, levels="3x3")
+    results = in_threads(9, leaves(6, 100_000), levels="3x3")
     for rank, result in enumerate(results):
         assert (result is None) == (rank == 6)
         assert rank == 6 or "rank 6 (" in str(result)

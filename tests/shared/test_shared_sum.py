@@ -102,16 +102,20 @@ def test_between_processes() -> None:
             ranks.expect(rank, "done")
 
 
-def test_no_room_is_known_to_all_ranks() -> None:
+@pytest.mark.parametrize(
+    ("kind", "most", "said"),
+    [("shared", 1 << 16, "no room in /dev/shm"), ("small", 1 << 13, "no shared memory")],
+)
+def test_no_room_is_known_to_all_ranks(kind: str, most: int, said: str) -> None:
     """A rank that may write no such file stands for a /dev/shm that is full."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limit[1]))
     try:
-        results = in_threads(3, lambda rank, group: None, "shared")
+        results = in_threads(3, lambda rank, group: None, kind)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     for result in results:
-        assert isinstance(result, EngineError) and "no room in /dev/shm" in str(result)
+        assert isinstance(result, EngineError) and said in str(result)
 
 
 @pytest.mark.root

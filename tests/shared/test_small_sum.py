@@ -3,7 +3,6 @@ tests/session/test_failures.py."""
 
 from __future__ import annotations
 
-import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -148,18 +147,6 @@ def test_a_rank_whose_sum_is_large_is_named(first: int) -> None:
         assert isinstance(result, EngineError), result
         assert "the ranks disagree about an allreduce: rank " in str(result)
         assert "1000 float32" in str(result) and "100000 float64" in str(result)
-
-
-def test_no_room_is_known_to_all_ranks() -> None:
-    """A rank that may write no such file stands for a /dev/shm that is full."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 13, limit[1]))
-    try:
-        results = in_threads(3, lambda rank, group: None, "small")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    for result in results:
-        assert isinstance(result, EngineError) and "no shared memory" in str(result)
 
 
 @pytest.mark.parametrize(
