@@ -98,17 +98,8 @@ class GlooScatter(Gloo):
         self.dist.all_gather_into_tensor(whole, self.share)
 
 
-class OmniGlooScatter(GlooScatter):
+class OmniGlooScatter(GlooScatter, OmniGloo):
     """The same with omnihvd under it."""
-
-    def __init__(self) -> None:
-        import omnihvd.torch
-
-        self.omnihvd = omnihvd
-        super().__init__()
-
-    def stats(self) -> dict[str, Any]:
-        return self.omnihvd.stats()
 
 
 class MpiScatter(GlooScatter, Mpi):
