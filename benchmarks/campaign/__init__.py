@@ -1,1 +1,1 @@
-"""Random jobs in real processes under faults, and an oracle that judges them (README.md)."""
+"""Random jobs in real processes under faults, and their oracle (benchmarks/faults.md)."""

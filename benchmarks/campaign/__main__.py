@@ -12,6 +12,7 @@ import faulthandler
 import importlib
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import pickle
@@ -19,33 +20,39 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.bench.source import source
 from benchmarks.campaign import place
 from benchmarks.campaign.job import LIMIT_S, Record, run_job
 from benchmarks.campaign.oracle import judge
-from benchmarks.campaign.plan import FATAL, plan
+from benchmarks.campaign.plan import FATAL, Job, plan
 
-Counts = collections.Counter[str]
 PLANTED = ("wrong", "hang", "mute", "segment", "process")
 
 
-def in_process(seed: int, isolated: bool, planted: str, limit_s: float) -> tuple[Any, int]:
+class Running(NamedTuple):
+    """A job in a process of its own."""
+
+    pid: int
+    seed: int
+    end: float  # by time.monotonic(): when it is killed
+
+
+def start(job: Job, isolated: bool, limit_s: float) -> tuple[Any, Running]:
     """A pipe from a new process, in which the job runs, and the process."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     pid = os.fork()
     if pid:
         theirs.close()
-        return ours, pid
+        return ours, Running(pid, job.seed, time.monotonic() + limit_s + 30)
     status = 1
     try:
         ours.close()
         os.setpgid(0, 0)
-        job = plan(seed, isolated)
-        job.planted = planted
         theirs.send_bytes(pickle.dumps(run_job(job, isolated, limit_s)))
         status = 0
     except BaseException:
@@ -54,7 +61,7 @@ def in_process(seed: int, isolated: bool, planted: str, limit_s: float) -> tuple
         os._exit(status)
 
 
-def take(pipe: Any, pid: int, seed: int) -> tuple[Record | None, list[str]]:
+def take(pipe: Any, running: Running) -> tuple[Record | None, list[str]]:
     """The record of a job, and what is wrong."""
     try:
         record: Record | None = pickle.loads(pipe.recv_bytes())
@@ -62,24 +69,52 @@ def take(pipe: Any, pid: int, seed: int) -> tuple[Record | None, list[str]]:
         record = None
     pipe.close()
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+        os.killpg(running.pid, signal.SIGKILL)
+    os.waitpid(running.pid, 0)
     if record is None:
-        return None, [f"seed {seed}: the campaign itself failed; see above"]
+        return None, [f"seed {running.seed}: the campaign itself failed; see above"]
     return record, judge(record)
 
 
-def count(counts: Counts, record: Record) -> None:
-    counts["jobs"] += 1
-    counts[f"jobs of {record.job.backend}"] += 1
-    counts["ranks"] += record.job.size
-    for r in record.results:
-        counts[{"right": "sums right", "failed": "sums failed"}.get(r.verdict, r.verdict)] += 1
-    counts["groups formed again"] += bool(record.again)
-    counts["frames lost"] += record.lost_frames
-    counts["jobs with lost frames"] += record.lost_frames > 0
-    for _, fault in record.faults:
-        counts[f"fault {fault.kind}"] += 1
+class Totals:
+    """What all jobs did, also those of earlier campaigns with the same file."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        before = json.loads(file.read_text()) if file and file.exists() else {}
+        self.counts = collections.Counter(before.get("counts", {}))
+        self.failures = list(before.get("failures", []))
+        self.longest_s = float(before.get("longest_wait_s", 0))
+        self.took_s = float(before.get("took_s", 0))
+        self.next_seed = int(before.get("next_seed", 0))
+
+    def add(self, record: Record) -> None:
+        counts = self.counts
+        counts["jobs"] += 1
+        counts[f"jobs of {record.job.backend}"] += 1
+        counts["ranks"] += record.job.size
+        for r in record.results:
+            counts[{"right": "sums right", "failed": "sums failed"}.get(r.verdict, r.verdict)] += 1
+        counts["groups formed again"] += bool(record.again)
+        counts["frames lost"] += record.lost_frames
+        counts["jobs with lost frames"] += record.lost_frames > 0
+        for _, fault in record.faults:
+            counts[f"fault {fault.kind}"] += 1
+        self.longest_s = max(self.longest_s, longest(record))
+
+    def save(self, code: dict[str, Any], isolated: bool) -> None:
+        if self.file is None:
+            return
+        saved = {
+            **code,
+            "next_seed": self.next_seed,
+            "counts": dict(sorted(self.counts.items())),
+            "longest_wait_s": self.longest_s,
+            "took_s": self.took_s,
+            "failures": self.failures,
+            "isolated": isolated,
+        }
+        self.file.write_text(json.dumps(saved, indent=1) + "\n")
 
 
 def longest(record: Record) -> float:
@@ -108,7 +143,7 @@ def show(record: Record, wrong: list[str]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def parsed(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="campaign", description=__doc__)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, nargs="+", help="these jobs, and no others")
@@ -121,76 +156,68 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--plant", choices=PLANTED, default="", help="a mistake, to be found")
     parser.add_argument("--go-on", action="store_true", help="after a failure")
     parser.add_argument("--show", action="store_true", help="each job and its results")
-    given = parser.parse_args(arguments)
+    return parser.parse_args(words)
+
+
+def planned(given: argparse.Namespace, first: int, isolated: bool) -> Iterator[Job]:
+    """The jobs to start, as long as there is time."""
+    seeds: Iterable[int] = given.seeds or itertools.count(first)
+    end = math.inf
+    if not given.seeds and given.jobs is not None:
+        seeds = itertools.islice(seeds, given.jobs)
+    elif not given.seeds:
+        end = time.monotonic() + (3600 * given.hours if given.hours else given.seconds)
+    for seed in seeds:
+        if time.monotonic() > end:
+            return
+        job = plan(seed, isolated)
+        job.planted = given.plant
+        if job.backend == "torch":
+            importlib.import_module("omnihvd.torch")  # once, before its ranks are forked
+        yield job
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = parsed(arguments)
     faulthandler.enable()
     importlib.import_module("omnihvd.engine")  # once, before all forks
-
-    isolated = place.can_isolate()
-    before: dict[str, Any] = {}
-    if given.json and given.json.exists():
-        before = json.loads(given.json.read_text())
-    seed = max(given.first_seed, before.get("next_seed", 0))
-    counts: Counts = collections.Counter(before.get("counts", {}))
-    failures: list[str] = list(before.get("failures", []))
-    slowest = float(before.get("longest_wait_s", 0))
-    code = source()  # as it is now: somebody may commit meanwhile
+    isolated, code = place.can_isolate(), source()  # as it is: somebody may commit meanwhile
+    totals = Totals(given.json)
+    jobs = planned(given, max(given.first_seed, totals.next_seed), isolated)
     begun, failed, started = time.monotonic(), 0, 0
-    seconds = 3600 * given.hours if given.hours else given.seconds
-    most = given.jobs if given.jobs is not None else sys.maxsize
-    seeds = iter(given.seeds or itertools.count(seed))
-    if given.seeds:
-        most = len(given.seeds)
-    running: dict[Any, tuple[int, int, float]] = {}
+    running: dict[Any, Running] = {}
     while True:
-        late = most == sys.maxsize and time.monotonic() - begun > seconds
-        more = not late and started < most and (not failed or given.go_on)
-        while more and len(running) < given.processes and started < most:
-            seed = next(seeds)
-            if plan(seed, isolated).backend == "torch" and "torch" not in sys.modules:
-                importlib.import_module("omnihvd.torch")
-            pipe, pid = in_process(seed, isolated, given.plant, given.limit)
-            running[pipe] = (pid, seed, time.monotonic() + given.limit + 30)
+        room = given.processes - len(running) if given.go_on or not failed else 0
+        for job in itertools.islice(jobs, room):
+            pipe, process = start(job, isolated, given.limit)
+            running[pipe] = process
+            totals.next_seed = job.seed + 1
             started += 1
         if not running:
             break
-        for pid, own_seed, end in running.values():
-            if time.monotonic() > end:  # take() then says that there is no record
-                print(f"seed {own_seed}: the job does not end", flush=True)
-                os.killpg(pid, signal.SIGKILL)
+        for process in running.values():
+            if time.monotonic() > process.end:  # take() then says that there is no record
+                print(f"seed {process.seed}: the job does not end", flush=True)
+                os.killpg(process.pid, signal.SIGKILL)
         for pipe in wait(list(running), 5):
-            pid, own_seed, _ = running.pop(pipe)
-            record, wrong = take(pipe, pid, own_seed)
+            process = running.pop(pipe)
+            record, wrong = take(pipe, process)
             if record:
-                count(counts, record)
-                slowest = max(slowest, longest(record))
+                totals.add(record)
                 if given.show and not wrong:
                     print(record.job.describe(), f"{record.seconds:.2f} s")
                     for r in record.results:
                         print("   ", r)
             if wrong:
                 failed += 1
-                failures.append(f"seed {own_seed}: {wrong[0]}")
+                totals.failures.append(f"seed {process.seed}: {wrong[0]}")
                 print(show(record, wrong) if record else wrong[0], flush=True)
     took = time.monotonic() - begun
-    print(", ".join(f"{name} {number}" for name, number in sorted(counts.items())))
-    print(f"{started} jobs in {took:.1f} s; longest wait for an error {slowest:.1f} s")
+    totals.took_s += took
+    print(", ".join(f"{name} {number}" for name, number in sorted(totals.counts.items())))
+    print(f"{started} jobs in {took:.1f} s; longest wait for an error {totals.longest_s:.1f} s")
     print(f"{failed} jobs failed")
-    if given.json:
-        given.json.write_text(
-            json.dumps(
-                {
-                    **code,
-                    "next_seed": seed + 1,
-                    "counts": dict(sorted(counts.items())),
-                    "longest_wait_s": slowest,
-                    "took_s": before.get("took_s", 0) + took,
-                    "failures": failures,
-                    "isolated": isolated,
-                },
-                indent=1,
-            )
-            + "\n"
-        )
+    totals.save(code, isolated)
     return 1 if failed else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import heapq
+import itertools
 import multiprocessing
 import os
 import shutil
@@ -73,6 +74,7 @@ class Running:
         self.ended: set[int] = set()  # ranks that have made all sums
         self.waiting = [f for f in job.faults if f.kind not in OF_RANKS]
         self.due: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = itertools.count()  # of what is due at the same time
         self.kids, self.kids_end = os.pipe()
         self.aggregator: Aggregator | None = None
 
@@ -115,8 +117,7 @@ class Running:
 
     def run(self, limit_s: float) -> Record:
         begun = time.monotonic()
-        now = time.monotonic()
-        self.record.faults += [(now, f) for f in self.job.faults if f.kind in OF_RANKS]
+        self.record.faults += [(begun, f) for f in self.job.faults if f.kind in OF_RANKS]
         self.start()
         end = begun + limit_s
         while self.watches:
@@ -225,7 +226,7 @@ class Running:
             self.at(fault.delay_s, lambda fault=fault: self.inject(fault))
 
     def at(self, seconds: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self.due, (time.monotonic() + seconds, len(self.due) + id(action), action))
+        heapq.heappush(self.due, (time.monotonic() + seconds, next(self.numbers), action))
 
     def inject(self, fault: Fault) -> None:
         if fault.rank >= 0 and fault.rank not in self.watches:

@@ -14,7 +14,6 @@ TORCH_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "i
 TIMEOUT_S = 1.5  # OMNIHVD_TIMEOUT of jobs in which a rank is stopped for long
 AGAIN = 3  # sums of the group that the survivors form
 SECRET = "the secret of a campaign"
-PORT = 29_400
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def plan(seed: int, isolated: bool = True) -> Job:
     dice = random.Random(seed)
     size = dice.choice((2, 2, 3, 3, 3, 4, 5))
     backend = dice.choices(BACKENDS, (5, 5, 2))[0]
-    hosts = "".join(dice.choice(("a", "ab", "abc", "abcde")) for _ in range(1)) * size
+    hosts = dice.choice(("a", "ab", "abc", "abcde")) * size
     hosts = dice.choice((hosts[:size], "".join(sorted(hosts[:size]))))
     env = _settings(dice, backend)
     groups: list[tuple[int, ...]] = [tuple(range(size))]
