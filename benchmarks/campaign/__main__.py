@@ -77,7 +77,7 @@ def take(pipe: Any, running: Running) -> tuple[Record | None, list[str]]:
 
 
 class Totals:
-    """What all jobs did, also those of earlier campaigns with the same file."""
+    """The counts of all jobs, also of earlier campaigns with the same file."""
 
     def __init__(self, file: Path | None) -> None:
         self.file = file

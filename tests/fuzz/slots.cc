@@ -1,5 +1,5 @@
-// Datagrams to an in-network aggregator (innetwork/slot_aggregator.h). One whose place had another
-// job before answers as a fresh one does; and datagrams that are not of the job change nothing.
+// Datagrams to an in-network aggregator (innetwork/slot_aggregator.h). Its place may have had
+// another job before: it still answers as a fresh one does. Datagrams of other jobs change nothing.
 #include "innetwork/slot_aggregator.h"
 #include "input.h"
 

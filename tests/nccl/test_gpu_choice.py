@@ -267,8 +267,8 @@ def test_a_pinned_union_asks_nobody_for_the_time(library, united, share):
 
 
 class Training:
-    """The calls of a job by their counts of float32, whose unions, and NCCL's times, are given by
-    the model; the device is as far behind as it may be."""
+    """The calls of a job by their counts of float32. The model gives their unions and NCCL's times;
+    the device is as far behind as it may be."""
 
     def __init__(self, library: ctypes.CDLL, always: bool = False) -> None:
         self.library, self.handle = library, library.new_plans(RANKS, HOSTS, always)

@@ -19,7 +19,7 @@ namespace {
 
 std::string text_of(const Call& call) {
   return sum_text(call.count, call.dtype, call.codec) +
-         (call.scatters() ? ", of which each rank gets its share" : "");
+         (call.scatters() ? ", a share for each rank" : "");
 }
 
 bool all_zero(const void* data, uint64_t bytes) {

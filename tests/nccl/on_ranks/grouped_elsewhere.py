@@ -1,5 +1,5 @@
-"""On each rank: two communicators, whose calls the odd ranks make in one group, and the others one
-after the other. NCCL allows that, as each has a stream of its own."""
+"""On each rank: two communicators. The odd ranks make their calls in one group, the others one by
+one. NCCL allows that, as each has a stream of its own."""
 
 from __future__ import annotations
 
