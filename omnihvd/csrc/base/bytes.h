@@ -44,9 +44,12 @@ class BytesReader {
   template <class T>
   T number() {
     const uint64_t value = u64();
-    if (value > std::numeric_limits<T>::max())
-      throw Error("malformed description of a group: a number is too large for its field");
+    if (value > std::numeric_limits<T>::max()) too_large();
     return T(value);
+  }
+  // For numbers that it cannot judge.
+  [[noreturn]] static void too_large() {
+    throw Error("malformed description of a group: a number is too large for its field");
   }
   // Reads how many items follow; each takes at least one byte.
   uint64_t count() {

@@ -39,8 +39,7 @@ CodedWord unpacked(const std::string& bytes) {
   word.runs.resize(runs.size() / sizeof(CodedRun));
   runs.copy(reinterpret_cast<char*>(word.runs.data()), word.runs.size() * sizeof(CodedRun));
   for (const CodedRun& run : word.runs)
-    if (!is_valid(run.codec))
-      throw Error("malformed description of a group: a number is too large for its field");
+    if (!is_valid(run.codec)) BytesReader::too_large();
   return word;
 }
 
