@@ -23,7 +23,7 @@ REGISTERS, PARTITIONS, UNIT = 64 << 10, 4, 256  # of a multiprocessor; a warp's 
 # By source and kernel.
 THREADS = {
     "kernels.cu": {
-        "compact": 128, "scatter": 256, "scale": 256, "mark": 128, "unite": 128, "gather": 128,
+        "compact": 128, "scatter": 256, "mark": 128, "unite": 128, "gather": 128,
         "spread": 128, "rest": 128, "encode": 128, "decode": 128,
     },
     "sparsify.cu": {"accumulate": 128, "above": 128, "choose": 1024, "split": 128},

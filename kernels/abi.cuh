@@ -4,8 +4,6 @@
 //            (address, elements, segments, n_segments, flags, totals, bitmap, records, data)
 //   scatter  <<<scatter_grid(most, width, block_size), kScatterThreads>>>
 //            (address, elements, segments, n_segments, records, count, data)
-//   scale    <<<stride_grid(elements, width), kStrideThreads>>>
-//            (in, out, elements, factor, format): out = in x factor; in modules of floats only
 //
 // For sums by NCCL on the union of the ranks' non-zero blocks:
 //
@@ -54,8 +52,7 @@
 // kPcieCtas saturate it and leave the other multiprocessors free.
 //
 // scatter reads the number of records from *count, so the caller need only know an upper bound when
-// it launches the kernel. If *count is kNoResult, every bit of the tensor is set, which makes
-// floating-point numbers NaN.
+// it launches the kernel.
 //
 // The module is compiled for one element width, zero test and block size (see kernels.cu).
 //
@@ -143,15 +140,12 @@ struct Coding {
   uint32_t quantizer, bits;
 };
 
-constexpr uint64_t kNoResult = ~uint64_t(0);
-
 // The bytes that one warp holds in registers. As long as a stripe (omnihvd/csrc/protocol/layout.h),
 // so that blocks that are sent together lie together.
 constexpr uint32_t kTileBytes = 8192;
 constexpr uint32_t kTileUnit = 128;
 constexpr uint32_t kCompactThreads = 128;
 constexpr uint32_t kScatterThreads = 256;
-constexpr uint32_t kStrideThreads = 256;
 constexpr uint32_t kWordThreads = 128;
 constexpr uint64_t kWordCtas = 2048;
 constexpr uint32_t kUniteThreads = 128;
@@ -160,7 +154,7 @@ constexpr uint64_t kScatterCtas = 1024;  // at most: fills any GPU; CTAs loop ov
 constexpr uint64_t kPcieCtas = 32;
 constexpr uint32_t kCodeThreads = 128;
 
-// For scale: an element of two bytes has one of these formats.
+// For rest: an element of two bytes has one of these formats.
 enum Format : uint32_t { kIeee = 0, kBfloat16 = 1 };
 
 #ifndef __CUDACC_RTC__  // the host's side
@@ -174,12 +168,6 @@ constexpr uint64_t compact_grid(uint64_t elements, uint32_t width) {
 constexpr uint64_t word_grid(uint64_t words) {
   const uint64_t per_cta = kWordThreads / 32;
   return at_most(kWordCtas, (words + per_cta - 1) / per_cta);
-}
-
-// Each thread handles one vector of 16 bytes per iteration.
-constexpr uint64_t stride_grid(uint64_t elements, uint32_t width) {
-  const uint64_t per_cta = uint64_t(kStrideThreads) * (16 / width);
-  return at_most(kScatterCtas, (elements + per_cta - 1) / per_cta);
 }
 
 // Some lanes of a warp handle a block of up to 512 bytes; a whole warp handles a longer one.

@@ -3,7 +3,6 @@
 // where only float's signs do not count in the test for zero.
 #include "codec.cuh"
 #include "compact.cuh"
-#include "scale.cuh"
 #include "scatter.cuh"
 #include "union.cuh"
 
@@ -23,20 +22,8 @@ extern "C" __global__ void __launch_bounds__(kScatterThreads, 2)
     scatter(uint64_t address, uint64_t elements, const Segment* segments, uint32_t n_segments,
             const Record* records, const uint64_t* count, const uint8_t* data) {
   const Tensor<OMNIHVD_WIDTH> tensor(address, elements, segments, n_segments);
-  const uint64_t n = *count;  // read once
-  if (n == kNoResult)
-    set_all_bits<OMNIHVD_WIDTH, kScatterThreads>(tensor);
-  else
-    scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, n, data);
+  scatter_blocks<OMNIHVD_WIDTH, OMNIHVD_BLOCK>(tensor, records, *count, data);
 }
-
-#if OMNIHVD_FLOAT
-extern "C" __global__ void __launch_bounds__(kStrideThreads)
-    scale(uint64_t in, uint64_t out, uint64_t elements, double factor, uint32_t format) {
-  const Tensor<OMNIHVD_WIDTH> from(in, elements, nullptr, 0), to(out, elements, nullptr, 0);
-  scale_elements<OMNIHVD_WIDTH, kStrideThreads>(from, to, factor, format);
-}
-#endif
 
 extern "C" __global__ void __launch_bounds__(kWordThreads)
     mark(uint64_t address, uint64_t elements, uint32_t flags, uint32_t trailer, uint8_t* marks) {

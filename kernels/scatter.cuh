@@ -80,14 +80,5 @@ __device__ void scatter_blocks(const Tensor<kWidth>& tensor, const Record* recor
   }
 }
 
-template <int kWidth, uint32_t kThreads>
-__device__ void set_all_bits(const Tensor<kWidth>& tensor) {
-  const Vector<kWidth> ones(uint4{~0u, ~0u, ~0u, ~0u});
-  const uint64_t step = uint64_t(gridDim.x) * kThreads * Vector<kWidth>::kElements;
-  uint64_t i = (uint64_t(blockIdx.x) * kThreads + threadIdx.x) * Vector<kWidth>::kElements;
-#pragma unroll 1
-  for (; i < tensor.elements(); i += step) tensor.store(i, ones);
-}
-
 }  // namespace kernels
 }  // namespace omnihvd

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "scale.cuh"
-#include "scatter.cuh"
 #include "tensor.cuh"
 
 namespace omnihvd {
@@ -220,6 +219,16 @@ __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4*
   });
 }
 
+// Floating-point numbers become NaN: nobody takes them for a sum.
+template <int kWidth>
+__device__ void set_all_bits(const Tensor<kWidth>& tensor) {
+  const Vector<kWidth> ones(uint4{~0u, ~0u, ~0u, ~0u});
+  const uint64_t step = uint64_t(gridDim.x) * kWordThreads * Vector<kWidth>::kElements;
+  uint64_t i = (uint64_t(blockIdx.x) * kWordThreads + threadIdx.x) * Vector<kWidth>::kElements;
+#pragma unroll 1
+  for (; i < tensor.elements(); i += step) tensor.store(i, ones);
+}
+
 // Sums the blocks beyond the union's first u.first, which rarely exist, through host memory, one
 // window of u.room blocks after the other. One CTA does this, and no other CTA waits for it.
 template <int kWidth, bool kFloat, int kBlock>
@@ -257,7 +266,7 @@ __device__ void sum_rest(const Tensor<kWidth>& in, const Tensor<kWidth>& out, Un
     __syncthreads();
   }
   if (!over) return;
-  set_all_bits<kWidth, kWordThreads>(out);
+  set_all_bits(out);
   if (threadIdx.x == 0) shared->lost = 1;
 }
 

@@ -152,10 +152,10 @@ class Kernels:
 
     def scatter(
         self, tensor: Scattered, records: np.ndarray, data: np.ndarray, seed: int,
-        ctas: int = 1024, no_result: bool = False,
+        ctas: int = 1024,
     ) -> None:  # fmt: skip
         """On at most `ctas` CTAs, which take turns over the records."""
-        count = np.array([2**64 - 1 if no_result else len(records)], np.uint64)
+        count = np.array([len(records)], np.uint64)
         failure = self._lib.run_scatter(
             *tensor.arguments, records.ctypes.data, count.ctypes.data, data.ctypes.data,
             min(self.grid_of_scatter(len(records)), ctas), seed,

@@ -25,7 +25,7 @@ SHARED_BYTES = 48 << 10  # what every architecture gives without asking
 
 def check(dtype: str, block_size: int, arch: str) -> None:
     names = ["compact", "scatter", "mark", "unite", "gather", "spread", "rest"]
-    names += ["scale"] * dtype.startswith("float") + ["encode", "decode"] * (dtype == "float32")
+    names += ["encode", "decode"] * (dtype == "float32")
     check_source("kernels.cu", names, dtype, block_size, arch)
 
 

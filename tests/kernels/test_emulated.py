@@ -106,18 +106,6 @@ def test_segments(kernels, dtype, block_size, longest):
     round_trip(kernels, Case(dtype, block_size, size, 0.6, 0.5, 1), pieces=pieces, misaligned=1)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
-@pytest.mark.parametrize("pieces", [None, [1, 2, 4000, 30, 12_000]])
-def test_no_result_sets_every_bit(kernels, dtype, pieces):
-    """What a sum that failed leaves behind cannot be taken for one."""
-    size = sum(pieces) if pieces else 30_011
-    values = Case(dtype, 64, size, 0.5, 0.5).tensor()
-    target = Scattered(values, misaligned=1, pieces=pieces)
-    module = kernels(dtype, 64)
-    module.scatter(target, np.zeros(9, RECORD), np.zeros(9, np.uint8), 3, ctas=2, no_result=True)
-    assert (target.values().view(np.uint8) == 0xFF).all()
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_schedules(kernels, seed):
     """Seeds choose which lanes, warps and CTAs run ahead of the others."""

@@ -100,11 +100,6 @@ def test_whichever_warps_run_ahead(kernels, order):
 
 def test_what_zeros_are(kernels):
     emulated.test_clears_negative_zeros(kernels, "float32", 256)
-    emulated.test_no_result_sets_every_bit(kernels, "float32", None)
-
-
-def test_scaled(kernels):
-    emulated.test_every_value_of_16_bits_is_scaled(kernels, "bfloat16", 1 / 3)
 
 
 @pytest.mark.parametrize(

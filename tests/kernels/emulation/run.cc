@@ -54,9 +54,13 @@ const char* run_rest(uint64_t in, uint64_t out, uint64_t elements, const Union* 
 }
 
 #if OMNIHVD_FLOAT
+// What `rest` does to its windows, for whole tensors.
 const char* run_scale(uint64_t in, uint64_t out, uint64_t elements, double factor, uint32_t format,
                       uint64_t grid, unsigned seed) {
-  return emulate(grid, kStrideThreads, seed, [&] { scale(in, out, elements, factor, format); });
+  return emulate(grid, kWordThreads, seed, [&] {
+    const Tensor<OMNIHVD_WIDTH> from(in, elements, nullptr, 0), to(out, elements, nullptr, 0);
+    scale_elements<OMNIHVD_WIDTH, kWordThreads>(from, to, factor, format);
+  });
 }
 #endif
 
