@@ -126,18 +126,32 @@ def test_a_rank_without_omnihvd_is_named_by_all_others(missing: int, why: str) -
         assert text.startswith(f"rank {missing} did not come") and "import omnihvd on every" in text
 
 
-def test_a_rank_that_dies_before_its_first_sum_is_named(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def library_that_dies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mpicc = shutil.which("mpicc", path=sysconfig.get_path("scripts")) or shutil.which("mpicc")
     if mpicc is None:
         pytest.skip("needs mpicc")
-    library = tmp_path / "libdie.so"
+    library = tmp_path_factory.mktemp("dies") / "libdie.so"
     source = HERE / "die_at_sum.c"
     subprocess.run([mpicc, "-shared", "-fPIC", source, "-o", library], check=True, timeout=60)
+    return library
+
+
+def test_a_rank_that_dies_before_its_first_sum_is_named(library_that_dies: Path) -> None:
     env, options = {"OMNIHVD_JOIN_TIMEOUT": "3"}, ["--enable-recovery"]
-    command = [HERE / "missing.py", "1", "dies", library]
+    command = [HERE / "missing.py", "1", "dies", library_that_dies]
     job = launch(command, 3, env=env, options=options, check=False)
     for text in told(job, {0, 2}):
         assert text.startswith("rank 1 did not come") and "or has ended" in text
+
+
+def test_a_rank_that_dies_in_a_small_sum_is_named_within_seconds(library_that_dies: Path) -> None:
+    command, options = [HERE / "dies_in_a_small_sum.py", library_that_dies], ["--enable-recovery"]
+    job = launch(command, 3, options=options, timeout=60, check=False)
+    for rank in (0, 1):
+        survived = re.search(rf"rank {rank} survived after ([0-9.]+) s", job.ranks[rank])
+        assert survived and float(survived[1]) < 10, job.output
+        assert "rank 2 (" in job.ranks[rank], "the culprit is not named:\n" + job.output
 
 
 @on_both
