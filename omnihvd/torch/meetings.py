@@ -63,13 +63,20 @@ class Meetings:
         self.store = PollingStore(store)
         self._rank, self._size = rank, size
         self._codecs: set[str] = set()
+        self.backend_failure = ""  # why the group's own backend has failed; empty: it has not
 
     def gather(
         self, name: str, mine: bytes, limit_s: float, where: str, why: str, warning_s: float = 0
     ) -> list[bytes]:
         """Every rank's bytes. After limit_s seconds (0: never) RuntimeError names the missing
         ranks, the exchange (where) and likely reasons (why). After warning_s (0: never) a warning
-        says the same."""
+        says the same. If the group's backend has failed, a rank is likely dead, and waiting for it
+        is in vain: RuntimeError at once."""
+        if self.backend_failure:
+            raise RuntimeError(
+                "an earlier collective of this process group has failed in Gloo "
+                f"({self.backend_failure}): make another group of the ranks that live"
+            )
         self.store.set(self._key(name, self._rank), mine)
         keys = [self._key(name, rank) for rank in range(self._size)]
         limit_s = limit_s or FOR_EVER_S

@@ -62,8 +62,10 @@ class OmnihvdProcessGroup(ProcessGroup):
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
     ) -> Work:
-        work = self._take(tensors, *args, **kwargs)
-        return work or self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
+        if taken := self._take(tensors, *args, **kwargs):
+            return taken
+        work = self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
+        return _watched(self, tensors, work, _waits(*args, **kwargs))
 
     def allreduce_coalesced(self, tensors: Any, *args: Any, **kwargs: Any) -> Work:
         work = self._take(tensors, *args, collective="allreduce_coalesced", **kwargs)
@@ -86,7 +88,8 @@ class OmnihvdProcessGroup(ProcessGroup):
 
     def _plain_scatter(self, name: str, output: Any, given: Any, opts: Any) -> Work:
         plain = getattr(self._omnihvd_plain, name)  # not every PyTorch has both
-        return plain(output, given, opts or ReduceScatterOptions())
+        work = plain(output, given, opts or ReduceScatterOptions())
+        return _watched(self, [output], work, _waits(opts))
 
     def shutdown(self) -> None:
         _close(self)
@@ -137,6 +140,15 @@ def give_sums(group: Any, later: bool = False) -> None:
     """Attaches Sums to a process group, once. Collective. RuntimeError and `later` as in Sums."""
     store = PrefixStore("omnihvd", group.get_group_store())
     _sums[group] = Sums(store, group.rank(), group.size(), later)
+
+
+def _watched(group: Any, tensors: Any, work: Any, waits: bool) -> Any:
+    """The backend's work. If it fails, later sums do not wait for the rank that has died."""
+    sums = sums_of(group)
+    all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    if waits and sums is not None and all(tensor.device.type == "cpu" for tensor in all_tensors):
+        sums.watch(work)
+    return work
 
 
 def take(

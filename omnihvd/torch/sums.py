@@ -90,6 +90,14 @@ class Sums:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return self._refuses.refusal(size, codec is not None, scatters)
 
+    def watch(self, work: Any) -> None:
+        """Waits for a collective of the group's backend, as the caller is about to, and keeps an
+        error: it also reaches the caller, since the work raises it again."""
+        try:
+            work.wait()
+        except RuntimeError as why:
+            self._meetings.backend_failure = str(why)
+
     def allreduce(
         self,
         tensors: list[torch.Tensor],

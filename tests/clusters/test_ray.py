@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -33,7 +34,7 @@ def test_a_worker_dies(results: Any) -> None:
     said = results["a_worker_dies"]["said"]
     assert len(said) == 3 and results["a_worker_dies"]["seconds"] < 20
     for words in said[:2]:
-        assert "HorovodInternalError: lost the connection to rank 2" in words
+        assert re.search(r"HorovodInternalError: .*lost the connection to rank 2", words)
     assert "actor died" in said[2]
 
 

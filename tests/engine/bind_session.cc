@@ -42,6 +42,7 @@ void bind_session(py::module_ m) {
       .def("__enter__", [](AsThoughSumming& self) { self.sum.emplace(); })
       .def("__exit__", [](AsThoughSumming& self, py::args) { self.sum.reset(); });
   m.def("throw_in_memory_transports", &throw_in_memory_transports, py::arg("times"));
+  m.def("lose_in_memory_transports", &lose_in_memory_transports, py::arg("times"));
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"));
   m.def("fastest_link", &fastest_link, py::arg("sysfs"));
   m.def("pack_agreed", [](const Settings& s) { return py::bytes(pack_agreed(s)); });

@@ -156,7 +156,7 @@ void MemoryTransport::detach(uint64_t cookie) {
   if (found != sent_.end()) sent_.erase(found);
 }
 
-std::atomic<int> faults{0};
+std::atomic<int> faults{0}, losses{0};
 
 bool MemoryTransport::progress() {
   for (int left = faults; left > 0;)
@@ -173,6 +173,10 @@ bool MemoryTransport::progress() {
   for (PeerId id = 0; look && id < peers_.size(); ++id) {
     if (!peers_[id].failed && peers_[id].mailbox->is_dead()) failures.push_back(id);
   }
+  for (PeerId id = 0; id < peers_.size() && losses > 0; ++id) {
+    if (peers_[id].failed || peers_[id].mailbox == own_ || losses.fetch_sub(1) <= 0) continue;
+    failures.push_back(id);
+  }
   {
     // This comes after the look for deaths, so the last messages of the dead are among these.
     const std::lock_guard<std::mutex> lock(own_->mutex);
@@ -184,7 +188,10 @@ bool MemoryTransport::progress() {
   }
   for (const PeerId id : failures) {
     peers_[id].failed = true;
-    if (peers_[id].users > 0) handler_->on_peer_failed(id, "the transport in memory was destroyed");
+    if (peers_[id].users > 0)
+      handler_->on_peer_failed(id, peers_[id].mailbox->is_dead()
+                                       ? "the transport in memory was destroyed"
+                                       : "as the test wanted");
   }
   for (size_t count = sent_.size(); count > 0 && !sent_.empty(); --count) {
     const uint64_t cookie = sent_.front();
@@ -243,5 +250,7 @@ void kill_memory_transport(Transport& transport) {
 }
 
 void throw_in_memory_transports(int times) { faults = times; }
+
+void lose_in_memory_transports(int times) { losses = times; }
 
 }  // namespace omnihvd

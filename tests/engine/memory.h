@@ -11,5 +11,7 @@ std::unique_ptr<Transport> make_memory_transport();
 void kill_memory_transport(Transport& transport);
 // The next `times` calls of progress() on any of them throw an exception. Any thread.
 void throw_in_memory_transports(int times);
+// So many times, one of them loses the connection to another that lives. Any thread.
+void lose_in_memory_transports(int times);
 
 }  // namespace omnihvd

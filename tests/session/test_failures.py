@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import threading
 import time
 from typing import Any
 
+import _engine_tests
 import numpy as np
 import pytest
 from groups import blocks_of, in_threads, leaves, processes, small_for_ever, sum_for_ever
@@ -30,6 +33,25 @@ def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) ->
         ranks.processes[victim].kill()
         for rank in {0, 1, 2} - {victim}:
             assert f"rank {victim} (" in ranks.expect(rank, "sum failed", SOON_S)
+
+
+@pytest.mark.parametrize("ranks", [3, 5])
+def test_a_lost_connection_between_two_that_live_fails_all(ranks: int) -> None:
+    after = threading.Barrier(ranks, timeout=SOON_S)
+
+    def work(rank: int, group: Any) -> str:
+        x = np.ones(60_000, np.float32)
+        group.allreduce(x, x)
+        if after.wait() == 0:
+            _engine_tests.session.lose_in_memory_transports(1)
+        while True:
+            group.allreduce(x, x)
+
+    said = {str(why) for why in in_threads(ranks, work, timeout_s=SOON_S)}
+    assert len(said) == 1, said
+    lost = r"rank (\d) \(.*\) lost the connection to rank (\d) \(.*\): as the test wanted"
+    found = re.fullmatch(lost, said.pop())
+    assert found and found[1] != found[2]
 
 
 def _one_rank_stays_away(rank: int, size: int, group: Any, pipe: Any) -> None:

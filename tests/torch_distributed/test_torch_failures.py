@@ -23,8 +23,21 @@ def test_a_killed_rank_is_an_error_on_the_others(how: str, way: str, ranks: int)
 
 def test_a_late_rank_is_an_error_after_the_groups_timeout() -> None:
     first, _ = run("dies.py", 2, "late", check=False)
-    assert re.search(r"^cold: .*rank 1 of 2 did not come to the first", first.output, re.M)
+    for when in (r"cold after [23]\.\d s", r"cold later after 0\.\d s"):
+        said = rf"^{when}: .*rank 1 of 2 did not come to the first"
+        assert re.search(said, first.output, re.M), first.output
     assert re.search(r"^[45]\.\d s: .*waiting for rank 1", first.output, re.M), first.output
+
+
+def test_a_group_that_gloo_failed_does_not_wait_for_the_dead_rank() -> None:
+    env = {"OMNIHVD_MIN_BYTES": "4096", "OMNIHVD_WAY": "original"}
+    first, killed, last = run("dies_early.py", 3, env=env, check=False)
+    assert killed.returncode == -9
+    said = "an earlier collective of this process group has failed in Gloo (.+): make another group"
+    for ended in (first, last):
+        assert re.search(r"^Gloo after \d s: ", ended.output, re.M), ended.output
+        for who in ("omnihvd", "omnihvd again"):
+            assert re.search(rf"^{who} after 0 s: .*{said}", ended.output, re.M), ended.output
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,8 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
           if (peers_[node].left) on_leave(node);
         break;
       case Kind::result: on_result(reader); break;
-      case Kind::abort: fail(reader.text(), !info_->all_are_peers()); break;
+      // Told on, since its sender may have lost only the connection to a rank that lives.
+      case Kind::abort: fail(reader.text(), true); break;
       case Kind::leave: on_leave(*sender); break;
     }
   } catch (const std::bad_alloc& why) {
@@ -177,7 +178,9 @@ void GroupStream::on_peer_failed(PeerId id, const std::string& reason) {
   for (uint32_t node = 0; node < peers_.size(); ++node) {
     const Peer& peer = peers_[node];
     if (peer.connected && peer.id == id && !peer.left)
-      fail("lost the connection to " + info_->name_of(node) + ": " + reason, true);
+      fail(
+          info_->name_of(self_) + " lost the connection to " + info_->name_of(node) + ": " + reason,
+          true);
   }
 }
 

@@ -35,10 +35,12 @@ if rank == 1:
         sys.exit()
     os.kill(os.getpid(), signal.SIGKILL)
 if how == "late":
-    try:
-        dist.all_reduce(torch.ones(200_000), group=cold)
-    except dist.DistBackendError as why:
-        print("cold:", why)
+    for attempt in ("cold", "cold later"):
+        asked = time.monotonic()
+        try:
+            dist.all_reduce(torch.ones(200_000), group=cold)
+        except dist.DistBackendError as why:
+            print(f"{attempt} after {time.monotonic() - asked:.1f} s: {why}")
 try:
     if how == "hook":
         model(torch.ones(1, 500)).sum().backward()
