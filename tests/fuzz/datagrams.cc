@@ -10,7 +10,9 @@ using namespace omnihvd;
 using fuzz::Bytes;
 
 constexpr uint32_t kLargest = 4000;
-constexpr uint64_t kStep = 100, kMostSteps = 200'000;
+constexpr uint64_t kStep = 100, kWait = 1'000;          // us; the least time-out
+constexpr uint64_t kMostSteps = 200'000;                // in which a datagram arrives or is lost
+constexpr uint64_t kMostWaits = 1'000'000 / kWait + 1;  // one after another: the longest time-out
 
 struct UnderWay {
   bool back;  // an acknowledgement
@@ -37,15 +39,19 @@ FUZZ(in) {
   std::vector<bool> has_come(messages.size());
   size_t came = 0;
   uint64_t now = 1'000'000;
-  for (uint64_t step = 0; !sender.idle() || came < messages.size(); ++step) {
-    MUST(step < kMostSteps);
-    now += kStep;
+  for (uint64_t steps = 0, waits = 0; !sender.idle() || came < messages.size();) {
+    now += under_way.empty() ? kWait : kStep;
     DatagramSender::Piece piece;
     while (sender.next(now, &piece)) {
       const auto begin = messages[piece.message].begin() + piece.header.offset;
       under_way.push_back({false, piece.header, {begin, begin + piece.bytes}, {}});
     }
-    if (under_way.empty()) continue;
+    if (under_way.empty()) {
+      MUST(++waits <= kMostWaits);
+      continue;
+    }
+    MUST(++steps < kMostSteps);
+    waits = 0;
     const uint8_t fate = in.number<uint8_t>();  // 0 without input: the next arrives
     const size_t which = (fate >> 2) % under_way.size();
     const UnderWay one = under_way[which];
