@@ -16,6 +16,7 @@ import map as the_map  # noqa: E402
 import model_steps  # noqa: E402
 import papers  # noqa: E402
 import scale  # noqa: E402
+import soak  # noqa: E402
 import sparse  # noqa: E402
 import training  # noqa: E402
 
@@ -27,6 +28,7 @@ PROGRAMS = {
     "delay_control": delay_control,
     "papers": papers,
     "scale": scale,
+    "soak": soak,
 }
 
 

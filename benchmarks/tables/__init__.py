@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpu": gpu.gpu,
     "faults": faults.campaign,
     "faults-processes": faults.processes,
+    "fuzz": faults.fuzz,
     "mutations": faults.mutations,
     "loss": loss.loss,
     "inline": inline.inline,
@@ -54,4 +55,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-sent": models.sent,
     "model-quality": models.quality,
     "model-time": models.to_quality,
+    "soak": faults.soak,
 }

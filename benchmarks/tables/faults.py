@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from benchmarks.bench.report import markdown
+from benchmarks.soak import summary
 from benchmarks.tables.results import load
 
 NAMES = {
@@ -77,6 +80,38 @@ def processes() -> str:
     cells.append(["hours it took", f"{result['took_s'] / 3600:.1f}"])
     cells.append(["jobs that failed", f"{len(result['failures'])}"])
     return markdown(["", "real processes"], cells)
+
+
+def soak() -> str:
+    """Hours of one job: the first quarter of each run beside its last."""
+    runs = [summary(part) for part in load("soak.json")]
+    names = {
+        "hours": "hours",
+        "sums": "sums of rank 0, all right",
+        "taken": "of them made by omnihvd",
+        "groups": "groups made and ended",
+        "own_mb": "MB of a rank's own, at most",
+        "shared_mb": "MB shared, at most",
+        "descriptors": "descriptors of a rank, at most",
+        "threads": "threads of a rank, at most",
+        "small_us": "a small sum, us",
+        "large_ms": "a large sum, ms",
+        "copy_ms": "a copy of the large one, ms",
+    }
+
+    def text(found: Any) -> str:
+        return " / ".join(map(str, found)) if isinstance(found, list) else f"{found:,}"
+
+    cells = [[words, *(text(run[name]) for run in runs)] for name, words in names.items()]
+    return markdown(["", *(f"run {number + 1}" for number in range(len(runs)))], cells)
+
+
+def fuzz() -> str:
+    rows = sorted(load("fuzz.json")["targets"].items())
+    cells = [[name, f"{r['executions']:,}", f"{r['seconds'] / 60:.1f}"] for name, r in rows]
+    total = [sum(r[what] for _, r in rows) for what in ("executions", "seconds")]
+    cells.append(["all", f"{total[0]:,}", f"{total[1] / 60:.1f}"])
+    return markdown(["target", "executions", "minutes"], cells)
 
 
 def mutations() -> str:
