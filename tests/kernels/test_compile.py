@@ -19,7 +19,8 @@ except Exception as error:  # CuPy raises RuntimeError if it cannot open the lib
 
 # One dtype of each element width and zero test.
 MODULES = ["int8", "float16", "float32", "int32", "float64", "int64"]
-SPILLED_BYTES = 32  # of a thread, at most: 28 for int32, int64 and float64 on sm_100 and later
+# Of a thread, at most: compact of int64 on sm_100 to sm_110, though nothing limits its registers.
+SPILLED_BYTES = 84
 SHARED_BYTES = 48 << 10  # what every architecture gives without asking
 
 
