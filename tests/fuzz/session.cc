@@ -224,8 +224,9 @@ FUZZ(in) {
     while (session.step(hostile)) {
     }
   }
-  for (uint64_t seconds = 0; session.step(hostile) || !session.all_ended();) {
+  for (uint64_t seconds = 0;;) {
     if (session.step(hostile)) continue;
+    if (session.all_ended()) break;
     MUST(hostile && seconds++ < 4 * uint64_t(kTimeoutS));
     clock.reset();
     clock = std::make_unique<SessionClock::Stopped>(now += kSecond);

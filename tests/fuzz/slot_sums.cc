@@ -10,8 +10,10 @@
 using namespace omnihvd;
 using fuzz::Bytes;
 
-constexpr uint64_t kKey = 77, kStep = 200;  // microseconds
-constexpr uint64_t kMostSteps = 20'000;     // without faults a sum needs far fewer
+constexpr uint64_t kKey = 77;
+constexpr uint64_t kStep = 200, kWait = 1'000, kLongest = 50'000;  // us: time-outs from, to
+constexpr uint64_t kMostSteps = 20'000;                // in which a datagram arrives or is lost
+constexpr uint64_t kMostWaits = kLongest / kWait + 1;  // one after another
 
 struct Datagram {
   int to;  // a worker; -1: the aggregator
@@ -43,19 +45,23 @@ FUZZ(in) {
   std::vector<std::unique_ptr<InlineTensor>> of;
   uint64_t now = 1;
   for (uint32_t w = 0; w < workers; ++w) {
-    ends.emplace_back(SlotWorker::Place{kKey, 0, uint16_t(w), slots}, 1000, 50000);
+    ends.emplace_back(SlotWorker::Place{kKey, 0, uint16_t(w), slots}, kWait, kLongest);
     of.push_back(make_inline_tensor(tensors[w].data(), shape));
   }
   for (uint32_t w = 0; w < workers; ++w) ends[w].begin(now, *of[w]);
   std::deque<Datagram> under_way;
   const auto is_open = [](const SlotWorker& end) { return !end.done(); };
-  for (uint64_t step = 0; std::any_of(ends.begin(), ends.end(), is_open); ++step) {
-    MUST(step < kMostSteps);
+  for (uint64_t steps = 0, waits = 0; std::any_of(ends.begin(), ends.end(), is_open);) {
     uint8_t out[INLINE_FULL_BYTES];
     for (SlotWorker& end : ends)
       while (const size_t size = end.next(now, out)) under_way.push_back({-1, {out, out + size}});
-    now += kStep;
-    if (under_way.empty()) continue;
+    now += under_way.empty() ? kWait : kStep;
+    if (under_way.empty()) {
+      MUST(++waits <= kMostWaits);
+      continue;
+    }
+    MUST(++steps < kMostSteps);
+    waits = 0;
     const uint8_t fate = in.number<uint8_t>();  // 0 without input: the next arrives
     const size_t which = (fate >> 2) % under_way.size();
     const Datagram one = under_way[which];

@@ -86,8 +86,9 @@ class Layout {
   // May be >= blocks(): there is no such block.
   uint64_t block_at(uint32_t aggregator, uint32_t slot, uint64_t position) const {
     const uint64_t row = row_number(slot, position);
-    const uint64_t column = (aggregator + shape_.aggregators - rotation(row)) % shape_.aggregators;
-    return (row * shape_.aggregators + column) * shape_.stripe + position % shape_.stripe;
+    const uint64_t all = shape_.aggregators;
+    const uint64_t column = (aggregator + all - rotation(row)) % all;
+    return (row * all + column) * shape_.stripe + position % shape_.stripe;
   }
 
   // The stripes of all aggregators at one position of a slot's stream: adjacent in the tensor.
