@@ -198,3 +198,24 @@ def _faults(dice: random.Random, job: Job, isolated: bool) -> None:
         add("full", -1)
     elif job.aggregator and kind < 0.9:
         add("aggregator", -1)
+    _more_faults(random.Random(f"more of {job.seed}"), job)
+
+
+def _more_faults(dice: random.Random, job: Job) -> None:
+    """More stops, and other ranks that are killed while the first one's end is told. By dice of
+    their own, so that the seeds that are tests keep their jobs."""
+    results = sum(len(group) * len(own) for group, own in zip(job.groups, job.sums))
+    least = job.size if job.backend == "torch" else 0
+    for _ in range(dice.choice((0, 6, 12, 24))):
+        after = max(dice.randrange(results), least)
+        rank, delay, length = dice.randrange(job.size), dice.uniform(0, 0.01), dice.uniform(-3, -1)
+        job.faults.append(Fault("stop", rank, after, delay, 10**length))
+    killed = [fault for fault in job.faults if fault.kind == "kill"]
+    if not killed and not {fault.kind for fault in job.faults} & FATAL and dice.random() < 0.3:
+        after = max(dice.randrange(results), least)
+        killed = [Fault("kill", dice.randrange(job.size), after, dice.uniform(0, 0.01))]
+        job.faults += killed
+    others = [rank for rank in range(job.size) if killed and rank != killed[0].rank]
+    for rank in dice.sample(others, dice.randrange(len(others)) if others else 0):
+        delay = killed[0].delay_s + 10 ** dice.uniform(-4, -0.3)
+        job.faults.append(Fault("kill", rank, killed[0].after, delay))
