@@ -9,6 +9,7 @@ from benchmarks.campaign.job import Record, Result
 from benchmarks.campaign.plan import FATAL, OWN, TIMEOUT_S
 
 SOON_S = 15.0  # loaded machines are slow; without detection it would be for ever
+NO_ANSWER_S = 15.0  # kAnswer: ranks ask an in-network aggregator for so long
 AT_ONCE_S = 3.0  # a group that has failed fails again
 # Errors of the original library, where it made the sum: they name nobody.
 LIBRARY = re.compile(r"library: |gloo|Connection (closed|reset)|Broken pipe|store", re.I)
@@ -87,6 +88,8 @@ def _result(record: Record, r: Result) -> list[str]:
     seconds = r.begun + r.seconds - max(r.begun, min(times))
     stopped = any(f.kind == "stop-long" for _, f in record.faults)
     bound = SOON_S + TIMEOUT_S if stopped else SOON_S
+    if any(f.kind == "aggregator" for _, f in record.faults):
+        bound += NO_ANSWER_S
     if seconds > bound and r.rank not in own:
         wrong.append(f"{where}failed only {seconds:.1f} s after a fault: {r.text}")
     if r.rank not in own and not _names_culprit(record, members, r.text):
