@@ -9,10 +9,12 @@ from benchmarks.campaign.job import Record, Result
 from benchmarks.campaign.plan import FATAL, OWN, TIMEOUT_S
 
 SOON_S = 15.0  # loaded machines are slow; without detection it would be for ever
-NO_ANSWER_S = 15.0  # kAnswer: ranks ask an in-network aggregator for so long
+NO_ANSWER_S = 15.0  # kAggregator: the silence of an in-network aggregator
 AT_ONCE_S = 3.0  # a group that has failed fails again
 # Errors of the original library, where it made the sum: they name nobody.
-LIBRARY = re.compile(r"library: |gloo|Connection (closed|reset)|Broken pipe|store", re.I)
+LIBRARY = re.compile(
+    r"library: |gloo|Horovod has been shut down|Connection (closed|reset)|Broken pipe|store", re.I
+)
 # An in-network aggregator does not know which rank has stopped after all have begun.
 LATE = re.compile(
     r"did not end within .* \(OMNIHVD_TIMEOUT\); "
@@ -45,7 +47,12 @@ def fatal(record: Record, group: tuple[int, ...]) -> list[float]:
 
 
 def _hangs(record: Record) -> list[str]:
-    return [f"{record.hangs}: does not end; its stacks are below"] if record.hangs else []
+    if record.hangs:
+        return [f"{record.hangs}: does not end; its stacks are below"]
+    times = fatal(record, tuple(range(record.job.size))) if record.over else []
+    if times and record.over - times[0] > 2 * SOON_S:
+        return [f"the launcher ends only {record.over - times[0]:.1f} s after a fault"]
+    return []
 
 
 def _ends(record: Record) -> list[str]:
@@ -53,6 +60,10 @@ def _ends(record: Record) -> list[str]:
     wrong = []
     for rank, status in sorted(record.ends.items()):
         if not status or (record.hangs and f"rank {rank}" in record.hangs):
+            continue
+        if rank < 0:  # the launcher
+            fine = bool(fatal(record, tuple(range(record.job.size))))
+            wrong += [] if fine else [f"the launcher ended with status {status}"]
             continue
         how = f"signal {signal.Signals(status).name}" if status < 64 else f"status {status}"
         if rank not in victims(record):
@@ -111,8 +122,8 @@ def _names_culprit(record: Record, members: tuple[int, ...], text: str) -> bool:
 
 def _missing(record: Record) -> list[str]:
     """A rank that lives has said of each sum what came of it, or that the group failed."""
-    if record.hangs:
-        return []
+    if record.hangs or (record.over and fatal(record, tuple(range(record.job.size)))):
+        return []  # a launcher ends all ranks after a fault
     wrong = []
     own = victims(record)
     for g, members in enumerate(record.job.groups):
