@@ -251,6 +251,9 @@ class Running:
             self.stop(self.ranks(), fault.value)
         elif fault.kind == "full":
             self.fill()
+        elif fault.kind == "link":
+            place.set_link(False)
+            self.at(fault.value, lambda: place.set_link(True))
         elif fault.kind == "aggregator" and self.aggregator:
             self.aggregator.kill()
         else:

@@ -104,7 +104,8 @@ class Launched(Running):
         return [rank for _, rank in self.pipes]
 
     def signal(self, rank: int, number: int) -> None:
-        if self.lives(rank):
+        # A rank that ends while it is stopped has to go on, too.
+        if self.lives(rank) or (number == signal.SIGCONT and rank in self.pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pids[rank], number)
 

@@ -10,6 +10,7 @@ from benchmarks.campaign.plan import FATAL, OWN, TIMEOUT_S
 
 SOON_S = 15.0  # loaded machines are slow; without detection it would be for ever
 NO_ANSWER_S = 15.0  # kAggregator: the silence of an in-network aggregator
+CONNECT_S = 30.0
 AT_ONCE_S = 3.0  # a group that has failed fails again
 # Errors of the original library, where it made the sum: they name nobody.
 LIBRARY = re.compile(
@@ -99,6 +100,8 @@ def _result(record: Record, r: Result) -> list[str]:
     seconds = r.begun + r.seconds - max(r.begun, min(times))
     stopped = any(f.kind == "stop-long" for _, f in record.faults)
     bound = SOON_S + TIMEOUT_S if stopped else SOON_S
+    if "connectFullMesh" in r.text:  # Gloo's own connecting, to a rank that has ended
+        bound += CONNECT_S
     if any(f.kind == "aggregator" for _, f in record.faults):
         bound += NO_ANSWER_S
     if seconds > bound and r.rank not in own:

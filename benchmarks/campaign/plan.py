@@ -202,6 +202,11 @@ def _faults(dice: random.Random, job: Job, isolated: bool) -> None:
     elif job.aggregator and kind < 0.9:
         add("aggregator", -1)
     _more_faults(random.Random(f"more of {job.seed}"), job)
+    dice = random.Random(f"links of {job.seed}")
+    if isolated and job.backend != "torch" and dice.random() < 0.15:
+        for _ in range(dice.choice((1, 2, 4))):
+            after, length = dice.randrange(results), 10 ** dice.uniform(-2.5, -0.3)
+            job.faults.append(Fault("link", -1, after, dice.uniform(0, 0.01), length))
 
 
 def _more_faults(dice: random.Random, job: Job) -> None:
