@@ -47,7 +47,8 @@ def alive(folder: Path) -> list[int]:
 
 def run(seconds: float, every_s: float, count: int) -> tuple[list[list[Line]], list[float]]:
     """What each process said, and when one was killed."""
-    dice, kills = random.Random(1), []
+    dice = random.Random(1)
+    kills: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         discover = folder / "discover"

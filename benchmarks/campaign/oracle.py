@@ -115,6 +115,10 @@ def _names_culprit(record: Record, members: tuple[int, ...], text: str) -> bool:
     if LIBRARY.search(text) or LATE.search(text):
         return True
     names = [rf"\brank {members.index(v)}\b" for v in victims(record) if v in members]
+    if part := re.search(r"among ranks ([\d, ]+), counted from 0: ", text):
+        inner = [members[int(rank)] for rank in part[1].split(", ")]
+        names = [rf"\brank {inner.index(v)}\b" for v in victims(record) if v in inner]
+        text = text[part.end() :]
     if any(f.kind == "aggregator" for _, f in record.faults):
         names.append(re.escape(record.aggregator))
         names.append("aggregator")

@@ -98,6 +98,7 @@ def test_a_seed_plans_one_job() -> None:
 SUMS = [Sum("allreduce", 1000, "float32", 1, True)]
 JOB = Job(0, "engine", "ab", [(0, 1)], [SUMS], {}, [], False)
 RIGHT = [Result(0, rank, 0, "right", "", 1.0, 0.1) for rank in range(2)]
+AMONG = "among ranks 1, 0, counted from 0: "
 KILL = (2.0, Fault("kill", 1, 0, 0))
 
 
@@ -112,6 +113,8 @@ def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0)
         (Record(JOB, failed("rank 1 (b) has left"), [KILL], {0: 0, 1: 9}), ""),
         (Record(JOB, failed("rank 1 (b) has left"), [], {0: 0, 1: 0}), "failed without a fault"),
         (Record(JOB, failed("rank 0 (a) has left"), [KILL], {0: 0, 1: 9}), "names nobody"),
+        (Record(JOB, failed(f"{AMONG}rank 0 (b) has left"), [KILL], {0: 0, 1: 9}), ""),
+        (Record(JOB, failed(f"{AMONG}rank 1 (a) has left"), [KILL], {0: 0, 1: 9}), "names nobody"),
         (Record(JOB, failed("rank 1 (b)", seconds=20), [KILL], {0: 0, 1: 9}), "failed only 19."),
         (Record(JOB, RIGHT, [], {0: 0, 1: 11}), "rank 1 ended by signal SIGSEGV"),
         (Record(JOB, RIGHT, [], {-1: 256}), "the launcher ended with status 256"),
