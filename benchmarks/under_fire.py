@@ -46,7 +46,7 @@ def alive(folder: Path) -> list[int]:
 
 
 def run(seconds: float, every_s: float, count: int) -> tuple[list[list[Line]], list[float]]:
-    """What each process said, and when one was killed."""
+    """Each log, and when a process was killed."""
     dice = random.Random(1)
     kills: list[float] = []
     with tempfile.TemporaryDirectory() as name:
@@ -84,7 +84,7 @@ def run(seconds: float, every_s: float, count: int) -> tuple[list[list[Line]], l
 
 
 def measured(logs: list[list[Line]], kills: list[float]) -> dict[str, Any]:
-    """Of all ranks' steps. A restart lasts from a process's last step to its next one's end."""
+    """Rates and times. A restart lasts from a process's last step to its next one's end."""
     begun = max(log[0][0] for log in logs if log[0][2] == 3 and log[0][1] == "begins")
     if kills:
         begun = min(log[0][0] for log in logs)
