@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from benchmarks.bench.source import source
 from benchmarks.campaign import place
 from benchmarks.campaign.job import LIMIT_S, Record, run_job
+from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
 from benchmarks.campaign.plan import FATAL, Job, plan
 
@@ -139,7 +140,9 @@ def show(record: Record, wrong: list[str]) -> str:
     for rank, log in sorted(record.logs.items()):
         if log:
             lines.append(f"--- rank {rank} wrote:\n{log}")
-    lines.append(f"replay: python -m benchmarks.campaign --seeds {record.job.seed}")
+    lines.append(
+        f"replay: python -m benchmarks.campaign --seeds {record.job.seed}{record.job.replay}"
+    )
     return "\n".join(lines)
 
 
@@ -155,6 +158,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="adds the counts to this file, and goes on there")
     parser.add_argument("--plant", choices=PLANTED, default="", help="a mistake, to be found")
     parser.add_argument("--go-on", action="store_true", help="after a failure")
+    parser.add_argument("--launchers", action="store_true", help="jobs of horovodrun and mpirun")
     parser.add_argument("--show", action="store_true", help="each job and its results")
     return parser.parse_args(words)
 
@@ -170,7 +174,7 @@ def planned(given: argparse.Namespace, first: int, isolated: bool) -> Iterator[J
     for seed in seeds:
         if time.monotonic() > end:
             return
-        job = plan(seed, isolated)
+        job = plan_launched(seed, isolated) if given.launchers else plan(seed, isolated)
         job.planted = given.plant
         if job.backend == "torch":
             importlib.import_module("omnihvd.torch")  # once, before its ranks are forked

@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from benchmarks.campaign import place
 from benchmarks.campaign.aggregator import Aggregator, free_port
-from benchmarks.campaign.plan import Fault, Job
+from benchmarks.campaign.plan import LAUNCHERS, Fault, Job
 from benchmarks.campaign.rank import become_rank
 
 LIMIT_S = 60.0  # a whole job; no wait in it is as long
@@ -58,6 +58,7 @@ class Record:
     lost_frames: int = 0
     logs: dict[int, str] = field(default_factory=dict)
     seconds: float = 0
+    over: float = 0  # when the launcher ended
 
 
 class Running:
@@ -137,6 +138,7 @@ class Running:
                 sources[control] = lambda rank=rank: self.said(rank)
             for key, pipe in self.pipes.items():
                 sources[pipe] = lambda key=key: self.served(*key)
+            sources.update(self.more_sources())
             until = min(end, self.due[0][0] if self.due else end)
             ready = wait(list(sources), max(until - time.monotonic(), 0))
             # Messages before ends: a rank that has ended may have said something first.
@@ -145,6 +147,15 @@ class Running:
         self.finish()
         self.record.seconds = time.monotonic() - begun
         return self.record
+
+    def more_sources(self) -> dict[Any, Callable[[], None]]:
+        return {}
+
+    def lives(self, rank: int) -> bool:
+        return rank in self.watches
+
+    def ranks(self) -> list[int]:
+        return list(self.watches)
 
     # --- what ranks say ---------------------------------------------------------------------------
 
@@ -229,7 +240,7 @@ class Running:
         heapq.heappush(self.due, (time.monotonic() + seconds, next(self.numbers), action))
 
     def inject(self, fault: Fault) -> None:
-        if fault.rank >= 0 and fault.rank not in self.watches:
+        if fault.rank >= 0 and not self.lives(fault.rank):
             return
         if fault.kind in ("kill", "exit"):
             # Under SIGTERM a rank ends as one that a launcher ends.
@@ -237,9 +248,12 @@ class Running:
         elif fault.kind in ("stop", "stop-long"):
             self.stop([fault.rank], fault.value)
         elif fault.kind == "suspend":
-            self.stop(list(self.watches), fault.value)
+            self.stop(self.ranks(), fault.value)
         elif fault.kind == "full":
             self.fill()
+        elif fault.kind == "link":
+            place.set_link(False)
+            self.at(fault.value, lambda: place.set_link(True))
         elif fault.kind == "aggregator" and self.aggregator:
             self.aggregator.kill()
         else:
@@ -321,7 +335,12 @@ class Running:
     def things_left(self) -> set[str]:
         known = {f"rank-{rank}" for rank in self.pids} | {"aggregator"}
         files = {str(p) for p in self.folder.iterdir() if p.name not in known}
-        return files | place.left() if self.isolated else files
+        found = files | place.left() if self.isolated else files
+        return {name for name in found if not self.known(Path(name).name)}
+
+    def known(self, name: str) -> bool:
+        """Whether it is not omnihvd's."""
+        return False
 
 
 def run_job(job: Job, isolated: bool, limit_s: float = LIMIT_S) -> Record:
@@ -332,6 +351,10 @@ def run_job(job: Job, isolated: bool, limit_s: float = LIMIT_S) -> Record:
     # No TemporaryDirectory: ranks run the exit functions of this process, too.
     folder = Path(tempfile.mkdtemp(prefix="campaign-"))
     try:
+        if job.backend in LAUNCHERS:
+            from benchmarks.campaign.launched import Launched
+
+            return Launched(job, folder, isolated).run(limit_s)
         return Running(job, folder, isolated).run(limit_s)
     finally:
         shutil.rmtree(folder)

@@ -9,9 +9,13 @@ from benchmarks.campaign.job import Record, Result
 from benchmarks.campaign.plan import FATAL, OWN, TIMEOUT_S
 
 SOON_S = 15.0  # loaded machines are slow; without detection it would be for ever
+NO_ANSWER_S = 15.0  # kAggregator: the silence of an in-network aggregator
+CONNECT_S = 30.0
 AT_ONCE_S = 3.0  # a group that has failed fails again
 # Errors of the original library, where it made the sum: they name nobody.
-LIBRARY = re.compile(r"library: |gloo|Connection (closed|reset)|Broken pipe|store", re.I)
+LIBRARY = re.compile(
+    r"library: |gloo|Horovod has been shut down|Connection (closed|reset)|Broken pipe|store", re.I
+)
 # An in-network aggregator does not know which rank has stopped after all have begun.
 LATE = re.compile(
     r"did not end within .* \(OMNIHVD_TIMEOUT\); "
@@ -44,7 +48,12 @@ def fatal(record: Record, group: tuple[int, ...]) -> list[float]:
 
 
 def _hangs(record: Record) -> list[str]:
-    return [f"{record.hangs}: does not end; its stacks are below"] if record.hangs else []
+    if record.hangs:
+        return [f"{record.hangs}: does not end; its stacks are below"]
+    times = fatal(record, tuple(range(record.job.size))) if record.over else []
+    if times and record.over - times[0] > 2 * SOON_S:
+        return [f"the launcher ends only {record.over - times[0]:.1f} s after a fault"]
+    return []
 
 
 def _ends(record: Record) -> list[str]:
@@ -52,6 +61,10 @@ def _ends(record: Record) -> list[str]:
     wrong = []
     for rank, status in sorted(record.ends.items()):
         if not status or (record.hangs and f"rank {rank}" in record.hangs):
+            continue
+        if rank < 0:  # the launcher
+            fine = bool(fatal(record, tuple(range(record.job.size))))
+            wrong += [] if fine else [f"the launcher ended with status {status}"]
             continue
         how = f"signal {signal.Signals(status).name}" if status < 64 else f"status {status}"
         if rank not in victims(record):
@@ -87,6 +100,10 @@ def _result(record: Record, r: Result) -> list[str]:
     seconds = r.begun + r.seconds - max(r.begun, min(times))
     stopped = any(f.kind == "stop-long" for _, f in record.faults)
     bound = SOON_S + TIMEOUT_S if stopped else SOON_S
+    if "connectFullMesh" in r.text:  # Gloo's own connecting, to a rank that has ended
+        bound += CONNECT_S
+    if any(f.kind == "aggregator" for _, f in record.faults):
+        bound += NO_ANSWER_S
     if seconds > bound and r.rank not in own:
         wrong.append(f"{where}failed only {seconds:.1f} s after a fault: {r.text}")
     if r.rank not in own and not _names_culprit(record, members, r.text):
@@ -98,6 +115,10 @@ def _names_culprit(record: Record, members: tuple[int, ...], text: str) -> bool:
     if LIBRARY.search(text) or LATE.search(text):
         return True
     names = [rf"\brank {members.index(v)}\b" for v in victims(record) if v in members]
+    if part := re.search(r"among ranks ([\d, ]+), counted from 0: ", text):
+        inner = [members[int(rank)] for rank in part[1].split(", ")]
+        names = [rf"\brank {inner.index(v)}\b" for v in victims(record) if v in inner]
+        text = text[part.end() :]
     if any(f.kind == "aggregator" for _, f in record.faults):
         names.append(re.escape(record.aggregator))
         names.append("aggregator")
@@ -108,8 +129,8 @@ def _names_culprit(record: Record, members: tuple[int, ...], text: str) -> bool:
 
 def _missing(record: Record) -> list[str]:
     """A rank that lives has said of each sum what came of it, or that the group failed."""
-    if record.hangs:
-        return []
+    if record.hangs or (record.over and fatal(record, tuple(range(record.job.size)))):
+        return []  # a launcher ends all ranks after a fault
     wrong = []
     own = victims(record)
     for g, members in enumerate(record.job.groups):

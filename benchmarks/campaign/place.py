@@ -32,11 +32,16 @@ def isolate(memory_bytes: int, loss: float) -> None:
     check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount /")
     options = f"size={memory_bytes}".encode()
     check(libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, options), "mount /dev/shm")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+    set_link(True)
     if loss:
         rule = f"-w -t raw -A PREROUTING -p udp -m statistic --mode random --probability {loss}"
         subprocess.run(["iptables", *rule.split(), "-j", "DROP"], check=True, timeout=10)
+
+
+def set_link(up: bool) -> None:
+    """The job's only link."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP if up else 0))
 
 
 def lost_frames() -> int:

@@ -6,11 +6,13 @@ import random
 from dataclasses import dataclass, field
 
 BACKENDS = ("engine", "communicator", "torch")
+LAUNCHERS = ("mpirun", "horovodrun")  # backends of the jobs in launched.py
 # Faults after which sums may fail. All others must leave every sum right.
 FATAL = {"kill", "exit", "leave", "stop-long", "files", "memory", "aggregator", "full"}
 # Faults after which the rank itself may end or fail, and nobody else.
 OWN = {"kill", "exit", "leave", "stop-long", "files", "memory"}
 TORCH_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
+LAUNCHED_DTYPES = ("float32", "float64", "int32", "int64")  # MPI and horovod.torch have them
 TIMEOUT_S = 1.5  # OMNIHVD_TIMEOUT of jobs in which a rank is stopped for long
 AGAIN = 3  # sums of the group that the survivors form
 SECRET = "the secret of a campaign"
@@ -48,6 +50,7 @@ class Job:
     memory_bytes: int = 64 << 20  # of /dev/shm
     loss: float = 0  # share of the frames that the network loses
     planted: str = field(default="", compare=False)  # a mistake that the oracle has to find
+    replay: str = ""  # words that replay it, besides its seed
 
     @property
     def size(self) -> int:
@@ -81,7 +84,7 @@ def plan(seed: int, isolated: bool = True) -> Job:
     backend = dice.choices(BACKENDS, (5, 5, 2))[0]
     hosts = dice.choice(("a", "ab", "abc", "abcde")) * size
     hosts = dice.choice((hosts[:size], "".join(sorted(hosts[:size]))))
-    env = _settings(dice, backend)
+    env = settings(dice, backend)
     groups: list[tuple[int, ...]] = [tuple(range(size))]
     if backend != "torch":
         while len(groups) < 3 and dice.random() < 0.3:
@@ -97,13 +100,13 @@ def plan(seed: int, isolated: bool = True) -> Job:
         env["OMNIHVD_SECRET"] = SECRET
     # Dedicated aggregators refuse reduce-scatters.
     scatters = aggregator != "bind" and "OMNIHVD_ARITHMETIC" not in env
-    sums = [_sums(dice, backend, env, scatters) for _ in groups]
+    sums = [make_sums(dice, backend, env, scatters) for _ in groups]
     job = Job(seed, backend, hosts, groups, sums, env, [], dice.random() < 0.5, aggregator)
     _faults(dice, job, isolated)
     return job
 
 
-def _settings(dice: random.Random, backend: str) -> dict[str, str]:
+def settings(dice: random.Random, backend: str) -> dict[str, str]:
     env: dict[str, str] = {}
     if backend != "engine":
         ways = ("auto", "auto", "stream", "shared", "union", "original", "coded")
@@ -134,11 +137,11 @@ def _settings(dice: random.Random, backend: str) -> dict[str, str]:
     return env
 
 
-def _sums(dice: random.Random, backend: str, env: dict[str, str], scatter: bool) -> list[Sum]:
+def make_sums(dice: random.Random, backend: str, env: dict[str, str], scatter: bool) -> list[Sum]:
     block = int(env.get("OMNIHVD_BLOCK_SIZE", "256"))
     message = int(env.get("OMNIHVD_MESSAGE_BYTES", "57344")) // 4
     borders = [0, 1, block - 1, block, block + 1, 64 * block, message - 1, message, message + 1]
-    dtypes = TORCH_DTYPES
+    dtypes: tuple[str, ...] = LAUNCHED_DTYPES if backend in LAUNCHERS else TORCH_DTYPES
     if env.get("OMNIHVD_ARITHMETIC"):
         dtypes = ("float32",)
     sums = []
@@ -152,7 +155,7 @@ def _sums(dice: random.Random, backend: str, env: dict[str, str], scatter: bool)
             count = dice.randint(500_000, 1_500_000)
         scatters = scatter and count and dice.random() < 0.15
         op = "reduce-scatter" if scatters else "allreduce"
-        count = max(count, 1) if backend == "torch" else count
+        count = max(count, 1) if backend in ("torch", *LAUNCHERS) else count
         density = dice.choice((0, 0.01, 0.3, 1, 1))
         dtype = dice.choice((*dtypes, "float32", "float32"))
         sums.append(Sum(op, count, dtype, density, dice.random() < 0.5))
@@ -198,3 +201,29 @@ def _faults(dice: random.Random, job: Job, isolated: bool) -> None:
         add("full", -1)
     elif job.aggregator and kind < 0.9:
         add("aggregator", -1)
+    _more_faults(random.Random(f"more of {job.seed}"), job)
+    dice = random.Random(f"links of {job.seed}")
+    if isolated and job.backend != "torch" and dice.random() < 0.15:
+        for _ in range(dice.choice((1, 2, 4))):
+            after, length = dice.randrange(results), 10 ** dice.uniform(-2.5, -0.3)
+            job.faults.append(Fault("link", -1, after, dice.uniform(0, 0.01), length))
+
+
+def _more_faults(dice: random.Random, job: Job) -> None:
+    """More stops, and other ranks that are killed while the first one's end is told. By dice of
+    their own, so that the seeds that are tests keep their jobs."""
+    results = sum(len(group) * len(own) for group, own in zip(job.groups, job.sums))
+    least = job.size if job.backend == "torch" else 0
+    for _ in range(dice.choice((0, 6, 12, 24))):
+        after = max(dice.randrange(results), least)
+        rank, delay, length = dice.randrange(job.size), dice.uniform(0, 0.01), dice.uniform(-3, -1)
+        job.faults.append(Fault("stop", rank, after, delay, 10**length))
+    killed = [fault for fault in job.faults if fault.kind == "kill"]
+    if not killed and not {fault.kind for fault in job.faults} & FATAL and dice.random() < 0.3:
+        after = max(dice.randrange(results), least)
+        killed = [Fault("kill", dice.randrange(job.size), after, dice.uniform(0, 0.01))]
+        job.faults += killed
+    others = [rank for rank in range(job.size) if killed and rank != killed[0].rank]
+    for rank in dice.sample(others, dice.randrange(len(others)) if others else 0):
+        delay = killed[0].delay_s + 10 ** dice.uniform(-4, -0.3)
+        job.faults.append(Fault("kill", rank, killed[0].after, delay))

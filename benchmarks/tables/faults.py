@@ -58,6 +58,7 @@ FAULTS = {
     "full": "/dev/shm filled up in the midst",
     "fork": "children forked that outlive their rank",
     "aggregator": "aggregators killed, and most started again",
+    "link": "links down for 3 to 500 ms",
 }
 
 
@@ -65,7 +66,8 @@ def processes() -> str:
     """The campaign in real processes."""
     result = load("faults_processes.json")
     counts = result["counts"]
-    names = ("jobs", "jobs of engine", "jobs of communicator", "jobs of torch", "ranks")
+    backends = ("engine", "communicator", "torch", "mpirun", "horovodrun")
+    names = ("jobs", *(f"jobs of {backend}" for backend in backends), "ranks")
     cells = [[name, f"{counts.get(name, 0):,}"] for name in names]
     for name in ("sums right", "sums failed", "groups formed again"):
         cells.append([name, f"{counts.get(name, 0):,}"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.campaign.job import Record, Result
+from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
 from benchmarks.campaign.plan import Fault, Job, Sum, plan
 
@@ -72,17 +73,32 @@ def test_random_jobs_for_minutes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_jobs_under_launchers(tmp_path: Path) -> None:
+    file = tmp_path / "counts.json"
+    words = ("--launchers", "--json", file, "--processes", 1, "--first-seed", 12, "--jobs", 12)
+    done = campaign(*words, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = json.loads(file.read_text())["counts"]
+    assert counts["jobs of mpirun"] > 2 and counts["jobs of horovodrun"] > 2
+    assert counts["fault kill"] > 2 and counts["sums right"] > 100
+
+
 def test_a_seed_plans_one_job() -> None:
+    assert plan_launched(7, True) == plan_launched(7, True) != plan_launched(8, True)
     assert plan(7) == plan(7) and plan(7) != plan(8)
     kinds = {fault.kind for seed in range(500) for fault in plan(seed).faults}
     assert kinds >= {"kill", "stop", "stop-long", "suspend", "fork", "files", "memory", "full"}
+    assert "link" in kinds
     alone = {fault.kind for seed in range(500) for fault in plan(seed, isolated=False).faults}
-    assert not alone & {"full", "small-shm"}
+    assert not alone & {"full", "small-shm", "link"}
 
 
 SUMS = [Sum("allreduce", 1000, "float32", 1, True)]
 JOB = Job(0, "engine", "ab", [(0, 1)], [SUMS], {}, [], False)
 RIGHT = [Result(0, rank, 0, "right", "", 1.0, 0.1) for rank in range(2)]
+AMONG = "among ranks 1, 0, counted from 0: "
 KILL = (2.0, Fault("kill", 1, 0, 0))
 
 
@@ -97,8 +113,13 @@ def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0)
         (Record(JOB, failed("rank 1 (b) has left"), [KILL], {0: 0, 1: 9}), ""),
         (Record(JOB, failed("rank 1 (b) has left"), [], {0: 0, 1: 0}), "failed without a fault"),
         (Record(JOB, failed("rank 0 (a) has left"), [KILL], {0: 0, 1: 9}), "names nobody"),
+        (Record(JOB, failed(f"{AMONG}rank 0 (b) has left"), [KILL], {0: 0, 1: 9}), ""),
+        (Record(JOB, failed(f"{AMONG}rank 1 (a) has left"), [KILL], {0: 0, 1: 9}), "names nobody"),
         (Record(JOB, failed("rank 1 (b)", seconds=20), [KILL], {0: 0, 1: 9}), "failed only 19."),
         (Record(JOB, RIGHT, [], {0: 0, 1: 11}), "rank 1 ended by signal SIGSEGV"),
+        (Record(JOB, RIGHT, [], {-1: 256}), "the launcher ended with status 256"),
+        (Record(JOB, RIGHT, [KILL], {-1: 256}, over=9.0), ""),
+        (Record(JOB, RIGHT, [KILL], {-1: 256}, over=40.0), "the launcher ends only 38.0 s after"),
         (Record(JOB, RIGHT[:1], [], {0: 0, 1: 0}), "rank 1: says nothing of some sums"),
         (Record(JOB, RIGHT, [], {0: 0, 1: 0}, left=["/dev/shm/x"]), "left behind: /dev/shm/x"),
         (

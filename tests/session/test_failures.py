@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import _engine_tests
@@ -33,6 +35,31 @@ def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) ->
         ranks.processes[victim].kill()
         for rank in {0, 1, 2} - {victim}:
             assert f"rank {victim} (" in ranks.expect(rank, "sum failed", SOON_S)
+
+
+def _files_of(pid: int) -> set[str]:
+    """The files in /dev/shm that ranks share and this process has open."""
+    found = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(str(path.readlink()))
+    return {path for path in found if path.startswith("/dev/shm/omnihvd-")}
+
+
+def test_the_ranks_remove_the_file_of_a_rank_that_is_killed_while_they_join() -> None:
+    with processes(3, sum_for_ever, "shared") as ranks:
+        files: set[str] = set()
+        while not files:  # one round after the other, until rank 0 has made the file
+            ranks.gather(1)
+            assert ranks.pipes[0].poll(SOON_S)
+            files = _files_of(ranks.processes[0].pid)
+        assert all(Path(file).exists() for file in files)
+        ranks.processes[0].kill()
+        for rank in (1, 2):
+            ranks.expect(rank, "gather")
+            ranks.pipes[rank].send("no list: the exchange fails")
+            ranks.expect(rank, "failed")
+        assert not any(Path(file).exists() for file in files)
 
 
 @pytest.mark.parametrize("ranks", [3, 5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -70,6 +71,19 @@ def test_killed_process_is_noticed(process_kind: str, traffic: str) -> None:
         end.wait_until(lambda: cookie in end.sent, SOON_S)
         settle([end])
         assert [failure[0] for failure in end.failures] == [other.peer]
+
+
+def test_closing_does_not_wait_for_a_process_that_has_just_been_killed() -> None:
+    with Process("ucx-any", "sink") as other:
+        end = other.end
+        end.wait_until(lambda: bool(end.messages))
+        os.kill(other.child.pid, signal.SIGSTOP)
+        for _ in range(2000):  # more than its queue has room for
+            end.send(other.peer, bytes(30_000))
+        other.child.kill()
+        begun = time.monotonic()
+        end.transport.close()
+        assert time.monotonic() - begun < SOON_S
 
 
 def test_process_that_ended_before_connect(process_kind: str) -> None:

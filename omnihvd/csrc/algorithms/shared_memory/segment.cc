@@ -30,10 +30,8 @@ std::string random_digits() {
 
 // A file's name, removed once its ranks have opened it.
 struct Name {
-  std::string text;
-  ~Name() {
-    if (!text.empty()) shm_unlink(text.c_str());
-  }
+  const std::string text;
+  ~Name() { shm_unlink(text.c_str()); }
 };
 
 struct flock lock_of(int rank) {
@@ -52,11 +50,11 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
   static const std::string process = random_digits();
   const int rank = exchange.rank(), ranks = exchange.size();
   const size_t all = bytes + size_t(ranks) * bytes_each;
-  Name name;  // rank 0's
+  // All know it before rank 0 makes the file: if that rank is killed, another removes the file.
+  const Name name{exchange.allgather("/omnihvd-" + random_digits())[0]};
   std::optional<FileDescriptor> file;
   *obstacle = on_all_ranks(exchange, [&] {
     if (rank != 0) return;
-    name.text = "/omnihvd-" + random_digits();
     file.emplace(shm_open(name.text.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600),
                  "shm_open");
     // Other programs need /dev/shm, too: if it fills up they get SIGBUS, as data loaders in
@@ -70,11 +68,10 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
   });
   std::unique_ptr<Segment> segment;
   if (obstacle->empty()) {
-    const std::string shared_name = exchange.allgather(name.text)[0];
     std::vector<bool> ours;  // [rank] it is a thread of this process
     for (const std::string& theirs : exchange.allgather(process)) ours.push_back(theirs == process);
     *obstacle = on_all_ranks(exchange, [&] {
-      if (rank != 0) file.emplace(shm_open(shared_name.c_str(), O_RDWR | O_CLOEXEC, 0), "shm_open");
+      if (rank != 0) file.emplace(shm_open(name.text.c_str(), O_RDWR | O_CLOEXEC, 0), "shm_open");
       // Each rank allocates its own part, so that it lies near the rank's core.
       check(posix_fallocate(*file, off_t(bytes + size_t(rank) * bytes_each), off_t(bytes_each)),
             "no room in /dev/shm");

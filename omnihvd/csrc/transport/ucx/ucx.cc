@@ -219,7 +219,12 @@ void UcxTransport::flush() {
   for (auto& [id, peer] : peers_)
     if (peer.endpoint && !peer.failed && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &params)))
       ++flushing_;
-  if (!progress_until([this] { return flushing_ == 0; }, kFlush.duration()))
+  const auto flushed = [this] {
+    for (const PeerId id : watch_.ended(true))  // its messages will never be taken
+      if (peers_.at(id).endpoint) close_endpoint(peers_.at(id));
+    return flushing_ == 0;
+  };
+  if (!progress_until(flushed, kFlush.duration()))
     log(LogLevel::info, "not all peers have taken their last messages within ", kFlush.text());
 }
 
