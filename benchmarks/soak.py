@@ -58,7 +58,7 @@ def total(size: int, count: int, share: float, seed: int) -> np.ndarray:
 
 
 class Rounds:
-    """What the ranks do. All draw the same random numbers."""
+    """The ranks' work. All draw the same random numbers."""
 
     def __init__(self, dist: Any, torch: Any, seed: int) -> None:
         self.dist, self.torch = dist, torch

@@ -54,7 +54,7 @@ const char* run_rest(uint64_t in, uint64_t out, uint64_t elements, const Union* 
 }
 
 #if OMNIHVD_FLOAT
-// What `rest` does to its windows, for whole tensors.
+// The function by which rest scales its windows, for whole tensors.
 const char* run_scale(uint64_t in, uint64_t out, uint64_t elements, double factor, uint32_t format,
                       uint64_t grid, unsigned seed) {
   return emulate(grid, kWordThreads, seed, [&] {
