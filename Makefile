@@ -17,7 +17,7 @@ MANYLINUX := quay.io/pypa/manylinux_2_28_x86_64
 MANYLINUX_PYTHONS := cp39-cp39 cp310-cp310 cp311-cp311 cp312-cp312 cp313-cp313
 CXX_FILES = $(shell find omnihvd/csrc simulator kernels tests benchmarks examples -regex '.*\.\(cc\|c\|h\|cu\|cuh\)')
 
-.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate fuzz campaign bench-gpu wheel release clean
+.PHONY: help setup quick-engine quick build demo check t size test lint tidy pytest test-slow gpu test-gpu sanitize docs coverage bench targets models map simulate fuzz campaign mutants bench-gpu wheel release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -164,6 +164,9 @@ fuzz:  ## the fuzz targets (tests/fuzz), a minute each; needs clang
 
 campaign: build  ## random jobs in real processes under faults, a minute or HOURS=8; root
 	@python -m benchmarks.campaign $(if $(HOURS),--hours $(HOURS)) $(if $(JSON),--json $(JSON))
+
+mutants: build  ## a mutation score, by bugs that a machine plants; hours
+	@python -m benchmarks.mutants --json benchmarks/results/mutants.json
 
 map: build  ## where it is faster than its peers, and where not; root, 40 minutes
 	@python benchmarks/map.py
