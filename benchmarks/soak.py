@@ -33,28 +33,15 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks.bench.source import source  # noqa: E402
+from benchmarks.campaign.plan import Sum  # noqa: E402
+from benchmarks.campaign.values import contribution, difference, encode, total  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "soak.json"
 SIZES = (0, 1, 255, 2_048, 2_049, 16_384, 70_001, 300_000, 1_000_000)  # elements
 DTYPES = ("float32", "float64", "float16", "int32")
 SHARES = (1.0, 0.1, 0.01)  # of blocks that are not zero
-BLOCK = 256
 LARGE = 5_000_000
 EVERY = 30.0  # seconds between looks
-
-
-def contribution(rank: int, size: int, count: int, share: float, seed: int) -> np.ndarray:
-    """Unique by rank and index as far as float16 adds exactly."""
-    index = np.arange(count) % (1024 // (size * size))
-    kept = np.random.default_rng(seed).random(-(-count // BLOCK)) < share
-    return np.where(np.repeat(kept, BLOCK)[:count], index * size + rank + 1, 0)
-
-
-def total(size: int, count: int, share: float, seed: int) -> np.ndarray:
-    return sum(
-        (contribution(rank, size, count, share, seed) for rank in range(size)),
-        np.zeros(count, np.int64),
-    )
 
 
 class Rounds:
@@ -77,18 +64,18 @@ class Rounds:
             self.dist.destroy_process_group(group)
         self._sum(None, self.dist.get_world_size(), *self._plan())
 
-    def _plan(self) -> tuple[int, str, float, int]:
+    def _plan(self) -> tuple[Sum, int]:
+        """A sum, and the seed of its numbers."""
         pick: Callable[[Any], Any] = lambda of: of[int(self.random.integers(len(of)))]  # noqa: E731
-        return pick(SIZES), pick(DTYPES), pick(SHARES), int(self.random.integers(1 << 30))
+        planned = Sum("allreduce", pick(SIZES), pick(DTYPES), pick(SHARES), in_place=True)
+        return planned, int(self.random.integers(1 << 30))
 
-    def _sum(self, group: Any, size: int, count: int, dtype: str, share: float, seed: int) -> None:
-        rank = self.dist.get_rank(group)
-        values = contribution(rank, size, count, share, seed).astype(dtype)
-        tensor = self.torch.from_numpy(values)
-        self.dist.all_reduce(tensor, group=group)
-        expected = total(size, count, share, seed).astype(dtype)
-        if not np.array_equal(tensor.numpy(), expected):
-            raise SystemExit(f"rank {rank} of {size}: a wrong sum of {count} {dtype}, seed {seed}")
+    def _sum(self, group: Any, size: int, planned: Sum, seed: int) -> None:
+        rank, count, dtype = self.dist.get_rank(group), planned.count, planned.dtype
+        values = encode(contribution(seed, rank, size, count, planned), dtype)
+        self.dist.all_reduce(self.torch.from_numpy(values), group=group)
+        if wrong := difference(values, total(seed, size, count, planned), dtype):
+            raise SystemExit(f"rank {rank} of {size}: {planned}, seed {seed}: {wrong}")
         self.sums += 1
 
 
@@ -109,8 +96,9 @@ def look() -> dict[str, float]:
 def speeds(dist: Any, torch: Any) -> dict[str, float]:
     """The least time of a few calls."""
     small, other = torch.zeros(2_048), torch.empty(LARGE)
-    kept = contribution(dist.get_rank(), dist.get_world_size(), LARGE, 0.01, 1)
-    large = torch.from_numpy(kept.astype(np.float32))
+    planned = Sum("allreduce", LARGE, "float32", 0.01, in_place=True)
+    kept = contribution(1, 0, dist.get_world_size(), LARGE, planned)  # the same on all ranks
+    large = torch.from_numpy(encode(kept, "float32"))
 
     def least(call: Callable[[], object], calls: int) -> float:
         times = []

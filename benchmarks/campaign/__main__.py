@@ -35,7 +35,7 @@ from benchmarks.campaign.plan import FATAL, Job, plan
 PLANTED = ("wrong", "hang", "mute", "segment", "process")
 
 
-class Running(NamedTuple):
+class Started(NamedTuple):
     """A job in a process of its own."""
 
     pid: int
@@ -43,13 +43,13 @@ class Running(NamedTuple):
     end: float  # by time.monotonic(): when it is killed
 
 
-def start(job: Job, isolated: bool, limit_s: float) -> tuple[Any, Running]:
+def start(job: Job, isolated: bool, limit_s: float) -> tuple[Any, Started]:
     """A pipe from a new process, in which the job runs, and the process."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     pid = os.fork()
     if pid:
         theirs.close()
-        return ours, Running(pid, job.seed, time.monotonic() + limit_s + 30)
+        return ours, Started(pid, job.seed, time.monotonic() + limit_s + 30)
     status = 1
     try:
         ours.close()
@@ -62,7 +62,7 @@ def start(job: Job, isolated: bool, limit_s: float) -> tuple[Any, Running]:
         os._exit(status)
 
 
-def take(pipe: Any, running: Running) -> tuple[Record | None, list[str]]:
+def take(pipe: Any, running: Started) -> tuple[Record | None, list[str]]:
     """The record of a job, and what is wrong."""
     try:
         record: Record | None = pickle.loads(pipe.recv_bytes())
@@ -189,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     totals = Totals(given.json)
     jobs = planned(given, max(given.first_seed, totals.next_seed), isolated)
     begun, failed, started = time.monotonic(), 0, 0
-    running: dict[Any, Running] = {}
+    running: dict[Any, Started] = {}
     while True:
         room = given.processes - len(running) if given.go_on or not failed else 0
         for job in itertools.islice(jobs, room):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,25 @@ NAMES = {ast.And: "and", ast.Or: "or"}
 Change = tuple[str, str, ast.AST]  # operator, for people, and what stands there then
 
 
+def extents(data: bytes) -> Callable[[Any], tuple[int, int]]:
+    """For a node of this module: the offsets of its first byte and behind its last."""
+    lines = [0, *itertools.accumulate(map(len, data.splitlines(keepends=True)))]
+
+    def of(node: Any) -> tuple[int, int]:
+        start = lines[node.lineno - 1] + node.col_offset
+        return start, lines[node.end_lineno - 1] + node.end_col_offset
+
+    return of
+
+
 def find(root: Path, names: list[str]) -> list[Site]:
     sites: list[Site] = []
     for name in names:
         if name.endswith(".py"):
             data = (root / name).read_bytes()
-            lines = [0]
-            for line in data.splitlines(keepends=True):
-                lines.append(lines[-1] + len(line))
+            extent, text = extents(data), data.decode("latin-1")
             for node, (operator, change, _) in _all(ast.parse(data)):
-                start = lines[node.lineno - 1] + node.col_offset
-                end = lines[node.end_lineno - 1] + node.end_col_offset
-                text = data.decode("latin-1")
+                start, end = extent(node)
                 sites.append(Site(name, start, end, operator, change, "", type(node).__name__,
                                   *where(text, start)))  # fmt: skip
     return sites
@@ -129,16 +137,11 @@ class _Switches(ast.NodeTransformer):
 
 def rewrite(data: bytes, name: str, sites: list[tuple[int, Site]]) -> str:
     """The module with the mutants of these numbers."""
-    tree = ast.parse(data)
-    lines = [0]
-    for line in data.splitlines(keepends=True):
-        lines.append(lines[-1] + len(line))
+    tree, extent = ast.parse(data), extents(data)
     wanted = {(s.start, s.end, s.change): number for number, s in sites}
     chosen: dict[int, list[tuple[int, Change]]] = {}
     for node, change in _all(tree):
-        start = lines[node.lineno - 1] + node.col_offset
-        end = lines[node.end_lineno - 1] + node.end_col_offset
-        number = wanted.pop((start, end, change[1]), None)
+        number = wanted.pop((*extent(node), change[1]), None)
         if number is not None:
             chosen.setdefault(id(node), []).append((number, change))
     if wanted:

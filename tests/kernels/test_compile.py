@@ -19,8 +19,7 @@ except Exception as error:  # CuPy raises RuntimeError if it cannot open the lib
 
 # One dtype of each element width and zero test.
 MODULES = ["int8", "float16", "float32", "int32", "float64", "int64"]
-# Of a thread, at most: compact of int64 on sm_100 to sm_110, though nothing limits its registers.
-SPILLED_BYTES = 84
+SPILLED_BYTES = 84  # by a thread, at most: compact of int64 spills so many on sm_100 to sm_110
 SHARED_BYTES = 48 << 10  # what every architecture gives without asking
 
 
