@@ -1,18 +1,14 @@
 // Messages over datagrams that the input loses, repeats and reorders: each comes once, whole, in
 // order, and the sender learns of it (innetwork/udp/datagram_*.h).
-#include <deque>
-
 #include "innetwork/udp/datagram_receiver.h"
 #include "innetwork/udp/datagram_sender.h"
-#include "input.h"
+#include "lossy.h"
 
 using namespace omnihvd;
 using fuzz::Bytes;
 
 constexpr uint32_t kLargest = 4000;
-constexpr uint64_t kStep = 100, kWait = 1'000;          // us; the least time-out
-constexpr uint64_t kMostSteps = 200'000;                // in which a datagram arrives or is lost
-constexpr uint64_t kMostWaits = 1'000'000 / kWait + 1;  // one after another: the longest time-out
+constexpr fuzz::Times kTimes{100, 1'000, 1'000'000, 200'000};
 
 struct UnderWay {
   bool back;  // an acknowledgement
@@ -34,36 +30,27 @@ FUZZ(in) {
     for (size_t i = 0; i < messages[m].size(); ++i) messages[m][i] = uint8_t(i * 7 + m * 31 + 1);
     sender.send(m, uint32_t(messages[m].size()));
   }
-  std::deque<UnderWay> under_way;
+  fuzz::LossyNetwork<UnderWay> network(kTimes);
   std::vector<uint64_t> done;
   std::vector<bool> has_come(messages.size());
   size_t came = 0;
   uint64_t now = 1'000'000;
-  for (uint64_t steps = 0, waits = 0; !sender.idle() || came < messages.size();) {
-    now += under_way.empty() ? kWait : kStep;
+  while (!sender.idle() || came < messages.size()) {
+    network.pass(&now);
     DatagramSender::Piece piece;
     while (sender.next(now, &piece)) {
       const auto begin = messages[piece.message].begin() + piece.header.offset;
-      under_way.push_back({false, piece.header, {begin, begin + piece.bytes}, {}});
+      network.send({false, piece.header, {begin, begin + piece.bytes}, {}});
     }
-    if (under_way.empty()) {
-      MUST(++waits <= kMostWaits);
-      continue;
-    }
-    MUST(++steps < kMostSteps);
-    waits = 0;
-    const uint8_t fate = in.number<uint8_t>();  // 0 without input: the next arrives
-    const size_t which = (fate >> 2) % under_way.size();
-    const UnderWay one = under_way[which];
-    if (fate % 4 != 1) under_way.erase(under_way.begin() + long(which));  // 1: it comes twice
-    if (fate % 4 == 2) continue;                                          // lost
+    UnderWay one;
+    if (!network.deliver(in, &one)) continue;
     if (one.back) {
       MUST(sender.on_acknowledgement(now, one.made, &done));
       continue;
     }
     MUST(receiver.on_datagram(one.header, one.bytes.data(), one.bytes.size()) !=
          DatagramReceiver::Taken::refused);
-    if (receiver.owes()) under_way.push_back({true, {}, {}, receiver.acknowledgement()});
+    if (receiver.owes()) network.send({true, {}, {}, receiver.acknowledgement()});
     for (Bytes message; receiver.next_message(&message); ++came) {
       MUST(came < messages.size());
       size_t is = came;

@@ -1,19 +1,16 @@
 // Sums of 1 to 7 workers over an in-network aggregator's slots: right whatever the network loses,
 // repeats and reorders, since the input says what it does (innetwork/slot_worker.h).
-#include <deque>
 #include <memory>
 
 #include "innetwork/slot_aggregator.h"
 #include "innetwork/slot_worker.h"
-#include "input.h"
+#include "lossy.h"
 
 using namespace omnihvd;
 using fuzz::Bytes;
 
 constexpr uint64_t kKey = 77;
-constexpr uint64_t kStep = 200, kWait = 1'000, kLongest = 50'000;  // us: time-outs from, to
-constexpr uint64_t kMostSteps = 20'000;                // in which a datagram arrives or is lost
-constexpr uint64_t kMostWaits = kLongest / kWait + 1;  // one after another
+constexpr fuzz::Times kTimes{200, 1'000, 50'000, 20'000};
 
 struct Datagram {
   int to;  // a worker; -1: the aggregator
@@ -45,28 +42,19 @@ FUZZ(in) {
   std::vector<std::unique_ptr<InlineTensor>> of;
   uint64_t now = 1;
   for (uint32_t w = 0; w < workers; ++w) {
-    ends.emplace_back(SlotWorker::Place{kKey, 0, uint16_t(w), slots}, kWait, kLongest);
+    ends.emplace_back(SlotWorker::Place{kKey, 0, uint16_t(w), slots}, kTimes.wait, kTimes.longest);
     of.push_back(make_inline_tensor(tensors[w].data(), shape));
   }
   for (uint32_t w = 0; w < workers; ++w) ends[w].begin(now, *of[w]);
-  std::deque<Datagram> under_way;
+  fuzz::LossyNetwork<Datagram> network(kTimes);
   const auto is_open = [](const SlotWorker& end) { return !end.done(); };
-  for (uint64_t steps = 0, waits = 0; std::any_of(ends.begin(), ends.end(), is_open);) {
+  while (std::any_of(ends.begin(), ends.end(), is_open)) {
     uint8_t out[INLINE_FULL_BYTES];
     for (SlotWorker& end : ends)
-      while (const size_t size = end.next(now, out)) under_way.push_back({-1, {out, out + size}});
-    now += under_way.empty() ? kWait : kStep;
-    if (under_way.empty()) {
-      MUST(++waits <= kMostWaits);
-      continue;
-    }
-    MUST(++steps < kMostSteps);
-    waits = 0;
-    const uint8_t fate = in.number<uint8_t>();  // 0 without input: the next arrives
-    const size_t which = (fate >> 2) % under_way.size();
-    const Datagram one = under_way[which];
-    if (fate % 4 != 1) under_way.erase(under_way.begin() + long(which));  // 1: it arrives twice
-    if (fate % 4 == 2) continue;                                          // lost
+      while (const size_t size = end.next(now, out)) network.send({-1, {out, out + size}});
+    network.pass(&now);
+    Datagram one;
+    if (!network.deliver(in, &one)) continue;
     if (one.to >= 0) {
       ends[size_t(one.to)].take(now, one.bytes.data(), one.bytes.size());
       continue;
@@ -81,7 +69,7 @@ FUZZ(in) {
     for (uint32_t w = 0; w < workers; ++w)
       if (answer.to == SlotAggregator::To::all ||
           (answer.to == SlotAggregator::To::sender && w == head.worker))
-        under_way.push_back({int(w), bytes});
+        network.send({int(w), bytes});
   }
   for (const auto& tensor : tensors) MUST(tensor == expected);
 }
