@@ -7,7 +7,7 @@ Gbit/s. Most are such that cores are not what is measured: 2 hosts, a core for e
 are slow for the cores that hosts share; the tables say where ranks are more than cores. In a part
 all backends take turns at each point (benchmarks/bench/turns.py), each peer in its fastest setting
 there. Tensors of 100 MB have new memory in each sum, as gradients have, and kept memory, too, where
-that is soon measured. All parts take about 40 minutes on 2 cores.
+that is soon measured. All parts take about 45 minutes on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
 and to the best of all (over 1: omnihvd is faster), of medians and of the first ten sums' means, and
 the processor time; map.png draws the first. --missing goes on where a run has ended, and measures
@@ -36,10 +36,11 @@ from benchmarks.bench.turns import Plan, measure  # noqa: E402
 from omnihvd.bench.patterns import MEMORY, Point  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
-SIZES = (262_144, 1_000_000, 10_000_000, 100_000_000)  # bytes
-LARGE = SIZES[-1]
+SIZES = (8_192, 65_536, 262_144, 1_000_000, 10_000_000, 100_000_000)  # bytes
+SMALL, DATA, LARGE = 65_536, 10_000_000, SIZES[-1]  # from DATA on, it is the data that costs
 DENSITIES = (1.0, 0.4, 0.1, 0.01, 0.001)
 FEW_DENSITIES = (1.0, 0.1, 0.01)  # where a dense sum of a large tensor takes seconds
+SMALL_DENSITIES = (1.0, 0.1)  # of tensors of a few dozen blocks
 OURS = ("omnihvd", "omnihvd-torch")
 PEERS = ("gloo", "horovod")  # what trainings use
 BACKENDS = (*OURS, *PEERS)
@@ -108,6 +109,7 @@ def points_of(backend: str, part: Part) -> list[Point]:
         for size in SIZES
         for memory in (part.large if size == LARGE else ("kept",))
         for density in ((1.0,) if backend in PEERS else part.densities)
+        if size > SMALL or density in SMALL_DENSITIES
     ]
 
 
@@ -200,7 +202,7 @@ def cpu_table(parts: dict[str, Results]) -> str:
     rows = []
     for part in PARTS:
         found = by_point(parts.get(part.name, []))
-        for work in WORKS[2:]:
+        for work in (work for work in WORKS if work[0] >= DATA):
             cells = [found.get((b, work, d), {}).get("cpu_s_per_gb") for b, d in columns]
             if any(cells):
                 rows.append([part.rate, part.layout, work_text(work)])
