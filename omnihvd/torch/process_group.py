@@ -35,7 +35,7 @@ from omnihvd import engine
 from omnihvd.compression.codec import Codec
 from omnihvd.log import warn_once_per_job
 from omnihvd.torch.cpp_works import mend_ddp, register_in_flight
-from omnihvd.torch.detail import compare, compare_scatter, compares
+from omnihvd.torch.detail import compare, compare_scatter
 from omnihvd.torch.sums import Sums
 from omnihvd.torch.work import SumWork
 
@@ -52,6 +52,8 @@ class OmnihvdProcessGroup(ProcessGroup):
     """
 
     omnihvd_intercepts = True
+    omnihvd_sums: Sums | None = None
+    omnihvd_options: Any = None  # the CPU backend's
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         # The only constructor that a Python class can call takes no store.
@@ -62,8 +64,12 @@ class OmnihvdProcessGroup(ProcessGroup):
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
     ) -> Work:
-        if taken := self._take(tensors, *args, **kwargs):
-            return taken
+        sums = self.omnihvd_sums
+        if sums is None or not (small := sums.left_as_small(tensors)):
+            if taken := self._take(tensors, *args, **kwargs):
+                return taken
+        else:
+            engine.session.count_pass("small", small)
         work = self._omnihvd_plain.allreduce(tensors, *args, **kwargs)
         return _watched(self, tensors, work, _waits(*args, **kwargs))
 
@@ -133,20 +139,22 @@ _sums: weakref.WeakKeyDictionary[Any, Sums | None] = weakref.WeakKeyDictionary()
 
 def sums_of(group: Any) -> Sums | None:
     """omnihvd's sums of a process group; None if omnihvd does not intercept it."""
-    return _sums.get(group)
+    return getattr(group, "omnihvd_sums", None) or _sums.get(group)
 
 
 def give_sums(group: Any, later: bool = False) -> None:
     """Attaches Sums to a process group, once. Collective. RuntimeError and `later` as in Sums."""
     store = PrefixStore("omnihvd", group.get_group_store())
     _sums[group] = Sums(store, group.rank(), group.size(), later)
+    if isinstance(group, OmnihvdProcessGroup):
+        group.omnihvd_sums = _sums[group]
 
 
 def _watched(group: Any, tensors: Any, work: Any, waits: bool) -> Any:
     """The backend's work. If it fails, later sums do not wait for the rank that has died."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-    if waits and sums is not None and all(tensor.device.type == "cpu" for tensor in all_tensors):
+    if waits and sums is not None and all(tensor.is_cpu for tensor in all_tensors):
         sums.watch(work)
     return work
 
@@ -165,17 +173,19 @@ def take(
     whether the caller waits at once. collective: the group's method that was called."""
     sums = sums_of(group)
     all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-    if sums is None or any(tensor.device.type != "cpu" for tensor in all_tensors):
+    if sums is None or not all(tensor.is_cpu for tensor in all_tensors):
         return None
-    average = op == ReduceOp.AVG and all(tensor.is_floating_point() for tensor in all_tensors)
-    summing = average or op == ReduceOp.SUM
+    summing = op == ReduceOp.SUM
+    average = not summing and op == ReduceOp.AVG and all(t.is_floating_point() for t in all_tensors)
+    summing |= average
     timeout = timeout or _timeout_of(group)
-    plain = waits and summing and bool(all_tensors) and not codec and not compares()
+    plain = waits and summing and bool(all_tensors) and not codec and not sums.compares
     if plain and (small := sums.allreduce_small(all_tensors, timeout, average)):
         return small
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
     if not reason:
-        compare(group, collective, all_tensors)
+        if sums.compares:
+            compare(group, collective, all_tensors)
         work = sums.allreduce(all_tensors, timeout, average, codec, waits)
         register_in_flight(all_tensors, work)
         return work
@@ -188,17 +198,17 @@ def take_scatter(group: Any, output: Any, given: Any, opts: Any, collective: str
     """Begins the reduce-scatter of a tensor in equal shares. Returns None for a fallback to the
     group's backend, on all ranks alike, and counts it. collective: as in take()."""
     sums = sums_of(group)
-    if sums is None or output.device.type != "cpu" or given.device.type != "cpu":
+    if sums is None or not output.is_cpu or not given.is_cpu:
         return None
     if output.dtype != given.dtype or output.numel() * sums.size != given.numel():
         return None  # the backend has the better error message
     op = _op(opts or ReduceScatterOptions())
     average = op == ReduceOp.AVG and given.is_floating_point()
-    reason = "op"
-    if average or op == ReduceOp.SUM:
-        reason = sums.refusal(given, scatters=True)
+    summing = average or op == ReduceOp.SUM
+    reason = sums.refusal(given, scatters=True) if summing else "op"
     if not reason:
-        compare_scatter(group, collective, output, given, opts or ReduceScatterOptions())
+        if sums.compares:
+            compare_scatter(group, collective, output, given, opts or ReduceScatterOptions())
         timeout = _timeout(opts) or _timeout_of(group)
         work = sums.reduce_scatter(output, given, timeout, average, _waits(opts))
         register_in_flight([output], work)
@@ -223,8 +233,12 @@ def _timeout(opts: Any = None, timeout: Any = None, **_kwargs: Any) -> timedelta
 
 def _timeout_of(group: Any) -> timedelta:
     """A process group's current time-out: set_timeout() may change it."""
-    backend = group._get_backend(torch.device("cpu"))
-    timeout: timedelta = backend.options._timeout
+    options = getattr(group, "omnihvd_options", None)  # asked for anew, they take longer
+    if options is None:
+        options = group._get_backend(torch.device("cpu")).options
+        if isinstance(group, OmnihvdProcessGroup):
+            group.omnihvd_options = options
+    timeout: timedelta = options._timeout
     return timeout
 
 
@@ -236,6 +250,8 @@ def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
 
 def _close(group: Any) -> None:
     sums = _sums.pop(group, None)
+    if isinstance(group, OmnihvdProcessGroup):
+        group.omnihvd_sums = None
     if sums is not None:
         sums.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from omnihvd.compression.codec import Codec
 from omnihvd.intercept.at_exit import at_exit
 from omnihvd.launchers import process_rank
 from omnihvd.sparse.row_union import RowUnion
+from omnihvd.torch.detail import compares
 from omnihvd.torch.gloo import Gloo, forget_devices
 from omnihvd.torch.meetings import Meetings
 from omnihvd.torch.rows import sum_rows
@@ -58,6 +60,9 @@ class Sums:
         self._refuses = engine.session.Communicator(rank, size) if later else self._communicator
         self._gloo: Gloo | None = None
         self._met = False
+        self._small = 0  # bytes: tensors of up to so many fall back as small
+        self._done = DoneWork([])  # of small sums: to make one takes longer than such a sum
+        self.compares = compares()
         self._timeout: timedelta | None = None  # of the last sum
         self._limit = timedelta(0)  # that, or OMNIHVD_TIMEOUT
         if not later:
@@ -82,13 +87,24 @@ class Sums:
         if not tensors:
             return "empty"
         layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
-        if len(dtypes) > 1 or name_of(*dtypes) not in engine.session.dtypes:
+        if len(dtypes) > 1 or not dtypes <= _numbers.keys():
             return "dtype"
         sparse = layouts == {torch.sparse_coo} and len(tensors) == 1 and not scatters
         if layouts != {torch.strided} and not sparse:
             return "layout"
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return self._refuses.refusal(size, codec is not None, scatters)
+
+    def left_as_small(self, tensors: Any) -> int:
+        """The bytes of a dense tensor in a list that falls back because it is small, whatever the
+        operation; 0: refusal() knows. Beside such a sum, all else that a call needs takes long."""
+        tensor = tensors[0] if isinstance(tensors, list) and len(tensors) == 1 else None
+        if tensor is None or not tensor.is_cpu or tensor.dtype not in _numbers:
+            return 0
+        size: int = tensor.nbytes if tensor.layout is torch.strided else 0
+        if size > self._small and self._refuses.refusal(size) == "small":
+            self._small = size
+        return size if size <= self._small else 0
 
     def watch(self, work: Any) -> None:
         """Waits for a collective of the group's backend, as the caller is about to, and keeps an
@@ -140,13 +156,13 @@ class Sums:
                 with _own_modes(tensors):
                     tensor.div_(self.size)
         except Exception as why:
-            work = SumWork(tensors)
-            work.end(self._failure("an allreduce", why))
-            return work
+            return SumWork(tensors, self._failure("an allreduce", why))
         finally:
             self._turn.release()
             self._ended()
-        return DoneWork(tensors)
+        if sys.getrefcount(self._done) > 2:  # a caller keeps the last one
+            self._done = DoneWork(tensors)
+        return self._done.of(tensors)
 
     def reduce_scatter(
         self,
@@ -173,7 +189,6 @@ class Sums:
         self._process.check()
         if self._closed:
             raise DistBackendError("omnihvd: this process group has been destroyed: make another")
-        work = SumWork(results)
         make = functools.partial(self._make, what, sum_up, results, timeout, average)
         with self._order:
             here = waits and self._unfinished == 0
@@ -181,16 +196,17 @@ class Sums:
             if here:
                 self._turn.acquire()
             else:
+                work = SumWork(results)
                 self._asked.put((make, work))
                 self._serve()
-        if here:
-            try:
-                failure = make()
-            finally:
-                self._turn.release()
-                self._ended()
-            work.end(failure)
-        return work
+        if not here:
+            return work
+        try:
+            failure = make()
+        finally:
+            self._turn.release()
+            self._ended()
+        return SumWork(results, failure) if failure else DoneWork(results)
 
     def close(self) -> None:
         """Leaves the group, in the background, once all queued sums are done."""

@@ -16,7 +16,8 @@ class SumWork(Work):
     """Python alone keeps it alive. C++ that keeps it longer needs a work of its own: cpp_works.py
     makes them."""
 
-    def __init__(self, tensors: Tensors) -> None:
+    def __init__(self, tensors: Tensors, failure: str = "") -> None:
+        """failure: why the sum has failed already."""
         super().__init__()
         self._tensors = tensors
         self._error: DistBackendError | None = None
@@ -27,6 +28,8 @@ class SumWork(Work):
         # C++ waits for the work, and then takes the future's value without waiting for that. The
         # future calls this first of all, so that callbacks may wait for the work.
         self._future.add_done_callback(lambda _: self._ended.set())
+        if failure:
+            self.end(failure)
 
     def _result(self, _: torch.futures.Future[Tensors]) -> Tensors:
         if self._error:
@@ -77,6 +80,12 @@ class DoneWork(SumWork):
         Work.__init__(self)
         self._tensors = tensors
         self._error = None
+
+    def of(self, tensors: Tensors) -> DoneWork:
+        """The same for another sum. Nobody else may have it."""
+        self._tensors = tensors
+        self.__dict__.pop("_future", None)
+        return self
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         return True
