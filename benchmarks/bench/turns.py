@@ -20,9 +20,10 @@ from benchmarks.bench.settings import settings_of
 from benchmarks.bench.worker import Visit
 from omnihvd.bench.patterns import Point
 
-LARGE = 10_000_000  # bytes
+LARGE, SMALL = 10_000_000, 1_000_000  # bytes
 KEPT_SUMS = 100  # of all sums at a point, in order
 TRIED_RUNS, TRIED_S = 3, 1.0  # of a setting: samples, and seconds of them at most
+TRIED_SMALL = 15  # samples, where a sum is short and varies by a factor
 LISTED, CLOSE = 2, 1.3  # settings to measure: at most so many, within this factor of the fastest
 MANY_RANKS = 8  # sessions of so many ranks take GBs each: keep only one
 
@@ -37,14 +38,16 @@ class Plan:
     min_seconds: float = 0
     min_runs: int = 5
     large_runs: int | None = None  # instead, for tensors over LARGE
+    small_runs: int | None = None  # instead, for tensors up to SMALL
     max_seconds: float | None = None  # of samples, however few these are
     rounds: int = 3
     compute_s: float = 0
     timeout: float = TIMEOUT_S
 
     def turn(self, point: Point) -> Visit:
-        few = self.large_runs if point.bytes > LARGE else None
-        runs = math.ceil((few or self.min_runs) / self.rounds)
+        own = self.large_runs if point.bytes > LARGE else None
+        own = self.small_runs if point.bytes <= SMALL else own
+        runs = math.ceil((own or self.min_runs) / self.rounds)
         most = None if self.max_seconds is None else self.max_seconds / self.rounds
         seconds = self.min_seconds / self.rounds
         return Visit(point, False, seconds, runs, most, self.compute_s)
@@ -146,7 +149,8 @@ def short_list(contenders: Sequence[Contender], most: int) -> list[Contender]:
 
 
 def _first(session: Session, point: Point, plan: Plan, compared: bool) -> Contender:
-    runs, seconds = (TRIED_RUNS, TRIED_S) if compared else (0, None)
+    few = TRIED_SMALL if point.bytes <= SMALL else TRIED_RUNS
+    runs, seconds = (few, TRIED_S) if compared else (0, None)
     answer = session.visit(Visit(point, True, 0, runs, seconds, plan.compute_s))
     median = statistics.median(answer["samples"] or answer["sums"])
     return Contender(session, {**answer, "samples": []}, median)
