@@ -21,9 +21,10 @@ from benchmarks.bench.source import source
 from omnihvd import rates
 from omnihvd.bench.patterns import PATTERNS, Point
 from omnihvd.engine import EngineError
+from omnihvd.report.samples import Unusable
 from omnihvd.tools import terminal
 from simulator import _core, duration, faults
-from simulator.model import PAYLOAD, Network, TooLarge, simulate
+from simulator.model import PAYLOAD, Network, TooLarge, load_masks, point_of_masks, simulate
 
 TOLD_S = 5.0  # between two lines of progress
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -63,6 +64,13 @@ def parser() -> argparse.ArgumentParser:
         choices=PATTERNS[:-1],
         help=f"of {', '.join(PATTERNS[:-1])}",
     )
+    p.add_argument(
+        "--masks",
+        nargs="+",
+        metavar="FILE",
+        type=Path,
+        help="real gradients of `omnihvd report FOLDER --masks FILE`, instead of made-up ones",
+    )
     p.add_argument("--late-ms", type=float, default=0, help="the last rank begins so much later")
     p.add_argument("--loss", type=words.density, default=0, help="of datagrams, such as 0.01")
     p.add_argument("--cores", type=int, default=0, help="that all hosts share (default: one each)")
@@ -94,6 +102,9 @@ def fans(words: list[str], ranks: int) -> list[int]:
 
 
 def points(args: argparse.Namespace) -> list[tuple[int, Point]]:
+    """Ranks and tensors. Unusable if a file of masks is none."""
+    if args.masks:
+        return [(ranks, point) for point in map(point_of_masks, args.masks) for ranks in args.ranks]
     return [
         (ranks, Point(max(1, int(size // 4)), density, pattern))
         for size in args.bytes
@@ -107,7 +118,7 @@ def row(ranks: int, point: Point, outcome: dict[str, Any]) -> list[str]:
     return [
         str(ranks),
         size_text(point.bytes),
-        f"{100 * point.density:g}% {point.pattern}",
+        f"{100 * point.density:.3g}% {Path(point.pattern).stem}",
         f"{1e3 * outcome['seconds']:.2f}",
         f"{outcome['seconds'] / outcome['bound_s']:.2f}" if outcome["bound_s"] else "",
         f"{1e3 * outcome['ring_s']:.2f}",
@@ -149,6 +160,11 @@ def run(args: argparse.Namespace) -> None:
         for ranks, point, levels in wanted
     ]
     print(terminal.fill(duration.told(jobs), terminal.width(sys.stderr)), file=sys.stderr)
+    for path in args.masks or ():
+        samples, most = len(load_masks(path).bits), max(args.ranks)
+        if samples < most:
+            text = f"{path}: {samples} samples for {most} ranks, so some repeat: too small a union"
+            print(terminal.fill(text, terminal.width(sys.stderr)), file=sys.stderr)
     print(markdown(HEADER, []), flush=True)
     for ranks, point, levels in wanted:
         begin = time.monotonic()
@@ -187,7 +203,7 @@ class Progress:
         self.told, took = now, now - self.begin
         left = took / share - took if share > 0 else None
         more = "" if left is None else f", about {left:.0f} s more"
-        what = f"{self.ranks} ranks, {size_text(self.point.bytes)}, {100 * self.point.density:g}%"
+        what = f"{self.ranks} ranks, {size_text(self.point.bytes)}, {100 * self.point.density:.3g}%"
         print(f"{what}: {share:.0%} after {took:.0f} s{more}", file=sys.stderr, flush=True)
         about = {"ranks": self.ranks, "point": vars(self.point)}
         self.write({**about, "share": share, "took_s": took, "left_s": left})
@@ -224,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser().error("--levels are numbers, such as 16 16, or auto")
     try:
         run(args)
-    except (TooLarge, EngineError) as why:
+    except (TooLarge, Unusable, EngineError) as why:
         print(f"python -m simulator: {why}", file=sys.stderr)
         return 1
     return 0

@@ -21,11 +21,12 @@ SLOWER = 0.2  # share by which messages slow for each tenfold of them: more cach
 def blocks_of(point: Point, ranks: int) -> tuple[float, float]:
     """About how many blocks are not zero: summed over all ranks, and on any rank."""
     blocks, density = -(-point.count // BLOCK), point.density
-    if point.pattern == "zipf":
+    shares = {"random": 1 - (1 - density) ** ranks, "disjoint": min(1.0, density * ranks)}
+    shares["identical"] = density
+    if point.pattern not in shares:
         few = presence(point, min(ranks, 64))
         return few.sum() * ranks / len(few), float(few.any(axis=0).sum())
-    shares = {"random": 1 - (1 - density) ** ranks, "disjoint": min(1.0, density * ranks)}
-    return density * blocks * ranks, blocks * shares.get(point.pattern, density)
+    return density * blocks * ranks, blocks * shares[point.pattern]
 
 
 def messages(
@@ -77,7 +78,7 @@ def told(jobs: Sequence[tuple[int, Point, float]]) -> str:
     ranks, point, most = max(jobs, key=lambda job: job[2])
     text = (
         f"this takes about {duration_text(whole)}, most of it for {_count(most)} messages of "
-        f"{ranks} ranks with {size_text(point.bytes)}, {100 * point.density:g}%"
+        f"{ranks} ranks with {size_text(point.bytes)}, {100 * point.density:.3g}%"
     )
     blocks = -(-point.count // BLOCK)
     union = blocks_of(point, ranks)[1] / blocks

@@ -4,6 +4,7 @@ job would have, over links and processors with given costs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from omnihvd import engine
-from omnihvd.bench.patterns import BLOCK, Point, present_blocks
+from omnihvd.bench.patterns import BLOCK, PATTERNS, Point, present_blocks
+from omnihvd.report import masks
 from simulator import _core
 
 PAYLOAD = 0.946  # share of a link's rate that TCP leaves for payload
@@ -109,8 +111,20 @@ def simulate(
     }
 
 
+load_masks = functools.cache(masks.load)
+
+
+def point_of_masks(path: Path) -> Point:
+    """The tensor of a file of masks: all gradients in one buffer. The file is its pattern."""
+    found = load_masks(path)
+    density = float(found.presence(len(found.bits), BLOCK).mean())
+    return Point(found.groups * masks.GROUP, density, str(path))
+
+
 def presence(point: Point, ranks: int) -> np.ndarray:
     """[rank][block]: is it not zero. One row if all ranks have the same blocks."""
+    if point.pattern not in PATTERNS:
+        return np.asarray(load_masks(Path(point.pattern)).presence(ranks, BLOCK))
     alike = point.pattern == "identical" or point.density in (0, 1)
     return np.stack([present_blocks(point, rank, ranks) for rank in range(1 if alike else ranks)])
 

@@ -51,6 +51,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arithmetic-errors": arithmetic.errors,
     "arithmetic-times": arithmetic.times,
     "model-zeros": models.zeros,
+    "model-masks": models.replayed,
     "model-steps": models.steps,
     "model-sent": models.sent,
     "model-quality": models.quality,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -40,6 +41,23 @@ def zeros() -> str:
         cells[-1].append(percent(here["table_share"]))
     heads = ["", "published", "full size", "here: MB", "batch", "zeros", "zero blocks"]
     return markdown([*heads, "of the sum", "blocks of it", "in tables"], cells)
+
+
+def replayed() -> str:
+    """Sums of the committed masks, simulated, beside the link time of a dense ring."""
+    by_rate = {rate: load(f"masks-{rate}.json")["results"] for rate in RATES}
+    heads = ["", "MB", "blocks of a rank", "of any of 8"]
+    for said in RATES.values():
+        heads += [f"{said}: a ring's links, ms", "OmniReduce, ms", "times as fast"]
+    cells = []
+    for found in zip(*by_rate.values()):
+        point, blocks = found[0]["point"], found[0]["point"]["count"] / 256
+        cells.append([Path(point["pattern"]).stem, f"{4 * point['count'] / 1e6:,.0f}"])
+        cells[-1] += [percent(point["density"]), percent(found[0]["union_blocks"] / blocks)]
+        for r in found:
+            cells[-1] += [in_ms(r["ring_s"]), in_ms(r["seconds"])]
+            cells[-1].append(f"{r['ring_s'] / r['seconds']:.2f}")
+    return markdown(heads, cells)
 
 
 def steps() -> str:

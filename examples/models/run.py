@@ -72,6 +72,12 @@ def parse_arguments() -> argparse.Namespace:
         help="of each part (default: on links 40; the times of the second half count)",
     )
     parser.add_argument("--zeros-steps", type=int, help="default: as --steps, else 20")
+    parser.add_argument(
+        "--masks",
+        type=Path,
+        metavar="DIR",
+        help="of zeros: write which blocks were zero, for `python -m simulator --masks`",
+    )
     parser.add_argument("--quality-steps", type=int, help="default: as --steps, else the model's")
     parser.add_argument("--seeds", type=int, default=3, help="of quality")
     parser.add_argument(
@@ -109,12 +115,15 @@ class Bars:
 
 def zeros_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
     size, steps = ("full", 1) if args.full else ("default", args.zeros_steps)
-    ranks = 1 if args.full else args.hosts
+    ranks = 1 if args.full and not args.masks else args.hosts
+    masks = args.masks / f"{name}.npz" if args.masks else None
+    if masks:
+        masks.parent.mkdir(parents=True, exist_ok=True)
 
     def tell(step: int) -> None:
         bars.tell("looking at gradients", step, steps)
 
-    found = zeros.measure(name, args.data, size, ranks, steps, tell=tell)
+    found = zeros.measure(name, args.data, size, ranks, steps, tell=tell, masks=masks)
     result["zeros"] = [z for z in result.get("zeros", []) if z["size"] != size] + [found]
 
 

@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import training
 from registry import MODELS
 from torch import Tensor, nn
+
+from omnihvd.report import density
+from omnihvd.report import masks as report_masks
 
 BLOCK = 256  # elements, counted from a parameter's start
 
@@ -27,6 +31,13 @@ def shares(tensors: Iterable[Tensor]) -> tuple[float, float]:
         padded = nn.functional.pad(flat, (0, -flat.numel() % BLOCK)).view(-1, BLOCK)
         blocks, full = blocks + len(padded), full + int(padded.any(1).sum())
     return 1 - nonzero / max(elements, 1), 1 - full / max(blocks, 1)
+
+
+def groups(parameter: Tensor) -> Any:
+    """How many of each 32 elements of its gradient are not zero."""
+    if parameter.grad is None:
+        return np.zeros(-(-parameter.numel() // density.GROUP), np.uint8)
+    return density.groups_of(density.count(parameter.grad.contiguous().numpy()))
 
 
 def _training(task: Any, model: nn.Module, steps: int) -> Callable[[], None]:
@@ -49,8 +60,11 @@ def measure(
     steps: int,
     seed: int = 0,
     tell: Callable[[int], None] = lambda step: None,
+    masks: Path | None = None,
 ) -> dict[str, Any]:
-    """Means over the second half of the steps (of less than 4 steps: all), and over the ranks.
+    """masks: a file for those of all gradients that are looked at (omnihvd/report/masks.py).
+
+    Means over the second half of the steps (of less than 4 steps: all), and over the ranks.
 
     zeros, zero_blocks: of a rank's gradient; sum_zeros, sum_zero_blocks: of the ranks' sum;
     table_share, table_zeros: embeddings' share of all elements, and of zeros in them; rest_zeros:
@@ -61,14 +75,18 @@ def measure(
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     tables |= {id(p) for n, p in model.named_parameters() if n.startswith("softmax.")}
     parameters = [p for p in model.parameters() if p.requires_grad]
+    names = {n: p for n, p in reversed(list(model.named_parameters())) if p.requires_grad}
     seen: list[dict[str, float]] = []
+    counted: list[tuple[int, int, dict[str, Any]]] = []
     for step in range(steps):
         look = steps < 4 or step >= steps // 2
         total: list[Tensor] = []
-        for task in tasks:
+        for rank, task in enumerate(tasks):
             model.zero_grad()
             task.loss(model, task.batch(seed, step)).backward()
             own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+            if look and masks:
+                counted.append((step, rank, {n: groups(p) for n, p in names.items()}))
             if look:
                 zeros, blocks = shares(own)
                 in_tables = shares(p.grad for p in parameters if id(p) in tables)[0]
@@ -83,13 +101,15 @@ def measure(
             parameter.grad = gradient.div_(ranks)
         follow()
         tell(step + 1)
+    if masks:
+        report_masks.save(masks, {n: p.numel() for n, p in names.items()}, counted)
     elements = sum(p.numel() for p in parameters)
-    counted = {"table_share": sum(p.numel() for p in parameters if id(p) in tables) / elements}
+    means = {"table_share": sum(p.numel() for p in parameters if id(p) in tables) / elements}
     for key in {key for entry in seen for key in entry}:
         values = [entry[key] for entry in seen if key in entry]
-        counted[key] = sum(values) / len(values)
+        means[key] = sum(values) / len(values)
     return {
         **{"model": name, "size": size, "ranks": ranks, "steps": steps},
         **{"batch_size": tasks[0].batch_size, "source": tasks[0].source},
-        **{"bytes": 4 * elements, **counted},
+        **{"bytes": 4 * elements, **means},
     }

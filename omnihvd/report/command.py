@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from omnihvd.rates import rate
-from omnihvd.report import figures, options, page, plots, predictions, samples, tables
+from omnihvd.report import figures, masks, options, page, plots, predictions, samples, tables
 from omnihvd.report.predictions import Model
 from omnihvd.tools.whole_file import whole_file
 
@@ -17,11 +17,16 @@ def main(arguments: list[str]) -> int:
     p = options.parser(prog="omnihvd report", description=__doc__)
     p.add_argument("folders", nargs="+", type=Path, help="folders with a job's files rank-*.npz")
     p.add_argument("--plot", type=Path, metavar="FILE", help="write a picture: PNG, SVG or PDF")
+    p.add_argument("--masks", type=Path, metavar="FILE", help="write which blocks were zero: .npz")
     args = p.parse_args(arguments)
     try:
         make(args.folders, args.folders[0], sys.stdout, args.rates, args.ranks)
         if args.plot:
             plots.picture(json.loads((args.folders[0] / samples.FIGURES).read_text()), args.plot)
+        if args.masks:
+            seen = samples.load_all(args.folders)
+            sizes = {p.name: p.elements for p in figures.measured(seen)}
+            masks.export(seen, sizes, args.masks)
     except (samples.Unusable, ValueError, OSError, ImportError) as why:
         print(f"omnihvd report: {why}", file=sys.stderr)
         return 1

@@ -31,6 +31,8 @@ import zeros  # noqa: E402
 from registry import MODELS  # noqa: E402
 from task import area_under_curve  # noqa: E402
 
+from omnihvd.report import masks  # noqa: E402
+
 RANKS, STEPS = 2, 4
 BYTES = {**os.environ, **ENVIRONMENT, **STREAM, "OMNIHVD_MIN_BYTES": "1024"}
 
@@ -63,6 +65,24 @@ def test_zeros_are_counted_by_elements_and_blocks(count):
     by_element, by_block = zeros.shares([tensor, torch.zeros(0)])
     assert by_element == pytest.approx(1 - filled / max(count, 1))
     assert by_block == pytest.approx(1 - filled / max(blocks, 1))
+
+
+@pytest.mark.parametrize("name", ["ncf", "lstm"])
+def test_masks_are_those_of_each_rank(tmp_path, name):
+    found = zeros.measure(name, None, "tiny", RANKS, 1, masks=tmp_path / "m.npz")
+    read = masks.load(tmp_path / "m.npz")
+    assert 4 * read.elements.sum() == found["bytes"]
+    assert list(read.steps) == [0] * RANKS and list(read.ranks) == list(range(RANKS))
+    tasks = [MODELS[name](None, "tiny", rank, RANKS) for rank in range(RANKS)]
+    model = training.drawn_model(tasks[0], 0)
+    for task, present in zip(tasks, read.presence(RANKS, 32)):
+        model.zero_grad()
+        task.loss(model, task.batch(0, 0)).backward()
+        named = [p for p in reversed(list(model.parameters())) if p.requires_grad]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in named]
+        padded = [torch.nn.functional.pad(g.reshape(-1), (0, -g.numel() % 32)) for g in grads]
+        expected = torch.cat(padded).view(-1, 32).ne(0).any(1).numpy()
+        assert expected.sum() > 0 and (present == expected).all()
 
 
 def test_area_under_the_curve():
