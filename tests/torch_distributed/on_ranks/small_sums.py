@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ReduceOp
+from torch.distributed import AllreduceOptions, ReduceOp
 
 import omnihvd.torch
 
@@ -57,6 +57,21 @@ for dtype in FLOATS + INTEGERS:
             assert torch.equal(tensor, expected), (dtype, count, op)
             sums += tensor.nbytes >= LEAST
 assert not made or shared() - before == sums, (shared() - before, sums)
+
+# Another operation is the library's, and a caller may keep the work of a sum that is done.
+tensor = part(rank, 9, torch.float64)
+dist.all_reduce(tensor, ReduceOp.MAX)
+assert torch.equal(tensor, part(size - 1, 9, torch.float64))
+options = AllreduceOptions()
+options.asyncOp = False
+kept = []
+for i in range(4):
+    tensor = part(rank + i, 9, torch.float64)
+    kept.append((dist.group.WORLD.allreduce([tensor], options), tensor))
+for i, (work, tensor) in enumerate(kept):
+    work.wait()
+    assert torch.equal(tensor, total(size, 9, torch.float64) + size * i)
+    assert work.result()[0] is tensor and work.get_future().wait()[0] is tensor, i
 
 # Small and large in turn, waited for and not, in a list, and by groups of some ranks at once.
 some = dist.new_group(list(range(max(2, size - 1))))
