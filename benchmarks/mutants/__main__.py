@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 
 from benchmarks.bench.source import source
 from benchmarks.mutants import score, tree
-from benchmarks.mutants.sites import ROOT, files, sample
+from benchmarks.mutants.sites import ROOT, Site, files, sample
 
 FOLDER = ROOT / "build" / "mutants"
 FOLDERS = (
@@ -34,7 +33,8 @@ def ask(
     environment = {**os.environ, "PYTHONPATH": str(copy.root), "MALLOC_PERTURB_": "165"}
     environment.pop("OMNIHVD_MUTANT", None)
     command = [sys.executable, "-m", "benchmarks.mutants.server", str(asked), str(answers)]
-    command += [str(bound), *tests]
+    coverage = FOLDER / f"coverage-{copy.key()}.jsonl"
+    command += [str(coverage), str(bound), *tests]
     with (FOLDER / "server.log").open("w") as log, contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             command, cwd=copy.root, env=environment, stdout=log, stderr=log, timeout=60 * limit
@@ -48,10 +48,10 @@ def told(answers: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return lines[0], lines[1:]
 
 
-def in_turn(numbers: list[int], lines: list[dict[str, Any]]) -> list[int]:
-    """The first numbers, as far as all of them have an answer."""
-    answered = {line["mutant"] for line in lines}
-    return list(itertools.takewhile(answered.__contains__, numbers))
+def answered(sites: list[Site], answers: dict[str, Any], dropped: set[str]) -> list[Site]:
+    """The first sites, as far as each has an answer: they are in random order, so a sample, too."""
+    known = [site.key() in dropped or site.key() in answers for site in sites]
+    return sites[: known.index(False)] if False in known else sites
 
 
 def main() -> int:
@@ -61,8 +61,8 @@ def main() -> int:
     parser.add_argument("--bound", type=float, default=60.0, help="seconds for a mutant")
     parser.add_argument("--minutes", type=float, default=600, help="at most, after the build (600)")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="beside the simulated jobs")
-    parser.add_argument("--resume", action="store_true", help="only those that nothing killed yet")
-    parser.add_argument("--json", type=Path, help="writes the results to this file")
+    parser.add_argument("--resume", action="store_true", help="those that --json does not kill")
+    parser.add_argument("--json", type=Path, default=FOLDER / "results.json", help="for results")
     options = parser.parse_args()
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -71,38 +71,34 @@ def main() -> int:
     copy = tree.Tree(FOLDER)
     copy.make(sites)
     dropped = copy.dropped()
-    state = FOLDER / "state.json"  # answers, by the key of a site
-    answers = score.load(state) if options.resume else {}
-    numbers = [n for n, s in enumerate(sites) if s.key() not in dropped and
-               answers.get(s.key(), {}).get("how", "") in ("", "bound", "unreached")]  # fmt: skip
+    answers = score.load(options.json) if options.resume else {}
+    new = [n for n, s in enumerate(sites) if s.key() not in dropped and s.key() not in answers]
+    again = [n for n, s in enumerate(sites) if score.is_alive(answers.get(s.key(), "killed"))]
+    numbers = [*new, *again]
     print(f"{len(all_sites):,} sites, {len(numbers)} mutants to try", flush=True)
     file = FOLDER / "answers.jsonl"
     file.write_text("")
     ask(copy, numbers, file, options.bound, options.tests, options.minutes)
     head, lines = told(file)
-    tried = in_turn(numbers, lines)
-    if not tried:
+    answers |= {sites[line["mutant"]].key(): line["how"] for line in lines}
+    sites = answered(sites, answers, dropped)
+    if len(lines) < len(numbers):
+        print(f"the time is over after {len(lines)} mutants; {len(sites)} are the sample")
+    if not sites:
         raise SystemExit(f"no mutant was tried: {FOLDER / 'server.log'} says how far it came")
-    if len(tried) < len(numbers):  # the sample is in random order, so its beginning is a sample
-        print(f"the time is over after {len(tried)} mutants")
-        numbers = tried
-        sites = [s for n, s in enumerate(sites) if n <= tried[-1]]
-        lines = [line for line in lines if line["mutant"] <= tried[-1]]
-    for line in lines:
-        answers[sites[line["mutant"]].key()] = line
-    state.write_text(json.dumps(answers))
     print(f"{head['killers']} killers; left out: {len(head['left_out'])}")
     print("\n".join(score.survivors(sites, answers)))
     rows = score.counted(sites, answers)
     totals = {how: sum(row.get(how, 0) for row in rows) for how in
               ("killed", "survived", "unreached", "equal", "left out")}  # fmt: skip
     print(totals)
-    if options.json:
-        content = {**source(), "seed": options.seed, "sites": len(all_sites), "rows": rows,
-                   "files": len(files()), "killers": head["killers"], "totals": totals,
-                   "bound_s": options.bound, "tests": options.tests,
-                   "took_s": round(time.monotonic() - began)}  # fmt: skip
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    tried = {key: answers[key] for s in sites if (key := s.key()) in answers}
+    content = {**source(), "seed": options.seed, "sites": len(all_sites), "mutants": len(sites),
+               "rows": rows, "files": len(files()), "killers": head["killers"], "totals": totals,
+               "bound_s": options.bound, "tests": options.tests,
+               "took_s": round(time.monotonic() - began),
+               "answers": tried}  # fmt: skip
+    options.json.write_text(json.dumps(content, indent=1) + "\n")
     return 0 if len(lines) == len(numbers) else 1
 
 

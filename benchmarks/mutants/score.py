@@ -22,18 +22,23 @@ def equal() -> dict[tuple[str, str, str], str]:
     return result
 
 
-def outcome(site: Site, answer: dict[str, Any] | None, equals: set[tuple[str, str, str]]) -> str:
+def is_alive(answer: str) -> bool:
+    """Whether all tests passed, in the time for them; the others fail, hang or end by a signal."""
+    return answer in ("", "bound", "unreached")
+
+
+def outcome(site: Site, answer: str | None, equals: set[tuple[str, str, str]]) -> str:
     """killed, equal, survived, unreached; left out: it does not compile."""
     if answer is None:
         return "left out"
-    if answer["how"] not in ("", "bound", "unreached"):
+    if not is_alive(answer):
         return "killed"
     if (site.path, site.source, site.change) in equals:
         return "equal"
-    return "unreached" if answer["how"] == "unreached" else "survived"
+    return "unreached" if answer == "unreached" else "survived"
 
 
-def counted(sites: list[Site], answers: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def counted(sites: list[Site], answers: dict[str, str]) -> list[dict[str, Any]]:
     """A row for each part and operator; answers are by the key of a site."""
     equals = set(equal())
     rows: dict[tuple[str, str], dict[str, int]] = {}
@@ -44,11 +49,12 @@ def counted(sites: list[Site], answers: dict[str, dict[str, Any]]) -> list[dict[
     return [{"part": p, "operator": o, **row} for (p, o), row in sorted(rows.items())]
 
 
-def survivors(sites: list[Site], answers: dict[str, dict[str, Any]]) -> list[str]:
+def survivors(sites: list[Site], answers: dict[str, str]) -> list[str]:
     equals = set(equal())
     left = [(outcome(s, answers.get(s.key()), equals), s) for s in sites]
     return [f"{how}: {s.place()}" for how, s in left if how in ("survived", "unreached")]
 
 
-def load(path: Path) -> dict[str, dict[str, Any]]:
-    return json.loads(path.read_text()) if path.exists() else {}  # type: ignore[no-any-return]
+def load(path: Path) -> dict[str, str]:
+    """How each mutant of an earlier run ended, by the key of its site."""
+    return json.loads(path.read_text())["answers"] if path.exists() else {}

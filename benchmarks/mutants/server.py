@@ -1,9 +1,9 @@
 """One process imports and collects all killers, and forks for each mutant. Run in the copy:
 
-    python -m benchmarks.mutants.server ASKED ANSWERS BOUND TESTS...
+    python -m benchmarks.mutants.server ASKED ANSWERS COVERAGE BOUND TESTS...
 
 Reads a list of numbers of mutants from a file, and writes a line of JSON for each of them. BOUND is
-the seconds for all killers of a mutant.
+the seconds for all killers of a mutant. COVERAGE keeps which mutants a killer reaches.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from benchmarks.mutants.coverage import Coverage
 from omnihvd import mutant_switch
 from omnihvd.engine import LIBRARY
 
@@ -113,11 +114,12 @@ def in_parallel(jobs: list[Callable[[], Child]], done: Callable[[Child, str], No
 class Server:
     """The plugin of pytest that runs mutants instead of tests."""
 
-    def __init__(self, asked: Path, answers: Path, bound: float) -> None:
+    def __init__(self, asked: Path, answers: Path, coverage: Path, bound: float) -> None:
         self.bound = bound
         self.asked = json.loads(asked.read_text())
         self.answers = answers
-        self.reached: dict[str, tuple[float, bytes]] = {}  # by killer: its seconds, and the bytes
+        self.coverage = Coverage(coverage)
+        self.reached: dict[str, tuple[float, set[int]]] = {}  # by killer: its seconds, and mutants
 
     def pytest_pycollect_makemodule(self) -> None:
         """Without shrinking, and the same cases for all mutants; a conftest has chosen another."""
@@ -135,20 +137,33 @@ class Server:
         """Which mutants does a killer reach? Leaves out killers that fail as the code is."""
         left_out: list[str] = []
 
+        def take(found: dict[str, Any]) -> None:
+            if found["left_out"]:
+                left_out.append(f"{found['killer']}: {found['left_out']}")
+            else:
+                self.reached[found["killer"]] = (found["seconds"], set(found["reached"]))
+
         def done(child: Child, how: str) -> None:
             said = child.room.read_text().split("\n")
-            if how or "skipped" in said or float(said[1]) > LONGEST * self.bound:
-                left_out.append(f"{said[0]}: {how or said[1:]}")
-            else:
-                self.reached[said[0]] = (float(said[1]), child.bytes.read_bytes())
+            why = how or ("skipped" if "skipped" in said else "")
+            reached = [n for n, is_set in enumerate(child.bytes.read_bytes()) if is_set and not why]
+            seconds = None if why else float(said[1])
+            entry = {"left_out": why, "seconds": seconds, "reached": reached}
+            take(self.coverage.put(child.items[0], entry))
 
         def job(number: int, item: Any) -> Callable[[], Child]:
-            return lambda: Child(
-                -1, [item], [self.bound], self.folder / f"cover{number % 64}", self.bound
-            )
+            room, longest = self.folder / f"cover{number % 64}", LONGEST * self.bound
+            return lambda: Child(-1, [item], [self.bound], room, longest)
 
-        in_parallel([job(n, item) for n, item in enumerate(items)], done)
-        self.tell({"killers": len(self.reached), "left_out": left_out})
+        new = []
+        for item in items:
+            found = self.coverage.get(item)
+            if found:
+                take(found)
+            else:
+                new.append(item)
+        in_parallel([job(n, item) for n, item in enumerate(new)], done)
+        self.tell({"killers": len(self.reached), "left_out": left_out, "covered": len(new)})
 
     def try_mutants(self, items: list[Any]) -> None:
         by_name = {item.nodeid: item for item in items}
@@ -167,7 +182,7 @@ class Server:
 
         jobs = []
         for mutant in self.asked:
-            names = [name for name in cheapest if self.reached[name][1][mutant]]
+            names = [name for name in cheapest if mutant in self.reached[name][1]]
             if names:
                 jobs.append(job(mutant, names))
             else:
@@ -185,10 +200,10 @@ def main() -> int:
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )  # fmt: skip
-    asked, answers, bound, *tests = sys.argv[1:]
+    asked, answers, coverage, bound, *tests = sys.argv[1:]
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:xdist"]
     options += ["-m", LEFT_OUT, "-o", "addopts=", "-W", "ignore"]
-    plugin = Server(Path(asked), Path(answers), float(bound))
+    plugin = Server(Path(asked), Path(answers), Path(coverage), float(bound))
     return int(pytest.main([*options, "benchmarks/mutants/killers.py", *tests], plugins=[plugin]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ SWITCH = Path(__file__).parent / "switch"
 FLAGS = "-w -Wno-narrowing -O1 -D_GLIBCXX_ASSERTIONS"  # assertions find reads beyond a vector
 CMAKE = ["-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF", f"-DCMAKE_CXX_FLAGS={FLAGS}",
          "-DOMNIHVD_WERROR=OFF", "-DCMAKE_BUILD_TYPE=None"]  # fmt: skip
+DECIDES = re.compile(r"(omnihvd|kernels|simulator|tests)/(?!(.*/)?test_[^/]*$)").match
 TARGETS = "omnihvd omnihvd_innetwork _engine _core _engine_tests"
 
 
@@ -26,6 +28,12 @@ class Tree:
         self.root = folder / "tree"
         self.dropped_file = folder / "dropped.json"  # keys of sites that do not compile
         self.root.mkdir(parents=True, exist_ok=True)
+        self.written: dict[str, str] = {}  # the hash of each file
+
+    def key(self) -> str:
+        """A hash of all that decides which mutants a test reaches, but for the file of the test."""
+        deciding = [(name, text) for name, text in sorted(self.written.items()) if DECIDES(name)]
+        return hashlib.sha256(repr([FLAGS, deciding]).encode()).hexdigest()[:16]
 
     def dropped(self) -> set[str]:
         text = self.dropped_file.read_text() if self.dropped_file.exists() else "[]"
@@ -34,6 +42,7 @@ class Tree:
     def write(self, name: str, data: bytes) -> None:
         """Leaves a file as it is that has these bytes, so that nothing is built anew."""
         path = self.root / name
+        self.written[name] = hashlib.sha256(data).hexdigest()
         if not path.exists() or path.read_bytes() != data:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks.mutants import python
+from benchmarks.mutants import python, tree
+from benchmarks.mutants.__main__ import answered
+from benchmarks.mutants.coverage import Coverage
 from benchmarks.mutants.sites import Site, files, numbered, part_of, sample
 
 CODE = b'''from __future__ import annotations
@@ -105,3 +107,44 @@ def test_the_switch_module_is_python() -> None:
     path = Path(python.__file__).parent / "switch" / "mutant_switch.py"
     assert {node.name for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.FunctionDef)} == {"choose", "mutant"}  # fmt: skip
+
+
+def test_a_sample_ends_where_the_first_mutant_has_no_answer() -> None:
+    sites = [
+        Site("omnihvd/csrc/protocol/a.cc", n, n + 1, "bound", "< to <=", "", "", n, f"line {n}", 0)
+        for n in range(5)
+    ]
+    answers = {site.key(): "failed" for n, site in enumerate(sites) if n != 3}
+    dropped = {sites[1].key()}
+    assert answered(sites, answers, dropped) == sites[:3]
+    assert answered(sites, answers, {sites[3].key()}) == sites
+    del answers[sites[1].key()]
+    assert answered(sites, answers, dropped) == sites[:3]
+    assert answered(sites, answers, set()) == sites[:1]
+
+
+def test_coverage_is_known_until_the_test_changes(tmp_path: Path) -> None:
+    test = tmp_path / "test_a.py"
+    test.write_text("one")
+    item = SimpleNamespace(path=test, nodeid="test_a.py::test")
+    file = tmp_path / "coverage.jsonl"
+    assert Coverage(file).get(item) is None
+    entry = {"left_out": "", "seconds": 0.5, "reached": [1, 7]}
+    Coverage(file).put(item, entry)
+    assert entry.items() <= Coverage(file).get(item).items()  # type: ignore[union-attr]
+    test.write_text("two")
+    assert Coverage(file).get(item) is None
+
+
+def test_a_tree_has_another_key_when_the_code_changes(tmp_path: Path) -> None:
+    copy = tree.Tree(tmp_path)
+    for name in ("omnihvd/a.py", "tests/protocol/test_a.py", "tests/protocol/help.py", "docs/a.md"):
+        copy.write(name, b"one")
+    first = copy.key()
+    copy.write("tests/protocol/test_a.py", b"two")
+    copy.write("docs/a.md", b"two")
+    assert copy.key() == first
+    copy.write("tests/protocol/help.py", b"two")
+    second = copy.key()
+    copy.write("omnihvd/a.py", b"two")
+    assert len({first, second, copy.key()}) == 3
