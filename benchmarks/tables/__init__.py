@@ -57,4 +57,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-quality": models.quality,
     "model-time": models.to_quality,
     "soak": faults.soak,
+    "under-fire": faults.under_fire,
 }

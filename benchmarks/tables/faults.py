@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from benchmarks.bench.report import markdown
@@ -114,6 +116,36 @@ def fuzz() -> str:
     total = [sum(r[what] for _, r in rows) for what in ("executions", "seconds")]
     cells.append(["all", f"{total[0]:,}", f"{total[1] / 60:.1f}"])
     return markdown(["target", "executions", "minutes"], cells)
+
+
+def under_fire() -> str:
+    """An elastic job with a fault every half a minute, with omnihvd and without."""
+
+    def seconds(part: dict[str, Any], kind: str, what: str) -> str:
+        found = [fault[what] for fault in part["faults"] if fault["kind"] == kind]
+        return f"{median(found):.1f} / {max(found):.1f}"
+
+    rows: dict[str, Callable[[dict[str, Any]], str]] = {
+        "kills": lambda p: str(sum(f["kind"] == "kill" for f in p["faults"])),
+        "stops of 3 s": lambda p: str(sum(f["kind"] == "stop" for f in p["faults"])),
+        "steps a second without faults": lambda p: f"{p['steps_per_s'][0]:.1f}",
+        "under faults": lambda p: f"{p['steps_per_s'][1]:.1f}",
+        "throughput kept, all counted": lambda p: f"{p['kept']:.1%}",
+        "outside of Horovod's restarts and of stops": lambda p: f"{p['kept_apart']:.1%}",
+        "from a kill to the last survivor's error, s": lambda p: seconds(p, "kill", "noticed_s"),
+        "from there to the next training (Horovod's), s": lambda p: seconds(p, "kill", "reset_s"),
+        "from a kill to the next step, s": lambda p: seconds(p, "kill", "step_s"),
+        "to the next step of all three, s": lambda p: seconds(p, "kill", "whole_s"),
+        "both of Horovod's restarts, s": lambda p: seconds(p, "kill", "restarts_s"),
+        "from a stop's end to the next step, s": lambda p: seconds(p, "stop", "step_s"),
+        "a sum without faults / between them, ms": lambda p: " / ".join(map(str, p["sum_ms"])),
+        "sums of all ranks": lambda p: f"{p['sums']:,}",
+        "of them wrong": lambda p: str(p["wrong"]),
+    }
+    parts = load("under_fire.json")
+    cells = [[name, *(text(part) for part in parts.values())] for name, text in rows.items()]
+    names = {"omnihvd": "with omnihvd", "plain": "plain Horovod"}
+    return markdown(["", *(names[part] for part in parts)], cells)
 
 
 def mutations() -> str:
