@@ -35,7 +35,7 @@ class Masks(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """Of all tensors together."""
+        """The groups of all tensors together."""
         return int((-(-self.elements // GROUP)).sum())
 
     def presence(self, samples: int, block_size: int) -> Any:
