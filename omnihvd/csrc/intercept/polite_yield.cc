@@ -15,8 +15,8 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kPollFor = 100'000;         // ns; a sleep and a wake-up cost some 10 us
-constexpr uint64_t kPollForOwn = 1'000'000;    // ns; inside its own sum: other threads sleep
+constexpr uint64_t kPollFor = 100'000;         // ns; then a sum of another thread is waited for
+constexpr uint64_t kNapAfter = 4'000'000;      // ns; a sleep and a wake-up cost some 10 us
 constexpr uint64_t kLongest = 500'000;         // ns
 constexpr uint64_t kLongestOfAll = 5'000'000;  // ns
 constexpr uint64_t kWorking = 10'000;  // ns; a thread that yields again after longer did not wait
@@ -69,9 +69,8 @@ Woken sleep_until_a_sum_ends(uint64_t waited_ns) {
 
 }  // namespace
 
-uint64_t nap_ns(uint64_t waited_ns, bool for_own_sum) {
-  if (waited_ns < (for_own_sum ? kPollForOwn : kPollFor)) return 0;
-  return std::min(waited_ns / 16, kLongest);
+uint64_t nap_ns(uint64_t waited_ns) {
+  return waited_ns < kNapAfter ? 0 : std::min(waited_ns / 16, kLongest);
 }
 
 SumUnderWay::SumUnderWay() {
@@ -102,15 +101,16 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
     waiting_since = before;
     end_sleep_between_cycles();
   }
-  const uint64_t nap = nap_ns(before - waiting_since, sums_of_this_thread > 0);
-  Woken woken = Woken::by_time;
-  if (nap == 0)
+  const uint64_t waited = before - waiting_since, nap = nap_ns(waited);
+  const Woken woken = waited < kPollFor ? Woken::not_slept : sleep_until_a_sum_ends(waited);
+  const bool slept = woken != Woken::not_slept || nap > 0;
+  if (!slept)
     sched_yield();
-  else if (woken = sleep_until_a_sum_ends(before - waiting_since); woken == Woken::not_slept)
+  else if (woken == Woken::not_slept)
     sleep_precisely(nap);
   last_yield = now_ns();
   if (woken == Woken::by_end) waiting_since = last_yield;  // about to see the sum's result
-  if (nap > 0) {
+  if (slept) {
     nap_count.fetch_add(1, std::memory_order_relaxed);
     nap_time.fetch_add(last_yield - before, std::memory_order_relaxed);
   }
