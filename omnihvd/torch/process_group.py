@@ -248,10 +248,9 @@ def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
     return not getattr(opts, "asyncOp", True)
 
 
-def _close(group: Any) -> None:
+def _close(group: OmnihvdProcessGroup) -> None:
     sums = _sums.pop(group, None)
-    if isinstance(group, OmnihvdProcessGroup):
-        group.omnihvd_sums = None
+    group.omnihvd_sums = None
     if sums is not None:
         sums.close()
 

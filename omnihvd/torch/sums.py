@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import queue
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -61,7 +60,6 @@ class Sums:
         self._gloo: Gloo | None = None
         self._met = False
         self._small = 0  # bytes: tensors of up to so many fall back as small
-        self._done = DoneWork([])  # of small sums: to make one takes longer than such a sum
         self.compares = compares()
         self._timeout: timedelta | None = None  # of the last sum
         self._limit = timedelta(0)  # that, or OMNIHVD_TIMEOUT
@@ -160,9 +158,7 @@ class Sums:
         finally:
             self._turn.release()
             self._ended()
-        if sys.getrefcount(self._done) > 2:  # a caller keeps the last one
-            self._done = DoneWork(tensors)
-        return self._done.of(tensors)
+        return DoneWork(tensors)
 
     def reduce_scatter(
         self,

@@ -81,12 +81,6 @@ class DoneWork(SumWork):
         self._tensors = tensors
         self._error = None
 
-    def of(self, tensors: Tensors) -> DoneWork:
-        """The same for another sum. Nobody else may have it."""
-        self._tensors = tensors
-        self.__dict__.pop("_future", None)
-        return self
-
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         return True
 

@@ -58,7 +58,7 @@ for dtype in FLOATS + INTEGERS:
             sums += tensor.nbytes >= LEAST
 assert not made or shared() - before == sums, (shared() - before, sums)
 
-# Another operation is the library's, and a caller may keep the work of a sum that is done.
+# Another operation is the library's, and a caller may keep the works of sums that are done.
 tensor = part(rank, 9, torch.float64)
 dist.all_reduce(tensor, ReduceOp.MAX)
 assert torch.equal(tensor, part(size - 1, 9, torch.float64))
