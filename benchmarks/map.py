@@ -7,7 +7,7 @@ Gbit/s. Most are such that cores are not what is measured: 2 hosts, a core for e
 are slow for the cores that hosts share; the tables say where ranks are more than cores. In a part
 all backends take turns at each point (benchmarks/bench/turns.py), each peer in its fastest setting
 there. Tensors of 100 MB have new memory in each sum, as gradients have, and kept memory, too, where
-that is soon measured. All parts take about 45 minutes on 2 cores.
+that is soon measured. All parts take about 50 minutes on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
 and to the best of all (over 1: omnihvd is faster), of medians and of the first ten sums' means, and
 the processor time; map.png draws the first. --missing goes on where a run has ended, and measures

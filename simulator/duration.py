@@ -21,8 +21,11 @@ SLOWER = 0.2  # share by which messages slow for each tenfold of them: more cach
 def blocks_of(point: Point, ranks: int) -> tuple[float, float]:
     """About how many blocks are not zero: summed over all ranks, and on any rank."""
     blocks, density = -(-point.count // BLOCK), point.density
-    shares = {"random": 1 - (1 - density) ** ranks, "disjoint": min(1.0, density * ranks)}
-    shares["identical"] = density
+    shares = {
+        "random": 1 - (1 - density) ** ranks,
+        "disjoint": min(1.0, density * ranks),
+        "identical": density,
+    }
     if point.pattern not in shares:
         few = presence(point, min(ranks, 64))
         return few.sum() * ranks / len(few), float(few.any(axis=0).sum())

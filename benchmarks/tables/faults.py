@@ -119,7 +119,7 @@ def fuzz() -> str:
 
 
 def under_fire() -> str:
-    """An elastic job with a fault every half a minute, with omnihvd and without."""
+    """An elastic job under faults, with omnihvd and without."""
 
     def seconds(part: dict[str, Any], kind: str, what: str) -> str:
         found = [fault[what] for fault in part["faults"] if fault["kind"] == kind]

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.bench.report import markdown
 from benchmarks.tables.results import RESULTS, in_ms, load  # adds compared's folder
+from omnihvd.bench.patterns import BLOCK
 from omnihvd.rates import rate_text
 
 from compared import MEASURED, WAYS  # isort: skip
@@ -51,7 +52,7 @@ def replayed() -> str:
         heads += [f"{said}: a ring's links, ms", "OmniReduce, ms", "times as fast"]
     cells = []
     for found in zip(*by_rate.values()):
-        point, blocks = found[0]["point"], found[0]["point"]["count"] / 256
+        point, blocks = found[0]["point"], found[0]["point"]["count"] / BLOCK
         cells.append([Path(point["pattern"]).stem, f"{4 * point['count'] / 1e6:,.0f}"])
         cells[-1] += [percent(point["density"]), percent(found[0]["union_blocks"] / blocks)]
         for r in found:

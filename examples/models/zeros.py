@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import training
 from registry import MODELS
@@ -33,11 +32,9 @@ def shares(tensors: Iterable[Tensor]) -> tuple[float, float]:
     return 1 - nonzero / max(elements, 1), 1 - full / max(blocks, 1)
 
 
-def groups(parameter: Tensor) -> Any:
-    """How many of each 32 elements of its gradient are not zero."""
-    if parameter.grad is None:
-        return np.zeros(-(-parameter.numel() // density.GROUP), np.uint8)
-    return density.groups_of(density.count(parameter.grad.contiguous().numpy()))
+def groups(gradient: Tensor) -> Any:
+    """How many of each 32 elements are not zero."""
+    return density.groups_of(density.count(gradient.contiguous().numpy()))
 
 
 def _training(task: Any, model: nn.Module, steps: int) -> Callable[[], None]:
@@ -86,7 +83,13 @@ def measure(
             task.loss(model, task.batch(seed, step)).backward()
             own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
             if look and masks:
-                counted.append((step, rank, {n: groups(p) for n, p in names.items()}))
+                counted.append(
+                    (
+                        step,
+                        rank,
+                        {n: groups(g) for n, p in names.items() if (g := p.grad) is not None},
+                    )
+                )
             if look:
                 zeros, blocks = shares(own)
                 in_tables = shares(p.grad for p in parameters if id(p) in tables)[0]

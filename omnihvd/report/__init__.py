@@ -121,7 +121,7 @@ class _Report:
             return []
         _comes(lambda: len(list(folder.glob(samples.PATTERN))) >= seen.job.ranks)
         try:
-            return [command.make([folder], folder, sys.stderr, **self._network)]
+            return [command.make(samples.load_all([folder]), folder, sys.stderr, **self._network)]
         except (samples.Unusable, OSError) as why:
             logger.warning("no report: %s", why)
             return []

@@ -20,12 +20,14 @@ def main(arguments: list[str]) -> int:
     p.add_argument("--masks", type=Path, metavar="FILE", help="write which blocks were zero: .npz")
     args = p.parse_args(arguments)
     try:
-        make(args.folders, args.folders[0], sys.stdout, args.rates, args.ranks)
+        seen, out = samples.load_all(args.folders), args.folders[0]
+        make(seen, out, sys.stdout, args.rates, args.ranks)
+        content = json.loads((out / samples.FIGURES).read_text())
         if args.plot:
-            plots.picture(json.loads((args.folders[0] / samples.FIGURES).read_text()), args.plot)
+            plots.picture(content, args.plot)
         if args.masks:
-            seen = samples.load_all(args.folders)
-            sizes = {p.name: p.elements for p in figures.measured(seen)}
+            width = content["job"]["element_bytes"]
+            sizes = {p["name"]: p["bytes"] // width for p in content["parameters"]}
             masks.export(seen, sizes, args.masks)
     except (samples.Unusable, ValueError, OSError, ImportError) as why:
         print(f"omnihvd report: {why}", file=sys.stderr)
@@ -34,15 +36,15 @@ def main(arguments: list[str]) -> int:
 
 
 def make(
-    folders: list[Path],
+    seen: list[samples.Seen],
     out: Path,
     terminal: IO[str],
     rates: list[str] | None = None,
     ranks: list[int] | None = None,
 ) -> Path:
     """Writes report.json and report.html to `out`, and a table to the terminal. Returns the page's
-    path. Raises Unusable, ValueError for an invalid rate, OSError that names the file."""
-    content = content_of(samples.load_all(folders), rates, ranks)
+    path. Raises ValueError for an invalid rate, OSError that names the file."""
+    content = content_of(seen, rates, ranks)
     path = out / samples.PAGE
     for file, text in (
         (out / samples.FIGURES, json.dumps(content, indent=1) + "\n"),
