@@ -28,13 +28,14 @@ from omnihvd.launchers import process_rank
 
 PREFIX = "omnihvd-"
 PAUSE_S = 0.5
+BACKLOG = 64  # the kernel refuses an asker at once, not later, where this many wait
 
 
 def serve() -> None:
     """Begins to serve. OSError where there are no such sockets."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     _bind(server)
-    server.listen(4)
+    server.listen(BACKLOG)
     os.register_at_fork(after_in_child=server.close)  # a child is not this process
     begun = time.time()
     thread = threading.Thread(

@@ -34,7 +34,8 @@ time.sleep(0.5)
 print(ask_metrics())
 """
 OUT_OF_DESCRIPTORS = """
-asking = [socket.socket(kind) for kind in 4 * [socket.AF_INET, socket.AF_UNIX]]
+KINDS = 4 * [socket.AF_INET, socket.AF_UNIX] + 8 * [socket.AF_UNIX]
+asking = [socket.socket(kind) for kind in KINDS]
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 opened = []
 
@@ -43,21 +44,28 @@ def use_up():
         while True:
             opened.append(os.open("/dev/null", os.O_RDONLY))
 
+def ask_and_use_up():
+    for connection in asking:
+        connection.settimeout(10)
+        if connection.family == socket.AF_UNIX:
+            connection.connect(f"\\0{watchable.PREFIX}{os.getuid()}-{os.getpid()}")
+        else:
+            connection.connect(("127.0.0.1", port))
+    for _ in range(20):  # what threads give back, too
+        time.sleep(0.05)
+        use_up()
+
 use_up()
-for connection in asking:
-    if connection.family == socket.AF_UNIX:
-        connection.connect(f"\\0{watchable.PREFIX}{os.getuid()}-{os.getpid()}")
-    else:
-        connection.connect(("127.0.0.1", port))
-for _ in range(20):  # what threads give back, too
-    time.sleep(0.05)
-    use_up()
+some, asking = asking, asking[:2]
+ask_and_use_up()  # a waiting accept() had a descriptor: no later one has
+asking = some[2:]
+ask_and_use_up()
 used = time.process_time()
 time.sleep(1)
 print(time.process_time() - used < 0.1)
 for descriptor in opened:
     os.close(descriptor)
-for connection in asking:
+for connection in some:
     connection.close()
 print(ask_metrics() and ask_as_top())
 """
