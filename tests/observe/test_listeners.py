@@ -13,6 +13,7 @@ from omnihvd.observe import metrics, watchable
 
 port = metrics.serve("127.0.0.1:0").server_address[1]
 watchable.serve()
+name = f"\\0{watchable.PREFIX}{os.getuid()}-{os.getpid()}"
 
 def ask_metrics():
     with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=20) as answer:
@@ -21,7 +22,7 @@ def ask_metrics():
 def ask_as_top():
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(10)
-        asking.connect(f"\\0{watchable.PREFIX}{os.getuid()}-{os.getpid()}")
+        asking.connect(name)
         return json.loads(asking.makefile().read())["pid"] == os.getpid()
 """
 STRANGERS = """
@@ -44,28 +45,23 @@ def use_up():
         while True:
             opened.append(os.open("/dev/null", os.O_RDONLY))
 
-def ask_and_use_up():
+def ask_and_use_up(asking):
     for connection in asking:
         connection.settimeout(10)
-        if connection.family == socket.AF_UNIX:
-            connection.connect(f"\\0{watchable.PREFIX}{os.getuid()}-{os.getpid()}")
-        else:
-            connection.connect(("127.0.0.1", port))
+        connection.connect(name if connection.family == socket.AF_UNIX else ("127.0.0.1", port))
     for _ in range(20):  # what threads give back, too
         time.sleep(0.05)
         use_up()
 
 use_up()
-some, asking = asking, asking[:2]
-ask_and_use_up()  # a waiting accept() had a descriptor: no later one has
-asking = some[2:]
-ask_and_use_up()
+ask_and_use_up(asking[:2])  # a waiting accept() had a descriptor: no later one has
+ask_and_use_up(asking[2:])
 used = time.process_time()
 time.sleep(1)
 print(time.process_time() - used < 0.1)
 for descriptor in opened:
     os.close(descriptor)
-for connection in some:
+for connection in asking:
     connection.close()
 print(ask_metrics() and ask_as_top())
 """
