@@ -10,8 +10,9 @@ there. Tensors of 100 MB have new memory in each sum, as gradients have, and kep
 that is soon measured. All parts take about 50 minutes on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
 and to the best of all (over 1: omnihvd is faster), of medians and of the first ten sums' means, and
-the processor time; map.png draws the first. --missing goes on where a run has ended, and measures
-again what another commit has measured; --only measures parts by name or pattern ('10gbit-*').
+the processor time; map.png draws the first. A second job of Gloo's shows how far two jobs alike
+differ where sums are short. --missing goes on where a run has ended, and measures again what
+another commit has measured; --only measures parts by name or pattern ('10gbit-*').
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ FEW_DENSITIES = (1.0, 0.1, 0.01)  # where a dense sum of a large tensor takes se
 SMALL_DENSITIES = (1.0, 0.1)  # of tensors of a few dozen blocks
 OURS = ("omnihvd", "omnihvd-torch")
 PEERS = ("gloo", "horovod")  # what trainings use
-BACKENDS = (*OURS, *PEERS)
+CONTROL = "gloo-again"  # measured where sums are short, so that jobs differ most
+BACKENDS = (*OURS, *PEERS, CONTROL)
+SHORT = 1_000_000  # bytes
 TARGET, TARGET_OF_FIRST = 0.97, 0.9  # of the speed of what is replaced, everywhere
 CORES = os.cpu_count() or 1
 
@@ -65,6 +68,7 @@ COMPARISONS = (
     UNDER_HOROVOD,
     UNDER_TORCH,
     Comparison("Under Horovod, against the best of all", "omnihvd", PEERS),
+    Comparison("A second job of Gloo's, against Gloo", CONTROL, ("gloo",)),
 )
 # Samples for a median where they are short, at least one a turn where not. Sums of up to 1 MB vary
 # by a factor of ten: a thread of the library's sleeps, or not.
@@ -109,8 +113,9 @@ def points_of(backend: str, part: Part) -> list[Point]:
         Point(size // 4, density, memory=memory)
         for size in SIZES
         for memory in (part.large if size == LARGE else ("kept",))
-        for density in ((1.0,) if backend in PEERS else part.densities)
+        for density in (part.densities if backend in OURS else (1.0,))
         if size > SMALL or density in SMALL_DENSITIES
+        if size <= SHORT or backend != CONTROL
     ]
 
 

@@ -15,7 +15,7 @@ and removes its interfaces. So nothing is left behind, and nothing needs a name 
 
 Needs root, and `ip` and `tc` of iproute2, `unshare` and `nsenter` of util-linux. From a shell:
 
-    python benchmarks/bench/lab.py --hosts 4 --rate 1gbit -- python train.py
+    python -m benchmarks.bench.lab --hosts 4 --rate 1gbit -- python train.py
 """
 
 from __future__ import annotations

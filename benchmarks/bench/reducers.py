@@ -231,6 +231,7 @@ class OmniTorchRows(AgSparse, OmniGloo):
 
 BACKENDS: dict[str, Any] = {
     **sums.BACKENDS,
+    "gloo-again": sums.Gloo,  # another job, which shows how far two jobs alike differ
     "omnihvd-dedicated": OmniHvd,
     "omnihvd-natural": OmniNatural,
     "omnihvd-torch-natural": OmniGlooNatural,
@@ -258,7 +259,8 @@ PUBLISHED = (
 )  # in benchmarks/peers
 SCATTERS = ("gloo-scatter", "mpi-scatter", "omnihvd-torch-scatter")  # compared separately
 OF_ROWS = ("omnihvd-rows", "omnihvd-torch-rows")  # get and give lists
-UNUSUAL = ("mpi", "mpich", "switchml", *PUBLISHED, *OF_ROWS)  # no training uses these as they are
+# No training uses these as they are.
+UNUSUAL = ("gloo-again", "mpi", "mpich", "switchml", *PUBLISHED, *OF_ROWS)
 USUAL = [
     name for name, b in BACKENDS.items() if not b.most_error and name not in (*UNUSUAL, *SCATTERS)
 ]
