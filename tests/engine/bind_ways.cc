@@ -97,7 +97,7 @@ void bind_ways(py::module_ m) {
            })
       .def("learn", &Densities::learn);
   py::class_<Policy>(m, "Policy")
-      .def(py::init<>())
+      .def(py::init<bool, double>(), py::arg("unites") = true, py::arg("connect_s") = kConnectHosts)
       .def("measured",
            [](Policy& p, int size, int density, Way way, uint64_t bytes,
               std::optional<uint64_t> united,
@@ -112,15 +112,16 @@ void bind_ways(py::module_ m) {
       .def(py::init<int, int, py::function, py::function>(), py::arg("rank"), py::arg("size"),
            py::arg("gather"), py::arg("sum"));
   py::class_<Ways>(m, "Ways")
-      .def(py::init([](Way way, uint32_t block_size, std::function<double()> clock, bool scatters) {
+      .def(py::init([](Way way, uint32_t block_size, std::function<double()> clock, bool scatters,
+                       double connect_s) {
              Settings settings;
              settings.way = way;
              settings.block_size = block_size;
              return std::make_unique<Ways>(settings, scatters ? Op::reduce_scatter : Op::allreduce,
-                                           clock ? clock : steady_seconds);
+                                           connect_s, clock ? clock : steady_seconds);
            }),
            py::arg("way"), py::arg("block_size") = 256, py::arg("clock") = nullptr,
-           py::arg("scatters") = false)
+           py::arg("scatters") = false, py::arg("connect_s") = kConnectHosts)
       .def("allreduce", &allreduce, py::arg("library"), py::arg("input"), py::arg("output"),
            py::arg("dtype"), py::arg("stream"));
 }

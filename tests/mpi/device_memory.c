@@ -16,7 +16,8 @@ void* dlopen(const char* name, int flags) {
   return ((void* (*)(const char*, int))dlsym(RTLD_NEXT, "dlopen"))(name, flags);
 }
 
-/* To look for a driver takes longer than to sum: only after a library was loaded may a sum do so. */
+/* To look for a driver takes longer than to sum: only after a library was loaded may a sum do so.
+ */
 static void look_once(void) {
   for (int i = 0; i < 10; ++i) {
     float one = 1;

@@ -85,7 +85,7 @@ def run(policy: object, cell: tuple[int, int], size: int, took: dict[object, flo
     while len(used) < sums:
         now, trial, after = policy.order(*cell, size)
         for way in [now] * after + [trial]:
-            if not policy.connects(way):
+            if not policy.connects(way, took[way]):
                 policy.measured(*cell, way, size, size if way == Way.stream else None, took[way])
                 if way == Way.original:
                     policy.library_took(size, took[way])
@@ -106,7 +106,7 @@ def test_bad_luck_in_the_first_trials_is_corrected_soon() -> None:
     policy = ways.Policy()
     cell = ways.size_class(MILLION), ways.DENSE
     for way in (Way.stream, Way.original):
-        assert policy.connects(way) and not policy.connects(way)
+        assert policy.connects(way, 1.0) and not policy.connects(way, 1.0)
     bad_luck, sums = 2, 0
     while sums < 80:
         now, trial, after = policy.order(*cell, MILLION)

@@ -12,7 +12,7 @@ constexpr double kBetter = 0.93;  // an algorithm replaces the best below this s
 constexpr double kFavour = 0.7;   // factor for times that are only bounded: it may be that fast
 constexpr uint64_t kSmall = 16'000'000;  // bytes
 constexpr double kMessage = 16384;       // bytes: a message takes less time than any sum
-constexpr double kConnect = 0.1;         // seconds that omnihvd's first own sum takes
+constexpr double kPatience = 2;          // times the time to connect
 constexpr double kStreamRate = 4;        // a library is at most so many times as fast as streaming
 constexpr uint32_t kAgain = 64;     // sums until an algorithm as good as the best is tried again
 constexpr double kPerExcess = 100;  // and so many more per unit of excess
@@ -58,7 +58,14 @@ void Policy::measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t
   trials.ways[size_t(way)].add(seconds / double(bytes));
 }
 
-bool Policy::connects(Way way) { return !std::exchange(used_[size_t(way)], true); }
+bool Policy::connects(Way way, double seconds) {
+  spent_s_ += seconds;
+  return !std::exchange(used_[size_t(way)], true);
+}
+
+double Policy::patience() const {
+  return used_[size_t(Way::stream)] ? 0 : std::max(0.0, kPatience * connect_s_ - spent_s_);
+}
 
 void Policy::library_took(uint64_t bytes, double seconds) {
   if (bytes > 0 && (used_[size_t(Way::original)] || used_[size_t(Way::unite)]))
@@ -110,10 +117,7 @@ double Policy::expected(const Trials& trials, Way way) const {
   if (const double score = trials.ways[size_t(way)].score()) return score * trials.bytes;
   const Bounds known = bounds(trials, way);
   if (known.most > 0) return known.likely();
-  if (way == Way::stream) {
-    const double best = trials.ways[size_t(trials.best)].score() * trials.bytes;
-    return used_[size_t(way)] ? 0 : best + std::min(best, kConnect);
-  }
+  if (way == Way::stream) return 0;
   const double streamed = trials.ways[size_t(Way::stream)].score() * trials.bytes;
   if (way == Way::coded) return kCoded * streamed;
   const double summed = way == Way::unite ? trials.united : trials.bytes;
@@ -138,6 +142,8 @@ Way Policy::first(Cell cell, const Trials& trials) const {
 uint64_t Policy::interval(const Trials& trials, Way way) const {
   const size_t tried = trials.ways[size_t(way)].last.size();
   const double best = trials.ways[size_t(trials.best)].score() * trials.bytes;
+  if (way == Way::stream && !used_[size_t(way)])
+    return uint64_t(std::min(std::ceil(patience() / best), double(kAgain)));
   const double excess = std::max(0.0, expected(trials, way) / best - 1);
   const bool hopeless = tried == 0 && kFavour * bounds(trials, way).least > best;
   if (tried < 2 && !hopeless) return uint64_t(std::min(kFirstPerExcess * excess, kLongest));
@@ -173,6 +179,7 @@ Order Policy::order(Cell cell, uint64_t bytes) {
   }
   order.after = uint16_t(first - std::min(first, trials.now));
   trials.due[size_t(order.trial)] = 0;
+  if (order.trial == Way::stream && patience() > 0) order.trial = trials.best;  // look again then
   trials.now += order.after + 1;
   return order;
 }

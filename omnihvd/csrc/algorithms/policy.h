@@ -15,6 +15,8 @@
 //
 // If nothing is known, small tensors begin with the library's own sum, because omnihvd's own
 // algorithm must first connect the ranks; large ones begin with omnihvd's, which tells the density.
+// The ranks connect for small ones only when sums have taken twice as long as it takes to connect.
+// So a job that connects in vain loses at most half of that time.
 //
 // The lossless codec makes streaming's messages smaller but takes processor time. It is tried where
 // streaming has proved to be bound by the link.
@@ -50,13 +52,18 @@ struct Order {
   uint16_t after = 0;
 };
 
+// Seconds in which ranks connect: measured where 2 to 4 share 2 cores.
+constexpr double kConnectHosts = 0.1, kConnectHere = 0.005;
+
 class Policy {
  public:
-  // unites: whether sums can be made on the union of blocks.
-  explicit Policy(bool unites = true) : unites_(unites) {}
+  // unites: whether sums can be made on the union of blocks. connect_s: what it takes to connect
+  // the ranks.
+  explicit Policy(bool unites = true, double connect_s = kConnectHosts)
+      : unites_(unites), connect_s_(connect_s) {}
 
-  // Whether this is an algorithm's first sum, in which ranks connect; it must not be measured.
-  bool connects(Way way);
+  // Whether this was an algorithm's first sum, in which ranks connect; it must not be measured.
+  bool connects(Way way, double seconds);
   // Records a sum of `bytes`. united: how many of these were in the union of blocks, if known.
   void measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t> united, double seconds);
   // Records the time that the library alone took for a sum of so many bytes.
@@ -86,9 +93,13 @@ class Policy {
   Bounds bounds(const Trials& trials, Way way) const;
   double expected(const Trials& trials, Way way) const;
   Way first(Cell cell, const Trials& trials) const;
+  // Seconds of sums until the ranks may connect for small ones; 0: they may, or have connected.
+  double patience() const;
   uint64_t interval(const Trials& trials, Way way) const;
 
   const bool unites_;
+  const double connect_s_;
+  double spent_s_ = 0;  // in all sums
   std::map<Cell, Trials> cells_;
   std::map<int, Samples> library_;  // by size class
   std::array<bool, kWays> used_{};

@@ -128,7 +128,7 @@ void Ways::sum_by_library(const void* in, void* out, uint64_t count, size_t elem
 
 void Ways::learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds) {
   const int size = size_class(sum.bytes());
-  if (policy_.connects(way)) return;
+  if (policy_.connects(way, seconds)) return;
   if (made.as_wished)
     policy_.measured({size, made.united ? made.density : guessed}, way, sum.bytes(), made.united,
                      seconds);

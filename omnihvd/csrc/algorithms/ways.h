@@ -28,13 +28,13 @@ double steady_seconds();
 class Ways {
  public:
   // clock: seconds; tests pass their own. op: of all its calls. Reduce-scatters use every algorithm
-  // except the sum on unions.
-  explicit Ways(const Settings& agreed, Op op = Op::allreduce,
+  // except the sum on unions. connect_s: as the policy's.
+  explicit Ways(const Settings& agreed, Op op = Op::allreduce, double connect_s = kConnectHosts,
                 std::function<double()> clock = steady_seconds)
       : settings_(agreed),
         clock_(std::move(clock)),
         scatters_(op == Op::reduce_scatter),
-        policy_(!scatters_) {}
+        policy_(!scatters_, connect_s) {}
 
   // Makes the call without the library, maybe with the lossless codec. Absent: it cannot.
   using Own = std::function<std::optional<SumMade>(const void* in, void* out, const Codec& codec)>;

@@ -172,7 +172,7 @@ void Communicator::begin(const Call& call, Exchange& exchange) {
     check_same(exchange.allgather(text), agreed_->hosts);
   if (small_wanted_) small_ = SmallSum::create(exchange, agreed_->settings, agreed_->hosts[0]);
   for (const Op op : {Op::allreduce, Op::reduce_scatter})
-    ways_.try_emplace(op, agreed_->settings, op);
+    ways_.try_emplace(op, agreed_->settings, op, small_wanted_ ? kConnectHere : kConnectHosts);
 }
 
 void Communicator::leave_to(Library& library, const Call& call) {
