@@ -300,7 +300,7 @@ def write(content: dict[str, Any], output: Path) -> None:
         "the fastest for them at that point.\n"
     )
     for figure, title in (("median_s", ""), ("first_ten_s", "First ten sums: ")):
-        for what in COMPARISONS if figure == "median_s" else COMPARISONS[:2]:
+        for what in COMPARISONS if figure == "median_s" else (*COMPARISONS[:2], COMPARISONS[-1]):
             name = title + (what.title[0].lower() + what.title[1:] if title else what.title)
             text += f"\n## {name}\n\n{verdict(parts, what, figure)}.\n\n"
             text += ratio_table(parts, what, figure) + "\n"
