@@ -28,6 +28,7 @@ STYLES = {
     "omnihvd-natural": Style("omnihvd, natural compression", "#332288", "P"),
     "omnihvd-torch-natural": Style("the same (torch.distributed)", "#882255", "X"),
     "gloo": Style("Gloo", "#999999", "", "-", 4.5),
+    "gloo-again": Style("another job of Gloo's", "#777777", "", (0, (2, 4)), 3),
     "horovod": Style("Horovod (Open MPI)", "#D55E00", "", (0, (6, 2)), 1.8),
     "mpi": Style("MPI (Open MPI)", "#661100", "", (0, (2, 2)), 1.8),
     "mpich": Style("MPI (MPICH)", "#DDCC77", "", (0, (4, 1)), 3),

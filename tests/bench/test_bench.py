@@ -252,7 +252,7 @@ def results() -> list[dict[str, Any]]:
 
 
 def test_ratios_are_to_the_best_peer_whatever_the_density() -> None:
-    best = the_map.COMPARISONS[-1]
+    best = the_map.BEST_OF_ALL
     ratio = the_map.ratios(results(), best)
     assert ratio[SMALL, 1.0] == 0.5 and ratio[SMALL, 0.1] == 5.0
     assert ratio[LARGE, 1.0] == 2.0 and ratio[LARGE, 0.01] == 200.0
@@ -260,6 +260,15 @@ def test_ratios_are_to_the_best_peer_whatever_the_density() -> None:
     assert the_map.ratios(results(), the_map.UNDER_HOROVOD)[SMALL, 1.0] == 0.7
     assert the_map.ratios(results(), the_map.UNDER_TORCH) == {}
     assert the_map.ratios([r for r in results() if r["backend"] == "omnihvd"], best) == {}
+
+
+def test_a_second_job_is_measured_where_sums_are_short() -> None:
+    points = the_map.points_of(the_map.CONTROL, the_map.PARTS[0])
+    assert [(p.bytes // 4, p.density) for p in points] == [
+        (size // 4, 1.0) for size in the_map.SIZES if size <= the_map.SHORT
+    ]
+    again = [result("gloo", SMALL[0], 1.0, 0.5), result(the_map.CONTROL, SMALL[0], 1.0, 1.0)]
+    assert the_map.ratios(again, the_map.JOBS_ALIKE) == {(SMALL, 1.0): 0.5}
 
 
 def test_parts_are_chosen_by_pattern_and_by_what_is_missing() -> None:
