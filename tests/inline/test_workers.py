@@ -241,6 +241,7 @@ import os, signal, sys, numpy as np
 from omnihvd import inline
 port, secret, session, rank, ranks, patience = *sys.argv[1:3], *map(float, sys.argv[3:])
 signal.signal(signal.SIGUSR1, lambda *_: print("a handler ran", flush=True))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 one = inline.Worker(
     "127.0.0.1", int(port), rank=int(rank), ranks=int(ranks), session=int(session), secret=secret,
     patience_s=patience,
