@@ -97,7 +97,7 @@ void bind_ways(py::module_ m) {
            })
       .def("learn", &Densities::learn);
   py::class_<Policy>(m, "Policy")
-      .def(py::init<bool, double>(), py::arg("unites") = true, py::arg("connect_s") = kConnectHosts)
+      .def(py::init<>())
       .def("measured",
            [](Policy& p, int size, int density, Way way, uint64_t bytes,
               std::optional<uint64_t> united,
