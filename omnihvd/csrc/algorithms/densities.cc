@@ -26,7 +26,7 @@ int size_class(uint64_t bytes) {
 
 // The longer a density stays the same, the more rarely it is measured.
 void Densities::History::learn(int told) {
-  changed |= density != kUnknown && told != density;
+  trusted = told == density || density == kUnknown || alike > 1;
   alike = told == density ? alike + 1 : 1;
   if (alike == 1)
     patience = kPatience;
@@ -44,7 +44,7 @@ Densities::Guess Densities::guess(uint64_t count, DType dtype) {
   const bool told = tensor.density != kUnknown;
   bool look = ++tensor.unseen >= tensor.patience;
   if (!told) look |= ++size.unseen >= size.patience;
-  if (told) return {tensor.alike > 1 || !tensor.changed ? tensor.density : kUnknown, look};
+  if (told) return {tensor.trusted ? tensor.density : kUnknown, look};
   return {size.alike < kAgree ? kUnknown : size.density, look};
 }
 

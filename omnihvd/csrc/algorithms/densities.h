@@ -2,8 +2,9 @@
 //
 // A training step sums more or less the same tensors as the step before, but Horovod may fuse them
 // differently. So a sum is identified by its count and dtype. An unknown sum is taken to be like
-// others of about its size, if those agree. If tensors of one count differ, nothing is known of
-// them.
+// others of about its size, if those agree. A density that has lasted may change once, as when a
+// job turns to other data. If it changes again at once, tensors of one count differ, and nothing is
+// known of them.
 //
 // Pure. Its inputs are the same on all ranks, so all ranks predict the same.
 #pragma once
@@ -43,8 +44,8 @@ class Densities {
  private:
   struct History {
     int density = kUnknown;
-    bool changed = false;   // ever
     uint32_t alike = 0;     // so many of the last sums had it
+    bool trusted = false;   // it is the first, it came twice, or the one before it did
     uint32_t unseen = 0;    // sums since it was learnt
     uint32_t patience = 3;  // measure again after so many
     void learn(int told);
