@@ -37,6 +37,11 @@ def on_init(then: Callable[[Any], None]) -> None:
     after_import(BASICS, lambda basics: _call_after(basics, "init", then))
 
 
+def on_shutdown(then: Callable[[Any], None]) -> None:
+    """Calls `then` after each hvd.shutdown() from now on, as on_init()."""
+    after_import(BASICS, lambda basics: _call_after(basics, "shutdown", then))
+
+
 def wrap_init(decorate: Callable[[Any], Any]) -> None:
     """Wraps each later hvd.init() by `decorate`."""
     after_import(

@@ -1,4 +1,4 @@
-"""The Gloo shim, between real processes, on a double of a Horovod library."""
+"""The Gloo shim, between real processes, on a double of a Horovod library, and Horovod's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import ENVIRONMENT, STREAM
+from launch import ENVIRONMENT, STREAM, launch
 from processes import Ended, run_beside
 
 HERE = Path(__file__).parent
@@ -107,3 +107,11 @@ def test_a_forked_child_ends_without_ending_the_rank(
     ended = run("forks.py", library, tmp_path, 2, OMNIHVD_WAY=way)
     assert all("all well" in rank.output for rank in ended)
     assert sum(rank.output.count("sums taken: 2,") for rank in ended) == 1  # rank 0's, once
+
+
+def test_horovod_that_is_shut_down_has_no_connections() -> None:
+    """Horovod itself keeps those of its process sets: a rank that waits for this one waits on."""
+    job = launch([HERE / "on_ranks" / "shuts_down.py"], 2, launcher="horovodrun --gloo")
+    for rank in job.ranks:
+        before, after = map(int, re.findall(r"CONNECTIONS (\d+) (\d+)", rank)[0])
+        assert before > 0 and after == 0

@@ -24,7 +24,7 @@ struct GlooRanks {
 
 // The beginning of horovod::common::GlooContext.
 struct GlooContext {
-  std::shared_ptr<GlooRanks> of_job, of_process_set;
+  std::shared_ptr<GlooRanks> of_job, of_process_set, between_hosts, within_host;
 };
 
 struct GlooAlgorithms;

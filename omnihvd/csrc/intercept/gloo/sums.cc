@@ -27,8 +27,13 @@ namespace {
 
 // A Horovod process set, from its hvd.init() or hvd.add_process_set() to its end.
 struct ProcessSet {
-  explicit ProcessSet(const std::shared_ptr<GlooRanks>& connected)
-      : ranks(connected), sums(connected->size) {}
+  ProcessSet(const HorovodLibrary& of, GlooContext* connected)
+      : library(of),
+        context(connected),
+        ranks(connected->of_process_set),
+        sums(connected->of_process_set->size) {}
+  const HorovodLibrary& library;
+  GlooContext* const context;  // it owns the ranks, so it lives as long as they do
   const std::weak_ptr<GlooRanks> ranks;
   Communicator sums;
 };
@@ -46,7 +51,7 @@ std::map<std::string, std::unique_ptr<HorovodLibrary>>& libraries() {
 
 // Local. Made at the first call; null if Horovod's objects are not as expected. Also leaves the
 // sets that Horovod has ended meanwhile, for good or to begin anew with other ranks.
-std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const GlooContext* context) {
+std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, GlooContext* context) {
   std::vector<std::shared_ptr<ProcessSet>> ended;  // left when the mutex is free
   const std::lock_guard<std::mutex> lock(mutex);
   auto& sets = process_sets();
@@ -71,7 +76,7 @@ std::shared_ptr<ProcessSet> process_set(const HorovodLibrary& library, const Glo
     });
     return nullptr;
   }
-  const auto set = std::make_shared<ProcessSet>(context->of_process_set);
+  const auto set = std::make_shared<ProcessSet>(library, context);
   set_log_rank(library.job_rank());
   try {
     set_log_level(settings_from_environment().log);
@@ -175,6 +180,18 @@ OMNIHVD_EXPORT const char* omnihvd_gloo_hook(const char* library) {
     problem = error.what();
     return problem.c_str();
   }
+}
+
+// Closes the connections of this library's process sets. Called when Horovod is shut down, which
+// keeps them until its next start has met all other ranks. Else another rank that waits for a
+// message of this one waits for Gloo's time-out, and both starts wait with it.
+OMNIHVD_EXPORT void omnihvd_gloo_shut_down(const char* library) {
+  const std::lock_guard<std::mutex> lock(omnihvd::mutex);
+  const auto found = omnihvd::libraries().find(library);
+  for (const auto& [ranks, set] : omnihvd::process_sets())
+    if (found != omnihvd::libraries().end() && &set->library == found->second.get() &&
+        !set->ranks.expired())
+      *set->context = {};
 }
 
 // Leaves all groups and ends the engine. Called at the process's end, when Horovod has ended.
