@@ -1,0 +1,144 @@
+"""DDP's communication hook for any device and backend: the average of the union of the ranks'
+non-zero blocks, by PyTorch's own operators and the backend's allreduce.
+
+A thread reads the size of each union, so the backend sums exactly that, and the backward pass goes
+on meanwhile. The ranks unite a mark for each block, as AGsparse unites indices (OmniReduce,
+SIGCOMM 2021, section 2), by one allreduce with the maximum.
+"""
+# DDP compares a hook's annotations; they must not be strings.
+
+import queue
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import GradBucket, ReduceOp
+from torch.futures import Future
+
+from omnihvd.torch.hook import group_of
+
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+LONGEST_PATIENCE = 127  # sums
+
+
+class Patience:
+    """How long a bucket that was dense is summed as a whole. All ranks decide alike, since all see
+    the same unions."""
+
+    def __init__(self) -> None:
+        self._patience = self._left = 0
+
+    def looks(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    def learn(self, dense: bool) -> None:
+        self._patience = min(2 * self._patience + 1, LONGEST_PATIENCE) if dense else 0
+        self._left = self._patience
+
+
+class UnionState:
+    """The state of `union_hook`. Collective: each rank of `process_group` (None: the default one)
+    makes it, and it makes a process group of its own with the same backend, so that its thread's
+    collectives mix with no others.
+
+    block_size: elements of a block. densest: a union of a larger share of the blocks is summed as a
+    whole, and so are the next 1, 3, 7 .. 127 sums of that bucket. least_bytes: smaller buckets are
+    always summed as a whole; sparse ones, too. `elements` and `summed` count the elements of all
+    buckets so far, and those that the backend has summed.
+    """
+
+    def __init__(
+        self,
+        process_group: Any = None,
+        block_size: int = 256,
+        densest: float = 0.6,
+        least_bytes: int = 1 << 20,
+    ) -> None:
+        if block_size < 1:
+            raise ValueError(f"a block of {block_size} elements: give it one or more")
+        self.block_size, self.densest, self.least_bytes = block_size, densest, least_bytes
+        self.elements = self.summed = 0
+        ranks = dist.get_process_group_ranks(group_of(process_group))
+        self._own: Any = dist.new_group(ranks, use_local_synchronization=True)
+        self._patience: dict[Any, Patience] = {}
+        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: Any = None
+        self._stream: Any = None
+
+    def average(self, tensor: torch.Tensor, number: int = 0) -> Future[torch.Tensor]:
+        """Begins to average a tensor over the ranks, in place unless it is sparse. number: of the
+        bucket; equal ones have the same density, as a rule."""
+        on_device = tensor.device.type != "cpu"
+        done: Future[torch.Tensor] = Future(devices=[tensor.device] if on_device else None)
+        module = torch.get_device_module(tensor.device)
+        ready = module.Event()
+        ready.record()
+        if self._thread is None:
+            self._stream = module.Stream(priority=-1)  # of this device; the thread has another
+            self._thread = threading.Thread(target=self._run, name="omnihvd unions", daemon=True)
+            self._thread.start()
+        self._asked.put((tensor, number, module, ready, done))
+        return done
+
+    def _run(self) -> None:
+        while True:
+            tensor, number, module, ready, done = self._asked.get()
+            try:
+                with module.stream(self._stream), torch.no_grad():
+                    self._stream.wait_event(ready)
+                    done.set_result(self._average(tensor, number))
+            except Exception as why:
+                done.set_exception(why)
+            del tensor, done
+
+    def _average(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
+        self.elements += tensor.numel()
+        key = number, tensor.numel(), tensor.dtype
+        patience = self._patience.setdefault(key, Patience())
+        large = not tensor.is_sparse and tensor.nbytes >= self.least_bytes
+        if large and patience.looks():
+            blocks = tensor.numel() // self.block_size
+            body = tensor[: blocks * self.block_size].view(blocks, self.block_size)
+            union = self._union(body)
+            dense = len(union) > self.densest * blocks
+            patience.learn(dense)
+            if not dense:
+                self._sum_rows(body, union, tensor[body.numel() :])
+                return tensor
+        self.summed += tensor.numel()
+        size = self._own.size()
+        tensor = tensor / size if tensor.is_sparse else tensor.div_(size)
+        dist.all_reduce(tensor, group=self._own)
+        return tensor
+
+    def _union(self, body: torch.Tensor) -> torch.Tensor:
+        """The numbers of the rows that are not zero on all ranks. By their bits: else -0.0 would
+        stay on one rank, where the others have 0.0."""
+        marks = body.view(BITS[body.element_size()]).any(1).to(torch.uint8)
+        dist.all_reduce(marks, ReduceOp.MAX, group=self._own)
+        return marks.nonzero().squeeze(1)
+
+    def _sum_rows(self, body: torch.Tensor, rows: torch.Tensor, rest: torch.Tensor) -> None:
+        width = len(rows) * self.block_size
+        packed = body.new_empty(width + len(rest))
+        united = packed[:width].view(len(rows), self.block_size)
+        torch.index_select(body, 0, rows, out=united)
+        packed[width:] = rest
+        packed /= self._own.size()  # before the sum, as DDP does: float16 sums may overflow
+        if len(packed) > 0:
+            dist.all_reduce(packed, group=self._own)
+        body.index_copy_(0, rows, united)
+        rest.copy_(packed[width:])
+        self.summed += len(packed)
+
+
+def union_hook(state: UnionState, bucket: GradBucket) -> Future[torch.Tensor]:
+    """`ddp.register_comm_hook(UnionState(), union_hook)`: averages a bucket on any device, GPUs
+    too, and over any backend: it sums only blocks that are not zero on some rank.
+
+    The hook returns at once. It uses PyTorch's operators alone, and has run on CPUs only. There
+    `allreduce_hook` is faster. The future carries all errors.
+    """
+    return state.average(bucket.buffer(), bucket.index())
