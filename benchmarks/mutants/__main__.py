@@ -31,7 +31,7 @@ def ask(
     asked = FOLDER / "asked.json"
     asked.write_text(json.dumps(numbers))
     environment = {**os.environ, "PYTHONPATH": str(copy.root), "MALLOC_PERTURB_": "165"}
-    environment.pop("OMNIHVD_MUTANT", None)
+    environment.pop("MUTANT_CHOSEN", None)
     command = [sys.executable, "-m", "benchmarks.mutants.server", str(asked), str(answers)]
     coverage = FOLDER / f"coverage-{copy.key()}.jsonl"
     command += [str(coverage), str(bound), *tests]

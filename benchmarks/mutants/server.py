@@ -57,8 +57,8 @@ class Child:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        os.environ["OMNIHVD_MUTANT"] = str(self.mutant)
-        os.environ["OMNIHVD_MUTANTS_REACHED"] = str(self.bytes)
+        os.environ["MUTANT_CHOSEN"] = str(self.mutant)
+        os.environ["MUTANTS_REACHED"] = str(self.bytes)
         mutant_switch.choose()
         ctypes.CDLL(str(LIBRARY)).omnihvd_choose_mutant()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, whatever hangs

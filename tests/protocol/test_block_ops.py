@@ -27,7 +27,7 @@ class Fenced:
 
     def __init__(self, capacity: int = 1 << 16) -> None:
         page = mmap.PAGESIZE
-        self._map = mmap.mmap(-1, capacity + page)
+        self._map = mmap.mmap(-1, capacity + page, flags=mmap.MAP_PRIVATE)
         self._bytes = np.frombuffer(self._map, np.uint8)[:capacity]
         address = self._bytes.ctypes.data + capacity
         libc = ctypes.CDLL(None, use_errno=True)

@@ -15,9 +15,9 @@ unsigned char* omnihvd_mutants_reached = unwatched;
 int omnihvd_mutant_chosen = -1;
 
 __attribute__((constructor)) void omnihvd_choose_mutant() {
-  const char* number = std::getenv("OMNIHVD_MUTANT");
+  const char* number = std::getenv("MUTANT_CHOSEN");
   omnihvd_mutant_chosen = number ? std::atoi(number) : -1;
-  const char* path = std::getenv("OMNIHVD_MUTANTS_REACHED");
+  const char* path = std::getenv("MUTANTS_REACHED");
   const int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
   if (file < 0) return;
   void* bytes = mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

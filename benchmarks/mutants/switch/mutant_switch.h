@@ -4,7 +4,7 @@
 extern "C" {
 extern unsigned char* omnihvd_mutants_reached;  // a byte for each
 extern int omnihvd_mutant_chosen;
-// Anew from the environment: OMNIHVD_MUTANT, and the file OMNIHVD_MUTANTS_REACHED of the bytes.
+// Anew from the environment: MUTANT_CHOSEN, and the file MUTANTS_REACHED of the bytes.
 void omnihvd_choose_mutant();
 }
 

@@ -12,8 +12,8 @@ reached: bytearray | mmap.mmap = bytearray(1 << 16)
 def choose() -> None:
     """Anew from the environment."""
     global chosen, reached
-    chosen = int(os.environ.get("OMNIHVD_MUTANT", "-1"))
-    path = os.environ.get("OMNIHVD_MUTANTS_REACHED")
+    chosen = int(os.environ.get("MUTANT_CHOSEN", "-1"))
+    path = os.environ.get("MUTANTS_REACHED")
     if path and os.path.exists(path):  # noqa: PTH110
         with open(path, "r+b") as file:  # noqa: PTH123
             reached = mmap.mmap(file.fileno(), 1 << 16)
