@@ -130,6 +130,12 @@ def test_a_message_cut_short_or_continued_is_refused(sent: list, data: st.DataOb
             protocol.decode(wrong, SHAPE)
 
 
+def test_what_no_field_uses_is_zero() -> None:
+    """A field that later versions may use, and the tag, which only sealed messages have."""
+    sent = protocol.encode([], SHAPE)
+    assert sent[10:12] == bytes(2) and sent[48:64] == bytes(16)
+
+
 def test_plain_blocks_are_aligned_for_the_vector_units() -> None:
     value = bytes(range(40))
     sent = [Frame(blocks=[(3, value, False)]), Frame(blocks=[(5, value, False)])]
@@ -241,6 +247,15 @@ def test_sparse_blocks_are_read_as_they_were(seed: int, fills: list, most: int) 
         read["listed"][0] == sum(0 < min(f, most) < 25 for f in fills) or most == 30 or most > 200
     )
     assert len(data) <= bits / 8 + 64 + 10 + 2 + 10 + 3
+
+
+@pytest.mark.parametrize(("fill", "listed"), [(1, 1), (20, 1), (40, 0), (80, 0)])
+def test_blocks_are_listed_where_that_saves_a_tenth(fill: int, listed: int) -> None:
+    mask = np.zeros(256, bool)
+    mask[np.random.default_rng(fill).permutation(256)[:fill]] = True
+    data = np.packbits(mask, bitorder="little").tobytes() + b"1234" * fill
+    sent = protocol.encode([Frame(blocks=[(3, data, True)])], SPARSE)
+    assert protocol.decode(sent, SPARSE)["listed"][0] == listed
 
 
 @given(sent=frames(), kind=st.sampled_from([CONTRIBUTION, RESULT]), more=st.integers(0, 89))

@@ -61,19 +61,15 @@ void Message::refer(const uint8_t* data, size_t size) {
 
 void Message::begin(const Header& header, const Shape* shape) {
   clear();
-  const WireHeader wire{kMagic,
-                        kWireVersion,
-                        uint8_t(header.kind),
-                        shape ? kHasShape : uint8_t(0),
-                        header.stream,
-                        0,
-                        header.from,
-                        header.group,
-                        0,
-                        header.sequence,
-                        0,
-                        0,
-                        {}};
+  WireHeader wire{};
+  wire.magic = kMagic;
+  wire.version = kWireVersion;
+  wire.kind = uint8_t(header.kind);
+  wire.flags = shape ? kHasShape : uint8_t(0);
+  wire.stream = header.stream;
+  wire.from = header.from;
+  wire.group = header.group;
+  wire.sequence = header.sequence;
   own(&wire, sizeof wire);
   has_shape_ = shape != nullptr;
   if (!shape) return;
