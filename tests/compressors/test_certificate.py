@@ -127,6 +127,14 @@ def test_below_the_floor_more_is_sent():
     assert compressor.ratio(0) == pytest.approx(0.8)
 
 
+def test_a_few_blocks_are_not_enough_to_send_more():
+    gauge = compression.topk(0.1).with_floor(0.9).gauge
+    gauge.note(Products(1, 1, 0.3), ENOUGH - 1, 0)
+    assert gauge.vote == 0
+    gauge.note(Products(1, 1, 0.3), 1, 0)
+    assert gauge.vote == 1
+
+
 def test_below_zero_all_is_sent_and_well_above_the_floor_less_again():
     compressor = compression.topk(0.05).with_floor(0.9)
     gauge = compressor.gauge

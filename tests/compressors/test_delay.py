@@ -85,7 +85,11 @@ def monitored(monkeypatch, steps, sums_of_a_step):
 
     monkeypatch.setattr(delay, "_sums", totals)
     monitor = delay.Monitor(DelayControl(BUDGET, 0.01), 0.1)
-    return [monitor.ratio(step) for step in range(steps + 1)]
+    ratios = []
+    for step in range(steps + 1):
+        ratios.append(monitor.ratio(step))
+        assert monitor.ratio(step) == ratios[-1]  # another parameter's, which ends no step
+    return ratios
 
 
 def test_sums_whose_time_is_not_known_are_no_idle_network(monkeypatch):

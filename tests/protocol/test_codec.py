@@ -242,6 +242,9 @@ def test_decoders_refuse_scales_that_are_not_finite() -> None:
         for scale in (np.nan, np.inf):
             with pytest.raises(ValueError, match="no encoder"):
                 made(name).decode(struct.pack("<f", scale).ljust(size, b"\0"), 256)
+            if name[0] != "qsgd":  # two values
+                with pytest.raises(ValueError, match="no encoder"):
+                    made(name).decode(struct.pack("<ff", 1, scale).ljust(size, b"\0"), 256)
     for top in (0, 255):
         with pytest.raises(ValueError, match="no encoder"):
             made(("natural", 0)).decode(bytes([top]) + bytes(256), 256)

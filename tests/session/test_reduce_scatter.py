@@ -36,6 +36,8 @@ def check(rank: int, group: Any, count: int, density: float, shares: list[int],
     united = group.reduce_scatter(x, out, shares)
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(x, before)
+    assert united > 0 or not sum_of(len(shares), count, density, dtype).any()
+    assert united == 0 or (count > 0 and density > 0)
     mine = x[begin : begin + shares[rank]]
     assert group.reduce_scatter(x, mine, shares) == united  # its share in place
     np.testing.assert_array_equal(mine, expected)
