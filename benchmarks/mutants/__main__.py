@@ -19,7 +19,7 @@ from benchmarks.mutants.sites import ROOT, Site, files, sample
 FOLDER = ROOT / "build" / "mutants"
 FOLDERS = (
     *("protocol", "session", "ways", "shared", "simulator"),
-    *("compressors", "codecs", "sparse", "c_interface"),
+    *("compressors", "codecs", "sparse", "c_interface", "gloo", "mpi", "observe"),
 )
 TESTS = [f"tests/{name}" for name in FOLDERS]
 
