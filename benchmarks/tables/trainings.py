@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from benchmarks.bench.report import markdown
@@ -45,6 +46,8 @@ def others() -> str:
         ("DDP, script unchanged", DDP, DDP_WITH[-1]),
     ]
 
+    elastic = load("under_fire.json")
+
     def sparse(r: dict[str, Any]) -> str:
         return f"{in_ms(r['median_s'])}, {r['memory_bytes'] / 1e6:.0f} MB"
 
@@ -68,8 +71,16 @@ def others() -> str:
             in_ms(of("host1", horovod("host1"))["median_s"]),
             ms("host1", "omnihvd", 0.1),
         ],
+        [
+            "three ranks on this machine, elastic, on Gloo: from a kill to the next step of all",
+            *(in_ms(_recovery_s(elastic[part])) for part in ("plain", "omnihvd")),
+        ],
     ]
     return markdown(["ms; 4 hosts at 1 Gbit/s, unless named", "without", "with omnihvd"], table)
+
+
+def _recovery_s(part: dict[str, Any]) -> float:
+    return median(f["whole_s"] for f in part["faults"] if f["kind"] == "kill")
 
 
 def predictions() -> str:
