@@ -172,6 +172,7 @@ MALFORMED = {
     "a set of names cut short": (message(*NAMES, 3, 1, 9), "ends early"),
     "a name beyond the stream": (message(*NAMES, 1, 92), "out of range"),
     "names up to beyond the stream": (message(*NAMES, 2, 50, 41), "out of range"),
+    "a run of names beyond the stream": (message(*NAMES, 3, 90, 0), "out of range"),
     "names that wrap around": (message(*NAMES, 2, 1, END), "out of range"),
     "a name too few": (message(*NAMES, 4, 1, 10, tail=b"\1\0"), "out of order"),
     "a name too many": (message(*NAMES, 4, 1, 10, tail=b"\1\3"), "out of order"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,18 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def stream(calls: int, size: int) -> dict[str, Any]:
     return {**WAYS, "stream": {"calls": calls, "bytes": size, "seconds": 0.5}}
+
+
+def leaves(figures: dict[str, Any]) -> list[float]:
+    nested = [leaves(v) if isinstance(v, dict) else [v] for v in figures.values()]
+    return [value for values in nested for value in values]
+
+
+def test_a_new_process_has_counted_nothing() -> None:
+    code = "import json; from omnihvd.engine import session; print(json.dumps(session.stats()))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    found = leaves(json.loads(said.stdout))
+    assert len(found) > 40 and set(found) == {0}
 
 
 def test_there_are_no_shares_of_nothing(counted: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from _engine_tests import shared
 from groups import all_well, blocks_of, in_threads, processes, sum_of
 
-from omnihvd.engine import EngineError
+from omnihvd.engine import EngineError, codec, session
 
 BLOCK = 256
 
@@ -49,6 +49,24 @@ def test_sums(size: int, dtype: str) -> None:
             assert united == np.count_nonzero(blocks.any(1))
 
     all_well(in_threads(size, work, "shared"))
+
+
+def would_send(density: float, kind: Any) -> int:
+    """Bytes between hosts of the fuller of two ranks, for a sum of 100 blocks."""
+
+    def work(rank: int, group: Any) -> None:
+        x = blocks_of(0, 100 * BLOCK, density)
+        group.allreduce(x, x, codec=kind)
+
+    before = session.stats()["between_hosts_bytes"]
+    all_well(in_threads(2, work, "shared"))
+    return (session.stats()["between_hosts_bytes"] - before) // 2
+
+
+def test_what_hosts_would_send() -> None:
+    plain, codes = would_send(1, codec.Codec()), would_send(1, codec.Codec("natural"))
+    assert plain >= 400 * BLOCK and would_send(0, codec.Codec()) == 0
+    assert 0.24 * plain < codes < 0.27 * plain
 
 
 @pytest.mark.parametrize("block_size", [1, 100, 4096])
