@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -47,6 +48,38 @@ def test_a_new_process_has_counted_nothing() -> None:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     found = leaves(json.loads(said.stdout))
     assert len(found) > 40 and set(found) == {0}
+
+
+SUMMARIES = """
+from omnihvd.engine import session
+
+print(session.summary("MPI"))
+session.set_log_rank(0)
+session.Communicator(0, 1).meet(lambda mine: [mine])  # sets the level
+session.count_pass("small", 2048)
+session.count_pass("op", 1000)
+session.count_pass("op", 1000)
+session.count_pass("control", 77)
+print(session.summary("MPI"))
+session.stop("MPI")
+session.stop("MPI")
+"""
+
+
+@pytest.mark.parametrize("level", ["warning", "info"])
+def test_a_summary_has_what_was_left_alone(level: str) -> None:
+    """A job without a sum of omnihvd's has a line at the level info, once."""
+    said = subprocess.run(
+        [sys.executable, "-c", SUMMARIES],
+        env={**os.environ, "OMNIHVD_LOG": level},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    summary = "sums taken: 0; left to MPI: 3, 100.0% of the bytes (2 op, 1 small)"
+    assert said.stdout.splitlines() == ["sums taken: 0", summary]
+    assert said.stderr.count(summary) == said.stderr.count("sums taken") == (level == "info")
 
 
 def test_there_are_no_shares_of_nothing(counted: dict[str, Any]) -> None:
