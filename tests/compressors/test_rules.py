@@ -53,6 +53,7 @@ def test_each_block_has_its_turn_in_each_shuffle(count, blocks):
         lambda: block_topk(0.1).with_momentum_correction(0.9).with_error_feedback(False),
         lambda: block_topk(0.1).with_warmup(epochs=0),
         lambda: block_topk(0.3).with_warmup(start=0.25),
+        lambda: block_topk(0.3).with_warmup(start=1.5),
         lambda: block_topk(0.1).with_warmup(steps_per_epoch=0),
         lambda: block_threshold(0.1).with_warmup(),
     ],

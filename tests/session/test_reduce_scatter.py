@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aggregators import SECRET, addresses, servers
 from groups import all_well, blocks_of, in_threads, processes, scatter_for_ever, sum_of
 
 from omnihvd.engine import EngineError, session
@@ -54,6 +55,22 @@ def test_sizes_shares_and_densities(size: int, transport: str) -> None:
                     check(rank, group, count, density, shares)
 
     all_well(in_threads(size, work, transport))
+
+
+def refused(rank: int, group: Any) -> None:
+    x, out = np.ones(1000, np.float32), np.empty(250, np.float32)
+    with pytest.raises(EngineError, match="are dedicated or have levels cannot reduce-scatter"):
+        group.reduce_scatter(x, out, [250] * 4)
+
+
+def test_aggregators_above_others_refuse() -> None:
+    all_well(in_threads(4, refused, levels="2x2"))
+
+
+def test_dedicated_aggregators_refuse() -> None:
+    with servers(1) as started:
+        values: dict[str, Any] = {"aggregators": addresses(started), "secret": SECRET}
+        all_well(in_threads(4, refused, "ucx", **values))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int32", "int64"])
