@@ -97,7 +97,7 @@ def main() -> int:
                "rows": rows, "files": len(files()), "killers": head["killers"], "totals": totals,
                "bound_s": options.bound, "tests": options.tests,
                "took_s": round(time.monotonic() - began),
-               "answers": tried}  # fmt: skip
+               "survivors": score.survivors(sites, answers), "answers": tried}  # fmt: skip
     options.json.write_text(json.dumps(content, indent=1) + "\n")
     return 0 if len(lines) == len(numbers) else 1
 

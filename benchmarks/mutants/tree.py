@@ -20,7 +20,6 @@ FLAGS = "-w -Wno-narrowing -O1 -D_GLIBCXX_ASSERTIONS"  # assertions find reads b
 CMAKE = ["-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF", f"-DCMAKE_CXX_FLAGS={FLAGS}",
          "-DOMNIHVD_WERROR=OFF", "-DCMAKE_BUILD_TYPE=None"]  # fmt: skip
 DECIDES = re.compile(r"(omnihvd|kernels|simulator|tests)/(?!(.*/)?test_[^/]*$)").match
-TARGETS = "omnihvd omnihvd_innetwork _engine _core _engine_tests"
 
 
 class Tree:
@@ -87,7 +86,7 @@ class Tree:
 
     def build(self) -> str:
         """Returns the compiler's words if it fails."""
-        environment = {**os.environ, "OMNIHVD_TARGETS": TARGETS + " -- -k 0",
+        environment = {**os.environ, "OMNIHVD_TARGETS": "all -- -k 0",
                        "CMAKE_ARGS": shlex.join(CMAKE)}  # fmt: skip
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True)

@@ -45,6 +45,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults-processes": faults.processes,
     "fuzz": faults.fuzz,
     "mutations": faults.mutations,
+    "mutants": faults.mutants,
     "loss": loss.loss,
     "inline": inline.inline,
     "papers": papers.papers,

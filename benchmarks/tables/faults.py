@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -154,3 +155,20 @@ def mutations() -> str:
         seed = "none" if r["seed"] is None else str(r["seed"])
         cells.append([r["bug"], seed, r["said"] or ""])
     return markdown(["bug", "first seed that finds it", "what it says"], cells)
+
+
+def mutants() -> str:
+    """Machine-made bugs by part; a mutant that is equal to the code does not count."""
+    outcomes = ("killed", "survived", "unreached", "equal")
+    parts: dict[str, Counter[str]] = {}
+    for row in load("mutants.json")["rows"]:
+        found = {how: row.get(how, 0) for how in outcomes}
+        for name in (row["part"], "all"):
+            parts.setdefault(name, Counter()).update(found)
+    parts["all"] = parts.pop("all")  # last
+    cells = []
+    for name, found in parts.items():
+        tried = sum(found.values()) - found["equal"]
+        counts = [str(found[how]) for how in outcomes]
+        cells.append([name, str(sum(found.values())), *counts, f"{found['killed'] / tried:.0%}"])
+    return markdown(["part", "mutants", *outcomes, "killed of those that differ"], cells)

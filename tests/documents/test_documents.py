@@ -198,7 +198,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"mpirun .*(omnihvd check)", of_help),
     (r"(python -m omnihvd\.demo)", lambda m: f"{m[1]} --steps 2"),
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
-    (r"(python -m benchmarks\.bench)", of_help),
+    (r"(python -m benchmarks\.(?:bench|mutants))", of_help),
     (r"\.venv/bin/(python -m benchmarks\.bench\.lab)", of_help),
     (r"(python -m simulator)", of_help),
     (
