@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,11 @@ def test_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         session.settings_from_environment()
     file.chmod(0o640)
     assert session.settings_from_environment().secret == "sixteen characters"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setenv("OMNIHVD_SECRET_FILE", str(pipe))
+    with pytest.raises(EngineError, match="a secret is read more than once: name a regular file"):
+        session.settings_from_environment()
 
 
 def agree(*ranks: dict[str, Any]) -> tuple[Any, list[str]]:

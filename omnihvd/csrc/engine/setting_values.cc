@@ -81,12 +81,13 @@ static std::string file_content(const std::string& path) {
   return text;
 }
 
-// Rejects a file that any user of the host could read. A group may read it: clusters hand out such
-// files.
+// Rejects a file that any user of the host could read, and one that can be read only once. A group
+// may read it: clusters hand out such files.
 static void check_permissions(const std::string& path) {
   struct stat file;
-  if (::stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) &&
-      (file.st_mode & (S_IROTH | S_IWOTH)))
+  if (::stat(path.c_str(), &file) != 0) return;
+  if (!S_ISREG(file.st_mode)) throw Error("a secret is read more than once: name a regular file");
+  if (file.st_mode & (S_IROTH | S_IWOTH))
     throw Error("every user of this host can read the file or write to it: chmod 600 " + path);
 }
 
