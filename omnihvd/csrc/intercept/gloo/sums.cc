@@ -188,10 +188,9 @@ OMNIHVD_EXPORT const char* omnihvd_gloo_hook(const char* library) {
 OMNIHVD_EXPORT void omnihvd_gloo_shut_down(const char* library) {
   const std::lock_guard<std::mutex> lock(omnihvd::mutex);
   const auto found = omnihvd::libraries().find(library);
+  if (found == omnihvd::libraries().end()) return;
   for (const auto& [ranks, set] : omnihvd::process_sets())
-    if (found != omnihvd::libraries().end() && &set->library == found->second.get() &&
-        !set->ranks.expired())
-      *set->context = {};
+    if (&set->library == found->second.get() && !set->ranks.expired()) *set->context = {};
 }
 
 // Leaves all groups and ends the engine. Called at the process's end, when Horovod has ended.
