@@ -119,11 +119,16 @@ def fuzz() -> str:
     return markdown(["target", "executions", "minutes"], cells)
 
 
+def times(part: dict[str, Any], kind: str, what: str) -> list[float]:
+    """`what` of each fault of a kind, in a part of under_fire.json."""
+    return [fault[what] for fault in part["faults"] if fault["kind"] == kind]
+
+
 def under_fire() -> str:
     """An elastic job under faults, with omnihvd and without."""
 
     def seconds(part: dict[str, Any], kind: str, what: str) -> str:
-        found = [fault[what] for fault in part["faults"] if fault["kind"] == kind]
+        found = times(part, kind, what)
         return f"{median(found):.1f} / {max(found):.1f}"
 
     rows: dict[str, Callable[[dict[str, Any]], str]] = {

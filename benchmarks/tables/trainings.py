@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.bench.report import markdown
+from benchmarks.tables.faults import times
 from benchmarks.tables.results import horovod, in_ms, joined, load, ms, of
 from omnihvd.rates import rate_text
 
@@ -73,14 +74,13 @@ def others() -> str:
         ],
         [
             "three ranks on this machine, elastic, on Gloo: from a kill to the next step of all",
-            *(in_ms(_recovery_s(elastic[part])) for part in ("plain", "omnihvd")),
+            *(
+                in_ms(median(times(elastic[how], "kill", "whole_s")))
+                for how in ("plain", "omnihvd")
+            ),
         ],
     ]
     return markdown(["ms; 4 hosts at 1 Gbit/s, unless named", "without", "with omnihvd"], table)
-
-
-def _recovery_s(part: dict[str, Any]) -> float:
-    return median(f["whole_s"] for f in part["faults"] if f["kind"] == "kill")
 
 
 def predictions() -> str:
