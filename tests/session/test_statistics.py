@@ -43,10 +43,17 @@ def leaves(figures: dict[str, Any]) -> list[float]:
     return [value for values in nested for value in values]
 
 
+def new_process(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in a Python of its own, for a minute at most."""
+    command, environment = [sys.executable, "-c", code], {**os.environ, **env}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+
+
 def test_a_new_process_has_counted_nothing() -> None:
     code = "import json; from omnihvd.engine import session; print(json.dumps(session.stats()))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
-    found = leaves(json.loads(said.stdout))
+    found = leaves(json.loads(new_process(code).stdout))
     assert len(found) > 40 and set(found) == {0}
 
 
@@ -69,14 +76,7 @@ session.stop("MPI")
 @pytest.mark.parametrize("level", ["warning", "info"])
 def test_a_summary_has_what_was_left_alone(level: str) -> None:
     """A job without a sum of omnihvd's has a line at the level info, once."""
-    said = subprocess.run(
-        [sys.executable, "-c", SUMMARIES],
-        env={**os.environ, "OMNIHVD_LOG": level},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    said = new_process(SUMMARIES, OMNIHVD_LOG=level)
     summary = "sums taken: 0; left to MPI: 3, 100.0% of the bytes (2 op, 1 small)"
     assert said.stdout.splitlines() == ["sums taken: 0", summary]
     assert said.stderr.count(summary) == said.stderr.count("sums taken") == (level == "info")
