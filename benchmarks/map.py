@@ -6,8 +6,9 @@ A part is a network: RATE-HOSTSxRANKS, such as 10gbit-4x1: 4 hosts with a rank o
 Gbit/s. Most are such that cores are not what is measured: 2 hosts, a core for each, or links that
 are slow for the cores that hosts share; the tables say where ranks are more than cores. In a part
 all backends take turns at each point (benchmarks/bench/turns.py), each peer in its fastest setting
-there. Tensors of 100 MB have new memory in each sum, as gradients have, and kept memory, too, where
-that is soon measured. All parts take about 55 minutes on 2 cores.
+there. Tensors of up to 1 MB are summed in a new job each round, since two jobs alike may differ by
+a factor there. Tensors of 100 MB have new memory in each sum, as gradients have, and kept memory,
+too, where that is soon measured. All parts take about 55 minutes on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
 and to the best of all (over 1: omnihvd is faster), of medians and of the first ten sums' means, and
 the processor time; map.png draws the first. A second job of Gloo's shows how far two jobs alike
@@ -70,7 +71,9 @@ COMPARISONS = (UNDER_HOROVOD, UNDER_TORCH, BEST_OF_ALL, JOBS_ALIKE)
 OF_FIRST = (UNDER_HOROVOD, UNDER_TORCH, JOBS_ALIKE)  # sums
 # Samples for a median where they are short, at least one a turn where not. Sums of up to 1 MB vary
 # by a factor of ten: a thread of the library's sleeps, or not.
-PLAN = Plan(min_runs=30, large_runs=9, small_runs=300, max_seconds=1.5, rounds=3)
+PLAN = Plan(
+    min_runs=30, large_runs=9, small_runs=300, max_seconds=1.5, rounds=3, new_jobs=True
+)
 
 
 class Part(NamedTuple):

@@ -77,17 +77,19 @@ def summarize(
         "median_s": statistics.median(samples),
         "min_s": min(samples),
         "max_s": max(samples),
-        "first_ten_s": _mean_of_first(answer["sums"], 10),
-        "first_hundred_s": _mean_of_first(answer["sums"], 100),
+        "first_ten_s": _mean_of_first(answer.get("starts") or [answer["sums"]], 10),
+        "first_hundred_s": _mean_of_first([answer["sums"]], 100),
         "limit_s": limit,
         "over_limit": statistics.median(samples) / limit,
     }
 
 
-def _mean_of_first(sums: list[float], count: int) -> float | None:
-    """The mean of the first `count` sums at a point, in which omnihvd tries its algorithms; None:
-    there were fewer."""
-    return statistics.fmean(sums[:count]) if len(sums) >= count else None
+def _mean_of_first(jobs: list[list[float]], count: int) -> float | None:
+    """The mean of the first `count` sums of each job at a point, in which omnihvd tries its
+    algorithms; None: there were fewer."""
+    if any(len(sums) < count for sums in jobs):
+        return None
+    return statistics.fmean(second for sums in jobs for second in sums[:count])
 
 
 def same_work(backend: str, measured: Point, point: Point) -> bool:

@@ -10,8 +10,8 @@ import contextlib
 import math
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.bench.backends import TIMEOUT_S, Hosts, ThisMachine
@@ -22,6 +22,7 @@ from omnihvd.bench.patterns import Point
 
 LARGE, SMALL = 10_000_000, 1_000_000  # bytes
 KEPT_SUMS = 100  # of all sums at a point, in order
+KEPT_FIRST = 20  # of a new job's sums
 TRIED_RUNS, TRIED_S = 3, 1.0  # of a setting: samples, and seconds of them at most
 TRIED_SMALL = 15  # samples, where a sum is short and varies by a factor
 LISTED, CLOSE = 2, 1.3  # settings to measure: at most so many, within this factor of the fastest
@@ -41,6 +42,7 @@ class Plan:
     small_runs: int | None = None  # instead, for tensors up to SMALL
     max_seconds: float | None = None  # of samples, however few these are
     rounds: int = 3
+    new_jobs: bool = False  # for tensors up to SMALL, each round has a new job
     compute_s: float = 0
     timeout: float = TIMEOUT_S
 
@@ -78,10 +80,12 @@ def measure(
             backend: fastest(network, backend, wanted, plan, stack, tell)
             for backend, wanted in points.items()
         }
+        if plan.new_jobs:
+            for backend in _order_of_turns(fields, plan):
+                _take_turn_in_new_jobs(network, backend, fields[backend], plan)
         for work in dict.fromkeys(_work(point) for field in fields.values() for point in field):
-            for turn in range(plan.rounds):
-                start = turn % len(fields)
-                for backend in [*list(fields)[start:], *list(fields)[:start]]:
+            if not (plan.new_jobs and work.bytes <= SMALL):
+                for backend in _order_of_turns(fields, plan):
                     _take_turn(fields[backend], work, plan)
     return [
         {"backend": backend, **best_of(contenders)}
@@ -90,16 +94,43 @@ def measure(
     ]
 
 
-def _work(point: Point) -> tuple[Any, ...]:
+def _order_of_turns(backends: Iterable[str], plan: Plan) -> Iterator[str]:
+    """In each round another backend begins."""
+    names = list(backends)
+    for turn in range(plan.rounds):
+        start = turn % len(names)
+        yield from names[start:] + names[:start]
+
+
+def _work(point: Point) -> Point:
     """The key of points that are measured together: all densities."""
-    return (point.count, point.dtype, point.pattern, point.memory, point.tensors)
+    return replace(point, density=1.0)
 
 
-def _take_turn(field: Field, work: tuple[Any, ...], plan: Plan) -> None:
+def _take_turn(field: Field, work: Point, plan: Plan) -> None:
     for point, contenders in field.items():
         for contender in contenders if _work(point) == work else ():
             answer = contender.session.visit(plan.turn(point))
             contender.answer = together(contender.answer, answer)
+
+
+def _take_turn_in_new_jobs(
+    network: Hosts | ThisMachine, backend: str, field: Field, plan: Plan
+) -> None:
+    """A turn at each small point, by a new job in each setting: two jobs alike may differ by a
+    factor there."""
+    small = [c for point, contenders in field.items() for c in contenders if point.bytes <= SMALL]
+    for setting in settings_of(backend, network.count == 1):
+        mine = [contender for contender in small if contender.answer["setting"] == setting.name]
+        if not mine:
+            continue
+        with network.start(backend, setting, timeout=plan.timeout) as session:
+            for contender in mine:
+                point = Point(**contender.answer["point"])
+                first = session.visit(Visit(point, True, compute_s=plan.compute_s))
+                starts = [*contender.answer.get("starts", []), first["sums"][:KEPT_FIRST]]
+                answer = session.visit(plan.turn(point))
+                contender.answer = {**together(contender.answer, answer), "starts": starts}
 
 
 def fastest(
