@@ -71,9 +71,7 @@ COMPARISONS = (UNDER_HOROVOD, UNDER_TORCH, BEST_OF_ALL, JOBS_ALIKE)
 OF_FIRST = (UNDER_HOROVOD, UNDER_TORCH, JOBS_ALIKE)  # sums
 # Samples for a median where they are short, at least one a turn where not. Sums of up to 1 MB vary
 # by a factor of ten: a thread of the library's sleeps, or not.
-PLAN = Plan(
-    min_runs=30, large_runs=9, small_runs=300, max_seconds=1.5, rounds=3, new_jobs=True
-)
+PLAN = Plan(min_runs=30, large_runs=9, small_runs=300, max_seconds=1.5, rounds=3, new_jobs=True)
 
 
 class Part(NamedTuple):
