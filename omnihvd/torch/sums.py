@@ -79,9 +79,9 @@ class Sums:
     def refusal(
         self, *tensors: torch.Tensor, codec: Codec | None = None, scatters: bool = False
     ) -> str:
-        """The fallback reason for the sum of such tensors, on all ranks alike; empty: none. A
-        sparse tensor counts with all its rows, since ranks have different ones. scatters: the
-        tensor is the input of a reduce-scatter."""
+        """The fallback reason for the sum of such tensors, on all ranks alike; empty: none. Asked
+        once for each sum. A sparse tensor counts with all its rows, since ranks have different
+        ones. scatters: the tensor is the input of a reduce-scatter."""
         if not tensors:
             return "empty"
         layouts, dtypes = ({getattr(t, what) for t in tensors} for what in ("layout", "dtype"))
@@ -91,7 +91,9 @@ class Sums:
         if layouts != {torch.strided} and not sparse:
             return "layout"
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return self._refuses.refusal(size, codec is not None, scatters)
+        reason: str = self._refuses.refusal(size, codec is not None, scatters)
+        small = reason == "small" and not scatters
+        return "" if small and not self._communicator.leaves_small() else reason
 
     def left_as_small(self, tensors: Any) -> int:
         """The bytes of a dense tensor in a list that falls back because it is small, whatever the
@@ -102,7 +104,7 @@ class Sums:
         size: int = tensor.nbytes if tensor.layout is torch.strided else 0
         if size > self._small and self._refuses.refusal(size) == "small":
             self._small = size
-        return size if size <= self._small else 0
+        return size if 0 < size <= self._small and self._communicator.leaves_small() else 0
 
     def watch(self, work: Any) -> None:
         """Waits for a collective of the group's backend, as the caller is about to, and keeps an
@@ -123,7 +125,7 @@ class Sums:
         """Sums in place, after all earlier calls. Returns at once; if the caller `waits`, perhaps
         only when the sum is done, which saves two thread switches. timeout: of this sum, unless
         OMNIHVD_TIMEOUT is set. codec: for dense floating-point tensors of any size."""
-        make = functools.partial(self._sum_all, tensors, codec)
+        make = functools.partial(self._sum_all, tensors, codec, self._communicator.takes_small())
         return self._ask("an allreduce", make, tensors, timeout, average, waits)
 
     def allreduce_small(
@@ -301,14 +303,14 @@ class Sums:
             self._gloo = Gloo(self._meetings, self._rank, self.size, self._limit)
         return self._gloo
 
-    def _sum_all(self, tensors: list[torch.Tensor], codec: Codec | None) -> None:
+    def _sum_all(self, tensors: list[torch.Tensor], codec: Codec | None, takes_small: bool) -> None:
         if len(tensors) > 1:
             flat = torch.cat([tensor.flatten() for tensor in tensors])
-            self._sum_one(flat, codec)
+            self._sum_one(flat, codec, takes_small)
             for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors])):
                 tensor.copy_(part.view(tensor.shape))
         else:
-            self._sum_one(tensors[0], codec)
+            self._sum_one(tensors[0], codec, takes_small)
 
     def _scatter(self, output: torch.Tensor, given: torch.Tensor) -> None:
         straight, share = given.contiguous(), output.contiguous()  # no copies if contiguous
@@ -322,7 +324,7 @@ class Sums:
         if share is not output:
             output.copy_(share)
 
-    def _sum_one(self, tensor: torch.Tensor, codec: Codec | None) -> None:
+    def _sum_one(self, tensor: torch.Tensor, codec: Codec | None, takes_small: bool) -> None:
         if tensor.layout == torch.sparse_coo:
             allgather = self._library().allgather
             if sum_rows(self._communicator, allgather, self.size, tensor):
@@ -330,26 +332,28 @@ class Sums:
             union = RowUnion(tensor)
             total = union.matrix(torch.cat(self._library().gather(union.rows)))
             if len(total) > 0:
-                self._sum(total, total.dtype)
+                self._sum(total, total.dtype, takes_small)
             tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
             self._meetings.agree_on(codec.name)
             self._coded += 1
-            self._sum(tensor, torch.float32, codec.engine_codec(seed=self._coded))
-        elif refusal := self._sum(tensor, tensor.dtype):
+            self._sum(tensor, torch.float32, False, codec.engine_codec(seed=self._coded))
+        elif refusal := self._sum(tensor, tensor.dtype, takes_small):
             engine.session.count_pass(refusal, tensor.numel() * tensor.element_size())
 
-    def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, *codec: Any) -> str:
+    def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, takes_small: bool, *codec: Any) -> str:
         """Returns the fallback reason if the original library made the sum; empty: omnihvd did. A
         reason may first arise here: a union of rows may be small where the whole tensor was not,
         and ranks that bootstrapped late learn the settings only now."""
         straight = tensor.to(dtype).contiguous()  # itself, if it is that
         at, count = straight.data_ptr(), straight.numel()
-        refusal = self._communicator.refusal(count * straight.element_size(), bool(codec))
+        any_size = bool(codec) or takes_small
+        refusal = self._communicator.refusal(count * straight.element_size(), any_size)
         if refusal:
             self._library().sum_tensor(straight)
         else:
-            self._communicator.sum(at, count, name_of(dtype), self._library(), *codec)
+            how: dict[str, Any] = {"takes_small": takes_small}
+            self._communicator.sum(at, count, name_of(dtype), self._library(), *codec, **how)
         if straight is not tensor:
             tensor.data.copy_(straight)  # as Gloo, unseen by autograd
         return refusal

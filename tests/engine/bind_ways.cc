@@ -103,6 +103,7 @@ void bind_ways(py::module_ m) {
               std::optional<uint64_t> united,
               double seconds) { p.measured({size, density}, way, bytes, united, seconds); })
       .def("connects", &Policy::connects)
+      .def("connect_at_once", &Policy::connect_at_once)
       .def("library_took", &Policy::library_took, py::arg("bytes"), py::arg("seconds"))
       .def("order", [](Policy& p, int size, int density, uint64_t bytes) {
         const Order order = p.order({size, density}, bytes);

@@ -31,6 +31,15 @@ def test_sums_without_memory(how: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("what", "env"), [("taken", {}), ("left", {"OMNIHVD_MIN_BYTES": str(256 << 10)})]
+)
+def test_between_hosts_the_backend_makes_only_the_first(what: str, env: dict[str, str]) -> None:
+    own = {rank: {"OMNIHVD_HOST_ID": f"host {rank}"} for rank in range(3)}
+    for ended in run("few_small_sums.py", 3, what, env={**AUTO, **env}, own=own):
+        assert "all well" in ended.output
+
+
+@pytest.mark.parametrize(
     ("how", "said"),
     [
         ("dies", r"rank 2 \(.*\) has ended"),

@@ -105,6 +105,17 @@ def run(policy: object, cell: tuple[int, int], size: int, took: dict[object, flo
     return used
 
 
+def test_small_sums_connect_at_once_if_told_so() -> None:
+    took = {Way.stream: 1e-3, Way.original: 2e-3, Way.union: 3e-3}
+    cell, size = (ways.size_class(8192), ways.UNKNOWN), 8192
+    patient, told = ways.Policy(), ways.Policy()
+    told.connect_at_once()
+    assert Way.stream not in run(patient, cell, size, took, 50)
+    used = run(told, cell, size, took, 50)
+    assert used[:2] == [Way.stream] * 2  # the first connects, and says nothing of the time
+    assert used.count(Way.stream) > 40
+
+
 def test_a_link_that_changes_is_noticed() -> None:
     policy = ways.Policy()
     cell = ways.size_class(MILLION), ways.DENSE

@@ -21,6 +21,7 @@ struct Call {
   DType dtype;
   Codec codec = {};           // for float32, from a caller that knows codecs
   bool may_be_coded = false;  // int32 that may carry codec data (communicator/coded_buffer.h)
+  bool takes_small = false;   // whatever the size, and the ranks connect for it at once
   bool on_device = false;     // the buffers are not in host memory: Communicator::meet
   Op op = Op::allreduce;
   // For a reduce_scatter: the elements of each rank, `count` in all. Shares are adjacent, in the
@@ -28,7 +29,7 @@ struct Call {
   const std::vector<uint64_t>* shares = nullptr;
 
   uint64_t bytes() const { return count * size_of(dtype); }
-  bool any_size() const { return bool(codec) || may_be_coded; }
+  bool any_size() const { return bool(codec) || may_be_coded || takes_small; }
   bool scatters() const { return op == Op::reduce_scatter; }
   uint64_t elements_of(int rank) const { return scatters() ? (*shares)[size_t(rank)] : count; }
 };

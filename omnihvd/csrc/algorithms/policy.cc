@@ -64,7 +64,8 @@ bool Policy::connects(Way way, double seconds) {
 }
 
 double Policy::patience() const {
-  return used_[size_t(Way::stream)] ? 0 : std::max(0.0, kPatience * connect_s_ - spent_s_);
+  if (used_[size_t(Way::stream)] || at_once_) return 0;
+  return std::max(0.0, kPatience * connect_s_ - spent_s_);
 }
 
 void Policy::library_took(uint64_t bytes, double seconds) {
@@ -125,9 +126,9 @@ double Policy::expected(const Trials& trials, Way way) const {
 }
 
 Way Policy::first(Cell cell, const Trials& trials) const {
-  const bool large = trials.bytes >= kSmall;
-  if (large && !used_[size_t(Way::stream)]) return Way::stream;
-  Way fastest = large ? Way::stream : Way::original;
+  const bool connects = trials.bytes >= kSmall || at_once_;
+  if (connects && !used_[size_t(Way::stream)]) return Way::stream;
+  Way fastest = connects ? Way::stream : Way::original;
   double least = 0;
   for (const Way way : kTried) {
     const double likely = bounds(trials, way).likely();

@@ -64,6 +64,8 @@ class Policy {
 
   // Whether this was an algorithm's first sum, in which ranks connect; it must not be measured.
   bool connects(Way way, double seconds);
+  // From now on ranks connect for sums of all sizes: the caller has waited long enough.
+  void connect_at_once() { at_once_ = true; }
   // Records a sum of `bytes`. united: how many of these were in the union of blocks, if known.
   void measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t> united, double seconds);
   // Records the time that the library alone took for a sum of so many bytes.
@@ -100,6 +102,7 @@ class Policy {
   const bool unites_;
   const double connect_s_;
   double spent_s_ = 0;  // in all sums
+  bool at_once_ = false;
   std::map<Cell, Trials> cells_;
   std::map<int, Samples> library_;  // by size class
   std::array<bool, kWays> used_{};

@@ -43,6 +43,9 @@ class Ways {
   // Throws Error; `out` is then undefined. For reduce-scatters, `out` is this rank's share.
   Way sum(const void* in, void* out, uint64_t count, DType dtype, Library& library, const Own& own);
 
+  // Ranks connect at the next sum, as Policy::connect_at_once().
+  void connect_at_once() { policy_.connect_at_once(); }
+
  private:
   struct Sum {  // one call
     const void* in;

@@ -70,10 +70,15 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
   }
   if (reason != Reason::none) return reason;
   if (!met()) meet(exchange, &call);
+  Call taken = call;
   reason = refusal(call.bytes(), bool(call.codec), call.scatters());
+  if (reason == Reason::small && beside_gloo_ && !call.scatters() && !leaves_small()) {
+    taken.takes_small = true;
+    reason = Reason::none;
+  }
   if (call.may_be_coded && (reason == Reason::none || reason == Reason::small))
-    return sum_int32(call, exchange, library, reason);
-  if (reason == Reason::none) sum(call, exchange, library);
+    return sum_int32(taken, exchange, library, reason);
+  if (reason == Reason::none) sum(taken, exchange, library);
   return reason;
 }
 
@@ -195,7 +200,7 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
   if (ways_.empty()) or_fail_for_good([&] { begin(call, exchange); });
   if (sum_small(call)) return;
   // These need memory that the ranks share, and the reason must be final.
-  if (!small_ && !call.codec && call.bytes() < kMinBytesBetweenHosts &&
+  if (!small_ && !call.codec && !call.takes_small && call.bytes() < kMinBytesBetweenHosts &&
       !agreed_->settings.min_bytes)
     return or_fail_for_good([&] { leave_to(library, call); });
   if (call.in != call.out)
@@ -203,6 +208,7 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
   counted(call, [&] {
     if (small_) small_->pass(call);
     if (call.codec) return coded(call, exchange, library);
+    if (call.takes_small) ways_.at(call.op).connect_at_once();
     return ways_.at(call.op).sum(call.in, call.out, call.count, call.dtype, library,
                                  [&](const void* in, void* out, const Codec& codec) {
                                    Call once = call;

@@ -29,7 +29,9 @@ struct __attribute__((visibility("default"))) FailedBefore : Error {
 // One thread at a time. Leaves its groups when destroyed.
 class Communicator {
  public:
-  explicit Communicator(int size) : size_(size) {}
+  // beside_gloo: take() leaves only the first small allreduces to the library (kFewSmall).
+  explicit Communicator(int size, bool beside_gloo = false)
+      : size_(size), beside_gloo_(beside_gloo) {}
 
   // Does everything: bootstraps, and sums or returns the fallback reason, which is the same on all
   // ranks. Throws Error.
@@ -46,6 +48,10 @@ class Communicator {
   // Pure. After bootstrap the answer is final. Exception: int32 buffers that may carry codec data
   // are accepted below the minimum size. scatters: for a reduce-scatter.
   Reason refusal(uint64_t bytes, bool any_size = false, bool scatters = false) const;
+  // Whether the library makes this allreduce, which was refused as small; counts it. All ranks must
+  // ask for the same calls. If not, give sum() a call that `takes_small`, as later ones are.
+  bool leaves_small() { return agreed_->settings.min_bytes || ++small_sums_ <= kFewSmall; }
+  bool takes_small() const { return small_sums_ > kFewSmall; }
   // Collective, for calls that are not refused. The first call connects the ranks. Counts the sum.
   void sum(const Call& call, Exchange& exchange, Library& library);
   // The same, if memory makes it that the ranks already share (SmallSum). Returns false if not.
@@ -94,6 +100,8 @@ class Communicator {
 
   const OwnProcess process_;
   const int size_;
+  const bool beside_gloo_;
+  uint64_t small_sums_ = 0;
   double timeout_s_ = 0;         // the caller's
   bool settings_bound_ = false;  // the settings have a time-out, which takes precedence
   std::string failure_;          // of an earlier call; empty: none

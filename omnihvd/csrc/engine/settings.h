@@ -20,8 +20,12 @@ namespace omnihvd {
 enum class Hierarchy { automatic, on, off };
 using CompressionFirst = Hierarchy;
 
-// Without OMNIHVD_MIN_BYTES: inside a host, omnihvd makes all allreduces.
+// Without OMNIHVD_MIN_BYTES: inside a host, omnihvd makes all allreduces; between hosts, those of
+// so many bytes or more.
 constexpr uint64_t kMinBytesBetweenHosts = 256 << 10;
+// Gloo makes only so many of the smaller ones: streaming is faster, but the ranks need about as
+// long to connect.
+constexpr uint64_t kFewSmall = 64;
 
 struct Settings {
   bool enable = true;                 // false: every call goes to the original library

@@ -81,13 +81,17 @@ class PyCommunicator {
   }
 
   void sum(uintptr_t data, uint64_t count, const std::string& name, py::object object,
-           const Codec& codec) {
+           const Codec& codec, bool takes_small) {
     void* const at = reinterpret_cast<void*>(data);
-    const Call call{at, at, count, dtype_named(name), codec};
+    Call call{at, at, count, dtype_named(name), codec};
+    call.takes_small = takes_small;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     OverMethods library(exchange, call.dtype, object);
     make(call, exchange, library);
   }
+
+  bool leaves_small() { return sums_.leaves_small(); }
+  bool takes_small() const { return sums_.takes_small(); }
 
   bool sum_small(uintptr_t data, uint64_t count, int dtype) {
     void* const at = reinterpret_cast<void*>(data);
@@ -166,12 +170,18 @@ void bind_communicator(py::module_ m) {
            py::arg("scatters") = false,
            "Why a tensor of this size is left to the library, on all ranks alike; empty: it is "
            "not. scatters: it is the input of a reduce-scatter.")
+      .def("leaves_small", &PyCommunicator::leaves_small,
+           "Whether the library makes this sum, which was refused as small; counts it. All ranks "
+           "ask for the same sums.")
+      .def("takes_small", &PyCommunicator::takes_small,
+           "Whether the library makes no more small sums.")
       .def("sum", &PyCommunicator::sum, py::arg("data"), py::arg("count"), py::arg("dtype"),
-           py::arg("library"), py::arg("codec") = Codec(),
+           py::arg("library"), py::arg("codec") = Codec(), py::arg("takes_small") = false,
            "Collective: the sum over the ranks, in place, of `count` elements at the address "
            "`data`. library: an object with allgather(bytes), and with sum(view, dtype), "
            "unite(view) (bitwise or) and tell(view) (rank 0's, to all), in place on views of "
-           "memory. codec: of float32. EngineError, and then at each later call. Other Python "
+           "memory. codec: of float32. takes_small: whatever the size. EngineError, and then at "
+           "each later call. Other Python "
            "threads run meanwhile.")
       .def("sum_small", &PyCommunicator::sum_small, py::arg("data"), py::arg("count"),
            py::arg("dtype"),

@@ -1,0 +1,59 @@
+"""On each rank, a host each: the first small sums are the backend's, and later ones omnihvd's. Rank
+1 waits for none of them at once. The argument: "taken", or "left" where a setting leaves them."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+import omnihvd
+
+FEW_SMALL = 64
+dist.init_process_group("omnihvd", timeout=timedelta(seconds=30))
+rank, size = dist.get_rank(), dist.get_world_size()
+before = omnihvd.Statistics()
+
+
+def figures() -> tuple[int, int]:
+    """Sums that omnihvd has made by its own algorithms, and those that were left as small."""
+    found = before.read()
+    own = sum(way["calls"] for way in found["ways"].values())
+    return own, found["passed"]["small"]["calls"]
+
+
+def sums(times: int) -> None:
+    works, tensors = [], []
+    for i in range(times):
+        tensor = (torch.arange(2000 + i, dtype=torch.float64) + i) * (rank + 1)
+        works.append(dist.all_reduce(tensor, async_op=rank == 1))
+        tensors.append(tensor)
+    for i, (work, tensor) in enumerate(zip(works, tensors)):
+        assert work is None or work.wait()
+        expected = (torch.arange(2000 + i, dtype=torch.float64) + i) * size * (size + 1) / 2
+        assert torch.equal(tensor, expected), i
+
+
+sums(FEW_SMALL - 1)
+assert figures() == (0, FEW_SMALL - 1), figures()
+share = torch.zeros(5)  # small reduce-scatters stay the backend's, and count apart
+dist.reduce_scatter_tensor(share, torch.ones(5 * size))
+assert figures() == (0, FEW_SMALL) and share.eq(size).all()
+tensor = torch.full((9,), float(rank))
+dist.all_reduce(tensor, ReduceOp.MAX)  # any operation on few bytes counts
+assert tensor.eq(size - 1).all() and figures() == (0, FEW_SMALL + 1)
+sums(40)
+own, left = figures()
+if sys.argv[1] == "taken":
+    assert (own, left) == (40, FEW_SMALL + 1), (own, left)
+    assert before.read()["ways"]["stream"]["calls"] > 0, before.read()["ways"]
+else:
+    assert (own, left) == (0, FEW_SMALL + 41), (own, left)
+dist.all_reduce_coalesced([torch.ones(3), torch.ones(4)])
+assert figures()[0] == own + (sys.argv[1] == "taken")
+dist.barrier()
+dist.destroy_process_group()
+print("all well")
