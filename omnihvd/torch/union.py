@@ -22,6 +22,12 @@ BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 LONGEST_PATIENCE = 127  # sums
 
 
+def marks_of(rows: torch.Tensor) -> torch.Tensor:
+    """1 for each row, of the last dimension, that is not zero. By its bits: else -0.0 would stay on
+    one rank, where the others have 0.0."""
+    return rows.view(BITS[rows.element_size()]).any(-1).to(torch.uint8)
+
+
 class Patience:
     """How long a bucket that was dense is summed as a whole. All ranks decide alike, since all see
     the same unions."""
@@ -114,9 +120,8 @@ class UnionState:
         return tensor
 
     def _union(self, body: torch.Tensor) -> torch.Tensor:
-        """The numbers of the rows that are not zero on all ranks. By their bits: else -0.0 would
-        stay on one rank, where the others have 0.0."""
-        marks = body.view(BITS[body.element_size()]).any(1).to(torch.uint8)
+        """The numbers of the rows that are not zero on all ranks."""
+        marks = marks_of(body)
         dist.all_reduce(marks, ReduceOp.MAX, group=self._own)
         return marks.nonzero().squeeze(1)
 

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aggregators import SECRET, servers
@@ -47,6 +49,37 @@ def test_fused_tensors_optimizers_and_process_sets(launcher: str, ranks: int) ->
         [HERE / "promises.py"], ranks, launcher=launcher, env=EVERYTHING, timeout=110, fresh=True
     )
     assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
+
+
+@pytest.mark.parametrize(
+    ("launcher", "ranks", "enable"), [("mpirun", 3, "0"), (GLOO, 2, "0"), (GLOO, 3, "1")]
+)
+def test_unions_by_horovods_own_operations(launcher: str, ranks: int, enable: str) -> None:
+    env = {**EVERYTHING, "OMNIHVD_ENABLE": enable}
+    job = launch([HERE / "unions.py"], ranks, launcher=launcher, env=env, timeout=60)
+    assert all("all well" in output for output in job.ranks) and len(job.ranks) == ranks
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"_groups": [[]]}, "need groups=None, and op=hvd.Average or op=hvd.Sum"),
+        ({"op": "another"}, "need groups=None, and op=hvd.Average or op=hvd.Sum"),
+        ({"_compression": "fp16"}, "are exact: leave compression= out, or give OmniReduce"),
+    ],
+)
+def test_unions_of_another_optimizer_are_refused(changes: dict[str, Any], said: str) -> None:
+    hvd = pytest.importorskip("horovod.torch", exc_type=ImportError)
+    from horovod.torch import mpi_ops
+
+    from omnihvd.torch import sum_unions
+
+    like = {"_groups": None, "op": mpi_ops.Sum, "_compression": hvd.Compression.none}
+    optimizer = SimpleNamespace(**like | changes, _allreduce_grad_async=print)
+    with pytest.raises(ValueError, match=said):
+        sum_unions(optimizer)
+    with pytest.raises(ValueError, match=r"SimpleNamespace is not from hvd\.DistributedOptimizer"):
+        sum_unions(SimpleNamespace())
 
 
 @pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 2), (GLOO, 3)])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from jobs import run
+
+from omnihvd.torch import UnionReduceScatter, scatter_unions
 
 
 @pytest.mark.parametrize(
@@ -12,6 +15,9 @@ from jobs import run
         ("sums", 1, {}),
         ("sums", 3, {}),
         ("sums", 2, {"OMNIHVD_ENABLE": "0"}),  # Gloo alone sums
+        ("scatters", 1, {}),
+        ("scatters", 3, {"OMNIHVD_ENABLE": "0"}),
+        ("scatters", 4, {}),
         ("trains", 3, {"OMNIHVD_ENABLE": "0"}),
     ],
 )
@@ -24,3 +30,16 @@ def test_a_rank_that_dies_fails_the_backward_pass_of_the_others() -> None:
     ended = run("unions.py", 3, "dies", check=False, timeout=60)
     for rank in (0, 2):
         assert ended[rank].returncode != 0 and "Error" in ended[rank].output
+
+
+def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="a block of 0 elements: give it one or more"):
+        UnionReduceScatter(block_size=0)
+    x = torch.zeros(1)
+    with pytest.raises(ValueError, match="this reduce-scatter is queued when it returns"):
+        UnionReduceScatter()(x, x, group=None, op=None, async_op=True)
+    with pytest.raises(RuntimeError, match=r"call fully_shard\(\) first"):
+        scatter_unions(torch.nn.Linear(1, 1))
+    monkeypatch.delattr("torch.distributed.fsdp.FSDPModule")
+    with pytest.raises(RuntimeError, match=r"takes no other reduce-scatter: use 2\.8 or newer"):
+        scatter_unions(torch.nn.Linear(1, 1))

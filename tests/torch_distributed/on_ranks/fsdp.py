@@ -1,6 +1,7 @@
 """On each rank: the same training under FSDP2 on Gloo, first without omnihvd, then with it.
 
-argv: how many replicas the ranks hold; more than one: HSDP."""
+argv: how many replicas the ranks hold; more than one: HSDP. "unions": scatter_unions() in place of
+omnihvd's own sums."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 ROWS, STEPS = 60_000, 4
 
 
-def train(replicas: int) -> list[float]:
+def train(replicas: int, unions: bool = False) -> list[float]:
     """The losses of this rank."""
     dist.init_process_group("gloo")
     ranks = dist.get_world_size()
@@ -30,6 +31,8 @@ def train(replicas: int) -> list[float]:
         torch.nn.Embedding(ROWS, 16), torch.nn.Flatten(), torch.nn.Linear(8 * 16, 4)
     )
     fully_shard(model, mesh=mesh)
+    if unions:
+        omnihvd.torch.scatter_unions(model, least_bytes=1)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     random = torch.Generator().manual_seed(dist.get_rank())
     losses = []
@@ -40,6 +43,9 @@ def train(replicas: int) -> list[float]:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
+    if unions:
+        scatter = model._get_fsdp_state()._fsdp_param_group._reduce_scatter_comm
+        assert 0 < scatter.summed < 0.2 * scatter.elements, vars(scatter)
     dist.destroy_process_group()
     return losses
 
@@ -50,8 +56,12 @@ plain = train(replicas)
 import omnihvd.torch  # noqa: E402  from here on process groups are omnihvd's
 
 os.environ["MASTER_PORT"] = os.environ["LATER_PORT"]
-losses = train(replicas)
+unions = sys.argv[2:] == ["unions"]
+losses = train(replicas, unions)
 assert losses == plain, (losses, plain)
+if unions:
+    print("all well")
+    sys.exit()
 figures = omnihvd.stats()
 calls = STEPS * (2 if replicas > 1 else 1)  # the shares of replicas are summed, too
 assert figures["calls"] == calls, figures

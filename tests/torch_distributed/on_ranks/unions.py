@@ -1,5 +1,6 @@
-"""On each rank: averages by union_hook against those that each rank works out for all ranks. The
-argument: "sums", "trains", or "dies" for rank 1, in its second step."""
+"""On each rank: averages by union_hook, and reduce-scatters, against those that each rank works out
+for all ranks. The argument: "sums", "scatters", "trains", or "dies" for rank 1, in its second
+step."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from omnihvd.torch import UnionState, union_hook
+from omnihvd.torch import UnionReduceScatter, UnionState, union_hook
 
 (what,) = sys.argv[1:]
 dist.init_process_group("gloo", timeout=timedelta(seconds=30))
@@ -79,6 +80,36 @@ def are_ever_fewer() -> None:
     assert looks == [0, 2, 6, 14, 30, *range(62, 80)], looks
 
 
+def scatters() -> None:
+    reduce_scatter = UnionReduceScatter(least_bytes=1, densest=0.8)
+    group = dist.group.WORLD
+    for dtype in DTYPES:
+        for count in SIZES:  # of a share
+            given = tensor(size * count, rank, dtype, 7)
+            out = torch.full((count,), 5, dtype=dtype)
+            reduce_scatter(out, given, group=group, op=dist.ReduceOp.SUM)
+            want = mean(size * count, dtype, 7) * size
+            mine = want[rank * count : (rank + 1) * count]
+            torch.testing.assert_close(out, mine, rtol=2**-6, atol=0)
+    assert reduce_scatter.elements == size * len(DTYPES) * sum(SIZES)
+    union = (min(size, 7) + 1) / 7  # shares begin within blocks
+    assert reduce_scatter.summed < (union + 0.1) * reduce_scatter.elements
+    # One share is full, the others are empty: nothing is saved.
+    before = reduce_scatter.summed
+    given = torch.zeros(size, 20 * BLOCK)
+    given[size - 1] = rank + 1
+    out = torch.empty(20 * BLOCK)
+    reduce_scatter(out, given.view(-1), group=group, op=dist.ReduceOp.SUM)
+    assert reduce_scatter.summed == before + given.numel()
+    assert out.unique().tolist() == [size * (size + 1) / 2 if rank == size - 1 else 0]
+    for given in (torch.zeros(size * 20 * BLOCK), torch.full((size * 20 * BLOCK,), float("nan"))):
+        reduce_scatter(out, given, group=group, op=dist.ReduceOp.SUM)
+        assert torch.equal(out.isnan(), given.isnan()[: len(out)])
+    small = UnionReduceScatter(least_bytes=10_000 * size)
+    small(out[:1000], torch.zeros(1000 * size), group=group, op=dist.ReduceOp.SUM)
+    assert small.summed == small.elements == 1000 * size
+
+
 class Model(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +140,8 @@ def trained(hook: bool, steps: int = 5) -> tuple[list[torch.Tensor], UnionState 
 if what == "sums":
     sums()
     are_ever_fewer()
+elif what == "scatters":
+    scatters()
 else:
     ours, state = trained(hook=True)
     assert state is not None and 0 < state.summed < 0.2 * state.elements
