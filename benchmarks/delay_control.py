@@ -9,10 +9,10 @@ mixed      words (3.4 MB of gradients): 1 Gbit/s, 100 Mbit/s, 1 Gbit/s shared wi
            each way, 1 Gbit/s
 low, high  text (18.8 MB): links of low and of high variation, in turns
 
-Runs: none, block_topk at RATIOS, and under delay control. Adds missing runs (--again: all) to
-results/delay_control.json, and draws mixed in delay_control.png. A run has losses, [seconds,
-held-out loss], and bins of BIN seconds, each [seconds, median step in seconds, mean ratio], all on
-rank 0.
+Runs: none, block_topk at RATIOS, and block_topk and global_topk under delay control. Adds missing
+runs (--again: all) to results/delay_control.json, and draws mixed in delay_control.png. A run has
+losses, [seconds, held-out loss], and bins of BIN seconds, each [seconds, median step in seconds,
+mean ratio], all on rank 0.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ SCENARIOS = {
 RATIOS = {"words": (0.3, 0.1, 0.03), "text": (0.1, 0.03, 0.01)}
 MIN_RATIO = 0.005
 BIN = 0.25
-CONTROLLED = "delay control"
+CONTROLLED, GLOBAL = "delay control", "delay control, global_topk"
 
 
 def names(scenario: str) -> list[str]:
     fixed = [f"block_topk {ratio:g}" for ratio in RATIOS[SCENARIOS[scenario].task]]
-    return ["none", *fixed, CONTROLLED]
+    return ["none", *fixed, CONTROLLED, GLOBAL]
 
 
 def compressor(name: str, scenario: Scenario) -> Any:
@@ -75,8 +75,8 @@ def compressor(name: str, scenario: Scenario) -> Any:
 
     if name == "none":
         return OmniReduce
-    if name == CONTROLLED:
-        start = OmniReduce.block_topk(0.1)
+    if name in (CONTROLLED, GLOBAL):
+        start = (OmniReduce.block_topk if name == CONTROLLED else OmniReduce.global_topk)(0.1)
         return start.with_delay_control(scenario.budget_ms, MIN_RATIO)
     return OmniReduce.block_topk(float(name.split()[1]))
 
@@ -193,7 +193,7 @@ def plot(content: dict[str, Any], path: Path) -> None:
     )
     for run in content["runs"]:
         name = run["name"]
-        width = 2.2 if name == CONTROLLED else 1.1
+        width = 2.2 if name in (CONTROLLED, GLOBAL) else 1.1
         top.plot(*zip(*run["losses"]), label=name, linewidth=width)
         times, steps, ratios = zip(*run["bins"])
         middle.plot(times, [1e3 * step for step in steps], linewidth=width)

@@ -28,6 +28,7 @@ def all_methods() -> list[Compressor]:
         compression.block_threshold(0.9),  # of norms about 0.8
         compression.topk_threshold(0.13),
         compression.topk(0.01),
+        compression.global_topk(0.01),
         compression.randomk(0.01),
         compression.dgc(0.01),
         compression.sidco(0.01),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from statistics import mean, pstdev
 from typing import Any
 
@@ -94,7 +95,18 @@ def delay_control_varied() -> str:
             for target in TARGETS[scenario]:
                 there = found.get(name)
                 cells[-1].append(_seconds_to(target, there, scenario) if there else "")
+    for name in (name for name in next(iter(both.values())) if name.startswith("delay")):
+        cells.append([f"{name}, times the best ratio's seconds"])
+        for scenario, found in both.items():
+            for target in TARGETS[scenario]:
+                ratios = [_mean_to(target, found[n]) for n in found if n.startswith("block_topk")]
+                cells[-1].append(f"{_mean_to(target, found[name]) / min(ratios):.2f}")
     return markdown(["", *heads], cells)
+
+
+def _mean_to(target: float, of_seeds: list[dict[str, Any]]) -> float:
+    """Mean seconds over seeds to the loss; infinite if one never gets there."""
+    return mean(next((s for s, now in run["losses"] if now <= target), inf) for run in of_seeds)
 
 
 # --- other experiments ----------------------------------------------------------------------------

@@ -81,6 +81,7 @@ class Compressor:
         self._backends: dict[str, Any] = {}
         self._monitor: Monitor | None = None
         self.gauge = Gauge(config.floor, config.rule)
+        self.together = config.rule.together()
         for framework in ("torch", "tensorflow"):  # to load a state into
             if f"horovod.{framework}" in sys.modules:
                 self._backend(framework)

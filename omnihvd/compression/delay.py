@@ -8,11 +8,14 @@ After every step, with v the running mean of the ratio over the time of the step
     ratio = max(fit, CUT * ratio, min_ratio)    if fit is below the ratio by more than BAND of it
     ratio = min(fit, ratio + RISE, 1)           if fit is above it by more than BAND of it, or 1
 
-and unchanged in between. A rank alone has an idle network: fit = 1. (The law assumes that the bytes
-sent are in proportion to the ratio; where they are not, v follows.) Sums that are left to the
-original library have no time that is known: they are taken to have as many bytes a second as the
-others. A step without any time leaves the ratio as it is: a sum that nobody counted is no evidence
-of an idle network.
+and unchanged in between. If two steps in a row take more than OFF times the budget, or both less
+than 1/OFF of it, the network is another: v is their mean alone, and the ratio becomes the fit at
+once, within min_ratio and 1. One slow step alone does not do that.
+
+A rank alone has an idle network: fit = 1. (The law assumes that the bytes sent are in proportion to
+the ratio; where they are not, v follows.) Sums that are left to the original library have no time
+that is known: they are taken to have as many bytes a second as the others. A step without any time
+leaves the ratio as it is: a sum that nobody counted is no evidence of an idle network.
 
 Sums of codes (part_sums.py) go by alltoall and allgather, which the engine does not see. Their time
 is that for which this rank waits for them (counters.add_codes).
@@ -35,6 +38,7 @@ from omnihvd.log import warn_once_per_job
 
 WEIGHT = 0.2  # of the last step in the running mean
 BAND, CUT, RISE = 0.2, 0.7, 0.02
+OFF = 2.0
 ALONE = "one rank"  # the fallback reason of sums that need no network
 NO_NETWORK = ("control", ALONE, "empty")  # and of all that take it no time
 
@@ -52,16 +56,23 @@ class Controller:
         self.ratio = ratio
         self._control = control
         self._speed: float | None = None  # ratio over seconds
+        self._last, self._side = 0.0, 0  # of the last step: its speed; 1: too slow, -1: too fast
 
     def step(self, seconds: float) -> float:
         """seconds: of the last step's sums, at the present ratio. Returns the next ratio."""
-        fit = 1.0
+        fit, changed, budget = 1.0, False, self._control.budget_ms / 1e3
         if seconds > 0:
             speed = self.ratio / seconds
+            side = int(seconds > OFF * budget) - int(seconds < budget / OFF)
+            changed = side != 0 and side == self._side
             before = speed if self._speed is None else self._speed
-            self._speed = (1 - WEIGHT) * before + WEIGHT * speed
-            fit = self._speed * self._control.budget_ms / 1e3
-        if fit < (1 - BAND) * self.ratio:
+            mean = (1 - WEIGHT) * before + WEIGHT * speed
+            self._speed = (self._last + speed) / 2 if changed else mean
+            self._last, self._side = speed, side
+            fit = self._speed * budget
+        if changed:
+            self.ratio = max(min(fit, 1.0), self._control.min_ratio)
+        elif fit < (1 - BAND) * self.ratio:
             self.ratio = max(fit, CUT * self.ratio, self._control.min_ratio)
         elif fit > (1 + BAND) * self.ratio or fit >= 1:
             self.ratio = max(self.ratio, min(fit, self.ratio + RISE, 1.0))

@@ -22,6 +22,7 @@ from omnihvd.compression.compressor import Compressor, Config, default_block_siz
 from omnihvd.compression.methods.adaptive import Adaptive
 from omnihvd.compression.methods.dgc import Dgc
 from omnihvd.compression.methods.eight_bit import EightBit
+from omnihvd.compression.methods.global_elements import GlobalElements
 from omnihvd.compression.methods.grace import COMMUNICATORS, GraceObjects, adds
 from omnihvd.compression.methods.inceptionn import Inceptionn
 from omnihvd.compression.methods.low_rank import LowRank
@@ -36,8 +37,8 @@ from omnihvd.compression.rules import RandomBlocks, Rule, ThresholdBlocks, TopBl
 
 __all__ = [
     *("adaptive", "block_random", "block_threshold", "block_topk", "dgc", "ef_sign", "eight_bit"),
-    *("grace", "inceptionn", "natural_dithering", "one_bit_sgd", "power_sgd", "randomk", "sidco"),
-    *("sign_sgd", "signum", "sketch", "topk", "topk_threshold"),
+    *("global_topk", "grace", "inceptionn", "natural_dithering", "one_bit_sgd", "power_sgd"),
+    *("randomk", "sidco", "sign_sgd", "signum", "sketch", "topk", "topk_threshold"),
 ]
 
 
@@ -92,6 +93,17 @@ def topk(ratio: float) -> Compressor:
     with the smallest one are all sent.
     """
     return _compressor(TopElements(checks.ratio(ratio)))
+
+
+def global_topk(ratio: float) -> Compressor:
+    """Sends the elements with the largest absolute values of all parameters together.
+
+    ratio: share of all elements, 0 < ratio <= 1. One threshold for all parameters follows from a
+    sample of their values in the last step; in the first step each parameter has its own. So the
+    share sent is near the ratio where steps are alike, and parameters with small gradients wait.
+    A changed ratio holds from the next step on.
+    """
+    return _compressor(GlobalElements(checks.ratio(ratio)))
 
 
 def randomk(ratio: float, seed: int = 0) -> Compressor:

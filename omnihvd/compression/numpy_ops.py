@@ -82,6 +82,12 @@ def kth_largest(x: np.ndarray, k: int) -> Any:
     return -np.partition(-x, k - 1)[k - 1]  # partition() of many zeros is slow at the other end
 
 
+def magnitudes(x: np.ndarray) -> np.ndarray:
+    """How many have each exponent and first 3 bits of the fraction, as float32: 2048 counts."""
+    bits = np.abs(x).astype(np.float32).view(np.int32) >> 20
+    return np.bincount(bits, minlength=2048)
+
+
 def excess(over: np.ndarray) -> tuple[float, float, float]:
     """How many of these numbers are above 0, and the sum and the sum of squares of those; changes
     `over`."""

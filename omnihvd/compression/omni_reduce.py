@@ -21,7 +21,7 @@ class OmniReduce:
     residual for the next step (docs/compression.md):
 
         Sent later, whole blocks:     block_topk, block_random, block_threshold
-        Sent later, single elements:  topk_threshold, topk, randomk, dgc, sidco
+        Sent later, single elements:  topk_threshold, topk, global_topk, randomk, dgc, sidco
         Rounded to 4 to 34 bits:      eight_bit, inceptionn, sketch, natural_dithering,
                                       natural (c), qsgd (c), int8 (c), int4 (c)
         Rounded to signs and zeros:   adaptive, ef_sign, one_bit_sgd,
@@ -37,6 +37,7 @@ class OmniReduce:
 
     topk_threshold = staticmethod(factories.topk_threshold)
     topk = staticmethod(factories.topk)
+    global_topk = staticmethod(factories.global_topk)
     randomk = staticmethod(factories.randomk)
     dgc = staticmethod(factories.dgc)
     sidco = staticmethod(factories.sidco)

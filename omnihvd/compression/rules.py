@@ -36,6 +36,9 @@ class Rule:
         """A parameter's initial state besides the residual."""
         return {}
 
+    def together(self) -> Any:
+        """A compressor's initial state of all parameters together."""
+
     def replacement(
         self, gradient: Any, name: str, memory: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -70,7 +73,8 @@ class Call:
 
     ops: the arrays' functions, numpy_ops or torch_ops, which have the same.
     seed: from the parameter's name, the same on all ranks. step: the parameter's, from 0.
-    memory: the rule's state, arrays by name, which it may change.
+    memory: the rule's state, arrays by name, which it may change. together: its state of all
+    parameters.
     """
 
     ops: Any
@@ -79,6 +83,7 @@ class Call:
     seed: int
     step: int
     memory: dict[str, Any]
+    together: Any = None
 
     @property
     def count(self) -> int:

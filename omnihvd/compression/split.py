@@ -97,10 +97,17 @@ def split_by(
         gradient = ops.clipped(gradient, lambda norm: config.clipping(norm, ranks))
     if config.delay or config.floor is not None:
         config = dataclasses.replace(config, rule=at(config.rule, ratio))
-    return split(ops, gradient, state, config, ratio)
+    return split(ops, gradient, state, config, ratio, compressor.together)
 
 
-def split(ops: Any, gradient: Any, state: ParameterState, config: Config, ratio: float) -> Any:
+def split(
+    ops: Any,
+    gradient: Any,
+    state: ParameterState,
+    config: Config,
+    ratio: float,
+    together: Any = None,
+) -> Any:
     """Returns the part of `gradient` to send, dense, zero elsewhere; `state` keeps the residual.
 
     PyTorch: a contiguous gradient is overwritten with the result, as Horovod's allreduce would
@@ -110,7 +117,7 @@ def split(ops: Any, gradient: Any, state: ParameterState, config: Config, ratio:
     parts, rule = elements, config.rule
     if isinstance(rule, BlockRule):
         parts = -(-elements // config.block_size)
-    call = Call(ops, parts, ratio, name_seed(state.name), state.step, state.memory)
+    call = Call(ops, parts, ratio, name_seed(state.name), state.step, state.memory, together)
     with counters.timed(elements):
         if state.rest is None and rule.selects and call.count == parts:
             # Nothing to choose, as for most biases: then there is never a residual.

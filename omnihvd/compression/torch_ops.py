@@ -77,6 +77,12 @@ def kth_largest(x: Tensor, k: int) -> Tensor:
     return torch.topk(x, k, sorted=False).values.min()
 
 
+def magnitudes(x: Tensor) -> np.ndarray:
+    """How many have each exponent and first 3 bits of the fraction, as float32: 2048 counts."""
+    bits = x.float().abs().contiguous().view(torch.int32) >> 20
+    return numpy(torch.bincount(bits, minlength=2048))
+
+
 def excess(over: Tensor) -> tuple[float, float, float]:
     """How many of these numbers are above 0, and the sum and the sum of squares of those; changes
     `over`."""

@@ -29,6 +29,7 @@ SPLITTING = {
     "block_threshold": compression.block_threshold(9, SIZE),
     "topk_threshold": compression.topk_threshold(3),
     "topk": compression.topk(0.1),
+    "global_topk": compression.global_topk(0.1),
     "randomk": compression.randomk(0.1, 7),
     "randomk, unbiased": compression.randomk(0.1, 7).with_error_feedback(False),
     "dgc": compression.dgc(0.1),
@@ -80,8 +81,8 @@ def drawn(seed, shape, step):
 )
 def test_what_is_sent_and_what_stays_are_alike(kind, seed, shape):
     compressor = SPLITTING[kind]
-    ways = [NumpyParameter(Compressor(dataclasses.replace(compressor.config)))]
-    ways += [parameters.make("torch", compressor, NAME)]
+    own = lambda: Compressor(dataclasses.replace(compressor.config))  # noqa: E731
+    ways = [NumpyParameter(own()), parameters.make("torch", own(), NAME)]
     ways += [parameters.make("tensorflow", compressor, NAME.partition(":")[0])]
     exact = kind not in ("clipped", "adaptive")
     for step in range(4):

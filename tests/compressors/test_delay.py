@@ -63,6 +63,15 @@ def test_one_slow_step_changes_little():
     assert run(control, 30, 125e6)[-1] == pytest.approx(0.25, rel=0.21)
 
 
+def test_another_network_is_met_at_the_second_step():
+    control = controller(0.25)
+    run(control, 50, 125e6)
+    slow = run(control, 2, 12.5e6)
+    assert slow[0] > 0.1 and slow[1] == pytest.approx(0.025, rel=0.01)
+    fast = run(control, 2, 125e6)
+    assert fast[0] < 0.05 and fast[1] == pytest.approx(0.25, rel=0.01)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1e-5])
 def test_an_idle_network_brings_it_back_to_dense(seconds):
     control = controller(0.01)
@@ -150,6 +159,7 @@ def test_representation():
     [
         compression.block_topk(0.05, 8),
         compression.topk(0.05),
+        compression.global_topk(0.05),
         compression.sidco(0.05),
         compression.topk_threshold(1.0),
         compression.block_threshold(4.0, 8),

@@ -99,6 +99,66 @@ def test_topk_sends_all_that_are_equal(framework):
     )
 
 
+def two_parameters(framework, compressor):
+    """One has ten times the other's gradients, and both have more elements than a sample."""
+    pair = [parameters.make(framework, compressor, name) for name in ("large", "small")]
+    if framework == "tensorflow":  # they share the compressor, as in a training
+        pair[1]._backend = pair[0]._backend
+    sizes, scales = (90_000, 110_000), (10, 1)
+
+    def step(number):
+        """Yields the numbers that each parameter sends."""
+        for parameter, size, scale in zip(pair, sizes, scales):
+            sent = parameter.send(scale * normal(number, size))
+            yield sent[sent != 0]
+
+    return step
+
+
+@each_framework
+@pytest.mark.parametrize("ratio", [0.3, 0.05, 0.001])
+def test_one_threshold_holds_for_all_parameters(framework, ratio):
+    step = two_parameters(framework, compression.global_topk(ratio))
+    for number in range(30):
+        large, small = step(number)
+        if number == 0:  # each parameter's own share, of a sample
+            assert len(small) == pytest.approx(ratio * 110_000, rel=0.25)
+    assert len(large) + len(small) == pytest.approx(
+        ratio * 200_000, rel=0.1 if ratio > 0.01 else 0.4
+    )
+    assert len(small) < 0.2 * len(large)
+    least = abs(large).min()
+    assert len(small) < 9 or abs(small).min() == pytest.approx(least, rel=0.01)
+
+
+def test_a_changed_ratio_holds_at_the_next_step():
+    from omnihvd.compression import numpy_ops
+    from omnihvd.compression.split import ParameterState, split
+
+    compressor, state = compression.global_topk(0.05), ParameterState("p")
+    sent = []
+    for number in range(40):
+        ratio = 0.05 if number < 39 else 0.005
+        given = normal(number, 100_000).astype(np.float32)
+        part = split(numpy_ops, given, state, compressor.config, ratio, compressor.together)
+        sent.append(np.count_nonzero(part))
+    assert sent[38] == pytest.approx(5000, rel=0.1) and sent[39] == pytest.approx(500, rel=0.3)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e30])
+def test_a_histogram_tells_the_threshold(share, scale):
+    from omnihvd.compression import numpy_ops
+    from omnihvd.compression.methods.global_elements import level
+
+    numbers = (scale * heavy(size=200_000)).astype(np.float32)
+    numbers[numbers == 0] = scale
+    limit = level(numpy_ops.magnitudes(numbers), share)
+    assert np.mean(abs(numbers) > limit) == pytest.approx(share, rel=0.1)
+    assert level(numpy_ops.magnitudes(numbers), 1.0) == 0
+    assert math.isnan(level(numpy_ops.magnitudes(np.array([np.nan, np.inf])), share))
+
+
 @each_framework
 def test_random_elements_are_those_of_all_ranks_and_change(framework):
     ranks = [parameters.make(framework, compression.randomk(0.05, 7)) for _ in range(2)]
