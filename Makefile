@@ -123,7 +123,7 @@ tidy: build $(VENV)/.tools  ## clang-tidy over what changed since it passed
 	@.ci/tidy
 
 pytest: build $(VENV)/.optional $(VENV)/.docs
-	@python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not gpu'
+	@python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu'
 
 docs: build $(VENV)/.docs  ## the documents and the API as a site: build/site/index.html
 	@python -m sphinx -q -W --keep-going -c docs/site . build/site

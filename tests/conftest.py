@@ -18,6 +18,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [*filter(None, [os.environ.get("PYTHONPATH")]), TEST_MODULES]
 )
 
+# Files that take longest begin first: else one worker runs the last of them alone.
+LONG = (
+    *("test_whole_path", "test_keras", "test_demo", "test_spark", "test_ray", "test_elastic"),
+    *("test_rows", "test_documents", "test_campaign", "test_under_fire", "test_wheel"),
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", help="fail unless the engine is loaded from this folder")
@@ -38,6 +44,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(name) if (name := item.path.stem) in LONG else len(LONG))
     if os.geteuid() != 0:
         skip = pytest.mark.skip(reason="needs root, for network namespaces")
         for item in items:
