@@ -41,7 +41,7 @@ def main() -> None:
     for hosts, rate in NETWORKS:
         network = Hosts(hosts, rate)
         try:
-            answers = measure(network, {backend: points for backend in BACKENDS}, plan)
+            answers = measure(network, dict.fromkeys(BACKENDS, points), plan)
         finally:
             network.close()
         for answer in answers:
