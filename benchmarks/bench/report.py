@@ -75,6 +75,7 @@ def summarize(
         **answer,
         "cpu_s_per_gb": answer["cpu_s"] / point.bytes * 1e9,
         "median_s": statistics.median(samples),
+        "mean_s": statistics.fmean(samples),
         "min_s": min(samples),
         "max_s": max(samples),
         "first_ten_s": _mean_of_first(answer.get("starts") or [answer["sums"]], 10),

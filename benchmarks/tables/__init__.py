@@ -23,6 +23,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "hosts4": bench.hosts4,
     "allgathers": bench.allgathers,
     "small-sums": small.small_sums,
+    "small-between-hosts": small.between_hosts,
     "rows": small.rows,
     "peers": bench.peers,
     "scatters": bench.scatters,

@@ -1,4 +1,4 @@
-"""Tables of small sums on one host, and of sums of lists of rows."""
+"""Tables of small sums on one host and between hosts, and of sums of lists of rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,21 @@ def small_sums() -> str:
     return markdown(
         ["ranks", "tensor", "engine, us", "omnihvd, us", "Gloo, us", "Gloo / ours"], cells
     )
+
+
+def between_hosts() -> str:
+    """Means and medians of both."""
+    found: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+    for r in load("small_between_hosts.json")["results"]:
+        key = f"{r['hosts']} at {r['rate']}", f"{r['bytes'] >> 10} KiB"
+        found.setdefault(key, {})[r["backend"]] = r["mean_s"], r["median_s"]
+    cells = []
+    for key, of in found.items():
+        (ours, our_median), (gloo, gloo_median) = of["omnihvd-torch"], of["gloo"]
+        times = (f"{1e3 * s:.2f}" for s in (ours, our_median, gloo, gloo_median))
+        cells.append([*key, *times, f"{gloo / ours:.1f}", f"{gloo_median / our_median:.1f}"])
+    ms = [f"{who}, {what}" for who in ("omnihvd", "Gloo") for what in ("mean", "median")]
+    return markdown(["hosts", "tensor", *ms, "times as fast by means", "by medians"], cells)
 
 
 def rows() -> str:

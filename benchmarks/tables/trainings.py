@@ -48,6 +48,10 @@ def others() -> str:
     ]
 
     elastic = load("under_fire.json")
+    small = {
+        (r["hosts"], r["rate"], r["bytes"], r["backend"]): f"{1000 * r['mean_s']:.1f}"
+        for r in load("small_between_hosts.json")["results"]
+    }
 
     def sparse(r: dict[str, Any]) -> str:
         return f"{in_ms(r['median_s'])}, {r['memory_bytes'] / 1e6:.0f} MB"
@@ -66,6 +70,10 @@ def others() -> str:
             "sum of 100 MB, dense, by [natural compression](docs/codecs.md), lossy: Gloo",
             ms("hosts4-codecs", "gloo"),
             ms("hosts4-codecs", "omnihvd-torch-natural"),
+        ],
+        [
+            "sum of 8 KiB, dense, 10 Gbit/s, under torch.distributed: Gloo, mean",
+            *(small[4, "10gbit", 8 << 10, backend] for backend in ("gloo", "omnihvd-torch")),
         ],
         [
             "sum of 100 MB, 10% non-zero, 2 ranks of one host: Horovod",
