@@ -94,17 +94,12 @@ SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
       rank_(rank),
       ranks_(ranks),
       settings_(settings),
-      peers_(*segment_, control_.failure, rank, ranks, settings, host, std::move(numbers),
-             [this] {
-               for (Gate& gate : control_.gates) gate.wake();
-             }),
+      peers_(*segment_, control_.failure, rank, ranks, settings, host, std::move(numbers)),
       spin_(core_each ? settings.spin_us : 0),
       accumulator_(settings.block_size * kAccumulatorElement) {}
 
 SharedSum::~SharedSum() {
-  if (!process_.is_this()) return;
-  of(rank_).left = 1;
-  for (Gate& gate : control_.gates) gate.wake();
+  if (process_.is_this()) of(rank_).left = 1;
 }
 
 SharedRank& SharedSum::of(int rank) const {
