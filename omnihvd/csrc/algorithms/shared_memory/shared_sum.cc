@@ -169,7 +169,7 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     const Chunk chunk = chunk_at(at, next_chunk_++);
     blocks += chunk.blocks();
     nonzero += give(sum, chunk);
-    announce(given, chunk.number);
+    announce(given);
     if (at > 0) {
       wait(added, last.number);
       united += take(sum, last);
@@ -178,7 +178,7 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     if (at == 0) check_same();
     add(sum, chunk);
     mine.would_send = would_send_;
-    announce(added, chunk.number);
+    announce(added);
     last = chunk;
   }
   if (sum.bytes() > 0) {
@@ -324,7 +324,7 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
         copied += copy(out + at, parts[first] + at, bytes);
     }
     if (first < ranks_ && !sum.codec && !sum.scattered)
-      would_send(sum, summed ? out + at : parts[first] + at, bytes, uint64_t(ranks_) - 1);
+      would_send(sum, out + at, bytes, uint64_t(ranks_) - 1);
     if (coded) holder[block] = uint16_t(rank_);
     if (coded && sum.whole)
       code(sum, sum_coding(sum.codec), kSums, chunk.first() + block, packed, out + at, bytes,
