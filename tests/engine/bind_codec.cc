@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "communicator/coded_buffer.h"
 #include "numeric/codec.h"
 #include "numeric/lossless.h"
 
@@ -139,6 +140,12 @@ void bind_codec(py::module_ m) {
         py::arg("implementation") = "");
   m.def("measure_lossless", &measure_lossless, py::arg("tensor"), py::arg("block") = 256,
         py::arg("implementation") = "");
+  m.def(
+      "begins_sum",
+      [](const std::string& data, int ranks) {
+        return CodedBuffer::begins_sum(data.data(), data.size(), ranks);
+      },
+      py::arg("data"), py::arg("ranks"));
   m.def("block_key", &block_key, py::arg("seed"), py::arg("who"), py::arg("block"));
   m.def("implementations", [] {
     py::list names;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "engine/aggregator_host.h"
 #include "engine/auto_streams.h"
 #include "engine/session.h"
 #include "engine/settings.h"
@@ -36,6 +37,12 @@ struct AsThoughSumming {
 
 void bind_session(py::module_ m) {
   m.def("engine", &engine, py::arg("settings"), py::arg("transport"));
+  m.def(
+      "aggregator_host",
+      [](const Settings& settings) {
+        return AggregatorHost::create(settings, make_memory_transport);
+      },
+      py::arg("settings"), "Over memory transports.");
   py::class_<AsThoughSumming>(m, "AsThoughSumming",
                               "With this, as while this thread made a sum for Horovod.")
       .def(py::init<>())

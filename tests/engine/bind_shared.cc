@@ -2,10 +2,13 @@
 #include <pybind11/functional.h>
 
 #include <chrono>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/shared_memory/shared_sum.h"
 #include "algorithms/shared_memory/small_sum.h"
+#include "algorithms/two_levels.h"
 #include "base/error.h"
 #include "engine/host_facts.h"
 #include "python/sums.h"
@@ -57,12 +60,48 @@ static bool core_each(const std::vector<std::pair<std::vector<int>, double>>& ra
   return has_core_each(all);
 }
 
+// A sum in two steps with nothing in between. part: this rank's blocks, of so many.
+static uint64_t in_two_steps(SharedSum& sum, const py::array& in, py::array out, uint64_t blocks,
+                             std::pair<uint64_t, uint64_t> part, const Codec& codec) {
+  const DType dtype = dtype_of(in, "");
+  const SharedSum::Blocks mine{part.first, part.second};
+  std::vector<uint8_t> has(blocks);
+  const void* const source = in.data();
+  void* const target = out.mutable_data();
+  const uint64_t count = uint64_t(in.size());
+  const py::gil_scoped_release release;
+  sum.reduce_scatter(source, target, count, dtype, codec, mine, has.data());
+  return sum.allgather(target, count, dtype, mine, has.data(), source != target);
+}
+
+// Why the ranks of these hosts do not reduce in two levels; empty: they do.
+static std::string two_levels_obstacle(const Settings& settings, int rank,
+                                       const std::vector<std::string>& hosts,
+                                       py::function allgather) {
+  PyExchange exchange(rank, int(hosts.size()), std::move(allgather));
+  const py::gil_scoped_release release;
+  std::string obstacle;
+  static_cast<void>(TwoLevels::create(exchange, settings, hosts, &obstacle));
+  return obstacle;
+}
+
+static std::vector<int> cores_here() {
+  const Cores here = cores_of_this_thread();
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &here.allowed)) cores.push_back(core);
+  return cores;
+}
+
 void bind_shared(py::module_ m) {
   m.def("chunk_bytes", &chunk_bytes, py::arg("ranks"));
   m.def("has_core_each", &core_each, py::arg("ranks"), "ranks: the cores of each, and its limit.");
   m.def(
       "cpu_limit", [](const std::string& root) { return cores_of_this_thread(root).limit; },
       py::arg("root"));
+  m.def("cores_here", &cores_here, "Those that this thread may use.");
+  m.def("two_levels_obstacle", &two_levels_obstacle, py::arg("settings"), py::arg("rank"),
+        py::arg("hosts"), py::arg("allgather"));
   py::class_<SmallSums>(m, "SmallSum")
       .def(py::init([](const Settings& settings, int rank, int size, py::function allgather) {
              PyExchange exchange(rank, size, std::move(allgather));
@@ -93,7 +132,9 @@ void bind_shared(py::module_ m) {
            }),
            py::arg("settings"), py::arg("rank"), py::arg("size"), py::arg("allgather"))
       .def("allreduce", &allreduce<SharedSum>, py::arg("input"), py::arg("output"),
-           py::arg("dtype") = "", py::arg("codec") = Codec());
+           py::arg("dtype") = "", py::arg("codec") = Codec())
+      .def("in_two_steps", &in_two_steps, py::arg("input"), py::arg("output"), py::arg("blocks"),
+           py::arg("part"), py::arg("codec") = Codec());
 }
 
 }  // namespace omnihvd

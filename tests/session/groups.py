@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,8 +51,35 @@ def settings(**values: Any) -> Any:
     return made
 
 
+@contextlib.contextmanager
+def log_level(level: str) -> Iterator[None]:
+    """For this process, until another engine is made: the level is that of the last one."""
+    engine = _engine_tests.session.engine
+    engine(settings(log=level), "memory")
+    try:
+        yield
+    finally:
+        engine(settings(), "memory")
+
+
+class OnHosts:
+    """A rank of a communicator, in a process of its own; its host has a letter of `hosts`."""
+
+    def __init__(self, rank: int, hosts: str, allgather: Any) -> None:
+        os.environ.update(OMNIHVD_HOST_ID=hosts[rank], OMNIHVD_WAY="stream", OMNIHVD_MIN_BYTES="1")
+        self.library = types.SimpleNamespace(allgather=allgather)
+        self.sums = session.Communicator(rank, len(hosts))
+        self.sums.meet(allgather)
+
+    def allreduce(self, x: np.ndarray) -> None:
+        self.sums.sum(x.ctypes.data, x.size, str(x.dtype), self.library)
+
+
 def join(rank: int, size: int, allgather: Any, transport: str, **values: Any) -> Any:
-    """A group of an engine; with "shared" or "small" memory as transport, what sums so."""
+    """A group of an engine. With "shared" or "small" memory as transport, what sums so; with
+    "hosts aabb", ranks on the hosts of these letters."""
+    if transport.startswith("hosts "):
+        return OnHosts(rank, transport.split()[1], allgather)
     if transport == "shared":
         return _engine_tests.shared.SharedSum(settings(**values), rank, size, allgather)
     if transport == "small":
@@ -140,6 +169,17 @@ class Processes:
             for pipe in self.pipes:
                 pipe.send(said)
 
+    def serve(self, kind: str) -> list[Any]:
+        """Serves allgathers until each rank says something of this kind, which it returns."""
+        while True:
+            assert all(pipe.poll(PATIENCE_S) for pipe in self.pipes), "a rank says nothing"
+            said = [pipe.recv() for pipe in self.pipes]
+            if {got for got, _ in said} != {"gather"}:
+                assert {got for got, _ in said} == {kind}, said
+                return [content for _, content in said]
+            for pipe in self.pipes:
+                pipe.send([content for _, content in said])
+
     def expect(self, rank: int, kind: str, patience: float = PATIENCE_S) -> Any:
         """The next message of this rank, which must be of this kind."""
         assert self.pipes[rank].poll(patience), f"rank {rank} says nothing"
@@ -202,7 +242,7 @@ def sum_of(size: int, count: int, density: float, dtype: str = "float32") -> np.
     return np.sum(parts, axis=0, dtype=parts[0].dtype)
 
 
-def _until_failure(step: Callable[[], Any], pipe: Any) -> None:
+def until_failure(step: Callable[[], Any], pipe: Any) -> None:
     """Says "ready" before the first sum, and why one failed. The group stays failed, at once: else
     nothing is said."""
     pipe.send(("ready", None))
@@ -224,14 +264,14 @@ def sum_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
         x = blocks_of(rank, 500_000, 1)
         group.allreduce(x, x)
 
-    _until_failure(step, pipe)
+    until_failure(step, pipe)
 
 
 def small_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
     x = blocks_of(rank, 50_000, 1)
-    _until_failure(lambda: group.allreduce(x, x), pipe)
+    until_failure(lambda: group.allreduce(x, x), pipe)
 
 
 def scatter_for_ever(rank: int, size: int, group: Any, pipe: Any) -> None:
     x, out = blocks_of(rank, size * 300_000, 1), np.empty(300_000, np.float32)
-    _until_failure(lambda: group.reduce_scatter(x, out, [300_000] * size), pipe)
+    until_failure(lambda: group.reduce_scatter(x, out, [300_000] * size), pipe)

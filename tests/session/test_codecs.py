@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import _engine_tests
 import numpy as np
 import pytest
 from groups import all_well, in_threads
@@ -132,3 +133,30 @@ def test_what_it_saved_is_counted() -> None:
     assert counted["plain_blocks"] == 2
     assert 70 <= counted["packed_blocks"] <= 80
     assert 0.24 < counted["bytes"] / counted["plain_bytes"] < 0.26
+
+
+def test_equal_shares_of_a_tensor_get_other_random_numbers() -> None:
+    """Else the error of one would be that of all. Each share counts its blocks from 0."""
+    share = tensor(0, 20 * 256)
+
+    def work(rank: int, group: Any) -> np.ndarray:
+        x = np.tile(share if rank == 2 else 0 * share, 3)
+        out = np.empty_like(share)
+        group.reduce_scatter(x, out, [len(share)] * 3, codec=codec.Codec("natural", seed=5))
+        return out
+
+    results = all_well(in_threads(3, work))
+    for result in results:
+        assert np.linalg.norm(result - share) < 0.5 * np.linalg.norm(share)
+    assert results[0].tobytes() != results[1].tobytes()
+
+
+def test_a_sum_of_headers_is_told_from_other_numbers() -> None:
+    """As a library sums them, as int32: some ranks have a header, and the others zeros."""
+    words = np.frombuffer(codec.Codec("natural", seed=7).header(64, 1000), np.int32)
+    for ranks in (1, 2, 5):
+        for having in range(8):
+            total = (words * np.int32(having)).tobytes()
+            assert _engine_tests.codec.begins_sum(total, ranks) == (1 <= having <= ranks)
+    assert not _engine_tests.codec.begins_sum(np.arange(12, dtype=np.int32).tobytes(), 5)
+    assert not _engine_tests.codec.begins_sum(words.tobytes()[:-1], 5)

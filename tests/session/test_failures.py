@@ -115,11 +115,12 @@ def test_a_stall_is_reported_and_then_ends_well(
     transport: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def work(rank: int, group: Any) -> None:
-        if rank == 1:
-            time.sleep(3)
         x = np.ones(60_000, np.float32)
         group.allreduce(x, x)
-        np.testing.assert_array_equal(x, np.full(60_000, 2))
+        if rank == 1:
+            time.sleep(3)
+        group.allreduce(x, x)
+        np.testing.assert_array_equal(x, np.full(60_000, 4))
 
     assert in_threads(2, work, transport, stall_warning_s=1.0) == [None, None]
     said = capfd.readouterr().err

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from _engine_tests import protocol
 from aggregators import SECRET, addresses, servers
-from groups import all_well, blocks_of, in_threads, leaves, processes, sum_for_ever, sum_of
+from groups import (
+    all_well,
+    blocks_of,
+    in_threads,
+    leaves,
+    log_level,
+    processes,
+    sum_for_ever,
+    sum_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +110,15 @@ def test_dedicated_aggregators_are_the_topmost(levels: str) -> None:
     with servers(2) as started:
         values: dict[str, Any] = {"aggregators": addresses(started), "secret": SECRET}
         all_well(in_threads(4, lambda r, g: reduce(r, g, 4), "ucx", levels=levels, **values))
+
+
+def test_what_a_rank_has_joined_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    with log_level("info"):
+        all_well(in_threads(4, lambda rank, group: None, levels="2x2", log="info"))
+        all_well(in_threads(2, lambda rank, group: None, log="info"))
+    said = capfd.readouterr().err
+    assert said.count("a group of 4 ranks and 4 colocated aggregators on 2 levels\n") == 4
+    assert said.count("a group of 2 ranks and 2 colocated aggregators on 1 level\n") == 2
 
 
 def test_levels_that_leave_ranks_apart_are_an_error_on_all() -> None:

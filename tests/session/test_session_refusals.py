@@ -42,9 +42,12 @@ def text(content: bytes) -> bytes:
 NODE = text(text(b"host") + text(b"no address of this process"))
 
 
-def description(self: int = 1, workers: int = 1, nodes: tuple[bytes, ...] = (NODE, NODE)) -> bytes:
+def description(
+    self: int = 1, workers: int = 1, nodes: tuple[bytes, ...] = (NODE, NODE), group: int = 7
+) -> bytes:
     packed = pack_agreed(session.Settings())
-    return u64(self) + u64(7) + u64(workers) + text(packed) + u64(len(nodes)) + b"".join(nodes)
+    content = u64(workers) + text(packed) + u64(len(nodes)) + b"".join(nodes)
+    return u64(self) + u64(group) + content
 
 
 @pytest.mark.parametrize(
@@ -63,6 +66,31 @@ def test_a_group_that_an_aggregator_cannot_be_of(content: bytes, said: str) -> N
     host = session.AggregatorHost(session.Settings())
     with pytest.raises(EngineError, match=said):
         host.admit(content, SECRET)
+
+
+def test_an_aggregator_that_loses_workers_keeps_the_threads_of_other_groups() -> None:
+    """It makes new threads for new groups after each loss, and ends those that have no group."""
+    host = _engine_tests.session.aggregator_host(session.Settings())
+    alive, gone = (_engine_tests.transport.Transport.memory() for _ in range(2))
+    dead = gone.address()
+    gone.close()
+
+    def admit(group: int, worker: bytes, own: list[bytes]) -> None:
+        nodes = [text(text(b"host") + b"".join(map(text, at))) for at in ([worker], own)]
+        host.admit(description(nodes=tuple(nodes), group=group), SECRET)
+
+    def lose_a_worker(group: int) -> None:
+        own, until = host.addresses(), time.monotonic() + 20
+        admit(group, dead, own)
+        while host.addresses() == own:
+            assert time.monotonic() < until, "no thread has noticed it"
+            time.sleep(0.001)
+
+    first = host.addresses()
+    admit(1, alive.address(), first)
+    lose_a_worker(2)
+    lose_a_worker(3)
+    admit(4, alive.address(), first)
 
 
 def framed(message: bytes) -> bytes:
@@ -126,6 +154,16 @@ def proves_nothing(talk: Talk) -> None:
     talk.say(b"ok")
 
 
+def is_slow(talk: Talk) -> None:
+    """It answers after more than a second, byte by byte."""
+    talk.heard()
+    talk.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    time.sleep(1.1)
+    for byte in framed(b"no" + b"it has no time"):
+        talk.connection.sendall(bytes([byte]))
+        time.sleep(0.001)
+
+
 def hangs_up(talk: Talk) -> None:
     talk.meet(text(b"an address"))
     talk.heard()  # the group
@@ -144,6 +182,7 @@ def hangs_up(talk: Talk) -> None:
         ),
         (lambda talk: talk.meet(b""), "it names no address that ranks can reach"),
         (hangs_up, "it closed the connection; its log says why"),
+        (is_slow, "it has no time"),
     ],
 )
 def test_what_is_no_aggregator_is_named(answer: Callable[[Talk], None], said: str) -> None:
@@ -151,6 +190,27 @@ def test_what_is_no_aggregator_is_named(answer: Callable[[Talk], None], said: st
         results = in_threads(2, lambda r, g: None, aggregators=[address], secret=SECRET)
     for why in results:
         assert isinstance(why, EngineError) and f"aggregator {address}: {said}" in str(why)
+
+
+def test_a_job_without_standard_input_reaches_its_aggregator() -> None:
+    """The connection then has the descriptor 0."""
+    restored = threading.Event()
+
+    def refuses(talk: Talk) -> None:
+        talk.heard()
+        talk.say(b"no" + b"it has no time")
+        restored.wait(20)  # the next accept() would take the descriptor
+
+    with aggregator(refuses) as address:
+        kept = os.dup(0)
+        os.close(0)
+        try:
+            (why,) = in_threads(1, lambda r, g: None, aggregators=[address], secret=SECRET)
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+            restored.set()
+    assert f"aggregator {address}: it has no time" in str(why)
 
 
 def test_a_secret_on_some_ranks_protects_nothing(capfd: pytest.CaptureFixture[str]) -> None:

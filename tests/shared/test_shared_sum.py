@@ -51,6 +51,55 @@ def test_sums(size: int, dtype: str) -> None:
     all_well(in_threads(size, work, "shared"))
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_sums_in_two_steps(in_place: bool) -> None:
+    """In the last case the ranks' elements cancel out, and what was there before must go."""
+    size, count = 3, 70_001
+    blocks = -(-count // BLOCK)
+    cancels = blocks_of(0, count, 0.3)
+    cases = [
+        ([blocks_of(rank, count, density) for rank in range(size)], sum_of(size, count, density))
+        for density in (0, 0.3, 1)
+    ]
+    cases.append(([cancels, -cancels, 0 * cancels], 0 * cancels))
+
+    def work(rank: int, group: Any) -> None:
+        part = blocks * rank // size, blocks * (rank + 1) // size
+        for parts, expected in cases:
+            mine = parts[rank].copy()
+            out = mine if in_place else np.full_like(mine, 99)
+            group.in_two_steps(mine, out, blocks, part)
+            np.testing.assert_array_equal(out, expected)
+
+    all_well(in_threads(size, work, "shared"))
+
+
+def test_two_steps_code_what_ranks_give_and_not_the_sum() -> None:
+    """This codec has powers of two alone: 1 and 2, but not 3."""
+    blocks, natural = 40, codec.Codec("natural", seed=3)
+
+    def work(rank: int, group: Any) -> tuple[np.ndarray, np.ndarray]:
+        x = np.full(blocks * BLOCK, rank + 1, np.float32)
+        group.in_two_steps(x, x, blocks, (20 * rank, 20 * (rank + 1)), codec=natural)
+        y = np.full(blocks * BLOCK, rank + 1, np.float32)
+        group.allreduce(y, y, codec=natural)
+        return x, y
+
+    for in_two, in_one in all_well(in_threads(2, work, "shared")):
+        assert (in_two == 3).all()
+        assert {*in_one} == {2, 4}
+
+
+def test_sums_without_a_codec_code_nothing() -> None:
+    def work(rank: int, group: Any) -> None:
+        x = np.ones(10_000, np.float32)
+        group.allreduce(x, x)
+
+    before = session.stats()["codecs"]
+    all_well(in_threads(2, work, "shared"))
+    assert session.stats()["codecs"] == before
+
+
 def would_send(density: float, kind: Any) -> int:
     """Bytes between hosts of the fuller of two ranks, for a sum of 100 blocks."""
 
@@ -151,5 +200,7 @@ def test_half_of_what_is_free_stays_for_others(size: str, taken: bool) -> None:
 
 
 def test_blocks_that_are_too_large_are_refused() -> None:
-    (result,) = in_threads(1, lambda rank, group: None, "shared", block_size=1 << 17)
-    assert "OMNIHVD_BLOCK_SIZE" in str(result)
+    most = shared.chunk_bytes(1) // 64
+    assert in_threads(1, lambda rank, group: None, "shared", block_size=most) == [None]
+    (result,) = in_threads(1, lambda rank, group: None, "shared", block_size=most + 1)
+    assert str(result) == f"OMNIHVD_BLOCK_SIZE is larger than {most}"

@@ -3,6 +3,7 @@ tests/session/test_failures.py."""
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -159,10 +160,21 @@ def test_a_rank_whose_sum_is_large_is_named(first: int) -> None:
         ([([0, 1], 0), ([0, 2], 0), ([0], 0), ([1, 2], 0)], False),
         ([([0, 1], 1.5), ([0, 1], 0)], False),  # a cgroup's limit
         ([([0, 1], 2.0), ([0, 1], 2.0)], True),
+        ([([0, 1], 1.0), ([0, 1], 1.0)], False),
     ],
 )
 def test_a_core_for_each_rank(ranks: list[tuple[list[int], float]], expected: bool) -> None:
     assert shared.has_core_each(ranks) == expected
+
+
+def test_the_cores_are_those_that_this_thread_may_use() -> None:
+    mine = os.sched_getaffinity(0)
+    try:
+        for cores in (mine, {min(mine)}):
+            os.sched_setaffinity(0, cores)
+            assert {*shared.cores_here()} == cores
+    finally:
+        os.sched_setaffinity(0, mine)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +205,22 @@ def test_a_core_for_each_rank(ranks: list[tuple[list[int], float]], expected: bo
                 "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
                 "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "-1",
                 "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
+            },
+            0,
+        ),
+        (  # files that are half there say nothing
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/x/y\n",
+                "sys/fs/cgroup/cpu/x/y/cpu.cfs_quota_us": "250000",
+                "sys/fs/cgroup/cpu/x/y/cpu.cfs_period_us": "100000",
+                "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
+            },
+            2.5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
+                "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "250000",
             },
             0,
         ),

@@ -63,6 +63,7 @@ def test_what_is_not_told_is_looked_at_ever_more_seldom_and_again_after_a_change
         pass
     densities.learn(0)
     assert densities.guess(5000) == (0, False)
+    assert any(densities.guess(5000)[1] for _ in range(7)), "a new density is measured soon"
 
 
 def test_a_density_that_lasted_may_change_but_not_twice() -> None:
@@ -163,3 +164,26 @@ def test_a_new_cell_begins_with_what_is_likely_to_be_the_fastest() -> None:
         50,
     )
     assert used[0] == Way.stream and used.count(Way.original) <= 1
+
+
+def test_a_sparse_tensor_begins_with_the_union_if_only_the_library_is_known() -> None:
+    """The library then sums few bytes, and the rest of a union costs no more than the library."""
+    policy = ways.Policy()
+    policy.connects(Way.original, 0.01)
+    policy.library_took(MILLION, 0.01)
+    size = ways.size_class(8 * MILLION)
+    assert policy.order(size, 0, 8 * MILLION)[0] == UNION
+    assert policy.order(size, ways.DENSE, 8 * MILLION)[0] == Way.original
+
+
+def test_a_tensor_of_few_blocks_tells_little_of_a_dense_one() -> None:
+    """Streaming it took a thirtieth of the library's time, but next to nothing was sent."""
+    size = 64 * MILLION
+    sparse, dense = (ways.size_class(size), 0), (ways.size_class(size), ways.DENSE)
+    policy = ways.Policy()
+    for way in (Way.stream, Way.original):
+        policy.connects(way, 1.0)
+    policy.order(*sparse, size)
+    policy.measured(*sparse, Way.stream, size, 800, 0.001)
+    policy.library_took(size, 0.033)
+    assert policy.order(*dense, size)[0] == Way.original

@@ -4,12 +4,14 @@ against the library alone and against the way that is best in hindsight. Without
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pytest
 from _engine_tests import ways
+from groups import log_level
 
 AUTO = ways.Way.__members__["auto"]
 BLOCK = 256
@@ -179,3 +181,32 @@ def test_blocks_are_coded_where_the_link_is_what_is_waited_for(world: str) -> No
         assert job.taken[-1] == "coded", job.taken
     else:
         assert "coded" not in job.taken
+
+
+def test_a_tensor_that_turns_dense_is_summed_as_dense_ones_are() -> None:
+    """Not by the library, which takes five times as long, though the union was looked at first."""
+    job = Job(World(0.1e-3, 20e-9, 2e-3, 2e-9, 0.1e-9, connect_s=0.002), stalls=0)
+    dense, sparse = 1 << 20, (1 << 20) + 1024  # of one size class
+    for _ in range(300):
+        job.allreduce(dense, 1.0)
+        job.allreduce(sparse, 0.002)
+    assert job.taken[-2:] == ["stream", "union"]
+    job.allreduce(sparse, 1.0)
+    assert job.taken[-1] == "stream"
+
+
+def test_rank_0_says_which_way_sums_go_from_now_on(capfd: pytest.CaptureFixture[str]) -> None:
+    """Once for each change."""
+    with log_level("info"):
+        job = Job(WORLDS["slow library"], stalls=0)
+        for _ in range(300):
+            job.allreduce(1 << 20, 1.0)
+    said: dict[str, list[str]] = {}
+    for density, way in re.findall(
+        r"sums of about 1048576 bytes in density class (\d) of 5: from now on (\w+)\n",
+        capfd.readouterr().err,
+    ):
+        said.setdefault(density, ["original"]).append(way)
+    assert said[str(ways.DENSE)][-1] == job.taken[-1] == "stream"
+    for told in said.values():
+        assert all(now != before for before, now in zip(told, told[1:])), said

@@ -101,8 +101,8 @@ Ways::Made Ways::unite(const Sum& sum, Library& library, const Own& own) {
   // Compacting a dense tensor would send as many bytes, with two more copies.
   if (density == kDense || scatters_) {
     const auto like = cells_.find(Cell{size_class(sum.bytes()), density});
-    const bool known = like != cells_.end() && settings_.way == Way::automatic;
-    const Made made = make(known ? like->second.order.now : Way::original, sum, library, own);
+    const Way way = like != cells_.end() ? like->second.order.now : Way::original;
+    const Made made = make(way, sum, library, own);
     if (made.way == Way::original) count_blocks(marked_here);
     const uint64_t united = density == kDense ? sum.bytes() : union_.elements() * element;
     return {made.way, united, density, false};

@@ -30,18 +30,17 @@ class Gate {
   void arrive(uint32_t ranks) {
     if ((arrived_.fetch_add(1) + 1) % ranks != 0) return;
     opened_.fetch_add(1);
-    if (waiting_.load() > 0) wake();
+    if (waiting_.load() > 0) futex_wake(&opened_);
   }
   // Has it opened `times` times, counted modulo 2^32?
   bool open(uint32_t times) const { return int32_t(opened_.load() - times) >= 0; }
-  // Returns when open, when woken, or after so long.
+  // Returns when open, or after so long.
   void wait(uint32_t times, std::chrono::milliseconds at_most) {
     waiting_.fetch_add(1);
     const uint32_t seen = opened_.load();
     if (int32_t(seen - times) < 0) futex_wait(&opened_, seen, at_most);
     waiting_.fetch_sub(1);
   }
-  void wake() { futex_wake(&opened_); }
 
  private:
   std::atomic<uint64_t> arrived_;

@@ -69,7 +69,6 @@ void Peers::abort(const std::string& why) noexcept {
     std::strncpy(failure_.why, why.c_str(), sizeof failure_.why - 1);
     failure_.failed = 2;
   }
-  wake_();
 }
 
 void Peers::fail(const std::string& why) {

@@ -28,10 +28,8 @@ class Peers {
   enum class Progress { come, late, left };
 
   // segment, failure: outlive this object. numbers: how messages number the ranks; empty: from 0.
-  // wake: wakes the ranks that sleep.
   Peers(const Segment& segment, SharedFailure& failure, int rank, int ranks,
-        const Settings& settings, std::string host, std::vector<int> numbers,
-        std::function<void()> wake)
+        const Settings& settings, std::string host, std::vector<int> numbers)
       : segment_(segment),
         failure_(failure),
         rank_(rank),
@@ -39,8 +37,7 @@ class Peers {
         warning_s_(settings.stall_warning_s),
         timeout_s_(settings.timeout_s),
         host_(std::move(host)),
-        numbers_(std::move(numbers)),
-        wake_(std::move(wake)) {}
+        numbers_(std::move(numbers)) {}
 
   uint32_t number_of(int rank) const {
     return uint32_t(numbers_.empty() ? rank : numbers_[size_t(rank)]);
@@ -75,7 +72,6 @@ class Peers {
   double timeout_s_;
   const std::string host_;
   const std::vector<int> numbers_;
-  const std::function<void()> wake_;
 };
 
 template <typename Open>

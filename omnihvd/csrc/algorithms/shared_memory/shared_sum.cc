@@ -94,17 +94,12 @@ SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
       rank_(rank),
       ranks_(ranks),
       settings_(settings),
-      peers_(*segment_, control_.failure, rank, ranks, settings, host, std::move(numbers),
-             [this] {
-               for (Gate& gate : control_.gates) gate.wake();
-             }),
+      peers_(*segment_, control_.failure, rank, ranks, settings, host, std::move(numbers)),
       spin_(core_each ? settings.spin_us : 0),
       accumulator_(settings.block_size * kAccumulatorElement) {}
 
 SharedSum::~SharedSum() {
-  if (!process_.is_this()) return;
-  of(rank_).left = 1;
-  for (Gate& gate : control_.gates) gate.wake();
+  if (process_.is_this()) of(rank_).left = 1;
 }
 
 SharedRank& SharedSum::of(int rank) const {
@@ -174,7 +169,7 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     const Chunk chunk = chunk_at(at, next_chunk_++);
     blocks += chunk.blocks();
     nonzero += give(sum, chunk);
-    announce(given, chunk.number);
+    announce(given);
     if (at > 0) {
       wait(added, last.number);
       united += take(sum, last);
@@ -183,7 +178,7 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
     if (at == 0) check_same();
     add(sum, chunk);
     mine.would_send = would_send_;
-    announce(added, chunk.number);
+    announce(added);
     last = chunk;
   }
   if (sum.bytes() > 0) {
@@ -329,7 +324,7 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
         copied += copy(out + at, parts[first] + at, bytes);
     }
     if (first < ranks_ && !sum.codec && !sum.scattered)
-      would_send(sum, summed ? out + at : parts[first] + at, bytes, uint64_t(ranks_) - 1);
+      would_send(sum, out + at, bytes, uint64_t(ranks_) - 1);
     if (coded) holder[block] = uint16_t(rank_);
     if (coded && sum.whole)
       code(sum, sum_coding(sum.codec), kSums, chunk.first() + block, packed, out + at, bytes,

@@ -90,7 +90,7 @@ class SharedSum {
 
   // The steps that all ranks must complete for a chunk: each has a gate.
   enum Step { given, added };
-  void announce(Step step, uint64_t chunk);
+  void announce(Step step);
   void wait(Step step, uint64_t chunk);
   void check_same();
 

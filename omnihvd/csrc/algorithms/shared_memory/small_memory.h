@@ -62,9 +62,7 @@ class Bell {
  public:
   template <typename All>
   void ring_if(All all_stamped) {
-    if (sleepers_.load() > 0 && all_stamped()) ring();
-  }
-  void ring() {
+    if (sleepers_.load() == 0 || !all_stamped()) return;
     rung_.fetch_add(1);
     futex_wake(&rung_);
   }

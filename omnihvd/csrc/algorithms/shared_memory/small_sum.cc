@@ -58,13 +58,11 @@ SmallSum::SmallSum(std::unique_ptr<Segment> segment, size_t most_bytes, Exchange
       segment_(std::move(segment)),
       most_bytes_(most_bytes),
       peers_(*segment_, reinterpret_cast<Control*>(segment_->common())->failure, exchange.rank(),
-             exchange.size(), agreed, host, {}, [this] { bell_.ring(); }),
+             exchange.size(), agreed, host, {}),
       spin_(core_each ? kSpin : kSpin.zero()) {}
 
 SmallSum::~SmallSum() {
-  if (!process_.is_this()) return;
-  head(rank_).left.store(1);
-  bell_.ring();
+  if (process_.is_this()) head(rank_).left.store(1);
 }
 
 void SmallSum::allreduce(const Call& call) {
