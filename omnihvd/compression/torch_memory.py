@@ -33,4 +33,4 @@ def _users_of_one() -> int:
     storage = torch.empty(1).untyped_storage()
     alone = torch.empty(0)
     alone.set_(storage)
-    return int(count_users(storage._cdata)) if count_users else 0
+    return int(count_users(storage._cdata))

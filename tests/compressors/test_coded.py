@@ -5,11 +5,12 @@ import parameters
 import pytest
 
 from omnihvd import compression
-from omnihvd.compression import part_sums
+from omnihvd.compression import numpy_ops, part_sums, two_steps
 from omnihvd.compression.compressor import CODECS
 from omnihvd.compression.methods.coded_set import CodedSet
 from omnihvd.compression.methods.eight_bit import dynamic_tree
 from omnihvd.compression.rules import CodedRule
+from omnihvd.compression.split import ParameterState
 
 BITS = {  # an element, beside scales and the like
     "eight_bit": (compression.eight_bit(), 8),
@@ -87,6 +88,41 @@ def test_sums_of_parts(kind, ranks, size):
     np.testing.assert_allclose(result + np.concatenate(rests), total, rtol=1e-4, atol=1e-5)
     if kind in ("sign_sgd", "signum"):
         np.testing.assert_array_equal(result, total)
+
+
+def exchanged(steps, gradients):
+    """The ranks' results, once Horovod has exchanged their codes."""
+    sent, seconds = [own.first(given) for own, given in zip(steps, gradients)], []
+    for rank, own in enumerate(steps):
+        ends = [(code, int(splits[: rank + 1].sum()), int(splits[rank])) for code, splits in sent]
+        seconds.append(own.second(np.concatenate([code[e - n : e] for code, e, n in ends])))
+    return [own.result(np.concatenate(seconds)) for own in steps]
+
+
+@pytest.mark.parametrize(
+    "compressor",
+    [
+        compression.eight_bit(),
+        compression.ef_sign(),
+        compression.topk(0.1).with_codec("natural"),
+    ],
+    ids=repr,
+)
+def test_what_codes_lose_comes_in_later_steps(compressor):
+    """Of each element: what has been received and what is kept, on both sides, is what was
+    given."""
+    ranks, size = 3, 1000
+    states = [ParameterState("p") for _ in range(ranks)]
+    kept, owed = compressor.with_error_feedback(), np.zeros(size)
+    for step in range(3):
+        gradients = [heavy(size, ranks * step + rank) for rank in range(ranks)]
+        steps = [two_steps.begin(numpy_ops, kept, state, two_steps.Ranks(rank, ranks, False))
+                 for rank, state in enumerate(states)]  # fmt: skip
+        results = exchanged(steps, [gradient.copy() for gradient in gradients])
+        assert all(result.tobytes() == results[0].tobytes() for result in results)
+        owed += np.sum(gradients, 0) - results[0]
+        rests = np.concatenate([state.memory["sum_rest"] for state in states])
+        np.testing.assert_allclose(sum(state.rest for state in states) + rests, owed, atol=1e-2)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -80,6 +80,13 @@ def test_an_idle_network_brings_it_back_to_dense(seconds):
     assert control.ratio == 1.0
 
 
+@pytest.mark.parametrize(("ratio", "share"), [(1.0, 0.8), (0.5, 1.2)])
+def test_the_edges_of_the_band_change_nothing(ratio, share):
+    """A fit that differs from the ratio by just BAND of it; all of these numbers are exact."""
+    control = Controller(DelayControl(1000 * share, 0.01), ratio)
+    assert control.step(1.0) == ratio
+
+
 def test_it_never_falls_below_its_least():
     assert run(controller(0.5, min_ratio=0.1), 50, 1e3)[-1] == 0.1
 

@@ -144,3 +144,24 @@ def test_a_tensor_too_large_for_a_codec():
     said = "a tensor of 2147483648 elements is too large for a codec"
     with pytest.raises(ValueError, match=said):
         _ = Format(codecs.natural(), 1 << 31).size
+
+
+def test_ranks_that_encode_nothing_of_their_own_have_no_error_feedback(monkeypatch):
+    from omnihvd.compression import order
+
+    monkeypatch.setattr(order, "hosts_sum_first", lambda: True)
+    codecs.natural().check_order()
+    said = "OMNIHVD_COMPRESS_FIRST=0 is not for int4 with error feedback: ranks encode nothing of"
+    with pytest.raises(ValueError, match=said):
+        codecs.int4().compress(None)
+
+
+def test_codecs_and_plain_tensors_are_not_reduced_in_one_group():
+    from omnihvd.compression.codec import ENVELOPE, Whole, envelopes_of
+
+    coded, plain = types.SimpleNamespace(**{ENVELOPE: object()}), types.SimpleNamespace()
+    whole = Whole(codecs.natural()).mark(types.SimpleNamespace())
+    assert envelopes_of([]) == envelopes_of([plain, whole]) == []
+    assert envelopes_of([whole, coded]) == [getattr(whole, ENVELOPE), getattr(coded, ENVELOPE)]
+    with pytest.raises(ValueError, match="a grouped allreduce has tensors under a codec and oth"):
+        envelopes_of([coded, plain])

@@ -68,3 +68,19 @@ def test_counters_count_the_elements_of_kept_blocks():
     assert (stats["calls"], stats["elements"]) == (3, 10 * SIZE + SIZE + 3 + 3)
     assert stats["kept_elements"] == 2 * SIZE + SIZE + 3 + 2
     assert stats["seconds"] > 0
+
+
+def test_a_device_has_one_count_for_kernels_to_add_to(monkeypatch):
+    monkeypatch.setattr(counters, "_added", {})
+    made = []
+
+    def zero():
+        made.append(torch.zeros(1, dtype=torch.int64))
+        return made[-1]
+
+    before = counters.stats()["kept_elements"]
+    for device, count in (("one", 5), ("other", 7), ("one", 9)):
+        counters.kept_on(device, zero).add_(count)
+    assert len(made) == 2 and counters.stats()["kept_elements"] == before + 21
+    counters.reset()
+    assert counters.stats()["kept_elements"] == 0

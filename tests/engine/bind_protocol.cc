@@ -23,6 +23,7 @@ namespace omnihvd {
 
 void bind_block_ops(py::module_ m);
 void bind_number_set(py::module_ m);
+void bind_router(py::module_ m);
 void bind_state_machines(py::module_& m);
 
 namespace {
@@ -232,6 +233,7 @@ void bind_protocol(py::module_ m) {
   bind_shape(m);
   bind_wire(m);
   bind_state_machines(m);
+  bind_router(m);
 }
 
 }  // namespace omnihvd

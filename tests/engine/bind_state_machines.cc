@@ -71,6 +71,7 @@ class PyWorker {
   }
 
   bool done() const { return worker_.done(); }
+  std::vector<uint32_t> awaited() const { return worker_.awaited(); }
   uint64_t nonzero_blocks() const { return worker_.nonzero_blocks(); }
   uint64_t result_blocks() const { return worker_.result_blocks(); }
 
@@ -202,6 +203,7 @@ void bind_state_machines(py::module_& m) {
   bind_tree(m);
   py::class_<PyMessage>(m, "Message")
       .def("bytes", [](PyMessage& message) { return message.bytes(); })
+      .def_property_readonly("refers", &PyMessage::refers)
       .def_property_readonly("frames", &PyMessage::frames);
   py::class_<PyWorker>(m, "Worker")
       .def(py::init<const Shape&, uint32_t, py::array, std::optional<py::array>, uint32_t, uint32_t,
@@ -212,6 +214,7 @@ void bind_state_machines(py::module_& m) {
       .def("start", &PyWorker::start, py::arg("slots") = SIZE_MAX)
       .def("on_message", &PyWorker::on_message)
       .def_property_readonly("done", &PyWorker::done)
+      .def_property_readonly("awaited", &PyWorker::awaited)
       .def_property_readonly("nonzero_blocks", &PyWorker::nonzero_blocks)
       .def_property_readonly("result_blocks", &PyWorker::result_blocks);
   py::class_<PyAggregator>(m, "Aggregator")

@@ -22,10 +22,11 @@ class PyMessage {
   void add(const Frame& frame, const Layout& layout, uint32_t aggregator) {
     FrameBytes bytes;
     bytes.encode(frame, layout, aggregator);
-    message_.add(bytes);
+    refers_ |= message_.add(bytes);
     frames_.emplace_back(frame.slot, frame.round);
   }
   Message& message() { return message_; }
+  bool refers() const { return refers_; }  // as add() of its frames said
   const std::vector<std::pair<uint32_t, uint32_t>>& frames() const { return frames_; }
 
   pybind11::bytes bytes(uint64_t number = 0) {
@@ -38,6 +39,7 @@ class PyMessage {
 
  private:
   Message message_;
+  bool refers_ = false;
   std::vector<std::pair<uint32_t, uint32_t>> frames_;  // slot, round
 };
 

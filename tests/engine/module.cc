@@ -8,6 +8,7 @@ namespace omnihvd {
 void bind_arithmetic(pybind11::module_ m);
 void bind_codec(pybind11::module_ m);
 void bind_datagrams(pybind11::module_ m);
+void bind_group(pybind11::module_ m);
 void bind_inline(pybind11::module_ m);
 void bind_list_sums(pybind11::module_ m);
 void bind_protocol(pybind11::module_ m);
@@ -27,6 +28,7 @@ PYBIND11_MODULE(_engine_tests, m) {
   omnihvd::bind_protocol(m.def_submodule("protocol"));
   omnihvd::bind_transport(m.def_submodule("transport"));
   omnihvd::bind_session(m.def_submodule("session"));
+  omnihvd::bind_group(m.attr("session"));
   omnihvd::bind_list_sums(m.attr("session"));
   omnihvd::bind_shared(m.def_submodule("shared"));
   omnihvd::bind_ways(m.def_submodule("ways"));

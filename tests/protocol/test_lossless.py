@@ -71,6 +71,23 @@ def test_exponents_are_packed(dtype: str) -> None:
     assert len(codec.encode_lossless(block)) < (1 - SMALLER[dtype]) * block.nbytes
 
 
+def shortest(exponents: np.ndarray) -> int:
+    """The length of the shortest code of a float32 block, by the format in lossless.h."""
+    n, distances = len(exponents), exponents.max() - exponents
+    far = [np.count_nonzero(distances >= 2**bits - 1) for bits in range(1, 8)]
+    return 4 + 3 * n + min((n * bits + 7) // 8 + more for bits, more in enumerate(far, 1))
+
+
+@pytest.mark.parametrize("n", [36, 100, 257, 1000])
+def test_distances_have_the_bits_that_make_the_block_smallest(n: int) -> None:
+    draw = np.random.default_rng(n)
+    for spread in np.linspace(0.2, 12, 400):
+        exponents = 120 - np.minimum(draw.exponential(spread, n), 119).astype(np.uint32)
+        block = (exponents << 23 | draw.integers(0, 1 << 23, n, np.uint32)).view(np.float32)
+        code, best = codec.encode_lossless(block), shortest(exponents)
+        assert code is None if best > 4 * n * 15 // 16 else len(code) == best
+
+
 def test_what_is_small_large_or_random_travels_as_it_is() -> None:
     assert codec.encode_lossless(np.ones(31, np.float32)) is None
     assert codec.encode_lossless(np.ones(32, np.float32)) is not None

@@ -220,3 +220,21 @@ def test_awaited_names_the_missing_workers() -> None:
     assert not any(worker.done for worker in network.workers)
     network.run()  # the others start, too
     assert_sum(network, inputs)
+
+
+@pytest.mark.parametrize("arithmetic", ["float", "integer"])
+def test_a_worker_awaits_each_aggregator_that_it_has_sent_to(arithmetic: str) -> None:
+    """Windows of one block: in integer sums the first contribution names one, and has none."""
+    x = np.ones(40, np.float32)
+    shape = protocol.Shape(
+        count=40, dtype="float32", block_size=4, aggregators=2, arithmetic=arithmetic
+    )
+    worker = protocol.Worker(shape, 0, x, x.copy())
+    assert worker.awaited == []
+    worker.start(1)
+    assert worker.awaited == [0]
+    worker.start()
+    assert worker.awaited == [0, 1]
+    network = Network(shape, [x])
+    network.run()
+    assert network.workers[0].awaited == []

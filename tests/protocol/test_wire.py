@@ -145,6 +145,19 @@ def test_plain_blocks_are_aligned_for_the_vector_units() -> None:
     assert data.index(value, first + 1) % 8 == 0
 
 
+@pytest.mark.parametrize(("blocks", "refers"), [(4, False), (64, True)])
+def test_a_short_run_of_blocks_is_copied_and_a_long_one_is_not(blocks: int, refers: bool) -> None:
+    """A tensor may change while a message of copies is under way: its sum need not wait."""
+    shape = protocol.Shape(
+        count=10 * blocks, dtype="float32", block_size=10, window=blocks, stripe=blocks
+    )
+    array = np.ones(shape.count, np.float32)
+    [(_, message)] = protocol.Worker(shape, 0, array, array).start()
+    sent = message.bytes()
+    array[:] = 2
+    assert message.refers == refers and (message.bytes() == sent) != refers
+
+
 # slot, round, bound + 1, flags; then blocks and ahead: number, first, left out between; a set
 PLAIN, PACKED, LISTED, CODED, MIXED = [(0, 0, 0, 4 * form) for form in range(5)]
 NAMES = (0, 0, 0, 2, 0)  # no blocks
@@ -171,6 +184,7 @@ MALFORMED = {
     "names cut short": (message(*NAMES, 3, 1), "ends early"),
     "a set of names cut short": (message(*NAMES, 3, 1, 9), "ends early"),
     "a name beyond the stream": (message(*NAMES, 1, 92), "out of range"),
+    "a name far beyond the stream": (message(*NAMES, 1, 93), "out of range"),
     "names up to beyond the stream": (message(*NAMES, 2, 50, 41), "out of range"),
     "a run of names beyond the stream": (message(*NAMES, 3, 90, 0), "out of range"),
     "names that wrap around": (message(*NAMES, 2, 1, END), "out of range"),

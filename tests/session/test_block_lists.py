@@ -138,6 +138,22 @@ def test_rows_with_zeros_and_special_values() -> None:
     all_well(in_threads(3, work))
 
 
+def test_rows_half_of_zeros_in_many_messages() -> None:
+    """Each message packs its rows into the memory of the last one."""
+    blocks, length = 2000, 256
+
+    def half(rank: int) -> np.ndarray:
+        rows = values_of(rank, np.arange(blocks), length)
+        rows[:, ::2] = 0
+        return rows
+
+    def work(rank: int, group: Any) -> None:
+        _, total = allreduce_blocks(group, half(rank), np.arange(blocks), blocks)
+        np.testing.assert_array_equal(total, half(0) + half(1))
+
+    all_well(in_threads(2, work, message_bytes=4096, slots=2, streams=1))
+
+
 def test_a_list_and_a_dense_tensor_of_the_same_blocks() -> None:
     """A rank may have the tensor dense: its blocks are OMNIHVD_BLOCK_SIZE long."""
     lists = [numbers_of(r, 300, 4) for r in range(2)]

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _engine_tests.session import DedicatedGroup
 from _engine_tests.transport import Transport
 from aggregators import SECRET, addresses, servers
 from groups import (
@@ -262,6 +263,20 @@ def test_an_aggregator_of_this_host_gets_no_token_in_place_of_encryption(encrypt
         results = in_threads(2, work, "ucx", meeting=meeting, **values)
     assert results[0] is None
     assert results[1] is None if encrypt else str(results[1]) == "bow to me"
+
+
+def test_a_failure_is_kept_until_the_ranks_listen() -> None:
+    """They may still be joining. An aggregator forgets a failed group once it has told them."""
+    ranks = [Transport.memory() for _ in range(2)]
+    group = DedicatedGroup([rank.address() for rank in ranks])
+    group.fail("bow to me")
+    assert not group.deserted and not any(rank.progress() for rank in ranks)
+    group.all_listen()
+    for rank in ranks:
+        rank.progress()
+        (message,) = rank.take_messages()
+        assert message.endswith(b"bow to me")
+    assert group.deserted
 
 
 def test_a_killed_aggregator_is_named() -> None:

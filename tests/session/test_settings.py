@@ -53,6 +53,7 @@ def test_documents_name_settings_that_exist() -> None:
     [
         ("OMNIHVD_MIN_BYTES", "-1"),
         ("OMNIHVD_MIN_BYTES", "64k"),
+        ("OMNIHVD_MIN_BYTES", "9" * 20),  # no 64 bits hold it
         ("OMNIHVD_BLOCK_SIZE", "0"),
         ("OMNIHVD_STREAMS", "65"),
         ("OMNIHVD_ENABLE", "perhaps"),

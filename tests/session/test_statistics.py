@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,23 @@ def test_the_engine_counts_what_it_copies() -> None:
     read = figures.read()
     # What is sent, into messages; each sum, to the two ranks in whose tensors it was not made.
     assert read["bytes_copied"] == read["bytes_sent"] + 2 * 4 * count
+
+
+def test_frames_share_messages() -> None:
+    """Also first contributions, though each of them needs the shape. What rank 1 alone gets has one
+    aggregator: rank 0 sends it 16 slots at once, and hears of their sums at once."""
+    figures, summed, read = omnihvd.Statistics(), threading.Barrier(2), threading.Barrier(2)
+
+    def work(rank: int, group: Any) -> dict[str, Any]:
+        x = np.zeros(32 * 256, np.float32)
+        group.reduce_scatter(x, np.empty(rank * len(x), np.float32), [0, len(x)])
+        summed.wait(30)
+        found = figures.read()
+        read.wait(30)  # before anybody says good-bye, which is a message, too
+        return found
+
+    found = all_well(in_threads(2, work, message_bytes=1024, slots=16, streams=1))[0]
+    assert (found["frames_sent"], found["messages_sent"]) == (32, 2)
 
 
 def test_every_name_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

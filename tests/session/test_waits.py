@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups import in_threads, processes
+from groups import all_well, in_threads, processes
 from test_dedicated import SECRET, addresses, servers
 
 from omnihvd.engine import EngineError
@@ -132,3 +132,30 @@ def test_a_late_rank_is_warned_of_itself_and_by_the_others(
     lines = re.findall(".* has made no progress .*", capfd.readouterr().err)
     assert len(lines) >= 3 and all(named(line) == {"rank 1"} for line in lines), lines
     assert sum("which has not begun it" in line for line in lines) >= 1
+
+
+ITSELF, OF_A_GROUP = ", which has not begun it", " sums for a group of ranks: stopped, out of"
+
+
+def test_a_late_rank_is_warned_of_through_levels(capfd: pytest.CaptureFixture[str]) -> None:
+    """Another group knows only who sums for the late rank's. The late rank, which sums several
+    shares, says once that it has not begun."""
+    limit, said, before = 0.4, "", 0.0
+
+    def work(rank: int, group: Any) -> None:
+        nonlocal said, before
+        until = time.monotonic() + 20
+        while rank == 3 and time.monotonic() < until:
+            if ITSELF not in said:
+                before = time.monotonic()
+            elif OF_A_GROUP in said:
+                break
+            said += capfd.readouterr().err
+            time.sleep(0.01)
+        x = np.ones(400_000, np.float32)
+        group.allreduce(x, x)
+
+    all_well(in_threads(4, work, levels="2x2", streams=1, stall_warning_s=limit))
+    may_repeat = (time.monotonic() - before) // limit
+    said += capfd.readouterr().err
+    assert OF_A_GROUP in said and 1 <= said.count(ITSELF) <= 1 + may_repeat

@@ -60,7 +60,7 @@ def on_ranks(size: int, setting: Any, work: Any, scatters: bool = False) -> list
     def run(rank: int) -> None:
         try:
             results[rank] = work(Rank(rank, meeting, setting, scatters))
-        except Exception as why:  # handed to the test
+        except BaseException as why:  # handed to the test; pytest.raises() throws no Exception
             meeting.abort()
             results[rank] = why
 
@@ -71,7 +71,7 @@ def on_ranks(size: int, setting: Any, work: Any, scatters: bool = False) -> list
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     for result in results:
-        if isinstance(result, Exception):
+        if isinstance(result, BaseException):
             raise result
     return results
 

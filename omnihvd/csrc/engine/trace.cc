@@ -60,9 +60,7 @@ double microseconds(TraceClock::duration time) {
 
 void write(std::ostream& file, int rank, size_t thread, Ring& ring) {
   const std::lock_guard<std::mutex> lock(ring.mutex);
-  const size_t first = ring.written > kMost ? ring.written % kMost : 0;
-  for (size_t i = 0; i < ring.spans.size(); ++i) {
-    const Span& span = ring.spans[(first + i) % ring.spans.size()];
+  for (const Span& span : ring.spans) {
     file << ",\n{\"name\":\"" << span.name << "\",\"ph\":\"X\",\"pid\":" << rank
          << ",\"tid\":" << thread << ",\"ts\":" << microseconds(span.begin - start)
          << ",\"dur\":" << std::max(0.0, microseconds(span.end - span.begin)) << ",\"args\":{";
