@@ -109,7 +109,7 @@ def exchanged(steps, gradients):
     ids=repr,
 )
 def test_what_codes_lose_comes_in_later_steps(compressor):
-    """Of each element: what has been received and what is kept, on both sides, is what was
+    """In each element, what has been received and what is kept on both sides make what was
     given."""
     ranks, size = 3, 1000
     states = [ParameterState("p") for _ in range(ranks)]

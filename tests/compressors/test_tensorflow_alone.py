@@ -1,4 +1,4 @@
-"""What Horovod's TensorFlow optimizers do with compressors: one rank, without a launcher.
+"""Compressors in Horovod's TensorFlow optimizers: one rank, without a launcher.
 
 Stand-ins for Horovod's sums return what the rank gave.
 """
@@ -98,7 +98,7 @@ def test_ranks_agree_once(monkeypatch):
     backend.agree(alone)
     assert asked == [among]
     hvd.allgather = lambda mine, **_: tf.concat([mine, mine + 1], 0)
-    with pytest.raises(RuntimeError, match="rank 1 compresses with .*: all ranks must be"):
+    with pytest.raises(RuntimeError, match=r"rank 1 compresses with .*: all ranks must be"):
         tensorflow_horovod.Backend(compression.topk(0.1)).agree(among)
 
 
@@ -110,7 +110,7 @@ def test_graph_sessions_are_refused(monkeypatch):
 
 
 def test_codes_of_one_rank_go_to_no_other():
-    """What is lost stays on this rank, on both sides."""
+    """This rank keeps all that is lost, on both sides."""
     compressor, state = compression.eight_bit().with_error_feedback(), State("p")
     among = types.SimpleNamespace(
         rank=0,

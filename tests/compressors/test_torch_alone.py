@@ -1,4 +1,4 @@
-"""What Horovod's PyTorch optimizer does with compressors: one rank, without a launcher.
+"""Compressors in Horovod's PyTorch optimizer: one rank, without a launcher.
 
 Its sums are its own tensors, so stand-ins for Horovod's calls and for its optimizer are enough.
 """

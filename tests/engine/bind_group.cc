@@ -47,7 +47,8 @@ void bind_group(py::module_ m) {
   py::class_<DedicatedGroup>(m, "DedicatedGroup")
       .def(py::init<const std::vector<py::bytes>&>(), py::arg("ranks"),
            "ranks: the addresses of their memory transports.")
-      .def("fail", [](DedicatedGroup& self, const std::string& why) { self.group().fail(why, true); })
+      .def("fail",
+           [](DedicatedGroup& self, const std::string& why) { self.group().fail(why, true); })
       .def("all_listen", [](DedicatedGroup& self) { self.group().all_listen(); })
       .def_property_readonly("deserted",
                              [](DedicatedGroup& self) { return self.group().deserted(); });

@@ -185,7 +185,7 @@ def test_the_engine_counts_what_it_copies() -> None:
 
 
 def test_frames_share_messages() -> None:
-    """Also first contributions, though each of them needs the shape. What rank 1 alone gets has one
+    """Also first contributions, though each of them needs the shape. The reduce to rank 1 has one
     aggregator: rank 0 sends it 16 slots at once, and hears of their sums at once."""
     figures, summed, read = omnihvd.Statistics(), threading.Barrier(2), threading.Barrier(2)
 
