@@ -122,7 +122,7 @@ def _sums(rank: int, size: int, group: Any, pipe: Any) -> None:
         before = session.stats()["bytes_sent"]
         group.allreduce(x)
         sent.append(session.stats()["bytes_sent"] - before)
-    assert 20 * sent[0] < sent[1], "zero blocks were sent"
+    assert 100 * sent[0] < sent[1], "zero blocks were sent"
     # A single block is summed between the hosts by ranks 1 and 3.
     until_failure(lambda: group.allreduce(np.ones(BLOCK, np.float32)), pipe)
 
