@@ -20,8 +20,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 # Files that take longest begin first: else one worker runs the last of them alone.
 LONG = (
-    *("test_whole_path", "test_keras", "test_demo", "test_spark", "test_ray", "test_elastic"),
-    *("test_rows", "test_documents", "test_campaign", "test_under_fire", "test_wheel"),
+    *("test_horovod", "test_examples", "test_shim", "test_whole_path", "test_union_way"),
+    *("test_documents", "test_keras", "test_emulated", "test_horovod_codecs", "test_report"),
+    *("test_demo", "test_groups", "test_torch_failures", "test_rows", "test_ray", "test_spark"),
 )
 
 

@@ -144,7 +144,7 @@ def sum_unions(
     """
     hvd = _horovod()
     if not hasattr(optimizer, "_allreduce_grad_async"):
-        raise ValueError(f"{type(optimizer).__name__} is not from hvd.DistributedOptimizer")
+        raise ValueError(f"{type(optimizer).__name__} is not hvd.DistributedOptimizer's: give that")
     if optimizer._groups is not None or optimizer.op not in (hvd.Average, hvd.Sum):
         raise ValueError("sums of unions need groups=None, and op=hvd.Average or op=hvd.Sum")
     from horovod.torch.compression import Compression

@@ -116,6 +116,6 @@ def scatter_unions(model: torch.nn.Module, **options: Any) -> None:
         )
     modules = [module for module in model.modules() if isinstance(module, kind)]
     if not modules:
-        raise RuntimeError("no module of the model is sharded: call fully_shard() first")
+        raise RuntimeError("no module of the model is sharded: use fully_shard() first")
     for module in modules:
         getattr(module, name)(UnionReduceScatter(**options))

@@ -43,6 +43,7 @@ def horovod(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "horovod.torch", types.SimpleNamespace(mpi_ops=ops))
     monkeypatch.setitem(sys.modules, "horovod.torch.mpi_ops", ops)
+    monkeypatch.delitem(sys.modules, "horovod.tensorflow", raising=False)  # has a state of its own
     monkeypatch.setattr(in_use, "warn_if_unused", lambda: None)
     return ops
 

@@ -38,7 +38,7 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.zeros(1)
     with pytest.raises(ValueError, match="this reduce-scatter is queued when it returns"):
         UnionReduceScatter()(x, x, group=None, op=None, async_op=True)
-    with pytest.raises(RuntimeError, match=r"call fully_shard\(\) first"):
+    with pytest.raises(RuntimeError, match=r"use fully_shard\(\) first"):
         scatter_unions(torch.nn.Linear(1, 1))
     monkeypatch.delattr("torch.distributed.fsdp.FSDPModule")
     with pytest.raises(RuntimeError, match=r"takes no other reduce-scatter: use 2\.8 or newer"):

@@ -9,15 +9,6 @@
 
 namespace omnihvd {
 
-namespace {
-
-std::string text_of(int density) {
-  if (density == kUnknown) return "an unknown density class";
-  return "density class " + std::to_string(density) + " of " + std::to_string(kDense);
-}
-
-}  // namespace
-
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -48,7 +39,8 @@ Way Ways::next(Cell cell, const Sum& sum, Library& library, bool first) {
     if (first || library.rank() == 0) {
       const Order next = policy_.order(cell, sum.bytes());
       if (next.now != state.order.now && library.rank() == 0)
-        log(LogLevel::info, "sums of about ", sum.bytes(), " bytes in ", text_of(cell.density),
+        log(LogLevel::info, "sums of about ", sum.bytes(), " bytes in density class ",
+            cell.density == kUnknown ? "unknown" : std::to_string(cell.density), " of ", kDense,
             ": from now on ", name_of(next.now));
       state.order = next;
     }
