@@ -9,7 +9,8 @@ SIGCOMM 2021, section 2), by one allreduce with the maximum.
 
 import queue
 import threading
-from typing import Any
+from collections import defaultdict
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -44,7 +45,67 @@ class Patience:
         self._left = self._patience
 
 
-class UnionState:
+class UnionRule:
+    """Which tensors are summed on their unions: UnionState has the arguments and the counts."""
+
+    def __init__(self, block_size: int, densest: float, least_bytes: int) -> None:
+        if block_size < 1:
+            raise ValueError(f"a block of {block_size} elements: give it one or more")
+        self.block_size, self.densest, self.least_bytes = block_size, densest, least_bytes
+        self.elements = self.summed = 0
+        self._patience: dict[Any, Patience] = defaultdict(Patience)  # by what has one density
+
+    def split(self, flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The last dimension's blocks, one a row, and the elements behind them."""
+        blocks = flat.shape[-1] // self.block_size
+        end = blocks * self.block_size
+        return flat[..., :end].unflatten(-1, (blocks, self.block_size)), flat[..., end:]
+
+    def is_dense(self, key: Any, united: int, blocks: int) -> bool:
+        """Whether these are too many of the blocks; all ranks remember it alike."""
+        dense = united > self.densest * blocks
+        self._patience[key].learn(dense)
+        return dense
+
+
+class SideThread:
+    """Calls functions in a thread of its own, where they may wait for the device. Each call is on a
+    stream of its own, behind what its caller had queued."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: Any = None
+        self._stream: Any = None
+
+    def call(
+        self,
+        device: torch.device,
+        work: Callable[[], None],
+        failed: Callable[[Any], None],
+    ) -> None:
+        """Returns at once. failed: gets the exception of `work`."""
+        module = torch.get_device_module(device)
+        ready = module.Event()
+        ready.record()
+        if self._thread is None:
+            self._stream = module.Stream(priority=-1)  # of this device; the thread has another
+            self._thread = threading.Thread(target=self._run, name="omnihvd unions", daemon=True)
+            self._thread.start()
+        self._asked.put((module, ready, work, failed))
+
+    def _run(self) -> None:
+        while True:
+            module, ready, work, failed = self._asked.get()
+            try:
+                with module.stream(self._stream), torch.no_grad():
+                    self._stream.wait_event(ready)
+                    work()
+            except Exception as why:
+                failed(why)
+            del work, failed  # and the tensors that they hold
+
+
+class UnionState(UnionRule):
     """The state of `union_hook`. Collective: each rank of `process_group` (None: the default one)
     makes it, and it makes a process group of its own with the same backend, so that its thread's
     collectives mix with no others.
@@ -62,56 +123,32 @@ class UnionState:
         densest: float = 0.6,
         least_bytes: int = 1 << 20,
     ) -> None:
-        if block_size < 1:
-            raise ValueError(f"a block of {block_size} elements: give it one or more")
-        self.block_size, self.densest, self.least_bytes = block_size, densest, least_bytes
-        self.elements = self.summed = 0
+        super().__init__(block_size, densest, least_bytes)
         ranks = dist.get_process_group_ranks(group_of(process_group))
         self._own: Any = dist.new_group(ranks, use_local_synchronization=True)
-        self._patience: dict[Any, Patience] = {}
-        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread: Any = None
-        self._stream: Any = None
+        self._side = SideThread()
 
     def average(self, tensor: torch.Tensor, number: int = 0) -> Future[torch.Tensor]:
         """Begins to average a tensor over the ranks, in place unless it is sparse. number: of the
         bucket; equal ones have the same density, as a rule."""
         on_device = tensor.device.type != "cpu"
         done: Future[torch.Tensor] = Future(devices=[tensor.device] if on_device else None)
-        module = torch.get_device_module(tensor.device)
-        ready = module.Event()
-        ready.record()
-        if self._thread is None:
-            self._stream = module.Stream(priority=-1)  # of this device; the thread has another
-            self._thread = threading.Thread(target=self._run, name="omnihvd unions", daemon=True)
-            self._thread.start()
-        self._asked.put((tensor, number, module, ready, done))
+        self._side.call(
+            tensor.device,
+            lambda: done.set_result(self._average(tensor, number)),
+            done.set_exception,
+        )
         return done
-
-    def _run(self) -> None:
-        while True:
-            tensor, number, module, ready, done = self._asked.get()
-            try:
-                with module.stream(self._stream), torch.no_grad():
-                    self._stream.wait_event(ready)
-                    done.set_result(self._average(tensor, number))
-            except Exception as why:
-                done.set_exception(why)
-            del tensor, done
 
     def _average(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
         self.elements += tensor.numel()
         key = number, tensor.numel(), tensor.dtype
-        patience = self._patience.setdefault(key, Patience())
         large = not tensor.is_sparse and tensor.nbytes >= self.least_bytes
-        if large and patience.looks():
-            blocks = tensor.numel() // self.block_size
-            body = tensor[: blocks * self.block_size].view(blocks, self.block_size)
+        if large and self._patience[key].looks():
+            body, rest = self.split(tensor)
             union = self._union(body)
-            dense = len(union) > self.densest * blocks
-            patience.learn(dense)
-            if not dense:
-                self._sum_rows(body, union, tensor[body.numel() :])
+            if not self.is_dense(key, len(union), len(body)):
+                self._sum_rows(body, union, rest)
                 return tensor
         self.summed += tensor.numel()
         size = self._own.size()

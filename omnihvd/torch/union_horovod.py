@@ -7,122 +7,86 @@ while the backward pass goes on, and starts the sum of exactly that.
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import torch
 
 from omnihvd.compression.omni_reduce import OmniReduce
-from omnihvd.torch.union import Patience, marks_of
+from omnihvd.torch.union import SideThread, UnionRule, marks_of
 
 PAUSE_S = 0.0005  # between looks at a sum of marks; Horovod's own wait would hold Python's lock
 
 
-class _Sum:
-    """One parameter's sum in one step."""
+class _Begun(NamedTuple):
+    """The sum of one parameter's union in one step."""
 
-    def __init__(self, gradient: torch.Tensor, name: str, patience: Patience) -> None:
-        self.gradient, self.name, self.patience = gradient, name, patience
-        self.handle: Any = None  # of Horovod: the marks' sum, then the union's
-        self.packed = self.rows = torch.empty(0)
-        self.dense = False
-        self.error: Exception | None = None
-        self.begun = threading.Event()  # the union's sum has, or failed
+    handle: Any  # Horovod's; None: the union is empty
+    rows: torch.Tensor | None  # of the union; None: the tensor is summed as a whole
+    packed: torch.Tensor  # what is summed
 
 
-class _Unions:
+class _Unions(UnionRule):
     def __init__(self, optimizer: Any, block_size: int, densest: float, least_bytes: int) -> None:
-        self.block_size, self.densest, self.least_bytes = block_size, densest, least_bytes
+        super().__init__(block_size, densest, least_bytes)
         self._set, self._names = optimizer.process_set, optimizer._parameter_names
         self._whole = optimizer._allreduce_grad_async
         self._how = {"op": optimizer.op, "process_set": self._set}
         if optimizer.op == _horovod().Average:  # as Horovod does
             factor = optimizer.gradient_predivide_factor
             self._how |= {"prescale_factor": 1 / factor, "postscale_factor": factor}
-        self._patience: dict[str, Patience] = {}
-        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._stream: Any = None
+        self._side = SideThread()
 
     def allreduce(self, parameter: Any) -> Any:
         """In place of the optimizer's _allreduce_grad_async: a handle, and no context."""
         if parameter.grad is None:  # perhaps not on other ranks
             parameter.grad = torch.zeros_like(parameter)
         gradient, name = parameter.grad, self._names[parameter]
-        patience = self._patience.setdefault(name, Patience())
         small = gradient.is_sparse or gradient.nbytes < self.least_bytes
-        if small or gradient.is_complex() or not patience.looks():
+        if small or gradient.is_complex() or not self._patience[name].looks():
             return self._whole(parameter)
         gradient = gradient.detach().contiguous()
-        one = _Sum(gradient, name, patience)
-        module = torch.get_device_module(gradient.device)
-        marks = marks_of(self._split(gradient)[0]).int()  # Horovod sums no bytes
-        one.handle = _horovod().allreduce_async_(
+        marks = marks_of(self.split(gradient.view(-1))[0]).int()  # Horovod sums no bytes
+        handle = _horovod().allreduce_async_(
             marks, name=f"{name}.marks", op=_horovod().Max, process_set=self._set
         )
-        ready = module.Event()
-        ready.record()
-        if self._thread is None:
-            self._stream = module.Stream()
-            self._thread = threading.Thread(target=self._run, name="omnihvd unions", daemon=True)
-            self._thread.start()
-        self._asked.put((one, module, ready))
-        return (lambda: self._result(one)), None
+        begun: Future[_Begun] = Future()
+        self._side.call(
+            gradient.device,
+            lambda: begun.set_result(self._begin(gradient, name, handle)),
+            begun.set_exception,
+        )
+        return (lambda: self._result(gradient, begun.result())), None
 
-    def _split(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The gradient's blocks, one a row, and the elements behind them."""
-        flat = gradient.view(-1)
-        end = len(flat) // self.block_size * self.block_size
-        return flat[:end].view(-1, self.block_size), flat[end:]
-
-    def _run(self) -> None:
-        while True:
-            one, module, ready = self._asked.get()
-            try:
-                with module.stream(self._stream), torch.no_grad():
-                    self._stream.wait_event(ready)
-                    self._begin(one)
-            except Exception as why:
-                one.error = why
-            one.begun.set()
-            del one
-
-    def _begin(self, one: _Sum) -> None:
+    def _begin(self, gradient: torch.Tensor, name: str, handle: Any) -> _Begun:
         """Waits for the marks' sum, and starts the union's."""
         hvd = _horovod()
-        while not hvd.poll(one.handle):
+        while not hvd.poll(handle):
             time.sleep(PAUSE_S)
-        marks = hvd.synchronize(one.handle)
-        body, rest = self._split(one.gradient)
-        one.rows = marks.nonzero().squeeze(1)
-        one.dense = len(one.rows) > self.densest * len(body)
-        one.patience.learn(one.dense)
-        if one.dense:
-            one.handle = hvd.allreduce_async_(one.gradient, name=one.name, **self._how)
-            return
-        one.packed = torch.cat([body.index_select(0, one.rows).view(-1), rest])
-        one.handle = None
-        if len(one.packed) > 0:
-            name = f"{one.name}.union"
-            one.handle = hvd.allreduce_async_(one.packed, name=name, **self._how)
+        rows = hvd.synchronize(handle).nonzero().squeeze(1)
+        body, rest = self.split(gradient.view(-1))
+        if self.is_dense(name, len(rows), len(body)):
+            handle = hvd.allreduce_async_(gradient, name=name, **self._how)
+            return _Begun(handle, None, gradient)
+        packed = torch.cat([body.index_select(0, rows).view(-1), rest])
+        union = f"{name}.union"
+        handle = hvd.allreduce_async_(packed, name=union, **self._how) if len(packed) > 0 else None
+        return _Begun(handle, rows, packed)
 
-    def _result(self, one: _Sum) -> torch.Tensor:
-        one.begun.wait()
-        if one.error:
-            raise one.error
-        if one.handle is not None:
-            _horovod().synchronize(one.handle)
-        if not one.dense:
-            body, rest = self._split(one.gradient)
-            end = len(one.packed) - len(rest)
-            body.index_copy_(0, one.rows, one.packed[:end].view(-1, self.block_size))
-            rest.copy_(one.packed[end:])
-            if one.packed.is_cuda:  # made on the thread's stream
-                for made in (one.packed, one.rows):
+    def _result(self, gradient: torch.Tensor, begun: _Begun) -> torch.Tensor:
+        handle, rows, packed = begun
+        if handle is not None:
+            _horovod().synchronize(handle)
+        if rows is not None:
+            body, rest = self.split(gradient.view(-1))
+            end = len(packed) - len(rest)
+            body.index_copy_(0, rows, packed[:end].view(-1, self.block_size))
+            rest.copy_(packed[end:])
+            if packed.is_cuda:  # made on the thread's stream
+                for made in (packed, rows):
                     made.record_stream(torch.cuda.current_stream(made.device))
-        return one.gradient
+        return gradient
 
 
 def _horovod() -> Any:
@@ -151,8 +115,6 @@ def sum_unions(
 
     if optimizer._compression not in (Compression.none, OmniReduce):
         raise ValueError("sums of unions are exact: leave compression= out, or give OmniReduce")
-    if block_size < 1:
-        raise ValueError(f"a block of {block_size} elements: give it one or more")
     unions = _Unions(optimizer, block_size, densest, least_bytes)
     optimizer._allreduce_grad_async = unions.allreduce
     return optimizer

@@ -7,17 +7,16 @@ as the share with the largest union; blocks that are zero on all ranks fill the 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from omnihvd.torch.union import Patience, marks_of
+from omnihvd.torch.union import UnionRule, marks_of
 
 
-class UnionReduceScatter:
+class UnionReduceScatter(UnionRule):
     """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`. All ranks give equal arguments.
 
     block_size, densest, least_bytes, `elements` and `summed`: as in UnionState, with the fullest
@@ -27,11 +26,7 @@ class UnionReduceScatter:
     def __init__(
         self, block_size: int = 256, densest: float = 0.6, least_bytes: int = 1 << 20
     ) -> None:
-        if block_size < 1:
-            raise ValueError(f"a block of {block_size} elements: give it one or more")
-        self.block_size, self.densest, self.least_bytes = block_size, densest, least_bytes
-        self.elements = self.summed = 0
-        self._patience: dict[Any, Patience] = defaultdict(Patience)
+        super().__init__(block_size, densest, least_bytes)
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -53,17 +48,14 @@ class UnionReduceScatter:
             raise ValueError("async_op=True: this reduce-scatter is queued when it returns")
         shares = input_tensor.view(group.size(), -1)
         self.elements += input_tensor.numel()
-        blocks = shares.shape[1] // self.block_size
-        patience = self._patience[input_tensor.numel(), input_tensor.dtype]
-        if blocks and input_tensor.nbytes >= self.least_bytes and patience.looks():
-            body = shares[:, : blocks * self.block_size].unflatten(1, (blocks, self.block_size))
+        body, rest = self.split(shares)
+        blocks, key = body.shape[1], (input_tensor.numel(), input_tensor.dtype)
+        large = blocks > 0 and input_tensor.nbytes >= self.least_bytes
+        if large and self._patience[key].looks():
             marks = marks_of(body)
             dist.all_reduce(marks, ReduceOp.MAX, group=group)
             fullest = int(marks.sum(1, dtype=torch.int64).max())
-            dense = fullest > self.densest * blocks
-            patience.learn(dense)
-            if not dense:
-                rest = shares[:, blocks * self.block_size :]
+            if not self.is_dense(key, fullest, blocks):
                 rows = marks.argsort(dim=1, descending=True, stable=True)[:, :fullest]
                 self._sum_rows(body, rows, rest, output_tensor, group, op)
                 return
@@ -86,12 +78,11 @@ class UnionReduceScatter:
         mine = packed.new_empty(packed.shape[1])
         if len(mine) > 0:
             _reduce_scatter(mine, packed.view(-1), op=op, group=group)
-        width = rows.shape[1] * self.block_size
-        end = body.shape[1] * self.block_size
         output.zero_()
-        summed = mine[:width].view(-1, self.block_size)
-        output[:end].view(-1, self.block_size).index_copy_(0, rows[group.rank()], summed)
-        output[end:] = mine[width:]
+        blocks, behind = self.split(output)
+        width = len(mine) - len(behind)
+        blocks.index_copy_(0, rows[group.rank()], mine[:width].view(-1, self.block_size))
+        behind.copy_(mine[width:])
         self.summed += packed.numel()
 
 
