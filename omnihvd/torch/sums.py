@@ -332,28 +332,27 @@ class Sums:
             union = RowUnion(tensor)
             total = union.matrix(torch.cat(self._library().gather(union.rows)))
             if len(total) > 0:
-                self._sum(total, total.dtype, takes_small)
+                self._sum(total, total.dtype, takes_small=takes_small)
             tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
             self._meetings.agree_on(codec.name)
             self._coded += 1
-            self._sum(tensor, torch.float32, False, codec.engine_codec(seed=self._coded))
-        elif refusal := self._sum(tensor, tensor.dtype, takes_small):
+            self._sum(tensor, torch.float32, codec=codec.engine_codec(seed=self._coded))
+        elif refusal := self._sum(tensor, tensor.dtype, takes_small=takes_small):
             engine.session.count_pass(refusal, tensor.numel() * tensor.element_size())
 
-    def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, takes_small: bool, *codec: Any) -> str:
+    def _sum(self, tensor: torch.Tensor, dtype: torch.dtype, **how: Any) -> str:
         """Returns the fallback reason if the original library made the sum; empty: omnihvd did. A
         reason may first arise here: a union of rows may be small where the whole tensor was not,
-        and ranks that bootstrapped late learn the settings only now."""
+        and ranks that bootstrapped late learn the settings only now. how: as Communicator.sum's;
+        with any of it the size does not matter."""
         straight = tensor.to(dtype).contiguous()  # itself, if it is that
         at, count = straight.data_ptr(), straight.numel()
-        any_size = bool(codec) or takes_small
-        refusal = self._communicator.refusal(count * straight.element_size(), any_size)
+        refusal = self._communicator.refusal(count * straight.element_size(), any(how.values()))
         if refusal:
             self._library().sum_tensor(straight)
         else:
-            how: dict[str, Any] = {"takes_small": takes_small}
-            self._communicator.sum(at, count, name_of(dtype), self._library(), *codec, **how)
+            self._communicator.sum(at, count, name_of(dtype), self._library(), **how)
         if straight is not tensor:
             tensor.data.copy_(straight)  # as Gloo, unseen by autograd
         return refusal

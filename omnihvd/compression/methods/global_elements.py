@@ -54,13 +54,13 @@ class GlobalElements(ThresholdRule):
 def level(counts: Any, share: float) -> float:
     """The magnitude that a `share` of the numbers exceeds; NaN: there are none. counts: of each
     bin; inside a bin they are taken to lie evenly."""
-    edges = (np.arange(FINITE + 1, dtype=np.int32) << 20).view(np.float32)
-    falling = counts[:FINITE][::-1]
-    above = falling.cumsum()
     if share >= 1:
         return 0.0
+    falling = counts[:FINITE][::-1]
+    above = falling.cumsum()
     wanted = share * above[-1]
     at = int(np.searchsorted(above, wanted))  # the first with so many
-    low, high = (float(edges[i]) for i in (FINITE - 1 - at, FINITE - at))
+    edges = np.array([FINITE - 1 - at, FINITE - at], np.int32) << 20
+    low, high = edges.view(np.float32).tolist()
     inside = (above[at] - wanted) / max(falling[at], 1)  # the share of the bin that stays below
     return low + (high - low) * float(inside)
