@@ -62,6 +62,23 @@ def log_level(level: str) -> Iterator[None]:
         engine(settings(), "memory")
 
 
+def greetings(monkeypatch: Any, name: str, *values: str) -> list[bytes]:
+    """Of ranks with these values of a setting."""
+    import pytest  # the processes of ranks do without it
+
+    said: list[bytes] = []
+
+    def listen(mine: bytes) -> list[bytes]:
+        said.append(mine)
+        raise EngineError("heard")
+
+    for value in values:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(EngineError, match="heard"):
+            session.Communicator(0, 1).meet(listen)
+    return said
+
+
 class OnHosts:
     """A rank of a communicator, in a process of its own; its host has a letter of `hosts`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from groups import greetings
 
 from omnihvd.engine import EngineError, session
 from omnihvd.version import __version__
@@ -34,25 +35,10 @@ def test_releases_with_the_same_protocol_work_together():
     session.Communicator(0, 2).meet(allgather)
 
 
-def greetings(monkeypatch: pytest.MonkeyPatch, *settings: str) -> list[bytes]:
-    """Of ranks with these values of OMNIHVD_BLOCK_SIZE."""
-    said: list[bytes] = []
-
-    def listen(mine: bytes) -> list[bytes]:
-        said.append(mine)
-        raise EngineError("heard")
-
-    for value in settings:
-        monkeypatch.setenv("OMNIHVD_BLOCK_SIZE", value)
-        with pytest.raises(EngineError, match="heard"):
-            session.Communicator(0, 1).meet(listen)
-    return said
-
-
 def test_rank_0_says_once_which_settings_differ(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = greetings(monkeypatch, "512", "128", "512")
+    said = greetings(monkeypatch, "OMNIHVD_BLOCK_SIZE", "512", "128", "512")
     for rank, expected in [(1, 0), (0, 1), (2, 0), (0, 0)]:  # the last: another communicator
         session.Communicator(rank, 3).meet(lambda mine: said)
         lines = [line for line in capfd.readouterr().err.splitlines() if "BLOCK_SIZE" in line]

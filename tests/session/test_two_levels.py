@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _engine_tests import shared
-from groups import Meeting, blocks_of, processes, settings, sum_of, until_failure
+from groups import Meeting, blocks_of, greetings, processes, settings, sum_of, until_failure
 from test_statistics import new_process
 
 from omnihvd.engine import EngineError, session
@@ -20,16 +20,7 @@ SOON_S = 15
 
 def refusal(monkeypatch: pytest.MonkeyPatch, hosts: str) -> str:
     """Why ranks on these hosts make no reduce-scatter of a megabyte; empty: they do."""
-    said: list[bytes] = []
-
-    def listen(mine: bytes) -> list[bytes]:
-        said.append(mine)
-        raise EngineError("heard")
-
-    for host in hosts:
-        monkeypatch.setenv("OMNIHVD_HOST_ID", host)
-        with pytest.raises(EngineError, match="heard"):
-            session.Communicator(0, 1).meet(listen)
+    said = greetings(monkeypatch, "OMNIHVD_HOST_ID", *hosts)
     ranks = session.Communicator(0, len(hosts))
     ranks.meet(lambda mine: said)
     return ranks.refusal(1 << 20, scatters=True)
