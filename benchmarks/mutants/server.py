@@ -99,10 +99,6 @@ def pytest_reports(item: Any, following: Any) -> list[Any]:
     return runtestprotocol(item, log=False, nextitem=following)  # type: ignore[no-any-return]
 
 
-def cost_of_a_place(seconds: float, reached: set[int]) -> float:
-    return seconds * len(reached)
-
-
 def in_parallel(jobs: list[Callable[[], Child]], done: Callable[[Child, str], None]) -> None:
     running: list[Child] = []
     while jobs or running:
@@ -175,7 +171,8 @@ class Server:
     def try_mutants(self, items: list[Any]) -> None:
         by_name = {item.nodeid: item for item in items}
         # A cheap test of few places says most about each. The bound may end before the others.
-        told_most = sorted(self.reached, key=lambda name: cost_of_a_place(*self.reached[name]))
+        costs_of_a_place = {n: seconds * len(of) for n, (seconds, of) in self.reached.items()}
+        told_most = sorted(self.reached, key=lambda name: costs_of_a_place[name])
 
         def done(child: Child, how: str) -> None:
             last = [s for s in child.room.read_text().split("\n") if "::" in s]

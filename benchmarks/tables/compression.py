@@ -66,14 +66,18 @@ def runs(scenario: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def _firsts(target: float, of_seeds: list[dict[str, Any]]) -> list[float]:
+    """Seconds to the loss, for each seed; infinite: it is not reached."""
+    return [next((s for s, now in run["losses"] if now <= target), inf) for run in of_seeds]
+
+
 def _seconds_to(target: float, of_seeds: list[dict[str, Any]], scenario: str) -> str:
     """Mean over seeds, if all of them get there, and how far they are from it at most."""
-    firsts = [next((s for s, now in run["losses"] if now <= target), None) for run in of_seeds]
-    there = [first for first in firsts if first is not None]
-    if len(there) < len(firsts):
+    firsts = _firsts(target, of_seeds)
+    if max(firsts) == inf:
         return f"not in {scenarios()[scenario]['seconds']:g} s"
-    spread = f" ± {max(there) - mean(there):.1f}" if len(there) > 1 else ""
-    return f"{mean(there):.1f}{spread}"
+    spread = f" ± {max(firsts) - mean(firsts):.1f}" if len(firsts) > 1 else ""
+    return f"{mean(firsts):.1f}{spread}"
 
 
 def delay_control() -> str:
@@ -99,15 +103,11 @@ def delay_control_varied() -> str:
         cells.append([f"{name}, times the best ratio's seconds"])
         for scenario, found in both.items():
             for target in TARGETS[scenario]:
-                ratios = [_mean_to(target, found[n]) for n in found if n.startswith("block_topk")]
-                both_get_there = max(mine := _mean_to(target, found[name]), min(ratios)) < inf
-                cells[-1].append(f"{mine / min(ratios):.2f}" if both_get_there else "")
+                means = {n: mean(_firsts(target, of)) for n, of in found.items()}
+                best = min(seconds for n, seconds in means.items() if n.startswith("block_topk"))
+                both_get_there = best < inf and means[name] < inf
+                cells[-1].append(f"{means[name] / best:.2f}" if both_get_there else "")
     return markdown(["", *heads], cells)
-
-
-def _mean_to(target: float, of_seeds: list[dict[str, Any]]) -> float:
-    """Mean seconds over seeds to the loss; infinite if one never gets there."""
-    return mean(next((s for s, now in run["losses"] if now <= target), inf) for run in of_seeds)
 
 
 # --- other experiments ----------------------------------------------------------------------------
