@@ -13,7 +13,7 @@ import pytest
 from benchmarks.campaign.job import Record, Result
 from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
-from benchmarks.campaign.plan import Fault, Job, Sum, plan
+from benchmarks.campaign.plan import FATAL, Fault, Job, Sum, plan
 
 ROOT = Path(__file__).parents[2]
 # Engines and communicators, with kills, stops, forks, few descriptors, and aggregators of both
@@ -39,7 +39,10 @@ def test_jobs_under_faults(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(file.read_text())
     assert result["counts"]["jobs"] == len(SEEDS) and not result["failures"]
-    assert result["counts"]["fault kill"] >= 2 and result["counts"]["sums right"] > 50
+    # A fault waits for so many results. How many more sums end before it is a race.
+    before = [min(f.after for f in plan(seed).faults if f.kind in FATAL) for seed in SEEDS]
+    assert result["counts"]["fault kill"] >= 2
+    assert result["counts"]["sums right"] >= sum(before) > 20
     done = campaign("--json", file, "--jobs", "1")  # goes on where it was
     assert done.returncode == 0, done.stdout + done.stderr
     again = json.loads(file.read_text())
