@@ -92,8 +92,9 @@ class Sums:
             return "layout"
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         reason: str = self._refuses.refusal(size, codec is not None, scatters)
-        small = reason == "small" and not scatters
-        return "" if small and not self._communicator.leaves_small() else reason
+        if codec or scatters or reason not in (["small"] if sparse else ["", "small"]):
+            return reason
+        return "small" if self._refuses.leaves_first(size) else ""
 
     def left_as_small(self, tensors: Any) -> int:
         """The bytes of a dense tensor in a list that falls back because it is small, whatever the
@@ -104,7 +105,7 @@ class Sums:
         size: int = tensor.nbytes if tensor.layout is torch.strided else 0
         if size > self._small and self._refuses.refusal(size) == "small":
             self._small = size
-        return size if 0 < size <= self._small and self._communicator.leaves_small() else 0
+        return size if 0 < size <= self._small and self._refuses.leaves_first(size) else 0
 
     def watch(self, work: Any) -> None:
         """Waits for a collective of the group's backend, as the caller is about to, and keeps an
@@ -125,7 +126,7 @@ class Sums:
         """Sums in place, after all earlier calls. Returns at once; if the caller `waits`, perhaps
         only when the sum is done, which saves two thread switches. timeout: of this sum, unless
         OMNIHVD_TIMEOUT is set. codec: for dense floating-point tensors of any size."""
-        make = functools.partial(self._sum_all, tensors, codec, self._communicator.takes_small())
+        make = functools.partial(self._sum_all, tensors, codec, self._refuses.left_first())
         return self._ask("an allreduce", make, tensors, timeout, average, waits)
 
     def allreduce_small(

@@ -51,12 +51,13 @@ def test_defaults_that_documents_name_are_the_settings() -> None:
 
     block = default("BLOCK_SIZE")
     (text,) = (row[3] for row in session.setting_docs() if row[0] == "OMNIHVD_MIN_BYTES")
-    at, few = re.search(r"else (\d+), but Gloo gets only the first (\d+)", text).groups()
+    at, below, first = re.search(r"else (\d+), .* under (\d+) MB: (\d+), or", text).groups()
     small = f"{int(at) / 1024:g}"
     slots = [default("SLOTS"), default("MESSAGE_BYTES", 1024)]
     chunk, patience = default("GPU_CHUNK_BYTES", 1 << 20), default("STALL_WARNING")
     for document, template, values in [
-        ("README.md", "tensors under {} KiB, and Gloo's first {} of them)", [small, few]),
+        ("README.md", "tensors under {} KiB, and the first under {} MB of Gloo's)", [small, below]),
+        ("docs/algorithms.md", "under {} MB of a group or process set: {}, or", [below, first]),
         ("docs/tuning.md", "`OMNIHVD_MIN_BYTES` ({} KiB between hosts)", [small]),
         ("docs/tuning.md", "slots x message bytes ({} x {} KiB)", slots),
         ("docs/gpu.md", "`OMNIHVD_GPU_CHUNK_BYTES` ({} MiB)", [chunk]),

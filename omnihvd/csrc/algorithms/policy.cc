@@ -8,12 +8,11 @@ namespace omnihvd {
 namespace {
 
 constexpr size_t kSamples = 5;
-constexpr double kBetter = 0.93;  // an algorithm replaces the best below this share of its time
-constexpr double kFavour = 0.7;   // factor for times that are only bounded: it may be that fast
-constexpr uint64_t kSmall = 16'000'000;  // bytes
-constexpr double kMessage = 16384;       // bytes: a message takes less time than any sum
-constexpr double kPatience = 2;          // times the time to connect
-constexpr double kStreamRate = 4;        // a library is at most so many times as fast as streaming
+constexpr double kBetter = 0.93;    // an algorithm replaces the best below this share of its time
+constexpr double kFavour = 0.7;     // factor for times that are only bounded: it may be that fast
+constexpr double kMessage = 16384;  // bytes: a message takes less time than any sum
+constexpr double kPatience = 2;     // times the time to connect
+constexpr double kStreamRate = 4;   // a library is at most so many times as fast as streaming
 constexpr uint32_t kAgain = 64;     // sums until an algorithm as good as the best is tried again
 constexpr double kPerExcess = 100;  // and so many more per unit of excess
 constexpr uint32_t kSoon = 8;       // the same if it was tried only a few times and was close
@@ -126,7 +125,7 @@ double Policy::expected(const Trials& trials, Way way) const {
 }
 
 Way Policy::first(Cell cell, const Trials& trials) const {
-  const bool connects = trials.bytes >= kSmall || at_once_;
+  const bool connects = trials.bytes >= kConnectsAtOnce || at_once_;
   if (connects && !used_[size_t(Way::stream)]) return Way::stream;
   Way fastest = connects ? Way::stream : Way::original;
   double least = 0;

@@ -52,6 +52,9 @@ struct Order {
   uint16_t after = 0;
 };
 
+// Ranks connect for a sum of so many bytes, whatever came before it.
+constexpr uint64_t kConnectsAtOnce = 16'000'000;
+
 // Seconds in which ranks connect: measured where 2 to 4 share 2 cores.
 constexpr double kConnectHosts = 0.1, kConnectHere = 0.005;
 

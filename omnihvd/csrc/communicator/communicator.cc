@@ -72,9 +72,9 @@ Reason Communicator::take(const Call& call, Exchange& exchange, Library& library
   if (!met()) meet(exchange, &call);
   Call taken = call;
   reason = refusal(call.bytes(), bool(call.codec), call.scatters());
-  if (reason == Reason::small && beside_gloo_ && !call.scatters() && !leaves_small()) {
-    taken.takes_small = true;
-    reason = Reason::none;
+  if ((reason == Reason::none || reason == Reason::small) && beside_gloo_ && !call.scatters()) {
+    reason = leaves_first(call.bytes()) ? Reason::small : Reason::none;
+    taken.takes_small = left_first();
   }
   if (call.may_be_coded && (reason == Reason::none || reason == Reason::small))
     return sum_int32(taken, exchange, library, reason);
@@ -169,6 +169,20 @@ Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const
   if (all_on_device_) return Reason::device_memory;
   if (!any_size && bytes < least_bytes(scatters)) return Reason::small;
   return scatters && !can_scatter_ ? Reason::levels : Reason::none;
+}
+
+bool Communicator::leaves_first(uint64_t bytes) {
+  if (!agreed_) return false;
+  const Settings& s = agreed_->settings;
+  if (s.min_bytes || small_wanted_) return bytes < least_bytes(false);
+  if (bytes >= kConnectsAtOnce) first_sums_ = kFirstSums + 1;
+  // A setting that determines a sum's bits, or its place, is for all that are not small.
+  const bool any = s.way == Way::automatic && !s.deterministic && s.inline_at.empty() &&
+                   s.arithmetic == ArithmeticKind::floats;
+  if (bytes >= (any ? kFirstBelow : kMinBytesBetweenHosts)) return false;
+  first_sums_ += 1;
+  first_bytes_ += bytes;
+  return !left_first();
 }
 
 // Before the first sum.

@@ -29,7 +29,7 @@ struct __attribute__((visibility("default"))) FailedBefore : Error {
 // One thread at a time. Leaves its groups when destroyed.
 class Communicator {
  public:
-  // beside_gloo: take() leaves only the first small allreduces to the library (kFewSmall).
+  // beside_gloo: take() leaves the first allreduces to the library (leaves_first()).
   explicit Communicator(int size, bool beside_gloo = false)
       : size_(size), beside_gloo_(beside_gloo) {}
 
@@ -48,10 +48,11 @@ class Communicator {
   // Pure. After bootstrap the answer is final. Exception: int32 buffers that may carry codec data
   // are accepted below the minimum size. scatters: for a reduce-scatter.
   Reason refusal(uint64_t bytes, bool any_size = false, bool scatters = false) const;
-  // Whether the library makes this allreduce, which was refused as small; counts it. All ranks must
-  // ask for the same calls. If not, give sum() a call that `takes_small`, as later ones are.
-  bool leaves_small() { return agreed_->settings.min_bytes || ++small_sums_ <= kFewSmall; }
-  bool takes_small() const { return small_sums_ > kFewSmall; }
+  // Whether the library makes this allreduce, which was not refused or refused as small, since it
+  // is one of the first (kFirstSums) or a setting says so. Counts it: all ranks must ask for the
+  // same calls. Give sum() a call that `takes_small` if no more are left.
+  bool leaves_first(uint64_t bytes);
+  bool left_first() const { return first_sums_ > kFirstSums || first_bytes_ > kFirstBytes; }
   // Collective, for calls that are not refused. The first call connects the ranks. Counts the sum.
   void sum(const Call& call, Exchange& exchange, Library& library);
   // The same, if memory makes it that the ranks already share (SmallSum). Returns false if not.
@@ -101,7 +102,7 @@ class Communicator {
   const OwnProcess process_;
   const int size_;
   const bool beside_gloo_;
-  uint64_t small_sums_ = 0;
+  uint64_t first_sums_ = 0, first_bytes_ = 0;
   double timeout_s_ = 0;         // the caller's
   bool settings_bound_ = false;  // the settings have a time-out, which takes precedence
   std::string failure_;          // of an earlier call; empty: none

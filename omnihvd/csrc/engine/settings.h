@@ -23,9 +23,9 @@ using CompressionFirst = Hierarchy;
 // Without OMNIHVD_MIN_BYTES: inside a host, omnihvd makes all allreduces; between hosts, those of
 // so many bytes or more.
 constexpr uint64_t kMinBytesBetweenHosts = 256 << 10;
-// Gloo makes only so many of the smaller ones: streaming is faster, but the ranks need about as
-// long to connect.
-constexpr uint64_t kFewSmall = 64;
+// Gloo makes a group's first ones, of less than kFirstBelow: so many sums, or so many bytes. Later
+// ones are faster by streaming, but the ranks need about as long to connect.
+constexpr uint64_t kFirstBelow = 2'000'000, kFirstSums = 64, kFirstBytes = 32'000'000;
 
 struct Settings {
   bool enable = true;                 // false: every call goes to the original library

@@ -90,8 +90,8 @@ class PyCommunicator {
     make(call, exchange, library);
   }
 
-  bool leaves_small() { return sums_.leaves_small(); }
-  bool takes_small() const { return sums_.takes_small(); }
+  bool leaves_first(uint64_t bytes) { return sums_.leaves_first(bytes); }
+  bool left_first() const { return sums_.left_first(); }
 
   bool sum_small(uintptr_t data, uint64_t count, int dtype) {
     void* const at = reinterpret_cast<void*>(data);
@@ -170,11 +170,11 @@ void bind_communicator(py::module_ m) {
            py::arg("scatters") = false,
            "Why a tensor of this size is left to the library, on all ranks alike; empty: it is "
            "not. scatters: it is the input of a reduce-scatter.")
-      .def("leaves_small", &PyCommunicator::leaves_small,
-           "Whether the library makes this sum, which was refused as small; counts it. All ranks "
-           "ask for the same sums.")
-      .def("takes_small", &PyCommunicator::takes_small,
-           "Whether the library makes no more small sums.")
+      .def("leaves_first", &PyCommunicator::leaves_first, py::arg("bytes"),
+           "Whether the library makes this sum, which was not refused or refused as small, since "
+           "it is one of the first; counts it. All ranks ask for the same sums.")
+      .def("left_first", &PyCommunicator::left_first,
+           "Whether the first sums are over, which the library makes.")
       .def("sum", &PyCommunicator::sum, py::arg("data"), py::arg("count"), py::arg("dtype"),
            py::arg("library"), py::arg("codec") = Codec(), py::arg("takes_small") = false,
            "Collective: the sum over the ranks, in place, of `count` elements at the address "

@@ -1,10 +1,11 @@
-"""On each rank, a host each: the first small sums are the backend's, and later ones omnihvd's. Rank
-1 waits for none of them at once. The argument: "taken", or "left" where a setting leaves them."""
+"""On each rank, a host each: the first sums are the backend's, and later ones omnihvd's. Rank 1
+waits for none of them at once. The argument: "taken", or "left" where a setting leaves them."""
 
 from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,19 +23,23 @@ def figures() -> tuple[int, int]:
     """Sums that omnihvd has made by its own algorithms, and those that were left as small."""
     found = before.read()
     own = sum(way["calls"] for way in found["ways"].values())
-    return own, found["passed"]["small"]["calls"]
+    return own, found["passed"].get("small", {"calls": 0})["calls"]
 
 
-def sums(times: int) -> None:
+def sums(times: int, count: int = 2000, group: Any = None) -> tuple[int, int]:
+    """Returns by how much the figures have grown."""
+    earlier = figures()
     works, tensors = [], []
     for i in range(times):
-        tensor = (torch.arange(2000 + i, dtype=torch.float64) + i) * (rank + 1)
-        works.append(dist.all_reduce(tensor, async_op=rank == 1))
+        tensor = (torch.arange(count + i, dtype=torch.float64) + i) * (rank + 1)
+        works.append(dist.all_reduce(tensor, async_op=rank == 1, group=group))
         tensors.append(tensor)
     for i, (work, tensor) in enumerate(zip(works, tensors)):
         assert work is None or work.wait()
-        expected = (torch.arange(2000 + i, dtype=torch.float64) + i) * size * (size + 1) / 2
+        expected = (torch.arange(count + i, dtype=torch.float64) + i) * size * (size + 1) / 2
         assert torch.equal(tensor, expected), i
+    now = figures()
+    return now[0] - earlier[0], now[1] - earlier[1]
 
 
 sums(FEW_SMALL - 1)
@@ -54,6 +59,11 @@ else:
     assert (own, left) == (0, FEW_SMALL + 41), (own, left)
 dist.all_reduce_coalesced([torch.ones(3), torch.ones(4)])
 assert figures()[0] == own + (sys.argv[1] == "taken")
+if sys.argv[1] == "taken":  # by their bytes: 21 of 1.5 MB
+    assert sums(24, 187_500, dist.new_group()) == (3, 21)
+    assert sums(1, 250_000, group := dist.new_group()) == (1, 0)  # 2 MB: never
+    assert sums(1, 1000, group) == (0, 1)
+    assert sums(1, 2_000_000, group) == (1, 0) and sums(1, 1000, group) == (1, 0)  # connects
 dist.barrier()
 dist.destroy_process_group()
 print("all well")
