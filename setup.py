@@ -95,7 +95,7 @@ class BuildEngine(build_ext):
             # Configuring says nothing but warnings and errors, which it writes to stderr.
             done = subprocess.run(configure, stdout=subprocess.DEVNULL).returncode == 0
             make = [cmake, "--build", str(build), *(["--target", *targets] if targets else [])]
-            # Of `make -j` ninja would take jobs, which make does not give to such a recipe.
+            # Ninja would take jobs of `make -j`, which make does not give to such a recipe.
             env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
             if not (done and subprocess.run(make, env=env).returncode == 0):
                 sys.exit("omnihvd: building the engine failed; see the messages above")

@@ -152,7 +152,7 @@ def main() -> None:
             results[compression] = result
             name = f"{compression} {result['setting']}".strip()
             print(
-                f"{name}: {1e3 * result['median_s']:.0f} ms a step, of which "
+                f"{name}: {1e3 * result['median_s']:.0f} ms a step; "
                 f"{1e3 * result['median_wait_s']:.0f} ms wait; "
                 f"{result['link_bytes'] / 1e6:.1f} MB sent a host and step",
                 flush=True,

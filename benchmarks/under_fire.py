@@ -97,7 +97,7 @@ def rank(folder: Path, plain: bool) -> None:
 
 
 def read(file: Path) -> list[Event]:
-    """What a rank has said; a killed one may have begun a line."""
+    """A rank's lines; a killed one may have begun another."""
     return [json.loads(line) for line in file.read_text().split("\n")[:-1]]
 
 

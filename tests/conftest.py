@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from launch import ENVIRONMENT
 
-# Of _engine_tests, for tests and the processes that they start; .ci/sanitize has its own before it.
+# The folder of _engine_tests, for tests and their processes; .ci/sanitize has its own before it.
 ROOT = Path(__file__).parents[1]
 TEST_MODULES = str(ROOT / "build" / "tests")
 sys.path += [TEST_MODULES, str(ROOT)]  # ROOT: of simulator and benchmarks

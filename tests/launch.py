@@ -60,7 +60,7 @@ def launch(
     if words[0].endswith(".py"):
         python = [sys.executable, *words]
         words = python if fresh else warm(python)
-    # What this process has set for a Horovod of its own, a test before may have made it set.
+    # This process may have them from a Horovod of its own, in an earlier test.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOROVOD_STALL_")}
     environment = {**inherited, **ENVIRONMENT, **(env or {})}
     environment["PATH"] = sysconfig.get_path("scripts") + os.pathsep + environment["PATH"]
@@ -126,7 +126,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _outputs(folder: Path) -> list[str]:
-    """What the launcher stored below folder, as .../rank.N/stdout and stderr."""
+    """The launcher's files below folder, .../rank.N/stdout and stderr."""
     found: dict[int, str] = {}
     for file in sorted(folder.rglob("std*"), reverse=True):  # stdout first
         rank = int(re.sub(r"\D", "", file.parent.name))

@@ -24,7 +24,7 @@ class Ended:
 
 
 def free_port() -> int:
-    """Of no other job: whoever asks for any port gets another one, for a while."""
+    """A port of no other job: whoever asks for any port gets another one, for a while."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

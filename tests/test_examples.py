@@ -145,7 +145,7 @@ def options(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def losses(tmp_path_factory, options):
-    """Of plain Horovod, on two ranks."""
+    """Plain Horovod's, on two ranks."""
     path = tmp_path_factory.mktemp("horovod") / "report.json"
     launch([EXAMPLES / "pytorch_language_model.py", *options, path], 2)
     return json.loads(path.read_text())["losses"]
@@ -174,7 +174,7 @@ def check(report, losses):
 @pytest.mark.parametrize("how", [["--omnireduce"], ["--omnireduce", "hook"]])
 def test_ddp_trains_as_horovod_does(tmp_path, options, losses, how):
     words = ["--device", "cpu", *how, *options]
-    all_freed = how[-1] != "hook"  # whose DDP and group are there until Python ends
+    all_freed = how[-1] != "hook"  # its DDP and group are there until Python ends
     report, output = under_torchrun(tmp_path, "pytorch_ddp.py", *words, ends_cleanly=all_freed)
     check(report, losses)
     assert output.count("takes over PyTorch's sums over Gloo") == all_freed

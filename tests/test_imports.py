@@ -37,7 +37,7 @@ def test_no_circles() -> None:
 
 
 def names_of(file: Path) -> set[str]:
-    """What a module has at its top."""
+    """The names at a module's top."""
     found: set[str] = set()
     for node in ast.parse(file.read_text()).body:
         for part in ast.walk(node):
@@ -88,7 +88,7 @@ def test_where_to_change_what_names_files_that_are_there() -> None:
 
 
 def test_types_of_the_engine_have_names_of_their_own() -> None:
-    """Of two types of one name in a namespace the linker takes either one's destructor."""
+    """If two types in a namespace have one name, the linker takes either one's destructor."""
     found: dict[tuple[str, str], list[str]] = {}
     for header in (ROOT / "omnihvd" / "csrc").rglob("*.h"):
         text = header.read_text()

@@ -57,9 +57,9 @@ def write() -> None:
             texts += [table(task), *payments(task), f"![{task}](evaluation-{task}.png)"]
             plot(task)
     texts += optimizers()
-    texts += ["## What SIDCo keeps", SIDCO, sidco_table()]
+    texts += ["## SIDCo's shares", SIDCO, sidco_table()]
     if costs():
-        texts += ["## What methods cost", COST, cost_table()]
+        texts += ["## Costs of methods", COST, cost_table()]
     (RESULTS / "evaluation.md").write_text("\n\n".join(texts) + "\n")
 
 
@@ -68,7 +68,7 @@ HEAD = """# Compressors on real tasks
 Made by `benchmarks/evaluation/run.py`, which says how. Two ranks; 1% where a method has a ratio,
 10% where its places are random. Quality: held out, at the end, mean and standard deviation over
 seeds. kB: sent by a host in a step, all headers included, on links of 1 Gbit/s (where no times
-stand: payload). ms: the median step, computing included, on a machine whose two cores are both
+stand: payload). ms: the median step, computing included, on a machine with two cores for both
 hosts. Compressing: ms of it, where methods select or round in Python. All sums are streamed, small
 ones, too, but for "horovod", which is without omnihvd; "fp16" is Horovod's own compression, above
 omnihvd's sums. Times are of one run on a machine that did other things as well."""

@@ -25,7 +25,7 @@ bool is_long(size_t listed, size_t range, uint32_t width);
 // than the tensor, the tensor.
 Stream list_of(const float* tensor, size_t rows, uint32_t width, uint32_t* numbers, float* values);
 
-// Of streams, in a range of rows. As a list costs a pass over it, whatever the range, but for one
+// A stream's, in a range of rows. As a list costs a pass over it, whatever the range, but for one
 // byte a row in take().
 class Sum {
  public:

@@ -288,7 +288,7 @@ void peers_double(Peer* peer, uint64_t rows, const uint32_t* numbers, const floa
 // The same of a tensor, in place.
 void peers_sum(Peer* peer, float* tensor) { peer->sum(tensor); }
 
-// Of the last sum: its rows, to where they belong; bytes that this rank sent for it.
+// The last sum's rows, to where they belong; and the bytes that this rank sent for it.
 void peers_put(const Peer* peer, float* tensor) { peer->put(tensor); }
 int64_t peers_bytes_sent(const Peer* peer) { return peer->bytes_sent(); }
 

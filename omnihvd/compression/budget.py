@@ -1,4 +1,4 @@
-"""OMNIHVD_DELAY_BUDGET_MS: delay control for whole jobs, whose scripts know nothing of it."""
+"""OMNIHVD_DELAY_BUDGET_MS: delay control for whole jobs. Their scripts know nothing of it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ ours, after its abstract.
 
 After every step, with v the running mean of the ratio over the time of the step's sums:
 
-    fit = v * budget                            the ratio whose sums would take the budget
+    fit = v * budget                            the ratio that would take the budget
     ratio = max(fit, CUT * ratio, min_ratio)    if fit is below the ratio by more than BAND of it
     ratio = min(fit, ratio + RISE, 1)           if fit is above it by more than BAND of it, or 1
 
@@ -84,7 +84,7 @@ class Sums(NamedTuple):
 
     sent: float  # bytes to other processes
     seconds: float
-    timed: float  # bytes of the tensors whose sums took these
+    timed: float  # bytes of the tensors that took these
     untimed: float  # bytes of the tensors that were summed in a time that is not known
     alone: float  # bytes of the tensors that no other rank has
 

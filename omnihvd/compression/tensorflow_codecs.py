@@ -66,7 +66,7 @@ def compress(codec: Codec, tensor: Any) -> tuple[Any, Envelope | Whole]:
     elements = tensor.shape.num_elements()
     if elements is None:
         warn(
-            f"{tensor.name}, whose shape {tensor.shape} is not known when the graph is made, "
+            f"the shape {tensor.shape} of {tensor.name} is not known when the graph is made: it "
             "travels without a codec"
         )
     if not tensor.dtype.is_floating or not elements:

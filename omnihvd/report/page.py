@@ -39,7 +39,7 @@ def html(content: dict[str, Any]) -> str:
         f"<p>{bytes_text(content['bytes'])} of gradients a step, {_text(job['framework'])} "
         f"({_text(job['library'])}, {job['ranks']} rank{'s' * (job['ranks'] > 1)}); a step took "
         f"{time_text(timing['step'])}{wait}; {steps} of {job['steps']} steps were looked at, which "
-        f"cost {percent(content['cost_share'])} of the time. What ranks have in common is "
+        f"cost {percent(content['cost_share'])} of the time. The ranks' overlap is "
         f"{_text(content['overlap'])}.</p>",
         "<h2>What a step would take</h2>",
         _plot(plots.steps, content, plots.steps_height(content)),

@@ -191,10 +191,10 @@ def _how(best: Prediction, parameters: list[Measured]) -> str:
     large = [f"`{p.name}`" for p in tables if p.bytes >= 0.1 * sum(t.bytes for t in tables)]
     sparse = f"`sparse=True` for {' and '.join(large)}" if large else ""
     other = {"allgather": "Horovod's allgather", "ring": "dense gradients"}
-    whose = other.get(best.scheme, "OmniReduce")
+    theirs = other.get(best.scheme, "OmniReduce")
     if best.scheme not in OF_TABLES or not sparse:
-        return whose
-    return f"{sparse}, with {whose}"
+        return theirs
+    return f"{sparse}, with {theirs}"
 
 
 def _is_better(this: Prediction, that: Prediction) -> bool:

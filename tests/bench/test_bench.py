@@ -239,7 +239,7 @@ SMALL, LARGE = the_map.WORKS[0], (the_map.LARGE, "new")
 
 
 def results() -> list[dict[str, Any]]:
-    """Of two sizes; Gloo is the better peer of the smaller, Horovod of the larger."""
+    """Results of two sizes; Gloo is the better peer of the smaller, Horovod of the larger."""
     sizes = SMALL[0], LARGE[0]
     ours = [result("omnihvd", size, d, d) for size in sizes for d in the_map.DENSITIES]
     peers = [
@@ -301,7 +301,7 @@ def test_the_map_is_written(tmp_path: Path) -> None:
 
 
 class Ranks:
-    """A session whose sums take what its setting says."""
+    """A session. Its sums take what its setting says."""
 
     def __init__(self, seconds: dict[bool, float], visits: list[str], name: str) -> None:
         self.seconds, self.visits, self.name = seconds, visits, name

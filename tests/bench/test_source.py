@@ -1,4 +1,4 @@
-"""What results say of the code that they were measured of."""
+"""Results name the code that was measured."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from launch import launch
 
 PACKAGE = Path(__file__).parents[2] / "omnihvd"
 HERE = Path(__file__).parent / "on_ranks"
-# A Horovod whose library, of C, calls what is asked for.
+# A Horovod with a library of C that calls what is asked for.
 BASICS = """
 import ctypes
 class HorovodBasics:
@@ -154,7 +154,7 @@ def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """Of ranks that have a Horovod on MPI, and NumPy, and nothing else of this environment."""
+    """Ranks have a Horovod on MPI, and NumPy, and nothing else of this environment."""
     horovod(tmp_path, source=CALLS_MPI)
     packages = Path(numpy.__file__).parents[1]
     for folder in packages.glob("numpy*"):

@@ -1,4 +1,4 @@
-"""What rank 0 says of a job by itself: that sums are taken over, or why none is."""
+"""Rank 0 says of a job by itself that sums are taken over, or why none is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print fits the terminal; in a pipe COLUMNS decides, else lines are whole."""
+"""Output fits the terminal; in a pipe COLUMNS decides, else lines are whole."""
 
 from __future__ import annotations
 

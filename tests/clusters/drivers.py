@@ -16,7 +16,7 @@ HERE = Path(__file__).parent / "on_ranks"
 
 
 def run_driver(name: str, *arguments: str, timeout: float, **env: str) -> Any:
-    """What it prints in a line of JSON. `env` is added to its environment."""
+    """Its last line, which is JSON. `env` is added to its environment."""
     environment = {
         **os.environ,
         **ENVIRONMENT,
@@ -34,7 +34,7 @@ def run_driver(name: str, *arguments: str, timeout: float, **env: str) -> Any:
 
 
 def check_training(results: Any, size: int) -> None:
-    """That training.train was done by so many ranks, and its sums taken."""
+    """So many ranks have done training.train, and its sums were taken."""
     assert [result["rank"] for result in results] == list(range(size))
     for result in results:
         assert result["size"] == size

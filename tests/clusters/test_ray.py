@@ -42,5 +42,5 @@ def test_elastic(results: Any) -> None:
     assert len(results["elastic"]) == 2
     for sizes, stats in results["elastic"]:
         assert sizes == [3, 3, 2, 2, 2, 2]
-        # That of the third step failed on those that remained, and was made again.
+        # The third step's sum failed on the ranks that remained, and was made again.
         assert stats["calls"] == 7 and stats["failures"] == 1

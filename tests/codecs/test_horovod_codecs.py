@@ -77,7 +77,7 @@ def test_tensorflow() -> None:
     job = launch([file], 2, launcher="horovodrun", timeout=120)
     assert all("all well" in output for output in job.ranks), job.output
     assert "AutoGraph" not in job.output
-    assert "of_any_size:0, whose shape (None,) is not known" in job.output
+    assert "the shape (None,) of of_any_size:0 is not known" in job.output
 
 
 @pytest.mark.parametrize(

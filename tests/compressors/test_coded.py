@@ -70,7 +70,7 @@ def test_zeros_stay_zeros(kind):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("size", [0, 1, 3, 1000])
 def test_sums_of_parts(kind, ranks, size):
-    """What arrives is the code of the sum of what was sent; on the owner's side nothing is lost."""
+    """The code of the sum of what was sent arrives; on the owner's side nothing is lost."""
     rule = rule_of(kind)
     sent = [part_sums.contribution(rule, heavy(size, seed), ranks) for seed in range(ranks)]
     total = rule.summed(sum(made.values for made in sent) / np.float32(ranks))

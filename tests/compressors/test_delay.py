@@ -92,7 +92,7 @@ def test_it_never_falls_below_its_least():
 
 
 def monitored(monkeypatch, steps, sums_of_a_step):
-    """The ratios of steps whose sums are these."""
+    """The ratios of steps with these sums."""
     done = iter(range(steps + 1))
 
     def totals():

@@ -1,4 +1,4 @@
-"""What each rule for elements sends, in each framework."""
+"""Each rule for elements sends the right ones, in each framework."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is compressed where hosts have several ranks: each rank's, or what they have summed."""
+"""Hosts with several ranks: each rank's gradient is compressed, or the host's sum."""
 
 from pathlib import Path
 

@@ -138,7 +138,7 @@ def test_other_seeds_steps_and_parameters_draw_other_blocks(framework):
 def test_random_blocks_without_error_feedback_are_unbiased(framework, ratio):
     """The mean over T seeds lies within five standard errors, in every block, of the gradient.
 
-    In the first step and in the second, whose blocks depend on the first's.
+    In the first step and in the second; its blocks depend on the first's.
     """
     seeds, gradient = 200, np.arange(1.0, 50 * SIZE - 2)
     mean = np.zeros((2, gradient.size))

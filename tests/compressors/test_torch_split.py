@@ -1,4 +1,4 @@
-"""What is particular to splitting a PyTorch gradient."""
+"""Splitting a PyTorch gradient: what is particular to it."""
 
 import numpy as np
 import pytest

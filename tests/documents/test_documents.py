@@ -79,7 +79,7 @@ def is_command(line: str) -> bool:
 
 
 def commands_of(block: Block) -> list[str]:
-    """Of a block of shell commands, without their comments; of another: none."""
+    """A block's shell commands, without their comments; none of another block."""
     lines = [re.sub(r"\s+# .*", "", line) for line in block.text.splitlines() if line.strip()]
     return lines if all(map(is_command, lines)) else []
 
@@ -123,7 +123,7 @@ Cheap = Callable[["re.Match[str]"], str]
 
 
 def with_options(m: re.Match[str], shown_by: str) -> str:
-    """That the options of a command are those of its help or source, found by `shown_by`."""
+    """Checks that a command's options are in its help or source, found by `shown_by`."""
     options = re.findall(r"(?<!\S)--[a-z][\w-]*", m[0][m.end(1) - m.start() :].split(" -- ")[0])
     checks = [rf"grep -qPe '{option}(?![\w-])' options.txt" for option in options]
     return "\n".join([f"{shown_by} >options.txt", *checks])
@@ -218,7 +218,7 @@ RULES: list[tuple[str, Cheap | str]] = [
 
 
 def cheap_form(command: str) -> str | None:
-    """What is run for it; None: nothing, for a reason that RULES have."""
+    """The command that is run for it; None: nothing, for a reason that RULES have."""
     command = re.sub(r"^sudo ", "", command)
     for pattern, action in RULES:
         m = re.match(pattern + r"(?P<rest>.*)" * (not pattern.endswith("$")), command)
@@ -263,7 +263,7 @@ def test_commands(script: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", MANIFESTS, ids=lambda b: b.document.name)
 def test_manifests(block: Block) -> None:
-    """Of Kubernetes: they parse, and what containers run is a command that RULES know."""
+    """Kubernetes' manifests parse, and RULES know the containers' commands."""
     templates = yaml.safe_load(block.text)["spec"]["mpiReplicaSpecs"].values()
     containers = [c for t in templates for c in t["template"]["spec"]["containers"]]
     commands = [" ".join(c["command"]) for c in containers if "command" in c]
@@ -273,7 +273,7 @@ def test_manifests(block: Block) -> None:
 
 
 class Anything(dict[str, object]):
-    """The reader's variables, of which nothing is known."""
+    """The reader's variables. Nothing is known of them."""
 
     def __missing__(self, name: str) -> object:
         if hasattr(builtins, name):

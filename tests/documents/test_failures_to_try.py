@@ -39,7 +39,7 @@ def masked(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def outputs() -> dict[str, str]:
-    """Of all commands, which run beside each other."""
+    """All commands', which run beside each other."""
     here = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     shell = [command.replace("python ", f"{sys.executable} ") for command in SHOWN]
     words = [["bash", "-ec", f"cd {ROOT}\n{command}"] for command in shell]

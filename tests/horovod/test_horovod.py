@@ -237,7 +237,7 @@ def test_an_unchanged_module_as_an_argument() -> None:
 
 @pytest.mark.parametrize(("level", "ranks"), [("warning", [0]), ("info", [0, 1]), ("error", [])])
 def test_a_summary_at_the_end(level: str, ranks: list[int]) -> None:
-    """Of one rank, if nobody asks for more or less."""
+    """One rank warns, if nobody asks for more or less."""
     job = launch([HERE / "import_order.py", "omnihvd"], 2, env={"OMNIHVD_LOG": level})
     found = [i for i, output in enumerate(job.ranks) if "sums taken: 1, of " in output]
     assert found == ranks, job.output

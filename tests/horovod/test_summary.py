@@ -1,4 +1,4 @@
-"""What the line at the end of a job says."""
+"""The line at the end of a job."""
 
 from __future__ import annotations
 

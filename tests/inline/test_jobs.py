@@ -82,7 +82,7 @@ def seconds_of(ended: Ended, says: str) -> float:
 
 
 def test_a_killed_rank_is_named_by_all_survivors() -> None:
-    """Of two hosts with two ranks each, all of which are workers of the aggregator."""
+    """Two hosts with two ranks each, all of them workers of the aggregator."""
     server = Server(option="--udp")
     try:
         first, killed, *last = torch_job(server, FAILING, "killed", hosts="aabb", check=False)

@@ -24,7 +24,7 @@ KEY = 77
 
 
 def tensors(sums: int, workers: int, count: int, density: float, seed: int) -> np.ndarray:
-    """int32 [sums, workers, count], of which so many blocks are non-zero; each element says where
+    """int32 [sums, workers, count]. So many blocks are non-zero; each element says where
     it is from, and most sums over workers wrap around."""
     random = np.random.default_rng(seed)
     blocks = -(-count // BLOCK)
@@ -72,7 +72,7 @@ def test_sums_are_right_over_any_network(
 
 
 def floats(sums: int, workers: int, count: int, density: float, seed: int) -> np.ndarray:
-    """float32 [sums, workers, count], of many magnitudes, some of which are no numbers; blocks that
+    """float32 [sums, workers, count], of many magnitudes, some of them no numbers; blocks that
     a worker lacks are -0.0."""
     random = np.random.default_rng(seed)
     shape = (sums, workers, count)
@@ -191,7 +191,7 @@ def test_a_sum_that_gets_on_says_so() -> None:
 
 
 def test_waiting_for_others_to_begin_does_not_make_losses_cost_more() -> None:
-    # Of some 100 datagrams lost each costs a few of the least time-outs, 1 ms, not 50 ms.
+    # Each of some 100 lost datagrams costs a few of the least time-outs, 1 ms, not 50 ms.
     given_ = tensors(12, 2, 40 * BLOCK, 1.0, 8)
     network = parts.Network(lost=0.05, pause=200_000)
     ended, sums, _, _, took = parts.run_job(given_, 1, False, network, 8)

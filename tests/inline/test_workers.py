@@ -56,7 +56,7 @@ def together(functions: list[Callable[[], None]]) -> None:
 
 
 def values(rank: int, count: int) -> np.ndarray:
-    """Of each three blocks this rank's are one, and one more is of all."""
+    """One of each three blocks is this rank's, and one is of all ranks."""
     blocks = np.arange(count) // 256
     keep = (blocks % 3 == rank % 3) | (blocks % 7 == 0)
     return np.where(keep, np.arange(count) * (rank + 1) + 1, 0).astype(np.int32)

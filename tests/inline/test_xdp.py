@@ -50,7 +50,7 @@ def checksum(header: bytes) -> int:
 
 
 def frame(datagram: bytes, worker: int = 0, **other: int) -> bytes:
-    """Ethernet, IPv4 and UDP around a datagram of a worker, whose checksums are its kernel's."""
+    """Ethernet, IPv4 and UDP around a worker's datagram. Checksums are its kernel's."""
     length = other.get("udp_length", 8 + len(datagram))
     ip = struct.pack(
         "!BBHHHBBH4s4s", other.get("version", 0x45), 0, 20 + length, 0,
@@ -161,7 +161,7 @@ def test_what_no_worker_sends_is_counted_and_dropped(plane, wrong: bytes, counte
 
 
 def floats(seed: int) -> np.ndarray:
-    """Of about one size, or any bits: NaN, infinities and denormal numbers, too."""
+    """Numbers of about one size, or any bits: NaN, infinities and denormal numbers, too."""
     if seed % 3 == 0:
         return numbers(seed)
     return np.random.default_rng(seed).standard_normal(BLOCK).astype("<f4")

@@ -95,7 +95,7 @@ def lab() -> Iterator[Lab]:
 
 @contextlib.contextmanager
 def other_end(lab: Lab) -> Iterator[None]:
-    """Of the aggregator's veth, with the program that it needs to take what XDP sends."""
+    """The aggregator's veth, with the program that it needs to take what XDP sends."""
     link = ["ip", "link", "set", "dev", "port-h0", "xdp"]
     program = ["obj", str(engine.LIBRARIES / "pass.bpf.o"), "sec", "xdp"]
     subprocess.run(lab.command([*link, *program]), check=True)

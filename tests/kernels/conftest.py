@@ -35,7 +35,7 @@ def _flags() -> tuple[str, ...]:
 
 @pytest.fixture(scope="session")
 def kernels(folder):
-    """Of a dtype and a block size, emulated."""
+    """The kernels of a dtype and a block size, emulated."""
     from kernel_emulation import Kernels
 
     return lambda dtype, block_size: Kernels(dtype, block_size, folder, _flags())

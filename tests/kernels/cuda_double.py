@@ -128,7 +128,7 @@ def cupy_double(folder: Any) -> ModuleType:
     """A module to put into sys.modules as cupy. `folder`: for the emulated kernels."""
 
     class Module:
-        """Of the driver; for it a module is what cubin() makes."""
+        """The driver's; for it a module is what cubin() makes."""
 
         def load(self, cubin: bytes) -> None:
             source, dtype, block_size = cubin.decode().split()

@@ -13,7 +13,7 @@ import numpy as np
 from kernel_reference import FLOATS, RECORD, bits_of
 
 SANITIZER = os.environ.get("OMNIHVD_TEST_KERNEL_SANITIZER")
-# Of cases that differ in their sizes alone: for races one of so many is enough.
+# Some cases differ in their sizes alone: for races one of so many is enough.
 FEW = slice(None, None, 5 if SANITIZER == "thread" else 1)
 ROOT = Path(__file__).resolve().parents[2]
 CCACHE = [found] if (found := shutil.which("ccache")) else []

@@ -1,4 +1,4 @@
-"""What the kernels must do, in NumPy, and tensors to try them on."""
+"""The kernels' results, in NumPy, and tensors to try them on."""
 
 from __future__ import annotations
 

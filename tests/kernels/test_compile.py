@@ -60,7 +60,7 @@ def test_architectures(arch):
 
 
 def half(dtypes: list[str]) -> list[tuple[int, tuple[str, int]]]:
-    """Of the modules, by number: of each dtype and each block size. (The emulation compiles the
+    """The modules, by number: of each dtype and each block size. (The emulation compiles the
     source of all.)"""
     chosen = [
         (dtype, BLOCK_SIZES[2 * i + n % 2]) for n, dtype in enumerate(dtypes) for i in range(3)

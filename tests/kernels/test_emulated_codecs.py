@@ -15,7 +15,7 @@ SEED, WHO, FIRST = 77, 5, 1000
 
 
 def values_of(elements: int, block_size: int, seed: int = 0) -> np.ndarray:
-    """Blocks of nine kinds in turn, of which one cannot be coded."""
+    """Blocks of nine kinds in turn. One kind cannot be coded."""
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(elements).astype(np.float32)
     with np.errstate(over="ignore", under="ignore"):
@@ -141,7 +141,7 @@ def test_other_blocks_and_places(kernels, block_size, elements, name):
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_adds_in_the_order_of_ranks(kernels, name, ranks):
-    """A rank's own range, of which every other rank has sent it a parcel."""
+    """A rank's own range. Every other rank has sent it a parcel of that."""
     block_size, own = 32, 9
     coder = Coder(kernels("float32", block_size), name, False)
     n = own * block_size - 5  # the tensor ends in this range

@@ -99,7 +99,7 @@ class Step:
     kept: int = 0
 
     def run(self, module, misaligned: int = 0, ctas: int = 2, seed: int = 0) -> Step:
-        """What becomes of it by the kernels."""
+        """The kernels' outcome."""
         gradient, rest = placed(self.gradient, misaligned), placed(self.rest, misaligned)
         velocity, keep = placed(self.velocity, 0), placed(self.keep, 3)
         blocks = -(-len(self.gradient) // self.block_size)
@@ -160,7 +160,7 @@ def check(module, step: Step, **how: int) -> None:
     for name in ("gradient", "rest", "velocity"):
         assert same(getattr(after, name), getattr(expected, name)), name
     assert after.kept == expected.kept
-    finite = expected.norms < 1e18  # whose squares are no overflow
+    finite = expected.norms < 1e18  # their squares do not overflow
     np.testing.assert_allclose(after.norms[finite], expected.norms[finite], 3e-6, 1e-20)
     assert not (after.norms[~finite] < 1e18).any()
 

@@ -159,7 +159,7 @@ def test_torch_tensors():
 @pytest.mark.parametrize("block_size", [32, 256, 1024])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_sparsify(dtype, block_size):
-    """Of integers, whose norms are exact, and many of them equal; some elements behind an aligned
+    """Integers have exact norms, and many equal ones. The data is some elements behind an aligned
     address, on a stream of its own."""
     import cupy
 

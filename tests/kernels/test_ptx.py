@@ -1,4 +1,4 @@
-"""What NVIDIA's compiler makes of the kernels, executed by an interpreter of PTX (ptx/): the tests
+"""The kernels as NVIDIA's compiler makes them, executed by an interpreter of PTX (ptx/): the tests
 of the emulated source, at small sizes, on the same memory."""
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def test_dlpack(dtype, strides):
 @pytest.mark.parametrize("dtype", DLPACK_CODES)
 @pytest.mark.parametrize("elements", [0, 1, 33, 30011])
 def test_detect(dtype, elements):
-    """Of arrays with DLPack, on a stream of the caller's; -0.0 is a zero, NaN is none."""
+    """Arrays with DLPack, on a stream of the caller's; -0.0 is a zero, NaN is none."""
     case = Case(dtype, 32, elements, 0.4, 0.3, seed=elements)
     values = case.tensor()
     tensor = DLPack(as_dtype(values, dtype), DLPACK_CODES[dtype])

@@ -120,7 +120,7 @@ def assert_same(one: torch.Tensor | None, other: torch.Tensor | None) -> None:
 
 
 def check(where, compressor, gradients) -> None:
-    """Of one parameter, step by step."""
+    """One parameter's, step by step."""
     ours, theirs = ParameterState("p"), ParameterState("p")
     for gradient in gradients:
         with where.left_to_operators():
@@ -166,7 +166,7 @@ def test_choice_and_bits_are_those_of_the_host(where, dtype, rule, kind):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["feedback", "momentum", "forgetful"])
 def test_what_rounding_takes_is_kept(where, dtype, kind):
-    """Of blocks whose norms differ by more than rounding."""
+    """The blocks' norms differ by more than rounding."""
     random = torch.Generator().manual_seed(1)
     sizes = 2.0 ** torch.randperm(12, generator=random).repeat_interleave(SIZE)
     gradients = [(torch.randn(12 * SIZE, generator=random) * sizes).to(dtype) for _ in range(3)]

@@ -145,7 +145,7 @@ def test_each_model_learns(name):
 
 
 def in_one_process(name) -> list[float]:
-    """Mean losses of ranks whose gradients are summed by hand."""
+    """Mean losses of ranks. Their gradients are summed by hand."""
     tasks = [MODELS[name](None, "tiny", rank, RANKS) for rank in range(RANKS)]
     models = [training.drawn_model(task, 0) for task in tasks]
     optimizers = [task.optimizer(model) for task, model in zip(tasks, models)]
@@ -200,7 +200,7 @@ def test_a_job_that_fails_says_why():
 
 
 def test_quality_goes_on_where_it_was_stopped(tmp_path):
-    """Of four methods three are there, and stay."""
+    """Three of four methods are there, and stay."""
     there = [
         {"method": method, "seed": 0, "steps": 2, "ranks": 2, "curve": [[2, 0.5]]}
         for method in ("omnireduce", "fp16", "codec")
@@ -252,7 +252,7 @@ def test_steps_are_of_each_part_unless_that_has_its_own(monkeypatch):
 
 
 def test_a_run_is_as_many_jobs_and_steps_as_are_foretold(monkeypatch):
-    """Of the paths that begin jobs, here without any."""
+    """Durations of the paths that begin jobs, here without any."""
     import duration
 
     run, args = arguments(monkeypatch, "--local", "--steps", "3", "--seeds", "2", "--hosts", "2")

@@ -10,7 +10,7 @@ from test_shim import on_hosts, summaries
 
 pytestmark = NEEDS
 
-# What reduce_scatters.c does: of 5 types, 3 densities, in place and not.
+# reduce_scatters.c sums 5 types at 3 densities, in place and not.
 CASES = 5 * 3 * 2
 SCATTERS, ALLREDUCES = CASES * 12, CASES
 OTHERS = {"op": 1, "empty": 1}

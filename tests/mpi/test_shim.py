@@ -14,7 +14,7 @@ from preloaded import NEEDS, run
 HERE = Path(__file__).parent
 pytestmark = NEEDS
 
-# What sums.c does: each of its types, sizes and densities, in place and not.
+# sums.c sums each of its types, sizes and densities, in place and not.
 ELEMENT_BYTES = [4, 8, 1, 1, 1, 1, 4, 4, 4, 4, 8, 8, 8, 8, 8, 8, 2, 2, 2]
 COUNTS = [1, 2, 255, 256, 257, 768, 5000, 100003]
 SUMS = len(ELEMENT_BYTES) * len(COUNTS) * 6
@@ -22,7 +22,7 @@ SUMS = len(ELEMENT_BYTES) * len(COUNTS) * 6
 
 @dataclass
 class Summary:
-    """What a rank logs at MPI_Finalize."""
+    """A rank's log at MPI_Finalize."""
 
     taken: int
     megabytes_sent: float
@@ -198,7 +198,7 @@ def test_a_dead_rank_fails_the_others(programs: Path, hosts: str) -> None:
     assert failed_ranks(job) == list(range(last))
     for output in job.ranks[:last]:
         assert "MPI_Allreduce failed: " in output
-    # Who shared something with it: in two levels its host, and those with its place on theirs.
+    # Ranks that shared something with it: in two levels its host's, and those with its place.
     shared = (1, 2) if hosts == "aabb" else (0, 1)
     for rank in shared:
         name = f"rank {last}" if hosts == "abc" or rank == 2 else "ranks 1, 3, counted from 0: "

@@ -1,4 +1,4 @@
-"""What ranks sum in these tests, and the sum, in closed form."""
+"""The tensors of ranks in these tests, and their sum, in closed form."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Communicator:
         return error.value
 
     def failure(self) -> int:
-        """What async_error() says once that is not success; in bounded time."""
+        """async_error()'s answer once it is not success; in bounded time."""
         end = time.monotonic() + PATIENCE_S
         while (error := self.async_error()) == SUCCESS:
             assert time.monotonic() < end, "waits for ever"
@@ -145,7 +145,7 @@ class Communicator:
         return error
 
     def settled(self) -> int:
-        """What async_error() says when what NCCL has begun is queued."""
+        """async_error()'s answer when what NCCL has begun is queued."""
         while (error := self.async_error()) == IN_PROGRESS:
             time.sleep(1e-4)
         return error

@@ -28,5 +28,5 @@ def check(ranks: list[Ended]) -> None:
     said = ranks[1].output
     failed = re.findall(r"^\d+: (\w.*): an error$", said, re.MULTILINE)
     assert len(failed) > 10, said
-    # What went wrong is said; at times a peer's failure, too.
+    # The failed call is named; at times a peer's failure, too.
     assert said.count("ncclAllReduce failed: ") >= len(failed), said

@@ -9,7 +9,7 @@ from nccl_job import run, run_well
 
 
 def test_groups_with_calls_that_are_left(doubles):
-    """On ranks whose non-blocking communicators take different times to queue them."""
+    """The ranks' non-blocking communicators take different times to queue them."""
     run_well(doubles, "mixed_groups.py", 2, env={"NCCL_DOUBLE_NONBLOCKING": "1"})
 
 

@@ -18,7 +18,7 @@ def test_queues(doubles, way, queues, order):
 
 @pytest.mark.parametrize("way", ["union", "original"])
 def test_queues_of_hosts_with_several_gpus(doubles, way):
-    """Whose sums are made on communicators of our own, too, with streams of their own."""
+    """Their sums are made on communicators of our own, too, with streams of their own."""
     env = {"OMNIHVD_GPU": way, "OMNIHVD_HIERARCHY": "on", "CUDA_DEVICE_MAX_CONNECTIONS": "2"}
     run_well(doubles, "queues.py", 4, "in_one_order", ranks_per_host=2, env=env)
 

@@ -10,7 +10,7 @@ UNION = {"OMNIHVD_GPU": "union", "OMNIHVD_GPU_CHUNK_BYTES": "65536"}
 JITTER = {**UNION, "CUDA_DOUBLE_JITTER_US": "2000"}
 NONBLOCKING = {**UNION, "NCCL_DOUBLE_NONBLOCKING": "1"}
 
-# Hosts with several GPUs, whose sums are made on two levels.
+# Hosts with several GPUs: sums are made on two levels.
 LEVELS = {**UNION, "OMNIHVD_HIERARCHY": "on"}
 
 # Enough for one of each stream: ranks may use communicators in different orders (test_queues.py).

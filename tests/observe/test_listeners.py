@@ -1,4 +1,4 @@
-"""What a rank listens at: strangers, a lack of descriptors, and children."""
+"""A rank's listeners: strangers, a lack of descriptors, and children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that is watched in all ways at once, whose sums are known; and the parts that show it."""
+"""A job with known sums, watched in all ways at once; and the parts that show it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_rank_writes_what_its_engine_did(job: tuple[Path, list[Found]]) -> 
         assert waits and {e["args"]["for_rank"] for e in waits} <= {0, 1, 2}
         rounds = [e for e in spans if e["name"] == "round"]
         assert {e["args"]["aggregator"] for e in rounds} == {0, 1, 2}
-        # What came back was 3 x 40 rows of 64 elements, in blocks of 256.
+        # The sums have 3 x 40 rows of 64 elements, in blocks of 256.
         assert sum(e["args"]["blocks"] for e in rounds) == 12 * 30
 
 

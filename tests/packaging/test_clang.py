@@ -18,7 +18,7 @@ OF_GCC_ALONE = ("-flto", "-fno-fat-lto-objects")
 
 
 def syntax_check(command: str, source: str) -> list[str]:
-    """What clang is to be told where gcc was told this."""
+    """Clang's command where gcc had this one."""
     words = [word for word in shlex.split(command) if not word.startswith(OF_GCC_ALONE)]
     options = words[
         1 + next(i for i, w in enumerate(words) if w.endswith("++")) : words.index("-o")

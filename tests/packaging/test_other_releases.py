@@ -61,7 +61,7 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mixed(what: str, folder: Path, others: list[int], launcher: str = "mpirun") -> Job:
-    """On three ranks, of which `others` have the release of that folder."""
+    """On three ranks; `others` have the release of that folder."""
     pytest.importorskip("horovod.torch")
     env = {**STREAM, "OMNIHVD_MIN_BYTES": "1024", "OMNIHVD_JOIN_TIMEOUT": "20"}
     words = [MIXED, what, folder, *map(str, others)]

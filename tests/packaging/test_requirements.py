@@ -1,4 +1,4 @@
-"""What `make quick` installs is what the rest is developed and tested with."""
+"""`make quick` installs the versions that the rest is developed and tested with."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def encode(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def decode(array: np.ndarray, dtype: str) -> np.ndarray:
-    """What encode() was given, rounded; float16 and bfloat16 as float32."""
+    """encode()'s argument, rounded; float16 and bfloat16 as float32."""
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32) if dtype == "float16" else array

@@ -24,7 +24,7 @@ RESULT = 2
 
 
 def network_of(case: Case, inputs: list[np.ndarray], kind: str, **other: Any) -> Network:
-    """Of the case's, with sums in these numbers."""
+    """The case's, with sums in these numbers."""
 
     def made(_: Any, given_: list[np.ndarray], **arguments: Any) -> Network:
         shape = protocol.Shape(
@@ -87,7 +87,7 @@ def test_integers_are_summed_as_the_pure_functions_do(case: Case, kind: str, spe
 @settings(max_examples=50)
 @given(case=cases(dtype=FLOAT32), other=st.sampled_from(list(SCHEDULES)), kind=INTEGERS)
 def test_sums_of_integers_do_not_depend_on_the_order(case: Case, other: str, kind: str) -> None:
-    """Of messages, and of ranks."""
+    """Neither on that of messages, nor on that of ranks."""
     inputs = spread(case)
     first = network_of(case, inputs, kind, ordered=False)
     first.run()

@@ -23,7 +23,7 @@ GUARD = 0xA5
 
 
 class Fenced:
-    """Memory up to an inaccessible page, of which one piece at a time is handed out."""
+    """Memory up to an inaccessible page. Hands out one piece at a time."""
 
     def __init__(self, capacity: int = 1 << 16) -> None:
         page = mmap.PAGESIZE

@@ -39,7 +39,7 @@ def run(case: Case, of: codec.Codec, inputs: list[np.ndarray], **other: object) 
 
 
 def travels(of: codec.Codec, block: np.ndarray, key: int, sums: bool) -> np.ndarray:
-    """What the receiver has of a block that is not packed."""
+    """The receiver's values of a block that is not packed."""
     if of.coded_bytes(len(block), sums) >= block.nbytes:
         return block
     coded = of.encode(block, key, sums=sums)
@@ -135,7 +135,7 @@ def test_memory_is_bounded(case: Case, name: tuple[str, int]) -> None:
      (("terngrad", 0), 0.08, 0.14), (("sign", 0), 0.05, 0.14)],
 )  # fmt: skip
 def test_bytes(name: tuple[str, int], up: float, down: float) -> None:
-    """Of dense tensors, as shares of their own bytes."""
+    """Dense tensors', as shares of their own bytes."""
     count, ranks = 300_000, 3
     shape = protocol.Shape.fit(
         count=count, dtype="float32", block_size=256, aggregators=1, max_slots=8,

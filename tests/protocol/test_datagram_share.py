@@ -1,4 +1,4 @@
-"""A paced sender beside others on one link, whose queue drops what does not fit."""
+"""A paced sender beside others on one link. Its queue drops what does not fit."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Paced:
 
 
 def shares(*flows: Any, link: Link, first: float = 0.5, until: float = 8) -> list[float]:
-    """Of what was delivered in the second half of that time; later flows begin later."""
+    """Shares of what was delivered in the second half of that time; later flows begin later."""
     for i, flow in enumerate(flows):
         link.at(int(i * first * SECOND), flow.send)
     link.run(int(until / 2 * SECOND))

@@ -72,7 +72,7 @@ def test_each_addition_loses_less_than_a_unit_of_the_register(rows: np.ndarray) 
     exponents, mantissas, floats = arithmetic.fpisa_sum(rows)
     for column, exponent, mantissa, read in zip(rows.T, exponents, mantissas, floats):
         unit = math.ldexp(1, int(exponent) - BIAS)
-        # What is halved to fit loses one more, in both.
+        # Numbers halved to fit lose one more, in both.
         assert abs(int(mantissa) * unit - exact(column)) <= 3 * (len(column) - 1) * unit
         if math.isfinite(read):
             assert abs(int(mantissa) * unit - float(read)) <= ulp(read)
@@ -129,7 +129,7 @@ def test_borders(approximate: bool, column: list[float], total: float) -> None:
 
 
 def test_gradients() -> None:
-    """Of nearly normal sizes over eight powers of two: the exact variant's error is of the order
+    """Sizes are nearly normal over eight powers of two. The exact variant's error is of the order
     of float32's own, and the approximate one's is not."""
     random = np.random.default_rng(1)
     rows = (random.standard_normal((8, 20000)) * 2.0 ** random.integers(-8, 0, 20000)).astype("f4")

@@ -23,13 +23,13 @@ BLOCKS = SIZES.flatmap(
 
 
 def rows_of(elements: st.SearchStrategy) -> st.SearchStrategy[np.ndarray]:
-    """Of 1 to 9 workers."""
+    """Those of 1 to 9 workers."""
     shapes = st.tuples(st.integers(1, 9), st.sampled_from([1, 3, 8, 65]))
     return shapes.flatmap(lambda shape: npst.arrays(np.float32, shape, elements=elements))
 
 
 def scale(exponent: int, bits: int) -> float:
-    """Of an integer's unit."""
+    """An integer's unit."""
     return math.ldexp(1, exponent - 126 - bits)
 
 

@@ -15,7 +15,7 @@ from network import STORAGE, Network
 from omnihvd._engine import EngineError
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
-# Of a dense tensor of normal values: what is saved, as a share.
+# The share that is saved of a dense tensor of normal values.
 SMALLER = {"float16": 0.1, "bfloat16": 0.27, "float32": 0.13, "float64": 0.08}
 LOSSLESS = codec.Codec("lossless")
 
@@ -29,7 +29,7 @@ def normal(dtype: str, count: int, seed: int) -> np.ndarray:
 
 @st.composite
 def blocks(draw: st.DrawFn) -> np.ndarray:
-    """Of any bits: like gradients, with some of any kind, or just bits."""
+    """Blocks of any bits: like gradients, with some of any kind, or just bits."""
     dtype = draw(st.sampled_from(FLOATS))
     n = draw(st.sampled_from([1, 8, 15, 16, 17, 32, 63, 64, 65, 100, 255, 256, 257, 1000, 4096]))
     seed = draw(st.integers(0, 1 << 30))

@@ -27,7 +27,7 @@ OUTSIDE = "a result holds a block outside its window"
 NO_WINDOW = "a result names a next window that nobody has announced"
 NO_NAMES = "rank 0 names blocks that it cannot have"
 
-# One aggregator; slots of 48 and 44 positions. Of slot 0's last four positions the first is a whole
+# One aggregator; slots of 48 and 44 positions. Slot 0's last four positions: the first is a whole
 # block, the second a short one, and the others have none.
 SHAPE = protocol.Shape(count=893, dtype="float32", block_size=10, slots=2, window=4, stripe=2)
 INPUTS = [np.where(np.arange(893) // 10 % 3 == rank, 1.0 + rank, 0).astype(np.float32)

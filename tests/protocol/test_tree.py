@@ -108,8 +108,8 @@ def test_trees_that_cannot_be(ranks: int, fans: list[int], message: str) -> None
 
 
 class Joined:
-    """Workers and a tree of aggregators over links that keep their order, drawn at random. What
-    is lent to a message is given back at any time later."""
+    """Workers and a tree of aggregators over links that keep their order, drawn at random. Memory
+    lent to a message is given back at any time later."""
 
     def __init__(self, case: Case, fans: list[int], inputs: list[np.ndarray]) -> None:
         self.shape, self.tree = case.shape(), protocol.Tree(len(inputs), fans)

@@ -1,4 +1,4 @@
-"""Reports of real jobs, whose gradients are known; and what becomes of bad input."""
+"""Reports of real jobs with known gradients; and what becomes of bad input."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_under_plain_horovod(tmp_path: Path) -> None:
     table = table_of(content, "table.weight")
     assert table["element_density"] == pytest.approx(20 / 1000)
     assert table["zero_rows"] == pytest.approx(0.98)
-    # Rank r has rows 10 r .. 10 r + 19, four of which make a block of 256.
+    # Rank r has rows 10 r .. 10 r + 19; four rows make a block of 256.
     blocks = [{row // 4 for row in range(10 * r, 10 * r + 20)} for r in range(3)]
     mean = sum(map(len, blocks)) / 3
     assert table["density"]["256"] == pytest.approx(mean / 250)

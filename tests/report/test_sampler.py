@@ -69,7 +69,7 @@ def test_every_step_if_asked() -> None:
 
 
 def test_seconds_of_steps_that_were_not_looked_at() -> None:
-    """On two ranks, the second of which is slower; looked at steps take longer, and count not."""
+    """On two ranks; the second is slower. Steps that are looked at take longer and do not count."""
     seen = []
     for rank in (0, 1):
         now = [0.0]

@@ -63,7 +63,7 @@ def log_level(level: str) -> Iterator[None]:
 
 
 def greetings(monkeypatch: Any, name: str, *values: str) -> list[bytes]:
-    """Of ranks with these values of a setting."""
+    """Ranks with these values of a setting."""
     import pytest  # the processes of ranks do without it
 
     said: list[bytes] = []
@@ -205,7 +205,7 @@ class Processes:
         return content
 
     def go_on(self) -> None:
-        """What a rank's pipe.recv() waits for."""
+        """Ends a rank's pipe.recv()."""
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.send(None)

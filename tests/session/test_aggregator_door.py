@@ -111,7 +111,7 @@ def test_an_aggregator_raises_its_soft_limit() -> None:
 
 
 def test_a_rank_without_descriptors_leaves_no_living_aggregator_out() -> None:
-    """What this process lacks says nothing of another one."""
+    """A lack in this process says nothing of another one."""
     with servers(1) as (server,):
         engines = two_engines(server)
         all_well(a_job(server, engines))

@@ -1,4 +1,4 @@
-"""What ranks tell each other before their first sum, whatever library they belong to."""
+"""The ranks' exchange before their first sum, whatever library they belong to."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_all_ranks_have_the_same_sum_within_the_bound(
     size: int, transport: str, values: dict[str, Any], kind: str
 ) -> None:
     if kind in ("fpisa", "fpisa-a"):
-        values = {**values, "deterministic": True}  # the same in place, whose messages go otherwise
+        values = {**values, "deterministic": True}  # the same in place: messages go otherwise
     results = sums(size, kind, transport, **values)
     for result in results:
         assert result.tobytes() == results[0].tobytes()

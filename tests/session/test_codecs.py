@@ -13,7 +13,7 @@ from groups import all_well, in_threads
 from omnihvd.engine import codec, session
 
 COUNTS = [0, 1, 255, 256, 257, 64 * 256 + 1, 300_003]
-# Of a dense sum of N normal tensors, relative to its size: the error that is to be expected.
+# The error to be expected of a dense sum of N normal tensors, relative to its size.
 ERRORS = {("natural", 0): 0.5, ("qsgd", 8): 0.05, ("int", 8): 0.05, ("int", 4): 0.4,
           ("sign", 0): 0.9, ("terngrad", 0): 2.0}  # fmt: skip
 

@@ -169,7 +169,7 @@ def test_strangers_do_not_fill_the_log() -> None:
 
 @contextlib.contextmanager
 def relay(address: str, change: Callable[[int, bytes], bytes]) -> Iterator[str]:
-    """Sits between a job and its aggregator, whose answers it changes: (number, answer)."""
+    """Sits between a job and its aggregator, and changes the answers: (number, answer)."""
 
     def pass_on(worker: socket.socket, aggregator: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -239,7 +239,7 @@ def abort_with_a_token(group: int, sender: int, receiver: int) -> bytes:
 
 @pytest.mark.parametrize("encrypt", [False, True])
 def test_an_aggregator_of_this_host_gets_no_token_in_place_of_encryption(encrypt: bool) -> None:
-    """What it says of its host has come over the network."""
+    """The host's name has come over the network."""
     meeting, ended = Meeting(2), threading.Event()
     refused = session.stats()["messages_refused"]
 

@@ -16,7 +16,7 @@ from omnihvd import _engine
 STUBS = Path(__file__).parents[2] / "omnihvd" / "_engine"
 MODULES = {name: value for name, value in vars(_engine).items() if isinstance(value, ModuleType)}
 ONLY_TYPES = {"Allgather", "Library", "ScatterLibrary"}
-# Of each overload of a function, its arguments with whether they have a default; None: no function.
+# Each overload of a function: its arguments, and whether they have a default; None: no function.
 Members = dict[str, Optional[list[list[tuple[str, bool]]]]]
 
 

@@ -1,4 +1,4 @@
-"""What survivors see: an error that names the culprit, soon; never a hang, never a wrong sum."""
+"""Survivors see an error that names the culprit, soon; never a hang, never a wrong sum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_killed_rank_is_named_by_all_survivors(victim: int, transport: str) ->
         ranks.gather()
         for rank in range(3):
             ranks.expect(rank, "ready")
-        time.sleep(0.5)  # in the midst of an allreduce, of which there is always one
+        time.sleep(0.5)  # in the midst of an allreduce: there is always one
         ranks.processes[victim].kill()
         for rank in {0, 1, 2} - {victim}:
             assert f"rank {victim} (" in ranks.expect(rank, "sum failed", SOON_S)

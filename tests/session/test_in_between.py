@@ -98,7 +98,7 @@ def several_sums(rank: int, group: Any) -> None:
 
 
 def sums_through(deed: Deed, **values: Any) -> tuple[list[Any], int, Between]:
-    """What becomes of the ranks, and how many messages were refused."""
+    """The ranks' outcomes, and how many messages were refused."""
     between = Between(deed)
     refused = session.stats()["messages_refused"]
     results = in_threads(2, several_sums, meeting=between, **values)
@@ -216,7 +216,7 @@ def join(rank: int, meeting: Meeting, said: list[str], values: dict[str, Any]) -
 
 
 def joined(*of_ranks: dict[str, Any]) -> list[str]:
-    """What each rank is told; these are their settings. Empty: it is in the group."""
+    """Each rank's error, with these settings. Empty: it is in the group."""
     meeting, said = Meeting(len(of_ranks)), [""] * len(of_ranks)
     threads = [
         threading.Thread(target=join, args=(rank, meeting, said, values))

@@ -130,7 +130,7 @@ def test_levels_that_leave_ranks_apart_are_an_error_on_all() -> None:
 
 
 def test_a_killed_rank_is_named_by_all_survivors() -> None:
-    """Most of whom have no connection to it."""
+    """Most of them have no connection to it."""
     with processes(8, sum_for_ever, levels="2x2x2") as ranks:
         ranks.gather()
         for rank in range(8):
@@ -173,7 +173,7 @@ def test_ranks_that_disagree_fail_on_all() -> None:
 
 
 def compare(ranks: int, levels: str, count: int, density: float) -> tuple[dict, dict]:
-    """What the engine and the simulation sent for the same sum, which is verified on each rank."""
+    """The bytes of the engine and of the simulation for one sum, which each rank verifies."""
     point = Point(count, density, "identical")
     figures = omnihvd.Statistics()
     expected = np.sum([part(point, rank, ranks) for rank in range(ranks)], axis=0)

@@ -1,4 +1,4 @@
-"""Sums over UDP on hosts whose network loses frames, with colocated and dedicated aggregators."""
+"""Sums over UDP while the network loses frames, with colocated and dedicated aggregators."""
 
 from __future__ import annotations
 

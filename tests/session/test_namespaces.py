@@ -41,7 +41,7 @@ def contained(lab: Lab, host: Host, apart: Sequence[str], argv: Sequence[str]) -
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """What it has started in the lab ends with the lab."""
+    """Its own children end with the lab."""
     process.kill()
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 class Ranks:
-    """Processes of over_pipes.py, whose exchanges are served here."""
+    """Processes of over_pipes.py; their exchanges are served here."""
 
     def __init__(self, commands: Sequence[Sequence[str]], **environment: str) -> None:
         pipe: Any = subprocess.PIPE
@@ -77,7 +77,7 @@ class Ranks:
             process.stdin.flush()
 
     def seconds(self) -> float:
-        """Of the sums, of the slowest."""
+        """The slowest sum's."""
         for _ in range(3):
             self.say(",".join(self.hear()))
         return max(map(float, self.hear()))
@@ -118,7 +118,7 @@ def as_user(user: int, argv: Sequence[str]) -> list[str]:
 
 
 def test_ranks_of_different_users() -> None:
-    """Who may not open each other's shared memory."""
+    """They may not open each other's shared memory."""
     if subprocess.run(as_user(1234, ["true"]), capture_output=True).returncode:
         pytest.skip("cannot start a process as another user")
     ranks = Ranks([as_user(1234 + rank, rank_command(rank, 3)) for rank in range(3)])

@@ -127,7 +127,7 @@ def test_half_of_the_bytes_go_and_one_call_is_counted() -> None:
     for name in ("calls", "bytes_in", "nonzero_blocks"):
         assert half[name] == pytest.approx(whole[name], abs=size), name
     assert half["ring_bytes"] == pytest.approx(whole["ring_bytes"] / 2, abs=size * size)
-    # An allreduce also brings the union of blocks, of which there are more than any rank has.
+    # An allreduce also brings the union of blocks: more than any rank has.
     assert half["bytes_sent"] < 0.45 * whole["bytes_sent"]
 
 

@@ -144,7 +144,7 @@ def test_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def agree(*ranks: dict[str, Any]) -> tuple[Any, list[str]]:
-    """What a rank without settings of its own uses, and what is said."""
+    """The settings of a rank that has none of its own, and the messages."""
     packed = []
     for values in ranks:
         one = session.Settings()

@@ -29,7 +29,7 @@ def totals(**changed: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the engine has counted, to be changed by the test."""
+    """The engine's counts, to be changed by the test."""
     now = totals()
     monkeypatch.setattr(statistics, "_totals", lambda: dict(now))
     return now
@@ -119,7 +119,7 @@ def test_sparse_gradients_count_with_all_their_rows(counted: dict[str, Any]) -> 
         result_blocks=25,
     )
     read = figures.read()
-    assert read["density"] == pytest.approx(0.096)  # not 0.96, of which nothing could be skipped
+    assert read["density"] == pytest.approx(0.096)  # not 0.96, where nothing could be skipped
     assert read["union_density"] == pytest.approx(0.1)
     assert read["ring_bytes"] == 15_000 and read["sent_of_ring"] == pytest.approx(0.04)
 
@@ -180,7 +180,7 @@ def test_the_engine_counts_what_it_copies() -> None:
 
     all_well(in_threads(3, work))
     read = figures.read()
-    # What is sent, into messages; each sum, to the two ranks in whose tensors it was not made.
+    # Each block into its message; each sum to the two ranks that did not make it in place.
     assert read["bytes_copied"] == read["bytes_sent"] + 2 * 4 * count
 
 

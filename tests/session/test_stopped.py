@@ -38,7 +38,7 @@ def stop(ranks: Processes, which: Iterable[int]) -> None:
 
 
 def longest_sum(rank: int, group: Any, seconds: float) -> float:
-    """Of those within about so many seconds; the ranks agree on when to end."""
+    """The longest within about so many seconds; the ranks agree on when to end."""
     longest = 0.0
     end = time.monotonic() + seconds
     expected = sum_of(2, COUNT, 0.3)

@@ -1,4 +1,4 @@
-"""Who is named when a sum takes too long: on each rank the one that is waited for."""
+"""A sum that takes too long: each rank names the one that it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def named(text: str) -> set[str]:
 
 
 def failures(size: int, late: int, count: int = 100_000, **values: Any) -> list[str]:
-    """What the ranks are told when one of them does not begin a sum, with a time-out of 1 s."""
+    """The ranks' errors when one of them does not begin a sum, with a time-out of 1 s."""
 
     failed = threading.Barrier(size, timeout=30)
 

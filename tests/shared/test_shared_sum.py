@@ -1,4 +1,4 @@
-"""Sums over shared memory. What they do when a rank fails: tests/session/test_failures.py."""
+"""Sums over shared memory. For ranks that fail: tests/session/test_failures.py."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_no_room_is_known_to_all_ranks(kind: str, most: int, said: str) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize(("size", "taken"), [("8m", False), ("16m", True)])
 def test_half_of_what_is_free_stays_for_others(size: str, taken: bool) -> None:
-    """As in a container, whose data loaders would get SIGBUS. Two ranks take 6 MB."""
+    """As in a container, where data loaders would get SIGBUS. Two ranks take 6 MB."""
     program = "from groups import *; print(in_threads(2, lambda rank, group: 'made', 'shared'))"
     python = shlex.join([sys.executable, "-c", program])
     inside = f"mount -t tmpfs -o size={size} tmpfs /dev/shm && exec {python}"

@@ -1,4 +1,4 @@
-"""What `python -m simulator` says of how long it takes."""
+"""`python -m simulator` says how long it takes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def run(
 
 
 def torchrun(*words: object, env: Mapping[str, str] | None = None, timeout: float = 90) -> str:
-    """What `torchrun --standalone ...` and its ranks wrote."""
+    """The output of `torchrun --standalone ...` and its ranks."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *words]
     (ended,) = run_beside([command], [_environment(env)], timeout=timeout)
     return ended.output

@@ -1,4 +1,4 @@
-"""Process groups whose allreduce is omnihvd's, between real processes."""
+"""Process groups with omnihvd's allreduce, between real processes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ LIMIT = timedelta(seconds=30)
 
 
 def test_a_group_ends_when_the_sum_of_who_waits_for_it_has_ended() -> None:
-    """That is made in the caller's thread; close() may come from any other one."""
+    """The sum is made in the caller's thread; close() may come from any other one."""
     order: list[str] = []
     under_way, may_end, someone_comes = (threading.Event() for _ in range(3))
 

@@ -25,7 +25,7 @@ def test_codecs(backend: str, ranks: int) -> None:
 
 @pytest.fixture(scope="session")
 def emulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the kernels; compiled before the ranks begin."""
+    """The kernels, compiled before the ranks begin."""
     folder = tmp_path_factory.mktemp("kernels")
     EmulatedCoder(64, folder)
     return folder

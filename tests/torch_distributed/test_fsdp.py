@@ -1,4 +1,4 @@
-"""FSDP2 on CPUs, whose gradients are reduce-scattered: the same losses, and few bytes."""
+"""FSDP2 on CPUs, with gradients reduce-scattered: the same losses, and few bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several process groups at once, whose first sums the ranks may begin in any order."""
+"""Several process groups at once. Ranks may begin their first sums in any order."""
 
 from __future__ import annotations
 

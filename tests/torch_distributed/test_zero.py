@@ -1,4 +1,4 @@
-"""PyTorch's ZeroRedundancyOptimizer, whose gradients DDP allreduces: the same losses."""
+"""PyTorch's ZeroRedundancyOptimizer, with gradients allreduced by DDP: the same losses."""
 
 from __future__ import annotations
 

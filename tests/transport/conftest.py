@@ -25,5 +25,5 @@ def ucx_kind(request: pytest.FixtureRequest) -> str:
 # ucx-any has shared memory, too.
 @pytest.fixture(params=[name for name in KINDS if name not in ("memory", "ucx-shm")])
 def process_kind(request: pytest.FixtureRequest) -> str:
-    """Of those that connect processes."""
+    """One of those that connect processes."""
     return str(request.param)

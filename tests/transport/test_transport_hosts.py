@@ -1,4 +1,4 @@
-"""Between hosts: one whose link goes down is noticed, and connecting to one blocks nobody."""
+"""Between hosts: a link that goes down is noticed, and connecting to such a host blocks nobody."""
 
 from __future__ import annotations
 

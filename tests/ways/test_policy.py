@@ -1,4 +1,4 @@
-"""What is guessed of a sum, and which way is chosen for it, without a clock."""
+"""Guesses about a sum, and the way that is chosen for it, without a clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_classes() -> None:
 
 
 def step(densities: object, sums: list[tuple[int, int]]) -> list[tuple[int, bool]]:
-    """Guesses of a step's sums, each of which is then made in a way that tells."""
+    """Guesses of a step's sums; each is then made in a way that tells."""
     guesses = []
     for count, density in sums:
         guesses.append(densities.guess(count))

@@ -1,4 +1,4 @@
-"""What choosing costs: sums of simulated libraries and links by the ways that the policy chooses,
+"""The cost of choosing: sums of simulated libraries and links by the ways that the policy chooses,
 against the library alone and against the way that is best in hindsight. Without a clock."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class World:
     connect_s: float = 0.1
 
     def seconds(self, way: str, size: float, united: float) -> float:
-        """Of a sum of `size` bytes, `united` of them in the union."""
+        """A sum's of `size` bytes, `united` of them in the union."""
         if way == "stream":
             return self.own_s + self.scan_rate * size + self.own_rate * united
         if way == "coded":  # 0.86 of the bytes, and as much as a processor takes for them
@@ -57,7 +57,7 @@ DENSITIES = [0.002, 0.1, 0.5, 1.0]
 
 
 class Job:
-    """Rank 0 of four, whose library and own way take simulated time."""
+    """Rank 0 of four. Its library and own way take simulated time."""
 
     def __init__(self, world: World, seed: int = 0, stalls: float = 0.03) -> None:
         self.world, self.now, self.stalls = world, 0.0, stalls
@@ -89,7 +89,7 @@ class Job:
         return int(self.united / self.tensor.itemsize / BLOCK)
 
     def allreduce(self, size: int, density: float) -> float:
-        """Of a tensor of this size; the seconds that it took."""
+        """Sums a tensor of this size; returns the seconds."""
         blocks = size // 4 // BLOCK
         self.tensor = np.zeros(blocks * BLOCK, np.float32)
         marked = max(1, round(density * blocks))

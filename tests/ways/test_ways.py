@@ -111,7 +111,7 @@ def test_negative_zeros_are_zeros() -> None:
 
 def test_all_ranks_go_the_same_ways() -> None:
     """Sums of a step that changes on the way, in sizes that repeat and such that do not; orders are
-    rank 0's, whose times are its own."""
+    rank 0's, by its own times."""
 
     def work(rank: Rank) -> tuple[list[str], list[str]]:
         sizes = np.random.default_rng(5)
@@ -134,7 +134,7 @@ def test_all_ranks_go_the_same_ways() -> None:
 
 @pytest.mark.parametrize("setting", ["auto", "union"])
 def test_reduce_scatters_are_looked_at_but_not_made_on_unions(setting: str) -> None:
-    """What they write is not told here: the library and the engine give all of the sum."""
+    """Nobody tells here what they write: the library and the engine give all of the sum."""
 
     def work(rank: Rank) -> tuple[list[str], list[str]]:
         taken = []

@@ -90,7 +90,7 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("port", &InlineServer::port)
       .def(
           "counts", [](const InlineServer& server) { return dict_of_counts(server.counts()); },
-          "What became of contributions: {name: number}.");
+          "Outcomes of contributions: {name: number}.");
   py::class_<InlineClient>(m, "Client", "A worker: joins its job when it is made.")
       .def(py::init(&make_client), py::arg("host"), py::arg("port"), py::arg("secret"),
            py::arg("session"), py::arg("rank"), py::arg("ranks"), py::arg("patience_s"),

@@ -32,7 +32,7 @@ void bind_hook(py::module_ m) {
   m.doc() = "Redirects a function that loaded libraries import to one of a shim library.";
   m.def("install", &install, py::arg("library_substring"), py::arg("symbol"),
         py::arg("shim_library_path"), py::arg("shim_symbol"),
-        "Make the loaded libraries whose path contains `library_substring` call `shim_symbol` of "
+        "Make loaded libraries with `library_substring` in their path call `shim_symbol` of "
         "the shim library for `symbol`. Returns the paths of the libraries that import the symbol; "
         "an empty list means that nothing was hooked: none is loaded (see loaded_libraries) or "
         "none imports it (see imports). May be repeated. EngineError: the shim cannot be loaded or "
@@ -41,7 +41,7 @@ void bind_hook(py::module_ m) {
   m.def("remove", &remove_hooks, py::arg("symbol"),
         "Undo install() for this symbol, in all libraries.");
   m.def("loaded_libraries", &loaded_libraries, py::arg("text"),
-        "Paths of the loaded shared libraries whose path contains `text`, in load order.");
+        "Paths of the loaded shared libraries that contain `text`, in load order.");
   m.def("imports", &imports, py::arg("library"), py::arg("symbol"),
         "Whether the loaded library with this path calls `symbol` in another library, so that it "
         "can be hooked. EngineError: it is not loaded.");

@@ -168,7 +168,7 @@ void bind_process(py::module_& m) {
         "Those kept since the last time, as dicts; times are of CLOCK_MONOTONIC.");
   m.def("last_ranks", &last_ranks);
   m.def("hosts_of_groups", &hosts_of_groups,
-        "Names of the hosts whose ranks have been in a group with this one.");
+        "Names of the hosts with ranks that have been in a group with this one.");
   m.def("write_trace", &write_trace);
   m.def("last_error", &last_error, "The last error that the engine logged; empty: none.");
 }

@@ -39,7 +39,7 @@ for peer, pattern, count, density in itertools.product(peers, PATTERNS, COUNTS, 
     peer.algorithm = published.RING if isinstance(peer, published.Parallax) else "recursive"
     check(peer, Point(count, density, pattern))
 
-# What travels: of a tenth that all ranks have, lists; of the whole, what a ring sends.
+# Bytes: lists for a tenth that all ranks have; for the whole, those of a ring.
 count, size = 1000 * BLOCK, world.size
 for peer, (density, numbers) in itertools.product(peers, ((0.1, True), (1.0, False))):
     peer.algorithm, peer.parts, peer.sent = "sparse", 1, 0

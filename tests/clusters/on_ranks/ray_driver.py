@@ -32,7 +32,7 @@ def training() -> object:
 
 
 def a_worker_dies() -> object:
-    """What became of each worker, and the seconds until all of it was known."""
+    """Each worker's outcome, and the seconds until all were known."""
     executor = static()
     began = time.monotonic()
     said = []

@@ -1,4 +1,4 @@
-"""What a cluster's scheduler is given to run on each rank."""
+"""A cluster's scheduler runs this on each rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-WORDS, WIDTH, STEPS = 4096, 64, 3  # an embedding of 1 MiB, of which a step touches a few rows
+WORDS, WIDTH, STEPS = 4096, 64, 3  # an embedding of 1 MiB; a step touches a few rows
 
 
 def train() -> dict[str, Any]:

@@ -83,7 +83,7 @@ def bare() -> None:
 
 @task
 def grouped() -> None:
-    """What cannot travel under the codec goes whole, beside what can."""
+    """Tensors that cannot travel under the codec go whole, beside those that can."""
     numbers = 4 * torch.arange(70_000)
     group = [torch.empty(0), tensor(hvd.rank(), 60_000), numbers.clone()]
     for op, factor in ((hvd.Average, 1), (hvd.Sum, hvd.size())):
@@ -230,7 +230,7 @@ def differing() -> None:
 
 @task
 def freed() -> None:
-    """What is compressed is freed with the result, though nobody collects garbage."""
+    """The compressed tensor is freed with the result, though nobody collects garbage."""
     gc.collect()
     gc.disable()
     codec, count = OmniReduce.natural(), torch_memory.LARGE // 4

@@ -65,7 +65,7 @@ def compressor_sees_means_of_hosts(op) -> None:
         expected = torch.zeros(4 * BLOCK)
         if step == 0:
             expected[BLOCK : 2 * BLOCK] = 1.5 * factor  # the mean of the hosts' 1 and 2
-        else:  # blocks 1, 2 and 3 are alike now, of which the first goes
+        else:  # blocks 1, 2 and 3 are alike now; the first one goes
             expected[BLOCK : 2 * BLOCK] = 1.5 * factor
         torch.testing.assert_close(got, expected)
         assert (whole != 0).any(1).sum() == 1  # a block of two

@@ -33,7 +33,7 @@ def made(kind):
 
 
 def in_one_process(objects, step, i, name):
-    """Of the i-th parameter, by GRACE's own code."""
+    """The i-th parameter's, by GRACE's own code."""
     decompressed = []
     for rank, (compressor, memory) in enumerate(objects):
         tensor = memory.compensate(of_rank(rank, step)[i], name)

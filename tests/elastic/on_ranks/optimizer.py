@@ -1,7 +1,7 @@
 """On each rank of an elastic job: training, while a rank joins and another one dies.
 
-argv: the folder with the list of hosts, the host that joins after 4 steps, the host whose rank dies
-after 8. Two models are trained, one with OmniReduce alone, one with a block compressor.
+argv: the folder with the list of hosts, the host that joins after 4 steps, the host where a rank
+dies after 8. Two models are trained, one with OmniReduce alone, one with a block compressor.
 """
 
 from __future__ import annotations

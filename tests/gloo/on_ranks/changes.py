@@ -60,7 +60,7 @@ def replace() -> None:
         if child == 0:
             begin(number)
             check_sum()
-            # What it has sent last may still be on its way to the others.
+            # Its last message may still be on its way to the others.
             while len(list(Path(FOLDER).glob(f"{number}.*"))) < RANKS - 1:
                 time.sleep(1e-3)
             os.kill(os.getpid(), signal.SIGKILL)

@@ -17,7 +17,7 @@ COUNT, BLOCK, ROWS = 600_000, 256, 20_000
 
 
 def with_blocks(share: float, elements: int = BLOCK) -> torch.Tensor:
-    """That share of the blocks is not zero, in so many elements each; other ones on each rank."""
+    """Such a share of the blocks is not zero, in so many elements each; other ones on each rank."""
     dice = np.random.default_rng(hvd.rank())
     x = np.zeros((COUNT // BLOCK, BLOCK), np.float32)
     chosen = dice.choice(len(x), int(share * len(x)), replace=False)

@@ -1,8 +1,8 @@
 """On each rank: a first sum that cannot be, since one rank has no part in it.
 
 Arguments: that rank, and why: `not imported`, `disabled`, `no shim` (omnihvd was built where there
-was no MPI), or `dies` (when it is about to sum; then the third argument is a library whose
-`die_at_sum` stands in for MPI_Allreduce). The others must be told soon, and at each later sum,
+was no MPI), or `dies` (when it is about to sum; then the third argument is a library:
+its `die_at_sum` stands in for MPI_Allreduce). The others must be told soon, and at each later sum,
 nobody's tensor may change, and the job must end.
 """
 

@@ -63,7 +63,7 @@ def main() -> None:
         assert stats["calls"] == taken, (taken, stats)
         assert stats["failures"] == 0 and stats["messages_refused"] == 0, stats
         assert sum(way["calls"] for way in stats["ways"].values()) == taken, stats
-        # What Horovod's controllers tell each other is no sum that was left to MPI.
+        # The exchanges of Horovod's controllers are no sums that were left to MPI.
         if hvd.mpi_enabled():
             assert stats["passed"].pop("control")["calls"] > 0
         assert set(stats["passed"]) == {"empty"}, stats

@@ -78,7 +78,7 @@ def scattered() -> None:
 
 
 def adasum() -> None:
-    """Of orthogonal gradients it is the sum, of equal ones the average."""
+    """The sum of orthogonal gradients, the average of equal ones."""
     x = torch.zeros(80_000)
     x[20_000 * hvd.rank() : 20_000 * hvd.rank() + 999] = 1.0 + hvd.rank()
     step = omnihvd.Statistics()
@@ -96,7 +96,7 @@ def adasum() -> None:
 
 
 def training(batches: int) -> None:
-    """Of several tensors, and as long as there are batches; then the rank joins, if it may."""
+    """Sums several tensors as long as there are batches; then the rank joins, if it may."""
     weights = [torch.nn.Parameter(torch.zeros(COUNT)) for _ in range(3)]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(weights, 1.0), [(f"w{i}", w) for i, w in enumerate(weights)], op=hvd.Sum

@@ -66,7 +66,7 @@ def ways() -> dict[str, int]:
     return {w: n["calls"] for w, n in before.read(reset=True)["ways"].items() if n["calls"]}
 
 
-# What such an aggregator sums; several at once.
+# Such an aggregator sums these, several at once.
 cases = [(n, d) for n in (65_536, 65_537, 300_001) for d in (torch.int32, torch.float32)]
 given = [part(rank, n).to(d) for n, d in cases]
 for handle in [begin(x, f"{i}") for i, x in enumerate(given)]:
@@ -90,7 +90,7 @@ figures = before.read(reset=True)
 assert figures["datagrams"]["sent"] > 0 and figures["failures"] == 0, figures
 assert figures["density"] == 1 and figures["ways"]["inline"]["calls"] == 1, figures
 
-# What it does not.
+# It does not sum these.
 for dtype in (torch.float64, torch.int64):
     x = part(rank, 100_000).to(dtype)
     end(begin(x, f"other {dtype}"))

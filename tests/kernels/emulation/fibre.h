@@ -1,4 +1,4 @@
-// Fibres: threads of which one runs at a time, until it gives way.
+// Fibres: threads. One of them runs at a time, until it gives way.
 //
 // To ThreadSanitizer (-fsanitize=thread) they are threads that run at once, and a switch orders
 // nothing unless it says so.
@@ -89,7 +89,7 @@ class Fibre {
   void* tsan_ = nullptr;
 };
 
-// What happens before `release` is ordered before what happens after `acquire`.
+// Accesses before `release` are ordered before accesses after `acquire`.
 inline void release(void* barrier) {
 #ifdef __SANITIZE_THREAD__
   __tsan_release(barrier);

@@ -5,9 +5,10 @@ is what NVIDIA's compiler made of that. An instruction does what "Parallel Threa
 says, and no other than those that the kernels have is known.
 
 Threads of a CTA have program counters of their own. The threads at the lowest one step together;
-which others may overtake them, `order` says. What waits for a warp's lanes (shfl.sync, ...) waits
-for all of its mask, bar.sync for the CTA. Products and sums are rounded one by one, where they say
-so (.rn), and where they leave it open. Misaligned accesses and waits that never end are errors.
+which others may overtake them, `order` says. Waits for a warp's lanes (shfl.sync, ...) are waits
+for all of its mask, those of bar.sync for the CTA. Products and sums are rounded one by one, where
+they say so (.rn), and where they leave it open. Misaligned accesses and waits that never end are
+errors.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Cta:
             for name, value in fixed.items()
         }
         self.arguments = np.frombuffer(arguments, np.uint8)
-        # What it holds at first is not known.
+        # Its first content is not known.
         self.shared = np.full(entry.shared_bytes // 8 + 1, 0xA5A5A5A5A5A5A5A5, np.uint64)
 
     def run(self) -> None:
@@ -174,7 +175,7 @@ class Cta:
             self.state[lanes] = _RUNS
 
     def _exchange(self, instruction: Instruction, lanes: np.ndarray, how: Callable) -> None:
-        """Of a part of a warp: what each lane gets of what they have."""
+        """A part of a warp: what each lane gets of what they have."""
         *targets, operands = self._targets(instruction)
         values = [self._read(operand, lanes) for operand in operands[:-1]]
         results = how(instruction.parts, lanes % 32, *values)

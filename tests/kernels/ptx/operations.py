@@ -1,4 +1,4 @@
-"""What PTX instructions make of values. These are raw bits in uint64, of several threads;
+"""PTX instructions on values. These are raw bits in uint64, of several threads;
 predicates are bools. KeyError or ValueError: it is not known here."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def typed(bits: np.ndarray, kind: str) -> np.ndarray:
 
 
 def widened(values: np.ndarray, kind: str) -> np.ndarray:
-    """What a register holds: signed numbers keep their sign, whatever its width is."""
+    """A register's content: signed numbers keep their sign, whatever its width is."""
     width = WIDTHS[kind]
     if kind[0] == "s":
         return values.astype(f"u{width}").view(f"i{width}").astype(np.int64).view(np.uint64)

@@ -89,7 +89,7 @@ struct Collective {
   }
 };
 
-// What NCCL does at the first use of an algorithm: ranks exchange addresses.
+// As NCCL at the first use of an algorithm: ranks exchange addresses.
 void connect_once(ncclComm& comm, const std::string& what, size_t bytes) {
   static const char* const setting = std::getenv("NCCL_DOUBLE_CONNECT");
   if (setting == nullptr || *setting != '1') return;

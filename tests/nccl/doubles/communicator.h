@@ -97,7 +97,7 @@ ncclComm* keep(Shared comm);
 void forget(ncclComm* comm);
 long live_comms();
 
-// Of the calling thread: groups of calls, and how many there still are in each other.
+// The calling thread's groups of calls: how many there still are in each other.
 int group_depth();
 void begin_group();
 int end_group();

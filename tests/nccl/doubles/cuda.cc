@@ -1,6 +1,6 @@
-// As much of libcuda.so.1 as the NCCL shim uses, for tests where there is no GPU. What a GPU does
-// not forgive is an error here: a call without a context or in a host function, copies that miss
-// their memory, kernels that fail (kernels.h).
+// As much of libcuda.so.1 as the NCCL shim uses, for tests where there is no GPU. A mistake that a
+// GPU does not forgive is an error here: a call without a context or in a host function, copies
+// that miss their memory, kernels that fail (kernels.h).
 //
 // A "cubin" is a file with the path of the emulated kernels.
 #include <dlfcn.h>
@@ -90,7 +90,7 @@ std::string& failing_name() {
   return name;
 }
 
-// Of functions that work in a context, or may wait for the device; those that free always do.
+// For functions that work in a context, or may wait for the device; those that free always do.
 Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) {
   ++calls;
   if (!current) return invalid_context;

@@ -99,7 +99,7 @@ const std::map<std::string, Kernel>& kernels() {
   return all;
 }
 
-// The pieces whose sizes can be told from the arguments; of the others the beginnings are looked
+// Pieces that have a size by the arguments; of the others the beginnings are looked
 // at.
 void check(const std::string& name, void** a, unsigned grid) {
   const auto has = [a](size_t i, u64 bytes) { found(argument<u64>(a, i), bytes); };
@@ -118,7 +118,7 @@ void check(const std::string& name, void** a, unsigned grid) {
 
 // --- running it
 
-// Of the processes of a job, which of them uses the GPU.
+// Which process of a job uses the GPU.
 class Turn {
  public:
   Turn() {

@@ -20,7 +20,7 @@ bool release(void* address, Kind kind);
 
 // Where the host finds what the device has at the address; null unless all of it is one piece.
 uint8_t* host_of(uint64_t device_address, size_t bytes);
-// Of pinned memory: the host's address to the device's; 0: none.
+// Pinned memory: the host's address to the device's; 0: none.
 uint64_t device_of(const void* host_address);
 // Is this pinned memory, by the host's address?
 bool is_pinned(const void* host_address, size_t bytes);

@@ -6,7 +6,7 @@
 // what was on it, and it for the collective. NCCL_DOUBLE_CONNECT=1: the first small collective and
 // the first large one of a kind return when all ranks have called it. NCCL_DOUBLE_NONBLOCKING=1:
 // calls return ncclInProgress, and happen a little later (NCCL_DOUBLE_DELAY_US), but on
-// communicators whose config says that they block; a group has of one kind only.
+// communicators that block by their config; a group has of one kind only.
 // NCCL_LAUNCH_ORDER_IMPLICIT=1: collectives of a process follow each other in the order of the
 // calls, whatever their communicators and streams.
 // NCCL_DOUBLE_CALL_US: how long a thread is inside a call; to abort the communicator meanwhile is
@@ -69,7 +69,7 @@ std::string socket_path() {
 
 thread_local bool aborted_in_group = false;
 
-// What NCCL frees when a communicator has been aborted, waits for the device.
+// NCCL's frees after an abort wait for the device.
 void wait_for_device() {
   if (!double_wait_for_device(20)) double_die("ncclCommAbort waits for a device that never ends");
 }
@@ -236,7 +236,7 @@ extern "C" long double_nccl_calls(const char* name) {
   const std::lock_guard<std::mutex> lock(counts_mutex);
   return counts()[name];
 }
-// That this rank has given such calls; of "ncclAllReduce of 3": on communicators of so many ranks.
+// Bytes of this rank's such calls; of "ncclAllReduce of 3": on communicators of so many ranks.
 extern "C" long double_nccl_bytes(const char* name) {
   return double_nccl_calls((std::string(name) + " bytes").c_str());
 }

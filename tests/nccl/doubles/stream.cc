@@ -31,7 +31,7 @@ int setting(const char* name, int otherwise) {
 
 }  // namespace
 
-// What streams give it starts in that order: a piece when what its stream has before is done. So
+// Pieces start in the order in which streams give them, each when its stream's last is done. So
 // a piece that has to wait holds up other streams', one that runs does not.
 class HardwareQueue {
  public:

@@ -1,5 +1,5 @@
 // Streams and events. Each stream is a thread that does what is queued, one after another; streams
-// get their work through the queues of the hardware, of which there are few.
+// get their work through the few queues of the hardware.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class Stream {
   static std::shared_ptr<Stream> create(int priority);
   // These return its number.
   uint64_t queue(std::function<void()> work) { return queue(std::move(work), false); }
-  // What is only waited for. As long as it takes, nothing behind it in the hardware's queue begins.
+  // For work that only waits. Until it ends, nothing behind it in the hardware's queue begins.
   uint64_t queue_wait(std::function<void()> wait) { return queue(std::move(wait), true); }
   void close();  // the thread ends once it has done all
 

@@ -1,4 +1,4 @@
-"""On each rank: averages of numbers whose sum the type cannot hold."""
+"""On each rank: averages of numbers that add up to more than the type holds."""
 
 from __future__ import annotations
 

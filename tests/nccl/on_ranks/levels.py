@@ -31,7 +31,7 @@ def sums(comm: Communicator, stream: Stream) -> None:
 
 
 def busy(comm: Communicator, stream: Stream) -> None:
-    """What NCCL has got before, on another stream, is under way when the hosts' ranks split."""
+    """Earlier calls of NCCL, on another stream, are under way when the hosts' ranks split."""
     other = Stream()
     for _ in range(3):
         small = Array(np.ones(1_000, np.int32))
@@ -42,7 +42,7 @@ def busy(comm: Communicator, stream: Stream) -> None:
 
 
 def union_levels(comm: Communicator, stream: Stream) -> None:
-    """Of each sum the union's blocks alone are reduced in the host, and then between hosts."""
+    """The union's blocks alone are reduced in the host, and then between hosts."""
     sums(comm, stream)
     assert in_nccl("ncclCommInitRankConfig") == 2
     scattered, on_one = in_nccl("ncclReduceScatter"), in_nccl(f"ncclAllReduce of {SIZE}")

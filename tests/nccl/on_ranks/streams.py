@@ -56,7 +56,7 @@ def several_streams() -> None:
 
 
 def several_communicators() -> None:
-    """Of all ranks, and of the ranks in another order; each on its own stream, at once."""
+    """All ranks', and the ranks' in another order; each on its own stream, at once."""
     first, second = communicator("one"), communicator("two", rank=SIZE - 1 - RANK)
     streams = [Stream(), Stream()]
     tensors = [tensor(seed) for seed in range(12)]

@@ -126,7 +126,7 @@ def waits_for_its_device() -> None:
 
 
 def overflows() -> None:
-    """What does not fit is summed all the same, of all types, by windows."""
+    """Blocks that do not fit are summed all the same, of all types, by windows."""
     stream, comm, count = Stream(), Communicator("all"), 2500 * BLOCK
     until(lambda n: n == 64, comm, stream, [1, 2499], count)
     assert capacity_of(comm, stream, list(range(100, 2499)), count) == 64
@@ -282,7 +282,7 @@ def the_device_has_failed() -> None:
 
 
 def a_rank_dies_in_the_rest() -> None:
-    """Of integers, which have no NaN: who waits is told."""
+    """Integers have no NaN: the ranks that wait are told."""
     stream, comm, x = small_capacity()
     if RANK == SIZE - 1:
         LIBRARY.double_end_in_rest()

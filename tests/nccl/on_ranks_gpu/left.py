@@ -41,7 +41,7 @@ def other_operations() -> None:
 
 
 def captured() -> None:
-    """What is captured in a graph stays NCCL's; what comes after it does not."""
+    """Calls captured in a graph stay NCCL's; later calls do not."""
     x = mine(F32, COUNT, 0.3)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

@@ -40,7 +40,7 @@ def back_to_back() -> None:
 
 
 def in_stream_order() -> None:
-    """What is queued before a sum is in it; what is queued behind it sees the result."""
+    """Work queued before a sum is in it; work queued behind it sees the result."""
     stream = torch.cuda.Stream()
     x, y = mine(F32, COUNT, 0.3), mine(F32, COUNT, 0.3)
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""TensorBoard's writer and reader, as where there is no TensorFlow, whose import takes seconds."""
+"""TensorBoard's writer and reader without TensorFlow: its import takes seconds."""
 
 from __future__ import annotations
 

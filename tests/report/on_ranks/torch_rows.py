@@ -1,4 +1,4 @@
-"""Trains a table of which rank r touches rows 10 r .. 10 r + 19 in each step. argv: the way."""
+"""Trains a table; rank r touches rows 10 r .. 10 r + 19 in each step. argv: the way."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ENABLED = os.environ.get("OMNIHVD_ENABLE") != "0"
 
 
 class Model(nn.Module):
-    """Two tables, the second of which can be left out on a rank, and a dense layer."""
+    """Two tables and a dense layer. A rank can leave out the second table."""
 
     def __init__(self, sparse: bool, dtype: torch.dtype) -> None:
         super().__init__()

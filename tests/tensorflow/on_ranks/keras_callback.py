@@ -17,7 +17,7 @@ WORDS, WIDTH, EXAMPLES, BATCH, EPOCHS = 2000, 32, 48, 16, 2
 
 
 def model() -> Any:
-    """A table, of which a batch touches a few rows, and a dense layer; float32."""
+    """A table and a dense layer, float32. A batch touches a few rows."""
     tf.keras.utils.set_random_seed(1)
     layers = tf.keras.layers
     words = layers.Input((4,), dtype="int32")

@@ -91,7 +91,7 @@ def overflow() -> None:
 
 
 def overflow_options() -> None:
-    """What else Keras 3 does at some steps only."""
+    """Options of Keras 3 that act at some steps only."""
     sgd = keras.optimizers.SGD
     keras.mixed_precision.set_global_policy("mixed_float16")
     fit_through_an_overflow(lambda: keras.optimizers.LossScaleOptimizer(sgd(0.05)))

@@ -1,4 +1,4 @@
-"""On each rank: averages by CodedSums, whose kernels are emulated, against the engine's codecs. The
+"""On each rank: averages by CodedSums on emulated kernels, against the engine's codecs. The
 argument: the emulation's folder."""
 # DDP compares a hook's annotations, which must not be texts.
 
@@ -74,7 +74,7 @@ for codec in CODECS:
             if elements > 3 * BLOCK:
                 parts[size - 1][2 * BLOCK + 1] = [np.nan, np.inf, 3.4e38][step]
             mine = torch.tensor(parts[rank] - kept[rank])
-            # What the rank is given, so that with the rest it is `parts` to the bit.
+            # The rank's gradient: with the rest it is `parts` to the bit.
             parts = [(values - rest) + rest for values, rest in zip(parts, kept)]
             sums.average(mine, codec, rests, 7)
             result, sent = expected(codec, parts)

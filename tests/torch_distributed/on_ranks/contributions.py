@@ -6,7 +6,7 @@ import torch
 
 
 def part(rank: int, count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Blocks of 256 elements, of which every third is not zero, another third on each rank; sums
+    """Blocks of 256 elements. Every third is not zero, another third on each rank; sums
     over a few ranks are exact in every dtype."""
     index = torch.arange(count)
     values = (index * 7 + rank * 3) % 11 + 1

@@ -28,7 +28,7 @@ WORDS, WIDTH, STEPS = 1501, 67, 3
 
 
 class Model(torch.nn.Module):
-    """Its gradients are small multiples of 1/8, of which sums are exact in any order."""
+    """Its gradients are small multiples of 1/8: sums are exact in any order."""
 
     def __init__(self, sparse: bool) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def words(rank: int, step: int) -> torch.Tensor:
 
 
 def gradients(model: torch.nn.Module, rank: int, step: int) -> list[torch.Tensor]:
-    """Of one rank alone."""
+    """One rank's alone."""
     alone = copy.deepcopy(model)
     alone(words(rank, step)).backward()
     return [p.grad.to_dense() for p in alone.parameters()]

@@ -27,7 +27,7 @@ import omnihvd.torch  # noqa: E402, which leaves those groups on Gloo
 
 
 def in_order() -> list[int]:
-    """Of this rank, the groups."""
+    """This rank's groups."""
     turn = rank if order == "another" else 0
     return [(i + turn) % groups for i in range(groups)]
 

@@ -39,7 +39,7 @@ CASES = [
     (lambda: dist.broadcast(tensor(), 0), "OpType=BROADCAST"),
     (lambda: dist.reduce(tensor(), 0), "OpType=REDUCE"),
 ]
-# Of such PyTorch's message names a rank's own call rightly, and the other one's not always.
+# Here PyTorch's message names a rank's own call rightly, and the other one's not always.
 ODDER_CASES = [
     (lambda: dist.all_reduce(tensor().view(10, -1)), r"\[10, 10000\]"),
     (lambda: dist.barrier(), "OpType=BARRIER"),
@@ -57,7 +57,7 @@ for call, name in CASES + ODDER_CASES:
         names = names[:1] if odd else names[1:]
     assert "mismatch" in message and all(re.search(each, message) for each in names), message
 
-# What agrees goes on.
+# Calls that agree go on.
 dist.all_reduce(agreed := tensor())
 assert torch.equal(agreed, total(list(range(size)), COUNT))
 dist.all_reduce_coalesced(pair := [tensor(), tensor(5).view(5, 1)])

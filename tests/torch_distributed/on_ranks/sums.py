@@ -1,4 +1,4 @@
-"""On each rank: all that a process group does, whose backend is the first argument; an allreduce
+"""On each rank: all that a process group does. Its backend is the first argument; an allreduce
 of what omnihvd takes must be omnihvd's."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ tensor = part(rank, 200_001)
 dist.all_reduce(tensor[1:])
 assert torch.equal(tensor[1:], total(everyone, 200_001)[1:])
 
-# Who waits at once makes the sum in its own thread; but behind what was asked for before.
+# A caller that waits at once makes the sum in its own thread, but behind earlier calls.
 threads = {thread.name for thread in threading.enumerate()}
 assert "omnihvd sums" not in threads, threads
 tensor = part(rank, 500_000, torch.int64)
@@ -100,7 +100,7 @@ assert all(work.wait() for work in works)
 assert torch.equal(share, total(everyone, size * 50_000)[own])
 assert torch.equal(tensor, total(everyone, size * 50_000))
 
-# What is not taken is the backend's, and counted.
+# Calls that are not taken are the backend's, and counted.
 passed = before.read(reset=True)["passed"]
 assert passed["small"]["calls"] > 0 and passed["empty"]["calls"] > 0, passed
 tensor = part(rank, 100_000)
@@ -149,7 +149,7 @@ elif rank == 1:
     assert torch.equal(scattered, part(5, 20))
 dist.barrier()
 
-# Sparse tensors: rows of which ranks share some; entries that repeat; none on one rank.
+# Sparse tensors: ranks share some rows; entries repeat; one rank has none.
 for rows in ([rank, 900, 900], [] if rank else [3, 2], []):
     values = torch.arange(1.0, len(rows) + 1).unsqueeze(1).repeat(1, 128) + rank
     where = torch.tensor([rows], dtype=torch.int64)

@@ -43,7 +43,7 @@ def joined(zero: bool, static: bool) -> Results:
     with Join(joinables, divide_by_initial_world_size=static):
         for batch in inputs(3 + 2 * dist.get_rank()):
             ddp(batch).square().sum().backward()
-            # What comes between the forward pass of one step and the next.
+            # Work between the forward pass of one step and the next.
             for _ in range(3):
                 torch.ones(100_000).sum()
             optimizer.step()

@@ -54,7 +54,7 @@ void bind_plane(py::module_& m) {
            py::arg("numbers") = uint8_t{INLINE_INT32})
       .def(
           "counts", [](const XdpPlane& plane) { return dict_of_counts(plane.counts()); },
-          "What became of contributions: {name: number}.")
+          "Outcomes of contributions: {name: number}.")
       .def(
           "run_time", [](const XdpPlane& plane) { return plane.program().run_time(); }, kRunTime)
       .def_property_readonly(
