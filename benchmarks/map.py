@@ -8,7 +8,7 @@ are slow for the cores that hosts share; the tables say where ranks are more tha
 all backends take turns at each point (benchmarks/bench/turns.py), each peer in its fastest setting
 there. Tensors of up to 1 MB are summed in a new job each round, since two jobs alike may differ by
 a factor there. Tensors of 100 MB have new memory in each sum, as gradients have, and kept memory,
-too, where that is soon measured. All parts take about 75 minutes on 2 cores.
+too, where that is soon measured. All parts take about 70 minutes on 2 cores.
 After each part, results/map.json has its raw samples, map.md the ratios to what omnihvd replaces
 and to the best of all (over 1: omnihvd is faster), of medians and of the first ten sums' means, and
 the processor time; map.png draws the first. A second job of Gloo's shows how far two jobs alike
@@ -94,15 +94,15 @@ class Part(NamedTuple):
 
 # On one host there is no link, and one rate stands for all.
 PARTS = [
-    Part("none", 1, 2, 3.5, MEMORY),
-    Part("none", 1, 4, 3),
-    Part("1gbit", 2, 1, 4),
-    Part("5gbit", 2, 1, 3),
-    Part("10gbit", 2, 1, 3.5, MEMORY),
-    Part("1gbit", 4, 1, 5, densities=FEW_DENSITIES),
-    Part("2.5gbit", 4, 1, 4),
-    Part("10gbit", 4, 1, 5.5, MEMORY),
-    Part("500mbit", 8, 1, 8.5, densities=FEW_DENSITIES),
+    Part("none", 1, 2, 4, MEMORY),
+    Part("none", 1, 4, 5.5),
+    Part("1gbit", 2, 1, 7),
+    Part("5gbit", 2, 1, 4.5),
+    Part("10gbit", 2, 1, 4.5, MEMORY),
+    Part("1gbit", 4, 1, 8.5, densities=FEW_DENSITIES),
+    Part("2.5gbit", 4, 1, 8.5),
+    Part("10gbit", 4, 1, 9, MEMORY),
+    Part("500mbit", 8, 1, 15, densities=FEW_DENSITIES),
 ]
 
 
