@@ -1,6 +1,6 @@
 """Beside the peers of OmniReduce's paper: SwitchML*, SparCML and Parallax, on one network.
 
-    sudo python benchmarks/papers.py [--only RATE ...] [--backends NAME ...]
+    sudo python benchmarks/papers.py [--only RATE ...] [--backends NAME ...] [--workers]
 
 Sums are of 100 MB of float32 on 4 hosts at 1 and 10 Gbit/s, with a random share of non-zero blocks
 (256 elements). Each sum is verified. All backends take turns at each share, and each peer has its
@@ -8,6 +8,8 @@ fastest setting there (bench/settings.py): SparCML's algorithms, Parallax's serv
 or many partitions, or MPI's allreduce. After each rate, results/papers.json has its raw samples,
 the bytes that ranks sent and the settings that were tried, and papers.png is drawn. --backends
 measures some again, and leaves the others' results. Both rates take twenty minutes, and 20 GB.
+--workers: in place of that, 25 MB on 2, 4 and 8 hosts at 500 Mbit/s, where two cores are no limit;
+also Gloo, Horovod and an allgather of what is sparse: results/papers_workers.json. Ten minutes.
 """
 
 from __future__ import annotations
@@ -37,26 +39,48 @@ OURS = ("omnihvd-dedicated", "omnihvd")
 PEERS = ("switchml", "parallax", "sparcml-rows", "sparcml", "sparcml-of-dense")
 ALL = (*OURS, *PEERS)
 PLAN = Plan(min_runs=9, max_seconds=3, rounds=3)
+WORKERS, THEIR_RATE, THEIR_COUNT = (2, 4, 8), "500mbit", 6_250_000
+LIBRARIES = ("gloo", "horovod", "agsparse")
 
 
-def points_of(backend: str) -> list[Point]:
+def points_of(backend: str, count: int = COUNT) -> list[Point]:
     """A backend's points. Dense schemes take the same time at all shares. Without zeros, indices of
-    elements and of rows are alike: nobody sends any."""
-    points = [Point(COUNT, density) for density in DENSITIES]
+    elements and of rows are alike: nobody sends any. Nobody allgathers what is hardly sparse."""
+    points = [Point(count, density) for density in DENSITIES]
     if backend in DENSE:
         return points[:1]
+    if backend == "agsparse":
+        return points[2:]
     return points[1:] if backend == "sparcml-rows" else points
 
 
-def measure_at(rate: str, backends: Sequence[str]) -> dict[str, Any]:
-    network = Hosts(HOSTS, rate, dedicated=True)
+def measure_at(
+    rate: str, backends: Sequence[str], hosts: int = HOSTS, count: int = COUNT
+) -> dict[str, Any]:
+    network = Hosts(hosts, rate, dedicated=True)
     try:
         link, congestion = network.link_rate(seconds=1), network.congestion_control()
-        answers = measure(network, {b: points_of(b) for b in backends}, PLAN)
+        answers = measure(network, {b: points_of(b, count) for b in backends}, PLAN)
     finally:
         network.close()
     about = {**machine(), "congestion_control": congestion}
-    return {"about": about, "results": [summarize(a, HOSTS, link) for a in answers]}
+    return {"about": about, "results": [summarize(a, hosts, link) for a in answers]}
+
+
+def measure_workers(output: Path) -> None:
+    parts = {}
+    for hosts in WORKERS:
+        found = measure_at(THEIR_RATE, (*ALL, *LIBRARIES), hosts, THEIR_COUNT)
+        parts[str(hosts)] = found
+        say(f"{hosts} hosts", found)
+        output.write_text(json.dumps({"parts": parts}) + "\n")
+
+
+def say(where: str, found: dict[str, Any]) -> None:
+    for r in found["results"]:
+        text = f"{1e3 * r['median_s']:.1f} ms, {r['over_limit']:.2f} times the limit"
+        point = f"{100 * r['point']['density']:g}% {r['backend']} ({r['setting']})"
+        print(f"{where} {point}: {text}", flush=True)
 
 
 def by_density(results: list[dict[str, Any]]) -> dict[float, dict[str, dict[str, Any]]]:
@@ -102,29 +126,34 @@ def plot(content: dict[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
+def measure_rates(rates: Sequence[str], backends: Sequence[str], output: Path) -> None:
+    have = json.loads(output.read_text())["parts"] if output.exists() else {}
+    for rate in rates:
+        found = measure_at(rate, backends)
+        before = have.get(rate, {}).get("results", [])
+        kept = [r for r in before if r["backend"] not in backends]
+        have[rate] = {**found, "results": [*kept, *found["results"]]}
+        say(rate, found)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps({"parts": have}) + "\n")
+        plot({"parts": have}, output.with_suffix(".png"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", metavar="RATE", default=RATES, choices=RATES)
     parser.add_argument("--backends", nargs="+", metavar="NAME", default=ALL, choices=ALL)
+    parser.add_argument("--workers", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS / "papers.json")
     args = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("hosts with links need root")
-    have = json.loads(args.output.read_text())["parts"] if args.output.exists() else {}
-    for rate in args.only:
-        found = measure_at(rate, args.backends)
-        before = have.get(rate, {}).get("results", [])
-        kept = [r for r in before if r["backend"] not in args.backends]
-        have[rate] = {**found, "results": [*kept, *found["results"]]}
-        for r in found["results"]:
-            text = f"{1e3 * r['median_s']:.1f} ms, {r['over_limit']:.2f} times the limit"
-            where = f"{rate} {100 * r['point']['density']:g}% {r['backend']} ({r['setting']})"
-            print(f"{where}: {text}", flush=True)
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps({"parts": have}) + "\n")
-        plot({"parts": have}, args.output.with_suffix(".png"))
+    if args.workers:
+        measure_workers(args.output.with_name(f"{args.output.stem}_workers.json"))
+    else:
+        measure_rates(args.only, args.backends, args.output)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Simulated sums of up to 4,096 ranks: results/scale.json. Minutes, no root.
 
-python benchmarks/scale.py [--speed]
+python benchmarks/scale.py [--speed | --rates]
 
 --speed: in place of that, a minute or two: how many events are simulated in a second of one core:
-results/scale_speed.json.
+results/scale_speed.json. --rates: the tensors, workers and shares of OmniReduce's figure 4 at 10,
+25 and 100 Gbit/s: results/scale_rates.json.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ SUMS = (
     (0.01, "identical", 0, AUTO, (256, 1024, 4096)),
 )
 
+RATES = Path(__file__).parent / "results" / "scale_rates.json"
+
 # Ranks, density, pattern, levels, elements.
 FAST = (
     (8, 1.0, "random", ONE, COUNT // 4),
@@ -74,6 +77,23 @@ def speed() -> None:
     SPEED.write_text(json.dumps(content, indent=1) + "\n")
 
 
+def rates() -> None:
+    """On hosts of one rank, with as many hosts of an aggregator, and with aggregators on the ranks'
+    own hosts."""
+    results = []
+    for rate in ("10gbit", "25gbit", "100gbit"):
+        network = Network(PAYLOAD * rate_bytes(rate), 5e-6)
+        for ranks in (2, 4, 8):
+            for density in (1.0, 0.4, 0.1, 0.01):
+                for aggregators in (ranks, 0):
+                    outcome = simulate(ranks, Point(COUNT, density), network, dedicated=aggregators)
+                    about = {"rate": rate, "ranks": ranks, "aggregators": aggregators}
+                    about |= {"density": density, "seconds": outcome["seconds"]}
+                    results.append({**about, "ring_s": outcome["ring_s"]})
+                    print(results[-1], flush=True)
+    RATES.write_text(json.dumps({"about": machine(), "results": results}, indent=1) + "\n")
+
+
 def plot(content: dict[str, Any], path: Path) -> None:
     """Plots the JSON file's results over the number of ranks."""
     import matplotlib
@@ -102,18 +122,11 @@ def plot(content: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--speed", action="store_true")
-    if parser.parse_args().speed:
-        speed()
-        return
+def sizes() -> None:
     results = []
-    for density, pattern, aggregators, levels, sizes in SUMS:
+    for density, pattern, aggregators, levels, of_ranks in SUMS:
         point = Point(COUNT, density, pattern)
-        for ranks in sizes:
+        for ranks in of_ranks:
             joined = fans(list(levels), ranks)
             outcome = simulate(ranks, point, NETWORK, dedicated=aggregators, fans=joined)
             del outcome["done_s"]
@@ -126,6 +139,16 @@ def main() -> None:
     content = {"about": machine(), "results": results}
     RESULT.write_text(json.dumps(content, indent=1) + "\n")
     plot(content, RESULT.with_suffix(".png"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--rates", action="store_true")
+    args = parser.parse_args()
+    (speed if args.speed else rates if args.rates else sizes)()
 
 
 if __name__ == "__main__":

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.bench.plots import STYLES
 from benchmarks.bench.reducers import DEDICATED
 from benchmarks.bench.report import markdown
-from benchmarks.papers import OURS, PEERS, by_density
+from benchmarks.papers import LIBRARIES, OURS, PEERS, by_density
 from benchmarks.tables.results import load
 from omnihvd.rates import rate_text
 
 Found = dict[str, dict[str, Any]]
-
-
-def at(rate: str) -> dict[float, Found]:
-    return by_density(load("papers.json")["parts"][rate]["results"])
 
 
 def ms(result: dict[str, Any]) -> str:
@@ -30,15 +27,24 @@ def ratio(found: Found, peer: str) -> float:
     return float(found[peer]["median_s"] / ours)
 
 
-def papers() -> str:
-    """Times; behind a peer's, how many times as fast omnihvd is."""
-    header = ["links", "non-zero", "omnihvd, dedicated", "omnihvd"]
-    header += [STYLES[peer].label for peer in PEERS]
+def beside(parts: dict[str, Any], what: str, peers: Sequence[str]) -> str:
+    """Times of each part; behind a peer's, how many times as fast omnihvd is."""
+    header = [what, "non-zero", "omnihvd, dedicated", "omnihvd"]
+    header += [STYLES[peer].label for peer in peers]
     cells = []
-    for rate in load("papers.json")["parts"]:
-        for density, found in at(rate).items():
-            cells.append([rate_text(rate), f"{100 * density:g}%", *(ms(found[b]) for b in OURS)])
+    for part, content in parts.items():
+        for density, found in by_density(content["results"]).items():
+            cells.append([part, f"{100 * density:g}%", *(ms(found[b]) for b in OURS)])
             cells[-1] += [
-                f"{ms(found[p])} ({ratio(found, p):.2f}x)" if p in found else "" for p in PEERS
+                f"{ms(found[p])} ({ratio(found, p):.2f}x)" if p in found else "" for p in peers
             ]
     return markdown(header, cells)
+
+
+def papers() -> str:
+    parts = {rate_text(rate): part for rate, part in load("papers.json")["parts"].items()}
+    return beside(parts, "links", PEERS)
+
+
+def workers() -> str:
+    return beside(load("papers_workers.json")["parts"], "workers", (*LIBRARIES, *PEERS))
