@@ -3,7 +3,8 @@ non-zero blocks, by PyTorch's own operators and the backend's allreduce.
 
 A thread reads the size of each union, so the backend sums exactly that, and the backward pass goes
 on meanwhile. The ranks unite a mark for each block, as AGsparse unites indices (OmniReduce,
-SIGCOMM 2021, section 2), by one allreduce with the maximum.
+SIGCOMM 2021, section 2), by one allreduce with the maximum. The ranks of a server may sum first:
+then each unites its share of the tensor with the same shares of other servers.
 """
 # DDP compares a hook's annotations; they must not be strings.
 
@@ -27,6 +28,16 @@ def marks_of(rows: torch.Tensor) -> torch.Tensor:
     """1 for each row, of the last dimension, that is not zero. By its bits: else -0.0 would stay on
     one rank, where the others have 0.0."""
     return rows.view(BITS[rows.element_size()]).any(-1).to(torch.uint8)
+
+
+def reduce_scatter(output: torch.Tensor, given: torch.Tensor, **how: Any) -> None:
+    single = getattr(dist, "reduce_scatter_single", None)  # not every PyTorch has it
+    (single or dist.reduce_scatter_tensor)(output, given, **how)
+
+
+def all_gather(output: torch.Tensor, share: torch.Tensor, group: Any) -> None:
+    single = getattr(dist, "all_gather_single", None)
+    (single or dist.all_gather_into_tensor)(output, share, group=group)
 
 
 class Patience:
@@ -112,8 +123,11 @@ class UnionState(UnionRule):
 
     block_size: elements of a block. densest: a union of a larger share of the blocks is summed as a
     whole, and so are the next 1, 3, 7 .. 127 sums of that bucket. least_bytes: smaller buckets are
-    always summed as a whole; sparse ones, too. `elements` and `summed` count the elements of all
-    buckets so far, and those that the backend has summed.
+    always summed as a whole; sparse ones, too. local_ranks: so many consecutive ranks share a
+    server. If they are more than one, they reduce-scatter a bucket, sum the unions of their shares
+    between the servers, and gather the bucket; that takes two more process groups. `elements` and
+    `summed` count the elements of all buckets so far, and those that the backend has summed, with
+    local_ranks between servers. ValueError if the ranks are no multiple of local_ranks.
     """
 
     def __init__(
@@ -122,10 +136,20 @@ class UnionState(UnionRule):
         block_size: int = 256,
         densest: float = 0.6,
         least_bytes: int = 1 << 20,
+        local_ranks: int = 1,
     ) -> None:
         super().__init__(block_size, densest, least_bytes)
         ranks = dist.get_process_group_ranks(group_of(process_group))
-        self._own: Any = dist.new_group(ranks, use_local_synchronization=True)
+        if local_ranks < 1 or len(ranks) % local_ranks:
+            raise ValueError(
+                f"{len(ranks)} ranks on servers of {local_ranks}: give local_ranks= a divisor"
+            )
+        self._own = _group(ranks)
+        place = self._own.rank()
+        first = place - place % local_ranks
+        levels = local_ranks > 1
+        self._inside: Any = _group(ranks[first : first + local_ranks]) if levels else None
+        self._between = _group(ranks[place % local_ranks :: local_ranks]) if levels else self._own
         self._side = SideThread()
 
     def average(self, tensor: torch.Tensor, number: int = 0) -> Future[torch.Tensor]:
@@ -143,37 +167,64 @@ class UnionState(UnionRule):
     def _average(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
         self.elements += tensor.numel()
         key = number, tensor.numel(), tensor.dtype
-        large = not tensor.is_sparse and tensor.nbytes >= self.least_bytes
-        if large and self._patience[key].looks():
+        size = self._own.size()
+        if tensor.is_sparse or tensor.nbytes < self.least_bytes:
+            self.summed += tensor.numel()
+            tensor = tensor / size if tensor.is_sparse else tensor.div_(size)
+            dist.all_reduce(tensor, group=self._own)
+        elif self._inside is not None:
+            self._sum_in_servers(tensor.div_(size), key)
+        else:
+            self._sum(tensor, key, size)
+        return tensor
+
+    def _sum_in_servers(self, tensor: torch.Tensor, key: Any) -> None:
+        count, ranks = tensor.numel(), self._inside.size()
+        share = -(-count // ranks)
+        even = count == share * ranks
+        whole = tensor if even else torch.nn.functional.pad(tensor, (0, share * ranks - count))
+        mine = whole.new_empty(share)
+        reduce_scatter(mine, whole, group=self._inside)
+        self._sum(mine, key, 1)  # ranks of a server may differ here: their shares do
+        all_gather(whole, mine, self._inside)
+        if not even:
+            tensor.copy_(whole[:count])
+
+    def _sum(self, tensor: torch.Tensor, key: Any, divisor: int) -> None:
+        """Sums it between servers over `divisor`, on the union if that is sparse."""
+        if self._patience[key].looks():
             body, rest = self.split(tensor)
             union = self._union(body)
             if not self.is_dense(key, len(union), len(body)):
-                self._sum_rows(body, union, rest)
-                return tensor
+                self._sum_rows(body, union, rest, divisor)
+                return
         self.summed += tensor.numel()
-        size = self._own.size()
-        tensor = tensor / size if tensor.is_sparse else tensor.div_(size)
-        dist.all_reduce(tensor, group=self._own)
-        return tensor
+        dist.all_reduce(tensor.div_(divisor), group=self._between)
 
     def _union(self, body: torch.Tensor) -> torch.Tensor:
         """The numbers of the rows that are not zero on all ranks."""
         marks = marks_of(body)
-        dist.all_reduce(marks, ReduceOp.MAX, group=self._own)
+        dist.all_reduce(marks, ReduceOp.MAX, group=self._between)
         return marks.nonzero().squeeze(1)
 
-    def _sum_rows(self, body: torch.Tensor, rows: torch.Tensor, rest: torch.Tensor) -> None:
+    def _sum_rows(
+        self, body: torch.Tensor, rows: torch.Tensor, rest: torch.Tensor, divisor: int
+    ) -> None:
         width = len(rows) * self.block_size
         packed = body.new_empty(width + len(rest))
         united = packed[:width].view(len(rows), self.block_size)
         torch.index_select(body, 0, rows, out=united)
         packed[width:] = rest
-        packed /= self._own.size()  # before the sum, as DDP does: float16 sums may overflow
+        packed /= divisor  # before the sum, as DDP does: float16 sums may overflow
         if len(packed) > 0:
-            dist.all_reduce(packed, group=self._own)
+            dist.all_reduce(packed, group=self._between)
         body.index_copy_(0, rows, united)
         rest.copy_(packed[width:])
         self.summed += len(packed)
+
+
+def _group(ranks: list[int]) -> Any:
+    return dist.new_group(ranks, use_local_synchronization=True)
 
 
 def union_hook(state: UnionState, bucket: GradBucket) -> Future[torch.Tensor]:

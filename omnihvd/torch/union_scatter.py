@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from omnihvd.torch.union import UnionRule, marks_of
+from omnihvd.torch.union import UnionRule, marks_of, reduce_scatter
 
 
 class UnionReduceScatter(UnionRule):
@@ -60,7 +60,7 @@ class UnionReduceScatter(UnionRule):
                 self._sum_rows(body, rows, rest, output_tensor, group, op)
                 return
         self.summed += input_tensor.numel()
-        _reduce_scatter(output_tensor, input_tensor, op=op, group=group)
+        reduce_scatter(output_tensor, input_tensor, op=op, group=group)
 
     def _sum_rows(
         self,
@@ -77,18 +77,13 @@ class UnionReduceScatter(UnionRule):
         packed = torch.cat([body.gather(1, places).flatten(1), rest], dim=1)
         mine = packed.new_empty(packed.shape[1])
         if len(mine) > 0:
-            _reduce_scatter(mine, packed.view(-1), op=op, group=group)
+            reduce_scatter(mine, packed.view(-1), op=op, group=group)
         output.zero_()
         blocks, behind = self.split(output)
         width = len(mine) - len(behind)
         blocks.index_copy_(0, rows[group.rank()], mine[:width].view(-1, self.block_size))
         behind.copy_(mine[width:])
         self.summed += packed.numel()
-
-
-def _reduce_scatter(output: torch.Tensor, given: torch.Tensor, **how: Any) -> None:
-    single = getattr(dist, "reduce_scatter_single", None)  # not every PyTorch has it
-    (single or dist.reduce_scatter_tensor)(output, given, **how)
 
 
 def scatter_unions(model: torch.nn.Module, **options: Any) -> None:

@@ -10,24 +10,27 @@ from omnihvd.torch import UnionReduceScatter, scatter_unions
 
 
 @pytest.mark.parametrize(
-    ("what", "ranks", "env"),
+    ("what", "ranks", "local", "env"),
     [
-        ("sums", 1, {}),
-        ("sums", 3, {}),
-        ("sums", 2, {"OMNIHVD_ENABLE": "0"}),  # Gloo alone sums
-        ("scatters", 1, {}),
-        ("scatters", 3, {"OMNIHVD_ENABLE": "0"}),
-        ("scatters", 4, {}),
-        ("trains", 3, {"OMNIHVD_ENABLE": "0"}),
+        ("sums", 1, 1, {}),
+        ("sums", 3, 1, {}),
+        ("sums", 2, 1, {"OMNIHVD_ENABLE": "0"}),  # Gloo alone sums
+        ("sums", 4, 2, {"OMNIHVD_ENABLE": "0"}),  # two servers
+        ("sums", 3, 3, {"OMNIHVD_ENABLE": "0"}),
+        ("scatters", 1, 1, {}),
+        ("scatters", 3, 1, {"OMNIHVD_ENABLE": "0"}),
+        ("scatters", 4, 1, {}),
+        ("trains", 3, 1, {"OMNIHVD_ENABLE": "0"}),
+        ("trains", 4, 2, {}),
     ],
 )
-def test_averages(what: str, ranks: int, env: dict[str, str]) -> None:
-    for ended in run("unions.py", ranks, what, env=env):
+def test_averages(what: str, ranks: int, local: int, env: dict[str, str]) -> None:
+    for ended in run("unions.py", ranks, what, local, env=env):
         assert "all well" in ended.output
 
 
 def test_a_rank_that_dies_fails_the_backward_pass_of_the_others() -> None:
-    ended = run("unions.py", 3, "dies", check=False, timeout=60)
+    ended = run("unions.py", 3, "dies", 1, check=False, timeout=60)
     for rank in (0, 2):
         assert ended[rank].returncode != 0 and "Error" in ended[rank].output
 

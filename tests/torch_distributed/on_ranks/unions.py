@@ -1,6 +1,6 @@
 """On each rank: averages by union_hook, and reduce-scatters, against those that each rank works out
-for all ranks. The argument: "sums", "scatters", "trains", or "dies" for rank 1, in its second
-step."""
+for all ranks. The arguments: "sums", "scatters", "trains", or "dies" for rank 1, in its second
+step; and the ranks of a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from omnihvd.torch import UnionReduceScatter, UnionState, union_hook
 
-(what,) = sys.argv[1:]
+what, local = sys.argv[1], int(sys.argv[2])
 dist.init_process_group("gloo", timeout=timedelta(seconds=30))
 rank, size = dist.get_rank(), dist.get_world_size()
 BLOCK = 256
@@ -43,7 +43,7 @@ def bits(x: torch.Tensor) -> list[int]:
 
 
 def sums() -> None:
-    state = UnionState(least_bytes=1)
+    state = UnionState(least_bytes=1, local_ranks=local, densest=0.8)
     for dtype in DTYPES:
         for count in SIZES:
             x = tensor(count, rank, dtype, 7)
@@ -54,9 +54,9 @@ def sums() -> None:
             others = [torch.empty_like(x) for _ in range(size)]
             dist.all_gather(others, x)
             assert all(bits(other) == bits(x) for other in others), "ranks differ"
-    union = min(size, 7) / 7
+    union = min(size + (local > 1), 7) / 7  # a share may begin within a block
     assert state.elements == len(DTYPES) * sum(SIZES)
-    assert state.summed < (union + 0.1) * state.elements
+    assert state.summed < (union + 0.1) * state.elements / local
     x = torch.full((70_001,), float("nan") if rank == 0 else 0.0)
     assert state.average(x).wait().isnan().all()
     # Small and sparse tensors are summed as a whole.
@@ -67,6 +67,16 @@ def sums() -> None:
     rows = torch.eye(3).to_sparse() * (rank + 1)
     total = state.average(rows).wait().to_dense()
     assert torch.allclose(total, torch.eye(3) * (size + 1) / 2) and state.summed == before + 9
+
+
+def must_divide() -> None:
+    try:
+        UnionState(local_ranks=size + 1)
+    except ValueError as why:
+        said = f"{size} ranks on servers of {size + 1}: give local_ranks= a divisor"
+        assert str(why) == said, why
+    else:
+        raise AssertionError("servers of more ranks than there are")
 
 
 def are_ever_fewer() -> None:
@@ -124,7 +134,7 @@ def trained(hook: bool, steps: int = 5) -> tuple[list[torch.Tensor], UnionState 
     torch.manual_seed(1)
     model = Model()
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.2)
-    state = UnionState(least_bytes=1) if hook else None
+    state = UnionState(least_bytes=1, local_ranks=local) if hook else None
     if hook:
         ddp.register_comm_hook(state, union_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
@@ -139,6 +149,7 @@ def trained(hook: bool, steps: int = 5) -> tuple[list[torch.Tensor], UnionState 
 
 if what == "sums":
     sums()
+    must_divide()
     are_ever_fewer()
 elif what == "scatters":
     scatters()
