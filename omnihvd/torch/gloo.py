@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 from collections import deque
 from datetime import timedelta
@@ -120,20 +121,18 @@ class Gloo:
         self._wait_for("broadcast", [torch.frombuffer(data, dtype=torch.uint8)], options)
 
     def allgather(self, mine: bytes) -> list[bytes]:
-        """Every rank's bytes. Connects the ranks: RuntimeError names those that do not come."""
+        """Every rank's bytes. A group needs a few such exchanges to connect; over the store they
+        take less time than Gloo needs to connect and to wake its threads. RuntimeError names the
+        ranks that do not come."""
         if not self._begun:
             return self._begin(mine)
-        words = torch.frombuffer(bytearray(mine or b"."), dtype=torch.uint8)[: len(mine)]
-        exchange = f"exchange {next(self._exchanges)}"
-        self._meetings.arrive(exchange)
-        try:
-            return [theirs.numpy().tobytes() for theirs in self.gather(words)]
-        except RuntimeError as error:
-            raise RuntimeError(
-                f"{self._meetings.missing(exchange) or 'a rank'} of {self._size} did not come to "
-                "the allreduce in which all are connected: it is late, does something else, or "
-                f"died; its own output says which. Gloo says: {error}"
-            ) from error
+        return self._meetings.gather(
+            f"exchange {next(self._exchanges)}",
+            mine,
+            min(self._timeout.total_seconds() or math.inf, engine.session.meeting_limits_s()[1]),
+            "the allreduce in which all are connected",
+            "it is late, does something else, or died",
+        )
 
     def gather(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's tensor, of one dimension and any length."""

@@ -95,18 +95,6 @@ class Meetings:
             return False
         return True
 
-    def arrive(self, name: str) -> None:
-        """Tells the other ranks that this one has come. Does not wait."""
-        self.store.set(self._key(name, self._rank), b"")
-
-    def missing(self, name: str) -> str:
-        """The ranks that have not arrived: "rank 1, rank 3"; empty, too, if the store has ended."""
-        ranks = range(self._size)
-        with contextlib.suppress(RuntimeError):
-            late = [rank for rank in ranks if not self.store.check([self._key(name, rank)])]
-            return ", ".join(f"rank {rank}" for rank in late)
-        return ""
-
     def agree_on(self, codec: str) -> None:
         """Checks, once for each codec, that all ranks use it. RuntimeError if one does not."""
         if codec in self._codecs:
@@ -127,10 +115,14 @@ class Meetings:
         self._codecs.add(codec)
 
     def _missing(self, name: str, waited_s: float, where: str, why: str) -> RuntimeError:
-        who = self.missing(name) or "a rank"
+        who = ""
+        with contextlib.suppress(RuntimeError):  # the store may have ended
+            ranks = range(self._size)
+            late = [rank for rank in ranks if not self.store.check([self._key(name, rank)])]
+            who = ", ".join(f"rank {rank}" for rank in late)
         return RuntimeError(
-            f"{who} of {self._size} did not come to {where} within {waited_s:.0f} s: {why}; its "
-            "own output says which"
+            f"{who or 'a rank'} of {self._size} did not come to {where} within {waited_s:.0f} s: "
+            f"{why}; its own output says which"
         )
 
     @staticmethod
