@@ -1,4 +1,4 @@
-"""What GRACE's authors measured, from their data: results/grace.csv.
+"""The figures of GRACE, measured by its authors, from their data: results/grace.csv.
 
     python benchmarks/grace_data.py GRACE_data_release.pickle
 
