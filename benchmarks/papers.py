@@ -74,7 +74,12 @@ def measure_workers(output: Path) -> None:
         found = measure_at(THEIR_RATE, (*ALL, *LIBRARIES), hosts, THEIR_COUNT)
         parts[str(hosts)] = found
         say(f"{hosts} hosts", found)
-        output.write_text(json.dumps({"parts": parts}) + "\n")
+        write(parts, output)
+
+
+def write(parts: dict[str, Any], output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps({"parts": parts}) + "\n")
 
 
 def say(where: str, found: dict[str, Any]) -> None:
@@ -135,8 +140,7 @@ def measure_rates(rates: Sequence[str], backends: Sequence[str], output: Path) -
         kept = [r for r in before if r["backend"] not in backends]
         have[rate] = {**found, "results": [*kept, *found["results"]]}
         say(rate, found)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps({"parts": have}) + "\n")
+        write(have, output)
         plot({"parts": have}, output.with_suffix(".png"))
 
 

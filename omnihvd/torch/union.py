@@ -167,39 +167,40 @@ class UnionState(UnionRule):
     def _average(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
         self.elements += tensor.numel()
         key = number, tensor.numel(), tensor.dtype
-        size = self._own.size()
         if tensor.is_sparse or tensor.nbytes < self.least_bytes:
             self.summed += tensor.numel()
+            size = self._own.size()
             tensor = tensor / size if tensor.is_sparse else tensor.div_(size)
             dist.all_reduce(tensor, group=self._own)
         elif self._inside is not None:
-            self._sum_in_servers(tensor.div_(size), key)
+            self._average_in_servers(tensor, key)
         else:
-            self._sum(tensor, key, size)
+            self._average_between(tensor, key)
         return tensor
 
-    def _sum_in_servers(self, tensor: torch.Tensor, key: Any) -> None:
+    def _average_in_servers(self, tensor: torch.Tensor, key: Any) -> None:
         count, ranks = tensor.numel(), self._inside.size()
+        tensor.div_(ranks)
         share = -(-count // ranks)
         even = count == share * ranks
         whole = tensor if even else torch.nn.functional.pad(tensor, (0, share * ranks - count))
         mine = whole.new_empty(share)
         reduce_scatter(mine, whole, group=self._inside)
-        self._sum(mine, key, 1)  # ranks of a server may differ here: their shares do
+        self._average_between(mine, key)  # ranks of a server may differ here: their shares do
         all_gather(whole, mine, self._inside)
         if not even:
             tensor.copy_(whole[:count])
 
-    def _sum(self, tensor: torch.Tensor, key: Any, divisor: int) -> None:
-        """Sums it between servers over `divisor`, on the union if that is sparse."""
+    def _average_between(self, tensor: torch.Tensor, key: Any) -> None:
+        """Averages it between servers, on the union if that is sparse."""
         if self._patience[key].looks():
             body, rest = self.split(tensor)
             union = self._union(body)
             if not self.is_dense(key, len(union), len(body)):
-                self._sum_rows(body, union, rest, divisor)
+                self._average_rows(body, union, rest)
                 return
         self.summed += tensor.numel()
-        dist.all_reduce(tensor.div_(divisor), group=self._between)
+        dist.all_reduce(tensor.div_(self._between.size()), group=self._between)
 
     def _union(self, body: torch.Tensor) -> torch.Tensor:
         """The numbers of the rows that are not zero on all ranks."""
@@ -207,15 +208,13 @@ class UnionState(UnionRule):
         dist.all_reduce(marks, ReduceOp.MAX, group=self._between)
         return marks.nonzero().squeeze(1)
 
-    def _sum_rows(
-        self, body: torch.Tensor, rows: torch.Tensor, rest: torch.Tensor, divisor: int
-    ) -> None:
+    def _average_rows(self, body: torch.Tensor, rows: torch.Tensor, rest: torch.Tensor) -> None:
         width = len(rows) * self.block_size
         packed = body.new_empty(width + len(rest))
         united = packed[:width].view(len(rows), self.block_size)
         torch.index_select(body, 0, rows, out=united)
         packed[width:] = rest
-        packed /= divisor  # before the sum, as DDP does: float16 sums may overflow
+        packed /= self._between.size()  # before the sum, as DDP does: float16 sums may overflow
         if len(packed) > 0:
             dist.all_reduce(packed, group=self._between)
         body.index_copy_(0, rows, united)

@@ -14,8 +14,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import grace_data
 from benchmarks.tables import published
 
-np = pytest.importorskip("numpy")
-
 
 class Named:
     """Is pickled as a call of something by its name, as pandas' and NumPy's objects are."""

@@ -16,6 +16,7 @@ from omnihvd.torch.compress import CompressionState  # noqa: E402
 from omnihvd.torch.meetings import Meetings  # noqa: E402
 
 LINEAR = torch.nn.Linear(3, 2)
+LATE = "it is late, does something else, or died"
 
 
 def state(compressor) -> CompressionState:
@@ -69,7 +70,8 @@ def not_gathered() -> None:
         ),
         (
             not_gathered,
-            "rank 1 of 2 did not come to the allreduce in which all are connected within 0 s",
+            "rank 1 of 2 did not come to the allreduce in which all are connected within 0 s: "
+            f"{LATE}; its own output says which",
         ),
         (destroyed, "omnihvd: this process group has been destroyed"),
         (
