@@ -183,6 +183,19 @@ def test_blocks_are_coded_where_the_link_is_what_is_waited_for(world: str) -> No
         assert "coded" not in job.taken
 
 
+@pytest.mark.parametrize("density", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("size", [8 << 20, 32 << 20])
+def test_a_slow_link_is_not_used_for_trials_of_the_library(size: int, density: float) -> None:
+    """It would need as many bytes as streaming at the least, and takes nearly twice as long."""
+    job = Job(WORLDS["1 Gbit/s"], stalls=0)
+    took = [job.allreduce(size, density) for _ in range(64)]
+    before = 3 if size < 16_000_000 else 0  # until connecting is worth while
+    assert set(job.taken[before:]) <= {"stream", "coded"}, job.taken
+    best = 1.05 * job.world.seconds("coded", size, job.united)
+    early = before * 1.05 * job.world.seconds("original", size, 0) + job.world.connect_s
+    assert sum(took[:20]) < early + 1.08 * (20 - before) * best, job.taken[:20]
+
+
 def test_a_tensor_that_turns_dense_is_summed_as_dense_ones_are() -> None:
     """Not by the library, which takes five times as long, though the union was looked at first."""
     job = Job(World(0.1e-3, 20e-9, 2e-3, 2e-9, 0.1e-9, connect_s=0.002), stalls=0)

@@ -13,13 +13,15 @@ constexpr double kFavour = 0.7;     // factor for times that are only bounded: i
 constexpr double kMessage = 16384;  // bytes: a message takes less time than any sum
 constexpr double kPatience = 2;     // times the time to connect
 constexpr double kStreamRate = 4;   // a library is at most so many times as fast as streaming
+constexpr double kMeasured = 10;    // times the time to connect: a first sum so long is measured
 constexpr uint32_t kAgain = 64;     // sums until an algorithm as good as the best is tried again
 constexpr double kPerExcess = 100;  // and so many more per unit of excess
 constexpr uint32_t kSoon = 8;       // the same if it was tried only a few times and was close
 constexpr double kClose = 0.3;      // "close": excess over the best's time; first sums vary as much
 constexpr double kFirstPerExcess = 12;  // sums per unit of excess until the first and second trials
 constexpr double kLongest = 60'000;
-constexpr double kCoded = 0.87;      // of streaming's time, if the link is the bottleneck:
+constexpr uint64_t kDecidesFrom = 4'000'000;  // bytes: after each first sum, which takes longer
+constexpr double kCoded = 0.87;               // of streaming's time, if the link is the bottleneck:
 constexpr double kLinkBound = 6e-9;  // then a byte of the union takes so many seconds or more,
 constexpr double kStart = 5e5;       // plus as many bytes as pass in the time of an empty sum
 constexpr int kCodedFrom = 2;        // a density class; below, other costs of a sum dominate
@@ -59,7 +61,9 @@ void Policy::measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t
 
 bool Policy::connects(Way way, double seconds) {
   spent_s_ += seconds;
-  return !std::exchange(used_[size_t(way)], true);
+  // A library has connected some ranks before.
+  const double measured_from = connect_s_ * (way == Way::original ? 1 : kMeasured);
+  return !std::exchange(used_[size_t(way)], true) && seconds < measured_from;
 }
 
 double Policy::patience() const {
@@ -105,29 +109,34 @@ Policy::Bounds Policy::bounds(const Trials& trials, Way way) const {
   return found;
 }
 
+double Policy::streamed(const Trials& trials) {
+  return trials.ways[size_t(Way::stream)].score() * trials.bytes;
+}
+bool Policy::link_bound(const Trials& trials) {
+  return streamed(trials) > kLinkBound * (trials.united + kStart);
+}
+
 bool Policy::allowed(Cell cell, const Trials& trials, Way way) const {
   if (way == Way::unite) return unites_ && cell.density < kDense;
-  if (way != Way::coded) return true;
-  const double streamed = trials.ways[size_t(Way::stream)].score() * trials.bytes;
-  return cell.density >= kCodedFrom && cell.density != kUnknown &&
-         streamed > kLinkBound * (trials.united + kStart);
+  return way != Way::coded ||
+         (cell.density >= kCodedFrom && cell.density != kUnknown && link_bound(trials));
 }
 
 double Policy::expected(const Trials& trials, Way way) const {
   if (const double score = trials.ways[size_t(way)].score()) return score * trials.bytes;
+  if (way == Way::coded && streamed(trials) > 0) return kCoded * streamed(trials);
   const Bounds known = bounds(trials, way);
   if (known.most > 0) return known.likely();
   if (way == Way::stream) return 0;
-  const double streamed = trials.ways[size_t(Way::stream)].score() * trials.bytes;
-  if (way == Way::coded) return kCoded * streamed;
   const double summed = way == Way::unite ? trials.united : trials.bytes;
-  return streamed * summed / std::max(trials.united, 1e-3 * trials.bytes) / kStreamRate;
+  const double gain = link_bound(trials) ? 1 : kStreamRate;
+  return streamed(trials) * summed / std::max(trials.united, 1e-3 * trials.bytes) / gain;
 }
 
 Way Policy::first(Cell cell, const Trials& trials) const {
-  const bool connects = trials.bytes >= kConnectsAtOnce || at_once_;
-  if (connects && !used_[size_t(Way::stream)]) return Way::stream;
-  Way fastest = connects ? Way::stream : Way::original;
+  const bool may_connect = trials.bytes >= kConnectsAtOnce || patience() == 0;
+  if (may_connect && bounds(trials, Way::stream).most == 0) return Way::stream;
+  Way fastest = Way::original;
   double least = 0;
   for (const Way way : kTried) {
     const double likely = bounds(trials, way).likely();
@@ -145,8 +154,9 @@ uint64_t Policy::interval(const Trials& trials, Way way) const {
   if (way == Way::stream && !used_[size_t(way)])
     return uint64_t(std::min(std::ceil(patience() / best), double(kAgain)));
   const double excess = std::max(0.0, expected(trials, way) / best - 1);
-  const bool hopeless = tried == 0 && kFavour * bounds(trials, way).least > best;
-  if (tried < 2 && !hopeless) return uint64_t(std::min(kFirstPerExcess * excess, kLongest));
+  const bool in_vain = tried == 0 && (kFavour * bounds(trials, way).least > best ||
+                                      (link_bound(trials) && way != Way::coded));
+  if (tried < 2 && !in_vain) return uint64_t(std::min(kFirstPerExcess * excess, kLongest));
   if (tried > 0 && tried < kSamples && excess < kClose) return kSoon;
   return kAgain + uint64_t(std::min(kPerExcess * excess, kLongest));
 }
@@ -164,7 +174,7 @@ Order Policy::order(Cell cell, uint64_t bytes) {
   Order order{trials.best, trials.best, 0};
   if (trials.best == Way::automatic) {
     order.now = order.trial = first(cell, trials);
-    order.after = order.now == Way::original ? 3 : 0;
+    order.after = order.now == Way::original && bytes < kDecidesFrom ? 3 : 0;
     trials.now += order.after + 1;
     return order;
   }

@@ -13,16 +13,15 @@
 // algorithm is expected to be, or was, the later it is tried, and tried again: in the long run
 // trials cost 2% of the time.
 //
-// If nothing is known, small tensors begin with the library's own sum, because omnihvd's own
-// algorithm must first connect the ranks; large ones begin with omnihvd's, which tells the density.
-// The ranks connect for small ones only when sums have taken twice as long as it takes to connect.
-// So a job that connects in vain loses at most half of that time.
+// If nothing is known, large tensors begin with omnihvd's algorithm, which tells the density, and
+// small ones with the library's sum, because omnihvd's must first connect the ranks. They connect
+// for small ones once sums have taken twice as long as that takes.
 //
-// The lossless codec makes streaming's messages smaller but takes processor time. It is tried where
-// streaming has proved to be bound by the link.
+// Where streaming waits for the link, its messages are tried with the lossless codec, which takes
+// processor time, and the library is tried late: it needs as many bytes at the least.
 //
-// Pure: times are arguments. A sample is one sum's seconds per byte. The score of an algorithm in a
-// bin is the lower median of its last five samples.
+// Pure: times are arguments. A sample is one sum's seconds per byte; a score, the lower median of
+// the last five of an algorithm in a bin.
 #pragma once
 
 #include <array>
@@ -65,7 +64,7 @@ class Policy {
   explicit Policy(bool unites = true, double connect_s = kConnectHosts)
       : unites_(unites), connect_s_(connect_s) {}
 
-  // Whether this was an algorithm's first sum, in which ranks connect; it must not be measured.
+  // Whether this was an algorithm's first sum, and too short to be measured: ranks connect in it.
   bool connects(Way way, double seconds);
   // From now on ranks connect for sums of all sizes: the caller has waited long enough.
   void connect_at_once() { at_once_ = true; }
@@ -93,6 +92,8 @@ class Policy {
     void add(double took, double bytes, double united);
     double likely() const;
   };
+  static double streamed(const Trials& trials);  // seconds of a sum; 0: not measured
+  static bool link_bound(const Trials& trials);  // whether streaming waits for the link
   // Whether an algorithm can be the fastest in a bin at all.
   bool allowed(Cell cell, const Trials& trials, Way way) const;
   Bounds bounds(const Trials& trials, Way way) const;

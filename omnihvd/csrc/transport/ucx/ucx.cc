@@ -106,9 +106,8 @@ void add_to_epoll(int epoll, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
     throw Error(std::string("epoll_ctl failed: ") + std::strerror(errno));
-  }
 }
 
 UcxTransport::UcxTransport()
@@ -372,9 +371,8 @@ std::string UcxTransport::describe() const {
     if (!names.empty()) ++used[names];
   }
   std::string text = worker_.describe();
-  for (const auto& [names, count] : used) {
+  for (const auto& [names, count] : used)
     text += "; " + std::to_string(count) + " connected over " + names;
-  }
   return text;
 }
 
