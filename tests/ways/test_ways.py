@@ -21,7 +21,7 @@ class Rank:
     def __init__(self, rank: int, meeting: Meeting, setting: Any, scatters: bool) -> None:
         self.rank = rank
         self.said = meeting.allgather(rank)
-        self.ways = ways.Ways(setting, BLOCK, scatters=scatters, connect_s=1e-9)
+        self.ways = ways.Ways(setting, BLOCK, scatters=scatters, connect_s=1e-9)  # 0: connected
         self.library = ways.Library(rank, meeting.size, self.gather, self.sum)
         self.asked: list[str] = []
         self.seconds_per_byte = 0.0  # that the library takes at least

@@ -124,7 +124,7 @@ bool Policy::allowed(Cell cell, const Trials& trials, Way way) const {
 
 double Policy::expected(const Trials& trials, Way way) const {
   if (const double score = trials.ways[size_t(way)].score()) return score * trials.bytes;
-  if (way == Way::coded && streamed(trials) > 0) return kCoded * streamed(trials);
+  if (way == Way::coded) return kCoded * streamed(trials);  // allowed only where that is known
   const Bounds known = bounds(trials, way);
   if (known.most > 0) return known.likely();
   if (way == Way::stream) return 0;

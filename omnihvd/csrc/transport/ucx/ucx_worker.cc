@@ -57,8 +57,8 @@ constexpr Default kDefaults[] = {
     {"TCP_CONN_NB", "y"},
     {"TCP_SYN_CNT", "3"},
     // A host that vanishes is noticed after about half a minute: an idle connection by these, a
-    // busy
-    // one by shut_silent_connections(). A process that ends is noticed at once: its kernel closes.
+    // busy one by shut_silent_connections(). A process that ends is noticed at once, because its
+    // kernel closes the connection.
     {"TCP_KEEPIDLE", "10s"},
     {"TCP_KEEPINTVL", "2s"},
     {"KEEPALIVE_INTERVAL", "2s"},
