@@ -51,9 +51,8 @@ class Pair:
         self.go_on(seconds, stopped, 1 if all_of_them else max(1, int(4 * seconds)))
 
     def check(self) -> None:
-        """All that was sent has come, or comes within seconds: a round trip that was measured over
-        a stop slows the sender down for ten."""
-        for _ in range(200):
+        """All that was sent has come, or comes within ten seconds."""
+        for _ in range(100):
             self.go_on(0.1)
             if [len(end.messages) for end in self.ends] == [len(s) for s in reversed(self.sent)]:
                 break
@@ -80,7 +79,8 @@ def play(pair: Pair, events: list[Event]) -> None:
     pair.check()
 
 
-SLOW = [
+# Datagrams get lost while the first round trip that is measured seems to take minutes.
+LOST_IN_A_STOP = [
     ("stop", (), 1.0),
     ("send", (1,), 70_000),
     ("stop", (0,), 207.0),
@@ -91,7 +91,7 @@ SLOW = [
 
 @settings(max_examples=25, deadline=None)
 @given(events=st.lists(st.one_of(sends, sends, alone, both, awake), max_size=10))
-@example(events=SLOW)
+@example(events=LOST_IN_A_STOP)
 def test_on_one_host_stops_of_any_length_change_nothing(events: list[Event]) -> None:
     play(Pair(), events)
 

@@ -8,8 +8,8 @@ namespace omnihvd {
 namespace {
 
 constexpr uint64_t kFirstTimeOut = 100'000;  // before the first measured round trip
-// The maximum also applies if a clock jumps forward within a round trip, which then seems that
-// long.
+// The maximum also applies to a round trip in which a clock jumps forward, or the receiver is
+// stopped: it seems that long.
 constexpr uint64_t kLeastTimeOut = 1'000, kMostTimeOut = 1'000'000;
 
 }  // namespace
@@ -116,6 +116,10 @@ std::optional<uint64_t> DatagramSender::wake_at() const {
 
 uint64_t DatagramSender::time_out() const {
   return trips_.time_out(time_outs_, trips_.smoothed(), kFirstTimeOut, kLeastTimeOut, kMostTimeOut);
+}
+
+uint64_t DatagramSender::patience() const {
+  return std::min(last_trip_ + trips_.smoothed() / 4 + 1, kMostTimeOut);
 }
 
 bool DatagramSender::on_acknowledgement(uint64_t now, const Acknowledgement& acknowledgement,

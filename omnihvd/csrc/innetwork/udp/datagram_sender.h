@@ -88,7 +88,7 @@ class DatagramSender {
   bool may_send(uint64_t now) const;
   bool has_more() const;
   uint32_t bytes_of(const Entry& entry) const;
-  uint64_t patience() const { return last_trip_ + trips_.smoothed() / 4 + 1; }
+  uint64_t patience() const;
 
   const uint32_t payload_, window_;
   const uint64_t begin_;
