@@ -131,6 +131,26 @@ def test_one_threshold_holds_for_all_parameters(framework, ratio):
     assert len(small) < 9 or abs(small).min() == pytest.approx(least, rel=0.01)
 
 
+def test_a_sample_has_other_elements_in_each_step(monkeypatch):
+    from omnihvd.compression import numpy_ops
+    from omnihvd.compression.methods import global_elements
+    from omnihvd.compression.rules import Call
+
+    class Samples:
+        def put(self, parameter, counts):
+            taken.append(counts)
+            return counts
+
+    taken = []
+    numbers = heavy(size=1003).astype(np.float32)
+    every = 1003 // 100
+    monkeypatch.setattr(global_elements, "SAMPLE", 100)
+    rule = global_elements.GlobalElements(0.1)
+    for step in range(5, 5 + every):
+        rule.limit(numbers, Call(numpy_ops, len(numbers), 0.1, 0, step, {}, Samples()))
+    assert np.array_equal(sum(taken), every * numpy_ops.magnitudes(numbers))
+
+
 def test_a_changed_ratio_holds_at_the_next_step():
     from omnihvd.compression import numpy_ops
     from omnihvd.compression.split import ParameterState, split

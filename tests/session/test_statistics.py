@@ -83,6 +83,14 @@ def test_a_summary_has_what_was_left_alone(level: str) -> None:
     assert said.stderr.count(summary) == said.stderr.count("sums taken") == (level == "info")
 
 
+def test_a_summary_of_empty_calls_has_no_share_of_nothing() -> None:
+    code = (
+        "from omnihvd.engine import session as s; s.count_pass('empty', 0); print(s.summary('MPI'))"
+    )
+    said = new_process(code).stdout
+    assert said == "sums taken: 0; left to MPI: 1, 0.0% of the bytes (1 empty)\n"
+
+
 def test_there_are_no_shares_of_nothing(counted: dict[str, Any]) -> None:
     figures = omnihvd.Statistics().read()
     shares = ("sent_of_ring", "density", "union_density", "passed_share")

@@ -183,6 +183,16 @@ def test_a_sparse_tensor_begins_with_the_union_if_only_the_library_is_known() ->
     assert policy.order(size, ways.DENSE, 8 * MILLION)[0] == Way.original
 
 
+def test_a_dense_tensor_that_streams_as_fast_as_cores_can_has_the_library_tried_next() -> None:
+    policy = ways.Policy()
+    cell = ways.size_class(MILLION), ways.DENSE
+    policy.connects(Way.stream, 1.0)
+    policy.order(*cell, MILLION)
+    policy.measured(*cell, Way.stream, MILLION, MILLION, 0.001)
+    _, trial, after = policy.order(*cell, MILLION)
+    assert trial == Way.original and after < 8
+
+
 def test_a_tensor_of_few_blocks_tells_little_of_a_dense_one() -> None:
     """Streaming it took a thirtieth of the library's time, but next to nothing was sent."""
     size = 64 * MILLION
