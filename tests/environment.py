@@ -14,6 +14,8 @@ ENVIRONMENT = {
     "TF_USE_LEGACY_KERAS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
+# For jobs of a launcher, too: all ranks share memory, and Open MPI's TCP ends by a second of sleep.
+ONE_HOST = {"OMPI_MCA_btl": "self,vader"}
 
 
 def end_with_parent() -> None:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from environment import ENVIRONMENT, end_with_parent
+from environment import ENVIRONMENT, ONE_HOST, end_with_parent
 from warm import warm
 
-HOROVODRUN = [sys.executable, str(Path(__file__).with_name("quick_horovodrun.py"))]
+HERE = Path(__file__).parent
+HOROVODRUN = [sys.executable, str(HERE / "quick_horovodrun.py")]
 LAUNCHERS = {
     "mpirun": ["mpirun", "--oversubscribe"],
     "horovodrun": HOROVODRUN,
@@ -26,6 +27,13 @@ LAUNCHERS = {
 }
 # For tests of streaming, and of figures: which way is the fastest is another one in each run.
 STREAM = {"OMNIHVD_WAY": "stream"}
+
+
+def torchrun(ranks: int, *words: object) -> list[str]:
+    """The command of `torchrun --standalone` for a script and its words, all by a warm Python."""
+    options = ["--standalone", f"--nproc-per-node={ranks}", "--no-python"]
+    python = [sys.executable, HERE / "quick_torchrun.py"]
+    return warm([*python, *options, *warm([sys.executable, *words])])
 
 
 @dataclass
@@ -62,7 +70,7 @@ def launch(
         words = python if fresh else warm(python)
     # This process may have them from a Horovod of its own, in an earlier test.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOROVOD_STALL_")}
-    environment = {**inherited, **ENVIRONMENT, **(env or {})}
+    environment = {**inherited, **ENVIRONMENT, **ONE_HOST, **(env or {})}
     environment["PATH"] = sysconfig.get_path("scripts") + os.pathsep + environment["PATH"]
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()

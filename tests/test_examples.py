@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from launch import ENVIRONMENT, STREAM, launch
+from launch import ENVIRONMENT, STREAM, launch, torchrun
 from processes import run_beside
 
 import omnihvd
@@ -153,14 +153,13 @@ def losses(tmp_path_factory, options):
 
 def under_torchrun(folder, name, *words, ends_cleanly=False, timeout=60):
     """Report and output of an example on two ranks."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     env = {**os.environ, **ENVIRONMENT, **STREAM, "OMNIHVD_MIN_BYTES": "1024"}
     path = folder / "report.json"
-    command = [*torchrun, EXAMPLES / name, *words, path]
+    command = [EXAMPLES / name, *words, path]
     if ends_cleanly:
         (folder / "script.py").write_text(ENDS_CLEANLY)
-        command.insert(len(torchrun), folder / "script.py")
-    (job,) = run_beside([command], [env], timeout=timeout)
+        command.insert(0, folder / "script.py")
+    (job,) = run_beside([torchrun(2, *command)], [env], timeout=timeout)
     return json.loads(path.read_text()), job.output
 
 

@@ -1,7 +1,6 @@
 """Training under horovodrun, omnihvd's transport beneath: see on_ranks/."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def test_on_ranks(file, ranks):
 def run_tests(file, ranks, **env):
     file = HERE / "on_ranks" / f"{file}.py"
     job = launch(
-        [sys.executable, "-m", "pytest", "-x", "-q", "--color=no", "-p", "no:cacheprovider", file],
+        [HERE.parent / "under_pytest.py", file],
         ranks,
         launcher="horovodrun",
         env={

@@ -196,7 +196,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"omnihvd (check --settings|stats)$", lambda m: m[0]),
     (r"(omnihvd [\w-]+)", of_help),
     (r"mpirun .*(omnihvd check)", of_help),
-    (r"(python -m omnihvd\.demo)", lambda m: f"{m[1]} --steps 2"),
+    (r"(python -m omnihvd\.demo)", of_help),  # tests/cli/test_demo.py runs it
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
     (r"(python -m benchmarks\.(?:bench|mutants))", of_help),
     (r"\.venv/bin/(python -m benchmarks\.bench\.lab)", of_help),

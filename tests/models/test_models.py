@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from launch import ENVIRONMENT, STREAM, launch
+from launch import ENVIRONMENT, STREAM, launch, torchrun
 from processes import run_beside
 
 HERE = Path(__file__).parents[2] / "examples" / "models"
@@ -217,10 +217,9 @@ def test_quality_goes_on_where_it_was_stopped(tmp_path):
 
 
 def test_losses_under_ddp(tmp_path, losses):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, f"--nproc-per-node={RANKS}", HERE / "ddp.py", "--omnireduce"]
-    command += ["--model", "ncf", "resnet152", "--size", "tiny", "--steps", str(STEPS)]
-    (job,) = run_beside([[*command, "--json", tmp_path / "losses"]], [BYTES], timeout=60)
+    words = ["--model", "ncf", "resnet152", "--size", "tiny", "--steps", str(STEPS)]
+    words += ["--omnireduce", "--json", tmp_path / "losses"]
+    (job,) = run_beside([torchrun(RANKS, HERE / "ddp.py", *words)], [BYTES], timeout=60)
     check(json.loads((tmp_path / "losses").read_text()), losses, 1e-4)
     assert "takes over PyTorch's sums over Gloo" in job.output
 

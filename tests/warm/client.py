@@ -16,7 +16,7 @@ import socket
 import sys
 
 READ_EARLY = ("LD_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "TF_", "TORCH_", "GLIBC_", "MALLOC_")
-PER_JOB = ("PYTHONPATH",)
+PER_JOB = ("PYTHONPATH", "TORCH_NCCL_ASYNC_ERROR_HANDLING")  # read late
 FORWARDED = ("ABRT", "CONT", "HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
 
 

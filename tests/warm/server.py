@@ -1,6 +1,6 @@
 """Imports a framework once, and then forks a process for each script that is to be run.
 
-    server.py DESCRIPTOR MODULE
+    server.py DESCRIPTOR FRAMEWORK
 
 DESCRIPTOR: a listening Unix socket. client.py connects to it, in the place of the script.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -23,6 +24,8 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 NUMBERS = array.array("i", [0, 0, 0])  # standard input, output and error
+# A framework imports these later by itself: PyTorch when it makes an optimizer.
+LATER = {"torch": ("torch._dynamo",), "tensorflow": ("tf_keras",)}
 
 
 def serve(listening: socket.socket) -> dict[str, Any]:
@@ -134,6 +137,15 @@ def run(job: dict[str, Any]) -> None:
     exec(code, vars(main))
 
 
+def prepare(framework: str) -> None:
+    """Frozen objects are not collected, so that ranks do not copy the memory that they lie in."""
+    importlib.import_module(framework)
+    for module in LATER[framework]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    gc.freeze()
+
+
 if __name__ == "__main__":
-    importlib.import_module(sys.argv[2])
+    prepare(sys.argv[2])
     run(serve(socket.socket(fileno=int(sys.argv[1]))))
