@@ -39,8 +39,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_configure() -> None:
+    """For xdist's workers, too: other tests are on the cores that NumPy's own threads would use."""
     os.environ.update(
-        {name: value for name, value in ENVIRONMENT.items() if name.startswith("OMPI_")}
+        {name: value for name, value in ENVIRONMENT.items() if name.startswith(("OMPI_", "OMP_"))}
     )
 
 
