@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.util
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,8 @@ LIBRARIES = Path(__file__).parent / "lib"
 LIBRARY = LIBRARIES / "libomnihvd.so"
 GLOO_SHIM = LIBRARIES / "libomnihvd_gloo.so"
 NCCL_SHIM = LIBRARIES / "libomnihvd_nccl.so"
+CARDS = Path("/sys/class/infiniband")  # that register memory
+HOOKS = "UCX_MEM_MMAP_HOOK_MODE"
 NAMES = ("EngineError", "build_id", "codec", "hook", "load_part", "session", "transport")
 
 if TYPE_CHECKING:
@@ -32,7 +37,8 @@ def __getattr__(name: str) -> Any:
     """The engine's attributes."""
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    engine = _load()
+    with _no_hooks():
+        engine = _load()
     globals().update({known: getattr(engine, known) for known in NAMES})
     return globals()[name]
 
@@ -68,6 +74,20 @@ def _load() -> ModuleType:
                 "environment (libucx-cu13 has UCX)"
             )
         raise EngineMissing(message) from why
+
+
+@contextlib.contextmanager
+def _no_hooks() -> Iterator[None]:
+    """While UCX is loaded, it rewrites eight functions as mmap() for cards that register memory,
+    and waits for 50 ms at each. Without a card nobody needs that."""
+    if HOOKS in os.environ or (CARDS.is_dir() and any(CARDS.iterdir())):
+        yield
+        return
+    os.environ[HOOKS] = "none"  # "reloc" would replace malloc() by one that forks cannot use
+    try:
+        yield
+    finally:
+        del os.environ[HOOKS]
 
 
 def _import() -> ModuleType:

@@ -40,8 +40,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_configure() -> None:
     """For xdist's workers, too: other tests are on the cores that NumPy's own threads would use."""
+    early = ("OMPI_", "OMP_", "UCX_")
     os.environ.update(
-        {name: value for name, value in ENVIRONMENT.items() if name.startswith(("OMPI_", "OMP_"))}
+        {name: value for name, value in ENVIRONMENT.items() if name.startswith(early)}
     )
 
 

@@ -97,6 +97,40 @@ def test_a_sum_loads_what_it_uses(setting: dict[str, str], loads: bool) -> None:
     assert not re.search(r"libomnihvd_(nccl|mpi|gloo)|simulator|_core|_xdp|libcuda", loaded), loaded
 
 
+HOOKED = """
+import ctypes
+import os
+from pathlib import Path
+from omnihvd import engine
+
+if cards:
+    engine.CARDS = Path(cards)
+names = ("mmap", "munmap", "mremap", "shmat", "shmdt", "madvise")
+at = [ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value for name in names]
+before = [ctypes.string_at(address, 5) for address in at]
+end = engine.transport.LinkEnd(1000)
+changed = [ctypes.string_at(address, 5) for address in at] != before
+print(changed, [name for name in os.environ if name.startswith("UCX_MEM")])
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "cards", "said"),
+    [
+        (None, "/no/cards", "False []"),
+        (None, "/proc/self", "True []"),
+        ("bistro", "/no/cards", "True ['UCX_MEM_MMAP_HOOK_MODE']"),
+    ],
+)
+def test_ucx_rewrites_functions_of_the_process_only_for_cards(
+    mode: str | None, cards: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for 0.4 s."""
+    monkeypatch.delenv(engine.HOOKS, raising=False)
+    env = {engine.HOOKS: mode} if mode else {}
+    assert run(f"cards = {cards!r}" + HOOKED, **env).strip() == said
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The package, with libraries that a test may change."""
