@@ -66,4 +66,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "published-ratings": published.grace_ratings,
     "published-sidco": published.sidco,
     "published-sums": published.simulated,
+    "published-visible": published.visible,
 }

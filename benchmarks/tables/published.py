@@ -123,3 +123,26 @@ def simulated() -> str:
         for (rate, ranks, aggregators), of_densities in found.items()
     ]
     return markdown(header, rows)
+
+
+# --- visible changes ------------------------------------------------------------------------------
+
+
+def visible() -> str:
+    """Mean and range over the seeds; shares are means over rounds."""
+    entries = load("visible_changes.json")["entries"]
+    rows = []
+    for about in dict.fromkeys((e["model"], e["replicas"], e["method"]) for e in entries):
+        these = [e for e in entries if (e["model"], e["replicas"], e["method"]) == about]
+        losses = [e["loss"] for e in these]
+        text = f"{mean(losses):.4f}"
+        if len(losses) > 1:
+            text += f" ({min(losses):.4f} to {max(losses):.4f})"
+        accuracy = f"{mean(e['quality'] for e in these):.1%}" if about[0] == "bert" else ""
+        shares = [
+            f"{mean(e[name] for e in these):.1%}" if name in these[0] else ""
+            for name in ("sent", "any", "any_blocks")
+        ]
+        rows.append([*map(str, about), text, accuracy, *shares])
+    titles = ("model", "replicas", "method", "loss", "accuracy", "sent by a replica")
+    return markdown([*titles, "by any of them", "blocks of 256 by any"], rows)
