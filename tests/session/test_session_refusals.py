@@ -16,6 +16,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import _engine_tests
@@ -192,25 +193,34 @@ def test_what_is_no_aggregator_is_named(answer: Callable[[Talk], None], said: st
         assert isinstance(why, EngineError) and f"aggregator {address}: {said}" in str(why)
 
 
+JOINS = f"""
+import sys
+from groups import in_threads
+(why,) = in_threads(1, lambda rank, group: None, aggregators=[sys.argv[1]], secret={SECRET!r})
+print(why)
+"""
+
+
 def test_a_job_without_standard_input_reaches_its_aggregator() -> None:
     """The connection then has the descriptor 0."""
-    restored = threading.Event()
+    seen = []
 
     def refuses(talk: Talk) -> None:
         talk.heard()
+        seen.append(Path(f"/proc/{job.pid}/fd/0").readlink())
         talk.say(b"no" + b"it has no time")
-        restored.wait(20)  # the next accept() would take the descriptor
 
     with aggregator(refuses) as address:
-        kept = os.dup(0)
-        os.close(0)
-        try:
-            (why,) = in_threads(1, lambda r, g: None, aggregators=[address], secret=SECRET)
-        finally:
-            os.dup2(kept, 0)
-            os.close(kept)
-            restored.set()
-    assert f"aggregator {address}: it has no time" in str(why)
+        job = subprocess.Popen(
+            [sys.executable, "-c", JOINS, address],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            preexec_fn=lambda: os.close(0),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        said, _ = job.communicate(timeout=60)
+    assert f"aggregator {address}: it has no time" in said
+    assert str(seen[0]).startswith("socket:")
 
 
 def test_a_secret_on_some_ranks_protects_nothing(capfd: pytest.CaptureFixture[str]) -> None:
