@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import numpy as np
@@ -206,12 +207,14 @@ def test_lengths_that_differ() -> None:
 )
 def test_impossible_lists(numbers: list[int], blocks: int, length: int, says: str) -> None:
     """One rank's: all are told, and none waits for it."""
+    told = threading.Barrier(2)  # else rank 1 may have ended before rank 0 reads why
 
     def work(rank: int, group: Any) -> None:
         own = np.array(numbers if rank else [], np.int64)
         wide = (blocks, length) if rank else (10, 4)
         with pytest.raises(EngineError, match=re.escape(says)):
             allreduce_blocks(group, np.ones((len(own), wide[1]), np.float32), own, wide[0])
+        told.wait(20)
 
     all_well(in_threads(2, work))
 
