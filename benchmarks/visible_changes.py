@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "models")]
 from registry import MODELS  # noqa: E402
 from task import SIZES, Task  # noqa: E402
+from training import drawn_model  # noqa: E402
 
 from benchmarks.bench.source import source  # noqa: E402
 
@@ -94,28 +95,20 @@ def replicas_of(name: str, data: Path, size: str, count: int, seed: int) -> list
     made = []
     for rank in range(count):
         task = MODELS[name](data, size, rank, count)
-        torch.manual_seed(seed)  # the same weights
-        made.append(Replica(task, task.model(), seed, task.steps))
+        made.append(Replica(task, drawn_model(task, seed), seed, task.steps))
     return made
 
 
 def dense(replicas: list[Replica], steps: int) -> None:
     """Leaves the weights in the first replica's model."""
     first = replicas[0]
-    for replica in replicas[1:]:
-        replica.model = first.model
     for step in range(steps):
-        total: list[Tensor] = []
-        for replica in replicas:
-            first.optimizer.zero_grad()
+        first.optimizer.zero_grad()
+        for replica in replicas:  # each adds to the gradients of the others
             replica.task.loss(first.model, replica.task.batch(replica.seed, step)).backward()
-            found = [
-                p.grad.detach().clone() if p.grad is not None else torch.zeros_like(p)
-                for p in first.model.parameters()
-            ]
-            total = [a + b for a, b in zip(total, found)] if total else found
-        for parameter, gradient in zip(first.model.parameters(), total):
-            parameter.grad = gradient / len(replicas)
+        for parameter in first.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= len(replicas)
         first.optimizer.step()
         first.schedule.step()
 
@@ -156,12 +149,13 @@ def train(name: str, method: str, count: int, seed: int, data: Path, size: str) 
         dense(replicas, steps)
     else:
         found = in_rounds(replicas, method, steps)
-    quality = first.task.quality(first.model)
-    outputs = first.task.held_out
-    loss = quality
-    if first.task.higher_is_better:
-        with torch.no_grad():
-            loss = float(nn.functional.cross_entropy(first.task.outputs(first.model), outputs[1]))
+    task = first.task
+    if task.higher_is_better:
+        outputs, targets = task.outputs(first.model), task.held_out[1]
+        quality = task.judge(outputs, targets)
+        loss = float(nn.functional.cross_entropy(outputs, targets))
+    else:
+        quality = loss = task.quality(first.model)
     about = {"model": name, "method": method, "replicas": count, "seed": seed, "steps": steps}
     return {**about, "loss": loss, "quality": quality, **found}
 
