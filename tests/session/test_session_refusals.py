@@ -218,7 +218,10 @@ def test_a_job_without_standard_input_reaches_its_aggregator() -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        said, _ = job.communicate(timeout=60)
+        try:
+            said, _ = job.communicate(timeout=60)
+        finally:
+            job.kill()
     assert f"aggregator {address}: it has no time" in said
     assert str(seen[0]).startswith("socket:")
 
