@@ -11,6 +11,7 @@ void bind_datagrams(pybind11::module_ m);
 void bind_group(pybind11::module_ m);
 void bind_inline(pybind11::module_ m);
 void bind_list_sums(pybind11::module_ m);
+void bind_polling(pybind11::module_ m);
 void bind_protocol(pybind11::module_ m);
 void bind_transport(pybind11::module_ m);
 void bind_session(pybind11::module_ m);
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_engine_tests, m) {
   omnihvd::bind_session(m.def_submodule("session"));
   omnihvd::bind_group(m.attr("session"));
   omnihvd::bind_list_sums(m.attr("session"));
+  omnihvd::bind_polling(m.attr("session"));
   omnihvd::bind_shared(m.def_submodule("shared"));
   omnihvd::bind_ways(m.def_submodule("ways"));
 }

@@ -135,8 +135,9 @@ std::vector<Setting> table() {
       streams(),
       number("OMNIHVD_SCAN_AHEAD", &S::scan_ahead, 1, 1u << 30, rank0,
              "blocks that a slot inspects ahead of what it sends"),
-      number("OMNIHVD_SPIN_US", &S::spin_us, 0, 1000000, own,
-             "microseconds for which a progress thread polls before it sleeps"),
+      number(
+          "OMNIHVD_SPIN_US", &S::spin_us, 0, 1000000, own,
+          "microseconds for which a progress thread polls before it sleeps, while that finds work"),
       any("OMNIHVD_PLUGIN", &S::plugin, Agreed::same, "path",
           "library that adds an algorithm, which OMNIHVD_WAY then names (HACKING.md)", same),
       word("OMNIHVD_WAY", &S::way, way_words(), rank0,

@@ -20,7 +20,7 @@ Stream::Stream(std::unique_ptr<Transport> transport, uint32_t spin_us)
     : transport_(std::move(transport)),
       address_(transport_->address()),
       description_(transport_->describe()),
-      spin_(std::chrono::microseconds(spin_us)),
+      polling_(std::chrono::microseconds(spin_us)),
       last_check_(Clock::now()) {
   transport_->set_handler(&groups_);
   thread_ = std::thread([this] { loop(); });
@@ -48,30 +48,29 @@ void Stream::run(std::function<void()> command) {
 }
 
 void Stream::loop() {
-  Clock::time_point last_moved = Clock::now();
   while (true) {
     bool moved = guarded([this] { return transport_->progress(); });
     moved |= run_commands();
     moved |= guarded([this] { return groups_.work(); });
     if (stop_) break;
-    guarded([&] { return end_turn(moved, &last_moved); });
+    guarded([&] { return end_turn(moved); });
   }
   guarded([this] { return groups_.remove_all(), true; });
 }
 
-bool Stream::end_turn(bool moved, Clock::time_point* last_moved) {
+bool Stream::end_turn(bool moved) {
   const auto now = Clock::now();
   if (now - last_check_ > kCheckEvery) {
     last_check_ = now;
     groups_.check_time();
   }
   if (moved) {
-    *last_moved = now;
+    polling_.on_work(now);
     // If ranks share cores, a rank woken by our messages must not wait for the end of a time slice
     // of milliseconds.
     std::this_thread::yield();
-  } else {
-    idle(*last_moved);
+  } else if (polling_.may_sleep(now)) {
+    transport_->wait(groups_.busy() ? 500 : -1);
   }
   return moved;
 }
@@ -94,12 +93,6 @@ bool Stream::guarded(Step step) {
   groups_.fail_all(why);
   std::this_thread::sleep_for(kAfterFailure);
   return false;
-}
-
-// Polls for a moment, then sleeps: several ranks may share a core.
-void Stream::idle(Clock::time_point last_moved) {
-  if (Clock::now() - last_moved < spin_) return;
-  transport_->wait(groups_.busy() ? 500 : -1);
 }
 
 bool Stream::run_commands() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/dispatch.h"
+#include "engine/polling.h"
 #include "transport/transport.h"
 
 namespace omnihvd {
@@ -35,14 +36,13 @@ class Stream {
   void loop();
   template <typename Step>
   bool guarded(Step step);
-  bool end_turn(bool moved, Clock::time_point* last_moved);
+  bool end_turn(bool moved);
   bool run_commands();
-  void idle(Clock::time_point last_moved);
 
   Dispatch groups_;
   const std::unique_ptr<Transport> transport_;  // calls groups_ until it is destroyed
   const std::string address_, description_;
-  const Clock::duration spin_;
+  Polling polling_;
   Clock::time_point last_check_, last_failure_;
 
   std::mutex mutex_;
