@@ -8,6 +8,7 @@
 
 #include "algorithms/shared_memory/shared_sum.h"
 #include "algorithms/shared_memory/small_sum.h"
+#include "algorithms/shared_memory/stores.h"
 #include "algorithms/two_levels.h"
 #include "base/error.h"
 #include "engine/host_facts.h"
@@ -102,6 +103,17 @@ void bind_shared(py::module_ m) {
   m.def("cores_here", &cores_here, "Those that this thread may use.");
   m.def("two_levels_obstacle", &two_levels_obstacle, py::arg("settings"), py::arg("rank"),
         py::arg("hosts"), py::arg("allgather"));
+  py::class_<Stores>(m, "Stores")
+      .def(py::init<>())
+      .def("next", &Stores::next)
+      .def("took", &Stores::took, py::arg("past"), py::arg("seconds"));
+  m.def(
+      "copy_past_caches",
+      [](py::array_t<uint8_t> to, const py::array_t<uint8_t>& from) {
+        copy_past_caches(to.mutable_data(), from.data(), size_t(from.size()));
+        finish_stores();
+      },
+      py::arg("to"), py::arg("from_"));
   py::class_<SmallSums>(m, "SmallSum")
       .def(py::init([](const Settings& settings, int rank, int size, py::function allgather) {
              PyExchange exchange(rank, size, std::move(allgather));

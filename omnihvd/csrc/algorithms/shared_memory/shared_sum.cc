@@ -253,6 +253,8 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
   uint8_t* const to = data(rank_, chunk.number);
   uint8_t* const has = flags(rank_, chunk.number);
   const auto [begin, end] = share(chunk);
+  past_caches_ = stores_.next();
+  const auto start = std::chrono::steady_clock::now();
   uint64_t nonzero = 0, copied = 0;
   for (uint32_t block = 0; block < chunk.blocks(); ++block) {
     const size_t at = block * chunk.block_bytes, bytes = chunk.bytes_of(block);
@@ -272,13 +274,25 @@ uint64_t SharedSum::give(const Sum& sum, const Chunk& chunk) {
         has[block] = code(sum, contribution_coding(sum.codec), peers_.number_of(rank_), number,
                           true, from + at, bytes, to + at, for_another);
       else if (for_another)
-        copied += copy(to + at, from + at, bytes);
+        copied += share_out(to + at, from + at, bytes);
     } else if (content.negative_zero && sum.in_place()) {
       std::memset(sum.out + chunk.begin + at, 0, bytes);
     }
   }
+  if (past_caches_) finish_stores();
+  if (copied > 0 && nonzero == chunk.blocks()) {
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    stores_.took(past_caches_, took.count() / double(copied));
+  }
   stats().bytes_copied += copied;
   return nonzero;
+}
+
+// Copies to this rank's part, where other ranks read.
+size_t SharedSum::share_out(uint8_t* to, const uint8_t* from, size_t bytes) const {
+  if (!past_caches_) return copy(to, from, bytes);
+  copy_past_caches(to, from, bytes);
+  return bytes;
 }
 
 // The blocks that this rank adds: begin and end.
@@ -329,8 +343,9 @@ void SharedSum::add(const Sum& sum, const Chunk& chunk) {
     if (coded && sum.whole)
       code(sum, sum_coding(sum.codec), kSums, chunk.first() + block, packed, out + at, bytes,
            out + at, uint64_t(ranks_) - 1);
-    if (holder[block] == rank_) copied += copy(others + at, out + at, bytes);
+    if (holder[block] == rank_) copied += share_out(others + at, out + at, bytes);
   }
+  if (past_caches_) finish_stores();
   stats().bytes_copied += copied;
 }
 

@@ -20,6 +20,7 @@
 #include "algorithms/shared_memory/layout.h"
 #include "algorithms/shared_memory/peers.h"
 #include "algorithms/shared_memory/segment.h"
+#include "algorithms/shared_memory/stores.h"
 #include "base/own_process.h"
 #include "engine/session.h"
 #include "engine/settings.h"
@@ -82,6 +83,7 @@ class SharedSum {
   Form code(const Sum& sum, Coding coding, uint32_t who, uint64_t number, bool may_pack,
             const uint8_t* block, size_t bytes, uint8_t* out, uint64_t receivers);
   uint64_t give(const Sum& sum, const Chunk& chunk);
+  size_t share_out(uint8_t* to, const uint8_t* from, size_t bytes) const;
   void would_send(const Sum& sum, const uint8_t* block, size_t bytes, uint64_t receivers);
   void count_between_hosts();
   std::pair<uint32_t, uint32_t> share(const Chunk& chunk) const;
@@ -112,6 +114,8 @@ class SharedSum {
   uint64_t weighed_ = 0;                              // blocks
   double packed_share_ = 1;                           // of the last block examined
   std::vector<uint8_t> accumulator_;
+  Stores stores_;
+  bool past_caches_ = false;  // the stores of the chunk that this rank has given last
 };
 
 }  // namespace omnihvd
