@@ -57,6 +57,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-zeros": models.zeros,
     "model-masks": models.replayed,
     "model-steps": models.steps,
+    "model-first": models.first,
     "model-sent": models.sent,
     "model-quality": models.quality,
     "model-time": models.to_quality,

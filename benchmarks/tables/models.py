@@ -77,6 +77,19 @@ def _step(measured: dict[str, Any], method: str) -> str:
     return f"{took} ({in_ms(predicted)})" if predicted else took
 
 
+def first() -> str:
+    """Means of the first twenty steps, with all that a job learns and connects in them."""
+    cells = []
+    for name, content in results("links").items():
+        for rate, said in RATES.items():
+            methods = content["links"].get(rate, {}).get("methods")
+            if methods and "first_s" in methods["horovod"]:
+                plain, ours = (methods[m]["first_s"] for m in ("horovod", "omnireduce"))
+                cells.append([f"{name}, {said}", in_ms(plain), in_ms(ours), f"{plain / ours:.2f}"])
+    heads = ["ms", METHODS["horovod"], METHODS["omnireduce"], "times as fast"]
+    return markdown(heads, cells)
+
+
 def sent() -> str:
     cells = []
     for name, content in results("links").items():

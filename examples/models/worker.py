@@ -23,6 +23,8 @@ from compared import WAYS, WITHOUT
 from registry import MODELS
 from task import Task, gradient_bytes
 
+FIRST = 20  # steps that tell what a job pays for its beginning
+
 
 def one(task: Task, method: str, seed: int, given: dict[str, Any]) -> dict[str, Any]:
     model = training.drawn_model(task, seed)
@@ -52,6 +54,7 @@ def one(task: Task, method: str, seed: int, given: dict[str, Any]) -> dict[str, 
     warm_up = min(given.get("warm_up", 5), steps - 1)
     return {
         **{"method": method, "seed": seed, "steps": steps, "ranks": hvd.size()},
+        "first_s": statistics.fmean(trained.seconds[:FIRST]),
         "step_s": statistics.median(trained.seconds[warm_up:]),
         "wait_s": statistics.median(trained.waits[warm_up:]),
         "bytes": round(bytes_sent / steps),
