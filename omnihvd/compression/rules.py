@@ -48,10 +48,18 @@ class Rule:
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Whether `sums` makes the sums of a parameter of this shape; else it is sent whole."""
-        return False
+        return 0 not in shape
 
     def check_use(self, averages: bool, grouped: bool) -> None:
         """ValueError where the rule does not support that op, or groups, of Horovod's optimizer."""
+        if grouped and self.sums == "two_steps":
+            raise ValueError(
+                f"{self.factory} sums each parameter in two steps: it needs groups=None"
+            )
+
+    def scale(self, call: Call) -> float:
+        """The factor that makes the sent part unbiased, where no residual is kept."""
+        return 1.0
 
     def received(self, gradient: Any, ranks: int) -> Any:
         """The gradient for the optimizer, from the ranks' sum or average."""
@@ -102,10 +110,6 @@ class BlockRule(Rule):
     def keep(self, norms: Any, call: Call) -> Any:
         """Which blocks to send, a bool each. norms: their L2 norms."""
         raise NotImplementedError
-
-    def scale(self, call: Call) -> float:
-        """The factor that makes the sent blocks unbiased, where no residual is kept."""
-        return 1.0
 
 
 @dataclass(frozen=True)
@@ -185,15 +189,6 @@ class CodedRule(Rule):
         """The values to send back. total: the ranks' sum or average."""
         return total
 
-    def takes(self, shape: tuple[int, ...]) -> bool:
-        return 0 not in shape
-
-    def check_use(self, averages: bool, grouped: bool) -> None:
-        if grouped:
-            raise ValueError(
-                f"{self.factory} sums each parameter in two steps: it needs groups=None"
-            )
-
 
 class ElementRule(Rule):
     """Sends single elements, or others in their place.
@@ -206,10 +201,6 @@ class ElementRule(Rule):
     def sent(self, total: Any, call: Call) -> Any:
         """The part of `total` to send, as a new tensor like it. total: flat, float32 or float64."""
         raise NotImplementedError
-
-    def scale(self, call: Call) -> float:
-        """The factor that makes the sent elements unbiased, where no residual is kept."""
-        return 1.0
 
     def learn(self, kept: float, call: Call) -> None:
         """Learns from a step. kept: how many of the sent elements are not zero."""

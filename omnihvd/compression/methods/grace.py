@@ -48,9 +48,6 @@ class GraceObjects(Rule):
     def averages(self) -> bool:
         return bool(getattr(self.compressor, "average", True))
 
-    def takes(self, shape: tuple[int, ...]) -> bool:
-        return 0 not in shape
-
     def arguments(self) -> list[tuple[str, str]]:
         return [
             ("compressor", _described(self.compressor)),

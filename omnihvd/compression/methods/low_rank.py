@@ -25,10 +25,6 @@ class LowRank(Rule):
     sums = "two_steps"
     rank: int
 
-    def check_use(self, averages: bool, grouped: bool) -> None:
-        if grouped:
-            raise ValueError("power_sgd sums each parameter in two steps: it needs groups=None")
-
     def takes(self, shape: tuple[int, ...]) -> bool:
         return self.matrix(shape) is not None
 
