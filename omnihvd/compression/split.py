@@ -70,6 +70,9 @@ class ParameterState:
             self.memory = {kind: ops.on(array, gradient) for kind, array in first}
         return self.memory
 
+    def stepped(self) -> None:  # a function, for TensorFlow's graphs
+        self.step += 1
+
     def save(self) -> dict[str, Any]:
         kept = {kind: getattr(self, kind) for kind in ("step", "rest", "velocity")}
         return {**kept, "memory": dict(self.memory)}

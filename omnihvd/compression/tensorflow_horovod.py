@@ -27,17 +27,10 @@ from omnihvd.compression.tensorflow_ranks import Ranks, on_host
 from omnihvd.intercept.after_import import part
 
 
-class VariableState(ParameterState):
-    """One rank's state of one variable, in NumPy arrays."""
-
-    def stepped(self) -> None:
-        self.step += 1
-
-
 class Backend:
     def __init__(self, compressor: Compressor) -> None:
         self._compressor = compressor
-        self._states: dict[Any, VariableState] = {}  # by the variable's ref()
+        self._states: dict[Any, ParameterState] = {}  # by the variable's ref()
         self._shapes: dict[str, tuple[int, ...]] = {}  # by the state's name
         self._saved: dict[str, Any] = {}  # loaded before their variables were seen
         self._agreed: set[Any] = set()  # process sets
@@ -75,7 +68,7 @@ class Backend:
 
         return tf.reshape(on_host(sent, gradient, gradient.dtype), gradient.shape)
 
-    def own_sums(self, gradient: Any, variable: tf.Variable) -> VariableState | None:
+    def own_sums(self, gradient: Any, variable: tf.Variable) -> ParameterState | None:
         """The variable's state, if the rule's own module is to sum its gradient."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return None
@@ -95,7 +88,7 @@ class Backend:
     def average_rest(self) -> None:
         raise NotImplementedError("average_rest() is for PyTorch: save state_dict() on every rank")
 
-    def _state(self, variable: tf.Variable) -> VariableState:
+    def _state(self, variable: tf.Variable) -> ParameterState:
         if not tf.compat.v1.executing_eagerly_outside_functions():
             raise RuntimeError(
                 "compression needs TensorFlow 2: it keeps state, which graph sessions of "
@@ -108,7 +101,7 @@ class Backend:
                 copies += 1
                 name = f"{variable.name}#{copies}"
             self._shapes[name] = tuple(variable.shape)
-            state = VariableState(name)
+            state = ParameterState(name)
             state.load(self._saved.pop(name, {}), self._shapes[name], np.array)
             self._states[variable.ref()] = state
         return state

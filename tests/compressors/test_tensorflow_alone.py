@@ -13,6 +13,7 @@ from test_certificate import Kept, chosen, numbered
 from omnihvd import compression
 from omnihvd.compression import counters
 from omnihvd.compression.certificate import Blocks
+from omnihvd.compression.split import ParameterState as State
 
 tf = pytest.importorskip("tensorflow")
 
@@ -21,7 +22,6 @@ from omnihvd.compression import (  # noqa: E402
     tensorflow_horovod,
     tensorflow_two_steps,
 )
-from omnihvd.compression.tensorflow_horovod import VariableState as State  # noqa: E402
 
 
 def constants(arrays):
