@@ -9,13 +9,13 @@ from typing import Any
 
 def number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} is {value!r}: it must be a number, not {_kind(value)}")
+        raise TypeError(f"{name} is {value!r}: it must be a number, not {type(value).__name__}")
     return float(value)
 
 
 def count(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} is {value!r}: it must be an integer, not {_kind(value)}")
+        raise TypeError(f"{name} is {value!r}: it must be an integer, not {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} is {value}: it must be at least {least}")
     return int(value)
@@ -51,7 +51,3 @@ def called(compression: Any) -> None:
     """TypeError if `compression` is such a factory, even where nothing is to be compressed."""
     if inspect.isfunction(compression) and hasattr(compression, "compress"):
         compression.compress(None)
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

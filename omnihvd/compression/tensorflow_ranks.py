@@ -39,9 +39,6 @@ class Ranks:
     def rank(self) -> int:
         return int(self._set.rank())
 
-    def average(self, tensor: Any, name: str) -> Any:
-        return self.reduce(tensor, name, averages=True)
-
     def reduce(self, tensor: Any, name: str, averages: bool, **how: Any) -> Any:
         op = self._hvd.Average if averages else self._hvd.Sum
         return self._hvd.allreduce(tensor, op=op, name=name, process_set=self._set, **how)

@@ -43,7 +43,8 @@ def _exchange(steps: TwoSteps, number: int, make: Any, given: Any, name: str, ra
     name = re.sub(r"[^\w.]", "_", f"{name}.{of}")
     if kind == "average":
         half = given.dtype in (tf.float16, tf.bfloat16)
-        return ranks.average(on_host(make, given, tf.float32 if half else given.dtype), name)
+        made = on_host(make, given, tf.float32 if half else given.dtype)
+        return ranks.reduce(made, name, averages=True)
 
     def counted(given: Any) -> Any:
         made = make(given)

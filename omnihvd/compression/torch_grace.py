@@ -86,7 +86,7 @@ class Sums:
                 )
                 for i, tensor in enumerate(tensors)
             ]
-            for root in _roots(self._ranks)
+            for root in self._ranks.ranks or range(self._ranks.size())  # as Horovod counts them
         ]
 
         def finish() -> Tensor:
@@ -95,8 +95,3 @@ class Sums:
             return result
 
         return finish
-
-
-def _roots(process_set: Any) -> list[int]:
-    """As Horovod's broadcast counts them."""
-    return list(process_set.ranks or range(process_set.size()))
