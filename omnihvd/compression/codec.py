@@ -58,8 +58,7 @@ class Codec:
         """Horovod's interface. Returns an int32 tensor (a header, then the elements as float32) and
         the context for decompress()."""
         self.check_order()
-        problem = _problem()
-        if problem:
+        if _problem():
             return tensor, None
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(tensor, torch.Tensor):

@@ -68,10 +68,8 @@ def summed(
 
 def opened(rule: CodedRule, codes: np.ndarray, count: int, ranks: int) -> np.ndarray:
     """The result, of all ranks' summed()."""
-    sizes = []
-    for rank in range(ranks):
-        part = part_of(count, rank, ranks)
-        sizes.append(part.stop - part.start)
+    parts = [part_of(count, rank, ranks) for rank in range(ranks)]
+    sizes = [part.stop - part.start for part in parts]
     return np.concatenate(list(_unpacked(rule, codes, sizes)))
 
 

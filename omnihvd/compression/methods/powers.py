@@ -3,6 +3,7 @@ Learning" (MSML 2022), and natural dithering (section 5), with powers relative t
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass
 
@@ -64,8 +65,6 @@ class Natural(NaturalDithering):
     bits: int = 8
 
     def norm(self, magnitudes: np.ndarray) -> float:
-        import math
-
         largest = super().norm(magnitudes)
         fraction, exponent = math.frexp(largest)
         return math.ldexp(1.0, exponent - (fraction == 0.5)) if largest else 0.0
