@@ -127,7 +127,8 @@ def by_codec(s: Sizes, ranks: int, bits: int) -> Cost:
 
 def by_block_topk(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
     """Each rank picks its own blocks; their overlap is that of chance."""
-    return _compressed(s, ranks, min(ratio, s.fullest / s.dense), None)
+    own = min(ratio, s.fullest / s.dense)
+    return _compressed(s, ranks, own, 1 - (1 - own) ** ranks)
 
 
 def by_block_random(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
@@ -148,9 +149,7 @@ def by_topk_threshold(s: Sizes, ranks: int, ratio: float = RATIO) -> Cost:
     return Cost(each, each, s.dense)
 
 
-def _compressed(s: Sizes, ranks: int, own: float, union: float | None) -> Cost:
-    if union is None:
-        union = 1 - (1 - own) ** ranks
+def _compressed(s: Sizes, ranks: int, own: float, union: float) -> Cost:
     each = (ranks - 1) / ranks * s.dense * (own + union)
     return Cost(each, each, 2 * s.dense)  # to choose, and to find
 

@@ -66,13 +66,11 @@ class Model:
         """machine: without its link's rate; None: costs.Machine's own figures. copied: bytes that
         the framework copies when all gradients are ready, for every scheme."""
         self._buffers, self._timing, self.ranks = buffers, timing, ranks
-        self._given = (buffers, timing, machine, copied)
         self._machine, self._copied = machine or Machine(0), copied
         self._sizes = {p.name: p.sizes(DEFAULT_BLOCK, ranks) for b in buffers for p in b}
 
     def with_ranks(self, ranks: int) -> Model:
-        buffers, timing, machine, copied = self._given
-        return Model(buffers, timing, ranks, machine, copied)
+        return Model(self._buffers, self._timing, ranks, self._machine, self._copied)
 
     @property
     def computing_s(self) -> float:

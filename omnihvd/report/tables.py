@@ -35,10 +35,8 @@ Table = tuple[str, list[str], list[list[str]]]
 
 
 def _parameters(content: dict[str, Any]) -> Table:
-    rows = []
     largest = sorted(content["parameters"], key=lambda p: -p["bytes"])
-    for p in largest[:MOST_ROWS]:
-        rows.append(_row(p["name"], p, p["zero_rows"]))
+    rows = [_row(p["name"], p, p["zero_rows"]) for p in largest[:MOST_ROWS]]
     if len(largest) > MOST_ROWS:
         rows.append([f"and {len(largest) - MOST_ROWS} smaller ones"] + [""] * 5)
     rows.append(_row("all", {**content["total"], "bytes": content["bytes"]}, None))
