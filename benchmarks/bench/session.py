@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from benchmarks.bench.reducers import DEDICATED
@@ -81,10 +80,8 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
 
     def visit(self, visit: Visit) -> dict[str, Any]:
         """Returns rank 0's answer; the ranks are stopped afterwards."""
@@ -100,9 +97,6 @@ class Session:
         self._signal(signal.SIGSTOP)
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def close(self) -> None:
-        self._exit.close()
 
     def _accepted(self, listener: socket.socket) -> socket.socket:
         listener.settimeout(0.2)
