@@ -36,7 +36,10 @@ def size(text: str) -> float:
 
 def density(text: str) -> float:
     """A share, 0 to 1."""
-    number = _number(text)
+    try:
+        number = float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 <= number <= 1:
         raise ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
     return number
@@ -58,10 +61,3 @@ def ranks(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a number of ranks")
     return int(text)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a number") from None

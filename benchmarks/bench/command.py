@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.bench import arguments as words
 from benchmarks.bench import duration, report
 from benchmarks.bench.backends import Hosts, ThisMachine
@@ -75,7 +77,7 @@ def _one_of(names: Iterable[str]) -> dict[str, Any]:
 def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
     """Dense schemes take the same time at all densities and patterns: the first stands for all."""
     points = [
-        Point(int(size // _itemsize(dtype)), density, pattern, dtype, memory, args.tensors)
+        Point(int(size // np.dtype(dtype).itemsize), density, pattern, dtype, memory, args.tensors)
         for memory in args.memory
         for pattern in args.patterns
         for dtype in args.dtypes
@@ -90,12 +92,6 @@ def points_of(backend: str, args: argparse.Namespace) -> list[Point]:
     if backend in report.DENSE:
         return list({(p.count, p.dtype, p.memory): p for p in reversed(points)}.values())[::-1]
     return points
-
-
-def _itemsize(dtype: str) -> int:
-    import numpy as np
-
-    return np.dtype(dtype).itemsize
 
 
 def machine() -> dict[str, Any]:
