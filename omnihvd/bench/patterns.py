@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 BLOCK = 256  # elements; of the patterns, whatever the engine's own block size
-ROW_BLOCKS = 1  # an embedding row of 256 elements
 
 MEMORY = ("kept", "new")
 PATTERNS = ("random", "identical", "disjoint", "zipf", "elements")
@@ -69,14 +68,10 @@ def _zipf_rows(rows: int, wanted: int, rank: int) -> np.ndarray:
     return np.flatnonzero(drawn)
 
 
-def _elements(point: Point, rank: int) -> np.ndarray:
-    return np.random.default_rng(3000 + rank).random(point.count) < point.density
-
-
 def _present(point: Point, rank: int, size: int) -> np.ndarray:
     """Which elements (pattern "elements") or blocks are not zero."""
     if point.pattern == "elements":
-        return _elements(point, rank)
+        return np.random.default_rng(3000 + rank).random(point.count) < point.density
     return present_blocks(point, rank, size)
 
 
