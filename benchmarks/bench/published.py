@@ -72,7 +72,6 @@ class SparCml:
     out."""
 
     most_error = 0.0
-    width = 1
 
     def __init__(self) -> None:
         import mpi4py
@@ -101,7 +100,7 @@ class SparCml:
         self.padded = rows.value * width
 
     def _width(self, x: np.ndarray) -> int:
-        return self.width
+        return 1
 
     def restore(self) -> None:
         """Does nothing: SparCML does not overwrite its input."""

@@ -105,9 +105,6 @@ class OmniGlooScatter(GlooScatter, OmniGloo):
 class MpiScatter(GlooScatter, Mpi):
     """MPI's reduce-scatter."""
 
-    __init__ = Mpi.__init__
-    close = Mpi.close
-
     def reduce(self) -> None:
         given, share = self.tensors[0].numpy(), self.share.numpy()
         self.mpi.COMM_WORLD.Reduce_scatter_block(given, share)

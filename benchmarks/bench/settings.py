@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchmarks.bench.published import ALGORITHM, RING
 from omnihvd.bench.settings import ALGORITHMS, AS_IT_IS, PARTS, Setting, open_mpi
 
@@ -46,10 +48,8 @@ PARALLAX = (
     *(_published("yielding", "servers", "sparse", parts) for parts in (1, 8)),
     _published("polling", "servers", "sparse", 8),
     *(
-        Setting(setting.name, setting.mca, {ALGORITHM: RING})
-        for setting in (
-            open_mpi("yielding", algorithm) for algorithm in ("segmented ring", "Rabenseifner")
-        )
+        replace(open_mpi("yielding", algorithm), env={ALGORITHM: RING})
+        for algorithm in ("segmented ring", "Rabenseifner")
     ),
 )
 
