@@ -55,11 +55,15 @@ def _built() -> Path:
     return library
 
 
+def as_rows(x: np.ndarray, width: int) -> np.ndarray:
+    """x as rows of this width; zeros fill the last one."""
+    return np.pad(x, (0, -len(x) % width)).reshape(-1, width)
+
+
 def as_list(x: np.ndarray, width: int) -> tuple[np.ndarray | None, np.ndarray]:
     """Numbers (uint32) and values (rows x width) of the non-zero rows; or None and all rows, where
     that is shorter."""
-    padded = np.zeros((-(-len(x) // width), width), x.dtype)
-    padded.reshape(-1)[: len(x)] = x
+    padded = as_rows(x, width)
     numbers = np.flatnonzero(padded.any(1) if width > 1 else padded).astype(np.uint32)
     if len(numbers) * (1 + width) >= padded.size:
         return None, padded
@@ -147,8 +151,7 @@ class SparCmlOfDense(SparCmlOfRows):
 
     def prepare(self, x: np.ndarray, point: Point) -> None:
         super().prepare(x, point)
-        self.original = np.zeros(self.padded, np.float32)
-        self.original[: self.count] = x
+        self.original = np.pad(x, (0, self.padded - self.count))
         self.tensor = self.original.copy()
 
     def restore(self) -> None:

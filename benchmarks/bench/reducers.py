@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bench.published import Parallax, SparCml, SparCmlOfDense, SparCmlOfRows
+from benchmarks.bench.published import Parallax, SparCml, SparCmlOfDense, SparCmlOfRows, as_rows
 from omnihvd.bench import sums
 from omnihvd.bench.patterns import Point, row_width
 from omnihvd.bench.sums import Gloo, Horovod, OmniGloo, OmniHvd
@@ -126,10 +126,7 @@ class AgSparse(Horovod):
 
     def prepare(self, x: np.ndarray, point: Point) -> None:
         self.count = len(x)
-        given = self.torch.from_numpy(x)
-        width = row_width(x)
-        self.dense = self.torch.zeros(-(-len(x) // width), width, dtype=given.dtype)
-        self.dense.view(-1)[: len(x)] = given
+        self.dense = self.torch.from_numpy(as_rows(x, row_width(x)))
         self.rows = self.dense.any(1).nonzero().t()
         self.values = self.dense[self.rows[0]]
 
@@ -184,9 +181,7 @@ class OmniRows(Mpi):
 
     def prepare(self, x: np.ndarray, point: Point) -> None:
         self.count = len(x)
-        width = row_width(x)
-        self.dense = np.zeros((-(-len(x) // width), width), x.dtype)
-        self.dense.reshape(-1)[: len(x)] = x
+        self.dense = as_rows(x, row_width(x))
         self.rows = np.flatnonzero(self.dense.any(1))
         self.values = self.dense[self.rows]
 
