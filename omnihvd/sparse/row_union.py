@@ -13,28 +13,36 @@ from omnihvd.sparse.gradients import count_rows
 class RowUnion:
     """The union of a tensor's rows over all ranks. tensor: COO, of any number of sparse and dense
     dimensions, with any entries. The caller gathers `rows` from all ranks, sums matrix() of them,
-    and passes the sum to result()."""
+    and passes the sum to result(). If it sums lists of rows instead, it names the union's rows by
+    unite()."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._merged = tensor.coalesce()
         self._shape = self._merged.shape[: self._merged.sparse_dim()]
         self.rows = flatten(self._merged.indices(), self._shape)
+        self.values = self._merged.values()
+        self.every = math.prod(self._shape)  # rows that there are
 
     def matrix(self, gathered: torch.Tensor) -> torch.Tensor:
         """The matrix to sum, zero where this rank has no row. Counts the saved bytes."""
-        values = self._merged.values()
-        self._union = torch.unique(gathered)
-        total = values.new_zeros((self._union.numel(), *values.shape[1:]))
-        total[torch.searchsorted(self._union, self.rows)] = values
+        union = torch.unique(gathered)
+        total = self.values.new_zeros((union.numel(), *self.values.shape[1:]))
+        total[torch.searchsorted(union, self.rows)] = self.values
+        self.unite(union, gathered.numel())
+        return total
+
+    def unite(self, union: torch.Tensor, gathered: int) -> None:
+        """Keeps the numbers of the union's rows, and counts the saved bytes. gathered: how many
+        rows all ranks have, each its own."""
+        self._union = union
         count_rows(
-            row_bytes=math.prod(values.shape[1:]) * values.element_size(),
+            row_bytes=math.prod(self.values.shape[1:]) * self.values.element_size(),
             number_bytes=self._merged.sparse_dim() * self.rows.element_size(),
             own=self.rows.numel(),
-            gathered=gathered.numel(),
-            union=self._union.numel(),
-            dense=math.prod(self._shape),
+            gathered=gathered,
+            union=union.numel(),
+            dense=self.every,
         )
-        return total
 
     def result(self, total: torch.Tensor) -> torch.Tensor:
         """The summed tensor, coalesced."""

@@ -327,13 +327,12 @@ class Sums:
 
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None, takes_small: bool) -> None:
         if tensor.layout == torch.sparse_coo:
-            allgather = self._library().allgather
-            if sum_rows(self._communicator, allgather, self.size, tensor):
-                return
             union = RowUnion(tensor)
-            total = union.matrix(torch.cat(self._library().gather(union.rows)))
-            if len(total) > 0:
-                self._sum(total, total.dtype, takes_small=takes_small)
+            total = sum_rows(self._communicator, self._library().allgather, self.size, union)
+            if total is None:
+                total = union.matrix(torch.cat(self._library().gather(union.rows)))
+                if len(total) > 0:
+                    self._sum(total, total.dtype, takes_small=takes_small)
             tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
             self._meetings.agree_on(codec.name)
