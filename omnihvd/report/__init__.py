@@ -28,7 +28,6 @@ from typing import Any, Callable
 
 from omnihvd.intercept.after_import import after_import
 from omnihvd.intercept.at_exit import at_exit
-from omnihvd.launchers import process_rank
 from omnihvd.log import logger, warn_once_per_job
 from omnihvd.patience import Patience
 
@@ -75,6 +74,7 @@ class _Report:
         self._folder, self._sampler, self._network = folder, sampler, network
         self._sources: list[Any] = []
         self._failed = False
+        self._page: Path | None = None
         for framework in ("torch", "tensorflow"):
             after_import(framework, self._add)
         self._stop = at_exit(stop)
@@ -97,34 +97,32 @@ class _Report:
 
     def finish(self) -> Path | None:
         atexit.unregister(self._stop)
-        page: list[Path] = []
         for source in self._sources:
             self.guard(source.close)
-        self.guard(lambda: page.extend(self._write()))
-        return page[0] if page else None
+        self.guard(self._write)
+        return self._page
 
-    def _write(self) -> list[Path]:
+    def _write(self) -> None:
         from omnihvd.report import command, samples
 
         try:
             seen = self._sampler.seen()
             samples.save(seen, self._folder)
         except (samples.Unusable, OSError) as why:
-            if process_rank() in (None, 0):
-                logger.warning("no report: %s", why)
-            return []
+            warn_once_per_job(f"no report: {why}")
+            return
         folder = self._folder
         if seen.job.rank != 0:
             # Launchers end all ranks when one fails, so let rank 0 end first.
             if _comes(lambda: any(folder.glob("rank-0000-*"))):
                 _comes((folder / samples.PAGE).exists)
-            return []
+            return
         _comes(lambda: len(list(folder.glob(samples.PATTERN))) >= seen.job.ranks)
         try:
-            return [command.make(samples.load_all([folder]), folder, sys.stderr, **self._network)]
+            everyone = samples.load_all([folder])
+            self._page = command.make(everyone, folder, sys.stderr, **self._network)
         except (samples.Unusable, OSError) as why:
             logger.warning("no report: %s", why)
-            return []
 
 
 def _comes(that: Callable[[], bool]) -> bool:
