@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from horovod.torch import mpi_ops as hvd
 
 from omnihvd.intercept.horovod_library import on_init
 from omnihvd.log import warn_once_per_job
@@ -25,27 +26,21 @@ class Reduction:
     """
 
     def __init__(self, gradient: torch.Tensor, name: str, op: Any, process_set: Any) -> None:
-        from horovod.torch.mpi_ops import allgather_async
-
         self._union = RowUnion(gradient)
         self._options = {"name": f"{name}.values", "op": op, "process_set": process_set}
-        self._gathering = allgather_async(
+        self._gathering = hvd.allgather_async(
             self._union.rows, name=f"{name}.rows", process_set=process_set
         )
 
     def begin_sum(self) -> None:
-        from horovod.torch.mpi_ops import allreduce_async_, synchronize
-
-        self._total = self._union.matrix(synchronize(self._gathering))
+        self._total = self._union.matrix(hvd.synchronize(self._gathering))
         if len(self._total) > 0:
-            self._summing = allreduce_async_(self._total, **self._options)
+            self._summing = hvd.allreduce_async_(self._total, **self._options)
 
     def result(self) -> torch.Tensor:
         """The union of all ranks' entries, coalesced."""
-        from horovod.torch.mpi_ops import synchronize
-
         if len(self._total) > 0:
-            synchronize(self._summing)
+            hvd.synchronize(self._summing)
         return self._union.result(self._total)
 
 
@@ -84,12 +79,11 @@ class Reductions:
         first steps, until every parameter has had a gradient on some rank; all ranks see that
         alike.
         """
-        from horovod.torch.mpi_ops import allgather
-
         names = sorted(parameters)
         if self._kinds is None or bool((self._kinds == _UNKNOWN).any()):
             mine = torch.tensor([[_kind(parameters[name]) for name in names]], dtype=torch.uint8)
-            everyone = allgather(mine, name=f"omnihvd.kinds.{names[0]}", process_set=process_set)
+            name = f"omnihvd.kinds.{names[0]}"
+            everyone = hvd.allgather(mine, name=name, process_set=process_set)
             self._kinds = everyone.amax(0)
         for name, kind in zip(names, self._kinds.tolist()):
             if kind == _SPARSE and parameters[name].grad is None:
@@ -119,8 +113,6 @@ def _no_rows(p: torch.Tensor) -> torch.Tensor:
 
 def install(optimizer: ModuleType) -> None:
     """Wraps two methods of horovod.torch.optimizer's class, for optimizers yet to be made."""
-    from horovod.torch.mpi_ops import Average, Sum
-
     on_init(_forget_all)
     cls = optimizer._DistributedOptimizer
     synchronize, reduce_sparse = cls.synchronize, cls._sparse_allreduce_grad_async
@@ -129,7 +121,7 @@ def install(optimizer: ModuleType) -> None:
         """The optimizer's reductions; None: its sparse gradients are left to Horovod."""
         if self.sparse_as_dense or not gradients.takes(self._compression):
             return None
-        if self.op not in (Sum, Average):
+        if self.op not in (hvd.Sum, hvd.Average):
             warn_once_per_job(
                 f"sparse gradients with op {self.op} are left to Horovod's allgather: omnihvd sums "
                 "those of hvd.Average and hvd.Sum"
