@@ -7,7 +7,7 @@ from typing import Any
 
 from omnihvd.report import plots
 from omnihvd.report.predictions import bytes_text, time_text
-from omnihvd.report.tables import BEST, percent, predictions
+from omnihvd.report.tables import BEST, percent, predictions, shares
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em;
@@ -84,11 +84,7 @@ def _parameters(content: dict[str, Any]) -> str:
         [
             p["name"],
             " x ".join(map(str, p["shape"])),
-            bytes_text(p["bytes"]),
-            percent(p["element_density"]),
-            percent(p["density"]["256"]),
-            percent(p["union"]["256"]),
-            percent(p["zero_rows"]),
+            *shares(p),
             f"{p['rank_skew']:.2f}",
             f"{p['part_skew']:.2f}",
         ]

@@ -36,23 +36,23 @@ Table = tuple[str, list[str], list[list[str]]]
 
 def _parameters(content: dict[str, Any]) -> Table:
     largest = sorted(content["parameters"], key=lambda p: -p["bytes"])
-    rows = [_row(p["name"], p, p["zero_rows"]) for p in largest[:MOST_ROWS]]
+    rows = [[p["name"], *shares(p)] for p in largest[:MOST_ROWS]]
     if len(largest) > MOST_ROWS:
         rows.append([f"and {len(largest) - MOST_ROWS} smaller ones"] + [""] * 5)
-    rows.append(_row("all", {**content["total"], "bytes": content["bytes"]}, None))
+    rows.append(["all", *shares({**content["total"], "bytes": content["bytes"]})])
     title = f"gradients of a step: not zero ({len(content['steps_seen'])} steps looked at)"
     union = f"of {content['of_ranks']} ranks"
     return title, ["parameter", "size", "elements", "blocks of 256", union, "zero rows"], rows
 
 
-def _row(name: str, figures: dict[str, Any], zero_rows: float | None) -> list[str]:
+def shares(figures: dict[str, Any]) -> list[str]:
+    """The size; the shares of elements, blocks, and blocks on any rank; of zero rows, if known."""
     return [
-        name,
         bytes_text(figures["bytes"]),
         percent(figures["element_density"]),
         percent(figures["density"]["256"]),
         percent(figures["union"]["256"]),
-        percent(zero_rows),
+        percent(figures.get("zero_rows")),
     ]
 
 
