@@ -154,11 +154,9 @@ def volume(point: Point, size: int, per_host: int = 1) -> Volume:
 
 
 def _bytes(present: np.ndarray, elements: bool, itemsize: int) -> int:
-    return _packed_bytes(present, itemsize) if elements else int(present.sum()) * BLOCK * itemsize
-
-
-def _packed_bytes(mask: np.ndarray, itemsize: int) -> int:
-    starts = np.arange(0, len(mask), BLOCK)
-    nonzero = np.add.reduceat(mask, starts, dtype=np.int64)
+    if not elements:
+        return int(present.sum()) * BLOCK * itemsize
+    starts = np.arange(0, len(present), BLOCK)
+    nonzero = np.add.reduceat(present, starts, dtype=np.int64)
     packed = BLOCK // 8 + nonzero * itemsize
     return int(np.minimum(packed, BLOCK * itemsize)[nonzero > 0].sum())
