@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket
@@ -56,7 +57,13 @@ def warn_once_per_job(message: str) -> None:
         logger.warning(message)
 
 
+@functools.cache
+def warn_once(message: str) -> None:
+    """The same, once for each text."""
+    warn_once_per_job(message)
+
+
 def say_once_per_job(message: str) -> None:
-    """The same for notices."""
+    """As warn_once_per_job(), for notices."""
     if process_rank() in (None, 0):
         logger.log(NOTICE, message)

@@ -14,7 +14,7 @@ from omnihvd.compression.compressor import default_block_size
 from omnihvd.intercept import gloo, horovod_library, in_use, mpi
 from omnihvd.intercept.after_import import part
 from omnihvd.intercept.backends import backend_of
-from omnihvd.log import warn_once_per_job
+from omnihvd.log import warn_once
 
 ENVELOPE = "_omnihvd_envelope"  # attribute of a tensor that a codec made
 MOST_FLOATS = 2**31 - 1  # of a tensor, with its header: MPI counts in ints
@@ -58,7 +58,7 @@ class Codec:
         """Horovod's interface. Returns an int32 tensor (a header, then the elements as float32) and
         the context for decompress()."""
         self.check_order()
-        if _problem():
+        if not _is_in_use():
             return tensor, None
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(tensor, torch.Tensor):
@@ -172,22 +172,16 @@ def not_taken(codec: Codec) -> str:
     )
 
 
-def _problem() -> str | None:
-    problem = in_use.horovod_problem()
-    if problem:
+def _is_in_use() -> bool:
+    """Whether codecs can encode here; warns if they cannot."""
+    if in_use.horovod_problem():
         in_use.warn_if_unused()
-        return problem
+        return False
     for horovod in horovod_library.initialized():
         if backend_of(horovod) not in (mpi, gloo):
-            return warn("codecs are for sums in host memory, by MPI or Gloo: tensors travel whole")
-    return None
-
-
-@functools.cache
-def warn(problem: str) -> str:
-    """Logs a warning, once for each text."""
-    warn_once_per_job(problem)
-    return problem
+            warn_once("codecs are for sums in host memory, by MPI or Gloo: tensors travel whole")
+            return False
+    return True
 
 
 def _face(framework: str) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.compression.codec import ENVELOPE, Codec, Format, Whole, envelopes_of, not_taken, warn
+from omnihvd.compression.codec import ENVELOPE, Codec, Format, Whole, envelopes_of, not_taken
+from omnihvd.log import warn_once
 
 
 class Envelope:
@@ -65,7 +66,7 @@ def compress(codec: Codec, tensor: Any) -> tuple[Any, Envelope | Whole]:
     tensor = tf.convert_to_tensor(tensor)
     elements = tensor.shape.num_elements()
     if elements is None:
-        warn(
+        warn_once(
             f"the shape {tensor.shape} of {tensor.name} is not known when the graph is made: it "
             "travels without a codec"
         )

@@ -16,9 +16,10 @@ import torch
 
 from omnihvd import engine
 from omnihvd.compression import torch_memory
-from omnihvd.compression.codec import ENVELOPE, Codec, Format, Whole, envelopes_of, not_taken, warn
+from omnihvd.compression.codec import ENVELOPE, Codec, Format, Whole, envelopes_of, not_taken
 from omnihvd.compression.torch_feedback import error_feedback
 from omnihvd.intercept import horovod_library
+from omnihvd.log import warn_once
 
 _steps: Counter[tuple[int, str | None]] = Counter()  # by process set and name
 
@@ -106,7 +107,7 @@ def compress(codec: Codec, tensor: torch.Tensor) -> tuple[torch.Tensor, Envelope
         whole = Whole(codec)
         return whole.mark(tensor.view_as(tensor)), whole
     if tensor.device.type != "cpu":
-        warn("codecs are for sums in host memory: tensors of GPUs travel whole")
+        warn_once("codecs are for sums in host memory: tensors of GPUs travel whole")
         return tensor, None
     envelope = Envelope(codec, tensor)
     return envelope.made, envelope

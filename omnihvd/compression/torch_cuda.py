@@ -13,7 +13,7 @@ from omnihvd.compression import counters
 from omnihvd.compression.methods.threshold import ElementThreshold
 from omnihvd.compression.rules import BlockRule, RandomBlocks, ThresholdBlocks
 from omnihvd.intercept import kernel_cache
-from omnihvd.log import warn_once_per_job
+from omnihvd.log import warn_once
 
 # The kernels' dtype, by the gradient's.
 COMPILED = {
@@ -102,10 +102,6 @@ def _loaded(device: torch.device, dtype: torch.dtype, block_size: int) -> Any:
             file = kernel_cache.path_of(compiled, block_size, arch, "sparsify")
             return kernels.Sparsifier(str(dtype).rpartition(".")[2], block_size, file)
     except (ImportError, OSError, RuntimeError, ValueError) as why:
-        _say(str(why).partition("\n")[0])
+        first = str(why).partition("\n")[0]
+        warn_once(f"PyTorch's operators, not kernels, compress blocks of CUDA tensors: {first}")
         return None
-
-
-@functools.cache
-def _say(why: str) -> None:
-    warn_once_per_job(f"PyTorch's operators, not kernels, compress blocks of CUDA tensors: {why}")

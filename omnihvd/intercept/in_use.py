@@ -8,7 +8,7 @@ from typing import Any
 from omnihvd import engine
 from omnihvd.intercept import horovod_library
 from omnihvd.intercept.backends import backend_of
-from omnihvd.log import warn_once_per_job
+from omnihvd.log import warn_once
 
 
 def horovod_problem() -> str | None:
@@ -20,12 +20,7 @@ def warn_if_unused() -> None:
     """Says once, on rank 0, if Horovod's sums do not reach omnihvd."""
     problem = horovod_problem()
     if problem:
-        _warn(problem)
-
-
-@functools.cache
-def _warn(problem: str) -> None:
-    warn_once_per_job(f"OmniReduce is not in use, Horovod reduces as without it: {problem}")
+        warn_once(f"OmniReduce is not in use, Horovod reduces as without it: {problem}")
 
 
 @functools.cache

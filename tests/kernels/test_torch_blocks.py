@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from cuda_double import cubin, stream_at  # noqa: E402
 
-from omnihvd import kernels  # noqa: E402
+from omnihvd import kernels, log  # noqa: E402
 from omnihvd.compression import (  # noqa: E402
     block_random,
     block_threshold,
@@ -222,8 +222,8 @@ def a_gpu(monkeypatch, double, tmp_path):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setenv("OMNIHVD_KERNEL_CACHE", str(tmp_path))
     said: list[str] = []
-    monkeypatch.setattr(torch_cuda, "warn_once_per_job", said.append)
-    caches = torch_cuda._loaded, torch_cuda._say, kernels.build._loaded
+    monkeypatch.setattr(log, "warn_once_per_job", said.append)
+    caches = torch_cuda._loaded, log.warn_once, kernels.build._loaded
     for cache in caches:
         cache.cache_clear()
     yield said
