@@ -11,7 +11,7 @@ from typing import Any, Callable
 from omnihvd.intercept.after_import import after_import
 from omnihvd.intercept.at_exit import at_exit
 from omnihvd.log import logger
-from omnihvd.observe import traces
+from omnihvd.observe import steps, traces
 
 
 def begin(settings: Any) -> None:
@@ -36,8 +36,6 @@ def guarded(work: Callable[[], None], what: str) -> None:
 
 
 def _begin_steps(path: str) -> None:
-    from omnihvd.observe import steps
-
     log = steps.begin(path)
     after_import("torch", lambda _: guarded(lambda: steps.follow_torch(log), "OMNIHVD_STATS"))
 
