@@ -115,8 +115,7 @@ def _hooked(module: str, answer: dict[str, Any] | str) -> Iterator[Finding]:
 def check_gpu() -> Iterator[Finding]:
     cupy = version_of("cupy-cuda13x") or version_of("cupy-cuda12x") or version_of("cupy")
     nccl = version_of("nvidia-nccl-cu13") or version_of("nvidia-nccl-cu12")
-    if not nccl:
-        nccl = ctypes.util.find_library("nccl")
+    nccl = nccl or ctypes.util.find_library("nccl")
     driver = ctypes.util.find_library("cuda")
     yield Finding(bool(cupy) or None, "CuPy", cupy or "not installed (only needed on GPUs)")
     yield Finding(bool(nccl) or None, "NCCL", nccl or "not found (only needed on GPUs)")

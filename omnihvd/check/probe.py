@@ -26,7 +26,6 @@ class Probe:
     """A running probe; several run at once. module: torch, horovod.torch, ..."""
 
     def __init__(self, module: str) -> None:
-        self.module = module
         # Wrong settings are reported elsewhere.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OMNIHVD_")}
         self.process = subprocess.Popen(
