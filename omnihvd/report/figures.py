@@ -120,11 +120,8 @@ class Measured:
         in_block = self._union_elements(ranks) / (union * n_blocks) if union else 0.0
         packed = costs.packed_bytes(min(in_block, b), b, element)
         whole = min(b * element, self.bytes)
-        rows, in_rows = (
-            (self.rows.sum(1).mean() * self.row_bytes, self._union_of(self.rows, ranks))
-            if self.n_rows
-            else (0.0, 0.0)
-        )
+        rows = self.rows.sum(1).mean() * self.row_bytes
+        in_rows = self._union_of(self.rows, ranks) if self.n_rows else 0.0
         return Sizes(
             dense=self.bytes,
             fullest=min(float(own.mean()) * self.rank_skew, float(self.bytes)),
