@@ -86,18 +86,14 @@ def compress_wrapper(hook: Hook) -> Hook:
     def compressed(state: CompressionState, bucket: GradBucket) -> Future[torch.Tensor]:
         state.agree()
         if not bucket.buffer().is_sparse:
+            ranks = group_of(state).size()
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-                _compress(state, parameter, gradient)
+                sent = split_by(state.compressor, gradient, state.of(parameter), ranks)
+                if sent is not gradient:  # the gradient is not contiguous
+                    gradient.copy_(sent)
         return hook(state.process_group, bucket)
 
     return compressed
 
 
 compressed_allreduce_hook = compress_wrapper(allreduce_hook)
-
-
-def _compress(state: CompressionState, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-    ranks = group_of(state).size()
-    sent = split_by(state.compressor, gradient, state.of(parameter), ranks)
-    if sent is not gradient:  # the gradient is not contiguous
-        gradient.copy_(sent)
