@@ -4,13 +4,13 @@
 
 #include <cstddef>
 
+#include "nccl/cuda_driver.h"
+
 struct ncclComm;
-struct CUstream_st;
 
 namespace omnihvd {
 
 using NcclComm = ncclComm*;
-using CuStream = CUstream_st*;
 
 enum class NcclResult : int {
   success = 0,
@@ -52,32 +52,43 @@ struct NcclConfig {
   int blocking = 1;
 };
 
+// A function of this process's NCCL; null if that has none. Throws Error if it is required.
+FoundFunction in_nccl(const char* symbol, bool required = true);
+
 // NCCL's own functions, under the names (pnccl...) that a preloaded library does not replace.
 struct NcclApi {
   NcclResult (*all_reduce)(const void* in, void* out, size_t count, NcclType, NcclOp, NcclComm,
-                           CuStream);
+                           CuStream) =
+      in_nccl("pncclAllReduce");
   NcclResult (*reduce_scatter)(const void* in, void* out, size_t out_count, NcclType, NcclOp,
-                               NcclComm, CuStream);
+                               NcclComm, CuStream) =
+      in_nccl("pncclReduceScatter");
   NcclResult (*all_gather)(const void* in, void* out, size_t in_count, NcclType, NcclComm,
-                           CuStream);
-  NcclResult (*group_start)();
-  NcclResult (*group_end)();
-  NcclResult (*group_simulate_end)(void* info);  // null before NCCL 2.22
-  NcclResult (*comm_count)(NcclComm, int* count);
-  NcclResult (*comm_user_rank)(NcclComm, int* rank);
-  NcclResult (*comm_device)(NcclComm, int* device);
-  NcclResult (*comm_get_async_error)(NcclComm, NcclResult* error);
-  NcclResult (*comm_destroy)(NcclComm);
-  NcclResult (*comm_abort)(NcclComm);
-  NcclResult (*comm_finalize)(NcclComm);  // null before NCCL 2.14
-  NcclResult (*get_unique_id)(NcclUniqueId*);
+                           CuStream) =
+      in_nccl("pncclAllGather");
+  NcclResult (*group_start)() = in_nccl("pncclGroupStart");
+  NcclResult (*group_end)() = in_nccl("pncclGroupEnd");
+  // Null before NCCL 2.22.
+  NcclResult (*group_simulate_end)(void* info) = in_nccl("pncclGroupSimulateEnd", false);
+  NcclResult (*comm_count)(NcclComm, int* count) = in_nccl("pncclCommCount");
+  NcclResult (*comm_user_rank)(NcclComm, int* rank) = in_nccl("pncclCommUserRank");
+  NcclResult (*comm_device)(NcclComm, int* device) = in_nccl("pncclCommCuDevice");
+  NcclResult (*comm_get_async_error)(NcclComm, NcclResult* error) =
+      in_nccl("pncclCommGetAsyncError");
+  NcclResult (*comm_destroy)(NcclComm) = in_nccl("pncclCommDestroy");
+  NcclResult (*comm_abort)(NcclComm) = in_nccl("pncclCommAbort");
+  // Null before NCCL 2.14.
+  NcclResult (*comm_finalize)(NcclComm) = in_nccl("pncclCommFinalize", false);
+  NcclResult (*get_unique_id)(NcclUniqueId*) = in_nccl("pncclGetUniqueId");
   // Null before NCCL 2.14.
   NcclResult (*comm_init_rank_config)(NcclComm*, int ranks, NcclUniqueId, int rank,
-                                      const NcclConfig*);
+                                      const NcclConfig*) =
+      in_nccl("pncclCommInitRankConfig", false);
   // Null before NCCL 2.27.
   NcclResult (*comm_shrink)(NcclComm parent, int* excluded, int n_excluded, NcclComm* child,
-                            void* config, int flags);
-  const char* (*error_string)(NcclResult);
+                            void* config, int flags) =
+      in_nccl("pncclCommShrink", false);
+  const char* (*error_string)(NcclResult) = in_nccl("pncclGetErrorString");
 };
 
 // The NCCL of this process, which the program is linked to or has loaded. Throws Error if there is

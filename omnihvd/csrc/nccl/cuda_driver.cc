@@ -9,54 +9,28 @@
 namespace omnihvd {
 namespace {
 
-CudaDriver load() {
+void* opened() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw Error(std::string("no CUDA driver: ") + dlerror());
-  std::string missing;
-  const auto find = [&](auto* function, const char* symbol, bool required = true) {
-    void* const found = dlsym(library, symbol);
-    *reinterpret_cast<void**>(function) = found;
-    if (found == nullptr && required && missing.empty()) missing = symbol;
-  };
+  return library;
+}
+
+CudaDriver load() {
   CudaDriver driver;
-  find(&driver.init, "cuInit");
-  find(&driver.device_get, "cuDeviceGet");
-  find(&driver.device_get_attribute, "cuDeviceGetAttribute");
-  find(&driver.primary_ctx_retain, "cuDevicePrimaryCtxRetain");
-  find(&driver.ctx_get_current, "cuCtxGetCurrent");
-  find(&driver.ctx_set_current, "cuCtxSetCurrent");
-  find(&driver.mem_alloc, "cuMemAlloc_v2");
-  find(&driver.mem_free, "cuMemFree_v2");
-  find(&driver.mem_host_alloc, "cuMemHostAlloc");
-  find(&driver.mem_free_host, "cuMemFreeHost");
-  find(&driver.mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2");
-  find(&driver.memcpy_dtoh_async, "cuMemcpyDtoHAsync_v2");
-  find(&driver.memcpy_htod_async, "cuMemcpyHtoDAsync_v2");
-  find(&driver.memset_d8_async, "cuMemsetD8Async");
-  find(&driver.module_load_data, "cuModuleLoadData");
-  find(&driver.module_get_function, "cuModuleGetFunction");
-  find(&driver.func_load, "cuFuncLoad", false);
-  find(&driver.launch_kernel, "cuLaunchKernel");
-  find(&driver.ctx_get_stream_priority_range, "cuCtxGetStreamPriorityRange");
-  find(&driver.stream_create_with_priority, "cuStreamCreateWithPriority");
-  find(&driver.stream_destroy, "cuStreamDestroy_v2");
-  find(&driver.stream_query, "cuStreamQuery");
-  find(&driver.stream_is_capturing, "cuStreamIsCapturing");
-  find(&driver.stream_wait_event, "cuStreamWaitEvent");
-  find(&driver.event_create, "cuEventCreate");
-  find(&driver.event_destroy, "cuEventDestroy_v2");
-  find(&driver.event_record, "cuEventRecord");
-  find(&driver.event_query, "cuEventQuery");
-  find(&driver.event_elapsed_time, "cuEventElapsedTime");
-  find(&driver.thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-  find(&driver.get_error_name, "cuGetErrorName");
-  if (!missing.empty())
-    throw Error("the CUDA driver has no function " + missing + ": it is older than CUDA 10.1");
   if (driver.init(0) != CuResult::success) throw Error("the CUDA driver cannot be initialized");
   return driver;
 }
 
 }  // namespace
+
+FoundFunction in_driver(const char* symbol, bool required) {
+  static void* const library = opened();
+  void* const found = dlsym(library, symbol);
+  if (found == nullptr && required)
+    throw Error("the CUDA driver has no function " + std::string(symbol) +
+                ": it is older than CUDA 10.1");
+  return {found};
+}
 
 const CudaDriver& cuda() {
   static const CudaDriver driver = load();
