@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <utility>
-
 #include "base/error.h"
 
 namespace omnihvd {
@@ -74,33 +72,17 @@ CudaScope::~CudaScope() {
 }
 
 DeviceMemory::DeviceMemory(size_t bytes) {
-  check_cuda(cuda().mem_alloc(&address_, bytes), "cuMemAlloc");
-}
-DeviceMemory::DeviceMemory(DeviceMemory&& o) noexcept : address_(std::exchange(o.address_, 0)) {}
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(address_, other.address_);
-  return *this;
-}
-DeviceMemory::~DeviceMemory() {
-  if (address_ != 0) cuda().mem_free(address_);
+  CuAddress address = 0;
+  check_cuda(cuda().mem_alloc(&address, bytes), "cuMemAlloc");
+  data_.reset(reinterpret_cast<void*>(address));
 }
 
 PinnedMemory::PinnedMemory(size_t bytes) {
-  check_cuda(cuda().mem_host_alloc(&data_, bytes, kCuHostPortable | kCuHostDeviceMap),
+  void* data = nullptr;
+  check_cuda(cuda().mem_host_alloc(&data, bytes, kCuHostPortable | kCuHostDeviceMap),
              "cuMemHostAlloc");
-  const CuResult mapped = cuda().mem_host_get_device_pointer(&address_, data_, 0);
-  if (mapped != CuResult::success) cuda().mem_free_host(data_);
-  check_cuda(mapped, "cuMemHostGetDevicePointer");
-}
-PinnedMemory::PinnedMemory(PinnedMemory&& o) noexcept
-    : data_(std::exchange(o.data_, nullptr)), address_(std::exchange(o.address_, 0)) {}
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(address_, other.address_);
-  return *this;
-}
-PinnedMemory::~PinnedMemory() {
-  if (data_ != nullptr) cuda().mem_free_host(data_);
+  data_.reset(data);
+  check_cuda(cuda().mem_host_get_device_pointer(&address_, data, 0), "cuMemHostGetDevicePointer");
 }
 
 }  // namespace omnihvd

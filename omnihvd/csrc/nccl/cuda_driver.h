@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 struct CUctx_st;
@@ -119,27 +120,27 @@ class DeviceMemory {
  public:
   DeviceMemory() = default;
   explicit DeviceMemory(size_t bytes);  // throws Error
-  DeviceMemory(DeviceMemory&& other) noexcept;
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  ~DeviceMemory();
-  CuAddress address() const { return address_; }
+  CuAddress address() const { return reinterpret_cast<CuAddress>(data_.get()); }
 
  private:
-  CuAddress address_ = 0;
+  struct Free {
+    void operator()(void* data) const { cuda().mem_free(reinterpret_cast<CuAddress>(data)); }
+  };
+  std::unique_ptr<void, Free> data_;  // not for the host
 };
 
 class PinnedMemory {
  public:
   PinnedMemory() = default;
   explicit PinnedMemory(size_t bytes);  // not cleared; throws Error
-  PinnedMemory(PinnedMemory&& other) noexcept;
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
-  ~PinnedMemory();
-  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
+  uint8_t* data() const { return static_cast<uint8_t*>(data_.get()); }
   CuAddress address() const { return address_; }  // for the device
 
  private:
-  void* data_ = nullptr;
+  struct Free {
+    void operator()(void* data) const { cuda().mem_free_host(data); }
+  };
+  std::unique_ptr<void, Free> data_;
   CuAddress address_ = 0;
 };
 
