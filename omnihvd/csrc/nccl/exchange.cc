@@ -1,10 +1,7 @@
 #include "nccl/exchange.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <functional>
-#include <thread>
 #include <utility>
 
 #include "base/awake_clock.h"
@@ -15,13 +12,7 @@
 namespace omnihvd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kFirstWarning_s = 10;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Streams of one priority share few hardware queues, in which a stream that waits holds up the
 // others. Streams of ranks that join two communicators at once must not hold up NCCL's.
@@ -38,10 +29,10 @@ CuStream urgent_stream() {
 }  // namespace
 
 void settle(NcclResult result, NcclComm comm, const std::atomic<bool>& aborted, const char* what) {
-  const auto begin = Clock::now();
+  AwakeTimer waited;
   while (result == NcclResult::in_progress) {
     if (aborted) throw Error("the communicator was aborted");
-    Waiting::pause_after(seconds_since(begin));
+    Waiting::pause_after(waited.seconds());
     check_nccl(nccl().comm_get_async_error(comm, &result), "ncclCommGetAsyncError");
   }
   check_nccl(result, what);
@@ -127,24 +118,19 @@ bool NcclExchange::idle() const {
 }
 
 void NcclExchange::wait_until(const char* what, const std::function<bool()>& over) const {
-  AwakeTimer awake;
-  double next_warning_s = std::min(stall_warning_s_, kFirstWarning_s);
+  Waiting waiting({std::min(stall_warning_s_, kFirstWarning_s), timeout_s_}, stall_warning_s_);
+  const auto message = [&] {
+    return "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " waited " +
+           std::to_string(static_cast<long>(waiting.seconds())) + " s for " + what;
+  };
   while (!over()) {
-    const double waited_s = awake.seconds();
-    const auto message = [&] {
-      return "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " waited " +
-             std::to_string(static_cast<long>(waited_s)) + " s for " + what;
-    };
     if (aborted_) throw Error("the communicator was aborted");
     NcclResult failure = NcclResult::success;
     check_nccl(nccl().comm_get_async_error(comm_, &failure), "ncclCommGetAsyncError");
     check_nccl(failure, "an exchange over NCCL");
-    if (timeout_s_ > 0 && waited_s >= timeout_s_) throw Error(message());
-    if (stall_warning_s_ > 0 && waited_s >= next_warning_s) {
-      log(LogLevel::warning, message());
-      next_warning_s = waited_s + stall_warning_s_;
-    }
-    Waiting::pause_after(waited_s);
+    if (waiting.over()) throw Error(message());
+    if (waiting.warn()) log(LogLevel::warning, message());
+    waiting.pause();
   }
 }
 
