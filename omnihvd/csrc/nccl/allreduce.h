@@ -1,7 +1,7 @@
 // Intercepts ncclAllReduce, and the functions that make NCCL's groups of calls.
 #pragma once
 
-#include "nccl/reduction.h"
+#include "nccl/call_type.h"
 
 namespace omnihvd {
 

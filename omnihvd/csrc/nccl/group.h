@@ -15,7 +15,6 @@
 #include "engine/session.h"
 #include "nccl/exchange.h"
 #include "nccl/hierarchy.h"
-#include "nccl/reduction.h"
 #include "nccl/terms.h"
 #include "nccl/union_way.h"
 

@@ -19,11 +19,11 @@
 #include <memory>
 
 #include "engine/settings.h"
+#include "nccl/call_type.h"
 #include "nccl/cuda_driver.h"
 #include "nccl/exchange.h"
 #include "nccl/hierarchy.h"
 #include "nccl/kernels.h"
-#include "nccl/reduction.h"
 #include "nccl/union_plans.h"
 
 namespace omnihvd {
