@@ -14,8 +14,14 @@ constexpr uint64_t kTrailerBytes = 4;
 constexpr uint64_t kChunkWords = 128;       // that a CTA of unite handles at a time
 constexpr uint64_t kShareUnit = 16;         // bytes; NCCL is fastest with multiples
 constexpr uint64_t kWindowBytes = 1 << 20;  // of host memory, for blocks beyond the capacity
+constexpr uint64_t kSeen = 256;             // sums until a record for the host is overwritten
 
 constexpr uint64_t round_up(uint64_t n, uint64_t to = kUnit) { return (n + to - 1) / to * to; }
+
+// Where a sum's record is in pinned memory: behind the words of `rest`.
+constexpr uint64_t seen_at(uint64_t number) {
+  return round_up(sizeof(kernels::Rest)) + number % kSeen * sizeof(kernels::Seen);
+}
 
 void* pointer(CuAddress address) { return reinterpret_cast<void*>(address); }
 CuAddress address_of(const void* p) { return reinterpret_cast<CuAddress>(p); }
@@ -85,8 +91,7 @@ void UnionSteps::connect(const NcclExchange& exchange) {
 }
 
 volatile const kernels::Seen& UnionSteps::seen(uint64_t number) const {
-  const uint64_t at = round_up(sizeof(kernels::Rest)) + number % kSeen * sizeof(kernels::Seen);
-  return *reinterpret_cast<volatile const kernels::Seen*>(pinned_.data() + at);
+  return *reinterpret_cast<volatile const kernels::Seen*>(pinned_.data() + seen_at(number));
 }
 
 uint64_t UnionSteps::window_blocks(DType dtype) const {
@@ -97,24 +102,28 @@ volatile kernels::Rest& UnionSteps::rest() const {
   return *reinterpret_cast<volatile kernels::Rest*>(pinned_.data());
 }
 
-UnionSteps::Shape UnionSteps::shape_of(const UnionSum& sum) const {
+uint64_t UnionSteps::words_of(const UnionSum& sum) const {
   const uint64_t block = settings_.block_size;
-  Shape s;
-  s.words = ((sum.r.count + block - 1) / block + 31) / 32;
-  s.words_per_chunk = kChunkWords;
-  s.part_blocks = buffer_bytes_ / (block * size_of(sum.dtype));
-  return s;
+  return ((sum.r.count + block - 1) / block + 31) / 32;
 }
 
-kernels::Union UnionSteps::part_of(const UnionSum& sum, uint64_t first, uint64_t room) const {
-  const Shape shape = shape_of(sum);
+uint64_t UnionSteps::part_blocks(const UnionSum& sum) const {
+  return buffer_bytes_ / (settings_.block_size * size_of(sum.dtype));
+}
+
+kernels::Union UnionSteps::blocks_of(const UnionSum& sum, uint64_t first, uint64_t room) const {
   return {reinterpret_cast<const uint32_t*>(united_),
           reinterpret_cast<const uint32_t*>(prefix_),
           reinterpret_cast<const uint64_t*>(starts_),
-          shape.words,
-          shape.words_per_chunk,
+          words_of(sum),
+          kChunkWords,
           first,
           room};
+}
+
+kernels::Union UnionSteps::part_of(const UnionSum& sum, uint64_t part) const {
+  const uint64_t first = part * part_blocks(sum);
+  return blocks_of(sum, first, std::min(part_blocks(sum), sum.call.capacity - first));
 }
 
 void UnionSteps::mark(const UnionSum& sum, uint32_t trailer) {
@@ -127,37 +136,28 @@ void UnionSteps::mark(const UnionSum& sum, uint32_t trailer) {
 }
 
 NcclResult UnionSteps::exchange(const UnionSum& sum) {
-  return nccl().all_reduce(pointer(own_), pointer(all_), shape_of(sum).words * 32 + kTrailerBytes,
+  return nccl().all_reduce(pointer(own_), pointer(all_), words_of(sum) * 32 + kTrailerBytes,
                            NcclType::uint8, NcclOp::max, sum.r.comm, sum.r.stream);
 }
 
 void UnionSteps::unite(const UnionSum& sum) {
-  const Shape shape = shape_of(sum);
-  const uint64_t at =
-      round_up(sizeof(kernels::Rest)) + sum.call.number % kSeen * sizeof(kernels::Seen);
-  kernels_.of(sum.dtype).unite(own_, all_, shape.words, shape.words_per_chunk, united_, prefix_,
-                               counts_, arrived_, starts_, pinned_.address() + at,
+  kernels_.of(sum.dtype).unite(own_, all_, words_of(sum), kChunkWords, united_, prefix_, counts_,
+                               arrived_, starts_, pinned_.address() + seen_at(sum.call.number),
                                sum.call.number + 1, sum.r.stream);
 }
 
 uint64_t UnionSteps::parts(const UnionSum& sum) const {
-  const uint64_t of_part = shape_of(sum).part_blocks;
-  return (sum.call.capacity + of_part - 1) / of_part;
-}
-
-uint64_t UnionSteps::room_of(const UnionSum& sum, uint64_t part) const {
-  const uint64_t of_part = shape_of(sum).part_blocks;
-  return std::min(of_part, sum.call.capacity - part * of_part);
+  return (sum.call.capacity + part_blocks(sum) - 1) / part_blocks(sum);
 }
 
 void UnionSteps::gather(const UnionSum& sum, uint64_t part) {
-  const kernels::Union blocks = part_of(sum, part * shape_of(sum).part_blocks, room_of(sum, part));
-  kernels_.of(sum.dtype).gather(address_of(sum.r.in), sum.r.count, blocks, buffer_, sum.r.stream);
+  kernels_.of(sum.dtype).gather(address_of(sum.r.in), sum.r.count, part_of(sum, part), buffer_,
+                                sum.r.stream);
 }
 
 NcclResult UnionSteps::reduce(const UnionSum& sum, uint64_t part) {
   return nccl().all_reduce(pointer(buffer_), pointer(buffer_),
-                           room_of(sum, part) * settings_.block_size, sum.r.type, sum.r.op,
+                           part_of(sum, part).room * settings_.block_size, sum.r.type, sum.r.op,
                            sum.r.comm, sum.r.stream);
 }
 
@@ -165,7 +165,7 @@ NcclResult UnionSteps::reduce(const UnionSum& sum, uint64_t part) {
 // used.
 UnionSteps::Share UnionSteps::share_of(const UnionSum& sum, uint64_t part) const {
   const uint64_t width = size_of(sum.dtype), ranks = uint64_t(levels_->local_size());
-  const uint64_t count = room_of(sum, part) * settings_.block_size;
+  const uint64_t count = part_of(sum, part).room * settings_.block_size;
   const uint64_t share = round_up((count + ranks - 1) / ranks, kShareUnit / width);
   return {share, pointer(buffer_ + uint64_t(levels_->local_index()) * share * width)};
 }
@@ -190,15 +190,14 @@ NcclResult UnionSteps::gather_inside(const UnionSum& sum, uint64_t part, NcclCom
 
 void UnionSteps::spread(const UnionSum& sum, uint64_t part) {
   const bool fill = part == 0 && sum.r.in != sum.r.out;
-  const kernels::Union blocks = part_of(sum, part * shape_of(sum).part_blocks, room_of(sum, part));
-  kernels_.of(sum.dtype).spread(address_of(sum.r.out), sum.r.count, blocks, buffer_, fill,
-                                sum.r.stream);
+  kernels_.of(sum.dtype).spread(address_of(sum.r.out), sum.r.count, part_of(sum, part), buffer_,
+                                fill, sum.r.stream);
 }
 
 void UnionSteps::end(const UnionSum& sum) {
   if (sum.call.capacity > 0) {
     kernels_.of(sum.dtype).rest(address_of(sum.r.in), address_of(sum.r.out), sum.r.count,
-                                part_of(sum, sum.call.capacity, window_blocks(sum.dtype)),
+                                blocks_of(sum, sum.call.capacity, window_blocks(sum.dtype)),
                                 pinned_.address(), pinned_.address() + window_,
                                 sum.r.op == NcclOp::avg ? 1.0 / double(ranks_) : 1.0, sum.r.stream);
   }

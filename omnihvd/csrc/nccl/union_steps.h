@@ -36,8 +36,6 @@ struct UnionSum {
 
 class UnionSteps {
  public:
-  static constexpr uint64_t kSeen = 256;  // sums until a record for the host is overwritten
-
   // levels: null if there is only one.
   UnionSteps(const Settings& agreed, int ranks, const KernelTable& kernels,
              std::shared_ptr<NcclGrid> levels);
@@ -80,17 +78,15 @@ class UnionSteps {
   uint8_t* window() const { return pinned_.data() + window_; }
 
  private:
-  struct Shape {  // of a sum
-    uint64_t words, words_per_chunk, part_blocks;
-  };
-  Shape shape_of(const UnionSum& sum) const;
-  uint64_t room_of(const UnionSum& sum, uint64_t part) const;  // blocks
+  uint64_t words_of(const UnionSum& sum) const;     // of 32 blocks
+  uint64_t part_blocks(const UnionSum& sum) const;  // at most
+  kernels::Union blocks_of(const UnionSum& sum, uint64_t first, uint64_t room) const;
+  kernels::Union part_of(const UnionSum& sum, uint64_t part) const;
   struct Share {  // what each rank of a host reduces of a part
     uint64_t count;
     void* mine;
   };
   Share share_of(const UnionSum& sum, uint64_t part) const;
-  kernels::Union part_of(const UnionSum& sum, uint64_t first, uint64_t room) const;
 
   const Settings settings_;
   static constexpr uint64_t kMostBlocks = 1 << 21;
