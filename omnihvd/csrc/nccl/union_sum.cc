@@ -21,65 +21,49 @@ void count_call(Way way, const NcclReduction& r, int ranks, uint64_t summed_byte
   count_way(way, bytes_of(r), std::chrono::steady_clock::now());
 }
 
-class Steps {
- public:
-  Steps(NcclGroup& group, const UnionSum& sum)
-      : group_(group), sum_(sum), way_(*group.union_way()), steps_(way_.steps()) {}
+void queue(NcclGroup& group, const UnionSum& sum) {
+  UnionWay& way = *group.union_way();
+  UnionSteps& steps = way.steps();
+  Stopwatch& watch = way.stopwatch();
+  const bool unites = sum.call.capacity > 0;
+  // An abort ends communicators of our own; it waits only briefly for threads that use them.
+  const auto call = [&group](const char* what, NcclComm comm, const auto& step) {
+    const std::unique_lock<std::mutex> lock = group.at_work();
+    settle(step(), comm, group.aborted(), what);
+  };
 
-  void queue() {
-    const bool unites = sum_.call.capacity > 0;
-    Stopwatch& watch = way_.stopwatch();
-    group_.or_fail_for_good([&] {
-      watch.begin(sum_.call, !unites || sum_.call.number % kTimed == 0, sum_.r.stream);
-      steps_.mark(sum_, way_.trailer_of(sum_.call));
-    });
-    call("ncclAllReduce of the marks", sum_.r.comm, [&] { return steps_.exchange(sum_); });
-    group_.or_fail_for_good([&] {
-      steps_.unite(sum_);
-      watch.looked(sum_.r.stream);
-    });
-    if (!unites)
-      call("ncclAllReduce", sum_.r.comm, [&] { return call_original(sum_.r, group_.size()); });
-    for (uint64_t part = 0; part < steps_.parts(sum_); ++part) {
-      group_.or_fail_for_good([&] { steps_.gather(sum_, part); });
-      steps_.has_levels() ? reduce_on_levels(part) : reduce(part);
-      group_.or_fail_for_good([&] { steps_.spread(sum_, part); });
+  group.or_fail_for_good([&] {
+    watch.begin(sum.call, !unites || sum.call.number % kTimed == 0, sum.r.stream);
+    steps.mark(sum, way.trailer_of(sum.call));
+  });
+  call("ncclAllReduce of the marks", sum.r.comm, [&] { return steps.exchange(sum); });
+  group.or_fail_for_good([&] {
+    steps.unite(sum);
+    watch.looked(sum.r.stream);
+  });
+  if (!unites)
+    call("ncclAllReduce", sum.r.comm, [&] { return call_original(sum.r, group.size()); });
+  for (uint64_t part = 0; part < steps.parts(sum); ++part) {
+    group.or_fail_for_good([&] { steps.gather(sum, part); });
+    if (steps.has_levels()) {
+      const NcclComm inside = steps.inside(), between = steps.between();
+      call("ncclReduceScatter inside the hosts", inside,
+           [&] { return steps.scatter_inside(sum, part, inside); });
+      call("ncclAllReduce between the hosts", between,
+           [&] { return steps.reduce_between(sum, part, between); });
+      call("ncclAllGather inside the hosts", inside,
+           [&] { return steps.gather_inside(sum, part, inside); });
+    } else {
+      call("ncclAllReduce of a union", sum.r.comm, [&] { return steps.reduce(sum, part); });
     }
-    group_.or_fail_for_good([&] {
-      steps_.end(sum_);
-      watch.end(sum_.r.stream);
-    });
-    if (unites) count_call(Way::unite, sum_.r, group_.size(), steps_.summed_bytes(sum_));
+    group.or_fail_for_good([&] { steps.spread(sum, part); });
   }
-
- private:
-  // Calls NCCL. An abort ends communicators of our own; it waits only briefly for threads that use
-  // them.
-  template <typename Step>
-  void call(const char* what, NcclComm comm, Step step) {
-    const std::unique_lock<std::mutex> lock = group_.at_work();
-    settle(step(), comm, group_.aborted(), what);
-  }
-
-  void reduce(uint64_t part) {
-    call("ncclAllReduce of a union", sum_.r.comm, [&] { return steps_.reduce(sum_, part); });
-  }
-
-  void reduce_on_levels(uint64_t part) {
-    const NcclComm inside = steps_.inside(), between = steps_.between();
-    call("ncclReduceScatter inside the hosts", inside,
-         [&] { return steps_.scatter_inside(sum_, part, inside); });
-    call("ncclAllReduce between the hosts", between,
-         [&] { return steps_.reduce_between(sum_, part, between); });
-    call("ncclAllGather inside the hosts", inside,
-         [&] { return steps_.gather_inside(sum_, part, inside); });
-  }
-
-  NcclGroup& group_;
-  const UnionSum& sum_;
-  UnionWay& way_;
-  UnionSteps& steps_;
-};
+  group.or_fail_for_good([&] {
+    steps.end(sum);
+    watch.end(sum.r.stream);
+  });
+  if (unites) count_call(Way::unite, sum.r, group.size(), steps.summed_bytes(sum));
+}
 
 }  // namespace
 
@@ -92,7 +76,7 @@ NcclResult call_original(const NcclReduction& r, int ranks) {
 NcclResult sum_on_union(NcclGroup& group, const UnionSum& sum) {
   try {
     const NvtxRange range("union", bytes_of(sum.r));
-    Steps(group, sum).queue();
+    queue(group, sum);
     return NcclResult::success;
   } catch (const std::exception& error) {
     group.interrupt(error.what());
