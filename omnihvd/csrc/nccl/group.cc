@@ -128,11 +128,15 @@ Hierarchy NcclGroup::make_levels() {
   std::string why = obstacle == nullptr ? "" : obstacle;
   if (why.empty()) {
     std::atomic_store(&grid_, std::make_shared<NcclGrid>(rank(), terms_.hosts()));
-    why = grid_->make_host(exchange_);
-    if (why.empty()) why = grid_->make_between(exchange_);
+    why = grid_->make(exchange_);
     if (why.empty()) return Hierarchy::on;
   }
-  say_one_level(why);
+  if (rank() != 0) return Hierarchy::off;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log(LogLevel::warning, "the ", size(),
+        " ranks of a communicator sum without reducing inside the hosts first: ", why);
+  });
   return Hierarchy::off;
 }
 
@@ -156,15 +160,6 @@ void NcclGroup::connect_union() {
   }
   way->steps().connect(exchange_);
   way->begin(engine()->join(exchange_, agreed));
-}
-
-void NcclGroup::say_one_level(const std::string& why) const {
-  if (rank() != 0) return;
-  static std::once_flag once;
-  std::call_once(once, [&] {
-    log(LogLevel::warning, "the ", size(),
-        " ranks of a communicator sum without reducing inside the hosts first: ", why);
-  });
 }
 
 // --- leaving

@@ -83,7 +83,6 @@ class NcclGroup {
   void fail(const std::string& why);
   void connect_union();
   Hierarchy make_levels();
-  void say_one_level(const std::string& why) const;
   bool free_memory();
 
   std::atomic<bool> aborted_{false};

@@ -2,16 +2,12 @@
 
 #include <thread>
 
-#include "algorithms/host_grid.h"
-
 namespace omnihvd {
 
-NcclGrid::NcclGrid(int rank, const std::vector<std::string>& hosts) {
-  const GridPlace place = place_in_grid(rank, hosts);
-  local_index_ = place.local_index;
-  local_size_ = static_cast<int>(place.inside.size());
-  across_ = place.across;
-  inside_ = place.inside;
+std::string NcclGrid::make(NcclExchange& exchange) {
+  std::string why = host_.make(exchange, place_.inside);
+  if (why.empty()) why = between_.make(exchange, place_.across);
+  return why;
 }
 
 NcclResult NcclGrid::async_error() {

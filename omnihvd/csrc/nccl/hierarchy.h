@@ -7,10 +7,10 @@
 // The parts are of the buffer with a union's blocks (union_steps.h).
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "algorithms/host_grid.h"
 #include "nccl/part_comm.h"
 
 namespace omnihvd {
@@ -18,15 +18,14 @@ namespace omnihvd {
 class NcclGrid {
  public:
   // Local. hosts[rank] must form a grid (host_grid.h).
-  NcclGrid(int rank, const std::vector<std::string>& hosts);
+  NcclGrid(int rank, const std::vector<std::string>& hosts) : place_(place_in_grid(rank, hosts)) {}
 
-  // Collective: makes the host's communicator, or the one of the ranks with this local index; see
+  // Collective: makes the host's communicator, then the one of the ranks with this local index; see
   // PartComm::make().
-  std::string make_host(NcclExchange& exchange) { return host_.make(exchange, inside_); }
-  std::string make_between(NcclExchange& exchange) { return between_.make(exchange, across_); }
+  std::string make(NcclExchange& exchange);
 
-  int local_index() const { return local_index_; }
-  int local_size() const { return local_size_; }
+  int local_index() const { return place_.local_index; }
+  int local_size() const { return static_cast<int>(place_.inside.size()); }
   NcclComm host() { return host_.get(); }        // throws Error once it has ended
   NcclComm between() { return between_.get(); }  // the same
   NcclResult async_error();
@@ -34,8 +33,7 @@ class NcclGrid {
   void abort();
 
  private:
-  int local_index_ = 0, local_size_ = 0;
-  std::vector<int> across_, inside_;  // the ranks with this local index; of this host
+  const GridPlace place_;
   PartComm host_, between_;
 };
 
