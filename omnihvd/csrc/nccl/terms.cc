@@ -1,7 +1,6 @@
 #include "nccl/terms.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -98,24 +97,20 @@ void NcclTerms::read_greetings(const std::vector<std::string>& greetings, int ow
   if (number_of_hosts() == 1) refusal_ = Reason::one_host;
 }
 
-// Returns a reason; *why is a sentence.
-Reason NcclTerms::find_obstacle(const NcclExchange& exchange, std::string* why) {
-  try {
-    const CudaScope scope(exchange.context());
-    kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
-    return Reason::none;
-  } catch (const Error& error) {
-    *why = error.what();
-    return Reason::kernels;
-  }
-}
-
 std::string NcclTerms::prepare(const NcclExchange& exchange, bool failed) {
-  Reason word = Reason::none;
+  Reason obstacle = Reason::none;
   std::string why;
-  if (!failed && refusal_ == Reason::none && settings_.enable) word = find_obstacle(exchange, &why);
+  if (!failed && refusal_ == Reason::none && settings_.enable) {
+    try {
+      const CudaScope scope(exchange.context());
+      kernels_.emplace(exchange.device(), settings_.block_size, settings_.kernel_cache);
+    } catch (const Error& error) {
+      obstacle = Reason::kernels;
+      why = error.what();
+    }
+  }
   BytesWriter out;
-  out.u64(uint64_t(word));
+  out.u64(uint64_t(obstacle));
   out.text(why);
   out.u64(nccl().comm_init_rank_config != nullptr);
   return out.bytes();

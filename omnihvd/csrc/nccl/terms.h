@@ -47,7 +47,6 @@ class NcclTerms {
 
  private:
   void read_words(const std::vector<std::string>& words);
-  Reason find_obstacle(const NcclExchange& exchange, std::string* why);
 
   std::optional<Greeting> greeting_;
   Settings settings_;
