@@ -61,34 +61,24 @@ __device__ inline void find_digit(const uint32_t* bins, uint32_t* prefix, uint32
 // keep: 1 for norms above `least`, and for the first `ties` that equal it.
 __device__ inline void mark_chosen(const Tensor<4>& norms, uint32_t least, uint32_t ties,
                                    uint8_t* keep) {
-  constexpr uint32_t kWarps = kChooseThreads / 32;
-  __shared__ uint32_t of_warps[kWarps];
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t before = 0;  // ties, in what has been seen
+  uint32_t seen = 0;  // ties
 #pragma unroll 1
   for (uint64_t i = 4 * threadIdx.x; i - 4 * threadIdx.x < norms.elements();
        i += 4 * kChooseThreads) {
     const Vector<4> four = norms.load(i);
-    uint32_t own = 0;
+    uint32_t own = 0, rank;
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       own += i + e < norms.elements() && key_of(four.elements[e]) == least;
-    const uint32_t to_here = sums_to_here<32>(own, lane);
-    if (lane == 31) of_warps[warp] = to_here;
-    __syncthreads();
-    uint32_t rank = before + to_here - own;
-#pragma unroll 4
-    for (uint32_t w = 0; w < kWarps; ++w) {
-      if (w < warp) rank += of_warps[w];
-      before += of_warps[w];
-    }
+    const uint32_t sum = cta_sum<kChooseThreads>(own, &rank);
+    rank += seen;
+    seen += sum;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       if (i + e >= norms.elements()) break;
       const uint32_t key = key_of(four.elements[e]);
       keep[i + e] = key > least || (key == least && rank++ < ties);
     }
-    __syncthreads();  // of_warps has been read
   }
 }
 

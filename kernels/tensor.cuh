@@ -216,6 +216,27 @@ __device__ uint32_t sums_to_here(uint32_t value, uint32_t lane) {
   return value;
 }
 
+// The sum over the CTA's threads, on all of them; *before is the sum over the threads before this
+// one.
+template <uint32_t kThreads>
+__device__ uint32_t cta_sum(uint32_t value, uint32_t* before) {
+  constexpr uint32_t kWarps = kThreads / 32;
+  __shared__ uint32_t of_warp[kWarps];
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t to_here = sums_to_here<32>(value, lane);
+  __syncthreads();  // the last call's values have been read
+  if (lane == 31) of_warp[warp] = to_here;
+  __syncthreads();
+  uint32_t sum = 0;
+  *before = to_here - value;
+#pragma unroll 4
+  for (uint32_t i = 0; i < kWarps; ++i) {
+    if (i < warp) *before += of_warp[i];
+    sum += of_warp[i];
+  }
+  return sum;
+}
+
 // Error feedback: what remains of an element once `sent` has been sent; 0 if that is not finite.
 __device__ inline float not_sent(float total, float sent) {
   const float left = __fadd_rn(total, -sent);

@@ -91,26 +91,6 @@ __device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint32
   });
 }
 
-// The sum over the CTA's threads, on all of them; *before is the sum over the threads before this
-// one.
-__device__ inline uint32_t cta_sum(uint32_t value, uint32_t* before) {
-  constexpr uint32_t kWarps = kUniteThreads / 32;
-  __shared__ uint32_t of_warp[kWarps];
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t to_here = sums_to_here<32>(value, lane);
-  __syncthreads();  // the last call's values have been read
-  if (lane == 31) of_warp[warp] = to_here;
-  __syncthreads();
-  uint32_t sum = 0;
-  *before = to_here - value;
-#pragma unroll
-  for (uint32_t i = 0; i < kWarps; ++i) {
-    if (i < warp) *before += of_warp[i];
-    sum += of_warp[i];
-  }
-  return sum;
-}
-
 // The bits of four marks: those of a word of memory that holds bytes of 0 or 1.
 __device__ inline uint32_t four_bits(uint32_t bytes) { return bytes * 0x01020408u >> 24; }
 
@@ -132,11 +112,11 @@ __device__ inline void unite_chunk(const uint4* own, const uint4* all, uint64_t 
       united[word] = bits;
     }
     uint32_t before;
-    const uint32_t sum = cta_sum(__popc(bits), &before);
+    const uint32_t sum = cta_sum<kUniteThreads>(__popc(bits), &before);
     if (word < end) prefix[word] = carry + before;
     carry += sum;
   }
-  mine = cta_sum(mine, &unused);
+  mine = cta_sum<kUniteThreads>(mine, &unused);
   if (threadIdx.x == 0) *counts = {carry, mine};
 }
 
@@ -149,10 +129,10 @@ __device__ inline void total_chunks(const volatile ChunkCounts* counts, uint64_t
   for (uint64_t first = 0; first < chunks; first += kUniteThreads) {
     const uint64_t chunk = first + threadIdx.x;
     uint32_t before;
-    const uint32_t sum = cta_sum(chunk < chunks ? counts[chunk].united : 0, &before);
+    const uint32_t sum = cta_sum<kUniteThreads>(chunk < chunks ? counts[chunk].united : 0, &before);
     if (chunk < chunks) starts[chunk] = carry + before;
     carry += sum;
-    mine += cta_sum(chunk < chunks ? counts[chunk].own : 0, &unused);
+    mine += cta_sum<kUniteThreads>(chunk < chunks ? counts[chunk].own : 0, &unused);
   }
   if (threadIdx.x == 0) starts[chunks] = carry;
   *united = carry;
