@@ -89,12 +89,7 @@ struct BlockOf {
     if (n) address = tensor.find(uint64_t(block) * kBlock, &run);
 #pragma unroll
     for (uint32_t row = 0; row < S::kRows; ++row)
-      rows[row] = tensor.load(uint64_t(block) * kBlock + place(row));
-  }
-
-  // The place in the block of the first element that this lane has in a row.
-  __device__ static uint32_t place(uint32_t row) {
-    return (row * 32 + threadIdx.x % 32 % S::kLanes) * S::kVectorElements;
+      rows[row] = tensor.load(uint64_t(block) * kBlock + S::place(row));
   }
 
   // The bits of the largest magnitude; those of NaN are the largest of all.
@@ -146,11 +141,11 @@ struct BlockOf {
       uint32_t word = 0;
 #pragma unroll
       for (uint32_t e = 0; e < 4; ++e)
-        word |= code(rows[row].elements[e], place(row) + e) << (e * bits);
+        word |= code(rows[row].elements[e], S::place(row) + e) << (e * bits);
       word <<= lane % sharing * 4 * bits;
 #pragma unroll 1
       for (uint32_t d = 1; d < sharing; d *= 2) word |= __shfl_xor_sync(kWarp, word, d);
-      if (n && lane % sharing == 0) out[place(row) * bits / 32] = word;
+      if (n && lane % sharing == 0) out[S::place(row) * bits / 32] = word;
     }
   }
 };
@@ -286,7 +281,7 @@ template <int kBlock>
 __device__ void add_rest(const Tensor<4>& tensor, const Tensor<4>& rest, uint32_t number) {
 #pragma unroll
   for (uint32_t row = 0; row < Shape<4, kBlock>::kRows; ++row) {
-    const uint64_t i = uint64_t(number) * kBlock + BlockOf<kBlock>::place(row);
+    const uint64_t i = uint64_t(number) * kBlock + Shape<4, kBlock>::place(row);
     Vector<4> total = tensor.load(i);
     const Vector<4> kept = rest.load(i);
 #pragma unroll
@@ -303,7 +298,7 @@ __device__ void keep_rest(const BlockOf<kBlock>& block, const Tensor<4>& rest, u
                           const Decoder& decoder, const uint32_t* words) {
 #pragma unroll
   for (uint32_t row = 0; row < Shape<4, kBlock>::kRows; ++row) {
-    const uint32_t place = BlockOf<kBlock>::place(row), at = place * decoder.coding.bits;
+    const uint32_t place = Shape<4, kBlock>::place(row), at = place * decoder.coding.bits;
     const uint32_t word = words[at / 32] >> (at % 32);
     Vector<4> left = block.rows[row];
 #pragma unroll
@@ -370,7 +365,7 @@ __device__ void decode_blocks(const Tensor<4>& tensor, Coding coding, uint32_t s
           parcel + form.codes + uint64_t(index) * form.block_codes);
 #pragma unroll
       for (uint32_t row = 0; row < S::kRows; ++row) {
-        const uint32_t at = BlockOf<kBlock>::place(row) * coding.bits;
+        const uint32_t at = S::place(row) * coding.bits;
         const uint32_t word = words[at / 32] >> (at % 32);
 #pragma unroll
         for (uint32_t e = 0; e < 4; ++e) {
@@ -382,7 +377,7 @@ __device__ void decode_blocks(const Tensor<4>& tensor, Coding coding, uint32_t s
     }
 #pragma unroll
     for (uint32_t row = 0; row < S::kRows; ++row)
-      tensor.store(uint64_t(number) * kBlock + BlockOf<kBlock>::place(row), rows[row]);
+      tensor.store(uint64_t(number) * kBlock + S::place(row), rows[row]);
   });
 }
 

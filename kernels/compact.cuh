@@ -50,7 +50,7 @@ __device__ void pack(const Vector<kWidth>* rows, uint32_t n, uint8_t* out, uint3
 #pragma unroll
   for (uint32_t row = 0; row < S::kRows; ++row) {
     const uint32_t mask = occupancy<kWidth, kFloat>(rows[row]);
-    const uint32_t first = (row * 32 + lane % S::kLanes) * S::kVectorElements;  // of the block
+    const uint32_t first = S::place(row);
     uint32_t word = mask << (first % 32);
 #pragma unroll
     for (uint32_t d = 1; d < S::kWordLanes; d *= 2) word |= __shfl_xor_sync(kWarp, word, d);

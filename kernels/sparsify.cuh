@@ -117,20 +117,13 @@ __device__ inline float accumulated(float x, bool moves, float momentum, float& 
   return x;
 }
 
-// The place in a block of the first element that this lane has in its first row; rows are 128
-// apart.
-template <int kBlock>
-__device__ uint32_t place_in_block() {
-  return threadIdx.x % 32 % Shape<4, kBlock>::kLanes * 4;
-}
-
 template <int kWidth, int kBlock>
 __device__ void accumulate_blocks(const Floats<kWidth>& gradient, const Floats<4>& rest,
                                   const Floats<4>& velocity, float momentum, float* norms) {
   using S = Shape<4, kBlock>;
   for_each_block<kBlock>((gradient.elements() + kBlock - 1) / kBlock, [&](uint32_t number) {
-    const uint64_t first = uint64_t(number) * kBlock + place_in_block<kBlock>();
-    Four total[S::kRows], moving[S::kRows], left[S::kRows];  // all on their way at once
+    const uint64_t first = uint64_t(number) * kBlock + S::place(0);  // rows are 128 apart
+    Four total[S::kRows], moving[S::kRows], left[S::kRows];          // all on their way at once
 #pragma unroll
     for (uint32_t row = 0; row < S::kRows; ++row) {
       total[row] = gradient.load(first + row * 128);
@@ -154,7 +147,7 @@ __device__ void accumulate_blocks(const Floats<kWidth>& gradient, const Floats<4
       const uint32_t other = __shfl_xor_sync(kWarp, __float_as_uint(squares), d);
       squares = __fadd_rn(squares, __uint_as_float(other));
     }
-    if (S::elements_of(number, gradient.elements()) && place_in_block<kBlock>() == 0)
+    if (S::elements_of(number, gradient.elements()) && S::place(0) == 0)
       norms[number] = __fsqrt_rn(squares);
   });
 }
@@ -171,13 +164,13 @@ __device__ void split_blocks(const Floats<kWidth>& gradient, const Floats<4>& re
   for_each_block<kBlock>((gradient.elements() + kBlock - 1) / kBlock, [&](uint32_t number) {
     const uint32_t n = S::elements_of(number, gradient.elements());
     if (!n) return;
-    const uint64_t first = uint64_t(number) * kBlock + place_in_block<kBlock>();
+    const uint64_t first = uint64_t(number) * kBlock + S::place(0);
     if (!(keep && keep[number]) && norms[number] < least) {
 #pragma unroll
       for (uint32_t row = 0; row < S::kRows; ++row) gradient.store(first + row * 128, zeros);
       return;
     }
-    if (place_in_block<kBlock>() == 0) sent_here += n;
+    if (S::place(0) == 0) sent_here += n;
     Four total[S::kRows];
 #pragma unroll
     for (uint32_t row = 0; row < S::kRows; ++row)

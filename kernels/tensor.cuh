@@ -184,6 +184,11 @@ struct Shape {
   static_assert(kBlock >= 32 && kBlock <= 1024 && (kBlock & (kBlock - 1)) == 0,
                 "block sizes are powers of two from 32 to 1024");
 
+  // The place in its block of the first element that this lane has in a row.
+  __device__ static uint32_t place(uint32_t row) {
+    return (row * 32 + threadIdx.x % 32 % kLanes) * kVectorElements;
+  }
+
   __device__ static uint32_t elements_of(uint64_t block, uint64_t elements) {
     const uint64_t first = block * kBlock;
     if (first >= elements) return 0;
