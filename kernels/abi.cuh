@@ -48,8 +48,8 @@
 // parcel b / parcel_blocks and adds the others of `count` to it, in their order. A parcel of
 // another coding or seed, from a rank that does something else, decodes as NaN.
 //
-// A smaller grid also works. If records and data are in host memory, PCIe is the bottleneck:
-// kPcieCtas saturate it and leave the other multiprocessors free.
+// A smaller grid also works. If records and data are in host memory, PCIe is the bottleneck: 32
+// CTAs saturate it and leave the other multiprocessors free.
 //
 // scatter reads the number of records from *count, so the caller need only know an upper bound when
 // it launches the kernel.
@@ -151,7 +151,6 @@ constexpr uint64_t kWordCtas = 2048;
 constexpr uint32_t kUniteThreads = 128;
 constexpr uint64_t kUniteCtas = 1024;
 constexpr uint64_t kScatterCtas = 1024;  // at most: fills any GPU; CTAs loop over the records
-constexpr uint64_t kPcieCtas = 32;
 constexpr uint32_t kCodeThreads = 128;
 
 // For rest: an element of two bytes has one of these formats.

@@ -13,13 +13,13 @@
 namespace omnihvd {
 namespace kernels {
 
-// Calls work(word) for the warp's share of [begin, end).
+// Calls work(word) for the warp's share of the words.
 template <typename Work>
-__device__ void for_each_word(uint64_t begin, uint64_t end, Work work) {
+__device__ void for_each_word(uint64_t words, Work work) {
   constexpr uint32_t kWarps = kWordThreads / 32;
-  uint64_t word = begin + uint64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
+  uint64_t word = uint64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
 #pragma unroll 1
-  for (; word < end; word += uint64_t(gridDim.x) * kWarps) work(word);
+  for (; word < words; word += uint64_t(gridDim.x) * kWarps) work(word);
 }
 
 // The bits of a word's 32 blocks, on all lanes. whole: the word's blocks are all in the tensor and
@@ -77,7 +77,7 @@ __device__ void mark_blocks(const Tensor<kWidth>& tensor, uint32_t flags, uint32
   const uint64_t words = (tensor.elements() + kWordElements - 1) / kWordElements;
   if (blockIdx.x == 0 && threadIdx.x == 0)
     *reinterpret_cast<uint32_t*>(marks + words * 32) = trailer;
-  for_each_word(0, words, [&](uint64_t word) {
+  for_each_word(words, [&](uint64_t word) {
     uint64_t run;
     const uint64_t from = tensor.find(word * kWordElements, &run);
     const bool clear = flags & kClearNegativeZeros;
@@ -163,7 +163,7 @@ __device__ void move_blocks(const Tensor<kWidth>& tensor, const Union& u, uint4*
   constexpr uint32_t kAtOnce = 32 / S::kLanes;              // blocks of a warp
   constexpr uint32_t kBatch = S::kRows < 4 ? S::kRows : 4;  // rows in flight
   const uint32_t lane = threadIdx.x % 32, lane_of_block = lane % S::kLanes;
-  for_each_word(0, u.words, [&](uint64_t word) {
+  for_each_word(u.words, [&](uint64_t word) {
     const uint32_t bits = u.united[word];
     if (!bits && !fill) return;
     const uint64_t start = u.starts[word / u.words_per_chunk] + u.prefix[word] - u.first;
