@@ -59,7 +59,9 @@ class Patience:
 class UnionRule:
     """Which tensors are summed on their unions: UnionState has the arguments and the counts."""
 
-    def __init__(self, block_size: int, densest: float, least_bytes: int) -> None:
+    def __init__(
+        self, block_size: int = 256, densest: float = 0.6, least_bytes: int = 1 << 20
+    ) -> None:
         if block_size < 1:
             raise ValueError(f"a block of {block_size} elements: give it one or more")
         self.block_size, self.densest, self.least_bytes = block_size, densest, least_bytes

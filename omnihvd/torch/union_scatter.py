@@ -23,11 +23,6 @@ class UnionReduceScatter(UnionRule):
     share for the union.
     """
 
-    def __init__(
-        self, block_size: int = 256, densest: float = 0.6, least_bytes: int = 1 << 20
-    ) -> None:
-        super().__init__(block_size, densest, least_bytes)
-
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
