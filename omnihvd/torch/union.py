@@ -90,13 +90,8 @@ class SideThread:
         self._thread: Any = None
         self._stream: Any = None
 
-    def call(
-        self,
-        device: torch.device,
-        work: Callable[[], None],
-        failed: Callable[[Any], None],
-    ) -> None:
-        """Returns at once. failed: gets the exception of `work`."""
+    def call(self, device: torch.device, done: Any, work: Callable[[], Any]) -> None:
+        """Returns at once. done: the future of what `work` returns."""
         module = torch.get_device_module(device)
         ready = module.Event()
         ready.record()
@@ -104,18 +99,18 @@ class SideThread:
             self._stream = module.Stream(priority=-1)  # of this device; the thread has another
             self._thread = threading.Thread(target=self._run, name="omnihvd unions", daemon=True)
             self._thread.start()
-        self._asked.put((module, ready, work, failed))
+        self._asked.put((module, ready, done, work))
 
     def _run(self) -> None:
         while True:
-            module, ready, work, failed = self._asked.get()
+            module, ready, done, work = self._asked.get()
             try:
                 with module.stream(self._stream), torch.no_grad():
                     self._stream.wait_event(ready)
-                    work()
+                    done.set_result(work())
             except Exception as why:
-                failed(why)
-            del work, failed  # and the tensors that they hold
+                done.set_exception(why)
+            del done, work  # and the tensors that they hold
 
 
 class UnionState(UnionRule):
@@ -159,11 +154,7 @@ class UnionState(UnionRule):
         bucket; equal ones have the same density, as a rule."""
         on_device = tensor.device.type != "cpu"
         done: Future[torch.Tensor] = Future(devices=[tensor.device] if on_device else None)
-        self._side.call(
-            tensor.device,
-            lambda: done.set_result(self._average(tensor, number)),
-            done.set_exception,
-        )
+        self._side.call(tensor.device, done, lambda: self._average(tensor, number))
         return done
 
     def _average(self, tensor: torch.Tensor, number: int) -> torch.Tensor:

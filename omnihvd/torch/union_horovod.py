@@ -52,11 +52,7 @@ class _Unions(UnionRule):
             marks, name=f"{name}.marks", op=_horovod().Max, process_set=self._set
         )
         begun: Future[_Begun] = Future()
-        self._side.call(
-            gradient.device,
-            lambda: begun.set_result(self._begin(gradient, name, handle)),
-            begun.set_exception,
-        )
+        self._side.call(gradient.device, begun, lambda: self._begin(gradient, name, handle))
         return (lambda: self._result(gradient, begun.result())), None
 
     def _begin(self, gradient: torch.Tensor, name: str, handle: Any) -> _Begun:
