@@ -163,8 +163,10 @@ def _hookable(loaded: list[str]) -> tuple[list[str], str]:
     libraries = [library for library in loaded if engine.hook.imports(library, FUNCTIONS[0])]
     if not libraries:
         return [], next(filter(None, map(problem, loaded)), "no library here uses NCCL")
-    nccls = {os.path.realpath(engine.hook.provider(path, FUNCTIONS[0])) for path in libraries}
-    nccls |= {os.path.realpath(path) for path in _hooked_nccls()}
+    hooked = [library for library, function in engine.hook.installed() if function == FUNCTIONS[0]]
+    nccls = {
+        os.path.realpath(engine.hook.provider(path, FUNCTIONS[0])) for path in [*libraries, *hooked]
+    }
     if len(nccls) > 1:  # the shim has one NCCL to call
         return [], (
             f"{', '.join(libraries)} and others use different NCCLs ({', '.join(sorted(nccls))}). "
@@ -180,14 +182,6 @@ def _hook(libraries: list[str]) -> None:
     for library, function in itertools.product(libraries, FUNCTIONS):
         engine.hook.install(library, function, str(engine.NCCL_SHIM), f"omnihvd_{function}")
     logger.info("hooked NCCL's allreduce in %s", ", ".join(libraries))
-
-
-def _hooked_nccls() -> list[str]:
-    return [
-        engine.hook.provider(library, function)
-        for library, function in engine.hook.installed()
-        if function == FUNCTIONS[0]
-    ]
 
 
 @functools.cache
