@@ -19,11 +19,8 @@ std::unordered_map<NcclComm, std::shared_ptr<NcclGroup>>& groups() {
 
 std::shared_ptr<NcclGroup> take_group(NcclComm comm) {
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = groups().find(comm);
-  if (found == groups().end()) return nullptr;
-  const std::shared_ptr<NcclGroup> group = found->second;
-  groups().erase(found);
-  return group;
+  auto taken = groups().extract(comm);
+  return taken ? std::move(taken.mapped()) : nullptr;
 }
 
 thread_local std::vector<std::shared_ptr<NcclGroup>> aborted;
