@@ -9,7 +9,6 @@
 #include <map>
 #include <mutex>
 #include <sstream>
-#include <tuple>
 #include <vector>
 
 #include "base/error.h"
@@ -99,7 +98,6 @@ KernelTable::KernelTable(CuDevice device, uint32_t block_size, const std::string
     const auto dtype = static_cast<DType>(i);
     GpuKernels& k = kernels_[i];
     k.dtype_ = dtype;
-    k.block_size_ = block_size;
     const std::string name = (info_of(dtype).is_float ? "float" : "int") +
                              std::to_string(8 * size_of(dtype)) + "_" + std::to_string(block_size) +
                              ".cubin";
@@ -117,10 +115,10 @@ void GpuKernels::launch(Function which, uint64_t grid, unsigned threads, CuStrea
              "launching a kernel");
 }
 
-void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint32_t flags, uint32_t trailer,
-                      CuAddress marks, CuStream stream) const {
-  launch(kMark, kernels::word_grid((blocks_of(elements) + 31) / 32), kernels::kWordThreads, stream,
-         tensor, elements, flags, trailer, marks);
+void GpuKernels::mark(CuAddress tensor, uint64_t elements, uint64_t words, uint32_t flags,
+                      uint32_t trailer, CuAddress marks, CuStream stream) const {
+  launch(kMark, kernels::word_grid(words), kernels::kWordThreads, stream, tensor, elements, flags,
+         trailer, marks);
 }
 
 void GpuKernels::unite(CuAddress own, CuAddress all, uint64_t words, uint64_t words_per_chunk,

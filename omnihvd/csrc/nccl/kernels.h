@@ -14,8 +14,8 @@ namespace omnihvd {
 // Launches the kernels that kernels/abi.cuh describes, for one dtype and block size.
 class GpuKernels {
  public:
-  void mark(CuAddress tensor, uint64_t elements, uint32_t flags, uint32_t trailer, CuAddress marks,
-            CuStream stream) const;
+  void mark(CuAddress tensor, uint64_t elements, uint64_t words, uint32_t flags, uint32_t trailer,
+            CuAddress marks, CuStream stream) const;
   void unite(CuAddress own, CuAddress all, uint64_t words, uint64_t words_per_chunk,
              CuAddress united, CuAddress prefix, CuAddress counts, CuAddress arrived,
              CuAddress starts, CuAddress seen, uint64_t number, CuStream stream) const;
@@ -29,7 +29,6 @@ class GpuKernels {
  private:
   friend class KernelTable;
   uint32_t format() const { return dtype_ == DType::bf16 ? kernels::kBfloat16 : kernels::kIeee; }
-  uint64_t blocks_of(uint64_t elements) const { return (elements + block_size_ - 1) / block_size_; }
 
   enum Function { kMark, kUnite, kGather, kSpread, kRest, kFunctions };
   using Functions = std::array<CuFunction, kFunctions>;
@@ -40,7 +39,6 @@ class GpuKernels {
 
   Functions functions_{};
   DType dtype_ = DType::f32;
-  uint32_t block_size_ = 0;
 };
 
 // The kernels for all dtypes, on one device.

@@ -130,7 +130,7 @@ void UnionSteps::mark(const UnionSum& sum, uint32_t trailer) {
   check_cuda(cuda().stream_wait_event(sum.r.stream, free_, 0), "cuStreamWaitEvent");
   // If NCCL makes the sum, its input must not change.
   const bool clear = sum.call.capacity > 0 && sum.r.in == sum.r.out;
-  kernels_.of(sum.dtype).mark(address_of(sum.r.in), sum.r.count,
+  kernels_.of(sum.dtype).mark(address_of(sum.r.in), sum.r.count, words_of(sum),
                               clear ? uint32_t(kernels::kClearNegativeZeros) : 0, trailer, own_,
                               sum.r.stream);
 }
