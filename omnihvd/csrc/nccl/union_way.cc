@@ -110,14 +110,12 @@ void UnionWay::serve() {
   why_over_ = why;
 }
 
-bool UnionWay::is_asked() const { return steps_.rest().asked != summed_; }
-
 // While sums on the union are under way, looks whether the device asks for a window.
 void UnionWay::watch() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (double pause_s = kLeast_s; !quit_ && !interrupted_;) {
     read_seen();
-    if (is_asked()) {
+    if (steps_.rest().asked != summed_) {
       lock.unlock();
       sum_window();
       lock.lock();

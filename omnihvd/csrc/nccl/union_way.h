@@ -68,7 +68,6 @@ class UnionWay {
   void read_seen();
   void sum_window();
   void answer();
-  bool is_asked() const;
 
   const Settings settings_;
   const int rank_;
