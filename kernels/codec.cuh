@@ -65,8 +65,6 @@ struct Noise {
 
 __device__ inline float magnitude_of(uint32_t bits) { return __uint_as_float(bits & ~kSignBit); }
 
-__device__ inline float most_level(uint32_t bits) { return float((1 << (bits - 1)) - 1); }
-
 // Reduces over the lanes of a block; all of them get the result.
 template <uint32_t kLanes, class T, class Join>
 __device__ T joined(T value, Join join) {
@@ -195,7 +193,7 @@ template <int kBlock>
 __device__ float encode_levels(const BlockOf<kBlock>& block, uint32_t quantizer, uint32_t bits,
                                uint64_t key, uint32_t* out) {
   const uint32_t largest = block.largest();
-  const float most = most_level(bits), smallest = __uint_as_float(kStepBits);
+  const float most = float((1 << (bits - 1)) - 1), smallest = __uint_as_float(kStepBits);
   float limit = __uint_as_float(largest);
   if (quantizer == kTernary) {
     const float clip = clipped(block, limit);
