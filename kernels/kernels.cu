@@ -42,11 +42,8 @@ extern "C" __global__ void __launch_bounds__(kUniteThreads)
     unite_chunk(own, all, begin, end < words ? end : words, united, prefix, counts + chunk);
   }
   if (!is_last_cta(arrived)) return;
-  uint64_t in_union, mine;
-  total_chunks(counts, chunks, starts, &in_union, &mine);
+  total_chunks(counts, chunks, starts, seen);
   if (threadIdx.x != 0) return;
-  seen->united = in_union;
-  seen->own = mine;
   seen->trailer = *reinterpret_cast<const uint32_t*>(all + 2 * words);
   __threadfence_system();
   *const_cast<volatile uint64_t*>(&seen->number) = number;

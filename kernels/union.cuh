@@ -120,9 +120,9 @@ __device__ inline void unite_chunk(const uint4* own, const uint4* all, uint64_t 
   if (threadIdx.x == 0) *counts = {carry, mine};
 }
 
-// Computes where each chunk begins in the union, and the totals for the host.
+// Computes where each chunk begins in the union, and, on the first thread, the totals for the host.
 __device__ inline void total_chunks(const volatile ChunkCounts* counts, uint64_t chunks,
-                                    uint64_t* starts, uint64_t* united, uint64_t* own) {
+                                    uint64_t* starts, Seen* seen) {
   uint64_t carry = 0, mine = 0;
   uint32_t unused;
 #pragma unroll 1
@@ -134,9 +134,10 @@ __device__ inline void total_chunks(const volatile ChunkCounts* counts, uint64_t
     carry += sum;
     mine += cta_sum<kUniteThreads>(chunk < chunks ? counts[chunk].own : 0, &unused);
   }
-  if (threadIdx.x == 0) starts[chunks] = carry;
-  *united = carry;
-  *own = mine;
+  if (threadIdx.x != 0) return;
+  starts[chunks] = carry;
+  seen->united = carry;
+  seen->own = mine;
 }
 
 // Whether this CTA is the last of the grid to come here; then it sees what all have written.
