@@ -68,8 +68,6 @@ struct Item {
 
 thread_local std::vector<Item> queued;
 
-bool is_bad(NcclResult r) { return r != NcclResult::success && r != NcclResult::in_progress; }
-
 // Runs calls of connected communicators: first NCCL's own calls, all at once; then those on unions.
 class Batch {
  public:
@@ -117,7 +115,7 @@ class Batch {
     }
   }
   void note(NcclResult r) {
-    if (!is_bad(result_) && r != NcclResult::success) result_ = r;
+    if (!is_error(result_) && r != NcclResult::success) result_ = r;
   }
   void leave() {
     if (left_.empty()) return;
@@ -216,7 +214,7 @@ NcclResult group_end() noexcept {
     if (result == NcclResult::in_progress)
       for (const auto& [comm, group] : left)
         settle(result, comm, group ? group->aborted() : never, "ncclGroupEnd");
-    if (result != NcclResult::success && result != NcclResult::in_progress) return result;
+    if (is_error(result)) return result;
     return run_all(calls, result);
   });
 }

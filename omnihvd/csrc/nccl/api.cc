@@ -33,8 +33,7 @@ const NcclApi& nccl() {
 }
 
 void check_nccl(NcclResult result, const char* what) {
-  if (result == NcclResult::success || result == NcclResult::in_progress) return;
-  throw Error(std::string(what) + " failed: " + nccl().error_string(result));
+  if (is_error(result)) throw Error(std::string(what) + " failed: " + nccl().error_string(result));
 }
 
 }  // namespace omnihvd

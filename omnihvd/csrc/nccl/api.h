@@ -23,6 +23,10 @@ enum class NcclResult : int {
   in_progress = 7,  // for non-blocking communicators: ask again
 };
 
+inline bool is_error(NcclResult result) {
+  return result != NcclResult::success && result != NcclResult::in_progress;
+}
+
 constexpr int kNcclShrinkAbort = 1;  // ncclCommShrink: aborts the parent's work under way
 
 enum class NcclOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };  // more: by programs
@@ -95,7 +99,7 @@ struct NcclApi {
 // none.
 const NcclApi& nccl();
 
-// Throws Error naming `what`, unless the result is success or in_progress.
+// Throws Error naming `what` if the result is an error.
 void check_nccl(NcclResult result, const char* what);
 
 }  // namespace omnihvd

@@ -91,7 +91,7 @@ NcclResult comm_get_async_error(NcclComm comm, NcclResult* error) noexcept {
   return guarded([comm, error] {
     const NcclResult result = nccl().comm_get_async_error(comm, error);
     if (result != NcclResult::success || error == nullptr) return result;
-    if (*error != NcclResult::success && *error != NcclResult::in_progress) return result;
+    if (is_error(*error)) return result;
     const auto group = find_group(comm);
     if (group && !group->failure().empty()) *error = NcclResult::remote_error;
     return result;

@@ -46,8 +46,7 @@ void NcclGroup::fail(const std::string& why) {
 
 std::string NcclGroup::failure() {
   if (const auto grid = std::atomic_load(&grid_)) {
-    const NcclResult error = grid->async_error();
-    if (error != NcclResult::success && error != NcclResult::in_progress)
+    if (const NcclResult error = grid->async_error(); is_error(error))
       fail(std::string("NCCL inside this host, or between those with its place in others: ") +
            nccl().error_string(error));
   }
