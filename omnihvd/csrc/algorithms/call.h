@@ -10,7 +10,6 @@
 namespace omnihvd {
 
 enum class Op : uint8_t { allreduce, reduce_scatter };
-constexpr size_t kOps = 2;
 
 // A sum over the ranks. allreduce: `out` is the whole of it; in == out: in place.
 // reduce_scatter: `out` is this rank's share, and may overlap `in`.

@@ -1,7 +1,7 @@
 // The engine's interface to the shims and the Python module.
 //
 // Engine: the progress threads and connections of this process. Group: the ranks of one
-// communicator. The engine outlives its groups (each Group holds it). Any thread may call these
+// communicator; it holds the threads, and may outlive the engine. Any thread may call these
 // functions, but all ranks of a group must call its collectives in the same order, one at a time.
 // All failures are Error.
 #pragma once
@@ -97,7 +97,7 @@ class Group {
   virtual void leave() = 0;
 };
 
-class Engine : public std::enable_shared_from_this<Engine> {
+class Engine {
  public:
   using TransportFactory = std::function<std::unique_ptr<Transport>()>;
   static TransportFactory transports_of(const Settings& settings);

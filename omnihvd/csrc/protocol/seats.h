@@ -18,7 +18,6 @@ namespace omnihvd {
 // An aggregator role: the level and share that a process aggregates for its group on that level.
 struct Seat {
   uint32_t level = 1, share = 0;
-  bool operator==(const Seat& o) const { return level == o.level && share == o.share; }
   bool operator<(const Seat& o) const {
     return level != o.level ? level < o.level : share < o.share;
   }
