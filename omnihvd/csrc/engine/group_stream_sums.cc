@@ -1,7 +1,6 @@
 // GroupStream: contributions up to aggregators, results down from them.
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "base/error.h"
 #include "engine/group_tasks.h"

@@ -1,6 +1,5 @@
 #include "engine/stats.h"
 
-#include <algorithm>
 #include <deque>
 #include <iomanip>
 #include <mutex>

@@ -1,6 +1,5 @@
 #include "protocol/tree.h"
 
-#include <algorithm>
 #include <string>
 
 #include "base/error.h"

@@ -1,6 +1,5 @@
 #include "protocol/wire.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
