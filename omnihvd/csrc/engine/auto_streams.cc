@@ -67,20 +67,15 @@ double fastest_link(const std::string& sysfs) {
   return bits / 8;
 }
 
-namespace {
-
-uint32_t find_streams() {
-  cpu_set_t mine;
-  const long online = std::max(1l, ::sysconf(_SC_NPROCESSORS_ONLN));
-  const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
-  const uint32_t allowed = known ? uint32_t(CPU_COUNT(&mine)) : uint32_t(online);
-  return streams_for(fastest_link(), std::min(allowed, uint32_t(online) / ranks_of_host()));
-}
-
-}  // namespace
-
 uint32_t automatic_streams() {
-  static const uint32_t found = find_streams();  // some callers read settings in each call
+  // Once, since some callers read settings in each call.
+  static const uint32_t found = [] {
+    cpu_set_t mine;
+    const long online = std::max(1l, ::sysconf(_SC_NPROCESSORS_ONLN));
+    const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
+    const uint32_t allowed = known ? uint32_t(CPU_COUNT(&mine)) : uint32_t(online);
+    return streams_for(fastest_link(), std::min(allowed, uint32_t(online) / ranks_of_host()));
+  }();
   return found;
 }
 

@@ -6,11 +6,8 @@
 #include "base/sha256.h"
 
 namespace omnihvd {
-namespace {
 
 static_assert(kTagBytes == AesGcm::kTagBytes);
-
-}  // namespace
 
 Seal::Seal(const GroupInfo& info, uint32_t stream, uint32_t from, uint32_t to,
            Protection protection)
