@@ -160,13 +160,10 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
   mine.codec = sum.codec;
 
   const size_t step = layout_.chunk / block_bytes * block_bytes;
-  const auto chunk_at = [&](uint64_t at, uint64_t number) {
-    return Chunk{number, at, std::min<uint64_t>(step, sum.bytes() - at), block_bytes};
-  };
   uint64_t blocks = 0, nonzero = 0, united = 0;
   Chunk last{};
   for (uint64_t at = 0; at < sum.bytes(); at += step) {
-    const Chunk chunk = chunk_at(at, next_chunk_++);
+    const Chunk chunk{next_chunk_++, at, std::min<uint64_t>(step, sum.bytes() - at), block_bytes};
     blocks += chunk.blocks();
     nonzero += give(sum, chunk);
     announce(given);
