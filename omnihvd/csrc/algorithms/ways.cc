@@ -76,8 +76,7 @@ Ways::Made Ways::make(Way way, const Sum& sum, Library& library, const Own& own)
 }
 
 uint64_t Ways::ring_of(uint64_t bytes, const Library& library) const {
-  const auto ranks = uint64_t(library.size());
-  return scatters_ ? scatter_ring_bytes(ranks, bytes) : ring_bytes(ranks, bytes);
+  return ring_bytes(uint64_t(library.size()), bytes, scatters_);
 }
 
 // Counts what omnihvd's own algorithms count themselves.

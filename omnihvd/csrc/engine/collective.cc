@@ -20,8 +20,7 @@ Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t ra
   const uint64_t bytes = shape.count * size_of(shape.dtype);
   stats_.calls += !shape.for_one();
   stats_.bytes_in += bytes;
-  stats_.ring_bytes +=
-      shape.for_one() ? scatter_ring_bytes(ranks, bytes) : ring_bytes(ranks, bytes);
+  stats_.ring_bytes += ring_bytes(ranks, bytes, shape.for_one());
   stats_.blocks += shape.blocks();
 }
 

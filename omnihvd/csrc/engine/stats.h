@@ -73,14 +73,9 @@ struct Stats {
 };
 Stats& stats();
 
-// Bytes that each of `ranks` ranks sends in a ring allreduce of so many bytes.
-inline uint64_t ring_bytes(uint64_t ranks, uint64_t bytes) {
-  return ranks < 2 ? 0 : 2 * bytes / ranks * (ranks - 1);
-}
-
-// The same for a ring reduce-scatter.
-inline uint64_t scatter_ring_bytes(uint64_t ranks, uint64_t bytes) {
-  return ring_bytes(ranks, bytes) / 2;
+// Bytes that each of `ranks` ranks sends in a ring allreduce, or reduce-scatter, of so many bytes.
+inline uint64_t ring_bytes(uint64_t ranks, uint64_t bytes, bool scatters = false) {
+  return ranks < 2 ? 0 : 2 * bytes / ranks * (ranks - 1) / (scatters ? 2 : 1);
 }
 
 // Counts a call that has ended, by its algorithm.

@@ -151,8 +151,7 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
   if (count) {
     stats().calls += 1;
     stats().bytes_in += sum.bytes();
-    stats().ring_bytes += sum.scattered ? scatter_ring_bytes(uint64_t(ranks_), sum.bytes())
-                                        : ring_bytes(uint64_t(ranks_), sum.bytes());
+    stats().ring_bytes += ring_bytes(uint64_t(ranks_), sum.bytes(), sum.scattered);
   }
   SharedRank& mine = of(rank_);
   mine.count = sum.count;
