@@ -15,8 +15,10 @@ Collective::Collective(uint64_t sequence_number, const Shape& shape, uint32_t ra
       begun(Clock::now()),
       make_tensor(std::move(make)),
       stats_(counted ? stats() : unseen),
-      streams_left_(streams),
-      done_(std::move(done)) {
+      parts_(streams, [this, done = std::move(done)](const std::string* why, uint64_t united) {
+        if (why) stats_.failures += !layout.shape().for_one();
+        done(why, united);
+      }) {
   const uint64_t bytes = shape.count * size_of(shape.dtype);
   stats_.calls += !shape.for_one();
   stats_.bytes_in += bytes;
@@ -28,14 +30,7 @@ void Collective::stream_done(const std::string* failure, uint64_t nonzero_blocks
                              uint64_t result_blocks) {
   stats_.nonzero_blocks += nonzero_blocks;
   stats_.result_blocks += result_blocks;
-  {
-    std::lock_guard lock(mutex_);
-    united_blocks_ += result_blocks;
-    if (failure && !failure_) failure_ = std::make_unique<std::string>(*failure);
-    if (--streams_left_ > 0) return;
-  }
-  if (failure_) stats_.failures += !layout.shape().for_one();
-  done_(failure_.get(), united_blocks_);
+  parts_.end(failure, result_blocks);
 }
 
 }  // namespace omnihvd

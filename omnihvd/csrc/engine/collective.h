@@ -2,15 +2,11 @@
 // that carry it.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/clock.h"
+#include "engine/collective_parts.h"
 #include "engine/session.h"
 #include "engine/stats.h"
 #include "protocol/layout.h"
@@ -35,11 +31,7 @@ class Collective {
 
  private:
   Stats& stats_;
-  std::mutex mutex_;
-  uint32_t streams_left_;
-  uint64_t united_blocks_ = 0;
-  std::unique_ptr<std::string> failure_;  // the first one
-  Group::Done done_;
+  CollectiveParts parts_;  // one for each progress thread
 };
 
 }  // namespace omnihvd

@@ -10,9 +10,9 @@
 #include "base/own_process.h"
 #include "base/plugin.h"
 #include "engine/aggregator_host.h"
+#include "engine/collective_parts.h"
 #include "engine/join.h"
 #include "engine/on_all_ranks.h"
-#include "engine/reduce_parts.h"
 #include "engine/stream.h"
 #include "engine/until_done.h"
 #include "transport/registry.h"
@@ -164,7 +164,7 @@ class GroupImpl : public Group {
     if (given == 0) return 0;
     if (counted_) stats().calls += 1;
     return until_done([&](Done done) {
-      const auto parts = std::make_shared<ReduceParts>(given, count_failure(std::move(done)));
+      const auto parts = std::make_shared<CollectiveParts>(given, count_failure(std::move(done)));
       std::vector<std::shared_ptr<Collective>> reduces;
       const auto* at = static_cast<const uint8_t*>(in);
       for (uint32_t owner = 0; owner < shares.size(); at += shares[owner++] * size_of(dtype)) {

@@ -1,5 +1,5 @@
-// The reduces that make up a reduce-scatter, one to each rank that gets anything: reports when all
-// have ended.
+// The parts of a collective, which end apart: reports when all have ended. Progress threads carry a
+// part each; a reduce-scatter is made of reduces, one to each rank that gets anything.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace omnihvd {
 
-class ReduceParts {
+class CollectiveParts {
  public:
-  // done: called when the last of so many reduces has ended, with the first failure.
-  ReduceParts(size_t parts, Group::Done done) : left_(parts), done_(std::move(done)) {}
+  // done: called when the last of so many parts has ended, with the first failure.
+  CollectiveParts(size_t parts, Group::Done done) : left_(parts), done_(std::move(done)) {}
 
-  // Reports the end of one reduce; any thread.
+  // Reports the end of one part; any thread.
   void end(const std::string* failure, uint64_t united_blocks) {
     {
       const std::lock_guard lock(mutex_);
