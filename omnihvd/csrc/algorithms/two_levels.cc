@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "algorithms/host_grid.h"
-#include "algorithms/part_exchange.h"
 #include "algorithms/streamed.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -35,6 +34,54 @@ class NotedTensor : public HostTensor {
  private:
   const bool dense_;
   uint8_t* const has_;  // [block]
+};
+
+// An out-of-band allgather among some ranks of a communicator, over that of all its ranks: so they
+// make a group of their own. All ranks must use theirs at the same time; parts may end, or fail,
+// after different numbers of steps.
+class PartExchange : public Exchange {
+ public:
+  // members: ranks, ascending; this one is among them.
+  PartExchange(Exchange& all, const std::vector<int>& members)
+      : all_(all),
+        members_(members),
+        rank_(int(std::find(members.begin(), members.end(), all.rank()) - members.begin())) {}
+  int rank() const override { return rank_; }
+  int size() const override { return int(members_.size()); }
+
+  // Each rank's bytes begin with their kind: a step, or the end of its part.
+  std::vector<std::string> allgather(const std::string& mine) override {
+    const std::vector<std::string> said = all_.allgather("+" + mine);
+    std::vector<std::string> parts;
+    for (const int member : members_) {
+      // The ranks of a part all fail together, but a rank may also fail alone for a local reason.
+      if (said[member].empty() || said[member][0] != '+')
+        throw Error("rank " + std::to_string(member) + " failed: see its message");
+      parts.push_back(said[member].substr(1));
+    }
+    return parts;
+  }
+
+  // Collective over all ranks: ends when all parts have ended. Throws Error on all ranks if one
+  // failed.
+  void finish(const std::string& failure) {
+    const std::string mine = "-" + failure;
+    while (true) {
+      const std::vector<std::string> said = all_.allgather(mine);
+      if (std::any_of(said.begin(), said.end(),
+                      [](const std::string& s) { return s.empty() || s[0] != '-'; }))
+        continue;
+      for (size_t rank = 0; rank < said.size(); ++rank)
+        if (said[rank].size() > 1)
+          throw Error("rank " + std::to_string(rank) + ": " + said[rank].substr(1));
+      return;
+    }
+  }
+
+ private:
+  Exchange& all_;
+  const std::vector<int>& members_;
+  const int rank_;
 };
 
 // Makes an object among some of the ranks. Throws Error on all ranks if any part fails.
