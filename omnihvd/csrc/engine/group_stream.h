@@ -117,8 +117,7 @@ class GroupStream : private Router::Driver {
   void flush(uint32_t node);
   void flush_all();
   void say(Kind kind, const std::string& text);
-  std::unique_ptr<Outgoing> take_back(Outgoing* out);
-  void sent(std::unique_ptr<Outgoing> out);
+  void sent(Outgoing* out);
 
   const std::shared_ptr<const GroupInfo> info_;
   const uint32_t self_, stream_;

@@ -11,11 +11,9 @@ namespace omnihvd {
 GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequence,
                                          const Shape* shape, size_t bytes) {
   std::unique_ptr<Outgoing>& out = outgoing_[node];
-  if (out) {
-    if (out->kind != kind || out->sequence != sequence || (shape && !out->message.has_shape()) ||
-        out->message.size() + bytes > Message::kFull)
-      flush(node);
-  }
+  if (out && (out->kind != kind || out->sequence != sequence ||
+              (shape && !out->message.has_shape()) || out->message.size() + bytes > Message::kFull))
+    flush(node);
   if (!out) {
     if (kind == Kind::contribution || kind == Kind::result) ask_for_memory();
     if (pool_.empty()) {
@@ -87,24 +85,20 @@ void GroupStream::say(Kind kind, const std::string& text) {
   }
 }
 
-std::unique_ptr<GroupStream::Outgoing> GroupStream::take_back(Outgoing* out) {
+void GroupStream::on_sent(uint64_t cookie) {
+  Outgoing* out = reinterpret_cast<Outgoing*>(cookie);
+  out->owner->sent(out);
+}
+
+void GroupStream::sent(Outgoing* out) {
   const size_t place = out->place;
   std::swap(under_way_[place], under_way_.back());
   under_way_[place]->place = place;
   std::unique_ptr<Outgoing> taken = std::move(under_way_.back());
   under_way_.pop_back();
-  return taken;
-}
-
-void GroupStream::on_sent(uint64_t cookie) {
-  Outgoing* out = reinterpret_cast<Outgoing*>(cookie);
-  out->owner->sent(out->owner->take_back(out));
-}
-
-void GroupStream::sent(std::unique_ptr<Outgoing> out) {
   out->holds.clear();
   const std::shared_ptr<WorkerTask> worker = std::exchange(out->worker, nullptr);
-  pool_.push_back(std::move(out));
+  pool_.push_back(std::move(taken));
   try {
     if (worker) {
       --worker->unsent;
