@@ -71,8 +71,7 @@ class Layout {
       : shape_(shape),
         blocks_(shape.blocks()),
         stripes_per_turn_(shape.window / shape.stripe),
-        rows_((ceil_div(blocks_, shape.stripe) + shape.aggregators - 1) / shape.aggregators),
-        turns_(ceil_div(rows_, stripes_per_turn_)) {}
+        turns_(ceil_div(blocks_, uint64_t(shape.window) * shape.aggregators)) {}
 
   const Shape& shape() const { return shape_; }
   uint64_t blocks() const { return blocks_; }
@@ -137,7 +136,6 @@ class Layout {
   Shape shape_;
   uint64_t blocks_;
   uint64_t stripes_per_turn_;
-  uint64_t rows_;
   uint64_t turns_;
 };
 
