@@ -28,11 +28,10 @@ Worker::Worker(const Layout& layout, Tensor& tensor, uint32_t scan_ahead, uint32
       streams_(streams),
       local_aggregator_(local_aggregator),
       arithmetic_(layout.shape().arithmetic),
-      own_slots_(layout.shape().slots > stream
+      inspected_(layout.shape().slots > stream
                      ? (layout.shape().slots - stream + streams - 1) / streams
                      : 0),
-      slots_(size_t(own_slots_) * layout.shape().aggregators),
-      inspected_(own_slots_),
+      slots_(inspected_.size() * layout.shape().aggregators),
       open_slots_(slots_.size()) {
   for (size_t index = 0; index < slots_.size(); ++index) {
     slots_[index].done = layout.positions(slot_at(index)) == 0;

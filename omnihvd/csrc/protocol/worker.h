@@ -83,9 +83,8 @@ class Worker {
   const uint32_t stream_, streams_;
   const std::optional<uint32_t> local_aggregator_;
   const Arithmetic arithmetic_;
-  const uint32_t own_slots_;         // per aggregator
-  std::vector<Slot> slots_;          // [own slot][aggregator]
   std::vector<uint64_t> inspected_;  // [own slot]: positions below, of all aggregators
+  std::vector<Slot> slots_;          // [own slot][aggregator]
   size_t started_ = 0;
   size_t open_slots_;
   uint64_t inspected_blocks_ = 0;
