@@ -87,7 +87,7 @@ class SmallMemory {
   }
   // parts: of each rank, of part_bytes(most_bytes) each, all zero at first.
   SmallMemory(std::vector<uint8_t*> parts, Bell& bell, size_t most_bytes, int rank)
-      : bell_(bell), rank_(rank), parts_(std::move(parts)), most_bytes_(most_bytes) {}
+      : bell_(bell), rank_(rank), most_bytes_(most_bytes), parts_(std::move(parts)) {}
   virtual ~SmallMemory() = default;
 
  protected:
@@ -114,6 +114,7 @@ class SmallMemory {
 
   Bell& bell_;
   const int rank_;
+  const size_t most_bytes_;
 
  private:
   uint8_t* buffer(int rank) const {
@@ -125,7 +126,6 @@ class SmallMemory {
   void take(uint8_t* out, uint64_t bytes);
 
   const std::vector<uint8_t*> parts_;
-  const size_t most_bytes_;
   uint64_t call_ = 0;  // of all calls
   uint64_t sum_ = 0;   // of the small ones
 };

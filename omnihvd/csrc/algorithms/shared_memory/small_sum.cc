@@ -56,7 +56,6 @@ SmallSum::SmallSum(std::unique_ptr<Segment> segment, size_t most_bytes, Exchange
     : SmallMemory(parts_of(*segment, exchange.size()),
                   reinterpret_cast<Control*>(segment->common())->bell, most_bytes, exchange.rank()),
       segment_(std::move(segment)),
-      most_bytes_(most_bytes),
       peers_(*segment_, reinterpret_cast<Control*>(segment_->common())->failure, exchange.rank(),
              exchange.size(), agreed, host, {}),
       spin_(core_each ? kSpin : kSpin.zero()) {}

@@ -56,7 +56,6 @@ class SmallSum final : private SmallMemory {
 
   const OwnProcess process_;
   const std::unique_ptr<Segment> segment_;
-  const size_t most_bytes_;
   Peers peers_;
   const std::chrono::microseconds spin_;
   SmallCall now_;  // the call under way
