@@ -97,7 +97,6 @@ class GroupStream : private Router::Driver {
   Seat next_seat(MessageReader& reader, uint32_t aggregator) const;
   void trace_round(WorkerTask& task, uint32_t aggregator, const Frame& frame);
   void trace_gathering(AggregatorTask& task, const Frame& frame);
-  static void count_coded(const Layout& layout, const Frame& frame, uint64_t receivers);
   void refer_to_worker(Outgoing& out, uint64_t sequence);
   void finish_if_done(WorkerTask& task);
   void detach_all();

@@ -37,22 +37,6 @@ GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequ
   return *out;
 }
 
-void GroupStream::count_coded(const Layout& layout, const Frame& frame, uint64_t receivers) {
-  if (!layout.shape().codec || frame.blocks.empty()) return;
-  uint64_t packed = 0, plain = 0, bytes = 0;
-  for (const BlockRef& block : frame.blocks) {
-    packed += block.packed;
-    plain += !block.packed && !block.coded;
-    bytes += block.bytes;
-  }
-  CodecStats& counts = stats().codecs;
-  counts.blocks += receivers * frame.blocks.size();
-  counts.packed_blocks += receivers * packed;
-  counts.plain_blocks += receivers * plain;
-  counts.bytes += receivers * bytes;
-  counts.plain_bytes += receivers * frame.blocks.size() * layout.shape().block_bytes();
-}
-
 void GroupStream::flush(uint32_t node) {
   if (!outgoing_[node]) return;
   Outgoing* out = outgoing_[node].get();

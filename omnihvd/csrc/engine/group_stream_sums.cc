@@ -17,6 +17,22 @@ void count_copied(const Frame& frame) {
   stats().bytes_copied += bytes;
 }
 
+void count_coded(const Layout& layout, const Frame& frame, uint64_t receivers) {
+  if (!layout.shape().codec || frame.blocks.empty()) return;
+  uint64_t packed = 0, plain = 0, bytes = 0;
+  for (const BlockRef& block : frame.blocks) {
+    packed += block.packed;
+    plain += !block.packed && !block.coded;
+    bytes += block.bytes;
+  }
+  CodecStats& counts = stats().codecs;
+  counts.blocks += receivers * frame.blocks.size();
+  counts.packed_blocks += receivers * packed;
+  counts.plain_blocks += receivers * plain;
+  counts.bytes += receivers * bytes;
+  counts.plain_bytes += receivers * frame.blocks.size() * layout.shape().block_bytes();
+}
+
 }  // namespace
 
 Seat GroupStream::next_seat(MessageReader& reader, uint32_t aggregator) const {
