@@ -71,7 +71,7 @@ std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array ou
             .cast<uint64_t>()};
   };
   py::gil_scoped_release release;
-  return name_of(ways.sum(source, target, count, library.dtype, library, through_engine));
+  return name_of(ways.sum({source, target, count, library.dtype}, library, through_engine));
 }
 
 }  // namespace

@@ -13,33 +13,31 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Way Ways::sum(const void* in, void* out, uint64_t count, DType dtype, Library& library,
-              const Own& own) {
-  const Sum sum{in, out, count, dtype};
+Way Ways::sum(const Call& call, Library& library, const Own& own) {
   // Choices that depend on times differ from run to run.
   if (settings_.way != Way::automatic || settings_.deterministic)
-    return make(settings_.way, sum, library, own).way;
+    return make(settings_.way, call, library, own).way;
 
   const bool first = std::exchange(is_first_, false);
-  const Densities::Guess guess = densities_.guess(count, dtype);
+  const Densities::Guess guess = densities_.guess(call.count, call.dtype);
   Way way = Way::unite;
-  if (!guess.look) way = next({size_class(sum.bytes()), guess.density}, sum, library, first);
+  if (!guess.look) way = next({size_class(call.bytes()), guess.density}, call, library, first);
   const double begin = clock_();
-  const Made made = make(way, sum, library, own);
+  const Made made = make(way, call, library, own);
   if (made.united) densities_.learn(made.density);
-  if (library.rank() == 0) learn(way, sum, guess.density, made, clock_() - begin);
+  if (library.rank() == 0) learn(way, call, guess.density, made, clock_() - begin);
   return made.way;
 }
 
 // Follows rank 0's decisions. Rank 0 makes a new one when the last is used up. Before the first sum
 // rank 0 knows no more than the others, so each rank computes the decision by itself.
-Way Ways::next(Cell cell, const Sum& sum, Library& library, bool first) {
+Way Ways::next(Cell cell, const Call& call, Library& library, bool first) {
   State& state = cells_[cell];
   if (state.left == 0) {
     if (first || library.rank() == 0) {
-      const Order next = policy_.order(cell, sum.bytes());
+      const Order next = policy_.order(cell, call.bytes());
       if (next.now != state.order.now && library.rank() == 0)
-        log(LogLevel::info, "sums of about ", sum.bytes(), " bytes in density class ",
+        log(LogLevel::info, "sums of about ", call.bytes(), " bytes in density class ",
             cell.density == kUnknown ? "unknown" : std::to_string(cell.density), " of ", kDense,
             ": from now on ", name_of(next.now));
       state.order = next;
@@ -50,27 +48,27 @@ Way Ways::next(Cell cell, const Sum& sum, Library& library, bool first) {
   return --state.left > 0 ? state.order.now : state.order.trial;
 }
 
-Ways::Made Ways::make(Way way, const Sum& sum, Library& library, const Own& own) {
-  const size_t element = size_of(sum.dtype);
+Ways::Made Ways::make(Way way, const Call& call, Library& library, const Own& own) {
+  const size_t element = size_of(call.dtype);
   switch (way) {
     case Way::automatic:  // with OMNIHVD_DETERMINISTIC
     case Way::stream:
     case Way::shared:
     case Way::plugin:
     case Way::coded: {
-      const bool coded = way == Way::coded && info_of(sum.dtype).is_float;
+      const bool coded = way == Way::coded && info_of(call.dtype).is_float;
       const Codec codec{coded ? CodecKind::lossless : CodecKind::none};
-      const uint64_t blocks = (sum.count + settings_.block_size - 1) / settings_.block_size;
-      const std::optional<SumMade> done = own(sum.in, sum.out, codec);
-      if (!done) return make(Way::original, sum, library, own);
+      const uint64_t blocks = (call.count + settings_.block_size - 1) / settings_.block_size;
+      const std::optional<SumMade> done = own(call.in, call.out, codec);
+      if (!done) return make(Way::original, call, library, own);
       const auto [made, united] = *done;
-      return {made, std::min(sum.bytes(), united * settings_.block_size * element),
+      return {made, std::min(call.bytes(), united * settings_.block_size * element),
               density_class(united, blocks)};
     }
-    case Way::unite: return unite(sum, library, own);
+    case Way::unite: return unite(call, library, own);
     default:
-      count(sum, library);
-      sum_by_library(sum.in, sum.out, sum.count, element, library);
+      count(call, library);
+      sum_by_library(call.in, call.out, call.count, element, library);
       return {Way::original, std::nullopt};
   }
 }
@@ -80,10 +78,10 @@ uint64_t Ways::ring_of(uint64_t bytes, const Library& library) const {
 }
 
 // Counts what omnihvd's own algorithms count themselves.
-void Ways::count(const Sum& sum, const Library& library) const {
+void Ways::count(const Call& call, const Library& library) const {
   stats().calls += 1;
-  stats().bytes_in += sum.bytes();
-  stats().ring_bytes += ring_of(sum.bytes(), library);
+  stats().bytes_in += call.bytes();
+  stats().ring_bytes += ring_of(call.bytes(), library);
 }
 
 void Ways::count_blocks(uint64_t marked_here) const {
@@ -92,23 +90,24 @@ void Ways::count_blocks(uint64_t marked_here) const {
   stats().result_blocks += union_.marked();
 }
 
-Ways::Made Ways::unite(const Sum& sum, Library& library, const Own& own) {
+Ways::Made Ways::unite(const Call& call, Library& library, const Own& own) {
   // A reduce-scatter only inspects `in`, which must not change.
-  union_.find(sum.in, scatters_ ? nullptr : sum.out, sum.count, sum.dtype, settings_.block_size);
+  union_.find(call.in, scatters_ ? nullptr : call.out, call.count, call.dtype,
+              settings_.block_size);
   const uint64_t marked_here = union_.marked();
   library.unite(union_.bits().data(), union_.bits().size());
-  const size_t element = size_of(sum.dtype);
+  const size_t element = size_of(call.dtype);
   const int density = density_class(union_.marked(), union_.blocks());
   // Compacting a dense tensor would send as many bytes, with two more copies.
   if (density == kDense || scatters_) {
-    const auto like = cells_.find(Cell{size_class(sum.bytes()), density});
+    const auto like = cells_.find(Cell{size_class(call.bytes()), density});
     const Way way = like != cells_.end() ? like->second.order.now : Way::original;
-    const Made made = make(way, sum, library, own);
+    const Made made = make(way, call, library, own);
     if (made.way == Way::original) count_blocks(marked_here);
-    const uint64_t united = density == kDense ? sum.bytes() : union_.elements() * element;
+    const uint64_t united = density == kDense ? call.bytes() : union_.elements() * element;
     return {made.way, united, density, false};
   }
-  count(sum, library);
+  count(call, library);
   count_blocks(marked_here);
   const uint64_t elements = union_.elements();
   if (elements > 0) {
@@ -127,14 +126,14 @@ void Ways::sum_by_library(const void* in, void* out, uint64_t count, size_t elem
   policy_.library_took(count * element, clock_() - begin);
 }
 
-void Ways::learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds) {
-  const int size = size_class(sum.bytes());
+void Ways::learn(Way way, const Call& call, int guessed, const Made& made, double seconds) {
+  const int size = size_class(call.bytes());
   if (policy_.connects(way, seconds)) return;
   if (made.as_wished)
-    policy_.measured({size, made.united ? made.density : guessed}, way, sum.bytes(), made.united,
+    policy_.measured({size, made.united ? made.density : guessed}, way, call.bytes(), made.united,
                      seconds);
   if (guessed == kUnknown && made.united)
-    policy_.measured({size, kUnknown}, way, sum.bytes(), made.united, seconds);
+    policy_.measured({size, kUnknown}, way, call.bytes(), made.united, seconds);
 }
 
 }  // namespace omnihvd

@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithm.h"
 #include "algorithms/block_union.h"
+#include "algorithms/call.h"
 #include "algorithms/densities.h"
 #include "algorithms/library.h"
 #include "algorithms/policy.h"
@@ -16,7 +17,6 @@
 #include "engine/settings.h"
 #include "engine/stats.h"
 #include "numeric/codec.h"
-#include "numeric/dtype.h"
 
 namespace omnihvd {
 
@@ -39,21 +39,14 @@ class Ways {
   // Makes the call without the library, maybe with the lossless codec. Absent: it cannot.
   using Own = std::function<std::optional<SumMade>(const void* in, void* out, const Codec& codec)>;
 
-  // out = the sum over the ranks of `in` (in == out: in place). Returns the algorithm that made it.
-  // Throws Error; `out` is then undefined. For reduce-scatters, `out` is this rank's share.
-  Way sum(const void* in, void* out, uint64_t count, DType dtype, Library& library, const Own& own);
+  // Makes a call without a codec. Returns the algorithm that made it. Throws Error; `out` is then
+  // undefined.
+  Way sum(const Call& call, Library& library, const Own& own);
 
   // Ranks connect at the next sum, as Policy::connect_at_once().
   void connect_at_once() { policy_.connect_at_once(); }
 
  private:
-  struct Sum {  // one call
-    const void* in;
-    void* out;
-    uint64_t count;
-    DType dtype;
-    uint64_t bytes() const { return count * size_of(dtype); }
-  };
   struct Made {
     Way way;
     std::optional<uint64_t> united;  // bytes of the union of blocks, if known
@@ -65,14 +58,14 @@ class Ways {
     uint32_t left = 0;  // sums until the next decision
   };
 
-  Way next(Cell cell, const Sum& sum, Library& library, bool first);
-  Made make(Way way, const Sum& sum, Library& library, const Own& own);
-  Made unite(const Sum& sum, Library& library, const Own& own);
+  Way next(Cell cell, const Call& call, Library& library, bool first);
+  Made make(Way way, const Call& call, Library& library, const Own& own);
+  Made unite(const Call& call, Library& library, const Own& own);
   uint64_t ring_of(uint64_t bytes, const Library& library) const;
-  void count(const Sum& sum, const Library& library) const;
+  void count(const Call& call, const Library& library) const;
   void count_blocks(uint64_t marked_here) const;  // of a union
   void sum_by_library(const void* in, void* out, uint64_t count, size_t element, Library& library);
-  void learn(Way way, const Sum& sum, int guessed, const Made& made, double seconds);
+  void learn(Way way, const Call& call, int guessed, const Made& made, double seconds);
 
   const Settings settings_;
   const std::function<double()> clock_;

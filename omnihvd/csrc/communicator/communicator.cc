@@ -223,14 +223,13 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
     if (small_) small_->pass(call);
     if (call.codec) return coded(call, exchange, library);
     if (call.takes_small) ways_.at(call.op).connect_at_once();
-    return ways_.at(call.op).sum(call.in, call.out, call.count, call.dtype, library,
-                                 [&](const void* in, void* out, const Codec& codec) {
-                                   Call once = call;
-                                   once.codec = codec;
-                                   once.in = in;
-                                   once.out = out;
-                                   return own(once, exchange, library);
-                                 });
+    return ways_.at(call.op).sum(call, library, [&](const void* in, void* out, const Codec& codec) {
+      Call once = call;
+      once.codec = codec;
+      once.in = in;
+      once.out = out;
+      return own(once, exchange, library);
+    });
   });
 }
 
