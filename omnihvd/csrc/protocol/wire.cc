@@ -59,7 +59,10 @@ void Message::refer(const uint8_t* data, size_t size) {
 }
 
 void Message::begin(const Header& header, const Shape* shape) {
-  clear();
+  own_.clear();
+  pieces_.clear();
+  size_ = 0;
+  frames_ = 0;
   WireHeader wire{};
   wire.magic = kMagic;
   wire.version = kWireVersion;
@@ -126,15 +129,6 @@ const std::vector<Slice>& Message::slices() {
   for (const Piece& piece : pieces_)
     slices_.push_back({piece.data ? piece.data : own_.data() + piece.offset, piece.size});
   return slices_;
-}
-
-void Message::clear() {
-  own_.clear();
-  pieces_.clear();
-  slices_.clear();
-  size_ = 0;
-  frames_ = 0;
-  has_shape_ = false;
 }
 
 void malformed(const char* what) { throw Error(std::string("malformed message: ") + what); }

@@ -70,7 +70,6 @@ class Message {
   uint32_t frames() const { return frames_; }
   // Valid until the message changes. The first slice begins with the header.
   const std::vector<Slice>& slices();
-  void clear();
 
  private:
   struct Piece {
