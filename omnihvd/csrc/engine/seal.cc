@@ -10,8 +10,7 @@ namespace omnihvd {
 static_assert(kTagBytes == AesGcm::kTagBytes);
 
 Seal::Seal(const GroupInfo& info, uint32_t stream, uint32_t from, uint32_t to,
-           Protection protection)
-    : protection_(protection) {
+           Protection protection) {
   BytesWriter statement;
   statement.text("messages");
   statement.u64(info.id);
@@ -31,7 +30,7 @@ const std::vector<Slice>& Seal::close(Message& message, std::vector<uint8_t>* ci
   const uint64_t number = next_++;
   uint8_t* tag = message.finish(number);
   const std::vector<Slice>& whole = message.slices();
-  if (protection_ == Protection::token) {
+  if (!gcm_) {
     std::memcpy(tag, token_.data(), token_.size());
     return whole;
   }
@@ -50,7 +49,7 @@ const uint8_t* Seal::open(const Header& header, const uint8_t* data, size_t size
   if (header.number < next_ || header.bytes != uint32_t(size)) return nullptr;
   const uint8_t* tag = data + kTagAt;
   const uint8_t* opened = data;
-  if (protection_ == Protection::encrypted) {
+  if (gcm_) {
     plain->resize(size);
     opened = plain->data();
     std::memcpy(plain->data(), data, kHeaderBytes);

@@ -44,10 +44,9 @@ class Seal {
   }
 
  private:
-  const Protection protection_;
   std::array<uint8_t, kTagBytes> token_{};
-  std::unique_ptr<AesGcm> gcm_;
-  uint64_t next_ = 0;  // the number of the next message
+  std::unique_ptr<AesGcm> gcm_;  // null: the token protects the messages
+  uint64_t next_ = 0;            // the number of the next message
   std::optional<Clock::time_point> gap_since_;
   std::vector<Slice> slices_;
 };
