@@ -80,21 +80,19 @@ std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings&
   auto segment = Segment::create(exchange, pages(layout.common), pages(layout.each), obstacle);
   if (!segment) return nullptr;
   const bool core_each = has_core_each(exchange);
-  return std::unique_ptr<SharedSum>(new SharedSum(std::move(segment), exchange.rank(),
-                                                  exchange.size(), agreed, host, std::move(numbers),
-                                                  core_each));
+  return std::unique_ptr<SharedSum>(new SharedSum(std::move(segment), exchange, agreed, host,
+                                                  std::move(numbers), core_each));
 }
 
-SharedSum::SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks,
-                     const Settings& settings, const std::string& host, std::vector<int> numbers,
-                     bool core_each)
+SharedSum::SharedSum(std::unique_ptr<Segment> segment, Exchange& exchange, const Settings& settings,
+                     const std::string& host, std::vector<int> numbers, bool core_each)
     : segment_(std::move(segment)),
-      layout_(settings.block_size, ranks),
+      layout_(settings.block_size, exchange.size()),
       control_(*reinterpret_cast<SharedControl*>(segment_->common())),
-      rank_(rank),
-      ranks_(ranks),
+      rank_(exchange.rank()),
+      ranks_(exchange.size()),
       settings_(settings),
-      peers_(*segment_, control_.failure, rank, ranks, settings, host, std::move(numbers)),
+      peers_(*segment_, control_.failure, rank_, ranks_, settings, host, std::move(numbers)),
       spin_(core_each ? settings.spin_us : 0),
       accumulator_(settings.block_size * kAccumulatorElement) {}
 

@@ -75,7 +75,7 @@ class SharedSum {
   struct Sum;
   struct Chunk;
 
-  SharedSum(std::unique_ptr<Segment> segment, int rank, int ranks, const Settings& settings,
+  SharedSum(std::unique_ptr<Segment> segment, Exchange& exchange, const Settings& settings,
             const std::string& host, std::vector<int> numbers, bool core_each);
 
   uint64_t run(const Sum& sum, bool count);
