@@ -303,7 +303,8 @@ void Aggregator::take_sums(Slot& slot) {
       said_.blocks.push_back({position, sum, uint32_t(n * element_), false, sum_of.home});
   }
   version.no_numbers.clear();
-  version.lend(slot.round);
+  version.lent = true;
+  version.lent_round = slot.round;
 }
 
 void Aggregator::send_result(Slot& slot, Sink& sink) {

@@ -28,11 +28,6 @@ struct Aggregator::Version {
   std::map<size_t, std::vector<int32_t>> no_numbers;
   bool lent = false;  // a frame in flight refers to this memory
   uint32_t lent_round = 0;
-
-  void lend(uint32_t round) {
-    lent = true;
-    lent_round = round;
-  }
 };
 
 struct Aggregator::Named {

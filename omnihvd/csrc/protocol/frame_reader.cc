@@ -56,9 +56,7 @@ void MessageReader::read_forms(unsigned flags, size_t blocks) {
   forms_.assign(blocks, uint8_t(form));
   if (form != Form::mixed) return;
   const uint8_t* const forms = take((blocks + 3) / 4);
-  for (size_t i = 0; i < blocks; ++i) {
-    forms_[i] = forms[i / 4] >> (i % 4 * 2) & 3;
-  }
+  for (size_t i = 0; i < blocks; ++i) forms_[i] = forms[i / 4] >> (i % 4 * 2) & 3;
 }
 
 const uint8_t* MessageReader::read_coded(const Shape& shape, uint32_t n, uint32_t* bytes) {
