@@ -9,8 +9,11 @@ namespace omnihvd {
 namespace {
 
 std::mutex hosts_mutex;  // guards hosts()
-std::set<std::string>& hosts() {
-  static auto* hosts = new std::set<std::string>;
+struct Hosts {
+  std::set<std::string> workers, aggregators;
+};
+Hosts& hosts() {
+  static auto* hosts = new Hosts;
   return *hosts;
 }
 
@@ -18,12 +21,18 @@ std::set<std::string>& hosts() {
 
 void remember_hosts(const GroupInfo& info) {
   const std::lock_guard lock(hosts_mutex);
-  for (uint32_t rank = 0; rank < info.workers; ++rank) hosts().insert(info.nodes[rank].host);
+  for (size_t node = 0; node < info.nodes.size(); ++node)
+    (node < info.workers ? hosts().workers : hosts().aggregators).insert(info.nodes[node].host);
 }
 
 std::set<std::string> hosts_of_groups() {
   const std::lock_guard lock(hosts_mutex);
-  return hosts();
+  return hosts().workers;
+}
+
+bool aggregated(const std::string& address) {
+  const std::lock_guard lock(hosts_mutex);
+  return hosts().aggregators.count(address) != 0;
 }
 
 std::string Node::pack() const {

@@ -68,9 +68,10 @@ struct GroupInfo {
   static GroupInfo unpack(const std::string& bytes);  // throws Error; takes seats
 };
 
-// The hosts of the workers of all groups that this process has been in. Any thread.
+// The hosts of all groups that this process has been in. Any thread.
 void remember_hosts(const GroupInfo& info);
-std::set<std::string> hosts_of_groups();
+std::set<std::string> hosts_of_groups();      // of workers
+bool aggregated(const std::string& address);  // was host:port a dedicated aggregator of one?
 
 // The key of a group, derived from the job's secret.
 std::string group_key(const std::string& secret, uint64_t group);

@@ -28,7 +28,6 @@ std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& 
     return agreement.decision();
   });
   const auto info = agreement.group_of(said[0]);
-  remember_aggregators(*info);
   remember_hosts(*info);
   return info;
 }

@@ -11,8 +11,6 @@
 #include <cstring>
 #include <future>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -219,31 +217,14 @@ Introduced introduce(const std::string& address, const std::string& secret,
   }
 }
 
-std::mutex mutex;  // guards old_ones()
-std::set<std::string>& old_ones() {
-  static auto& all = *new std::set<std::string>;
-  return all;
-}
-
-bool is_old(const std::string& address) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  return old_ones().count(address) != 0;
-}
-
 }  // namespace
-
-void remember_aggregators(const GroupInfo& info) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (size_t node = info.workers; node < info.nodes.size(); ++node)
-    old_ones().insert(info.nodes[node].host);
-}
 
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
                                GroupInfo* info) {
   std::vector<std::future<Introduced>> calls;
   for (const std::string& address : addresses)
     calls.push_back(std::async(std::launch::async, introduce, address, secret,
-                               is_old(address) ? kPatienceWithOld : kRendezvous.duration()));
+                               aggregated(address) ? kPatienceWithOld : kRendezvous.duration()));
   std::vector<Introduced> present;
   for (size_t i = 0; i < calls.size(); ++i) {
     try {
@@ -252,7 +233,7 @@ void add_dedicated_aggregators(const std::vector<std::string>& addresses, const 
     } catch (const CannotAsk&) {
       throw;
     } catch (const Error& why) {
-      if (!is_old(addresses[i])) throw;
+      if (!aggregated(addresses[i])) throw;
       log(LogLevel::warning, "left out: ", why.what());
     }
   }

@@ -28,7 +28,4 @@ namespace omnihvd {
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
                                GroupInfo* info);
 
-// Call on each rank: the group has these aggregators.
-void remember_aggregators(const GroupInfo& info);
-
 }  // namespace omnihvd
