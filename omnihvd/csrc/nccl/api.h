@@ -62,14 +62,11 @@ FoundFunction in_nccl(const char* symbol, bool required = true);
 // NCCL's own functions, under the names (pnccl...) that a preloaded library does not replace.
 struct NcclApi {
   NcclResult (*all_reduce)(const void* in, void* out, size_t count, NcclType, NcclOp, NcclComm,
-                           CuStream) =
-      in_nccl("pncclAllReduce");
+                           CuStream) = in_nccl("pncclAllReduce");
   NcclResult (*reduce_scatter)(const void* in, void* out, size_t out_count, NcclType, NcclOp,
-                               NcclComm, CuStream) =
-      in_nccl("pncclReduceScatter");
+                               NcclComm, CuStream) = in_nccl("pncclReduceScatter");
   NcclResult (*all_gather)(const void* in, void* out, size_t in_count, NcclType, NcclComm,
-                           CuStream) =
-      in_nccl("pncclAllGather");
+                           CuStream) = in_nccl("pncclAllGather");
   NcclResult (*group_start)() = in_nccl("pncclGroupStart");
   NcclResult (*group_end)() = in_nccl("pncclGroupEnd");
   // Null before NCCL 2.22.
@@ -77,8 +74,8 @@ struct NcclApi {
   NcclResult (*comm_count)(NcclComm, int* count) = in_nccl("pncclCommCount");
   NcclResult (*comm_user_rank)(NcclComm, int* rank) = in_nccl("pncclCommUserRank");
   NcclResult (*comm_device)(NcclComm, int* device) = in_nccl("pncclCommCuDevice");
-  NcclResult (*comm_get_async_error)(NcclComm, NcclResult* error) =
-      in_nccl("pncclCommGetAsyncError");
+  NcclResult (*comm_get_async_error)(NcclComm,
+                                     NcclResult* error) = in_nccl("pncclCommGetAsyncError");
   NcclResult (*comm_destroy)(NcclComm) = in_nccl("pncclCommDestroy");
   NcclResult (*comm_abort)(NcclComm) = in_nccl("pncclCommAbort");
   // Null before NCCL 2.14.
@@ -86,12 +83,11 @@ struct NcclApi {
   NcclResult (*get_unique_id)(NcclUniqueId*) = in_nccl("pncclGetUniqueId");
   // Null before NCCL 2.14.
   NcclResult (*comm_init_rank_config)(NcclComm*, int ranks, NcclUniqueId, int rank,
-                                      const NcclConfig*) =
-      in_nccl("pncclCommInitRankConfig", false);
+                                      const NcclConfig*) = in_nccl("pncclCommInitRankConfig",
+                                                                   false);
   // Null before NCCL 2.27.
   NcclResult (*comm_shrink)(NcclComm parent, int* excluded, int n_excluded, NcclComm* child,
-                            void* config, int flags) =
-      in_nccl("pncclCommShrink", false);
+                            void* config, int flags) = in_nccl("pncclCommShrink", false);
   const char* (*error_string)(NcclResult) = in_nccl("pncclGetErrorString");
 };
 

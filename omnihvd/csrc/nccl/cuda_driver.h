@@ -45,8 +45,8 @@ FoundFunction in_driver(const char* symbol, bool required = true);
 struct CudaDriver {
   CuResult (*init)(unsigned flags) = in_driver("cuInit");
   CuResult (*device_get)(CuDevice*, int ordinal) = in_driver("cuDeviceGet");
-  CuResult (*device_get_attribute)(int* value, int attribute, CuDevice) =
-      in_driver("cuDeviceGetAttribute");
+  CuResult (*device_get_attribute)(int* value, int attribute,
+                                   CuDevice) = in_driver("cuDeviceGetAttribute");
   CuResult (*primary_ctx_retain)(CuContext*, CuDevice) = in_driver("cuDevicePrimaryCtxRetain");
   CuResult (*ctx_get_current)(CuContext*) = in_driver("cuCtxGetCurrent");
   CuResult (*ctx_set_current)(CuContext) = in_driver("cuCtxSetCurrent");
@@ -56,24 +56,24 @@ struct CudaDriver {
   CuResult (*mem_free_host)(void*) = in_driver("cuMemFreeHost");
   CuResult (*mem_host_get_device_pointer)(CuAddress*, void*, unsigned flags) =
       in_driver("cuMemHostGetDevicePointer_v2");
-  CuResult (*memcpy_dtoh_async)(void*, CuAddress, size_t, CuStream) =
-      in_driver("cuMemcpyDtoHAsync_v2");
-  CuResult (*memcpy_htod_async)(CuAddress, const void*, size_t, CuStream) =
-      in_driver("cuMemcpyHtoDAsync_v2");
-  CuResult (*memset_d8_async)(CuAddress, unsigned char, size_t, CuStream) =
-      in_driver("cuMemsetD8Async");
+  CuResult (*memcpy_dtoh_async)(void*, CuAddress, size_t,
+                                CuStream) = in_driver("cuMemcpyDtoHAsync_v2");
+  CuResult (*memcpy_htod_async)(CuAddress, const void*, size_t,
+                                CuStream) = in_driver("cuMemcpyHtoDAsync_v2");
+  CuResult (*memset_d8_async)(CuAddress, unsigned char, size_t,
+                              CuStream) = in_driver("cuMemsetD8Async");
   CuResult (*module_load_data)(CuModule*, const void* image) = in_driver("cuModuleLoadData");
-  CuResult (*module_get_function)(CuFunction*, CuModule, const char*) =
-      in_driver("cuModuleGetFunction");
+  CuResult (*module_get_function)(CuFunction*, CuModule,
+                                  const char*) = in_driver("cuModuleGetFunction");
   CuResult (*func_load)(CuFunction) = in_driver("cuFuncLoad", false);  // null before CUDA 12.4
   CuResult (*launch_kernel)(CuFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                             unsigned block_x, unsigned block_y, unsigned block_z,
-                            unsigned shared_bytes, CuStream, void** arguments, void** extra) =
-      in_driver("cuLaunchKernel");
+                            unsigned shared_bytes, CuStream, void** arguments,
+                            void** extra) = in_driver("cuLaunchKernel");
   CuResult (*ctx_get_stream_priority_range)(int* least, int* greatest) =
       in_driver("cuCtxGetStreamPriorityRange");
-  CuResult (*stream_create_with_priority)(CuStream*, unsigned flags, int priority) =
-      in_driver("cuStreamCreateWithPriority");
+  CuResult (*stream_create_with_priority)(CuStream*, unsigned flags,
+                                          int priority) = in_driver("cuStreamCreateWithPriority");
   CuResult (*stream_destroy)(CuStream) = in_driver("cuStreamDestroy_v2");
   CuResult (*stream_query)(CuStream) = in_driver("cuStreamQuery");
   CuResult (*stream_is_capturing)(CuStream, int* status) = in_driver("cuStreamIsCapturing");
@@ -82,8 +82,8 @@ struct CudaDriver {
   CuResult (*event_destroy)(CuEvent) = in_driver("cuEventDestroy_v2");
   CuResult (*event_record)(CuEvent, CuStream) = in_driver("cuEventRecord");
   CuResult (*event_query)(CuEvent) = in_driver("cuEventQuery");
-  CuResult (*event_elapsed_time)(float* ms, CuEvent begin, CuEvent end) =
-      in_driver("cuEventElapsedTime");
+  CuResult (*event_elapsed_time)(float* ms, CuEvent begin,
+                                 CuEvent end) = in_driver("cuEventElapsedTime");
   CuResult (*thread_exchange_capture_mode)(int* mode) =
       in_driver("cuThreadExchangeStreamCaptureMode");
   CuResult (*get_error_name)(CuResult, const char**) = in_driver("cuGetErrorName");

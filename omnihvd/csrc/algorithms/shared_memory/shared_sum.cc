@@ -80,8 +80,8 @@ std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings&
   auto segment = Segment::create(exchange, pages(layout.common), pages(layout.each), obstacle);
   if (!segment) return nullptr;
   const bool core_each = has_core_each(exchange);
-  return std::unique_ptr<SharedSum>(new SharedSum(std::move(segment), exchange, agreed, host,
-                                                  std::move(numbers), core_each));
+  return std::unique_ptr<SharedSum>(
+      new SharedSum(std::move(segment), exchange, agreed, host, std::move(numbers), core_each));
 }
 
 SharedSum::SharedSum(std::unique_ptr<Segment> segment, Exchange& exchange, const Settings& settings,

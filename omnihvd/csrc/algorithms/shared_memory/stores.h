@@ -43,7 +43,7 @@ class Stores {
   // Whether the stores of the next chunk go past the caches.
   bool next() { return past_ != (chunks_++ % kTryOther == 1); }
 
-  // What such stores took: seconds a byte, of a chunk that was copied as a whole.
+  // seconds: a byte, by such stores, of a chunk that was copied as a whole.
   void took(bool past, double seconds) {
     Latest& latest = latest_[past];
     latest[next_[past]++ % latest.size()] = seconds;
