@@ -77,19 +77,6 @@ Reason take_from_device(Call call, MpiCommunicator& communicator, Library& libra
   return left;
 }
 
-// For reduce-scatters, which are always made whole.
-class MpiScatters : public MpiLibrary {
- public:
-  MpiScatters(const MpiExchange& exchange, const MpiCall& call)
-      : MpiLibrary(exchange, call.comm, call.type, call.op), call_(call) {}
-  void run(const void* in, void* out, uint64_t) override {
-    check_mpi(call_.by_mpi(call_, in == out ? MPI_IN_PLACE : in, out), call_.name);
-  }
-
- private:
-  const MpiCall& call_;
-};
-
 // A program's own messages may need this rank to be inside MPI, but it is not while it sleeps.
 void let_mpi_work() {
   static const MPI_Comm nobodys = [] {  // the probe must find no message: it would stop there
@@ -114,7 +101,7 @@ Reason sum(const MpiCall& a, Caller caller) {
   const MpiSum sum = recognise_sum(a.type, a.op);
   if (!sum.dtype) return sum.refusal;
   MpiCommunicator& communicator = MpiCommunicator::of(a.comm, caller);
-  MpiLibrary sums(communicator.exchange, a.comm, a.type, a.op);
+  MpiLibrary sums(communicator.exchange, a);
   MpiScatters reduce_scatters(communicator.exchange, a);
   Library& library = scatters ? reduce_scatters : sums;
   Call call{a.in == MPI_IN_PLACE ? a.out : a.in, a.out, uint64_t(a.count), *sum.dtype};
