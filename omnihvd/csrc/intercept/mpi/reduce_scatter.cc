@@ -14,19 +14,14 @@ int by_block(const MpiCall& call, const void* in, void* out) {
   return PMPI_Reduce_scatter_block(in, out, *call.counts, call.type, call.op, call.comm);
 }
 
-// The number of ranks that get a share; 0: MPI will report the error.
-int ranks_of(MPI_Comm comm) {
-  int size = 0;
-  if (comm == MPI_COMM_NULL || PMPI_Comm_size(comm, &size) != MPI_SUCCESS) return 0;
-  return size;
-}
-
 // counts: one for each rank; with by_block, one for all ranks.
 int reduce_scatter(const char* name, const void* in, void* out, const int* counts,
                    MPI_Datatype type, MPI_Op op, MPI_Comm comm, decltype(MpiCall::by_mpi) by_mpi,
                    Caller caller) noexcept {
   MpiCall call{name, "a reduce-scatter", in, out, 0, type, op, comm, by_mpi, counts};
-  const int ranks = counts ? ranks_of(comm) : 0;
+  int ranks = 0;  // that get a share; 0: MPI will report the error
+  if (counts == nullptr || comm == MPI_COMM_NULL || PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS)
+    ranks = 0;
   if (ranks == 0) call.count = -1;
   for (int rank = 0; rank < ranks && call.count >= 0; ++rank) {
     const int count = counts[by_mpi == &by_block ? 0 : rank];
