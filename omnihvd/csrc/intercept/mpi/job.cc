@@ -6,9 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "intercept/mpi/exchange.h"
-
-#define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
+#include "intercept/mpi/call.h"
 
 namespace omnihvd {
 namespace {

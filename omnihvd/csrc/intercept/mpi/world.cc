@@ -1,15 +1,12 @@
 #include "intercept/mpi/world.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/settings.h"
-#include "intercept/mpi/exchange.h"
+#include "intercept/mpi/call.h"
 #include "intercept/mpi/roll_call.h"
-
-#define OMNIHVD_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace omnihvd {
 namespace {
