@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -56,8 +55,7 @@ void MpiExchange::wait_as(const Settings& settings) {
 
 void MpiExchange::call_the_roll(const Settings& settings) const {
   const bool horovod = caller_ == Caller::horovod;
-  const std::optional<std::vector<int>> known = known_to_be_without(comm_);
-  if (known) {
+  if (const auto known = known_to_be_without(comm_)) {
     if (known->empty()) return;
     throw Error(names_of(*known, comm_) +
                 " runs without omnihvd, so that no rank can use it: preload libomnihvd_mpi.so on "
