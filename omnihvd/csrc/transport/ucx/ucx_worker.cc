@@ -1,19 +1,22 @@
 #include "transport/ucx/ucx_worker.h"
 
 #include <fcntl.h>
+#include <ucs/debug/log_def.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
+#include <mutex>
 #include <sstream>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "transport/file_descriptor.h"
-#include "transport/ucx/ucx_log.h"
 #include "transport/ucx/ucx_system.h"
 
 namespace omnihvd {
@@ -107,6 +110,31 @@ std::string devices(ucp_context_h context) {
 void check_descriptors() {
   std::vector<FileDescriptor> spare;
   while (spare.size() < 32) spare.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC), "open");
+}
+
+ucs_log_func_rc_t on_log_line(const char*, unsigned, const char*, ucs_log_level_t level,
+                              const ucs_log_component_config_t*, const char* format,
+                              va_list arguments) {
+  const bool ours = level == UCS_LOG_LEVEL_ERROR || level == UCS_LOG_LEVEL_WARN;
+  if (!ours) return UCS_LOG_FUNC_RC_CONTINUE;
+  char text[1024];
+  std::vsnprintf(text, sizeof text, format, arguments);
+  // If a peer's memory is gone, the peer has ended. If that matters, its failure is reported. It
+  // does not matter if ranks end their job at different times and one was still connecting.
+  const bool peer_ended = std::strstr(text, "shmat(") && std::strstr(text, "Invalid argument");
+  log(peer_ended ? LogLevel::debug : LogLevel::warning, "UCX: ", text);
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+// From now on, errors and warnings of UCX (whoever uses it in this process) become warnings of
+// omnihvd: UCX would write to standard output, which is the program's. Does nothing if the user
+// steers UCX's log with UCX_LOG_LEVEL or UCX_LOG_FILE.
+void take_over_ucx_log() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (!std::getenv("UCX_LOG_LEVEL") && !std::getenv("UCX_LOG_FILE"))
+      ucs_log_push_handler(on_log_line);
+  });
 }
 
 }  // namespace
