@@ -282,7 +282,7 @@ void UcxTransport::detach(uint64_t cookie) {
     sent_.erase(over);
     return;
   }
-  if (UcxSend* send = sends_.find(cookie)) omnihvd::detach(*send);
+  if (UcxSend* send = sends_.find(cookie)) send->detach();
 }
 
 void UcxTransport::fail(Peer& peer, const std::string& reason) {

@@ -3,6 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -17,22 +18,57 @@ struct UcxSend {
   std::vector<ucp_dt_iov_t> iov;
   std::vector<char> copy;  // of the data, once detached
   bool detached = false;
+
+  // Lets the send continue from a copy. UCX looks up each slice as it copies it into a message on
+  // the wire: no slice twice, and none in advance (there is no zero-copy, see ucx_worker.cc).
+  void detach() {
+    detached = true;
+    for (const ucp_dt_iov_t& slice : iov) {
+      const char* data = static_cast<const char*>(slice.buffer);
+      copy.insert(copy.end(), data, data + slice.length);
+    }
+    char* at = copy.data();
+    for (ucp_dt_iov_t& slice : iov) {
+      slice.buffer = at;
+      at += slice.length;
+    }
+  }
 };
 
 // Its sends have stable addresses.
 class UcxSends {
  public:
-  UcxSend& take(void* peer, uint64_t cookie, const Slice* slices, size_t count);
-  void give_back(UcxSend& send);
-  UcxSend* find(uint64_t cookie);  // among those not detached; null: none
+  UcxSend& take(void* peer, uint64_t cookie, const Slice* slices, size_t count) {
+    if (spare_.empty()) spare_.push_back(&all_.emplace_back());
+    UcxSend& send = *spare_.back();
+    spare_.pop_back();
+    send.peer = peer;
+    send.cookie = cookie;
+    send.iov.clear();
+    for (size_t i = 0; i < count; ++i)
+      if (slices[i].size > 0)
+        send.iov.push_back({const_cast<void*>(slices[i].data), slices[i].size});
+    return send;
+  }
+
+  void give_back(UcxSend& send) {
+    send.peer = nullptr;
+    send.detached = false;
+    std::vector<char>().swap(send.copy);
+    spare_.push_back(&send);
+  }
+
+  // Among those not detached; null: none.
+  UcxSend* find(uint64_t cookie) {
+    const auto found = std::find_if(all_.begin(), all_.end(), [cookie](const UcxSend& send) {
+      return send.peer && !send.detached && send.cookie == cookie;
+    });
+    return found == all_.end() ? nullptr : &*found;
+  }
 
  private:
   std::deque<UcxSend> all_;
   std::vector<UcxSend*> spare_;
 };
-
-// Lets the send continue from a copy. UCX looks up each slice as it copies it into a message on the
-// wire: no slice twice, and none in advance (there is no zero-copy, see ucx_worker.cc).
-void detach(UcxSend& send);
 
 }  // namespace omnihvd
