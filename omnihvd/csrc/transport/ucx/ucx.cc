@@ -142,11 +142,7 @@ PeerId UcxTransport::connect(const std::string& bytes) {
   }
   const UcxAddress address = decode_address(bytes);
   const PeerId id = next_peer_++;
-  Peer& peer = peers_[id];
-  peer.owner = this;
-  peer.id = id;
-  peer.address = bytes;
-  peer.name = name_of(address);
+  Peer& peer = peers_.emplace(id, Peer{this, id, bytes, name_of(address)}).first->second;
   by_address_[bytes] = id;
   try {
     const bool by_memory = share_memory(self_, address);
