@@ -110,6 +110,18 @@ void add_to_epoll(int epoll, int fd) {
     throw Error(std::string("epoll_ctl failed: ") + std::strerror(errno));
 }
 
+// For a request that takes one from the count when it ends.
+ucp_request_param_t counted_down(size_t* count) {
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = [](void* request, ucs_status_t, void* arg) {
+    --*static_cast<size_t*>(arg);
+    ucp_request_free(request);
+  };
+  params.user_data = count;
+  return params;
+}
+
 UcxTransport::UcxTransport()
     : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
       epoll_(epoll_create1(EPOLL_CLOEXEC), "epoll_create1"),
@@ -188,29 +200,16 @@ void UcxTransport::open_endpoint(Peer& peer, const std::string& worker_address) 
 void UcxTransport::disconnect(PeerId id) { --peers_.at(id).users; }
 
 void UcxTransport::close_endpoint(Peer& peer) {
-  ucp_request_param_t params{};
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  ucp_request_param_t params = counted_down(&closing_);
+  params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  params.cb.send = [](void* request, ucs_status_t, void* arg) {
-    --static_cast<UcxTransport*>(arg)->closing_;
-    ucp_request_free(request);
-  };
-  params.user_data = this;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(peer.endpoint, &params);
-  if (UCS_PTR_IS_PTR(request)) ++closing_;
+  if (UCS_PTR_IS_PTR(ucp_ep_close_nbx(peer.endpoint, &params))) ++closing_;
   peer.endpoint = nullptr;
 }
 
 // Flushes all endpoints at once.
 void UcxTransport::flush() {
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.cb.send = [](void* request, ucs_status_t, void* arg) {
-    --static_cast<UcxTransport*>(arg)->flushing_;
-    ucp_request_free(request);
-  };
-  params.user_data = this;
+  const ucp_request_param_t params = counted_down(&flushing_);
   for (auto& [id, peer] : peers_)
     if (peer.endpoint && !peer.failed && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &params)))
       ++flushing_;
