@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <mutex>
 
 #include "base/error.h"
@@ -156,15 +157,6 @@ std::vector<void**> slots_of(const std::string& path, const std::string& symbol)
   return slots;
 }
 
-struct Handle {  // of a library that is already loaded
-  explicit Handle(const std::string& path)
-      : handle(dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL)) {
-    if (handle == nullptr) throw Error(path + " is not loaded in this process");
-  }
-  ~Handle() { dlclose(handle); }
-  void* const handle;
-};
-
 }  // namespace
 
 std::vector<std::string> loaded_libraries(const std::string& text) {
@@ -185,9 +177,12 @@ void* imported(const std::string& path, const std::string& symbol) {
 }
 
 std::string provider(const std::string& path, const std::string& symbol) {
-  const Handle library(path);
+  // It is loaded already: this only counts its use.
+  const std::unique_ptr<void, int (*)(void*)> library(
+      dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL), &dlclose);
+  if (!library) throw Error(path + " is not loaded in this process");
   Dl_info found;
-  const void* address = dlsym(library.handle, symbol.c_str());
+  const void* address = dlsym(library.get(), symbol.c_str());
   if (address == nullptr || dladdr(address, &found) == 0)
     throw Error("neither " + path + " nor the libraries it needs have the function " + symbol);
   return found.dli_fname;
