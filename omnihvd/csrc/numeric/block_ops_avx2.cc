@@ -2,8 +2,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include <cstring>
-
 #include "numeric/block_ops_set.h"
 
 namespace omnihvd {

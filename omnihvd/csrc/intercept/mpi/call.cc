@@ -6,7 +6,6 @@
 #include <memory>
 #include <thread>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "engine/stats.h"
 #include "engine/while_waiting.h"

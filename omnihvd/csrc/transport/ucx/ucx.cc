@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <exception>
 #include <map>
 #include <unordered_map>
 #include <vector>
