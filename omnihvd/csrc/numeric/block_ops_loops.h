@@ -78,27 +78,14 @@ void store(uint8_t* p, typename V::Block elements, First part) {
   std::memcpy(p, padded, part.count * V::size);
 }
 
+// The vectors of sums, to be loaded and stored as those of elements.
 template <class V>
-typename V::Sum load_sum(const uint8_t* p, All) {
-  return V::load_sum(p);
-}
-template <class V>
-typename V::Sum load_sum(const uint8_t* p, First part) {
-  uint8_t padded[V::lanes * V::sum_size] = {};
-  std::memcpy(padded, p, part.count * V::sum_size);
-  return V::load_sum(padded);
-}
-
-template <class V>
-void store_sum(uint8_t* p, typename V::Sum sum, All) {
-  V::store_sum(p, sum);
-}
-template <class V>
-void store_sum(uint8_t* p, typename V::Sum sum, First part) {
-  uint8_t padded[V::lanes * V::sum_size];
-  V::store_sum(padded, sum);
-  std::memcpy(p, padded, part.count * V::sum_size);
-}
+struct Sums {
+  using Block = typename V::Sum;
+  static constexpr size_t lanes = V::lanes, size = V::sum_size;
+  static Block load(const uint8_t* p) { return V::load_sum(p); }
+  static void store(uint8_t* p, Block sum) { V::store_sum(p, sum); }
+};
 
 // The bits of a vector in a bitmap. Those past a short one read as 0 even if a peer set them.
 template <size_t lanes>
@@ -243,7 +230,7 @@ void store_block(void* accumulator, const void* block, size_t n) {
   } else {
     each_vector<V::lanes>(n, [&](size_t i, auto part) {
       const typename V::Block elements = load<V>(bytes_of(block) + i * V::size, part);
-      store_sum<V>(bytes_of(accumulator) + i * V::sum_size, V::widen(elements), part);
+      store<Sums<V>>(bytes_of(accumulator) + i * V::sum_size, V::widen(elements), part);
     });
   }
 }
@@ -253,14 +240,14 @@ void add_block(void* accumulator, const void* block, size_t n) {
   each_vector<V::lanes>(n, [&](size_t i, auto part) {
     uint8_t* sums = bytes_of(accumulator) + i * V::sum_size;
     const typename V::Block elements = load<V>(bytes_of(block) + i * V::size, part);
-    store_sum<V>(sums, V::add(load_sum<V>(sums, part), V::widen(elements)), part);
+    store<Sums<V>>(sums, V::add(load<Sums<V>>(sums, part), V::widen(elements)), part);
   });
 }
 
 template <class V>
 void store_packed(void* accumulator, const uint8_t* packed, size_t n) {
   each_unpacked_vector<V>(packed, n, [&](size_t i, auto part, uint64_t, auto elements) {
-    store_sum<V>(bytes_of(accumulator) + i * V::sum_size, V::widen(elements), part);
+    store<Sums<V>>(bytes_of(accumulator) + i * V::sum_size, V::widen(elements), part);
   });
 }
 
@@ -269,7 +256,7 @@ void add_packed(void* accumulator, const uint8_t* packed, size_t n) {
   each_unpacked_vector<V>(packed, n, [&](size_t i, auto part, uint64_t mask, auto elements) {
     uint8_t* sums = bytes_of(accumulator) + i * V::sum_size;
     const typename V::Sum more = V::widen(elements);
-    store_sum<V>(sums, V::add_where(mask, load_sum<V>(sums, part), more), part);
+    store<Sums<V>>(sums, V::add_where(mask, load<Sums<V>>(sums, part), more), part);
   });
 }
 
@@ -347,7 +334,7 @@ void finish(void* block, const void* accumulator, size_t n) {
   } else {
     // In place, a vector is stored only after all of its input has been read.
     each_vector<V::lanes>(n, [&](size_t i, auto part) {
-      const typename V::Sum sums = load_sum<V>(bytes_of(accumulator) + i * V::sum_size, part);
+      const typename V::Sum sums = load<Sums<V>>(bytes_of(accumulator) + i * V::sum_size, part);
       store<V>(bytes_of(block) + i * V::size, V::narrow(sums), part);
     });
   }
