@@ -8,17 +8,20 @@
 namespace omnihvd {
 namespace {
 
+template <class T>
+T from_bytes(const uint8_t* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
 struct Scan {
   struct Word {
     uint64_t at[4];
   };
   static constexpr size_t size = sizeof(Word);
 
-  static Word load(const uint8_t* p) {
-    Word word;
-    std::memcpy(&word, p, size);
-    return word;
-  }
+  static Word load(const uint8_t* p) { return from_bytes<Word>(p); }
   static Word fill(uint64_t pattern) { return {{pattern, pattern, pattern, pattern}}; }
   static Word either(Word a, Word b) {
     for (int i = 0; i < 4; ++i) a.at[i] |= b.at[i];
@@ -95,17 +98,9 @@ struct Eight {
   static constexpr size_t lanes = 8, size = sizeof(T), sum_size = sizeof(S);
   static constexpr uint64_t magnitude = magnitude_pattern;
 
-  static Block load(const uint8_t* p) {
-    Block block;
-    std::memcpy(&block, p, sizeof block);
-    return block;
-  }
+  static Block load(const uint8_t* p) { return from_bytes<Block>(p); }
   static void store(uint8_t* p, Block block) { std::memcpy(p, &block, sizeof block); }
-  static Sum load_sum(const uint8_t* p) {
-    Sum sum;
-    std::memcpy(&sum, p, sizeof sum);
-    return sum;
-  }
+  static Sum load_sum(const uint8_t* p) { return from_bytes<Sum>(p); }
   static void store_sum(uint8_t* p, Sum sum) { std::memcpy(p, &sum, sizeof sum); }
 
   static uint64_t nonzero(Block block) {
