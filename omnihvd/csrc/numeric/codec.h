@@ -63,7 +63,6 @@ struct Codec {
   bool operator==(const Codec& o) const {
     return kind == o.kind && bits == o.bits && of_sums == o.of_sums && seed == o.seed;
   }
-  bool operator!=(const Codec& o) const { return !(*this == o); }
 
   // The codec for sums that hosts have made of part `index` of a tensor. Block numbers start anew
   // in each part, so this one uses random numbers that nothing else has used.
