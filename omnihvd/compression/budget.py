@@ -31,7 +31,7 @@ def controlled(
         return _of_the_job(budget) if shared else _all_blocks(budget)
     if isinstance(compression, Compressor):
         config = compression.config
-        if config.rule.adjustable and not (config.warm_up or config.delay):
+        if config.rule.adjustable and not (config.warm_up or config.delay or config.floor):
             compression.change(delay=DelayControl(float(budget), MIN_RATIO))
     return compression
 

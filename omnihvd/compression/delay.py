@@ -55,6 +55,7 @@ class Controller:
     def __init__(self, control: DelayControl, ratio: float) -> None:
         self.ratio = ratio
         self._control = control
+        self._least = min(ratio, control.min_ratio)  # a rule's own ratio may be less
         self._speed: float | None = None  # ratio over seconds
         self._last, self._side = 0.0, 0  # of the last step: its speed; 1: too slow, -1: too fast
 
@@ -71,9 +72,9 @@ class Controller:
             self._last, self._side = speed, side
             fit = self._speed * budget
         if changed:
-            self.ratio = max(min(fit, 1.0), self._control.min_ratio)
+            self.ratio = max(min(fit, 1.0), self._least)
         elif fit < (1 - BAND) * self.ratio:
-            self.ratio = max(fit, CUT * self.ratio, self._control.min_ratio)
+            self.ratio = max(fit, CUT * self.ratio, self._least)
         elif fit > (1 + BAND) * self.ratio or fit >= 1:
             self.ratio = max(self.ratio, min(fit, self.ratio + RISE, 1.0))
         return self.ratio

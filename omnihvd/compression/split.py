@@ -34,6 +34,8 @@ from omnihvd.compression.rules import (
     name_seed,
 )
 
+SUM_REST = "sum_rest"  # in a memory: what a rank's part of sums has lost (part_sums.py)
+
 
 @dataclass
 class ParameterState:
@@ -65,9 +67,9 @@ class ParameterState:
 
     def remember(self, ops: Any, rule: Rule, gradient: Any) -> dict[str, Any]:
         """The rule's own state, which begins with its memory()."""
-        if not self.memory:
+        if self.memory.keys() <= {SUM_REST}:
             first = rule.memory(self.name, tuple(gradient.shape)).items()
-            self.memory = {kind: ops.on(array, gradient) for kind, array in first}
+            self.memory.update({kind: ops.on(array, gradient) for kind, array in first})
         return self.memory
 
     def stepped(self) -> None:  # a function, for TensorFlow's graphs

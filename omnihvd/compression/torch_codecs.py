@@ -35,14 +35,7 @@ class Envelope:
         self.made = torch_memory.int32(self.format.size)
         elements = self._floats(self.made)
         elements[: source.numel()].copy_(source.detach().reshape(-1))
-        rest = elements[source.numel() :]
-        if self.format.repeats and rest.numel():
-            tail = elements[source.numel() // self.format.block * self.format.block :]
-            tail = tail[: -rest.numel()]
-            times = -(-rest.numel() // tail.numel())
-            rest.copy_(tail.repeat(times)[: rest.numel()])
-        else:
-            rest.zero_()
+        self._pad(elements)
         self._write_header(0)
         setattr(self.made, ENVELOPE, self)
 
@@ -74,6 +67,17 @@ class Envelope:
         header = self.format.header(seed)
         self.made[: len(header) // 4] = torch.frombuffer(bytearray(header), dtype=torch.int32)
 
+    def _pad(self, elements: torch.Tensor) -> None:
+        """Fills the last block, so that its scale is that of the elements there."""
+        rest = elements[self.source.numel() :]
+        if self.format.repeats and rest.numel():
+            tail = elements[self.source.numel() // self.format.block * self.format.block :]
+            tail = tail[: -rest.numel()]
+            times = -(-rest.numel() // tail.numel())
+            rest.copy_(tail.repeat(times)[: rest.numel()])
+        else:
+            rest.zero_()
+
     def _floats(self, data: torch.Tensor) -> torch.Tensor:
         return data.view(torch.float32)[self.format.header_floats :]
 
@@ -81,6 +85,7 @@ class Envelope:
         elements = self._floats(self.made)
         own = elements[: self.source.numel()].view(self.source.shape)
         with error_feedback(self.codec.rests, key, own):
+            self._pad(elements)
             seed = zlib.crc32(repr(key).encode())
             self.codec.round_trip(elements.data_ptr(), elements.numel(), seed)
 

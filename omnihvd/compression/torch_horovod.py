@@ -36,9 +36,13 @@ from omnihvd.compression import (
     torch_certificate,
     torch_hosts,
     torch_later,
+    torch_ops,
 )
 from omnihvd.compression.compressor import Compressor, Config, no_owner
+from omnihvd.compression.part_sums import part_of
+from omnihvd.compression.split import SUM_REST
 from omnihvd.compression.torch_split import ParameterState, split_by
+from omnihvd.compression.two_steps import Ranks
 from omnihvd.intercept import in_use
 
 _KEY = "omnihvd_compression"  # in the optimizer's state_dict
@@ -175,20 +179,31 @@ class Backend:
 
         handles = []
         for optimizer, states in self._optimizers.items():
-            if not optimizer.process_set.included():
+            among = optimizer.process_set
+            if not among.included():
                 continue
-            for state in sorted(states.values(), key=lambda state: state.name):
+            ranks = Ranks(among.rank(), among.size(), optimizer.op == Average)
+            for parameter, state in sorted(states.items(), key=lambda item: item[1].name):
+                self._make_alike(parameter, state, ranks)
                 for kind in ("rest", "velocity"):
                     tensor = getattr(state, kind)
                     if tensor is not None:
                         name = f"omnihvd.{kind}.{state.name}"
                         handles.append(
-                            allreduce_async_(
-                                tensor, name=name, op=Average, process_set=optimizer.process_set
-                            )
+                            allreduce_async_(tensor, name=name, op=Average, process_set=among)
                         )
         for handle in handles:
             synchronize(handle)
+
+    def _make_alike(self, parameter: Tensor, state: ParameterState, ranks: Ranks) -> None:
+        """Before an average: all ranks then have the same kinds of state."""
+        config = self._compressor.config
+        if config.delay and config.error_feedback:  # ratios differ: another rank may keep something
+            state.begin(torch_ops, parameter, config.momentum)
+        lost = state.memory.pop(SUM_REST, None)
+        part = part_of(parameter.numel(), ranks.rank, ranks.size)
+        if lost is not None and len(lost) == part.stop - part.start:
+            state.rest.view(-1)[part] += lost * (ranks.size if ranks.averages else 1)
 
 
 def _announcing(method: Callable, owners_of: Callable[[Any], Iterable[Owner]]) -> Callable:

@@ -35,7 +35,10 @@ def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
         return average_on_gpu(group_of(state), tensor, state.codec, state.rests, bucket.index())
     if tensor.is_sparse:
         return average(group_of(state), tensor)
-    if state.codec.error_feedback and tensor.dtype == torch.float32 and tensor.is_contiguous():
-        with error_feedback(state.rests, bucket.index(), tensor):
-            state.codec.round_trip(tensor.data_ptr(), tensor.numel())
+    if state.codec.error_feedback and tensor.is_floating_point():
+        floats = tensor.float().contiguous()  # they travel so
+        with error_feedback(state.rests, bucket.index(), floats):
+            state.codec.round_trip(floats.data_ptr(), floats.numel())
+            if floats is not tensor:
+                floats.copy_(tensor.copy_(floats))  # what rounding loses stays, too
     return average(group_of(state), tensor, state.codec)

@@ -86,8 +86,12 @@ def compress_wrapper(hook: Hook) -> Hook:
     def compressed(state: CompressionState, bucket: GradBucket) -> Future[torch.Tensor]:
         state.agree()
         if not bucket.buffer().is_sparse:
-            ranks = group_of(state).size()
+            ranks, keeps = group_of(state).size(), state.compressor.config.error_feedback
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+                if keeps and not (gradient.is_cuda or gradient.any()):
+                    # If no rank has used it, DDP throws its sum away: the residual waits.
+                    state.of(parameter).step += 1
+                    continue
                 sent = split_by(state.compressor, gradient, state.of(parameter), ranks)
                 if sent is not gradient:  # the gradient is not contiguous
                     gradient.copy_(sent)

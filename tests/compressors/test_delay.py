@@ -72,6 +72,12 @@ def test_another_network_is_met_at_the_second_step():
     assert fast[0] < 0.05 and fast[1] == pytest.approx(0.25, rel=0.01)
 
 
+def test_a_rule_of_less_than_the_least_is_not_made_to_send_more():
+    slow = controller(0.0005, min_ratio=0.001)
+    slow.step(10.0)
+    assert slow.ratio <= 0.0005
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1e-5])
 def test_an_idle_network_brings_it_back_to_dense(seconds):
     control = controller(0.01)

@@ -21,6 +21,7 @@ from omnihvd.compression import (  # noqa: E402
     torch_codecs,
     torch_grace,
     torch_memory,
+    torch_ops,
     torch_two_steps,
 )
 from omnihvd.compression.torch_split import ParameterState  # noqa: E402
@@ -119,6 +120,25 @@ def test_the_mean_of_residuals_replaces_them(horovod):
     assert sorted(averaged) == sorted((f"omnihvd.{k}.{name}", "Average") for name, k in before)
     for (name, kind), tensor in before.items():
         assert tensor.any() and torch.equal(compressor.state_dict()[name][kind], tensor / 2)
+
+
+@pytest.mark.parametrize("name", ("sign", "one_bit"))
+def test_a_short_last_block_has_the_scale_of_what_it_sends(name):
+    """The residual counts, and what fills the block up does not."""
+    codec = getattr(compression, name)()
+    codec.rests[0, "bias"] = torch.ones(10)
+    envelope = torch_codecs.Envelope(codec, torch.zeros(10))
+    envelope.begin(1.0, "bias", "Sum", types.SimpleNamespace(process_set_id=0))
+    sent = envelope._floats(envelope.made)[:10]
+    torch.testing.assert_close(sent, torch.ones(10))
+    assert not codec.rests[0, "bias"].any()
+
+
+def test_the_state_of_a_rule_begins_beside_what_sums_have_lost():
+    compressor = compression.sidco(0.01)
+    state = ParameterState("p", memory={"sum_rest": torch.ones(3)})
+    memory = state.remember(torch_ops, compressor.config.rule, torch.zeros(5000))
+    assert memory.keys() > {"sum_rest", "fit"} and memory["sum_rest"].all()
 
 
 class Halves:

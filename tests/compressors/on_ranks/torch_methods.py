@@ -169,8 +169,8 @@ def test_a_budget_controls_an_optimizer_that_knows_nothing_of_it(monkeypatch):
         mean = sum(of_rank(rank, 0)[0] for rank in range(SIZE)) / SIZE
         assert torch.allclose(got, mean, atol=1e-6) == (given is not own)
     assert optimizer._compression is own
-    fixed = compression.sign_sgd()
-    assert matrices(fixed)[1]._compression is fixed and fixed.config.delay is None
+    for fixed in (compression.sign_sgd(), compression.topk(0.5).with_floor(0.9)):
+        assert matrices(fixed)[1]._compression is fixed and fixed.config.delay is None
     assert matrices(hvd.Compression.fp16)[1]._compression is hvd.Compression.fp16
     monkeypatch.setenv("OMNIHVD_DELAY_BUDGET_MS", "0")
     assert matrices(hvd.Compression.none)[1]._compression is hvd.Compression.none

@@ -25,6 +25,7 @@ from torch_models import (
 
 import omnihvd.torch
 from omnihvd import compression
+from omnihvd.compression.part_sums import part_of
 from omnihvd.compression.torch_split import ParameterState, split_by
 
 
@@ -166,6 +167,37 @@ def test_one_rank_can_save_for_all_after_averaging():
     train(model, optimizer, range(3, 6))
     train(again, optimizer_again, range(3, 6))
     torch.testing.assert_close(weights(again), weights(model))
+
+
+def test_what_sums_of_codes_have_lost_is_averaged_too():
+    """Each rank loses something of its own part of the sum; another rank has another part."""
+    compressor = compression.ef_sign()
+    model, optimizer = make(compressor)
+    train(model, optimizer, range(2))
+    owed, lost_here = {}, 0
+    for name, state in compressor.state_dict().items():
+        rest, lost = state["rest"].clone().view(-1), state["memory"]["sum_rest"]
+        rest[part_of(len(rest), RANK, SIZE)] += SIZE * lost
+        owed[name] = hvd.allreduce(rest, op=hvd.Average, name=f"owed.{name}")
+        lost_here += lost.count_nonzero()
+    assert lost_here > 0
+    compressor.average_rest()
+    for name, state in compressor.state_dict().items():
+        torch.testing.assert_close(state["rest"].view(-1), owed[name])
+        assert "sum_rest" not in state["memory"]
+    train(model, optimizer, range(2, 4))
+
+
+def test_ranks_of_other_ratios_average_what_some_keep():
+    compressor = compression.block_topk(1.0, BLOCK).with_delay_control(50)
+    model, optimizer = make(compressor)
+    train(model, optimizer, range(1))
+    if RANK == 0:
+        one = {"step": 1, "rest": torch.ones_like(model.hidden.bias), "velocity": None}
+        compressor.load_state_dict({"hidden.bias": one})
+    compressor.average_rest()
+    rest = compressor.state_dict()["hidden.bias"]["rest"]
+    torch.testing.assert_close(rest, torch.full_like(rest, 1 / SIZE))
 
 
 def test_elastic_state_is_restored_and_synced():

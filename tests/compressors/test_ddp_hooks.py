@@ -1,0 +1,72 @@
+"""Hooks of DDP with residuals: one rank, a bucket made by hand."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import omnihvd.torch.codec as codec_module  # noqa: E402
+import omnihvd.torch.compress as compress_module  # noqa: E402
+from omnihvd import compression  # noqa: E402
+from omnihvd.torch import CodecState, CompressionState, codec_hook, compress_wrapper  # noqa: E402
+
+
+class Bucket:
+    def __init__(self, gradients: dict[str, torch.Tensor], parameters: dict) -> None:
+        self._parameters = [parameters[name] for name in gradients]
+        self._gradients = list(gradients.values())
+
+    def parameters(self) -> list:
+        return self._parameters
+
+    def gradients(self) -> list:
+        return self._gradients
+
+    def buffer(self) -> torch.Tensor:
+        return self._gradients[0]
+
+    def index(self) -> int:
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = types.SimpleNamespace(size=lambda: 1)
+    monkeypatch.setattr(compress_module, "group_of", lambda _: group)
+    monkeypatch.setattr(codec_module, "group_of", lambda _: group)
+    monkeypatch.setattr(codec_module, "average", lambda _, tensor, *__: tensor)
+
+
+def test_the_residual_of_a_parameter_that_nobody_used_waits() -> None:
+    """DDP leaves its gradient alone, and so would throw away what is sent for it."""
+    parameters = {name: torch.nn.Parameter(torch.zeros(1000)) for name in "ab"}
+    state = CompressionState(compression.block_topk(0.1, 10), parameters.items())
+    hook = compress_wrapper(lambda *_: None)
+    hook(state, Bucket({name: torch.randn(1000) for name in "ab"}, parameters))
+    kept = {name: state.kept[name].rest.clone() for name in "ab"}
+    unused = {"a": torch.randn(1000), "b": torch.zeros(1000)}
+    hook(state, Bucket(unused, parameters))
+    assert not torch.equal(state.kept["a"].rest, kept["a"])
+    assert torch.equal(state.kept["b"].rest, kept["b"]) and not unused["b"].any()
+    assert state.kept["a"].step == state.kept["b"].step == 2
+    again = {"b": torch.full((1000,), 1e-9)}
+    hook(state, Bucket(again, parameters))
+    assert again["b"].count_nonzero() == 100
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16, torch.float64))
+@pytest.mark.parametrize("name", ("sign", "one_bit"))
+def test_buckets_of_all_dtypes_keep_what_a_codec_loses(name: str, dtype: torch.dtype) -> None:
+    state = CodecState(getattr(compression, name)())
+    owed = torch.zeros(600, dtype=torch.float64)
+    got = torch.zeros(600, dtype=torch.float64)
+    for step in range(5):
+        gradient = (torch.arange(600) % 7 - 3 + step / 8).to(dtype)
+        owed += gradient.double()
+        codec_hook(state, Bucket({"all": gradient}, {"all": None}))
+        got += gradient.double()
+    torch.testing.assert_close(state.rests[0].double(), owed - got, atol=1e-4, rtol=0)
+    assert state.rests[0].any()
