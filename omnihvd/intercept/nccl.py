@@ -11,6 +11,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import hashlib
 import importlib
 import itertools
 import os
@@ -59,6 +60,8 @@ def install() -> None:
         )
     torch_gloo.on_init(_torch_began)
     horovod_library.on_init(_horovod_began)
+    # An elastic job's new ranks begin to count with the next init().
+    horovod_library.on_shutdown(_horovod_ended)
 
 
 def _load_nvtx() -> None:
@@ -111,7 +114,8 @@ def _torch_began(c10d: ModuleType) -> None:
 def _ask_torch(c10d: ModuleType, group: Any, about: str) -> Callable[[str], str]:
     ranks = c10d.get_process_group_ranks(group or c10d.group.WORLD)
     place = ranks.index(c10d.get_rank())
-    question = _question(f"{about}/{'-'.join(map(str, (ranks[0], ranks[-1], len(ranks))))}")
+    members = hashlib.sha256(repr(list(ranks)).encode()).hexdigest()
+    question = _question(f"{about}/{members}")
     return lambda answer: gpu_request.ask_store(
         c10d._get_default_store(), place, len(ranks), question, answer
     )
@@ -120,6 +124,10 @@ def _ask_torch(c10d: ModuleType, group: Any, about: str) -> Callable[[str], str]
 def _horovod_began(horovod: Any) -> None:
     if horovod.nccl_built():
         _hook_if_all_ask(horovod_library.loaded(), _ask_horovod(horovod))
+
+
+def _horovod_ended(horovod: Any) -> None:
+    _asked.pop(horovod_library.framework_of(horovod), None)
 
 
 def _ask_horovod(horovod: Any) -> Callable[[str], str]:

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "innetwork/udp/transport.h"
 #include "memory.h"
+#include "transport/process_watch.h"
 #include "transport/registry.h"
 
 namespace py = pybind11;
@@ -176,6 +177,16 @@ class Driver {
 }  // namespace
 
 void bind_transport(py::module_ m) {
+  m.def(
+      "is_alive",
+      [](uint32_t pid, uint64_t start) {
+        ProcessId process = this_process();
+        process.pid = pid;
+        process.start = start;
+        return ProcessWatch().add(0, process);
+      },
+      py::arg("pid"), py::arg("start"),
+      "Whether a process of this host is not known to have ended.");
   py::class_<TestClock, std::shared_ptr<TestClock>>(m, "Clock", "Time as a UDP transport takes it.")
       .def(py::init<uint64_t>(), py::arg("speed") = 0,
            "speed: of the steady clock's; 0: it stands still.")

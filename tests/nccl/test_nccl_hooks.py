@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+
+from omnihvd.intercept import nccl
 
 FUNCTIONS = (
     "ncclAllReduce",
@@ -117,6 +120,34 @@ assert other.in_nccl() == len(nccl.FUNCTIONS)
 """,
     )
     assert "use different NCCLs" in said and "HOROVOD_NCCL_HOME" in said
+
+
+def test_each_group_has_its_own_question(monkeypatch):
+    """The verdict on one group is no answer for another, of the same first and last rank."""
+    asked = []
+    monkeypatch.setattr(
+        nccl.gpu_request, "ask_store", lambda store, place, ranks, name, answer: asked.append(name)
+    )
+    monkeypatch.setattr(nccl, "_asked", type(nccl._asked)())
+    c10d = types.SimpleNamespace(
+        get_process_group_ranks=lambda group: group,
+        get_rank=lambda: 0,
+        _get_default_store=lambda: None,
+    )
+    for group in ([0, 1, 3], [0, 2, 3], [0, 1, 3]):
+        nccl._ask_torch(c10d, group, "way")("yes")
+    assert len(set(asked)) == 3
+    assert [name.rpartition("/")[2] for name in asked] == ["1", "1", "2"]
+
+
+def test_a_rank_that_joins_later_is_asked_the_same_as_the_others(monkeypatch):
+    """An elastic job shuts Horovod down and begins anew with ranks that have asked nothing."""
+    monkeypatch.setattr(nccl, "_asked", type(nccl._asked)())
+    monkeypatch.setattr(nccl.horovod_library, "framework_of", lambda horovod: "horovod.torch")
+    first = nccl._question("horovod.torch"), nccl._question("init/1")
+    nccl._horovod_ended(None)
+    assert nccl._question("horovod.torch") == first[0]
+    assert nccl._question("init/1") != first[1]
 
 
 def test_a_folder_named_horovod_makes_no_library_horovods(tmp_path):

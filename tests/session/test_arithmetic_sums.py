@@ -57,6 +57,23 @@ def test_all_ranks_have_the_same_sum_within_the_bound(
     assert abs(results[0] - exact).max() <= size * each + size * 2.0**-23
 
 
+@pytest.mark.parametrize("kind", ("integer", "switchml"))
+def test_infinities_pass_a_tree_of_aggregators(kind: str) -> None:
+    """Their blocks take more bytes than floats, from level to level."""
+
+    def work(rank: int, group: Any) -> np.ndarray:
+        given = tensor(rank)
+        given[100::256] = np.inf if rank == 1 else 1
+        group.allreduce(given, given)
+        return given
+
+    for result in all_well(in_threads(4, work, arithmetic=kind, levels="2x2", slots=4)):
+        assert (
+            np.isinf(result[100::256]).all()
+            and np.isfinite(np.delete(result, slice(100, None, 256))).all()
+        )
+
+
 def test_sums_of_integers_are_the_same_in_every_run() -> None:
     assert sums(5, "integer")[0].tobytes() == sums(5, "switchml", slots=3)[0].tobytes()
 

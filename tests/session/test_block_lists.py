@@ -101,6 +101,24 @@ def test_mixed_with_dense_sums(more: dict[str, Any]) -> None:
     all_well(in_threads(4, work, **more))
 
 
+@pytest.mark.parametrize("blocks", (1 << 33, 1 << 40))
+def test_few_blocks_of_a_very_wide_tensor(blocks: int) -> None:
+    """As of features by their hash: blocks that follow each other lie far apart."""
+    numbers = [np.unique(np.random.default_rng(rank).integers(0, blocks, 200)) for rank in range(2)]
+
+    def work(rank: int, group: Any) -> None:
+        values = values_of(rank, numbers[rank], 4)
+        found, rows = allreduce_blocks(group, values, numbers[rank], blocks)
+        expected: dict[int, np.ndarray] = {}
+        for one, mine in enumerate(numbers):
+            for number, row in zip(mine.tolist(), values_of(one, mine, 4)):
+                expected[number] = expected.get(number, 0) + row
+        assert found.tolist() == sorted(expected)
+        np.testing.assert_array_equal(rows, [expected[number] for number in sorted(expected)])
+
+    all_well(in_threads(2, work))
+
+
 def test_empty_lists() -> None:
     """First of some ranks, then of all."""
     none = np.empty(0, np.int64)

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "algorithms/host_grid.h"
@@ -83,7 +84,15 @@ void NcclGroup::begin(const std::vector<Begun>& all) {
       if (sums && !group.connected_) group.connect();
     };
     if (all.size() == 1) return work();
-    threads.emplace_back(work);
+    threads.emplace_back([&group, work] {
+      // NCCL restores the thread's device; without one that would be the first.
+      std::optional<CudaScope> scope;
+      try {
+        scope.emplace(group.exchange_.context());
+      } catch (const Error&) {  // agree() tells the others
+      }
+      work();
+    });
   }
   for (std::thread& thread : threads) thread.join();
 }

@@ -1,6 +1,8 @@
 #include "nccl/union_sum.h"
 
 #include <chrono>
+#include <memory>
+#include <mutex>
 
 #include "base/error.h"
 #include "engine/stats.h"
@@ -22,39 +24,44 @@ void count_call(Way way, const NcclReduction& r, int ranks, uint64_t summed_byte
 }
 
 void queue(NcclGroup& group, const UnionSum& sum) {
-  UnionWay& way = *group.union_way();
+  const std::shared_ptr<UnionWay> kept = group.union_way();  // an abort may give it up
+  UnionWay& way = *kept;
   UnionSteps& steps = way.steps();
   Stopwatch& watch = way.stopwatch();
   const bool unites = sum.call.capacity > 0;
   // An abort ends communicators of our own; it waits only briefly for threads that use them.
-  const auto call = [&group](const char* what, NcclComm comm, const auto& step) {
+  const auto call = [&group](const char* what, const auto& comm_now, const auto& step) {
     const std::unique_lock<std::mutex> lock = group.at_work();
-    settle(step(), comm, group.aborted(), what);
+    if (group.aborted()) throw Error("the communicator was aborted");
+    const NcclComm comm = comm_now();
+    settle(step(comm), comm, group.aborted(), what);
   };
+  const auto whole = [&sum] { return sum.r.comm; };
 
   group.or_fail_for_good([&] {
     watch.begin(sum.call, !unites || sum.call.number % kTimed == 0, sum.r.stream);
     steps.mark(sum, way.trailer_of(sum.call));
   });
-  call("ncclAllReduce of the marks", sum.r.comm, [&] { return steps.exchange(sum); });
+  call("ncclAllReduce of the marks", whole, [&](NcclComm) { return steps.exchange(sum); });
   group.or_fail_for_good([&] {
     steps.unite(sum);
     watch.looked(sum.r.stream);
   });
   if (!unites)
-    call("ncclAllReduce", sum.r.comm, [&] { return call_original(sum.r, group.size()); });
+    call("ncclAllReduce", whole, [&](NcclComm) { return call_original(sum.r, group.size()); });
   for (uint64_t part = 0; part < steps.parts(sum); ++part) {
     group.or_fail_for_good([&] { steps.gather(sum, part); });
     if (steps.has_levels()) {
-      const NcclComm inside = steps.inside(), between = steps.between();
+      const auto inside = [&steps] { return steps.inside(); };
+      const auto between = [&steps] { return steps.between(); };
       call("ncclReduceScatter inside the hosts", inside,
-           [&] { return steps.scatter_inside(sum, part, inside); });
+           [&](NcclComm comm) { return steps.scatter_inside(sum, part, comm); });
       call("ncclAllReduce between the hosts", between,
-           [&] { return steps.reduce_between(sum, part, between); });
+           [&](NcclComm comm) { return steps.reduce_between(sum, part, comm); });
       call("ncclAllGather inside the hosts", inside,
-           [&] { return steps.gather_inside(sum, part, inside); });
+           [&](NcclComm comm) { return steps.gather_inside(sum, part, comm); });
     } else {
-      call("ncclAllReduce of a union", sum.r.comm, [&] { return steps.reduce(sum, part); });
+      call("ncclAllReduce of a union", whole, [&](NcclComm) { return steps.reduce(sum, part); });
     }
     group.or_fail_for_good([&] { steps.spread(sum, part); });
   }

@@ -223,7 +223,7 @@ Router::Kept Router::copy(const Frame& frame, const Layout& layout, uint32_t agg
   ask_for_memory();
   const auto copied = std::make_shared<Copied>();
   copied->frame = frame;
-  copied->bytes.resize(frame.blocks.size() * layout.shape().block_bytes());
+  copied->bytes.resize(frame.blocks.size() * layout.shape().made_bytes());
   const size_t element = size_of(layout.shape().dtype);
   uint8_t* at = copied->bytes.data();
   for (BlockRef& block : copied->frame.blocks) {

@@ -9,7 +9,8 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kFar = uint64_t{1} << 60;  // positions: more than a slot has
+// Positions that a list's slot looks ahead. A frame's positions span 2^32 at most.
+constexpr uint64_t kFar = uint64_t{1} << 30;
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "transport/process_watch.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ std::string first_bytes(const std::string& path) {
   return std::string(bytes, length > 0 ? length : 0);
 }
 
-// The start time in clock ticks since boot; 0: no such process.
+// The start time in clock ticks since boot; 0: no such process, or none that this one may see.
 uint64_t start_time(uint32_t pid) {
   const std::string text = first_bytes("/proc/" + std::to_string(pid) + "/stat");
   // The second field, the program's name in parentheses, may contain anything. The time is field
@@ -79,7 +80,12 @@ bool ProcessWatch::add(uint32_t key, const ProcessId& process) {
   if (opened < 0 && !none_left(errno)) return errno != ESRCH;
   FileDescriptor pidfd(opened, "pidfd_open");
   // Checked after the pidfd is open, so that the answer is about the pidfd's process.
-  if (start_time(process.pid) != process.start) return false;
+  const uint64_t start = start_time(process.pid);
+  if (start == 0) {  // /proc may hide the processes of other users (hidepid)
+    pollfd ended{pidfd, POLLIN, 0};
+    return poll(&ended, 1, 0) == 0;
+  }
+  if (start != process.start) return false;
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u32 = key;

@@ -29,8 +29,8 @@ class ProcessWatch {
   int fd() const { return epoll_; }  // readable while a watched process has ended
 
   // Returns false if the process has already ended. Processes of other hosts are not watched, nor
-  // is any process if the kernel has no pidfd (before 5.3). Throws Error if this process has no
-  // descriptors left.
+  // those that /proc hides, nor any if the kernel has no pidfd (before 5.3). Throws Error if this
+  // process has no descriptors left.
   bool add(uint32_t key, const ProcessId& process);
   void remove(uint32_t key);
   // Whether the process is watched. Then it is alive, however silent it is.
