@@ -50,6 +50,9 @@ class Coder(Protocol):
     ) -> None: ...  # fmt: skip
 
 
+LATE_S = 600  # a rank may come so late to its first sum, as to one of NCCL's
+
+
 class CodedSums:
     """A process group's coded sums. All ranks call them in the same order."""
 
@@ -66,7 +69,7 @@ class CodedSums:
         RuntimeError, on all ranks, if one has another codec."""
         if self._size == 1 or tensor.numel() == 0:
             return
-        self._meetings.agree_on(f"{codec.name} in blocks of {self._coder.block_size}")
+        self._meetings.agree_on(f"{codec.name} in blocks of {self._coder.block_size}", LATE_S)
         floats = tensor.to(torch.float32).contiguous().view(-1)  # itself, if it is that
         self._average(floats, codec, rests, number)
         if floats.data_ptr() != tensor.data_ptr():

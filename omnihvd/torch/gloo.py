@@ -55,7 +55,7 @@ class Gloo:
     def __init__(self, meetings: Meetings, rank: int, size: int, timeout: timedelta) -> None:
         self._meetings, self._rank, self._size, self._timeout = meetings, rank, size, timeout
         self._gloo: Any = None
-        self._begun = False
+        self._begun = self._met = False  # ever, and in this sum
         # Gloo's threads release tensors long after their caller has gone on. Dropping the last
         # reference takes Python's lock, and Gloo's threads must not do that while they are ended.
         self._recent: deque[Any] = deque(maxlen=8)
@@ -64,14 +64,23 @@ class Gloo:
     def _begin(self, mine: bytes = b"") -> list[bytes]:
         """Exchanges bytes with all ranks; collective."""
         self._begun = True
+        return self._meet("begun", mine, "the first allreduce of a process group")
+
+    def _meet(self, name: str, mine: bytes, where: str) -> list[bytes]:
+        """The first exchange of a sum: a rank may be as late as for any sum."""
+        self._met = True
         return self._meetings.gather(
-            "begun",
+            name,
             mine,
             self._timeout.total_seconds(),
-            "the first allreduce of a process group",
+            where,
             "it is late, does something else, or died",
             engine.session.settings_from_environment().stall_warning_s,
         )
+
+    def begin_sum(self) -> None:
+        """Another sum begins: the ranks may come to it at different times."""
+        self._met = False
 
     def _connected(self) -> Any:
         if self._gloo is not None:
@@ -126,11 +135,17 @@ class Gloo:
         ranks that do not come."""
         if not self._begun:
             return self._begin(mine)
-        return self._meetings.gather(
+        name, where = (
             f"exchange {next(self._exchanges)}",
+            "the allreduce in which all are connected",
+        )
+        if not self._met:
+            return self._meet(name, mine, where)
+        return self._meetings.gather(
+            name,
             mine,
             min(self._timeout.total_seconds() or math.inf, engine.session.meeting_limits_s()[1]),
-            "the allreduce in which all are connected",
+            where,
             "it is late, does something else, or died",
         )
 

@@ -95,16 +95,18 @@ class Meetings:
             return False
         return True
 
-    def agree_on(self, codec: str) -> None:
-        """Checks, once for each codec, that all ranks use it. RuntimeError if one does not."""
+    def agree_on(self, codec: str, limit_s: float) -> None:
+        """Checks, once for each codec, that all ranks use it. RuntimeError if one does not, or does
+        not come within limit_s seconds (0: never)."""
         if codec in self._codecs:
             return
         everyone = self.gather(
             f"codec {len(self._codecs)}",
             codec.encode(),
-            engine.session.meeting_limits_s()[1],
+            limit_s,
             "the first allreduce under a codec",
             "it is late, has no codec there, or died",
+            engine.session.settings_from_environment().stall_warning_s,
         )
         for rank, other in enumerate(everyone):
             if other != codec.encode():

@@ -97,6 +97,11 @@ class OmnihvdProcessGroup(ProcessGroup):
         work = plain(output, given, opts or ReduceScatterOptions())
         return _watched(self, [output], work, _waits(opts))
 
+    def barrier(self, *args: Any, **kwargs: Any) -> Work:
+        if self.omnihvd_sums is not None:  # Gloo's waits for all sums before it
+            self.omnihvd_sums.wait()
+        return self._omnihvd_plain.barrier(*args, **kwargs)
+
     def shutdown(self) -> None:
         _close(self)
         self._omnihvd_plain.shutdown()
@@ -117,7 +122,7 @@ class OmnihvdProcessGroup(ProcessGroup):
 PLAIN = """
     get_group_store split_group merge_remote_group
     allgather all_gather_single_coalesced allgather_into_tensor_coalesced
-    all_to_all_single alltoall_base barrier broadcast reduce_scatter
+    all_to_all_single alltoall_base broadcast reduce_scatter
     reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced send recv
 """
 

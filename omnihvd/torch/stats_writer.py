@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from omnihvd.intercept.optimizer_steps import Nesting
 from omnihvd.statistics import SHARES, Statistics, compression_figures, passed_bytes, taken_bytes
 
 OF_ONE_STEP = (
@@ -30,7 +31,7 @@ class StatsWriter:
         self._writer, self._every = writer, max(1, every)
         self._step = self._written = 0
         self._figures = Statistics()
-        self._depth = 0  # Horovod's optimizer calls a step inside its own step
+        self._nesting = Nesting()
         self._handles: list[Any] = []
         if optimizer is not None:
             self._handles = [
@@ -39,11 +40,10 @@ class StatsWriter:
             ]
 
     def _on_before(self, *_: Any) -> None:
-        self._depth += 1
+        self._nesting.begin()
 
     def _on_after(self, *_: Any) -> None:
-        self._depth = max(0, self._depth - 1)
-        if self._depth == 0:
+        if self._nesting.end() == 0:
             self.step()
 
     def step(self, step: int | None = None) -> None:

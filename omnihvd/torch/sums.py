@@ -64,12 +64,13 @@ class Sums:
         self._timeout: timedelta | None = None  # of the last sum
         self._limit = timedelta(0)  # that, or OMNIHVD_TIMEOUT
         if not later:
-            self._meet()
+            self._meet("the making of a process group")
         self._asked: queue.SimpleQueue[tuple[Callable[[], str], SumWork] | None]
         self._asked = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._order = threading.Lock()  # guards the count of unfinished sums
         self._unfinished = 0
+        self._last: weakref.ref[SumWork] | None = None  # that the thread makes, or has made
         self._turn = threading.Lock()  # held by the thread that makes a sum
         self._closed = False
         self._coded = 0
@@ -196,6 +197,7 @@ class Sums:
                 self._turn.acquire()
             else:
                 work = SumWork(results)
+                self._last = weakref.ref(work)
                 self._asked.put((make, work))
                 self._serve()
         if not here:
@@ -206,6 +208,13 @@ class Sums:
             self._turn.release()
             self._ended()
         return SumWork(results, failure) if failure else DoneWork(results)
+
+    def wait(self) -> None:
+        """Waits until all sums so far are done, well or not, as barriers do."""
+        last = self._last and self._last()
+        if last and threading.current_thread() is not self._thread:
+            with contextlib.suppress(RuntimeError):  # the caller of that sum learns why
+                last.wait()
 
     def close(self) -> None:
         """Leaves the group, in the background, once all queued sums are done."""
@@ -259,8 +268,10 @@ class Sums:
         """Makes the sum. Returns why it failed; empty: it did not."""
         try:
             with _own_modes(results):
-                self._meet()
+                self._meet("the first allreduce of a hook", timeout)
                 self._set_timeout(timeout)
+                if self._gloo is not None:
+                    self._gloo.begin_sum()
                 sum_up()
                 if average:
                     for tensor in results:
@@ -272,17 +283,20 @@ class Sums:
     def _failure(self, what: str, why: Exception) -> str:
         return f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}"
 
-    def _meet(self) -> None:
-        """Bootstraps; collective. Does nothing after the first time."""
+    def _meet(self, where: str, timeout: timedelta | None = None) -> None:
+        """Bootstraps; collective. Does nothing after the first time. timeout: of a sum, to which a
+        rank may come as late."""
         if self._met:
             return
         warning_s, limit_s = engine.session.meeting_limits_s()
+        if timeout is not None:
+            limit_s = timeout.total_seconds()
         self._communicator.meet(
             lambda greeting: self._meetings.gather(
                 "made",
                 greeting,
                 limit_s,
-                "the making of a process group",
+                where,
                 "it runs without omnihvd (import omnihvd before init_process_group() on every "
                 "rank), or died",
                 warning_s,
@@ -335,7 +349,7 @@ class Sums:
                     self._sum(total, total.dtype, takes_small=takes_small)
             tensor.copy_(union.result(total))
         elif codec and tensor.is_floating_point():
-            self._meetings.agree_on(codec.name)
+            self._meetings.agree_on(codec.name, self._limit.total_seconds())
             self._coded += 1
             self._sum(tensor, torch.float32, codec=codec.engine_codec(seed=self._coded))
         elif refusal := self._sum(tensor, tensor.dtype, takes_small=takes_small):

@@ -84,3 +84,9 @@ def test_wrong_settings_of_one_rank_end_all() -> None:
 @pytest.mark.parametrize("way", ["stream", "shared"])
 def test_a_forked_child_ends_without_ending_the_rank(way: str) -> None:
     assert all("all well" in ended.output for ended in run("forks.py", 2, env={"OMNIHVD_WAY": way}))
+
+
+def test_a_rank_may_be_late_for_any_sum() -> None:
+    """The limit for exchanges between ranks that are all in a sum does not count for its begin."""
+    for ended in run("late.py", 2, env={"OMNIHVD_JOIN_TIMEOUT": "3"}):
+        assert "all well" in ended.output

@@ -14,3 +14,9 @@ def test_results_are_those_of_gloo(ranks: int, way: str) -> None:
     env = {"OMNIHVD_MIN_BYTES": "1", "OMNIHVD_WAY": way, "LATER_PORT": str(free_port())}
     for ended in run("works.py", ranks, env=env):
         assert "all well" in ended.output
+
+
+@pytest.mark.parametrize("way", ["stream", "auto"])
+def test_a_barrier_waits_for_earlier_sums(way: str) -> None:
+    for ended in run("barrier.py", 2, env={"OMNIHVD_WAY": way}):
+        assert "all well" in ended.output

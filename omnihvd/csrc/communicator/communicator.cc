@@ -238,8 +238,8 @@ bool Communicator::takes_lists(DType dtype, uint64_t length) const {
   const std::set<std::string> apart(agreed_->hosts.begin(), agreed_->hosts.end());
   const bool streams =
       s.way == Way::stream || (s.way == Way::automatic && apart.size() == agreed_->hosts.size());
-  return streams && s.inline_at.empty() && length > 0 && length <= ListCall::kMostLength &&
-         !Arithmetic::of(s.arithmetic, dtype, uint32_t(size_));
+  return s.enable && streams && s.inline_at.empty() && length > 0 &&
+         length <= ListCall::kMostLength && !Arithmetic::of(s.arithmetic, dtype, uint32_t(size_));
 }
 
 const ListedSums& Communicator::sum_lists(const ListCall& call, Exchange& exchange) {
