@@ -37,6 +37,7 @@ def destroyed() -> None:
 def not_gathered() -> None:
     one = types.SimpleNamespace(
         _begun=True,
+        _met=True,
         _exchanges=iter([2]),
         _meetings=Meetings(torch.distributed.HashStore(), 0, 2),
         _timeout=timedelta(seconds=0.01),
