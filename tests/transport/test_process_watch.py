@@ -64,6 +64,6 @@ def test_other_users_that_proc_hides_are_not_taken_for_dead() -> None:
         text=True,
         timeout=60,
     )
-    if "mount:" in done.stderr:
+    if done.stderr.startswith(("mount:", "unshare:")):
         pytest.skip(f"cannot hide processes here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
