@@ -61,23 +61,6 @@ class Gloo:
         self._recent: deque[Any] = deque(maxlen=8)
         self._exchanges = itertools.count()
 
-    def _begin(self, mine: bytes = b"") -> list[bytes]:
-        """Exchanges bytes with all ranks; collective."""
-        self._begun = True
-        return self._meet("begun", mine, "the first allreduce of a process group")
-
-    def _meet(self, name: str, mine: bytes, where: str) -> list[bytes]:
-        """The first exchange of a sum: a rank may be as late as for any sum."""
-        self._met = True
-        return self._meetings.gather(
-            name,
-            mine,
-            self._timeout.total_seconds(),
-            where,
-            "it is late, does something else, or died",
-            engine.session.settings_from_environment().stall_warning_s,
-        )
-
     def begin_sum(self) -> None:
         """Another sum begins: the ranks may come to it at different times."""
         self._met = False
@@ -86,7 +69,7 @@ class Gloo:
         if self._gloo is not None:
             return self._gloo
         if not self._begun:
-            self._begin()
+            self.allgather(b"")
         # It has two threads. One alone would do, but takes up to 4 ms more on one core.
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = _devices(next(_numbers) % MOST_DEVICES)
@@ -133,21 +116,18 @@ class Gloo:
         """Every rank's bytes. A group needs a few such exchanges to connect; over the store they
         take less time than Gloo needs to connect and to wake its threads. RuntimeError names the
         ranks that do not come."""
-        if not self._begun:
-            return self._begin(mine)
-        name, where = (
-            f"exchange {next(self._exchanges)}",
-            "the allreduce in which all are connected",
-        )
-        if not self._met:
-            return self._meet(name, mine, where)
-        return self._meetings.gather(
-            name,
-            mine,
-            min(self._timeout.total_seconds() or math.inf, engine.session.meeting_limits_s()[1]),
-            where,
-            "it is late, does something else, or died",
-        )
+        name, where = "begun", "the first allreduce of a process group"
+        if self._begun:
+            name = f"exchange {next(self._exchanges)}"
+            where = "the allreduce in which all are connected"
+        limit_s, warning_s = self._timeout.total_seconds(), 0.0
+        if self._met:
+            limit_s = min(limit_s or math.inf, engine.session.meeting_limits_s()[1])
+        else:  # a rank may be as late as for any sum
+            warning_s = engine.session.settings_from_environment().stall_warning_s
+        self._begun = self._met = True
+        why = "it is late, does something else, or died"
+        return self._meetings.gather(name, mine, limit_s, where, why, warning_s)
 
     def gather(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's tensor, of one dimension and any length."""
