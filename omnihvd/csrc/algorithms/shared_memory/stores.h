@@ -54,7 +54,8 @@ class Stores {
  private:
   using Latest = std::array<double, 3>;
   static constexpr uint64_t kTryOther = 64;
-  // Readers lose a little where they would have found lines in a cache; and half of it keeps them.
+  // Stores within the caches must take so many times as long, since readers gain by them. Half of
+  // that is enough to go on past the caches.
   static constexpr double kWorth = 2.5;
 
   // The median of three leaves out a chunk in which the rank lost its core.
