@@ -40,7 +40,7 @@ COMMANDS = {
     "lib-path": "omnihvd.tools.lib_path",
     "aggregator": "omnihvd.aggregator",
     "kernels": "omnihvd.intercept.kernel_cache",
-    "bench": "benchmarks.bench.command",
+    "bench": "omnihvd.bench.command",
     "stats": "omnihvd.statistics",
     "report": "omnihvd.report.command",
     "top": "omnihvd.observe.top",

@@ -72,6 +72,8 @@ def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[di
         )
     except FileNotFoundError as why:
         raise JobFailed(f"no program {words[0]}") from why
+    except PermissionError as why:
+        raise JobFailed(f"{words[0]} may not be run: name a launcher") from why
     except subprocess.TimeoutExpired as why:
         raise JobFailed(
             f"the job took over {timeout:g} s (--timeout): {shlex.join(words)}"
@@ -95,10 +97,11 @@ def measure(args: argparse.Namespace, launcher: list[str]) -> list[dict[str, Any
     jobs = 1 + len(ORIGINAL[library])
     points = len(sparse) + (jobs - 1) * len(dense)
     print(f"{jobs} jobs, about {10 * jobs + points * (args.seconds + 1):.0f} s", flush=True)
-    ours = job(command, {**plan, "backend": ours_named, "env": {}, "points": sparse}, args.timeout)
+    on, off = {"OMNIHVD_ENABLE": "1"}, {"OMNIHVD_ENABLE": "0"}  # a rank imports omnihvd either way
+    ours = job(command, {**plan, "backend": ours_named, "env": on, "points": sparse}, args.timeout)
     original: dict[int, dict[str, dict[str, Any]]] = {}
     for setting in ORIGINAL[library]:
-        theirs = {**plan, "backend": plain, "env": env_of(setting), "points": dense}
+        theirs = {**plan, "backend": plain, "env": {**env_of(setting), **off}, "points": dense}
         for found in job(command, theirs, args.timeout):
             original.setdefault(found["count"], {})[setting.name or "as it is"] = found
     return [

@@ -29,10 +29,38 @@ def test_it_measures_by_the_users_launcher(
     assert "2 jobs, about" in said and said.count("(original: as it is)") == 3
 
 
+def test_the_original_is_measured_without_omnihvd(tmp_path: Path) -> None:
+    """Each rank runs a module of omnihvd's, which would intercept its sums."""
+    seen = tmp_path / "seen"
+    words = [*TORCHRUN, "1", "-m", command.PROGRAM]
+    env = {"OMNIHVD_STATS": str(seen)}  # written where sums are intercepted
+    for backend, theirs in ((("gloo", {"OMNIHVD_ENABLE": "0"})), ("omnihvd-torch", {})):
+        plan = {"seconds": 0, "backend": backend, "env": {**env, **theirs}, "points": [[65536, 1]]}
+        command.job(words, plan, timeout=60)
+        assert seen.exists() == (backend != "gloo")
+
+
+def test_jobs_of_the_original_switch_omnihvd_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+
+    def job(_: list[str], plan: dict, timeout: float) -> list[dict]:
+        plans.append(plan)
+        points = [{"count": size // 4, "density": d} for size, d in plan["points"]]
+        return [{**point, "ranks": 2, "median": 1.0} for point in points]
+
+    monkeypatch.setattr(command, "job", job)
+    for launcher in (["torchrun"], ["mpirun"]):
+        command.measure(command.parser().parse_args([]), launcher)
+    switches = [(plan["backend"], plan["env"]["OMNIHVD_ENABLE"]) for plan in plans]
+    assert switches[:2] == [("omnihvd-torch", "1"), ("gloo", "0")]
+    assert switches[2:] == [("omnihvd", "1"), *[("horovod", "0")] * 3]
+
+
 @pytest.mark.parametrize(
     ("launcher", "why"),
     [
         (["no-such-launcher"], "no program no-such-launcher"),
+        ([__file__], "test_cluster.py may not be run: name a launcher"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], "the job took over 9 s "),
         ([sys.executable, "-c", "print('the reason')"], "the job failed: .*\nthe reason"),
         ([sys.executable, "-c", "input()"], "the job failed"),

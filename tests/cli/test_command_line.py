@@ -54,6 +54,7 @@ def test_help_needs_no_engine_and_no_right_settings(words: list[str]) -> None:
     [
         (["help"], "omnihvd top [HOST ...]"),
         (["help", "trace"], "usage: omnihvd trace"),
+        (["bench", "--help"], "usage: omnihvd bench [OPTION ...] -- LAUNCHER"),
         (["--report", "--help"], "--every N"),
         (["--report", "out", "--help"], "--rate RATE"),
     ],
@@ -61,6 +62,12 @@ def test_help_needs_no_engine_and_no_right_settings(words: list[str]) -> None:
 def test_help_is_where_people_look_for_it(words: list[str], shown: str) -> None:
     said = command(*words)
     assert said.returncode == 0 and shown in said.stdout and said.stderr == ""
+
+
+def test_lib_path_and_readme_say_the_same() -> None:
+    wanted = "mpirun -x LD_PRELOAD=$(omnihvd lib-path mpi)"
+    assert wanted in command("lib-path", "--help", COLUMNS="300").stdout
+    assert wanted in (Path(omnihvd.__file__).parents[1] / "README.md").read_text()
 
 
 def test_output_that_is_not_read_to_its_end() -> None:
