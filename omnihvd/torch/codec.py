@@ -1,6 +1,8 @@
 """Codecs (omnihvd.compression) under torch.distributed."""
 # DDP compares a hook's annotations; they must not be strings.
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -37,8 +39,27 @@ def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
         return average(group_of(state), tensor)
     if state.codec.error_feedback and tensor.is_floating_point():
         floats = tensor.float().contiguous()  # they travel so
-        with error_feedback(state.rests, bucket.index(), floats):
+        rests, number = state.rests, bucket.index()
+        with _unused_wait(bucket, rests), error_feedback(rests, number, floats):
             state.codec.round_trip(floats.data_ptr(), floats.numel())
             if floats is not tensor:
                 floats.copy_(tensor.copy_(floats))  # what rounding loses stays, too
     return average(group_of(state), tensor, state.codec)
+
+
+@contextlib.contextmanager
+def _unused_wait(bucket: GradBucket, rests: Rests) -> Iterator[None]:
+    """Keeps residuals of parameters that this rank has not used: if no rank has used one, DDP
+    throws its sum away."""
+    tensor, rest = bucket.buffer(), rests.get(bucket.index())
+    waiting = []
+    if rest is not None and rest.shape == tensor.shape:
+        for gradient in bucket.gradients():
+            if not gradient.any():
+                start = gradient.storage_offset() - tensor.storage_offset()
+                part = slice(start, start + gradient.numel())
+                waiting.append((part, rest[part].clone()))
+                rest[part] = 0
+    yield
+    for part, kept in waiting:
+        rests[bucket.index()][part] += kept

@@ -26,6 +26,7 @@ from omnihvd.compression.codec import Codec
 from omnihvd.compression.compressor import default_block_size
 from omnihvd.intercept import kernel_cache
 from omnihvd.torch.meetings import Meetings
+from omnihvd.torch.union import all_gather
 
 SUMS = 2**32 - 1  # in place of the encoding rank's number
 Coding = tuple[int, int]
@@ -97,7 +98,7 @@ class CodedSums:
         mine = self._parcels(1, down, blocks, floats)
         coder.encode(own, mine, down, blocks, who=SUMS, first_block=self._rank * blocks, **how)
         everything = self._parcels(self._size, down, blocks, floats)
-        _all_gather(everything, mine, group=self._group())
+        all_gather(everything, mine, self._group())
         coder.decode(everything, floats, down, blocks, **how)
 
     def _parcels(self, count: int, coding: Coding, blocks: int, like: torch.Tensor) -> torch.Tensor:
@@ -113,9 +114,6 @@ def _rest(rests: Rests, number: int, like: torch.Tensor) -> torch.Tensor:
     rests[number] = kept.to(like.device)
     return rests[number]
 
-
-# PyTorch may drop the older name.
-_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 _of_groups: weakref.WeakKeyDictionary[Any, CodedSums] = weakref.WeakKeyDictionary()
 

@@ -25,6 +25,7 @@ from torch.distributed import (
     ReduceOp,
     Work,
 )
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.distributed_c10d import (
     AllreduceCoalescedOptions,
     AllreduceOptions,
@@ -150,9 +151,11 @@ def sums_of(group: Any) -> Sums | None:
 def give_sums(group: Any, later: bool = False) -> None:
     """Attaches Sums to a process group, once. Collective. RuntimeError and `later` as in Sums."""
     store = PrefixStore("omnihvd", group.get_group_store())
-    _sums[group] = Sums(store, group.rank(), group.size(), later)
+    sums = _sums[group] = Sums(store, group.rank(), group.size(), later)
     if isinstance(group, OmnihvdProcessGroup):
-        group.omnihvd_sums = _sums[group]
+        group.omnihvd_sums = sums
+    else:  # its class tells nobody that it is destroyed
+        weakref.finalize(group, sums.close).atexit = False
 
 
 def _watched(group: Any, tensors: Any, work: Any, waits: bool) -> Any:
@@ -177,8 +180,11 @@ def take(
     to the group's backend, on all ranks alike, and counts it. timeout: None: the group's. waits:
     whether the caller waits at once. collective: the group's method that was called."""
     sums = sums_of(group)
-    all_tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-    if sums is None or not all(tensor.is_cpu for tensor in all_tensors):
+    if sums is None:
+        return None
+    given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    all_tensors = [tensor for each in given if (tensor := _in_memory(each)) is not None]
+    if len(all_tensors) < len(given):
         return None
     summing = op == ReduceOp.SUM
     average = not summing and op == ReduceOp.AVG and all(t.is_floating_point() for t in all_tensors)
@@ -188,6 +194,8 @@ def take(
     if plain and (small := sums.allreduce_small(all_tensors, timeout, average)):
         return small
     reason = sums.refusal(*all_tensors, codec=codec) if summing else "op"
+    if collective == "allreduce" and len(all_tensors) > 1:
+        reason = "layout"  # Gloo adds the tensors of a list to each other, too
     if not reason:
         if sums.compares:
             compare(group, collective, all_tensors)
@@ -199,11 +207,25 @@ def take(
     return None
 
 
+def _in_memory(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor on the CPU that holds its elements; None: there is none. Subclasses that dispatch
+    operations to another tensor have no memory of their own, such as DTensors; the result of a
+    functional collective is one until its work has ended."""
+    kind = type(tensor)
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        if not isinstance(tensor, AsyncCollectiveTensor):
+            return None
+        tensor = tensor.trigger_wait()
+    return tensor if tensor.is_cpu else None
+
+
 def take_scatter(group: Any, output: Any, given: Any, opts: Any, collective: str) -> SumWork | None:
     """Begins the reduce-scatter of a tensor in equal shares. Returns None for a fallback to the
     group's backend, on all ranks alike, and counts it. collective: as in take()."""
     sums = sums_of(group)
-    if sums is None or not output.is_cpu or not given.is_cpu:
+    if sums is None or (output := _in_memory(output)) is None:
+        return None
+    if (given := _in_memory(given)) is None:
         return None
     if output.dtype != given.dtype or output.numel() * sums.size != given.numel():
         return None  # the backend has the better error message

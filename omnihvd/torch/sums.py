@@ -223,7 +223,8 @@ class Sums:
             with self._order:
                 self._asked.put(None)
                 if self._gloo is not None:  # leaving Gloo takes time, perhaps for ever
-                    self._serve()
+                    with contextlib.suppress(RuntimeError):  # Python ends, and starts no threads
+                        self._serve()
 
     def join(self) -> None:
         """Waits until close() is done, for CLOSE_TIMEOUT_S at most."""
@@ -234,8 +235,13 @@ class Sums:
         """Starts the group's thread. If the caller is that thread, another one takes its place: the
         caller is in a callback, and may wait for the sum that it asks for."""
         if self._thread is None or self._thread is threading.current_thread():
+            before = self._thread
             self._thread = threading.Thread(target=self._run, name="omnihvd sums", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = before
+                raise
 
     def _run(self) -> None:
         while asked := self._asked.get():

@@ -26,7 +26,8 @@ class Bucket:
         return self._gradients
 
     def buffer(self) -> torch.Tensor:
-        return self._gradients[0]
+        first = self._gradients[0]
+        return first if first._base is None else first._base  # that they are views of
 
     def index(self) -> int:
         return 0
@@ -70,3 +71,20 @@ def test_buckets_of_all_dtypes_keep_what_a_codec_loses(name: str, dtype: torch.d
         got += gradient.double()
     torch.testing.assert_close(state.rests[0].double(), owed - got, atol=1e-4, rtol=0)
     assert state.rests[0].any()
+
+
+def test_a_codec_keeps_what_it_owes_to_parameters_that_nobody_used() -> None:
+    state = CodecState(compression.sign())
+
+    def step(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        buffer = torch.cat([a, b])
+        gradients = dict(zip("ab", buffer.split([len(a), len(b)])))
+        codec_hook(state, Bucket(gradients, dict.fromkeys("ab")))
+        return buffer.split([len(a), len(b)])
+
+    step(torch.randn(768), torch.randn(300))
+    owed = state.rests[0].clone()
+    _, b = step(torch.randn(768), torch.zeros(300))
+    assert not b.any()
+    assert torch.equal(state.rests[0][768:], owed[768:])
+    assert not torch.equal(state.rests[0][:768], owed[:768])

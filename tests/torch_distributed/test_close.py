@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from datetime import timedelta
 
+import pytest
 import torch
-from torch.distributed import HashStore
+from torch.distributed import DistBackendError, HashStore
 
+import omnihvd.torch.sums as sums_module
+from omnihvd.torch.process_group import give_sums, sums_of
 from omnihvd.torch.sums import Sums
 
 LIMIT = timedelta(seconds=30)
@@ -61,3 +65,48 @@ def test_a_group_ends_when_the_sum_of_who_waits_for_it_has_ended() -> None:
     closing.join(30)
     sums.join()
     assert order == ["summed", "closed"]
+
+
+def test_sums_of_a_plain_group_end_with_the_group() -> None:
+    """DDP's hook gives them to any group, and PyTorch tells nobody that a group is destroyed."""
+
+    class Plain:
+        def get_group_store(self) -> HashStore:
+            return HashStore()
+
+        def rank(self) -> int:
+            return 0
+
+        def size(self) -> int:
+            return 1
+
+    group = Plain()
+    give_sums(group, later=True)
+    sums = sums_of(group)
+    assert sums is not None
+    sums.allreduce([torch.ones(5)], LIMIT).wait()
+    del group
+    gc.collect()
+    with pytest.raises(DistBackendError, match="has been destroyed"):
+        sums.allreduce([torch.ones(5)], LIMIT)
+    sums.join()
+    assert not any(thread.name == "omnihvd sums" for thread in threading.enumerate())
+
+
+def test_a_process_ends_where_python_starts_no_more_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As from Python 3.12 on at exit."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    one: Sums = Sums(HashStore(), 0, 1)
+    stopped: list[str] = []
+    one._gloo = object()  # type: ignore[assignment]
+    monkeypatch.setattr(sums_module, "_open", {one})
+    monkeypatch.setattr(sums_module, "forget_devices", lambda: None)
+    monkeypatch.setattr(sums_module.engine.session, "stop", stopped.append)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    sums_module._close_all()
+    assert stopped == ["Gloo"]

@@ -11,6 +11,7 @@
 #include "algorithms/huge_pages.h"
 #include "base/time_limits.h"
 #include "communicator/communicator.h"
+#include "engine/stats.h"
 #include "python/sums.h"
 
 namespace py = pybind11;
@@ -87,7 +88,7 @@ class PyCommunicator {
     call.takes_small = takes_small;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     OverMethods library(exchange, call.dtype, object);
-    make(call, exchange, library);
+    waiting([&] { sums_.sum(call, exchange, library); });
   }
 
   bool leaves_first(uint64_t bytes) { return sums_.leaves_first(bytes); }
@@ -97,8 +98,7 @@ class PyCommunicator {
     void* const at = reinterpret_cast<void*>(data);
     const Call call{at, at, count, DType(dtype)};
     bool made = false;
-    interruptible([&](const std::string& why) { sums_.interrupt(rank_, why); },
-                  [&] { made = sums_.sum_small(call); });
+    waiting([&] { made = sums_.sum_small(call); });
     return made;
   }
 
@@ -115,9 +115,14 @@ class PyCommunicator {
                         rows,
                         dtype_named(name)};
     PyExchange exchange(rank_, size_, std::move(allgather));
-    interruptible([&](const std::string& why) { sums_.interrupt(rank_, why); },
-                  [&] { listed_ = &sums_.sum_lists(call, exchange); });
+    waiting([&] { listed_ = &sums_.sum_lists(call, exchange); });
     listed_bytes_ = listed_->count() * call.row_bytes();
+    // The caller counts the rows that no rank has, as for the matrix of a union.
+    const uint64_t absent = rows - listed_->count(), bytes = absent * call.row_bytes();
+    stats().ways[size_t(Way::stream)].bytes -= bytes;
+    stats().bytes_in -= bytes;
+    stats().ring_bytes -= ring_bytes(uint64_t(size_), bytes);
+    stats().blocks -= absent;
     return listed_->count();
   }
 
@@ -137,13 +142,13 @@ class PyCommunicator {
     call.shares = &shares;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     ScattersOverMethods library(exchange, call.dtype, object);
-    make(call, exchange, library);
+    waiting([&] { sums_.sum(call, exchange, library); });
   }
 
  private:
-  void make(const Call& call, Exchange& exchange, Library& library) {
-    interruptible([&](const std::string& why) { sums_.interrupt(rank_, why); },
-                  [&] { sums_.sum(call, exchange, library); });
+  template <typename Sum>
+  void waiting(Sum sum) {
+    interruptible([&](const std::string& why) { sums_.interrupt(rank_, why); }, sum);
   }
 
   const int rank_, size_;

@@ -25,18 +25,18 @@ class Signals {
   // causes.
   template <typename Wait>
   void during(Wait wait) {
-    Signals* const before = std::exchange(here(), this);
-    try {
-      const pybind11::gil_scoped_release release;
-      wait();
-    } catch (const Error&) {
-      here() = before;
-      if (!raised_) throw;
-    } catch (...) {
-      here() = before;
-      throw;
+    {
+      const struct Back {
+        ~Back() { here() = to; }
+        Signals* to;
+      } back{std::exchange(here(), this)};
+      try {
+        const pybind11::gil_scoped_release release;
+        wait();
+      } catch (const Error&) {
+        if (!raised_) throw;
+      }
     }
-    here() = before;
     if (!raised_) return;
     raised_->restore();
     throw pybind11::error_already_set();

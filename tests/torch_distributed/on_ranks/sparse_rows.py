@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import omnihvd.torch
+from omnihvd.statistics import taken_bytes
 
 as_lists = sys.argv[1] == "lists"
 dist.init_process_group("gloo")
@@ -48,6 +49,8 @@ for shape, sparse, dtype in CASES:
         assert torch.equal(tensor.to_dense().to(torch.float64), expected), (shape, dtype, counts)
         union = torch.cat([p.coalesce().indices() for p in parts], 1).unique(dim=1)
         assert torch.equal(tensor.indices(), union)
+dense = sum(3 * math.prod(shape) * dtype.itemsize for shape, _, dtype in CASES)
+assert taken_bytes(before.read()) == dense
 made = before.read()["ways"]
 assert made["stream"]["calls"] >= 3 * len(CASES) if as_lists else made["stream"]["calls"] == 0, made
 

@@ -57,6 +57,12 @@ dist.all_reduce(tensor)
 assert all(work.is_completed() for work in works)
 assert torch.equal(tensor, total(everyone, 500_000, torch.int64) * size**3)
 
+# Several tensors in one call of ProcessGroup.allreduce: each gets the sum of all of all ranks.
+pair = [part(rank, 70_000), part(rank + 1, 70_000)]
+dist.group.WORLD.allreduce(pair).wait()
+both = total(everyone, 70_000) + total([r + 1 for r in everyone], 70_000)
+assert torch.equal(pair[0], both) and torch.equal(pair[1], both)
+
 # Many at once, with others of the backend between them.
 works = []
 for i in range(8):
