@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+import types
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 from aggregators import SECRET, addresses, servers
-from groups import all_well, blocks_of, in_threads, processes, scatter_for_ever, sum_of
+from groups import Meeting, all_well, blocks_of, in_threads, processes, scatter_for_ever, sum_of
 
 from omnihvd.engine import EngineError, session
 
@@ -55,6 +57,34 @@ def test_sizes_shares_and_densities(size: int, transport: str) -> None:
                     check(rank, group, count, density, shares)
 
     all_well(in_threads(size, work, transport))
+
+
+def test_ranks_that_disagree_over_shared_memory_are_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An allreduce of as many elements, at any sum."""
+    monkeypatch.setenv("OMNIHVD_WAY", "shared")
+    monkeypatch.setenv("OMNIHVD_TIMEOUT", "20")
+    meeting = Meeting(2)
+
+    def work(rank: int) -> str:
+        library = types.SimpleNamespace(allgather=meeting.allgather(rank))
+        ranks = session.Communicator(rank, 2)
+        ranks.meet(library.allgather)
+        x, out = np.ones(200_000, np.float32), np.empty(100_000, np.float32)
+        ranks.sum(x.ctypes.data, x.size, "float32", library)  # the ranks compare the first sum
+        try:
+            if rank:
+                ranks.reduce_scatter(x.ctypes.data, out.ctypes.data, out.size, "float32", library)
+            else:
+                ranks.sum(x.ctypes.data, x.size, "float32", library)
+        except EngineError as why:
+            return str(why)
+        return "no error"
+
+    with ThreadPoolExecutor(2) as threads:
+        for said in threads.map(work, range(2)):
+            assert "the ranks disagree" in said and "a share for each rank" in said
 
 
 def refused(rank: int, group: Any) -> None:

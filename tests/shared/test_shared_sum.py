@@ -7,6 +7,7 @@ import resource
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,9 +187,9 @@ def test_no_room_is_known_to_all_ranks(kind: str, most: int, said: str) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(("size", "taken"), [("8m", False), ("16m", True)])
+@pytest.mark.parametrize(("size", "taken"), [("8m", False), ("16m", True), ("0", True)])
 def test_half_of_what_is_free_stays_for_others(size: str, taken: bool) -> None:
-    """As in a container, where data loaders would get SIGBUS. Two ranks take 6 MB."""
+    """As in a container, where data loaders would get SIGBUS. Two ranks take 6 MB. 0: no limit."""
     program = "from groups import *; print(in_threads(2, lambda rank, group: 'made', 'shared'))"
     python = shlex.join([sys.executable, "-c", program])
     inside = f"mount -t tmpfs -o size={size} tmpfs /dev/shm && exec {python}"
@@ -197,6 +198,31 @@ def test_half_of_what_is_free_stays_for_others(size: str, taken: bool) -> None:
     said = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert ("['made', 'made']" in said.stdout) == taken, said
     assert ("at most half of what is free" in said.stdout) != taken, said
+
+
+INTERRUPTED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/types.h>
+int posix_fallocate(int file, off_t at, off_t size) {
+  static int calls;
+  if (__atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) % 2 == 0) return EINTR;
+  return ((int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate"))(file, at, size);
+}
+"""
+
+
+def test_a_signal_while_memory_is_allocated_harms_nothing(tmp_path: Path) -> None:
+    library = tmp_path / "interrupted.so"
+    compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library), "-ldl"]
+    subprocess.run(compiler, input=INTERRUPTED, text=True, check=True, timeout=60)
+    program = "from groups import *; print(in_threads(2, lambda rank, group: 'made', 'shared'))"
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path, "LD_PRELOAD": str(library)}
+    words = [sys.executable, "-c", program]
+    said = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert "['made', 'made']" in said.stdout, said
 
 
 def test_blocks_that_are_too_large_are_refused() -> None:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "numeric/codec.h"
@@ -31,6 +32,10 @@ struct Call {
   bool any_size() const { return bool(codec) || may_be_coded || takes_small; }
   bool scatters() const { return op == Op::reduce_scatter; }
   uint64_t elements_of(int rank) const { return scatters() ? (*shares)[size_t(rank)] : count; }
+  // Where a rank's share begins.
+  uint64_t begin_of(int rank) const {
+    return std::accumulate(shares->begin(), shares->begin() + rank, uint64_t{0});
+  }
 };
 
 }  // namespace omnihvd

@@ -1,7 +1,6 @@
 #include "algorithms/streamed.h"
 
 #include <cstring>
-#include <numeric>
 
 namespace omnihvd {
 
@@ -14,13 +13,12 @@ SumMade Streamed::run(const Call& call, Library&) {
   const Way way = streamed_way(call.codec);
   if (!call.scatters())
     return {way, group_->allreduce(call.in, call.out, call.count, call.dtype, call.codec)};
-  const auto own = call.shares->begin() + group_->rank();
-  const uint64_t before = std::accumulate(call.shares->begin(), own, uint64_t{0});
-  const size_t element = size_of(call.dtype), share = *own * element;
+  const size_t element = size_of(call.dtype), share = call.elements_of(group_->rank()) * element;
   const auto* const from = static_cast<const uint8_t*>(call.in);
   auto* const to = static_cast<uint8_t*>(call.out);
   const bool apart = to + share <= from || from + call.bytes() <= to;
-  uint8_t* const sums = apart || to == from + before * element ? to : scratch_.of(share);
+  uint8_t* const sums =
+      apart || to == from + call.begin_of(group_->rank()) * element ? to : scratch_.of(share);
   const uint64_t united =
       group_->reduce_scatter(call.in, sums, *call.shares, call.dtype, call.codec);
   if (sums != to && share > 0) std::memcpy(to, sums, share);

@@ -73,15 +73,11 @@ Ways::Made Ways::make(Way way, const Call& call, Library& library, const Own& ow
   }
 }
 
-uint64_t Ways::ring_of(uint64_t bytes, const Library& library) const {
-  return ring_bytes(uint64_t(library.size()), bytes, scatters_);
-}
-
 // Counts what omnihvd's own algorithms count themselves.
 void Ways::count(const Call& call, const Library& library) const {
   stats().calls += 1;
   stats().bytes_in += call.bytes();
-  stats().ring_bytes += ring_of(call.bytes(), library);
+  stats().ring_bytes += ring_bytes(uint64_t(library.size()), call.bytes(), scatters_);
 }
 
 void Ways::count_blocks(uint64_t marked_here) const {
@@ -122,7 +118,7 @@ void Ways::sum_by_library(const void* in, void* out, uint64_t count, size_t elem
                           Library& library) {
   const double begin = clock_();
   library.run(in, out, count);
-  stats().library_bytes += ring_of(count * element, library);
+  stats().library_bytes += ring_bytes(uint64_t(library.size()), count * element, scatters_);
   policy_.library_took(count * element, clock_() - begin);
 }
 

@@ -61,7 +61,6 @@ class Ways {
   Way next(Cell cell, const Call& call, Library& library, bool first);
   Made make(Way way, const Call& call, Library& library, const Own& own);
   Made unite(const Call& call, Library& library, const Own& own);
-  uint64_t ring_of(uint64_t bytes, const Library& library) const;
   void count(const Call& call, const Library& library) const;
   void count_blocks(uint64_t marked_here) const;  // of a union
   void sum_by_library(const void* in, void* out, uint64_t count, size_t element, Library& library);

@@ -35,6 +35,7 @@ struct SharedRank {
   std::atomic<uint64_t> would_send;  // between hosts, for all sums so far
   // The sum that began last.
   uint32_t dtype;
+  bool scatters;  // a reduce-scatter
   uint64_t count;
   Codec codec;
 };

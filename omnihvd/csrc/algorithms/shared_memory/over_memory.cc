@@ -1,7 +1,6 @@
 // The algorithm "shared": SharedSum for the ranks of one host.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "algorithms/algorithm.h"
@@ -27,13 +26,12 @@ class OverMemory final : public Algorithm {
     // A rank also adds parts of other ranks' shares.
     const size_t element = size_of(call.dtype);
     uint8_t* const sums = scratch_.of(call.bytes());
-    const auto own = call.shares->begin() + rank_;
-    const uint64_t before = std::accumulate(call.shares->begin(), own, uint64_t{0});
+    const uint64_t before = call.begin_of(rank_), own = call.elements_of(rank_);
     const SharedSum::Blocks part{before / block_size_,
-                                 (before + *own + block_size_ - 1) / block_size_};
+                                 (before + own + block_size_ - 1) / block_size_};
     const uint64_t united =
         sum_->reduce_scatter(call.in, sums, call.count, call.dtype, codec, part, nullptr);
-    if (*own > 0) std::memcpy(call.out, sums + before * element, *own * element);
+    if (own > 0) std::memcpy(call.out, sums + before * element, own * element);
     return {Way::shared, united};
   }
   void set_timeout(double seconds) override { sum_->set_timeout(seconds); }

@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -43,6 +44,18 @@ struct flock lock_of(int rank) {
   return lock;
 }
 
+void allocate(int file, size_t at, size_t bytes) {
+  constexpr size_t kPiece =
+      64 << 10;  // a signal undoes a whole call where Linux is older than 6.11
+  for (const size_t end = at + bytes; at < end;) {
+    const size_t piece = std::min(kPiece, end - at);
+    const int code = posix_fallocate(file, off_t(at), off_t(piece));
+    if (code == EINTR) continue;
+    check(code, "no room in /dev/shm");
+    at += piece;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_t bytes_each,
@@ -60,11 +73,12 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
     // Other programs need /dev/shm, too: if it fills up they get SIGBUS, as data loaders in
     // containers do.
     struct statvfs room{};
-    if (fstatvfs(*file, &room) == 0 && all > uint64_t(room.f_bavail) * room.f_frsize / 2)
+    if (fstatvfs(*file, &room) == 0 && room.f_blocks > 0 &&  // 0: without a limit
+        all > uint64_t(room.f_bavail) * room.f_frsize / 2)
       throw Error(
           "no room in /dev/shm: at most half of what is free is taken (docker: --shm-size)");
     if (ftruncate(*file, off_t(all)) != 0) check(errno, "no room in /dev/shm");
-    check(posix_fallocate(*file, 0, off_t(bytes)), "no room in /dev/shm");
+    allocate(*file, 0, bytes);
   });
   std::unique_ptr<Segment> segment;
   if (obstacle->empty()) {
@@ -73,8 +87,7 @@ std::unique_ptr<Segment> Segment::create(Exchange& exchange, size_t bytes, size_
     *obstacle = on_all_ranks(exchange, [&] {
       if (rank != 0) file.emplace(shm_open(name.text.c_str(), O_RDWR | O_CLOEXEC, 0), "shm_open");
       // Each rank allocates its own part, so that it lies near the rank's core.
-      check(posix_fallocate(*file, off_t(bytes + size_t(rank) * bytes_each), off_t(bytes_each)),
-            "no room in /dev/shm");
+      allocate(*file, bytes + size_t(rank) * bytes_each, bytes_each);
       struct flock lock = lock_of(rank);
       if (fcntl(*file, F_SETLK, &lock) != 0) check(errno, "a lock in /dev/shm");
       void* const memory = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);

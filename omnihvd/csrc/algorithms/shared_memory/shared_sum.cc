@@ -15,8 +15,6 @@ namespace {
 constexpr uint16_t kNobody = 0xFFFF;
 constexpr size_t kAccumulatorElement = 8;  // bytes, at most
 
-size_t pages(size_t bytes) { return round_up(bytes, 4096); }
-
 size_t copy(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   return bytes;
@@ -77,7 +75,8 @@ std::unique_ptr<SharedSum> SharedSum::create(Exchange& exchange, const Settings&
                 std::to_string(layout.chunk / 8 / kAccumulatorElement);
     return nullptr;
   }
-  auto segment = Segment::create(exchange, pages(layout.common), pages(layout.each), obstacle);
+  auto segment = Segment::create(exchange, round_up(layout.common, 4096),
+                                 round_up(layout.each, 4096), obstacle);
   if (!segment) return nullptr;
   const bool core_each = has_core_each(exchange);
   return std::unique_ptr<SharedSum>(
@@ -154,6 +153,7 @@ uint64_t SharedSum::run(const Sum& sum, bool count) {
   SharedRank& mine = of(rank_);
   mine.count = sum.count;
   mine.dtype = uint32_t(sum.dtype);
+  mine.scatters = sum.scattered;
   mine.codec = sum.codec;
 
   const size_t step = layout_.chunk / block_bytes * block_bytes;

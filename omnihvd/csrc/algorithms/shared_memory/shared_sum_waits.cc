@@ -24,14 +24,17 @@ void SharedSum::wait(Step step, uint64_t chunk) {
 }
 
 void SharedSum::check_same() {
+  const auto text = [](const SharedRank& of) {
+    return sum_text(of.count, DType(of.dtype), of.codec) +
+           (of.scatters ? ", a share for each rank" : "");
+  };
   const SharedRank& mine = of(rank_);
   for (int rank = 0; rank < ranks_; ++rank) {
     const SharedRank& other = of(rank);
-    if (other.count == mine.count && other.dtype == mine.dtype && other.codec == mine.codec)
+    if (other.count == mine.count && other.dtype == mine.dtype && other.codec == mine.codec &&
+        other.scatters == mine.scatters)
       continue;
-    peers_.fail_as_different(rank, sum_text(other.count, DType(other.dtype), other.codec),
-                             sum_text(mine.count, DType(mine.dtype), mine.codec) +
-                                 disagreement(other.codec, mine.codec));
+    peers_.fail_as_different(rank, text(other), text(mine) + disagreement(other.codec, mine.codec));
   }
 }
 

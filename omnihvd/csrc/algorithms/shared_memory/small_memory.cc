@@ -9,6 +9,7 @@ namespace omnihvd {
 namespace {
 
 constexpr size_t kPiece = 8 << 10;  // bytes to add at a time: they stay in the first cache
+constexpr size_t kTimed = 8 << 10;  // fewer are copied too soon to tell stores apart
 
 }  // namespace
 
@@ -22,7 +23,7 @@ void SmallMemory::sum(const void* in, void* out, SmallCall call) {
     if (step.awaited != Stamp::none) await(step.awaited);
     switch (step.work) {
       case SmallWork::give:
-        std::memcpy(buffer(rank_), in, bytes);
+        give(static_cast<const uint8_t*>(in), bytes);
         head(rank_).calls[buffer_of(sum_)] = call;
         break;
       case SmallWork::add:
@@ -65,6 +66,13 @@ void SmallMemory::check_same(SmallCall call) {
   for (int rank = 0; rank < ranks(); ++rank)
     if (const SmallCall theirs = head(rank).calls[buffer_of(sum_)]; theirs.word != call.word)
       differs(rank, theirs);
+}
+
+void SmallMemory::give(const uint8_t* in, uint64_t bytes) {
+  if (bytes < kTimed)
+    std::memcpy(buffer(rank_), in, bytes);
+  else
+    copy_timed(stores_, buffer(rank_), in, bytes);
 }
 
 // keep: the sums are for the other ranks, too.

@@ -10,6 +10,7 @@
 
 #include "algorithms/shared_memory/gate.h"
 #include "algorithms/shared_memory/small_steps.h"
+#include "algorithms/shared_memory/stores.h"
 #include "numeric/dtype.h"
 
 namespace omnihvd {
@@ -120,6 +121,7 @@ class SmallMemory {
   uint8_t* buffer(int rank) const {
     return parts_[size_t(rank)] + sizeof(SmallHead) + buffer_of(sum_) * most_bytes_;
   }
+  void give(const uint8_t* in, uint64_t bytes);
   void stamp(Stamp stamp);
   void check_same(SmallCall call);
   void add(uint8_t* out, DType dtype, SmallShare share, bool keep);
@@ -128,6 +130,7 @@ class SmallMemory {
   const std::vector<uint8_t*> parts_;
   uint64_t call_ = 0;  // of all calls
   uint64_t sum_ = 0;   // of the small ones
+  Stores stores_;
 };
 
 }  // namespace omnihvd

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -53,7 +54,7 @@ class Stores {
 
  private:
   using Latest = std::array<double, 3>;
-  static constexpr uint64_t kTryOther = 64;
+  static constexpr uint64_t kTryOther = 63;  // odd: the sums of a step may be a power of two
   // Stores within the caches must take so many times as long, since readers gain by them. Half of
   // that is enough to go on past the caches.
   static constexpr double kWorth = 2.5;
@@ -69,5 +70,19 @@ class Stores {
   std::array<Latest, 2> latest_{};
   std::array<size_t, 2> next_{};
 };
+
+// Copies by the faster stores, and times them.
+inline void copy_timed(Stores& stores, uint8_t* to, const uint8_t* from, size_t bytes) {
+  const bool past = stores.next();
+  const auto start = std::chrono::steady_clock::now();
+  if (past) {
+    copy_past_caches(to, from, bytes);
+    finish_stores();
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  stores.took(past, took.count() / double(bytes));
+}
 
 }  // namespace omnihvd
