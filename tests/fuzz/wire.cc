@@ -1,6 +1,8 @@
 // The frames of a message (protocol/frame_reader.cc) from any bytes: refused by an Error, or they
-// keep the layout's rules, and come back the same when they are written and read again.
+// keep the layout's rules, come back the same when they are written and read again, and can be
+// kept.
 #include "frames.h"
+#include "protocol/router.h"
 
 using namespace omnihvd;
 using namespace omnihvd::fuzz;
@@ -40,6 +42,7 @@ FUZZ(in) {
         MUST(frame.ahead[i] < end && (i == 0 || frame.ahead[i] > frame.ahead[i - 1]));
       must_come_back(OwnFrame(frame, layout, aggregator), layout, aggregator, kind,
                      names ? named : nullptr);
+      MUST(Router::copy(frame, layout, aggregator)->blocks.size() == frame.blocks.size());
     }
   });
 }

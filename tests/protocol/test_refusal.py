@@ -257,3 +257,25 @@ def test_any_result_is_refused_or_ends_well(frame: Any, steps: int, seed: int) -
     with suppress(EngineError):
         while network.step():
             pass
+
+
+# Seven blocks beyond the first window, up to position 12, have been named.
+WIDE = protocol.Shape(count=400, dtype="float32", block_size=10, slots=1, window=4, stripe=4)
+MANY = np.where(np.arange(400) % 10 == 0, 1, 0).astype(np.float32)
+MANY[40] = 0
+TOO_MANY = "more blocks than fit"
+
+
+def test_worker_refuses_a_window_of_more_blocks_than_fit() -> None:
+    worker = protocol.Worker(WIDE, 0, MANY, MANY, scan_ahead=8)
+    worker.start()
+    with pytest.raises(EngineError, match=TOO_MANY):
+        worker.on_message(protocol.encode([Frame(bound=12)], WIDE, kind=RESULT))
+
+
+def test_child_refuses_a_window_of_more_blocks_than_fit() -> None:
+    child = protocol.Aggregator(WIDE, 0, 1, member=0)
+    [(_, first)] = protocol.Worker(WIDE, 0, MANY, MANY, scan_ahead=8).start()
+    child.on_message(first.bytes())
+    with pytest.raises(EngineError, match=TOO_MANY):
+        child.on_result(protocol.encode([Frame(bound=12)], WIDE, kind=RESULT))

@@ -41,6 +41,15 @@ struct BitPacking {
   }
 };
 
+// The size of nearly all batches is known to the compiler.
+template <size_t element>
+void copy_batch(void* to, const void* from, size_t count) {
+  if (count == kBatch)
+    std::memcpy(to, from, kBatch * element);
+  else
+    std::memcpy(to, from, count * element);
+}
+
 // Splits a block into its first bytes, padded to whole batches with the largest of them, and its
 // other bytes. Returns the largest.
 template <class T>
@@ -49,12 +58,8 @@ uint8_t split(const uint8_t* block, size_t n, uint8_t* first, uint8_t* others) {
   for (size_t i = 0; i < n; i += kBatch) {
     const size_t count = n - i < kBatch ? n - i : kBatch;
     alignas(64) T x[kBatch];
-    if (count == kBatch) {
-      std::memcpy(x, block + i * sizeof(T), sizeof x);
-    } else {
-      std::memset(x, 0, sizeof x);
-      std::memcpy(x, block + i * sizeof(T), count * sizeof(T));
-    }
+    if (count < kBatch) std::memset(x, 0, sizeof x);
+    copy_batch<sizeof(T)>(x, block + i * sizeof(T), count);
     alignas(64) uint8_t bytes[sizeof(T)][kBatch];
     for (size_t j = 0; j < kBatch; ++j) x[j] = T(x[j] << 1 | x[j] >> (8 * sizeof(T) - 1));
     for (size_t byte = 0; byte < sizeof(T); ++byte)
@@ -64,12 +69,8 @@ uint8_t split(const uint8_t* block, size_t n, uint8_t* first, uint8_t* others) {
       lanes[j] = lanes[j] < value ? value : lanes[j];
     }
     std::memcpy(first + i, bytes[sizeof(T) - 1], kBatch);
-    for (size_t byte = 0; byte + 1 < sizeof(T); ++byte) {
-      if (count == kBatch)
-        std::memcpy(others + byte * n + i, bytes[byte], kBatch);
-      else
-        std::memcpy(others + byte * n + i, bytes[byte], count);
-    }
+    for (size_t byte = 0; byte + 1 < sizeof(T); ++byte)
+      copy_batch<1>(others + byte * n + i, bytes[byte], count);
   }
   uint8_t largest = 0;
   for (const uint8_t lane : lanes) largest = largest < lane ? lane : largest;
@@ -185,21 +186,14 @@ bool decode_block(const uint8_t* code, size_t n, uint8_t* block) {
   for (size_t i = 0; i < n; i += kBatch) {
     const size_t count = n - i < kBatch ? n - i : kBatch;
     alignas(64) uint8_t bytes[sizeof(T)][kBatch];
-    for (size_t byte = 0; byte + 1 < sizeof(T); ++byte) {
-      if (count == kBatch)
-        std::memcpy(bytes[byte], others + byte * n + i, kBatch);
-      else
-        std::memcpy(bytes[byte], others + byte * n + i, count);
-    }
+    for (size_t byte = 0; byte + 1 < sizeof(T); ++byte)
+      copy_batch<1>(bytes[byte], others + byte * n + i, count);
     std::memcpy(bytes[sizeof(T) - 1], first + i, kBatch);
     alignas(64) T x[kBatch] = {};
     for (size_t byte = 0; byte < sizeof(T); ++byte)
       for (size_t j = 0; j < kBatch; ++j) x[j] = T(x[j] | T(T{bytes[byte][j]} << (8 * byte)));
     for (size_t j = 0; j < kBatch; ++j) x[j] = T(x[j] >> 1 | x[j] << (8 * sizeof(T) - 1));
-    if (count == kBatch)
-      std::memcpy(block + i * sizeof(T), x, sizeof x);
-    else
-      std::memcpy(block + i * sizeof(T), x, count * sizeof(T));
+    copy_batch<sizeof(T)>(block + i * sizeof(T), x, count);
   }
   return true;
 }

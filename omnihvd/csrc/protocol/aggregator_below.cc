@@ -42,6 +42,9 @@ void Aggregator::on_result(const Frame& frame) {
     throw Error("a result names a next window that nobody has announced");
   if (frame.bound == kEnd && !slot.pending.empty())
     throw Error("an aggregator ended a slot before all blocks were sent");
+  const auto next_end = std::lower_bound(slot.pending.begin(), slot.pending.end(), frame.bound);
+  if (next_end - slot.pending.begin() > ptrdiff_t(layout_.shape().window))
+    throw Error("a result names a next window of more blocks than fit: an aggregator is faulty");
   open_window(slot, frame.bound);
   // A result shows that the sums before it have arrived, but their message may still be referred
   // to.

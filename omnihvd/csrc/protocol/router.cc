@@ -223,7 +223,10 @@ Router::Kept Router::copy(const Frame& frame, const Layout& layout, uint32_t agg
   ask_for_memory();
   const auto copied = std::make_shared<Copied>();
   copied->frame = frame;
-  copied->bytes.resize(frame.blocks.size() * layout.shape().made_bytes());
+  size_t room = 0;  // a listed block becomes packed: it gains a bitmap
+  for (const BlockRef& block : frame.blocks)
+    room += block.bytes + (block.offsets ? bitmap_bytes(layout.shape().block_size) : 0);
+  copied->bytes.resize(room);
   const size_t element = size_of(layout.shape().dtype);
   uint8_t* at = copied->bytes.data();
   for (BlockRef& block : copied->frame.blocks) {

@@ -30,20 +30,17 @@ class Tensor {
   // In integer sums, in place of these: the exponent of a block, and its integers scaled by the
   // largest exponent of all workers (arithmetic.h). Valid as long as packed data; never plain, and
   // without a home.
-  virtual uint8_t exponent(uint64_t) {
-    OMNIHVD_INVARIANT(!"no integers");
-    return 0;
-  }
-  virtual BlockRef read_integers(uint64_t, uint64_t, uint8_t) {
-    OMNIHVD_INVARIANT(!"no integers");
-    return {};
-  }
+  virtual uint8_t exponent(uint64_t) { return no_integers(), 0; }
+  virtual BlockRef read_integers(uint64_t, uint64_t, uint8_t) { return no_integers(), BlockRef(); }
   virtual void next_message() = 0;
   virtual void write(uint64_t block, const BlockRef& sum) = 0;
   // The block's sum is zero: no rank had anything in it. Called only if wants_zeros(): in place,
   // such a block is zero already.
   virtual void write_zero(uint64_t block) = 0;
   virtual bool wants_zeros() const = 0;
+
+ private:
+  static void no_integers() { OMNIHVD_INVARIANT(!"no integers"); }
 };
 
 // A collective that is made elsewhere has no blocks.

@@ -81,9 +81,7 @@ void Worker::look_ahead(Slot& state, uint32_t slot) {
   const uint32_t enough = rarely(Rare::short_look) ? 1 : layout_.shape().window;
   const uint32_t stripe = layout_.shape().stripe;
   const uint64_t& inspected = inspected_[slot / streams_];
-  const auto seen_end = state.found.begin() + state.seen_found;
-  size_t beyond =
-      seen_end - std::lower_bound(state.found.begin() + state.first_found, seen_end, state.hi);
+  auto beyond = size_t(state.seen_end() - state.first_unsent(state.hi));
   while (state.seen < limit && (state.seen < state.hi || beyond < enough)) {
     if (state.seen == inspected) inspect_row(slot);
     if (listed_)
@@ -115,8 +113,10 @@ void Worker::inspect_row(uint32_t slot) {
 void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* frame) {
   frame->clear(slot, state.round);
   frame->as_named = state.round > 0;  // only the first window is not named beforehand
-  if (state.first_found > 4 * size_t(layout_.shape().window) ||
-      state.first_found == state.found.size()) {
+  // A list is long from the start: what remains of it must not move too often.
+  const size_t sent = state.first_found;
+  if ((sent > 4 * size_t(layout_.shape().window) && 2 * sent > state.found.size()) ||
+      sent == state.found.size()) {
     state.found.erase(state.found.begin(), state.found.begin() + state.first_found);
     state.seen_found -= state.first_found;
     state.first_found = 0;
@@ -129,9 +129,7 @@ void Worker::contribute(Slot& state, uint32_t aggregator, uint32_t slot, Frame* 
     read_block(state, aggregator, cursor.block_at(position), position, frame);
   }
   nonzero_blocks_ += frame->blocks.size();
-  const auto seen_end = state.found.begin() + state.seen_found;
-  frame->ahead.assign(
-      std::lower_bound(state.found.begin() + state.first_found, seen_end, state.named), seen_end);
+  frame->ahead.assign(state.first_unsent(state.named), state.seen_end());
   if (arithmetic_.integers()) name_exponents(aggregator, frame);
   state.named = state.seen;
   frame->bound = state.seen == layout_.positions(slot) ? kEnd : state.seen;
@@ -161,9 +159,8 @@ void Worker::check_exponents(const Slot& state, const Frame& frame) const {
   for (const BlockRef& sum : frame.blocks)
     if (!std::binary_search(state.window.begin(), state.window.end(), sum.position))
       throw Error("a result holds a block without an announced scale: an aggregator is faulty");
-  const auto first = state.found.begin() + state.first_found;
-  const auto last = std::lower_bound(first, state.found.begin() + state.seen_found, frame.bound);
-  if (!std::includes(frame.ahead.begin(), frame.ahead.end(), first, last))
+  if (!std::includes(frame.ahead.begin(), frame.ahead.end(), state.first_unsent(0),
+                     state.first_unsent(frame.bound)))
     throw Error("a result lacks the scale of a block that this rank has: an aggregator is faulty");
 }
 
@@ -214,6 +211,8 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
     throw Error("a result names a next window that nobody has announced");
   if (frame.bound == kEnd && state.first_found < state.seen_found)
     throw Error("an aggregator ended a slot before all blocks were sent");
+  if (state.first_unsent(frame.bound) - state.first_unsent(0) > ptrdiff_t(shape.window))
+    throw Error("a result names a next window of more blocks than fit: an aggregator is faulty");
   if (arithmetic_.integers()) check_exponents(state, frame);
   write(state, aggregator, frame);
   if (arithmetic_.integers()) {

@@ -2,6 +2,7 @@
 // out.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -59,6 +60,11 @@ class Worker {
     bool done = false;
 
     uint8_t exponent_at(uint64_t position) const;  // of a block in the window
+    // In `found`: the seen ones end, and the first of them that is unsent and not below.
+    auto seen_end() const { return found.begin() + ptrdiff_t(seen_found); }
+    auto first_unsent(uint64_t position) const {
+      return std::lower_bound(found.begin() + ptrdiff_t(first_found), seen_end(), position);
+    }
   };
 
   Slot& slot_of(uint32_t aggregator, uint32_t slot);
