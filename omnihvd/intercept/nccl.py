@@ -108,7 +108,7 @@ def _question(about: str) -> str:
 
 def _torch_began(c10d: ModuleType) -> None:
     if "nccl" in torch_gloo.backends(c10d):
-        _hook_if_all_ask(in_torch(), _ask_torch(c10d, None, "init"))
+        _hook_or_unhook(in_torch(), _ask_torch(c10d, None, "init"))
 
 
 def _ask_torch(c10d: ModuleType, group: Any, about: str) -> Callable[[str], str]:
@@ -123,7 +123,7 @@ def _ask_torch(c10d: ModuleType, group: Any, about: str) -> Callable[[str], str]
 
 def _horovod_began(horovod: Any) -> None:
     if horovod.nccl_built():
-        _hook_if_all_ask(horovod_library.loaded(), _ask_horovod(horovod))
+        _hook_or_unhook(horovod_library.loaded(), _ask_horovod(horovod))
 
 
 def _horovod_ended(horovod: Any) -> None:
@@ -160,6 +160,13 @@ def _hook_if_all_ask(loaded: list[str], ask: Callable[[str], str]) -> bool:
         return False
     _hook(libraries)
     return True
+
+
+def _hook_or_unhook(loaded: list[str], ask: Callable[[str], str]) -> None:
+    """For ranks that have just met: an elastic job's new rank may not ask as earlier ones did."""
+    if not _hook_if_all_ask(loaded, ask) and any(map(is_hooked, loaded)):
+        for function in FUNCTIONS:
+            engine.hook.remove(function)
 
 
 def is_hooked(library: str) -> bool:

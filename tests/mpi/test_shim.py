@@ -70,6 +70,12 @@ def test_sums_in_other_ways(programs: Path, way: str, hosts: str) -> None:
     assert ("joined a group" in job.output) == streams
 
 
+def test_mpi_makes_the_sums_of_who_ends_later(programs: Path) -> None:
+    job = run([programs / "at_the_end"], 3)
+    assert [summary.taken for summary in summaries(job)] == [1, 1, 1]
+    assert job.output.count("summed at the end") == 3
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_leaves_the_rest_to_mpi(programs: Path, ranks: int) -> None:
     left = {"op": 5, "dtype": 1, "inter-communicator": 1, "one rank": 1, "empty": 1}

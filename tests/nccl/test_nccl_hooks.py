@@ -88,6 +88,8 @@ assert nccl._hook_if_all_ask({loaded}, lambda answer: "")
 assert nccl.is_hooked(library) and nccl.problem(library) is None
 hooked = {{function for path, function in engine.hook.installed() if path == library}}
 assert hooked == set(nccl.FUNCTIONS)
+nccl._hook_or_unhook({loaded}, lambda answer: "rank 1 does not")  # a rank that joined later
+assert not engine.hook.installed() and caller.in_nccl() == len(nccl.FUNCTIONS)
 print("done")
 """,
     )
@@ -116,7 +118,8 @@ def test_two_nccls_in_a_process_are_refused(tmp_path):
 other = ctypes.CDLL({str(horovod)!r})
 assert nccl._hook_if_all_ask(torchs(), lambda answer: "")
 assert not nccl._hook_if_all_ask(horovod_library.loaded(), lambda answer: answer)
-assert other.in_nccl() == len(nccl.FUNCTIONS)
+nccl._hook_or_unhook(horovod_library.loaded(), lambda answer: answer)
+assert other.in_nccl() == len(nccl.FUNCTIONS) and nccl.is_hooked(library)
 """,
     )
     assert "use different NCCLs" in said and "HOROVOD_NCCL_HOME" in said

@@ -156,12 +156,15 @@ void GroupStream::finish_if_done(WorkerTask& task) {
 void GroupStream::fail(const std::string& reason, bool tell) {
   if (failure_) return;
   failure_ = reason;
-  try {
-    detach_all();
-    if (tell) say(Kind::abort, reason);
-  } catch (const std::exception& why) {  // out of memory, or a broken transport
-    log(LogLevel::warning, "not all ranks can be told that a group has failed: ", why.what());
-  }
+  const auto attempt = [](auto step) {
+    try {
+      step();
+    } catch (const std::exception& why) {  // out of memory, or a broken transport
+      log(LogLevel::warning, "not all ranks can be told that a group has failed: ", why.what());
+    }
+  };
+  attempt([&] { detach_all(); });
+  if (tell) attempt([&] { say(Kind::abort, reason); });
   is_to_tell_ = tell;
   failed_at_ = Clock::now();
   for (const auto& [sequence, part] : router_.stop()) task_of(*part).report(&*failure_);

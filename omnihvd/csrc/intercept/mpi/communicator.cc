@@ -1,11 +1,13 @@
 #include "intercept/mpi/communicator.h"
 
+#include <atomic>
 #include <mutex>
 #include <set>
 
 namespace omnihvd {
 namespace {
 
+std::atomic<bool> left{false};
 std::mutex mutex;  // guards live()
 std::set<MpiCommunicator*>& live() {
   static auto& all = *new std::set<MpiCommunicator*>;  // outlives all static destructors
@@ -50,7 +52,10 @@ MpiCommunicator& MpiCommunicator::of(MPI_Comm comm, Caller caller) {
   return *communicator;
 }
 
+bool MpiCommunicator::all_left() { return left; }
+
 void MpiCommunicator::leave_all() {
+  left = true;
   std::set<MpiCommunicator*> all;
   {
     const std::lock_guard<std::mutex> lock(mutex);

@@ -19,8 +19,9 @@ struct MpiCommunicator {
   static MpiCommunicator& of(MPI_Comm comm, Caller caller);
   static MpiCommunicator* find(MPI_Comm comm);  // null: there has been no call
 
-  // Leaves all groups. Called before MPI_Finalize ends.
+  // Leaves all groups. Called before MPI_Finalize ends. A program's own callbacks may sum later.
   static void leave_all();
+  static bool all_left();
 };
 
 }  // namespace omnihvd

@@ -21,12 +21,15 @@ struct UcxSend {
 
   // Lets the send continue from a copy. UCX looks up each slice as it copies it into a message on
   // the wire: no slice twice, and none in advance (there is no zero-copy, see ucx_worker.cc).
+  // Without memory for the copy it throws, and nothing has changed.
   void detach() {
-    detached = true;
+    std::vector<char> bytes;
     for (const ucp_dt_iov_t& slice : iov) {
       const char* data = static_cast<const char*>(slice.buffer);
-      copy.insert(copy.end(), data, data + slice.length);
+      bytes.insert(bytes.end(), data, data + slice.length);
     }
+    copy.swap(bytes);
+    detached = true;
     char* at = copy.data();
     for (ucp_dt_iov_t& slice : iov) {
       slice.buffer = at;
