@@ -156,7 +156,8 @@ class BroadcastCallback(tf.keras.callbacks.Callback):
             return
         self._done = True
         optimizer = getattr(self.model, "optimizer", None)
-        variables = [*self.model.variables, *(optimizer.variables if optimizer else ())]
+        held = getattr(optimizer, "variables", ())  # of Keras 2's legacy optimizers a method
+        variables = [*self.model.variables, *(held() if callable(held) else held)]
         hvd.broadcast_variables(list(map(of_tensorflow, variables)), root_rank=self._root)
 
 

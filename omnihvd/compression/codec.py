@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import sys
+import weakref
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
@@ -37,6 +39,8 @@ class Codec:
     error_feedback: bool = False
     # Residuals, by process set and name.
     rests: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
+    of: str = field(default="", repr=False)  # ends names: tells optimizers apart
+    optimizers: int = field(default=0, repr=False)  # that were given this codec
 
     @property
     def name(self) -> str:
@@ -46,6 +50,18 @@ class Codec:
     def with_error_feedback(self, enabled: bool = True) -> Codec:
         """The same codec, with or without it. PyTorch only."""
         return Codec(self.kind, self.bits, enabled)
+
+    def for_optimizer(self, optimizer: Any) -> Codec:
+        """The same codec and residuals, for an optimizer that may have another one's names."""
+        of = f"#{self.optimizers}" if self.optimizers else ""
+        self.optimizers += 1
+        if of:
+            weakref.finalize(optimizer, self._forget, of)
+        return dataclasses.replace(self, of=of)
+
+    def _forget(self, of: str) -> None:
+        for key in [key for key in self.rests if key[1].endswith(of)]:
+            del self.rests[key]
 
     def engine_codec(self, seed: int = 0) -> Any:
         return engine.codec.Codec(self.kind, self.bits, seed)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from omnihvd.compression import counters
 from omnihvd.compression.arrays import np
 from omnihvd.compression.rules import CodedRule
-from omnihvd.compression.split import SUM_REST, split_by
+from omnihvd.compression.split import SUM_OF, SUM_REST, split_by
 
 LENGTH = 8  # bytes
 
@@ -121,13 +121,15 @@ class PartSum:
         part = part_of(self._count, self._ranks.rank, self._ranks.size)
         size, rest = part.stop - part.start, None
         if self._feedback:
-            kept = memory.get(SUM_REST)
-            fits = kept is not None and len(kept) == size  # else of another number of ranks
+            kept, of = memory.get(SUM_REST), memory.get(SUM_OF)
+            mine = np.array([self._ranks.rank, self._ranks.size])
+            fits = kept is not None and of is not None and (ops.numpy(of) == mine).all()
             rest = ops.numpy(kept) if fits else np.zeros(size, np.float32)
         scale = 1 / self._ranks.size if self._ranks.averages else 1.0
         code = summed(self._rule, codes, size, scale, rest)
         if rest is not None:
             memory[SUM_REST] = ops.on(rest, self._state.rest)
+            memory[SUM_OF] = ops.on(mine, self._state.rest)
         return code
 
     def result(self, codes: np.ndarray) -> np.ndarray:

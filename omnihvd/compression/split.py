@@ -35,6 +35,7 @@ from omnihvd.compression.rules import (
 )
 
 SUM_REST = "sum_rest"  # in a memory: what a rank's part of sums has lost (part_sums.py)
+SUM_OF = "sum_of"  # whose part that is: the rank, and the number of ranks
 
 
 @dataclass
@@ -67,7 +68,7 @@ class ParameterState:
 
     def remember(self, ops: Any, rule: Rule, gradient: Any) -> dict[str, Any]:
         """The rule's own state, which begins with its memory()."""
-        if self.memory.keys() <= {SUM_REST}:
+        if self.memory.keys() <= {SUM_REST, SUM_OF}:
             first = rule.memory(self.name, tuple(gradient.shape)).items()
             self.memory.update({kind: ops.on(array, gradient) for kind, array in first})
         return self.memory

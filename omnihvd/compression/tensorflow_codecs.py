@@ -22,7 +22,8 @@ class Envelope:
     """The context of one tensor from compress() to decompress()."""
 
     def __init__(self, codec: Codec, source: tf.Tensor) -> None:
-        self.codec, self.shape, self.dtype = codec, source.shape, source.dtype
+        self.codec, self.source = codec, source
+        self.shape, self.dtype = source.shape, source.dtype
         self.elements = int(source.shape.num_elements())
         self.format = Format(codec, self.elements)
         self.scale: Any = None
@@ -49,9 +50,9 @@ class Envelope:
             more = tf.zeros([missing])
         return tf.bitcast(tf.concat([flat, more], 0), tf.int32)
 
-    def begin(self, scale: Any) -> None:
-        """Before the sum: open() will multiply its result by `scale`."""
-        self.scale = scale
+    def begin(self, scale: Any, reduce: Any = None) -> None:
+        """Before the sum: open() will multiply its result by `scale`. reduce: of gradients."""
+        self.scale, self.reduce = scale, reduce
 
     def open(self, summed: tf.Tensor) -> tf.Tensor:
         known = len(self.format.header()) // 4
@@ -59,7 +60,13 @@ class Envelope:
         with tf.control_dependencies([tf.debugging.Assert(right, [not_taken(self.codec)])]):
             begin = self.format.header_floats
             flat = tf.bitcast(summed[begin : begin + self.elements], tf.float32) * self.scale
-        return tf.cast(tf.reshape(flat, self.shape), self.dtype)
+        result = tf.cast(tf.reshape(flat, self.shape), self.dtype)
+
+        @tf.custom_gradient
+        def passed(_: Any) -> Any:  # gradients are reduced as the tensor was, as by Horovod
+            return tf.identity(result), self.reduce
+
+        return passed(self.source)
 
 
 def compress(codec: Codec, tensor: Any) -> tuple[Any, Envelope | Whole]:
@@ -95,8 +102,9 @@ def install(hvd: Any) -> None:
         )
         for name in ("prescale_factor", "postscale_factor"):
             scale *= options.get(name, 1.0)
+        how = {name: value for name, value in options.items() if name != "name"}
         for envelope in envelopes:
-            envelope.begin(scale)
+            envelope.begin(scale, functools.partial(single, **how))
         return others
 
     single, several = hvd._allreduce, hvd._grouped_allreduce

@@ -28,6 +28,7 @@ class Certificate:
         self._own = torch.zeros(self._blocks.length, device=ordered[0].device)
         self._last: Any = None  # the last step's, own and received
         self._handle: Any = None  # of their sum
+        self._taken: set[Any] = set()  # in this step: another optimizer has the others
 
     def take(self, parameters: Any) -> None:
         """Copies the step's blocks of gradients, before they are compressed."""
@@ -38,6 +39,7 @@ class Certificate:
             how = {"name": self._name, "op": self._op, "process_set": self._set, **ALONE}
             self._handle = allreduce_async_(self._last[0], **how)
         for parameter in parameters:
+            self._taken.add(parameter)
             self._put(self._own, parameter)
 
     def end_step(self) -> None:
@@ -47,8 +49,9 @@ class Certificate:
             both = torch_ops.numpy(synchronize(self._handle)), torch_ops.numpy(self._last[1])
             self._blocks.compare(*both, self._set.size() if self._op == Sum else 1)
         self._last, self._handle = (self._own, torch.zeros_like(self._own)), None
-        for parameter in self._numbers:
+        for parameter in self._taken:
             self._put(self._last[1], parameter)
+        self._taken.clear()
         self._own = torch.zeros_like(self._own)
         self._blocks.step += 1
 

@@ -45,7 +45,7 @@ class Envelope:
         self.reduction = {"op": op, "process_set": process_set}
         number = process_set.process_set_id
         if self.codec.error_feedback and name is not None:
-            self._add_rest((number, name))
+            self._add_rest((number, name + self.codec.of))
         if engine.session.settings_from_environment().deterministic:
             step = _steps[number, name]
             _steps[number, name] += 1

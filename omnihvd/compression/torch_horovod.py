@@ -38,9 +38,10 @@ from omnihvd.compression import (
     torch_later,
     torch_ops,
 )
+from omnihvd.compression.codec import Codec
 from omnihvd.compression.compressor import Compressor, Config, no_owner
 from omnihvd.compression.part_sums import part_of
-from omnihvd.compression.split import SUM_REST
+from omnihvd.compression.split import SUM_OF, SUM_REST
 from omnihvd.compression.torch_split import ParameterState, split_by
 from omnihvd.compression.two_steps import Ranks
 from omnihvd.intercept import in_use
@@ -201,6 +202,7 @@ class Backend:
         if config.delay and config.error_feedback:  # ratios differ: another rank may keep something
             state.begin(torch_ops, parameter, config.momentum)
         lost = state.memory.pop(SUM_REST, None)
+        state.memory.pop(SUM_OF, None)
         part = part_of(parameter.numel(), ranks.rank, ranks.size)
         if lost is not None and len(lost) == part.stop - part.start:
             state.rest.view(-1)[part] += lost * (ranks.size if ranks.averages else 1)
@@ -271,6 +273,8 @@ def install(module: ModuleType) -> None:
         checks.called(self._compression)
         none, ops = module.Compression.none, (module.Average, module.Sum)
         self._compression = budget.controlled(self._compression, none, self.op, ops)
+        if isinstance(self._compression, Codec):
+            self._compression = self._compression.for_optimizer(self)
         if isinstance(self._compression, Compressor):
             self._compression._backend("torch").attach(self)
 

@@ -77,21 +77,21 @@ class Reductions:
 
         A parameter alone does not tell the kind of its gradient. So ranks exchange the kinds in the
         first steps, until every parameter has had a gradient on some rank; all ranks see that
-        alike.
+        alike. They do so by a sum, since Horovod makes no allgather while a rank has joined
+        (hvd.join()); that rank adds zeros.
         """
         names = sorted(parameters)
         if self._kinds is None or bool((self._kinds == _UNKNOWN).any()):
-            mine = torch.tensor([[_kind(parameters[name]) for name in names]], dtype=torch.uint8)
+            mine = torch.tensor([_kind(parameters[name]) for name in names])
             name = f"omnihvd.kinds.{names[0]}"
-            everyone = hvd.allgather(mine, name=name, process_set=process_set)
-            self._kinds = everyone.amax(0)
+            self._kinds = hvd.allreduce(mine, name=name, op=hvd.Sum, process_set=process_set)
         for name, kind in zip(names, self._kinds.tolist()):
-            if kind == _SPARSE and parameters[name].grad is None:
+            if kind >= _SPARSE and parameters[name].grad is None:
                 parameters[name].grad = _no_rows(parameters[name])
 
 
 _all: weakref.WeakSet[Reductions] = weakref.WeakSet()
-_UNKNOWN, _DENSE, _SPARSE = range(3)
+_UNKNOWN, _DENSE, _SPARSE = 0, 1, 2**32  # their sum tells whether any rank is sparse
 
 
 def _forget_all(_: Any) -> None:
@@ -114,6 +114,13 @@ def _no_rows(p: torch.Tensor) -> torch.Tensor:
 def install(optimizer: ModuleType) -> None:
     """Wraps two methods of horovod.torch.optimizer's class, for optimizers yet to be made."""
     on_init(_forget_all)
+    join = hvd.mpi_lib.horovod_torch_join
+
+    def forget_and_join(*args: Any) -> Any:
+        _forget_all(None)  # a rank that has joined does not learn what the others do
+        return join(*args)
+
+    hvd.mpi_lib.horovod_torch_join = forget_and_join
     cls = optimizer._DistributedOptimizer
     synchronize, reduce_sparse = cls.synchronize, cls._sparse_allreduce_grad_async
 

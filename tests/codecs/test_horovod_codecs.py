@@ -35,7 +35,7 @@ def run(
 
 
 def test_over_mpi() -> None:
-    job = run("freed bare grouped fused optimizer misuse mixed", ranks=3)
+    job = run("freed bare grouped fused optimizer two_optimizers misuse mixed", ranks=3)
     for output in job.ranks:
         assert "was fused with tensors under a codec" in output
 

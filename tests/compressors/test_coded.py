@@ -259,3 +259,22 @@ def test_with_codec_is_for_what_sends_values():
 
     with pytest.raises(ValueError, match=r"with_codec\(\) is for Horovod"):
         CompressionState(compression.topk(0.01).with_codec("natural"), [])
+
+
+def test_what_a_part_has_lost_stays_with_it():
+    """An elastic job may give a rank another number, and so another part."""
+    compressor, state = compression.ef_sign(), ParameterState("p")
+    rule = compressor.config.rule
+
+    def summed_as(rank, *contributions):
+        ranks = two_steps.Ranks(rank, 2, True)
+        steps = two_steps.begin(numpy_ops, compressor, state, ranks)
+        steps.first(np.zeros(8, np.float32))
+        made = [part_sums.contribution(rule, np.array(c, np.float32), 2) for c in contributions]
+        codes = [np.split(one.code, [one.splits[0]])[rank] for one in made]
+        (values,) = part_sums._unpacked(rule, steps.second(np.concatenate(codes)), [4])
+        return values
+
+    summed_as(0, [1] * 8, [-3, 3, 3, 3] * 2)
+    assert state.memory["sum_rest"].any()
+    assert not summed_as(1, [0] * 8, [0] * 8).any()

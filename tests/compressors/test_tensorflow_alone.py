@@ -127,3 +127,20 @@ def test_codes_of_one_rank_go_to_no_other():
     assert counters.codes() == before and whole.numpy() == [7]
     owed = state.rest + state.memory["sum_rest"].reshape(2, 50)
     np.testing.assert_allclose(summed + owed, gradient, rtol=1e-5, atol=1e-5)
+
+
+def test_a_rank_outside_of_the_process_set_keeps_its_gradients():
+    def make(name, device_dense, device_sparse, compression, sparse_as_dense, op,
+             gradient_predivide_factor, groups, process_set):  # fmt: skip
+        return lambda grads, vars, use_generic_names=False: grads
+
+    none = types.SimpleNamespace(none=None)
+    hvd = types.SimpleNamespace(_make_allreduce_grads_fn=make, Average=0, Sum=1, Compression=none)
+    tensorflow_horovod.install(hvd)
+    others = types.SimpleNamespace(size=lambda: 2, included=lambda: False)
+    reduce = hvd._make_allreduce_grads_fn(
+        "", "", "", compression.topk(0.1), False, 0, 1.0, None, others
+    )
+    gradient = tf.range(100.0)
+    (got,) = reduce([gradient], [tf.Variable(gradient)])
+    np.testing.assert_array_equal(got, gradient)

@@ -214,3 +214,15 @@ def test_the_memory_of_a_large_tensor_is_reused_once_nothing_refers_to_it(monkey
     assert beside.data_ptr() != place
     del first
     assert torch_memory.int32(size).data_ptr() == place
+
+
+def test_a_certificate_leaves_out_what_another_optimizer_reduces():
+    compressor = compression.block_topk(1.0, 8).with_certificate()
+    compressor.gauge = kept = Kept()
+    kept.vote = kept.level = 0
+    optimizer = Optimizer(compressor, [300, 300])
+    optimizer.parameters[1].grad = torch.ones(300)  # named here, too
+    for _ in range(EVERY + 1):
+        optimizer.step(numbered([300]))
+    assert any(found.true for found, _, _ in kept.found)
+    assert all(found.true == found.received == found.both for found, _, _ in kept.found)

@@ -81,6 +81,19 @@ def shapes_that_are_not_known() -> None:
     assert np.allclose(reduce(tf.constant(tensor(hvd.rank(), 6000))).numpy(), mean(6000), atol=1e-5)
 
 
+def gradients_pass() -> None:
+    codec, x = OmniReduce.int8(), tf.constant(tensor(hvd.rank(), 6000))
+
+    def slope(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(hvd.allreduce(x, compression=codec)) * (1.0 + hvd.rank())
+        return tape.gradient(loss, x)
+
+    for function in (slope, tf.function(slope)):
+        assert np.allclose(function(x).numpy(), (1 + hvd.size()) / 2)
+
+
 def training() -> None:
     target = tensor(99, 64 * 10).reshape(64, 10)
     for make in (OmniReduce.natural, OmniReduce.int8):
@@ -109,6 +122,7 @@ if __name__ == "__main__":
     hvd.init()
     sums()
     shapes_that_are_not_known()
+    gradients_pass()
     training()
     counted = omnihvd.stats()["codecs"]
     assert counted["bytes"] < 0.4 * counted["plain_bytes"]

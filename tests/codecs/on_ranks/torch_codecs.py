@@ -51,6 +51,24 @@ def error(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @task
+def two_optimizers() -> None:
+    """Of the same names: what one's tensor has lost is not added to the other's."""
+    codec = OmniReduce.one_bit()
+    kept = []
+    for gradient in (tensor(hvd.rank(), 1000), torch.zeros(1000)):
+        p = torch.nn.Parameter(torch.zeros(1000))
+        sgd = torch.optim.SGD([p], 1.0)
+        optimizer = hvd.DistributedOptimizer(sgd, [("weight", p)], compression=codec)
+        (p * gradient).sum().backward()
+        optimizer.step()
+        kept.append(optimizer)
+    assert not p.grad.any() and len(codec.rests) == 2
+    del kept, optimizer, sgd
+    gc.collect()
+    assert list(codec.rests) == [(0, "weight")], list(codec.rests)
+
+
+@task
 def bare() -> None:
     for make, most in CODECS.items():
         for count in (1, 255, 256, 257, 100_003):

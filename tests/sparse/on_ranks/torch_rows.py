@@ -181,6 +181,21 @@ def rows_are_counted() -> None:
     assert abs(figures["ring_bytes"] - 2 * (size - 1) / size * 50 * row) < 50, figures
 
 
+def ranks_end_at_different_steps_and_a_parameter_is_never_used() -> None:
+    used, never = (nn.Parameter(torch.zeros(50)) for _ in range(2))
+    sgd = torch.optim.SGD([used, never], lr=1.0)
+    named = [("uneven.used", used), ("uneven.never", never)]
+    optimizer = hvd.DistributedOptimizer(sgd, named, compression=OmniReduce, op=hvd.Sum)
+    for _epoch in range(2):
+        for _ in range(1 + hvd.rank()):
+            optimizer.zero_grad()
+            used.sum().backward()
+            optimizer.step()
+        hvd.join()
+    if hvd.rank() == hvd.size() - 1:
+        assert (used == -hvd.size() * (hvd.size() + 1)).all()
+
+
 def main() -> None:
     torch.set_num_threads(1)
     size = int(os.environ["OMPI_COMM_WORLD_SIZE"])
@@ -200,6 +215,7 @@ def main() -> None:
         many_tables_in_different_orders()
         bare_parameters_that_only_some_ranks_use()
         rows_are_counted()
+        ranks_end_at_different_steps_and_a_parameter_is_never_used()
     if size > 2 and pair.included():
         train("sgd", hvd.Average, [0, size - 1], pair)
     after = omnihvd.stats()
