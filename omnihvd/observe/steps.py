@@ -31,8 +31,7 @@ _log: StepLog | None = None
 def begin(path: str) -> StepLog:
     """Opens this process's log. OSError when the file cannot be written."""
     global _log
-    rank = process_rank() or 0
-    _log = StepLog(for_rank(Path(path), rank), rank)
+    _log = StepLog(Path(path))
     return _log
 
 
@@ -48,20 +47,27 @@ def for_rank(path: Path, rank: int) -> Path:
 
 
 class StepLog:
-    def __init__(self, path: Path, rank: int) -> None:
-        self._file = path.open("w")
-        atexit.register(self._file.close)
-        self._rank, self._step = rank, 0
+    def __init__(self, path: Path) -> None:
+        self._path, self._step = path, 0
+        self._open(process_rank() or 0)
+        atexit.register(lambda: self._file.close())
         self._figures = Statistics()
         self._begun = time.monotonic()
         self._computed: float | None = None  # when the step's last gradient was ready
         engine.session.keep_calls()
+
+    def _open(self, rank: int) -> None:
+        self._rank, self._file = rank, for_rank(self._path, rank).open("w")
 
     def gradient_ready(self, *_: Any) -> None:
         self._computed = time.monotonic()
 
     def step_ended(self) -> None:
         now = time.monotonic()
+        rank = process_rank() or 0
+        if rank != self._rank and not self._file.closed:  # no launcher told it at the start
+            self._file.close()
+            self._open(rank)
         self._step += 1
         calls = engine.session.take_calls()
         spans = [(call["begun"], call["ended"]) for call in calls]

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -83,32 +84,28 @@ def start_of(events: Events) -> int:
 
 def shifted(events: Events, start: int, pid_offset: int = 0) -> Events:
     """The same events on a clock that began at `start`."""
-    by = start_of(events) - start
-    return [
-        {
-            **event,
-            **({"ts": event["ts"] + by} if "ts" in event else {}),
-            **({"pid": event["pid"] + pid_offset} if "pid" in event else {}),
-        }
-        for event in events
-    ]
+    moved = {"ts": start_of(events) - start, "pid": pid_offset}
+    return [{**e, **{k: e[k] + by for k, by in moved.items() if k in e}} for e in events]
 
 
 def into_timeline(timeline: Events, ours: Events) -> Events:
     """Horovod's Timeline with rank 0's trace in it."""
     ours = shifted(ours, start_of(timeline), OURS)
     inside = []
-    sums = [e for e in ours if e.get("ph") == "X" and "bytes" in e["args"]]
-    for activity in activities(timeline):
-        begin, end, pid = activity
-        for e in sums:
-            if begin <= e["ts"] + e["dur"] / 2 <= end:
-                # Viewers show an event inside another only if it does not stand out.
-                ts = max(e["ts"], begin)
-                dur = min(e["ts"] + e["dur"], end) - ts
-                name = f"omnihvd: {e['name']}"
-                inside.append({**e, "name": name, "pid": pid, "tid": 0, "ts": ts, "dur": dur})
+    sums = sorted((e for e in ours if e.get("ph") == "X" and "bytes" in e["args"]), key=_middle)
+    middles = [*map(_middle, sums)]
+    for begin, end, pid in activities(timeline):
+        for e in sums[bisect_left(middles, begin) : bisect_right(middles, end)]:
+            # Viewers show an event inside another only if it does not stand out.
+            ts = max(e["ts"], begin)
+            dur = min(e["ts"] + e["dur"], end) - ts
+            name = f"omnihvd: {e['name']}"
+            inside.append({**e, "name": name, "pid": pid, "tid": 0, "ts": ts, "dur": dur})
     return timeline + inside + ours
+
+
+def _middle(e: dict[str, Any]) -> float:
+    return float(e["ts"] + e["dur"] / 2)
 
 
 def activities(timeline: Events) -> list[tuple[float, float, int]]:

@@ -85,6 +85,6 @@ def load(path: Path) -> Masks:
     try:
         with np.load(path) as file:
             return Masks(*(file[name] for name in Masks._fields))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as why:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as why:
         text = f"{path} is no file of masks (omnihvd report FOLDER --masks FILE): {why}"
         raise Unusable(text) from why

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def load(path: Path) -> Seen:
                 gradients[name] = Gradient(counts, ready)
             samples.append(Sample(**{**stored, "gradients": gradients}))
         return Seen(Job(**head["job"]), samples)
-    except (OSError, ValueError, KeyError, TypeError) as why:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as why:
         raise Unusable(f"{path} is no file of omnihvd's report: {why}") from why
 
 

@@ -181,3 +181,17 @@ def test_a_trace_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "omnihvd", "trace", str(broken), "-o", str(tmp_path / "all")]
     done = subprocess.run(words, stderr=subprocess.PIPE, text=True)
     assert done.stderr == f"omnihvd trace: {broken} is no trace of omnihvd's or Horovod's\n"
+
+
+def test_a_rank_that_is_learnt_late_has_a_log_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a script starts its ranks itself: each opens its log before the ranks meet."""
+    ranks = iter([0, 0, 0, 1])
+    monkeypatch.setattr(steps, "process_rank", lambda: next(ranks))
+    logs = [steps.StepLog(tmp_path / "steps.jsonl") for _ in range(2)]
+    for log in logs:
+        log.step_ended()
+    for rank, name in enumerate(["steps.jsonl", "steps.rank-1.jsonl"]):
+        (line,) = (tmp_path / name).read_text().splitlines()
+        assert json.loads(line)["rank"] == rank

@@ -124,11 +124,12 @@ def test_files_hold_what_was_seen(tmp_path: Path) -> None:
     sampler = Sampler(clock=lambda: now[0])
     train(sampler, now, 50, 0.0)
     seen = sampler.seen()
-    samples.save(seen, tmp_path)
+    whole = samples.save(seen, tmp_path).read_bytes()
     assert samples.load_all([tmp_path]) == [seen]
-    (tmp_path / "rank-0001-of-0002.npz").write_bytes(b"no such file")
-    with pytest.raises(samples.Unusable, match=r"rank-0001.*is no file of omnihvd's report"):
-        samples.load_all([tmp_path])
+    for broken in (b"no such file", b"", whole[:99]):
+        (tmp_path / "rank-0001-of-0002.npz").write_bytes(broken)
+        with pytest.raises(samples.Unusable, match=r"rank-0001.*is no file of omnihvd's report"):
+            samples.load_all([tmp_path])
     samples.remove_all(tmp_path)
     with pytest.raises(samples.Unusable, match="--report"):
         samples.load_all([tmp_path])
