@@ -141,7 +141,7 @@ setup(
             depends=[
                 str(path.relative_to(ROOT))
                 for path in sorted(CSRC.rglob("*"))
-                if path.suffix in (".cc", ".h", ".txt")
+                if path.suffix in (".c", ".cc", ".h", ".txt")
             ],
         )
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import unittest.mock
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +29,31 @@ def test_nccls_wheel_is_found_where_python_finds_it(tmp_path, monkeypatch):
     (tmp_path / "nvidia" / "nccl" / "include").mkdir(parents=True)
     importlib.invalidate_caches()
     assert build_horovod.nccl_of_wheel() == str((tmp_path / "nvidia" / "nccl").resolve())
+
+
+@pytest.fixture
+def with_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_horovod, "choose_frameworks", lambda _: {"torch": "1"})
+    monkeypatch.setattr(build_horovod, "check_tools", lambda _: None)
+
+
+@pytest.mark.usefixtures("with_tools")
+def test_an_installed_horovod_that_cannot_be_imported_stays_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise build_horovod.Failure("it cannot be imported")
+
+    monkeypatch.setattr(build_horovod, "installed_version", lambda _: unittest.mock.ANY)
+    monkeypatch.setattr(build_horovod, "check_import", fails)
+    assert build_horovod.main(["--without-mpi", "--cache", str(tmp_path)]) == 1
+    assert "it cannot be imported" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("with_tools")
+def test_a_cache_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert build_horovod.main(["--without-mpi", "--cache", str(tmp_path / "file/x")]) == 1
+    assert "name another folder by --cache" in capsys.readouterr().err

@@ -83,7 +83,7 @@ def conclude(found: list[Finding]) -> tuple[list[str], list[str]]:
             return [], [f"No sums go through omnihvd: {f.found}."]
     hooked = {f.subject.partition(" in ")[0] for f in found if f.good and " in " in f.subject}
     kernels = [f.good for f in found if f.subject.startswith("kernels for ")]
-    summary = [f"Sums over {library} go through omnihvd." for library in hooked - {"NCCL"}]
+    summary = [f"Sums over {library} go through omnihvd." for library in sorted(hooked - {"NCCL"})]
     if not summary:
         wrong = [f"{f.subject}: {f.found}" for f in found if f.good is False]
         summary.append("; ".join(["No sums on CPUs go through omnihvd", *wrong]) + ".")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from omnihvd import engine, observe
@@ -19,25 +21,17 @@ def install() -> None:
     not loaded before that, unless there are settings to verify. Raises as install_now(), or makes
     that import raise. A wrong setting ends the program with one line."""
     if any(name.startswith("OMNIHVD_") for name in os.environ) and not _is_own_command():
-        _end_if_a_setting_is_wrong()
+        with contextlib.suppress(engine.EngineMissing):  # reported where the engine is needed
+            _or_end(lambda: engine.session.settings_from_environment())
     parts.install()
     after_import(horovod_library.BASICS, lambda _: _let_mpi_begin_alone())
     for module in (horovod_library.BASICS, "torch"):
-        after_import(module, lambda _: _install_or_end())
+        after_import(module, lambda _: _or_end(install_now))
 
 
 def _is_own_command() -> bool:
     """`omnihvd ...` or `python -m omnihvd ...`: each command verifies the settings that it uses."""
     return Path((sys.argv or [""])[0]).name in ("-m", "omnihvd")
-
-
-def _end_if_a_setting_is_wrong() -> None:
-    try:
-        engine.session.settings_from_environment()
-    except engine.EngineMissing:
-        pass  # reported where the engine is needed
-    except engine.EngineError as why:
-        raise SystemExit(f"omnihvd: {why}") from None
 
 
 def _let_mpi_begin_alone() -> None:
@@ -46,9 +40,9 @@ def _let_mpi_begin_alone() -> None:
         os.environ.setdefault("OMPI_MCA_ess_singleton_isolated", "1")
 
 
-def _install_or_end() -> None:
+def _or_end(step: Callable[[], object]) -> None:
     try:
-        install_now()
+        step()
     except engine.EngineError as why:
         raise SystemExit(f"omnihvd: {why}") from None
 

@@ -322,12 +322,17 @@ def build(options: argparse.Namespace) -> None:
     what = " and ".join(f"{name} {number}" for name, number in frameworks.items())
     title = f"Horovod {VERSION} for {what}{', NCCL' if gpu else ''}"
     title += "" if options.with_mpi else ", without MPI"
-    if installed_version(["horovod"]) == version:
+    if installed_version(["horovod"]) == version and not options.wheel_only:
+        check_import(frameworks, options.with_mpi)
         print(f"{title} is installed")
         return
 
-    options.cache.mkdir(parents=True, exist_ok=True)
     if not list(options.cache.glob(f"horovod-{version}-*.whl")):
+        try:
+            options.cache.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=options.cache).close()
+        except OSError as why:
+            raise Failure(f"{why}: name another folder by --cache") from why
         print(f"{title}: building, about {6 if options.jobs == 1 else 3} minutes", flush=True)
         with tempfile.TemporaryDirectory(prefix="horovod-") as folder:
             scratch = Path(folder)

@@ -1,4 +1,4 @@
-"""Replaces a checkout without a built engine by the installed omnihvd.
+"""Replaces a checkout that is not wholly built by the installed omnihvd.
 
 In a checkout, `python -m omnihvd`, and every program with that folder on its path, finds the
 sources first, and `pip install .` leaves these without an engine.
@@ -17,9 +17,14 @@ def has_engine(package: Path) -> bool:
     return any((package / f"_engine{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
 
 
+def is_whole(package: Path) -> bool:
+    """Whether its shims are built, too: `make quick` builds the engine alone."""
+    return has_engine(package) and (package / "lib" / "libomnihvd_gloo.so").exists()
+
+
 def gave_way() -> bool:
     """Replaces the module omnihvd by the installed one, if need be and if there is one."""
-    if has_engine(PACKAGE):
+    if is_whole(PACKAGE):
         return False
     spec = _installed()
     if spec is None or spec.loader is None:
@@ -35,8 +40,8 @@ def gave_way() -> bool:
     from omnihvd.log import say_once_per_job
 
     say_once_per_job(
-        f"{PACKAGE} has no engine built, so omnihvd {module.__version__} is that installed in "
-        f"{module.__path__[0]}"
+        f"{PACKAGE} has no {'shims' if has_engine(PACKAGE) else 'engine'} built, so omnihvd "
+        f"{module.__version__} is that installed in {module.__path__[0]}"
     )
     return True
 
@@ -48,6 +53,6 @@ def _installed() -> ModuleSpec | None:
         PathFinder.find_spec("omnihvd", path),
         *(finder.find_spec("omnihvd", None) for finder in finders),  # of editable installations
     ]:
-        if spec and spec.origin and has_engine(Path(spec.origin).parent):
+        if spec and spec.origin and is_whole(Path(spec.origin).parent):
             return spec
     return None

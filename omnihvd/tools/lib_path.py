@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="omnihvd lib-path",
         description="Prints the path of the library that intercepts MPI_Allreduce or "
-        "ncclAllReduce: LD_PRELOAD=$(omnihvd lib-path mpi) mpirun ...",
+        "ncclAllReduce: mpirun -x LD_PRELOAD=$(omnihvd lib-path mpi) ...",
     )
     parser.add_argument("library", nargs="?", default="mpi", choices=["mpi", "nccl"])
     parser.add_argument(
@@ -31,6 +31,13 @@ def main(arguments: list[str]) -> int:
         path = engine.NCCL_SHIM if engine.NCCL_SHIM.exists() else None
     if path is None:
         print(f"omnihvd lib-path: {_why_not(library)}", file=sys.stderr)
+        return 1
+    if set(str(path)) & {" ", ":"}:
+        print(
+            "omnihvd lib-path: LD_PRELOAD takes no path with a space or a colon: link the folder "
+            f"{engine.LIBRARIES} to one without, and name {path.name} there",
+            file=sys.stderr,
+        )
         return 1
     print(path)
     folder, ldd = engine.ucx_folder(), shutil.which("ldd")

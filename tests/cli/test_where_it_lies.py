@@ -55,6 +55,18 @@ def test_sources_give_way_to_what_is_installed(
     assert f"installed in {installed}" in said.stderr
 
 
+def test_what_make_quick_builds_gives_way_to_what_is_installed(tmp_path: Path) -> None:
+    folder, installed = tmp_path / "clone", tmp_path / "installed"
+    partial = shutil.ignore_patterns("csrc", "__pycache__", "libomnihvd_*", "openmpi", "mpich")
+    shutil.copytree(PACKAGE, folder / "omnihvd", ignore=partial)
+    (folder / "train.py").write_text("import omnihvd; print(omnihvd.__file__)")
+    installed.mkdir()
+    (installed / "omnihvd").symlink_to(PACKAGE)
+    said = python("-m", "omnihvd", "train.py", cwd=folder, path=installed)
+    assert said.stdout == f"{installed}/omnihvd/__init__.py\n", said.stderr
+    assert f"{folder / 'omnihvd'} has no shims built" in said.stderr
+
+
 def test_sources_alone_say_what_to_do(checkout: Path) -> None:
     said = python("-m", "omnihvd", "train.py", cwd=checkout)
     assert said.returncode == 2 and said.stderr.count("\n") == 1

@@ -38,3 +38,10 @@ def test_without_an_address_none_is_made_up(tmp_path: Path) -> None:
     told = metadata(tmp_path, "")
     assert told.get_all("Project-URL") is None
     assert "](docs/start.md)" in str(told.get_payload())
+
+
+def test_a_source_distribution_has_all_sources(tmp_path: Path) -> None:
+    metadata(tmp_path, "")
+    listed = set((tmp_path / "omnihvd.egg-info/SOURCES.txt").read_text().splitlines())
+    sources = (ROOT / "omnihvd/csrc").rglob("*")
+    assert not {str(path.relative_to(ROOT)) for path in sources if path.is_file()} - listed

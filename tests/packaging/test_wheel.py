@@ -188,4 +188,4 @@ def test_without_any_mpi_check_says_so(wheel: Path, tmp_path: Path) -> None:
     folder = environment(tmp_path / "env", wheel)
     check = [folder / "bin/python", "-m", "omnihvd", "check"]
     done = subprocess.run(check, cwd=folder, env={"PATH": ""}, capture_output=True, text=True)
-    assert "for Open MPI or MPICH or Intel MPI; no MPI was found here" in done.stdout
+    assert "for Open MPI or MPICH or Intel MPI; no MPI found here" in done.stdout
