@@ -168,7 +168,7 @@ campaign: build  ## random jobs in real processes under faults, a minute or HOUR
 mutants: build  ## a mutation score, by bugs that a machine plants; hours
 	@python -m benchmarks.mutants --json benchmarks/results/mutants.json
 
-map: build  ## where it is faster than its peers, and where not; root, 50 minutes
+map: build  ## where it is faster than its peers, and where not; root, 70 minutes
 	@python benchmarks/map.py
 
 bench-gpu: build gpu  ## measure on this machine's GPU

@@ -10,6 +10,8 @@ frequencies; nn.Embedding(sparse=True), SGD, hvd.DistributedOptimizer:
   dense omnihvd    the same with compression=OmniReduce
   rows omnihvd     compression=OmniReduce: row numbers gathered, the union of the rows summed
 
+Without omnihvd, Open MPI polls and yields, and the faster counts.
+
 A sample is the slowest rank's time from the backward pass to the end of optimizer.step(). Memory is
 the largest growth of a rank's peak resident memory from before the first step. All four must end
 with the same table. Writes results/sparse.json and its plot, sparse.png.
@@ -96,7 +98,16 @@ def work(way: str, steps: int, output: Path) -> None:
         output.write_text(json.dumps(report))
 
 
-def measure(lab: Any, way: str, steps: int, timeout: float) -> dict[str, Any]:
+def at_its_best(lab: Any, way: str, steps: int, timeout: float) -> dict[str, Any]:
+    from benchmarks.bench.settings import AS_IT_IS, WAITS
+
+    ours, _ = WAYS[way]
+    settings = (AS_IT_IS,) if ours else WAITS
+    results = [measure(lab, way, steps, timeout, setting) for setting in settings]
+    return min(results, key=lambda result: result["median_s"])
+
+
+def measure(lab: Any, way: str, steps: int, timeout: float, setting: Any) -> dict[str, Any]:
     from benchmarks.bench.lab import Lab
 
     assert isinstance(lab, Lab)
@@ -108,6 +119,7 @@ def measure(lab: Any, way: str, steps: int, timeout: float) -> dict[str, Any]:
                 *(sys.executable, __file__, "--work", way),
                 *("--steps", str(steps), "--output", str(output)),
             ],
+            mca=setting.mca,
             env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"},
             timeout=timeout,
             stdout=subprocess.DEVNULL,
@@ -116,6 +128,7 @@ def measure(lab: Any, way: str, steps: int, timeout: float) -> dict[str, Any]:
     sent = sum(traffic.sent for traffic in lab.traffic()) - before
     result["link_bytes"] = sent / len(lab.hosts) / (steps + 1)  # a host and step
     result["median_s"] = statistics.median(result["samples"])
+    result["setting"] = setting.name
     return result
 
 
@@ -179,7 +192,7 @@ def compare(args: argparse.Namespace) -> None:
         results[str(ranks)] = {}
         with Lab(ranks, rate=args.rate) as lab:
             for way in WAYS:
-                result = measure(lab, way, args.steps, args.timeout)
+                result = at_its_best(lab, way, args.steps, args.timeout)
                 results[str(ranks)][way] = result
                 figures = [result["median_s"] * 1e3, result["memory_bytes"] / 1e6]
                 figures.append(result["link_bytes"] / 1e6)

@@ -212,7 +212,7 @@ def figures(logs: list[list[Event]], began: float, faults: list[dict[str, Any]])
         taken = [e[5] for e in steps if since < e[1] <= until and e[3] == len(HOSTS)]
         return round(1e3 * median(taken), 2)
 
-    for fault, until in zip(faults, ends, strict=True):
+    for fault, until in zip(faults, ends):
         fault.update(recovery(logs, fault, until))
     start, away = faults[0]["at"], sum(f["restarts_s"] + f["over"] - f["at"] for f in faults)
     for fault in faults:
