@@ -46,7 +46,7 @@ console = Console()
 
 
 NOW_YOURS = {
-    "ddp": "Now yours: torchrun --nproc-per-node 4 -m omnihvd train.py (docs/first_job.md)",
+    "ddp": "Now yours: torchrun --nproc-per-node 4 -m omnihvd train.py (docs/pytorch.md)",
     "horovod": "Now yours: horovodrun -np 4 python -m omnihvd train.py (docs/first_job.md)",
 }
 

@@ -175,7 +175,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"srun .*(torchrun|omnihvd aggregator)", of_help),
     (r"(srun .* )?python -m omnihvd train\.py$", "other launchers run the same"),
     (r"python train\.py$", "tests/cli/test_run.py starts one process"),
-    (r"LD_PRELOAD=", "tests/mpi and tests/nccl preload the shims"),
+    (r"(mpirun -x )?LD_PRELOAD=", "tests/mpi and tests/nccl preload the shims"),
     (r"omnihvd (was imported|\.\.\. takes over)", "a message"),
     (r"\(umask", lambda m: m.string),
     (r"export \w+=", lambda m: m.string),
@@ -195,7 +195,7 @@ RULES: list[tuple[str, Cheap | str]] = [
     ),
     (r"omnihvd (check --settings|stats)$", lambda m: m[0]),
     (r"(omnihvd [\w-]+)", of_help),
-    (r"mpirun .*(omnihvd check)", of_help),
+    (r"(?:mpirun|torchrun) .*(omnihvd check)", of_help),
     (r"(python -m omnihvd\.demo)", of_help),  # tests/cli/test_demo.py runs it
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
     (r"(python -m benchmarks\.(?:bench|mutants))", of_help),

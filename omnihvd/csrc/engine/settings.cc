@@ -147,11 +147,12 @@ std::vector<Setting> table() {
       word(
           "OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
           "what NCCL sums on GPUs: the union of the non-zero blocks, or whole tensors; auto: as is "
-          "estimated to be the fastest. Only original has run on a GPU"),
+          "estimated to be the fastest. auto and union have not run on a GPU"),
       word("OMNIHVD_ARITHMETIC", &S::arithmetic, kArithmeticWords, Agreed::same,
-           "how aggregators sum float32 on CPUs: as floats; as block floating point; so, and with "
-           "zero blocks, as SwitchML does; in registers of integers, exact or as today's switches "
-           "can (docs/arithmetic.md)"),
+           "how aggregators sum float32 on CPUs. float: as floats; integer: as block floating "
+           "point; switchml: the same, and zero blocks travel, too; fpisa: in registers of "
+           "integers; fpisa-a: the same, approximately, as today's switches can "
+           "(docs/arithmetic.md)"),
       number("OMNIHVD_GPU_CHUNK_BYTES", &S::gpu_chunk_bytes, 65536, 1ull << 30, rank0,
              "bytes of a union that NCCL sums at a time"),
       number("OMNIHVD_GPU_MIN_BYTES", &S::gpu_min_bytes, 0, 1ull << 60, rank0,
