@@ -166,7 +166,7 @@ def install(module: Any) -> None:
             sums = _own_sums(compression, process_set, module, op)
 
         def allreduce_grads(grads: Any, vars: Any, use_generic_names: bool = False) -> Any:
-            if not process_set.included():  # Horovod returns them as they are
+            if process_set and not process_set.included():  # Horovod returns them as they are
                 return reduce(grads, vars, use_generic_names)
             if options["sparse_as_dense"]:
                 grads = [

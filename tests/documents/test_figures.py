@@ -56,7 +56,7 @@ def test_defaults_that_documents_name_are_the_settings() -> None:
     slots = [default("SLOTS"), default("MESSAGE_BYTES", 1024)]
     chunk, patience = default("GPU_CHUNK_BYTES", 1 << 20), default("STALL_WARNING")
     for document, template, values in [
-        ("README.md", "under {} KiB, and Gloo makes a group's first sums under {} MB", [small, below]),
+        ("README.md", "under {} KiB, and Gloo makes a group's first sums under {}", [small, below]),
         ("docs/algorithms.md", "under {} MB of a group or process set: {}, or", [below, first]),
         ("docs/tuning.md", "`OMNIHVD_MIN_BYTES` ({} KiB between hosts)", [small]),
         ("docs/tuning.md", "slots x message bytes ({} x {} KiB)", slots),

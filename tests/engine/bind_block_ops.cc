@@ -6,7 +6,7 @@
 
 #include "numeric/block_ops_set.h"
 #include "numeric/cpu.h"
-#include "python/dtypes.h"
+#include "python/sums.h"
 
 namespace omnihvd {
 namespace {

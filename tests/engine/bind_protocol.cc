@@ -15,7 +15,7 @@
 #include "messages.h"
 #include "numeric/block_ops.h"
 #include "protocol/wire.h"
-#include "python/dtypes.h"
+#include "python/sums.h"
 
 namespace py = pybind11;
 

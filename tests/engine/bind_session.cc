@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "engine/aggregator_host.h"
 #include "engine/auto_streams.h"
 #include "engine/session.h"
 #include "engine/settings.h"

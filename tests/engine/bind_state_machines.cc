@@ -13,7 +13,7 @@
 #include "protocol/seats.h"
 #include "protocol/tensor.h"
 #include "protocol/worker.h"
-#include "python/dtypes.h"
+#include "python/sums.h"
 
 namespace py = pybind11;
 

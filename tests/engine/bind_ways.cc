@@ -9,7 +9,7 @@
 
 #include "algorithms/ways.h"
 #include "base/error.h"
-#include "python/dtypes.h"
+#include "python/sums.h"
 
 namespace py = pybind11;
 
@@ -57,8 +57,8 @@ class PyLibrary : public Library {
   const py::function gather_, sum_;
 };
 
-std::string allreduce(Ways& ways, PyLibrary& library, py::array in, py::array out,
-                      const std::string& dtype, py::function stream) {
+std::string sum_by(Ways& ways, PyLibrary& library, py::array in, py::array out,
+                   const std::string& dtype, py::function stream) {
   library.dtype = dtype_named(dtype);
   const uint64_t count = uint64_t(in.size());
   const void* source = in.data();
@@ -123,7 +123,7 @@ void bind_ways(py::module_ m) {
            }),
            py::arg("way"), py::arg("block_size") = 256, py::arg("clock") = nullptr,
            py::arg("scatters") = false, py::arg("connect_s") = kConnectHosts)
-      .def("allreduce", &allreduce, py::arg("library"), py::arg("input"), py::arg("output"),
+      .def("allreduce", &sum_by, py::arg("library"), py::arg("input"), py::arg("output"),
            py::arg("dtype"), py::arg("stream"));
 }
 

@@ -10,9 +10,7 @@ using fuzz::Bytes;
 // The other rank says what the input says.
 class Scripted : public Exchange {
  public:
-  explicit Scripted(std::string theirs) : theirs_(std::move(theirs)) {}
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
+  explicit Scripted(std::string theirs) : Exchange(0, 2), theirs_(std::move(theirs)) {}
   std::vector<std::string> allgather(const std::string& mine) override { return {mine, theirs_}; }
 
  private:

@@ -43,11 +43,10 @@ class PartExchange : public Exchange {
  public:
   // members: ranks, ascending; this one is among them.
   PartExchange(Exchange& all, const std::vector<int>& members)
-      : all_(all),
-        members_(members),
-        rank_(int(std::find(members.begin(), members.end(), all.rank()) - members.begin())) {}
-  int rank() const override { return rank_; }
-  int size() const override { return int(members_.size()); }
+      : Exchange(int(std::find(members.begin(), members.end(), all.rank()) - members.begin()),
+                 int(members.size())),
+        all_(all),
+        members_(members) {}
 
   // Each rank's bytes begin with their kind: a step, or the end of its part.
   std::vector<std::string> allgather(const std::string& mine) override {
@@ -81,7 +80,6 @@ class PartExchange : public Exchange {
  private:
   Exchange& all_;
   const std::vector<int>& members_;
-  const int rank_;
 };
 
 // Makes an object among some of the ranks. Throws Error on all ranks if any part fails.

@@ -45,9 +45,7 @@ int or_error(Work work) {
 class CExchange : public Exchange {
  public:
   CExchange(int rank, int size, omnihvd_allgather gather, void* context)
-      : rank_(rank), size_(size), gather_(gather), context_(context) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
+      : Exchange(rank, size), gather_(gather), context_(context) {}
   std::vector<std::string> allgather(const std::string& mine) override {
     const uint64_t bytes = mine.size();
     std::vector<uint64_t> sizes(size_t(size_), 0);
@@ -68,7 +66,6 @@ class CExchange : public Exchange {
       throw Error("the caller's allgather has failed on rank " + std::to_string(rank_));
   }
 
-  const int rank_, size_;
   const omnihvd_allgather gather_;
   void* const context_;
 };

@@ -80,15 +80,10 @@ Digest hmac_sha256(const std::string& key, const std::string& data) {
   return sha256(outer + to_string(sha256(inner + data)));
 }
 
-bool equal_in_constant_time(const std::string& a, const std::string& b) {
-  return a.size() == b.size() &&
-         equal_in_constant_time(reinterpret_cast<const uint8_t*>(a.data()),
-                                reinterpret_cast<const uint8_t*>(b.data()), a.size());
-}
-
-bool equal_in_constant_time(const uint8_t* a, const uint8_t* b, size_t size) {
+bool equal_in_constant_time(const void* a, const void* b, size_t size) {
   uint8_t difference = 0;
-  for (size_t i = 0; i < size; ++i) difference |= uint8_t(a[i] ^ b[i]);
+  for (size_t i = 0; i < size; ++i)
+    difference |= uint8_t(static_cast<const uint8_t*>(a)[i] ^ static_cast<const uint8_t*>(b)[i]);
   return difference == 0;
 }
 

@@ -16,8 +16,7 @@ inline std::string to_string(const Digest& digest) {
 }
 
 // Takes the same time wherever the two differ, so that timing reveals nothing.
-bool equal_in_constant_time(const std::string& a, const std::string& b);
-bool equal_in_constant_time(const uint8_t* a, const uint8_t* b, size_t size);
+bool equal_in_constant_time(const void* a, const void* b, size_t size);
 
 // Bytes from the kernel's random source. Throws Error if there is none.
 std::string random_bytes(size_t size);

@@ -18,8 +18,6 @@ uint64_t check_of(CodedHeader header) {
   return fnv1a(&header, offsetof(CodedHeader, check));
 }
 
-uint32_t folded(uint64_t x) { return uint32_t(x ^ x >> 32); }
-
 std::string packed(const CodedWord& word) {
   BytesWriter out;
   out.text(word.problem);
@@ -119,7 +117,7 @@ std::vector<CodedRun> CodedBuffer::runs(uint64_t number, bool each_by_itself) co
     } while (!each_by_itself && end < parts_.size() &&
              parts_[end].header.kind == parts_[first].header.kind &&
              parts_[end].header.bits == parts_[first].header.bits);
-    if (!each_by_itself || codec.seed == 0) codec.seed = folded(tensors);
+    if (!each_by_itself || codec.seed == 0) codec.seed = uint32_t(tensors ^ tensors >> 32);
     runs.push_back({bytes / sizeof(float), codec});
   }
   return runs;

@@ -29,11 +29,6 @@ bool all_zero(const void* data, uint64_t bytes) {
 
 }  // namespace
 
-void Communicator::check() const {
-  process_.check();
-  if (!failure_.empty()) throw FailedBefore(failure_);
-}
-
 template <typename Work>
 void Communicator::or_fail_for_good(Work work) {
   check();
@@ -154,11 +149,6 @@ void Communicator::set_timeout(double seconds) {
   if (own_) own_->set_timeout(seconds);
   if (small_) small_->set_timeout(seconds);
   if (lists_) lists_->set_timeout(seconds);
-}
-
-uint64_t Communicator::least_bytes(bool scatters) const {
-  const bool any = small_wanted_ && !scatters;
-  return agreed_->settings.min_bytes.value_or(any ? 0 : kMinBytesBetweenHosts);
 }
 
 Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const {
@@ -335,10 +325,6 @@ Communicator::Elsewhere::Elsewhere(const Communicator* communicator, const char*
   if (group_)
     group_->set_elsewhere(std::string("which is in ") + call + " of " + std::to_string(bytes) +
                           " bytes, left to " + library + " (" + name_of(reason) + ")");
-}
-
-Communicator::Elsewhere::~Elsewhere() {
-  if (group_) group_->set_elsewhere("");
 }
 
 }  // namespace omnihvd

@@ -69,7 +69,10 @@ class Communicator {
 
   // Throws FailedBefore if a call has failed. No call of any kind may follow: the ranks may be out
   // of step, and would misread each other's messages.
-  void check() const;
+  void check() const {
+    process_.check();
+    if (!failure_.empty()) throw FailedBefore(failure_);
+  }
 
   // While it lives, the engine can tell waiting ranks that this rank is in a call that the library
   // makes (a fallback).
@@ -79,7 +82,9 @@ class Communicator {
     Elsewhere(const Communicator* communicator, const char* call, const char* library,
               uint64_t bytes, Reason reason);
     Elsewhere(const Elsewhere&) = delete;
-    ~Elsewhere();
+    ~Elsewhere() {
+      if (group_) group_->set_elsewhere("");
+    }
 
    private:
     std::shared_ptr<Group> group_;
@@ -90,7 +95,10 @@ class Communicator {
   void or_fail_for_good(Work work);
   template <typename Make>
   void counted(const Call& call, Make make);
-  uint64_t least_bytes(bool scatters) const;
+  uint64_t least_bytes(bool scatters) const {
+    const bool any = small_wanted_ && !scatters;
+    return agreed_->settings.min_bytes.value_or(any ? 0 : kMinBytesBetweenHosts);
+  }
   void begin(const Call& call, Exchange& exchange);
   void leave_to(Library& library, const Call& call);
   Reason sum_int32(const Call& call, Exchange& exchange, Library& library, Reason reason);

@@ -80,12 +80,6 @@ Patience patience_at(MeetingPlace place, const Settings& s) {
   return {row.warning_s == kAsSumsDo ? s.stall_warning_s : row.warning_s, limit_s};
 }
 
-bool Waiting::warn() {
-  if (patience_.warning_s <= 0 || seconds() < next_warning_s_) return false;
-  next_warning_s_ = warn_again_s_ > 0 ? seconds() + warn_again_s_ : 1e18;
-  return true;
-}
-
 void Waiting::pause_after(double waited_s) {
   if (waited_s < 1e-3)
     sched_yield();

@@ -34,7 +34,11 @@ class Waiting {
 
   double seconds() const { return awake_.seconds(); }
   bool over() const { return patience_.limit_s > 0 && seconds() >= patience_.limit_s; }
-  bool warn();  // true when it is time for a warning
+  bool warn() {  // true when it is time for a warning
+    if (patience_.warning_s <= 0 || seconds() < next_warning_s_) return false;
+    next_warning_s_ = warn_again_s_ > 0 ? seconds() + warn_again_s_ : 1e18;
+    return true;
+  }
   void pause() const { pause_after(seconds()); }
 
   // The ranks of a running program come within microseconds, but a late rank may take long.

@@ -12,11 +12,6 @@
 namespace omnihvd {
 namespace {
 
-// Proves that a rank has a secret, and shows whether two ranks have the same.
-std::string proof_of(const std::string& secret) {
-  return secret.empty() ? "" : to_string(hmac_sha256(secret, "rank"));
-}
-
 // Do all ranks have the same secret? Throws Error, on all ranks, if some have different ones, or if
 // the encryption key would have to travel.
 bool same_secret(const std::vector<std::string>& proofs, const GroupInfo& info, bool warn) {
@@ -72,13 +67,11 @@ std::vector<std::string> contents_of(const std::vector<std::string>& words) {
   return contents;
 }
 
-GroupAgreement::GroupAgreement(const Node& self, const Settings& settings, uint32_t rank)
-    : self_(self), settings_(settings), rank_(rank) {}
-
 std::string GroupAgreement::introduction() const {
   BytesWriter out;
   out.text(self_.pack());
-  out.text(proof_of(settings_.secret));
+  // Proves that a rank has a secret, and shows whether two ranks have the same.
+  out.text(settings_.secret.empty() ? "" : to_string(hmac_sha256(settings_.secret, "rank")));
   out.text(pack_agreed(settings_));
   return out.bytes();
 }

@@ -20,7 +20,8 @@ std::vector<std::string> contents_of(const std::vector<std::string>& words);
 // Two rounds: all ranks introduce themselves; then rank 0 says what the group is.
 class GroupAgreement {
  public:
-  GroupAgreement(const Node& self, const Settings& settings, uint32_t rank);
+  GroupAgreement(const Node& self, const Settings& settings, uint32_t rank)
+      : self_(self), settings_(settings), rank_(rank) {}
 
   std::string introduction() const;
   // Takes all ranks' introductions. Throws Error, on all ranks, if they cannot form a group.

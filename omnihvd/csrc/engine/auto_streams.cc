@@ -1,13 +1,14 @@
 #include "engine/auto_streams.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <vector>
 
 namespace omnihvd {
@@ -20,11 +21,9 @@ constexpr uint32_t kMost = 8;
 
 std::vector<std::string> entries(const std::string& folder) {
   std::vector<std::string> names;
-  DIR* opened = ::opendir(folder.c_str());
-  if (!opened) return names;
-  while (const dirent* entry = ::readdir(opened))
-    if (entry->d_name[0] != '.') names.push_back(entry->d_name);
-  ::closedir(opened);
+  std::error_code unread;  // an error ends the loop
+  for (std::filesystem::directory_iterator at(folder, unread), end; at != end; at.increment(unread))
+    if (const std::string name = at->path().filename(); name[0] != '.') names.push_back(name);
   return names;
 }
 

@@ -40,10 +40,6 @@ void Dispatch::remember(uint64_t left) {
   if (left_.size() > kGroupsRemembered) left_.pop_front();
 }
 
-void Dispatch::remove_all() {
-  while (!groups_.empty()) remove(std::shared_ptr<GroupStream>(groups_.back()));
-}
-
 bool Dispatch::busy() const {
   return std::any_of(groups_.begin(), groups_.end(),
                      [](const auto& group) { return group->busy(); });
@@ -91,16 +87,6 @@ void Dispatch::refuse(const std::string& why) {
   if (now - last_refusal_ < kRefusalLogEvery) return;
   last_refusal_ = now;
   log(LogLevel::warning, "refused a message: ", why);
-}
-
-void Dispatch::on_peer_failed(PeerId peer, const std::string& reason) {
-  has_lost_a_peer_ = true;
-  for (const auto& group : groups_) group->on_peer_failed(peer, reason);  // groups share the peer
-}
-
-void Dispatch::fail_all(const std::string& why) noexcept {
-  has_lost_a_peer_ = true;
-  for (const auto& group : groups_) group->fail(why, true);
 }
 
 }  // namespace omnihvd

@@ -20,12 +20,17 @@ class Dispatch : public Transport::Handler {
                                     uint32_t stream, Transport& transport,
                                     GroupStream::Failed failed);
   void remove(const std::shared_ptr<GroupStream>& group);  // leaves
-  void remove_all();
+  void remove_all() {
+    while (!groups_.empty()) remove(std::shared_ptr<GroupStream>(groups_.back()));
+  }
   bool has_groups() const { return !groups_.empty(); }
   bool busy() const;
   bool has_lost_a_peer() const { return has_lost_a_peer_; }  // any thread
   // Fails all groups. New ones get another thread and transport, as after the loss of a peer.
-  void fail_all(const std::string& why) noexcept;
+  void fail_all(const std::string& why) noexcept {
+    has_lost_a_peer_ = true;
+    for (const auto& group : groups_) group->fail(why, true);
+  }
 
   // Does a bounded amount of the work that is due; true if there was any.
   bool work();
@@ -35,7 +40,10 @@ class Dispatch : public Transport::Handler {
 
   void on_message(const uint8_t* data, size_t size) override;
   void on_sent(uint64_t cookie) override { GroupStream::on_sent(cookie); }
-  void on_peer_failed(PeerId peer, const std::string& reason) override;
+  void on_peer_failed(PeerId peer, const std::string& reason) override {
+    has_lost_a_peer_ = true;
+    for (const auto& group : groups_) group->on_peer_failed(peer, reason);  // groups share the peer
+  }
 
  private:
   void refuse(const std::string& why);

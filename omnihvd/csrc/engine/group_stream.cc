@@ -96,11 +96,13 @@ bool GroupStream::work() {
 }
 
 void GroupStream::on_message(const Header& header, const uint8_t* data, size_t size) {
-  const std::optional<uint32_t> sender = sender_of(header);
-  if (!sender) throw Error("a sender that is not a member of the group");
-  const uint8_t* plain = peers_[*sender].in->open(header, data, size, &plain_);
+  const uint32_t sender = header.from;  // as it claims
+  if ((header.kind == Kind::contribution && sender >= info_->workers) || sender >= peers_.size() ||
+      !peers_[sender].connected)
+    throw Error("a sender that is not a member of the group");
+  const uint8_t* plain = peers_[sender].in->open(header, data, size, &plain_);
   if (!plain)
-    throw Error("it claims to be from " + info_->name_of(*sender) +
+    throw Error("it claims to be from " + info_->name_of(sender) +
                 ", but is forged, damaged, a repeat, or out of order");
   // The sender knows that all listen. If it fails or leaves before, it tells dedicated aggregators
   // at once.
@@ -119,12 +121,12 @@ void GroupStream::on_message(const Header& header, const uint8_t* data, size_t s
       case Kind::result: on_result(reader); break;
       // Told on, since its sender may have lost only the connection to a rank that lives.
       case Kind::abort: fail(reader.text(), true); break;
-      case Kind::leave: on_leave(*sender); break;
+      case Kind::leave: on_leave(sender); break;
     }
   } catch (const std::bad_alloc& why) {
     fail(words_of(why), true);
   } catch (const std::exception& why) {
-    fail("message from " + info_->name_of(*sender) + ": " + why.what(), true);
+    fail("message from " + info_->name_of(sender) + ": " + why.what(), true);
   }
 }
 
@@ -134,14 +136,6 @@ std::string GroupStream::words_of(const std::exception& why) const {
   return "no memory is left on " + info_->name_of(self_) +
          " for an allreduce: leave it more, or ask for less by OMNIHVD_SLOTS and "
          "OMNIHVD_MESSAGE_BYTES";
-}
-
-// The sender that the header claims.
-std::optional<uint32_t> GroupStream::sender_of(const Header& header) const {
-  const uint32_t node = header.from;
-  if (header.kind == Kind::contribution && node >= info_->workers) return std::nullopt;
-  if (node >= peers_.size() || !peers_[node].connected) return std::nullopt;
-  return node;
 }
 
 void GroupStream::finish_if_done(WorkerTask& task) {
@@ -214,11 +208,6 @@ void GroupStream::leave() {
   detach_all();
   left_ = true;
   disconnect_all();
-}
-
-void GroupStream::disconnect_all() {
-  for (const Peer& peer : peers_)
-    if (peer.connected) transport_.disconnect(peer.id);
 }
 
 }  // namespace omnihvd

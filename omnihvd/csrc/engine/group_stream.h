@@ -100,16 +100,17 @@ class GroupStream : private Router::Driver {
   void refer_to_worker(Outgoing& out, uint64_t sequence);
   void finish_if_done(WorkerTask& task);
   void detach_all();
-  void disconnect_all();
+  void disconnect_all() {
+    for (const Peer& peer : peers_)
+      if (peer.connected) transport_.disconnect(peer.id);
+  }
   bool fail_if_overdue(uint64_t sequence, const Shape& shape, Clock::duration waited);
   void warn_of_stalls(Clock::time_point now);
   struct Awaited;
   Awaited awaited(uint64_t sequence) const;
   std::set<uint32_t> members_awaited(uint64_t sequence, uint32_t level) const;
   std::set<uint32_t> aggregators_awaited(uint64_t sequence) const;
-  std::set<uint32_t> receivers_awaited() const;
   std::string names_of(const std::set<uint32_t>& nodes, bool with_doing = false) const;
-  std::optional<uint32_t> sender_of(const Header& header) const;
   std::string words_of(const std::exception& why) const;
 
   Outgoing& open(uint32_t node, Kind kind, uint64_t sequence, const Shape* shape, size_t bytes);

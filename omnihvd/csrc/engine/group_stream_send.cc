@@ -16,12 +16,9 @@ GroupStream::Outgoing& GroupStream::open(uint32_t node, Kind kind, uint64_t sequ
     flush(node);
   if (!out) {
     if (kind == Kind::contribution || kind == Kind::result) ask_for_memory();
-    if (pool_.empty()) {
-      out = std::make_unique<Outgoing>();
-    } else {
-      out = std::move(pool_.back());
-      pool_.pop_back();
-    }
+    if (pool_.empty()) pool_.push_back(std::make_unique<Outgoing>());
+    out = std::move(pool_.back());
+    pool_.pop_back();
     out->owner = this;
     out->node = node;
     out->kind = kind;

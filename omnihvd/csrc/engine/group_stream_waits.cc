@@ -44,7 +44,8 @@ GroupStream::Awaited GroupStream::awaited(uint64_t sequence) const {
   nodes.erase(self_);
   const Clock::duration grace = (info_->seats->levels() + 1) * kKnowsLess;
   if (nodes.empty()) {
-    nodes = receivers_awaited();
+    // Nodes that have not taken our messages; the next round may need the memory of these.
+    for (const auto& out : under_way_) nodes.insert(out->node);
     if (nodes.empty())
       return {"; " + info_->name_of(self_) + " itself has not gone on: it was stopped", grace,
               false};
@@ -77,13 +78,6 @@ std::set<uint32_t> GroupStream::aggregators_awaited(uint64_t sequence) const {
   const auto end = parts.lower_bound({sequence + 1, Seat{0, 0}});
   for (auto at = parts.lower_bound({sequence, Seat{0, 0}}); at != end; ++at)
     if (at->second->is_below()) nodes.insert(info_->seats->host(at->second->above(), self_));
-  return nodes;
-}
-
-// Nodes that have not taken our messages; the next round may need the memory of these.
-std::set<uint32_t> GroupStream::receivers_awaited() const {
-  std::set<uint32_t> nodes;
-  for (const auto& out : under_way_) nodes.insert(out->node);
   return nodes;
 }
 

@@ -98,7 +98,7 @@ class Connection {
     if (size < 2 + kProofBytes)
       fail("it is no aggregator of this release: install the same omnihvd on all hosts");
     const std::string content = message.substr(2 + kProofBytes);
-    if (!equal_in_constant_time(message.substr(2, kProofBytes), proof(who, content)))
+    if (!equal_in_constant_time(&message[2], proof(who, content).data(), kProofBytes))
       fail(
           "it has another secret, or its answer was changed on its way: OMNIHVD_SECRET must be the "
           "same everywhere");

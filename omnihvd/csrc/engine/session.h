@@ -26,14 +26,18 @@ namespace omnihvd {
 // passes through it.
 class Exchange {
  public:
+  explicit Exchange(int rank = -1, int size = 0) : rank_(rank), size_(size) {}
   virtual ~Exchange() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   // Collective; returns every rank's bytes, in rank order. Throws Error.
   virtual std::vector<std::string> allgather(const std::string& mine) = 0;
   // Sets how long to wait for others, and when to warn. Called before the first allgather with this
   // process's settings, then with those that the ranks have agreed on.
   virtual void wait_as(const Settings&) {}
+
+ protected:
+  int rank_, size_;
 };
 
 class Group {
@@ -110,6 +114,22 @@ class Engine {
 
   virtual const Settings& settings() const = 0;  // the settings it was made with
   virtual std::string describe_transport() const = 0;
+};
+
+// A dedicated aggregator's process: an engine that sums for the groups it admits.
+class AggregatorHost {
+ public:
+  static std::unique_ptr<AggregatorHost> create(const Settings& settings,
+                                                Engine::TransportFactory factory);
+  virtual ~AggregatorHost() = default;
+
+  // One address per progress thread, for the next group; after the loss of a peer, those of new
+  // threads.
+  virtual std::vector<std::string> addresses() = 0;
+  // Begins to sum for a group. `description` is the u64 number of our node in it, then
+  // GroupInfo::pack(). The caller has verified that it comes from a holder of the secret. The group
+  // ends by itself once its workers have left. Throws Error.
+  virtual void admit(const std::string& description, const std::string& secret) = 0;
 };
 
 // The engine of this process: settings from the environment, UCX; made at the first call. Stopped

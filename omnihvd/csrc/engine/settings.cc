@@ -2,19 +2,58 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
+#include <utility>
 
-#include "base/edit_distance.h"
 #include "base/error.h"
+#include "base/plugin.h"
 #include "base/time_limits.h"
 #include "engine/auto_streams.h"
-#include "engine/setting_names.h"
 #include "engine/setting_values.h"
+#include "transport/registry.h"
 
 extern char** environ;
 
 namespace omnihvd {
 namespace {
+
+// The words that settings use for enumerations. A value and its word stand side by side, so that a
+// new value does not shift any other word.
+template <typename T>
+using Names = std::vector<std::pair<T, std::string>>;
+
+const Names<Way> kWayWords = {{Way::automatic, "auto"},    {Way::stream, "stream"},
+                              {Way::shared, "shared"},     {Way::unite, "union"},
+                              {Way::original, "original"}, {Way::coded, "coded"}};
+Names<Way> way_words() {
+  Names<Way> words = kWayWords;
+  if (!plugin_way().empty()) words.emplace_back(Way::plugin, plugin_way());
+  return words;
+}
+const Names<Way> kGpuWayWords = {
+    {Way::automatic, "auto"}, {Way::unite, "union"}, {Way::original, "original"}};
+const Names<ArithmeticKind> kArithmeticWords = {{ArithmeticKind::floats, "float"},
+                                                {ArithmeticKind::integers, "integer"},
+                                                {ArithmeticKind::switchml, "switchml"},
+                                                {ArithmeticKind::fpisa, "fpisa"},
+                                                {ArithmeticKind::fpisa_a, "fpisa-a"}};
+const Names<Hierarchy> kHierarchyWords = {
+    {Hierarchy::automatic, "auto"}, {Hierarchy::on, "on"}, {Hierarchy::off, "off"}};
+const Names<CompressionFirst> kCompressFirstWords = {{CompressionFirst::automatic, "auto"},
+                                                     {CompressionFirst::on, "1"},
+                                                     {CompressionFirst::off, "0"}};
+Names<std::string> transport_words() {
+  Names<std::string> words;
+  for (const std::string& name : transport_names()) words.emplace_back(name, name);
+  return words;
+}
+// OMNIHVD_LOG=warning shows notices, too; there is no word for warnings alone.
+const Names<LogLevel> kLogWords = {{LogLevel::debug, "debug"},
+                                   {LogLevel::info, "info"},
+                                   {LogLevel::notice, "warning"},
+                                   {LogLevel::error, "error"},
+                                   {LogLevel::off, "off"}};
 
 template <typename T>
 std::string text_of(const T& value) {
@@ -88,11 +127,9 @@ Setting word(const char* name, T Settings::* member, const Names<T>& names, Agre
           agreed,
           {},
           [=](Settings& s, const std::string& value) {
-            const auto found = std::find_if(names.begin(), names.end(), [&](const auto& one) {
-              return one.second == lower(value);
-            });
-            if (found == names.end()) refuse();
-            s.*member = found->first;
+            const auto found = std::find(words.begin(), words.end(), lower(value));
+            if (found == words.end()) refuse();
+            s.*member = names[size_t(found - words.begin())].first;
           },
           [=](const Settings& s) {
             const auto found = std::find_if(names.begin(), names.end(), [&](const auto& one) {
@@ -172,8 +209,7 @@ std::vector<Setting> table() {
           levels),
       word("OMNIHVD_COMPRESS_FIRST", &S::compress_first, kCompressFirstWords, rank0,
            "whether each rank compresses, by codecs and compressors, before the ranks of a host "
-           "sum; "
-           "0: the host's sum is compressed, once. auto: 1"),
+           "sum; 0: the host's sum is compressed, once. auto: 1"),
       any("OMNIHVD_HOST_ID", &S::host_id, own, "any text",
           "name of this host, where host names do not differ", same),
       any("OMNIHVD_KERNEL_CACHE", &S::kernel_cache, own, "path",
@@ -184,9 +220,8 @@ std::vector<Setting> table() {
           addresses),
       any("OMNIHVD_INLINE", &S::inline_at, Agreed::same, "IPv4 address:port",
           "aggregator in the data path (`omnihvd aggregator --udp`, `--xdp` or `--af-xdp`), "
-          "through "
-          "which sums of int32, float32 and half precision go instead of streams, floats as "
-          "integers of a common scale (docs/in-network.md)",
+          "through which sums of int32, float32 and half precision go instead of streams, floats "
+          "as integers of a common scale (docs/in-network.md)",
           ipv4_address),
       word("OMNIHVD_TRANSPORT", &S::transport, transport_words(), Agreed::same,
            "how messages travel: by UCX, over TCP, RDMA and shared memory; or as UDP datagrams, "
@@ -226,6 +261,19 @@ std::vector<Setting> table() {
            "1: `omnihvd top` of the same user may ask for figures, over a local socket"),
       word("OMNIHVD_LOG", &S::log, kLogWords, own, "what is logged to stderr"),
   };
+}
+
+// The fewest letters to change, remove or insert to turn a into b.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (const char letter : a) {
+    size_t before = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j)
+      before = std::exchange(row[j],
+                             std::min({row[j] + 1, row[j - 1] + 1, before + (letter != b[j - 1])}));
+  }
+  return row.back();
 }
 
 std::string meant(const std::string& name) {

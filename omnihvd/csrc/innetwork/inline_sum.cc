@@ -14,7 +14,7 @@
 #include "base/time_limits.h"
 #include "engine/until_done.h"
 #include "engine/while_waiting.h"
-#include "transport/packet_counts.h"
+#include "transport/registry.h"
 
 namespace omnihvd {
 namespace {

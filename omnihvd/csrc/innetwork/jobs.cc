@@ -62,9 +62,7 @@ void InlineSecret::sign(const inline_head& head, uint8_t* out) const {
 std::optional<inline_head> InlineSecret::proven(const uint8_t* data, size_t size) const {
   if (size != kSignedBytes) return {};
   const uint64_t tag = siphash(join_, data, INLINE_HEAD_BYTES);
-  uint8_t expected[sizeof tag];
-  std::memcpy(expected, &tag, sizeof tag);
-  if (!equal_in_constant_time(expected, data + INLINE_HEAD_BYTES, sizeof tag)) return {};
+  if (!equal_in_constant_time(&tag, data + INLINE_HEAD_BYTES, sizeof tag)) return {};
   inline_head head;
   std::memcpy(&head, data, sizeof head);
   return head;

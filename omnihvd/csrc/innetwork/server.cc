@@ -1,6 +1,6 @@
 #include "innetwork/server.h"
 
-#include <sys/eventfd.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <cstring>
@@ -44,15 +44,10 @@ InlineServer::InlineServer(const Options& options, InlinePlane* plane, InlineInt
     throw Error("cannot send to a group from " + options.host + ": " + std::strerror(errno));
 }
 
-std::vector<pollfd> InlineServer::waits() const {
+void InlineServer::run() {
   std::vector<pollfd> waits = {{stop_, POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
   if (interface_)
     for (const int fd : interface_->descriptors()) waits.push_back({fd, POLLIN, 0});
-  return waits;
-}
-
-void InlineServer::run() {
-  std::vector<pollfd> waits = this->waits();
   for (;;) {
     bool any = socket_.receive([this](const sockaddr_in& from, const uint8_t* data, size_t size) {
       take(from, data, size);
@@ -65,13 +60,6 @@ void InlineServer::run() {
     take_refusals();
   }
 }
-
-void InlineServer::stop() {
-  const uint64_t one = 1;
-  if (write(stop_, &one, sizeof one) < 0) return;  // it is stopped already
-}
-
-std::array<uint64_t, kInlineCounts> InlineServer::counts() const { return sums_.counts(); }
 
 void InlineServer::ask() {
   for (const InlineJobs::Question& question : jobs_.questions(steady_us()))

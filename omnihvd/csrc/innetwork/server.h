@@ -2,7 +2,7 @@
 // sums if there is no data plane. Blocks its thread.
 #pragma once
 
-#include <poll.h>
+#include <sys/eventfd.h>
 
 #include <array>
 #include <cstdint>
@@ -43,14 +43,13 @@ class InlineServer {
 
   // Runs until stop(), which any thread may call.
   void run();
-  void stop();
+  void stop() { eventfd_write(stop_, 1); }
   uint16_t port() const { return socket_.port(); }
   // Counts for the sums made here, in the order of InlineCount.
-  std::array<uint64_t, kInlineCounts> counts() const;
+  std::array<uint64_t, kInlineCounts> counts() const { return sums_.counts(); }
 
  private:
   void take(const sockaddr_in& from, const uint8_t* data, size_t size);
-  std::vector<pollfd> waits() const;
   void send(const SlotAggregator::Answer& answer, const sockaddr_in& from);
   void ask();
   void take_refusals();

@@ -172,12 +172,8 @@ bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
   return accepted;
 }
 
-uint64_t SlotWorker::patience(const Slot& slot) const {
-  return trips_.time_out(slot.tries, kGranularity, 3 * shortest_, shortest_, longest_);
-}
-
 void SlotWorker::set_due(Slot& slot, uint64_t now) {
-  slot.due = now + patience(slot);
+  slot.due = now + trips_.time_out(slot.tries, kGranularity, 3 * shortest_, shortest_, longest_);
   check_at_ = std::min(check_at_, slot.due);
 }
 

@@ -76,7 +76,6 @@ class SlotWorker {
   size_t write(uint64_t now, uint32_t slot, uint8_t* out);
   bool fits(uint32_t slot, const inline_head& head, size_t size) const;
   bool accept(uint64_t now, const uint8_t* data, size_t size);
-  uint64_t patience(const Slot& slot) const;
   void set_due(Slot& slot, uint64_t now);
 
   const Place place_;

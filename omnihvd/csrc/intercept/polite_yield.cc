@@ -9,8 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-
-#include "intercept/cycle.h"
+#include <thread>
 
 namespace omnihvd {
 namespace {
@@ -67,6 +66,36 @@ Woken sleep_until_a_sum_ends(uint64_t waited_ns) {
   return ended ? Woken::by_end : Woken::by_time;
 }
 
+// How many sleeps between Horovod's cycles one wait cuts short. In the first cycle after a wait
+// began, not every rank needs to have begun to wait; the cycle it fell into may have missed what
+// was queued.
+constexpr uint64_t kSleeps = 3;
+
+struct Waits {
+  std::mutex mutex;
+  std::condition_variable one_began;
+  uint64_t sleeps_to_end = 0;
+  // Horovod's own thread, which waits for other ranks. Before it, hvd.init() slept in another
+  // thread.
+  std::thread::id last_to_sleep;
+};
+
+Waits& waits() {
+  static Waits* const all = new Waits;  // threads may sleep until the process has ended
+  return *all;
+}
+
+// The calling thread begins to wait for a Horovod operation.
+void end_sleep_between_cycles() {
+  Waits& all = waits();
+  {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    if (all.last_to_sleep == std::this_thread::get_id()) return;
+    all.sleeps_to_end = kSleeps;
+  }
+  all.one_began.notify_all();
+}
+
 }  // namespace
 
 uint64_t nap_ns(uint64_t waited_ns) {
@@ -114,5 +143,23 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
     nap_count.fetch_add(1, std::memory_order_relaxed);
     nap_time.fetch_add(last_yield - before, std::memory_order_relaxed);
   }
+  return 0;
+}
+
+// Like nanosleep(), but may return early. Any thread. Horovod's own thread calls this instead,
+// through the GOT hook.
+//
+// It sleeps from one cycle to the next (HOROVOD_CYCLE_TIME, 1 ms) so that tensors queued meanwhile
+// are fused. When a training thread begins to wait, it has queued all that it wants: sleeping
+// longer only costs time, so the sleep ends.
+extern "C" __attribute__((visibility("default"))) int omnihvd_nanosleep(const timespec* time,
+                                                                        timespec*) {
+  using namespace omnihvd;
+  const auto limit = std::chrono::seconds(time->tv_sec) + std::chrono::nanoseconds(time->tv_nsec);
+  Waits& all = waits();
+  std::unique_lock<std::mutex> lock(all.mutex);
+  all.last_to_sleep = std::this_thread::get_id();
+  if (all.one_began.wait_for(lock, limit, [&] { return all.sleeps_to_end > 0; }))
+    --all.sleeps_to_end;
   return 0;
 }

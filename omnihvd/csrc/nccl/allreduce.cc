@@ -38,7 +38,7 @@ bool is_captured(const NcclReduction& r, const NcclGroup& group) {
 }
 
 void prepare_once() {
-  static const bool prepared = [] {
+  [[maybe_unused]] static const bool prepared = [] {
     try {
       set_log_level(settings_from_environment().log);
     } catch (const Error&) {  // reported when the ranks agree on the settings
@@ -46,7 +46,6 @@ void prepare_once() {
     std::atexit([] { log_summary("NCCL"); });
     return true;
   }();
-  (void)prepared;
 }
 
 thread_local int group_depth = 0;

@@ -24,8 +24,6 @@ class NcclExchange : public Exchange {
   NcclExchange(NcclComm comm, const std::atomic<bool>& aborted);
   NcclExchange(const NcclExchange&) = delete;
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
   NcclComm comm() const { return comm_; }
   const std::atomic<bool>& aborted() const { return aborted_; }
   CuDevice device() const { return device_; }
@@ -57,7 +55,6 @@ class NcclExchange : public Exchange {
   const NcclComm comm_;
   const std::atomic<bool>& aborted_;
   double stall_warning_s_ = 60, timeout_s_ = 0;
-  int rank_ = 0, size_ = 0;
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   CuStream stream_ = nullptr;

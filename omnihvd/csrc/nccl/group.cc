@@ -21,16 +21,7 @@ std::unique_lock<std::mutex> lock_soon(std::mutex& mutex) {
   return lock;
 }
 
-// Never destroyed: the last owner of a group may be a progress thread, which cannot end its own
-// engine.
-const std::shared_ptr<Engine>& engine() {
-  static const auto& kept = *new std::shared_ptr<Engine>(process_engine());
-  return kept;
-}
-
 }  // namespace
-
-NcclGroup::NcclGroup(NcclComm comm) : exchange_(comm, aborted_) {}
 
 NcclGroup::~NcclGroup() {
   if (host_abort_.joinable()) host_abort_.detach();
@@ -167,7 +158,10 @@ void NcclGroup::connect_union() {
     return;
   }
   way->steps().connect(exchange_);
-  way->begin(engine()->join(exchange_, agreed));
+  // Never destroyed: the last owner of a group may be a progress thread, which cannot end its own
+  // engine.
+  static const auto& engine = *new std::shared_ptr<Engine>(process_engine());
+  way->begin(engine->join(exchange_, agreed));
 }
 
 // --- leaving

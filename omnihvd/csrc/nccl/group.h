@@ -22,7 +22,7 @@ namespace omnihvd {
 
 class NcclGroup {
  public:
-  explicit NcclGroup(NcclComm comm);  // local; throws Error
+  explicit NcclGroup(NcclComm comm) : exchange_(comm, aborted_) {}  // local; throws Error
   // May run on any thread, also on one that must not call CUDA: gives up what leave() or reclaim()
   // have not freed.
   ~NcclGroup();

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "algorithms/host_grid.h"
@@ -22,15 +23,29 @@ class NcclGrid {
 
   // Collective: makes the host's communicator, then the one of the ranks with this local index; see
   // PartComm::make().
-  std::string make(NcclExchange& exchange);
+  std::string make(NcclExchange& exchange) {
+    const std::string why = host_.make(exchange, place_.inside);
+    return why.empty() ? between_.make(exchange, place_.across) : why;
+  }
 
   int local_index() const { return place_.local_index; }
   int local_size() const { return static_cast<int>(place_.inside.size()); }
   NcclComm host() { return host_.get(); }        // throws Error once it has ended
   NcclComm between() { return between_.get(); }  // the same
-  NcclResult async_error();
-  void destroy();
-  void abort();
+  NcclResult async_error() {
+    const NcclResult error = host_.async_error();
+    return error == NcclResult::success ? between_.async_error() : error;
+  }
+  void destroy() {
+    between_.destroy();
+    host_.destroy();
+  }
+  // Aborts both at once: each may keep the device from finishing the other's work.
+  void abort() {
+    std::thread other([this] { between_.abort(); });
+    host_.abort();
+    other.join();
+  }
 
  private:
   const GridPlace place_;

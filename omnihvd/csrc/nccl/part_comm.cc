@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "base/awake_clock.h"
 #include "base/error.h"
@@ -134,19 +133,6 @@ NcclComm PartComm::get() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (comm_ == nullptr) throw Error("the communicator was aborted");
   return comm_;
-}
-
-NcclComm PartComm::take() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(comm_, nullptr);
-}
-
-void PartComm::destroy() {
-  if (NcclComm comm = take()) nccl().comm_destroy(comm);
-}
-
-void PartComm::abort() {
-  if (NcclComm comm = take()) nccl().comm_abort(comm);
 }
 
 }  // namespace omnihvd

@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nccl/api.h"
@@ -25,11 +26,18 @@ class PartComm {
   // NCCL's asynchronous error for it, or success. Any thread, at any time.
   NcclResult async_error();
 
-  void destroy();
-  void abort();  // any thread
+  void destroy() {
+    if (NcclComm comm = take()) nccl().comm_destroy(comm);
+  }
+  void abort() {  // any thread
+    if (NcclComm comm = take()) nccl().comm_abort(comm);
+  }
 
  private:
-  NcclComm take();
+  NcclComm take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(comm_, nullptr);
+  }
 
   std::mutex mutex_;  // protects comm_ from its end; not held during the end
   NcclComm comm_ = nullptr;

@@ -98,19 +98,6 @@ uint64_t UnionSteps::window_blocks(DType dtype) const {
   return kWindowBytes / (settings_.block_size * size_of(dtype));
 }
 
-volatile kernels::Rest& UnionSteps::rest() const {
-  return *reinterpret_cast<volatile kernels::Rest*>(pinned_.data());
-}
-
-uint64_t UnionSteps::words_of(const UnionSum& sum) const {
-  const uint64_t block = settings_.block_size;
-  return ((sum.r.count + block - 1) / block + 31) / 32;
-}
-
-uint64_t UnionSteps::part_blocks(const UnionSum& sum) const {
-  return buffer_bytes_ / (settings_.block_size * size_of(sum.dtype));
-}
-
 kernels::Union UnionSteps::blocks_of(const UnionSum& sum, uint64_t first, uint64_t room) const {
   return {reinterpret_cast<const uint32_t*>(united_),
           reinterpret_cast<const uint32_t*>(prefix_),
@@ -144,10 +131,6 @@ void UnionSteps::unite(const UnionSum& sum) {
   kernels_.of(sum.dtype).unite(own_, all_, words_of(sum), kChunkWords, united_, prefix_, counts_,
                                arrived_, starts_, pinned_.address() + seen_at(sum.call.number),
                                sum.call.number + 1, sum.r.stream);
-}
-
-uint64_t UnionSteps::parts(const UnionSum& sum) const {
-  return (sum.call.capacity + part_blocks(sum) - 1) / part_blocks(sum);
 }
 
 void UnionSteps::gather(const UnionSum& sum, uint64_t part) {

@@ -54,7 +54,9 @@ class UnionSteps {
   void mark(const UnionSum& sum, uint32_t trailer);
   NcclResult exchange(const UnionSum& sum);
   void unite(const UnionSum& sum);
-  uint64_t parts(const UnionSum& sum) const;
+  uint64_t parts(const UnionSum& sum) const {
+    return (sum.call.capacity + part_blocks(sum) - 1) / part_blocks(sum);
+  }
   void gather(const UnionSum& sum, uint64_t part);
   NcclResult reduce(const UnionSum& sum, uint64_t part);
   // The same on two levels. `comm`: the level's communicator.
@@ -74,12 +76,18 @@ class UnionSteps {
   // The record that the device writes, and the state that it reads. Any thread.
   volatile const kernels::Seen& seen(uint64_t number) const;
   uint64_t window_blocks(DType dtype) const;  // of the rest that are summed at a time
-  volatile kernels::Rest& rest() const;
+  volatile kernels::Rest& rest() const {
+    return *reinterpret_cast<volatile kernels::Rest*>(pinned_.data());
+  }
   uint8_t* window() const { return pinned_.data() + window_; }
 
  private:
-  uint64_t words_of(const UnionSum& sum) const;     // of 32 blocks
-  uint64_t part_blocks(const UnionSum& sum) const;  // at most
+  uint64_t words_of(const UnionSum& sum) const {  // of 32 blocks
+    return ((sum.r.count + settings_.block_size - 1) / settings_.block_size + 31) / 32;
+  }
+  uint64_t part_blocks(const UnionSum& sum) const {  // at most
+    return buffer_bytes_ / (settings_.block_size * size_of(sum.dtype));
+  }
   kernels::Union blocks_of(const UnionSum& sum, uint64_t first, uint64_t room) const;
   kernels::Union part_of(const UnionSum& sum, uint64_t part) const;
   struct Share {  // what each rank of a host reduces of a part

@@ -186,8 +186,7 @@ void bind_communicator(py::module_ m) {
            "`data`. library: an object with allgather(bytes), and with sum(view, dtype), "
            "unite(view) (bitwise or) and tell(view) (rank 0's, to all), in place on views of "
            "memory. codec: of float32. takes_small: whatever the size. EngineError, and then at "
-           "each later call. Other Python "
-           "threads run meanwhile.")
+           "each later call. Other Python threads run meanwhile.")
       .def("sum_small", &PyCommunicator::sum_small, py::arg("data"), py::arg("count"),
            py::arg("dtype"),
            "The same sum, if the ranks have made one before and memory that they share can make "

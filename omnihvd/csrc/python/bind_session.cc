@@ -13,14 +13,13 @@
 
 #include "base/error.h"
 #include "base/own_process.h"
-#include "engine/aggregator_host.h"
 #include "engine/group_info.h"
 #include "engine/session.h"
 #include "engine/trace.h"
 #include "intercept/polite_yield.h"
 #include "protocol/wire.h"
 #include "python/sums.h"
-#include "transport/packet_counts.h"
+#include "transport/registry.h"
 
 namespace py = pybind11;
 
@@ -206,20 +205,14 @@ void bind_aggregator_host(py::module_& m) {
            py::arg("settings"), py::call_guard<py::gil_scoped_release>())
       .def("addresses",
            [](AggregatorHost& host) {
-             std::vector<std::string> addresses;
-             {
-               py::gil_scoped_release release;
-               addresses = host.addresses();
-             }
+             const std::vector<std::string> addresses = [&] {
+               const py::gil_scoped_release release;
+               return host.addresses();
+             }();
              return std::vector<py::bytes>(addresses.begin(), addresses.end());
            })
-      .def(
-          "admit",
-          [](AggregatorHost& host, const std::string& description, const std::string& secret) {
-            py::gil_scoped_release release;
-            host.admit(description, secret);
-          },
-          py::arg("description"), py::arg("secret"));
+      .def("admit", &AggregatorHost::admit, py::arg("description"), py::arg("secret"),
+           py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace

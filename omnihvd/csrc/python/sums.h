@@ -14,7 +14,7 @@
 #include "engine/session.h"
 #include "engine/while_waiting.h"
 #include "numeric/codec.h"
-#include "python/dtypes.h"
+#include "numeric/dtype.h"
 #include "python/signals.h"
 
 namespace omnihvd {
@@ -36,9 +36,7 @@ auto in_python(Call call) {
 class PyExchange : public Exchange {
  public:
   PyExchange(int rank, int size, pybind11::object allgather)
-      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
+      : Exchange(rank, size), allgather_(std::move(allgather)) {}
   std::vector<std::string> allgather(const std::string& mine) override {
     return in_python([&] {
       std::vector<std::string> all;
@@ -49,9 +47,15 @@ class PyExchange : public Exchange {
   }
 
  private:
-  const int rank_, size_;
   const pybind11::object allgather_;
 };
+
+// Element types by their names in NumPy and PyTorch.
+inline DType dtype_named(const std::string& name) {
+  for (int i = 0; i < kDTypes; ++i)
+    if (name == name_of(DType(i))) return DType(i);
+  throw pybind11::type_error("omnihvd does not sum dtype " + name);
+}
 
 inline DType dtype_of(const pybind11::array& array, const std::string& name) {
   const std::string wanted = name.empty() ? std::string(pybind11::str(array.dtype())) : name;

@@ -1,7 +1,5 @@
 #include "transport/address.h"
 
-#include <unistd.h>
-
 #include <cctype>
 
 #include "base/error.h"
@@ -25,15 +23,9 @@ std::string upper(std::string word) {
   return word;
 }
 
-std::string this_network() {
-  char name_space[64];
-  const ssize_t length = readlink("/proc/self/ns/net", name_space, sizeof name_space);
-  return std::string(name_space, length > 0 ? length : 0);
-}
-
 }  // namespace
 
-AddressOwner this_owner() { return {this_process(), host_name(), this_network()}; }
+AddressOwner this_owner() { return {this_process(), host_name(), name_space("net")}; }
 
 void write_owner(BytesWriter& out, const AddressOwner& owner) {
   out.text(owner.process.host);

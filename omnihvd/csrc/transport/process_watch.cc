@@ -59,12 +59,16 @@ uint64_t start_time(uint32_t pid) {
 
 std::string this_host() {
   const std::string boot = first_bytes("/proc/sys/kernel/random/boot_id");
-  char name_space[64] = "";
-  const ssize_t length = readlink("/proc/self/ns/pid", name_space, sizeof name_space);
-  return boot + " " + std::string(name_space, length > 0 ? length : 0);
+  return boot + " " + name_space("pid");
 }
 
 }  // namespace
+
+std::string name_space(const std::string& kind) {
+  char name[64];
+  const ssize_t length = readlink(("/proc/self/ns/" + kind).c_str(), name, sizeof name);
+  return std::string(name, length > 0 ? length : 0);
+}
 
 ProcessId this_process() {
   const uint32_t pid = static_cast<uint32_t>(getpid());

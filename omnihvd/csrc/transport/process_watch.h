@@ -20,7 +20,8 @@ struct ProcessId {
   uint64_t start = 0;  // distinguishes later processes with the same pid
 };
 
-ProcessId this_process();  // throws Error
+ProcessId this_process();                         // throws Error
+std::string name_space(const std::string& kind);  // of this process: "pid", "net"
 
 class ProcessWatch {
  public:

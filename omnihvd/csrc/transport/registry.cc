@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "base/plugin.h"
-#include "transport/packet_counts.h"
 
 namespace omnihvd {
 

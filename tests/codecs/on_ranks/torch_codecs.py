@@ -52,7 +52,7 @@ def error(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 @task
 def two_optimizers() -> None:
-    """Of the same names: what one's tensor has lost is not added to the other's."""
+    """Their names are alike: what one's tensor has lost is not added to the other's."""
     codec = OmniReduce.one_bit()
     kept = []
     for gradient in (tensor(hvd.rank(), 1000), torch.zeros(1000)):

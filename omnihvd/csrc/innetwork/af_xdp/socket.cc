@@ -82,33 +82,6 @@ XskRing<Entry>::XskRing(int socket, int option, uint64_t page, uint32_t entries,
       entries_(reinterpret_cast<Entry*>(memory_.at(at.desc))),
       mask_(entries - 1) {}
 
-template <class Entry>
-uint32_t XskRing<Entry>::free() const {
-  return mask_ + 1 - (mine_ - __atomic_load_n(consumer_, __ATOMIC_ACQUIRE));
-}
-
-template <class Entry>
-void XskRing<Entry>::publish(uint32_t count) {
-  mine_ += count;
-  __atomic_store_n(producer_, mine_, __ATOMIC_RELEASE);
-}
-
-template <class Entry>
-bool XskRing<Entry>::is_drained() const {
-  return __atomic_load_n(consumer_, __ATOMIC_ACQUIRE) == mine_;
-}
-
-template <class Entry>
-uint32_t XskRing<Entry>::filled() const {
-  return __atomic_load_n(producer_, __ATOMIC_ACQUIRE) - mine_;
-}
-
-template <class Entry>
-void XskRing<Entry>::release(uint32_t count) {
-  mine_ += count;
-  __atomic_store_n(consumer_, mine_, __ATOMIC_RELEASE);
-}
-
 XskSocket::XskSocket(const std::string& interface, uint32_t queue)
     : socket_(open_socket(), "socket"),
       memory_((kIn + kOut) * kChunk, -1, 0),

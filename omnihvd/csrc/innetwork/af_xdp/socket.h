@@ -45,14 +45,16 @@ class XskRing {
 
   // For a ring that this end fills: free() counts the free places, publish() hands filled ones to
   // the kernel, is_drained() tells whether the kernel has taken all.
-  uint32_t free() const;
+  uint32_t free() const {
+    return mask_ + 1 - (mine_ - __atomic_load_n(consumer_, __ATOMIC_ACQUIRE));
+  }
   Entry& place(uint32_t i) const { return entries_[(mine_ + i) & mask_]; }
-  void publish(uint32_t count);
-  bool is_drained() const;
+  void publish(uint32_t count) { __atomic_store_n(producer_, mine_ += count, __ATOMIC_RELEASE); }
+  bool is_drained() const { return __atomic_load_n(consumer_, __ATOMIC_ACQUIRE) == mine_; }
   // For a ring that the kernel fills: filled() counts what is there, place() is the same, release()
   // returns what has been taken.
-  uint32_t filled() const;
-  void release(uint32_t count);
+  uint32_t filled() const { return __atomic_load_n(producer_, __ATOMIC_ACQUIRE) - mine_; }
+  void release(uint32_t count) { __atomic_store_n(consumer_, mine_ += count, __ATOMIC_RELEASE); }
 
  private:
   const Mapping memory_;

@@ -38,7 +38,6 @@ class DatagramPace {
   void on_lost(uint64_t now);
 
   double bandwidth() const { return rates_.empty() ? 0 : rates_.front().second; }  // bytes / us
-  uint64_t round_trip() const { return shortest_; }                                // 0: unknown
 
  private:
   enum class Mode { startup, drain, cruise };

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "innetwork/udp/flow.h"
-#include "transport/packet_counts.h"
+#include "transport/registry.h"
 
 namespace omnihvd {
 namespace {

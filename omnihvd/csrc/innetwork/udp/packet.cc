@@ -65,9 +65,7 @@ bool is_authentic(const Packet& packet, const PacketKey& key, bool covers_rest) 
   const size_t tagged = 4 + size_t(kFields[size_t(packet.kind)]) * 4;
   const uint64_t tag =
       key.tag(packet.head, tagged, packet.rest, covers_rest ? packet.rest_bytes : 0);
-  uint8_t expected[sizeof tag];
-  std::memcpy(expected, &tag, sizeof tag);
-  return equal_in_constant_time(expected, packet.head + tagged, sizeof tag);
+  return equal_in_constant_time(&tag, packet.head + tagged, sizeof tag);
 }
 
 }  // namespace omnihvd

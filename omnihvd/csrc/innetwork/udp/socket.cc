@@ -54,20 +54,12 @@ size_t segment_of(msghdr& message) {
   return 0;
 }
 
-sockaddr_in any_address() {
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  return any;
-}
-
 void wait_for_room(int socket) {
   pollfd room{socket, POLLOUT, 0};
   poll(&room, 1, kPatienceMs);
 }
 
 }  // namespace
-
-UdpSocket::UdpSocket() : UdpSocket(any_address()) {}
 
 UdpSocket::UdpSocket(sockaddr_in at, bool shared)
     : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket"),

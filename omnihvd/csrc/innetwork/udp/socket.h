@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/slice.h"
+#include "innetwork/addresses.h"
 #include "transport/file_descriptor.h"
 
 namespace omnihvd {
@@ -21,9 +22,9 @@ class UdpSocket {
  public:
   static constexpr size_t kMostHead = 48;  // bytes
 
-  UdpSocket();  // at any free port; throws Error
-  // Binds to this address. shared: with other sockets, as for a multicast group. Throws Error.
-  explicit UdpSocket(sockaddr_in at, bool shared = false);
+  // Binds to this address, or at any free port. shared: with other sockets, as for a multicast
+  // group. Throws Error.
+  explicit UdpSocket(sockaddr_in at = socket_address(0), bool shared = false);
 
   int fd() const { return socket_; }
   uint16_t port() const { return port_; }

@@ -27,8 +27,8 @@
 #include "innetwork/udp/inbox.h"
 #include "innetwork/udp/socket.h"
 #include "transport/file_descriptor.h"
-#include "transport/packet_counts.h"
 #include "transport/process_watch.h"
+#include "transport/registry.h"
 
 namespace omnihvd {
 namespace {
@@ -51,7 +51,8 @@ class UdpTransport final : public Transport {
   void detach(uint64_t cookie) override;
   bool progress() override;
   void wait(int timeout_ms) override;
-  void wake() override;
+  // Fails only if the counter is full: then the thread is awake anyway.
+  void wake() override { eventfd_write(wake_, 1); }
   bool is_local(const std::string& address) const override {
     return share_network(self_, decode_udp_address(address));
   }
@@ -68,7 +69,6 @@ class UdpTransport final : public Transport {
   bool on_answer(uint64_t now, const Packet& packet);
   bool pump(uint64_t now, OutFlow& flow);
   void look_after(uint64_t now, OutFlow& flow);
-  uint64_t wakes_at(const OutFlow& flow) const;
   void open(const OutFlow& flow);
   void probe(uint64_t now, OutFlow& flow);
   void send_small(const OutFlow& flow, PacketKind kind, uint32_t number, const uint32_t* fields,
@@ -337,15 +337,12 @@ bool UdpTransport::dispatch() {
   return any;
 }
 
-uint64_t UdpTransport::wakes_at(const OutFlow& flow) const {
-  if (flow.failed || !flow.is_open) return UINT64_MAX;
-  return flow.sender.wake_at().value_or(UINT64_MAX);
-}
-
 void UdpTransport::wait(int timeout_ms) {
   if (!failures_.empty() || !sent_.empty()) return;
   uint64_t until = peers_.empty() ? UINT64_MAX : look_at_;
-  for (const auto& [id, flow] : peers_) until = std::min(until, wakes_at(*flow));
+  for (const auto& [id, flow] : peers_)
+    if (flow->is_open && !flow->failed)
+      until = std::min(until, flow->sender.wake_at().value_or(UINT64_MAX));
   const uint64_t now = this->now();
   if (const int limit = watch_.limit(timeout_ms); limit >= 0)
     until = std::min(until, now + uint64_t(limit) * kMillisecond);
@@ -359,12 +356,6 @@ void UdpTransport::wait(int timeout_ms) {
     [[maybe_unused]] const ssize_t n = read(wake_, &wakes, sizeof wakes);  // resets it
   }
   if (events[2].revents) watch_.look_now();
-}
-
-void UdpTransport::wake() {
-  const uint64_t one = 1;
-  // Fails only if the counter is full: then the thread is awake anyway.
-  [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
 }
 
 std::string UdpTransport::describe() const {

@@ -29,10 +29,6 @@ XdpPlane::XdpPlane(const Options& options)
   if (!options.interface.empty()) program_.attach(options.interface);
 }
 
-bool XdpPlane::adds(uint8_t numbers) const {
-  return numbers == INLINE_INT32 || numbers == INLINE_FPISA || numbers == INLINE_FPISA_A;
-}
-
 void XdpPlane::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) {
   inline_xdp_job entry{};
   const uint32_t index = uint32_t(job);

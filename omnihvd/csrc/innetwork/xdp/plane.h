@@ -27,7 +27,9 @@ class XdpPlane final : public InlinePlane {
   explicit XdpPlane(const Options& options);  // throws Error
 
   void set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) override;
-  bool adds(uint8_t numbers) const override;
+  bool adds(uint8_t numbers) const override {
+    return numbers == INLINE_INT32 || numbers == INLINE_FPISA || numbers == INLINE_FPISA_A;
+  }
   uint64_t contributions(size_t job) const override;
   Round round(size_t job, uint16_t slot) const override;
   std::array<uint64_t, kInlineCounts> counts() const;

@@ -97,11 +97,4 @@ bpf_prog_info XdpProgram::info() const {
   return found;
 }
 
-std::pair<uint64_t, uint64_t> XdpProgram::run_time() const {
-  const bpf_prog_info found = info();
-  return {found.run_cnt, found.run_time_ns};
-}
-
-uint32_t XdpProgram::verified_instructions() const { return info().verified_insns; }
-
 }  // namespace omnihvd

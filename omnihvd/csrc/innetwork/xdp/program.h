@@ -31,8 +31,11 @@ class XdpProgram {
   int map(const char* name) const;            // the map's descriptor
   int fd() const;
   // {runs, nanoseconds}, if the kernel counts them (kernel.bpf_stats_enabled).
-  std::pair<uint64_t, uint64_t> run_time() const;
-  uint32_t verified_instructions() const;
+  std::pair<uint64_t, uint64_t> run_time() const {
+    const bpf_prog_info found = info();
+    return {found.run_cnt, found.run_time_ns};
+  }
+  uint32_t verified_instructions() const { return info().verified_insns; }
 
  private:
   struct Close {

@@ -20,10 +20,9 @@ struct Announcement {
 }  // namespace
 
 GlooExchange::GlooExchange(const HorovodLibrary& library, GlooContext* context)
-    : library_(library),
-      context_(context),
-      rank_(context->of_process_set->rank),
-      size_(context->of_process_set->size) {}
+    : Exchange(context->of_process_set->rank, context->of_process_set->size),
+      library_(library),
+      context_(context) {}
 
 std::vector<std::string> GlooExchange::allgather(const std::string& mine) {
   if (mine.size() >= INT_MAX / static_cast<size_t>(size_))

@@ -15,8 +15,6 @@ namespace omnihvd {
 class GlooExchange : public Exchange {
  public:
   GlooExchange(const HorovodLibrary& library, GlooContext* context);
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
   std::vector<std::string> allgather(const std::string& mine) override;
 
  private:
@@ -28,7 +26,6 @@ class GlooExchange : public Exchange {
 
   const HorovodLibrary& library_;
   GlooContext* const context_;
-  const int rank_, size_;
 };
 
 }  // namespace omnihvd

@@ -108,18 +108,6 @@ const HorovodLibrary::Copy& HorovodLibrary::copy_of(const GlooAlgorithms& object
   return *reinterpret_cast<const Copy*>(functions - offset);
 }
 
-const HorovodLibrary& HorovodLibrary::of(const GlooAlgorithms& object) {
-  return *copy_of(object).library;
-}
-
-const GlooVtable::Functions& HorovodLibrary::original(const GlooAlgorithms& object) {
-  return copy_of(object).original->functions;
-}
-
-GlooAlgorithms HorovodLibrary::for_bytes(GlooContext* context) const {
-  return {&copies_[kGlooBytes].original->functions, context};
-}
-
 GlooRanks* HorovodLibrary::ranks_of(const GlooContext* context) {
   return is_mapped(context, sizeof *context) ? context->of_process_set.get() : nullptr;
 }

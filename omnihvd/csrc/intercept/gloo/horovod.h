@@ -95,11 +95,15 @@ class HorovodLibrary {
   void hook();
 
   // The library of an object that uses our functions.
-  static const HorovodLibrary& of(const GlooAlgorithms& object);
-  static const GlooVtable::Functions& original(const GlooAlgorithms& object);
+  static const HorovodLibrary& of(const GlooAlgorithms& object) { return *copy_of(object).library; }
+  static const GlooVtable::Functions& original(const GlooAlgorithms& object) {
+    return copy_of(object).original->functions;
+  }
 
   // An object for bytes that has this context and Horovod's own functions.
-  GlooAlgorithms for_bytes(GlooContext* context) const;
+  GlooAlgorithms for_bytes(GlooContext* context) const {
+    return {&copies_[kGlooBytes].original->functions, context};
+  }
 
   // The ranks of a live context, or null if there are none.
   static GlooRanks* ranks_of(const GlooContext* context);

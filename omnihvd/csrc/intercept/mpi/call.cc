@@ -6,12 +6,12 @@
 #include <memory>
 #include <thread>
 
+#include "algorithms/library.h"
 #include "base/log.h"
 #include "engine/stats.h"
 #include "engine/while_waiting.h"
 #include "intercept/mpi/communicator.h"
 #include "intercept/mpi/device_memory.h"
-#include "intercept/mpi/library.h"
 #include "intercept/mpi/types.h"
 #include "intercept/mpi/world.h"
 
@@ -47,15 +47,52 @@ int on_finalize(MPI_Comm, int, void*, void*) {
 }
 
 void prepare_once() {
-  static const bool prepared = [] {
+  [[maybe_unused]] static const bool prepared = [] {
     int keyval = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_finalize, &keyval, nullptr);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
     set_up_log();
     return true;
   }();
-  (void)prepared;
 }
+
+// MPI as the library for the algorithms (algorithms/library.h), for one allreduce.
+class MpiLibrary : public Library {
+ public:
+  // Both must outlive this object.
+  MpiLibrary(const MpiExchange& exchange, const MpiCall& call) : exchange_(exchange), call_(call) {}
+  int rank() const override { return exchange_.rank(); }
+  int size() const override { return exchange_.size(); }
+
+  void run(const void* in, void* out, uint64_t count) override {
+    check_mpi(PMPI_Allreduce(in == out ? MPI_IN_PLACE : in, out, static_cast<int>(count),
+                             call_.type, call_.op, call_.comm),
+              "MPI_Allreduce");
+  }
+
+  void unite(uint8_t* bits, size_t bytes) override {
+    check_mpi(PMPI_Allreduce(MPI_IN_PLACE, bits, static_cast<int>(bytes), MPI_UINT8_T, MPI_BOR,
+                             call_.comm),
+              "MPI_Allreduce of the blocks' bitmap");
+  }
+
+  void tell(void* data, size_t bytes) override {
+    check_mpi(PMPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, call_.comm), "MPI_Bcast");
+  }
+
+ protected:
+  const MpiExchange& exchange_;
+  const MpiCall& call_;
+};
+
+// For one reduce-scatter, which is always made whole.
+class MpiScatters : public MpiLibrary {
+ public:
+  using MpiLibrary::MpiLibrary;
+  void run(const void* in, void* out, uint64_t) override {
+    check_mpi(call_.by_mpi(call_, in == out ? MPI_IN_PLACE : in, out), call_.name);
+  }
+};
 
 // A rank's part may be in GPU memory while others' are not. Then it is summed in host memory.
 Reason take_from_device(Call call, MpiCommunicator& communicator, Library& library) {

@@ -66,13 +66,11 @@ void MpiExchange::call_the_roll(const Settings& settings) const {
   const std::vector<int> missing = missing_ranks(comm_, patience);
   if (missing.empty()) return;
   std::ostringstream text;
-  text
-      << names_of(missing, comm_)
-      << " did not come to the first allreduce on a communicator within " << patience.limit_s
-      << " s. It runs without omnihvd (import omnihvd on every rank before "
-      << "hvd.init(); OMNIHVD_ENABLE=0, a build without MPI and another version count as without), "
-      << "or it was stopped or has ended: its own output says why. OMNIHVD_JOIN_TIMEOUT allows "
-      << "more time";
+  text << names_of(missing, comm_)
+       << " did not come to the first allreduce on a communicator within " << patience.limit_s
+       << " s. It runs without omnihvd (import omnihvd on every rank before hvd.init(); "
+          "OMNIHVD_ENABLE=0, a build without MPI and another version count as without), or it was "
+          "stopped or has ended: its own output says why. OMNIHVD_JOIN_TIMEOUT allows more time";
   if (horovod) those_left_behind() = names_of(missing, comm_);
   throw Error(text.str());
 }

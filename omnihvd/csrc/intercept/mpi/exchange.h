@@ -25,8 +25,6 @@ enum class Caller { horovod, program };
 class MpiExchange : public Exchange {
  public:
   MpiExchange(MPI_Comm comm, Caller caller);
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
   std::vector<std::string> allgather(const std::string& mine) override;
   // The first call returns once all ranks are known to run omnihvd. Throws Error.
   void wait_as(const Settings& settings) override;
@@ -45,7 +43,6 @@ class MpiExchange : public Exchange {
   const Caller caller_;
   bool all_are_here_ = false;
   Patience patience_;
-  int rank_ = 0, size_ = 0;
 };
 
 }  // namespace omnihvd

@@ -49,15 +49,20 @@ class UcxTransport final : public Transport {
   ~UcxTransport() override;
 
   void set_handler(Handler* handler) override { inbox_.set_handler(handler_ = handler); }
-  std::string address() const override;
+  std::string address() const override { return encode_address(self_); }
   PeerId connect(const std::string& address) override;
-  void disconnect(PeerId peer) override;
+  // The endpoint stays open. If only one side closes, UCX keeps that endpoint until the end, with
+  // its socket or shared memory, and the other side may take the close for a failure.
+  void disconnect(PeerId peer) override { --peers_.at(peer).users; }
   void send(PeerId peer, const Slice* slices, size_t count, uint64_t cookie) override;
   void detach(uint64_t cookie) override;
   bool progress() override;
   void wait(int timeout_ms) override;
-  void wake() override;
-  bool is_local(const std::string& address) const override;
+  // Fails only if the counter is full: then the thread is awake anyway.
+  void wake() override { eventfd_write(wake_, 1); }
+  bool is_local(const std::string& address) const override {
+    return share_memory(self_, decode_address(address));
+  }
   std::string describe() const override;
 
  private:
@@ -143,8 +148,6 @@ UcxTransport::~UcxTransport() {
   progress_until([this] { return closing_ == 0; }, kCloseLimit);
 }
 
-std::string UcxTransport::address() const { return encode_address(self_); }
-
 PeerId UcxTransport::connect(const std::string& bytes) {
   const auto known = by_address_.find(bytes);
   if (known != by_address_.end()) {
@@ -193,10 +196,6 @@ void UcxTransport::open_endpoint(Peer& peer, const std::string& worker_address) 
   throw Error(reason_of(status) + ". Here is " + worker_.describe() +
               "; UCX_TLS and UCX_NET_DEVICES, on all hosts, choose among what there is");
 }
-
-// The endpoint stays open. If only one side closes, UCX keeps that endpoint until the end, with its
-// socket or shared memory, and the other side may take the close for a failure.
-void UcxTransport::disconnect(PeerId id) { --peers_.at(id).users; }
 
 void UcxTransport::close_endpoint(Peer& peer) {
   ucp_request_param_t params = counted_down(&closing_);
@@ -345,16 +344,6 @@ void UcxTransport::wait(int timeout_ms) {
       watch_.look_now();
     }
   }
-}
-
-void UcxTransport::wake() {
-  const uint64_t one = 1;
-  // Fails only if the counter is full: then the thread is awake anyway.
-  [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
-}
-
-bool UcxTransport::is_local(const std::string& address) const {
-  return share_memory(self_, decode_address(address));
 }
 
 std::string UcxTransport::describe() const {

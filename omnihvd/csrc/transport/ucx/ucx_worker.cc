@@ -215,11 +215,6 @@ ucs_status_t UcxWorker::open(const char* transports) {
   return status;
 }
 
-UcxWorker::~UcxWorker() {
-  ucp_worker_destroy(worker_);
-  ucp_cleanup(context_);
-}
-
 int UcxWorker::event_fd() const {
   int fd;
   check_ucx(ucp_worker_get_efd(worker_, &fd), "UCX gives no descriptor to wait on");

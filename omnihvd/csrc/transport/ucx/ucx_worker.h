@@ -10,7 +10,10 @@ namespace omnihvd {
 class UcxWorker {
  public:
   UcxWorker();  // throws Error
-  ~UcxWorker();
+  ~UcxWorker() {
+    ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+  }
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
