@@ -35,7 +35,7 @@ from omnihvd.compression.rules import (
 )
 
 SUM_REST = "sum_rest"  # in a memory: what a rank's part of sums has lost (part_sums.py)
-SUM_OF = "sum_of"  # whose part that is: the rank, and the number of ranks
+SUM_OF = "sum_of"  # the rank that has that part, and the number of ranks
 
 
 @dataclass
