@@ -34,6 +34,7 @@ from torch.distributed.distributed_c10d import (
 
 from omnihvd import engine
 from omnihvd.compression.codec import Codec
+from omnihvd.intercept.at_exit import at_exit
 from omnihvd.log import warn_once_per_job
 from omnihvd.torch.cpp_works import mend_ddp, register_in_flight
 from omnihvd.torch.detail import compare, compare_scatter
@@ -275,7 +276,16 @@ def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
     return not getattr(opts, "asyncOp", True)
 
 
+# Backends of groups that have been shut down, until another group is made or the process ends.
+# Gloo's destructor joins threads that may wait for Python's lock. A last owner in C++, as DDP's
+# reducer, would hold the lock meanwhile; Python's own reference drops it.
+_ended: list[Any] = []
+
+
 def _close(group: OmnihvdProcessGroup) -> None:
+    if not _ended:
+        at_exit(_ended.clear)
+    _ended.append(group._omnihvd_plain._get_backend(torch.device("cpu")))
     sums = _sums.pop(group, None)
     group.omnihvd_sums = None
     if sums is not None:
@@ -284,6 +294,7 @@ def _close(group: OmnihvdProcessGroup) -> None:
 
 def new_group(original: Callable[..., Made], c10d: ModuleType, *args: Any, **kwargs: Any) -> Made:
     """Wraps c10d._new_process_group_helper, `original`: groups that sum on Gloo become ours."""
+    _ended.clear()
     given = inspect.signature(original).bind(*args, **kwargs).arguments
     if not _takes(c10d, given["backend"]):
         return original(*args, **kwargs)

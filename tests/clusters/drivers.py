@@ -39,5 +39,7 @@ def check_training(results: Any, size: int) -> None:
     for result in results:
         assert result["size"] == size
         assert result["ways"]["stream"]["calls"] == result["calls"] == 3
-        assert result["failures"] == 0 and result["passed_share"] == 0
+        assert result["failures"] == 0
+        # Horovod sums which parameters have sparse gradients: 8 bytes for each.
+        assert result["passed_share"] < 1e-3
         assert result["nonzero_blocks"] == 3 and result["sent_of_ring"] < 0.01

@@ -62,3 +62,9 @@ def test_time_outs_may_be_set_later(way: str) -> None:
     assert all(2 <= int(seconds) < 15 for _, seconds, _ in told), first.output
     named = told if way != "original" else told[-1:]  # Gloo names nobody
     assert all("rank 1" in why for *_, why in named), first.output
+
+
+def test_groups_end_that_ddp_outlives() -> None:
+    """Gloo's threads need Python's lock to end."""
+    for ended in run("ends.py", 2, 12, env=AUTO, timeout=40):
+        assert "all well" in ended.output
