@@ -51,7 +51,7 @@ def test_defaults_that_documents_name_are_the_settings() -> None:
 
     block = default("BLOCK_SIZE")
     (text,) = (row[3] for row in session.setting_docs() if row[0] == "OMNIHVD_MIN_BYTES")
-    at, below, first = re.search(r"else (\d+), .* under (\d+) MB: (\d+), or", text).groups()
+    at, below, first = re.search(r"under (\d+) bytes, .* under (\d+) MB: (\d+), or", text).groups()
     small = f"{int(at) / 1024:g}"
     slots = [default("SLOTS"), default("MESSAGE_BYTES", 1024)]
     chunk, patience = default("GPU_CHUNK_BYTES", 1 << 20), default("STALL_WARNING")
