@@ -9,6 +9,7 @@ calls the overrides, too. The backends stay unchanged.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import weakref
 from collections.abc import Iterator
@@ -280,11 +281,11 @@ def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
 # Gloo's destructor joins threads that may wait for Python's lock. A last owner in C++, as DDP's
 # reducer, would hold the lock meanwhile; Python's own reference drops it.
 _ended: list[Any] = []
+_drop_ended_at_exit = functools.cache(lambda: at_exit(_ended.clear))
 
 
 def _close(group: OmnihvdProcessGroup) -> None:
-    if not _ended:
-        at_exit(_ended.clear)
+    _drop_ended_at_exit()
     _ended.append(group._omnihvd_plain._get_backend(torch.device("cpu")))
     sums = _sums.pop(group, None)
     group.omnihvd_sums = None
