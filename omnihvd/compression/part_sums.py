@@ -35,6 +35,14 @@ def part_of(count: int, rank: int, ranks: int) -> slice:
     return slice(count * rank // ranks, count * (rank + 1) // ranks)
 
 
+def lost_of_part(ops: Any, memory: dict[str, Any], ranks: Any) -> Any:
+    """What sums of this rank's part have lost; None: nothing, or of the part that it had before an
+    elastic job gave it another number."""
+    of = memory.get(SUM_OF)
+    known = of is not None and tuple(ops.numpy(of)) == (ranks.rank, ranks.size)
+    return memory.get(SUM_REST) if known else None
+
+
 def contribution(rule: CodedRule, values: np.ndarray, ranks: int) -> Contribution:
     parts = [values[part_of(len(values), rank, ranks)] for rank in range(ranks)]
     codes = [_packed(rule, part) for part in parts]
@@ -121,14 +129,13 @@ class PartSum:
         part = part_of(self._count, self._ranks.rank, self._ranks.size)
         size, rest = part.stop - part.start, None
         if self._feedback:
-            kept, of = memory.get(SUM_REST), memory.get(SUM_OF)
-            mine = np.array([self._ranks.rank, self._ranks.size])
-            fits = kept is not None and of is not None and (ops.numpy(of) == mine).all()
-            rest = ops.numpy(kept) if fits else np.zeros(size, np.float32)
+            kept = lost_of_part(ops, memory, self._ranks)
+            rest = np.zeros(size, np.float32) if kept is None else ops.numpy(kept)
         scale = 1 / self._ranks.size if self._ranks.averages else 1.0
         code = summed(self._rule, codes, size, scale, rest)
         if rest is not None:
             memory[SUM_REST] = ops.on(rest, self._state.rest)
+            mine = np.array([self._ranks.rank, self._ranks.size])
             memory[SUM_OF] = ops.on(mine, self._state.rest)
         return code
 

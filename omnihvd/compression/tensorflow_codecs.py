@@ -103,8 +103,9 @@ def install(hvd: Any) -> None:
         for name in ("prescale_factor", "postscale_factor"):
             scale *= options.get(name, 1.0)
         how = {name: value for name, value in options.items() if name != "name"}
+        reduce = functools.partial(single, **how)
         for envelope in envelopes:
-            envelope.begin(scale, functools.partial(single, **how))
+            envelope.begin(scale, reduce)
         return others
 
     single, several = hvd._allreduce, hvd._grouped_allreduce

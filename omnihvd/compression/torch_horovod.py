@@ -40,7 +40,7 @@ from omnihvd.compression import (
 )
 from omnihvd.compression.codec import Codec
 from omnihvd.compression.compressor import Compressor, Config, no_owner
-from omnihvd.compression.part_sums import part_of
+from omnihvd.compression.part_sums import lost_of_part, part_of
 from omnihvd.compression.split import SUM_OF, SUM_REST
 from omnihvd.compression.torch_split import ParameterState, split_by
 from omnihvd.compression.two_steps import Ranks
@@ -201,10 +201,11 @@ class Backend:
         config = self._compressor.config
         if config.delay and config.error_feedback:  # ratios differ: another rank may keep something
             state.begin(torch_ops, parameter, config.momentum)
-        lost = state.memory.pop(SUM_REST, None)
-        state.memory.pop(SUM_OF, None)
-        part = part_of(parameter.numel(), ranks.rank, ranks.size)
-        if lost is not None and len(lost) == part.stop - part.start:
+        lost = lost_of_part(torch_ops, state.memory, ranks)
+        for kind in (SUM_REST, SUM_OF):
+            state.memory.pop(kind, None)
+        if lost is not None:
+            part = part_of(parameter.numel(), ranks.rank, ranks.size)
             state.rest.view(-1)[part] += lost * (ranks.size if ranks.averages else 1)
 
 
