@@ -18,8 +18,7 @@ namespace omnihvd {
 namespace {
 
 std::string text_of(const Call& call) {
-  return sum_text(call.count, call.dtype, call.codec) +
-         (call.scatters() ? ", a share for each rank" : "");
+  return sum_text(call.count, call.dtype, call.codec, call.scatters());
 }
 
 bool all_zero(const void* data, uint64_t bytes) {

@@ -41,9 +41,10 @@ std::string name_of(const Codec& codec) {
   return codec.bits ? name + std::to_string(codec.bits) : name;
 }
 
-std::string sum_text(uint64_t count, DType dtype, const Codec& codec) {
+std::string sum_text(uint64_t count, DType dtype, const Codec& codec, bool scatters) {
   return std::to_string(count) + ' ' + name_of(dtype) +
-         (codec.kind != CodecKind::none ? " by " + name_of(codec) : "");
+         (codec.kind != CodecKind::none ? " by " + name_of(codec) : "") +
+         (scatters ? ", a share for each rank" : "");
 }
 
 const char* disagreement(const Codec& one, const Codec& other) {

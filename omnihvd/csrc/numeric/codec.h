@@ -74,7 +74,7 @@ struct Codec {
 bool is_valid(const Codec& codec);
 std::string name_of(const Codec& codec);  // "natural", "qsgd4"
 // For log and error messages: "100 float32", "100 float32 by natural".
-std::string sum_text(uint64_t count, DType dtype, const Codec& codec);
+std::string sum_text(uint64_t count, DType dtype, const Codec& codec, bool scatters = false);
 // Appended to two such texts if they do not show the difference; else "".
 const char* disagreement(const Codec& one, const Codec& other);
 

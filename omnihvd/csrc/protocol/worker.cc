@@ -159,7 +159,7 @@ void Worker::check_exponents(const Slot& state, const Frame& frame) const {
   for (const BlockRef& sum : frame.blocks)
     if (!std::binary_search(state.window.begin(), state.window.end(), sum.position))
       throw Error("a result holds a block without an announced scale: an aggregator is faulty");
-  if (!std::includes(frame.ahead.begin(), frame.ahead.end(), state.first_unsent(0),
+  if (!std::includes(frame.ahead.begin(), frame.ahead.end(), state.unsent(),
                      state.first_unsent(frame.bound)))
     throw Error("a result lacks the scale of a block that this rank has: an aggregator is faulty");
 }
@@ -211,7 +211,7 @@ bool Worker::on_result(uint32_t aggregator, const Frame& frame, Frame* reply) {
     throw Error("a result names a next window that nobody has announced");
   if (frame.bound == kEnd && state.first_found < state.seen_found)
     throw Error("an aggregator ended a slot before all blocks were sent");
-  if (state.first_unsent(frame.bound) - state.first_unsent(0) > ptrdiff_t(shape.window))
+  if (state.first_unsent(frame.bound) - state.unsent() > ptrdiff_t(shape.window))
     throw Error("a result names a next window of more blocks than fit: an aggregator is faulty");
   if (arithmetic_.integers()) check_exponents(state, frame);
   write(state, aggregator, frame);

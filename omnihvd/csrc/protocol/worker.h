@@ -60,10 +60,11 @@ class Worker {
     bool done = false;
 
     uint8_t exponent_at(uint64_t position) const;  // of a block in the window
-    // In `found`: the seen ones end, and the first of them that is unsent and not below.
+    // In `found`: those seen and not yet sent begin and end, and the first of them not below.
+    auto unsent() const { return found.begin() + ptrdiff_t(first_found); }
     auto seen_end() const { return found.begin() + ptrdiff_t(seen_found); }
     auto first_unsent(uint64_t position) const {
-      return std::lower_bound(found.begin() + ptrdiff_t(first_found), seen_end(), position);
+      return std::lower_bound(unsent(), seen_end(), position);
     }
   };
 

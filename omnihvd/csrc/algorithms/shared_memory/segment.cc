@@ -45,8 +45,8 @@ struct flock lock_of(int rank) {
 }
 
 void allocate(int file, size_t at, size_t bytes) {
-  constexpr size_t kPiece =
-      64 << 10;  // a signal undoes a whole call where Linux is older than 6.11
+  // A signal undoes a whole call where Linux is older than 6.11.
+  constexpr size_t kPiece = 64 << 10;
   for (const size_t end = at + bytes; at < end;) {
     const size_t piece = std::min(kPiece, end - at);
     const int code = posix_fallocate(file, off_t(at), off_t(piece));

@@ -25,8 +25,7 @@ void SharedSum::wait(Step step, uint64_t chunk) {
 
 void SharedSum::check_same() {
   const auto text = [](const SharedRank& of) {
-    return sum_text(of.count, DType(of.dtype), of.codec) +
-           (of.scatters ? ", a share for each rank" : "");
+    return sum_text(of.count, DType(of.dtype), of.codec, of.scatters);
   };
   const SharedRank& mine = of(rank_);
   for (int rank = 0; rank < ranks_; ++rank) {
