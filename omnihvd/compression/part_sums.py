@@ -36,8 +36,8 @@ def part_of(count: int, rank: int, ranks: int) -> slice:
 
 
 def lost_of_part(ops: Any, memory: dict[str, Any], ranks: Any) -> Any:
-    """What sums of this rank's part have lost; None: nothing, or of the part that it had before an
-    elastic job gave it another number."""
+    """The loss of earlier sums of this rank's part. None: there is none, or it is of the part that
+    the rank had before an elastic job gave it another number."""
     of = memory.get(SUM_OF)
     known = of is not None and tuple(ops.numpy(of)) == (ranks.rank, ranks.size)
     return memory.get(SUM_REST) if known else None
