@@ -8,7 +8,8 @@ frequencies; nn.Embedding(sparse=True), SGD, hvd.DistributedOptimizer:
   allgather        Horovod's own path: indices and values of all ranks, duplicates and all
   dense            Horovod with sparse_as_dense=True
   dense omnihvd    the same with compression=OmniReduce
-  rows omnihvd     compression=OmniReduce: row numbers gathered, the union of the rows summed
+  rows omnihvd     compression=OmniReduce: row numbers gathered, then the union of the rows summed,
+                   or the merged rows gathered where ranks share few
 
 Without omnihvd, Open MPI polls and yields, and the faster counts.
 
@@ -170,7 +171,7 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8], help="one a host")
     parser.add_argument("--rate", default="1gbit", help="of each link, each way")
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--timeout", type=float, default=600, help="seconds, of each run")
     parser.add_argument("--output", type=Path, default=RESULTS / "sparse.json")
     parser.add_argument("--work", choices=WAYS, help=argparse.SUPPRESS)

@@ -71,10 +71,11 @@ def stats(reset: bool = False) -> Figures:
     Fallbacks to the original library.
 
     passed            {reason: {"calls", "bytes"}}. small: under OMNIHVD_MIN_BYTES; op and dtype: no
-                      sum, or a type that omnihvd does not add; one rank, empty, disabled (by
-                      OMNIHVD_ENABLE), device memory, captured (in a CUDA graph) and others: as
-                      named. control: no tensors; Horovod's ranks agree on the next reductions; not
-                      in passed_share
+                      sum, or a type that omnihvd does not add; rows: sparse gradients with few rows
+                      that ranks share: Horovod gathers them, duplicates merged; one rank, empty,
+                      disabled (by OMNIHVD_ENABLE), device memory, captured (in a CUDA graph) and
+                      others: as named. control: no tensors; Horovod's ranks agree on the
+                      next reductions; not in passed_share
 
     All sums by omnihvd; where a host has several ranks, this rank's part of the streamed ones.
 

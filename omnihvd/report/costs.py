@@ -10,7 +10,7 @@ non-zero blocks on the fullest rank (packed where that is smaller), and U bytes 
 | omnireduce | (N-1)/N (P + U): contributions out, sums out; every rank aggregates a share |
 | dedicated | P; receives U; N aggregators on hosts of their own |
 | union | 2 (N-1)/N U whole blocks, and of 1 bit a block, to unite the ranks' bitmaps |
-| rows | row-sparse sums: (N-1) row numbers, (N-1)/N (rows here + rows on any) |
+| rows | row-sparse sums: (N-1) row numbers, (N-1)/N (rows here + rows on any), at most (N-1) rows |
 | allgather | (N-1) rows with their numbers: Horovod's own way with sparse gradients |
 | natural, qsgd4 | as omnireduce, in 8 and 4 bits an element instead of 32 |
 | block_topk, ... | as omnireduce, on the compressed gradient |
@@ -108,10 +108,11 @@ def by_union(s: Sizes, ranks: int) -> Cost:
 
 
 def by_rows(s: Sizes, ranks: int) -> Cost:
-    """The cost of a sparse gradient: only its rows are scanned."""
+    """The cost of a sparse gradient: only its rows are scanned, or none if they are gathered."""
     numbers = (ranks - 1) * s.rows / s.row_bytes * NUMBER_BYTES
-    each = numbers + (ranks - 1) / ranks * (s.rows + s.union_rows)
-    return Cost(each, each, s.union_rows)
+    summed, gathered = (ranks - 1) / ranks * (s.rows + s.union_rows), (ranks - 1) * s.rows
+    each = numbers + min(summed, gathered)
+    return Cost(each, each, s.union_rows if summed < gathered else 0)
 
 
 def by_allgather(s: Sizes, ranks: int) -> Cost:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from omnihvd import engine
 from omnihvd.compression import OmniReduce
 from omnihvd.compression.codec import Codec
@@ -20,6 +22,21 @@ def count_rows(
         union_bytes=union * row_bytes,
         dense_bytes=dense * row_bytes,
     )
+
+
+def few_shared(union: Any, gathered: Any, ranks: Any) -> Any:
+    """Whether ranks share so few rows that gathering their values moves less than a sum. union,
+    gathered: rows of any rank and of all; numbers, or tensors of one.
+
+    Each of N ranks sends (N-1)/N of its own rows and of the union for a sum; an allgather sends
+    (N-1)/N of all ranks' rows. Two ranks always gather.
+    """
+    return ranks * union >= (ranks - 1) * gathered
+
+
+def count_gathered(values_bytes: int) -> None:
+    """Counts a gradient with few_shared() rows among the fallbacks; bytes: of the rows here."""
+    engine.session.count_pass("rows", values_bytes)
 
 
 def takes(compression: object) -> bool:

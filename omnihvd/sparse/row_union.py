@@ -7,14 +7,17 @@ from collections.abc import Sequence
 
 import torch
 
-from omnihvd.sparse.gradients import count_rows
+from omnihvd.sparse.gradients import count_rows, few_shared
 
 
 class RowUnion:
     """The union of a tensor's rows over all ranks. tensor: COO, of any number of sparse and dense
-    dimensions, with any entries. The caller gathers `rows` from all ranks, sums matrix() of them,
-    and passes the sum to result(). If it sums lists of rows instead, it names the union's rows by
-    unite()."""
+    dimensions, with any entries.
+
+    The caller gathers `rows` from all ranks for unite(). It sums matrix() over them, or gathers
+    `values` for merge() if few_shared(), and passes the sum to result(). A caller that sums lists
+    of rows names the union's rows by count_union() instead.
+    """
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._merged = tensor.coalesce()
@@ -23,15 +26,30 @@ class RowUnion:
         self.values = self._merged.values()
         self.every = math.prod(self._shape)  # rows that there are
 
-    def matrix(self, gathered: torch.Tensor) -> torch.Tensor:
+    def unite(self, gathered: torch.Tensor) -> None:
+        """gathered: the numbers of all ranks' rows, rank by rank."""
+        self._gathered, self._union = gathered, torch.unique(gathered)
+
+    def few_shared(self, ranks: int) -> bool:
+        """Whether gathering the values moves less than a sum of the union; alike on all ranks."""
+        return few_shared(self._union.numel(), self._gathered.numel(), ranks)
+
+    def matrix(self) -> torch.Tensor:
         """The matrix to sum, zero where this rank has no row. Counts the saved bytes."""
-        union = torch.unique(gathered)
-        total = self.values.new_zeros((union.numel(), *self.values.shape[1:]))
-        total[torch.searchsorted(union, self.rows)] = self.values
-        self.unite(union, gathered.numel())
+        self.count_union(self._union, self._gathered.numel())
+        total = self.values.new_zeros((self._union.numel(), *self.values.shape[1:]))
+        total[torch.searchsorted(self._union, self.rows)] = self.values
         return total
 
-    def unite(self, union: torch.Tensor, gathered: int) -> None:
+    def merge(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of all ranks' values, which lie as their rows do. It has the same bits on all
+        ranks: coalesce() adds in the order of the ranks, on GPUs too."""
+        shape = (self.every, *values.shape[1:])
+        rows = self._gathered[None]
+        every = torch.sparse_coo_tensor(rows, values, shape, check_invariants=False)
+        return every.coalesce().values()
+
+    def count_union(self, union: torch.Tensor, gathered: int) -> None:
         """Keeps the numbers of the union's rows, and counts the saved bytes. gathered: how many
         rows all ranks have, each its own."""
         self._union = union

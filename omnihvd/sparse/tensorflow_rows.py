@@ -26,14 +26,38 @@ def reduce_slices(
     merged = tf.math.unsorted_segment_sum(slices.values, which, tf.size(rows))
     gathered = hvd.allgather(rows, process_set=process_set, **scope)
     union = tf.sort(tf.unique(gathered)[0])
-    shape = tf.concat([tf.shape(union, tf.int64), tf.shape(merged, tf.int64)[1:]], 0)
-    at = tf.searchsorted(union, rows, out_type=tf.int64)
-    matrix = tf.scatter_nd(at[:, tf.newaxis], merged, shape)
-    matrix = tf.ensure_shape(matrix, [None, *slices.values.shape[1:]])
-    with tf.control_dependencies([_count(slices, rows, gathered, union)]):
-        matrix = tf.identity(matrix)
-    total = dense_allreduce(matrix, **options)
-    return tf.IndexedSlices(total, union, slices.dense_shape)
+    ranks = hvd.size_op(process_set_id=process_set.process_set_id)
+
+    def placed(rows: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        at = tf.searchsorted(union, rows, out_type=tf.int64)
+        total = tf.math.unsorted_segment_sum(values, at, tf.size(union))
+        return tf.ensure_shape(total, [None, *slices.values.shape[1:]])
+
+    def gather() -> tf.Tensor:
+        with tf.control_dependencies([_count_gathered(merged)]):
+            values = hvd.allgather(tf.identity(merged), process_set=process_set, **scope)
+        total = placed(gathered, values)
+        is_sum = options["op"] == hvd.Sum or options["average"] is False
+        factor = options["prescale_factor"] * options["postscale_factor"]
+        factor = factor / (1 if is_sum else tf.cast(ranks, tf.float64))
+        exact = total.dtype if total.dtype.is_floating else tf.float64
+        return tf.cast(tf.cast(total, exact) * tf.cast(factor, exact), total.dtype)
+
+    def add() -> tf.Tensor:
+        with tf.control_dependencies([_count(slices, rows, gathered, union)]):
+            return dense_allreduce(tf.identity(placed(rows, merged)), **options)
+
+    few_shared = gradients.few_shared(tf.size(union), tf.size(gathered), ranks)
+    return tf.IndexedSlices(tf.cond(few_shared, gather, add), union, slices.dense_shape)
+
+
+def _count_gathered(merged: tf.Tensor) -> tf.Operation:
+    item_bytes = merged.dtype.size
+
+    def count(elements: Any) -> None:
+        gradients.count_gathered(int(elements) * item_bytes)
+
+    return tf.numpy_function(count, [tf.size(merged, tf.int64)], [])
 
 
 def _count(slices: tf.IndexedSlices, rows: Any, gathered: Any, union: Any) -> tf.Operation:

@@ -22,26 +22,35 @@ class Reduction:
     gradient: any number of sparse and dense dimensions, any dtype that Horovod sums; empty on ranks
     without entries. op: hvd.Sum or hvd.Average. The constructor begins to gather the entries'
     positions. begin_sum() waits for them and begins the sum of the values, with zeros at positions
-    that this rank does not have. result() waits for that sum.
+    that this rank does not have. Where ranks share few positions, it gathers the values instead.
+    result() waits for either.
     """
 
     def __init__(self, gradient: torch.Tensor, name: str, op: Any, process_set: Any) -> None:
         self._union = RowUnion(gradient)
-        self._options = {"name": f"{name}.values", "op": op, "process_set": process_set}
-        self._gathering = hvd.allgather_async(
-            self._union.rows, name=f"{name}.rows", process_set=process_set
-        )
+        self._name, self._op, self._set = name, op, process_set
+        rows = self._union.rows
+        self._rows = hvd.allgather_async(rows, name=f"{name}.rows", process_set=process_set)
 
     def begin_sum(self) -> None:
-        self._total = self._union.matrix(hvd.synchronize(self._gathering))
-        if len(self._total) > 0:
-            self._summing = hvd.allreduce_async_(self._total, **self._options)
+        self._union.unite(hvd.synchronize(self._rows))
+        self._gathers = self._union.few_shared(self._set.size())
+        options = {"name": f"{self._name}.values", "process_set": self._set}
+        if self._gathers:
+            values = self._union.values
+            gradients.count_gathered(values.numel() * values.element_size())
+            self._values = hvd.allgather_async(values, **options)
+        else:
+            self._values = hvd.allreduce_async_(self._union.matrix(), op=self._op, **options)
 
     def result(self) -> torch.Tensor:
         """The union of all ranks' entries, coalesced."""
-        if len(self._total) > 0:
-            hvd.synchronize(self._summing)
-        return self._union.result(self._total)
+        total = hvd.synchronize(self._values)
+        if self._gathers:
+            total = self._union.merge(total)
+            if self._op == hvd.Average:
+                total /= self._set.size()
+        return self._union.result(total)
 
 
 class Reductions:

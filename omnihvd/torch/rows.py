@@ -27,5 +27,5 @@ def sum_rows(
     numbers = rows.new_empty(count)
     total = values.new_empty((count, *values.shape[1:]))
     communicator.take_rows(numbers.data_ptr(), total.data_ptr())
-    union.unite(numbers, size * len(rows))
+    union.count_union(numbers, size * len(rows))
     return total

@@ -350,7 +350,8 @@ class Sums:
             union = RowUnion(tensor)
             total = sum_rows(self._communicator, self._library().allgather, self.size, union)
             if total is None:
-                total = union.matrix(torch.cat(self._library().gather(union.rows)))
+                union.unite(torch.cat(self._library().gather(union.rows)))
+                total = union.matrix()
                 if len(total) > 0:
                     self._sum(total, total.dtype, takes_small=takes_small)
             tensor.copy_(union.result(total))

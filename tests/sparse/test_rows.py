@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from launch import STREAM, launch
 
+from omnihvd.sparse.gradients import few_shared
+
 HERE = Path(__file__).parent / "on_ranks"
 
 
@@ -33,3 +35,12 @@ def test_importing_omnihvd_imports_no_framework() -> None:
     code = "import omnihvd, sys; print({'torch', 'tensorflow', 'horovod'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 100])
+def test_rows_are_gathered_where_that_sends_no_more_than_a_sum(ranks: int) -> None:
+    """Each rank has 60 rows; a sum sends (N-1)/N of these and of the union, as OmniReduce does."""
+    own, each = 60, ranks - 1
+    for union in range(own, own * ranks + 1):
+        gathering, summing = each * own, each * (own + union) / ranks
+        assert few_shared(union, own * ranks, ranks) == (gathering <= summing), union

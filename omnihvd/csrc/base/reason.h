@@ -14,9 +14,10 @@ enum class Reason : uint8_t {
   // layout: a tensor's memory layout, or Horovod's objects, are not as expected.
   invalid, empty, op, control, dtype, layout, large, inter_communicator, captured, simulated,
   // From the ranks and their settings. levels: a reduce-scatter where the sums take two levels, or
-  // where the aggregators form a tree or are not ranks.
+  // where the aggregators form a tree or are not ranks. rows: a sparse tensor, of rows that few
+  // ranks share.
   one_rank, disabled, small, device_memory, several_ranks_in_a_process, one_host, original,
-  levels,
+  levels, rows,
   // Under NCCL: what is missing on some rank.
   kernels, memory,
 };
@@ -25,7 +26,7 @@ constexpr const char* kReasonNames[] = {
   "invalid", "empty", "op", "control", "dtype", "layout", "large", "inter-communicator", "captured",
   "simulated",
   "one rank", "disabled", "small", "device memory", "several ranks in a process", "one host",
-  "original", "levels",
+  "original", "levels", "rows",
   "kernels", "memory",
 };
 // clang-format on

@@ -15,45 +15,56 @@ from omnihvd import OmniReduce
 ROWS, WIDTH = 3000, 64
 
 
-def slices_of(rank: int, n: int = 200, dtype: str = "float32") -> tf.IndexedSlices:
-    """The first rank has no rows."""
-    rows = np.random.default_rng(rank).integers(0, ROWS, n if rank else 0)
+def slices_of(
+    rank: int, n: int = 200, dtype: str = "float32", among: int = ROWS
+) -> tf.IndexedSlices:
+    """The first rank has no rows. among: the ranks share most rows if these are few."""
+    rows = np.random.default_rng(rank).integers(0, among, n if rank else 0)
     values = np.repeat((rows % 13 + rank + 1)[:, None], WIDTH, 1).astype(dtype)
     return tf.IndexedSlices(tf.constant(values), tf.constant(rows), tf.constant([ROWS, WIDTH]))
 
 
-def dense_sum(n: int = 200, ranks: list[int] | None = None) -> np.ndarray:
+def dense_sum(n: int = 200, ranks: list[int] | None = None, among: int = ROWS) -> np.ndarray:
     total = np.zeros((ROWS, WIDTH), np.float32)
     for rank in range(hvd.size()) if ranks is None else ranks:
-        one = slices_of(rank, n)
+        one = slices_of(rank, n, among=among)
         np.add.at(total, one.indices.numpy(), one.values.numpy())
     return total
 
 
-def sparse() -> None:
-    expected = dense_sum()
+def sparse(among: int, gathered: bool) -> None:
+    """gathered: the ranks share so few of the rows that Horovod gathers them."""
+    expected = dense_sum(among=among)
 
     def reduce(slices: tf.IndexedSlices) -> tf.IndexedSlices:
         return hvd.allreduce(slices, op=hvd.Sum, compression=OmniReduce, name="rows")
 
-    unique = [len(np.unique(slices_of(rank).indices)) for rank in range(hvd.size())]
-    row = WIDTH * 4
+    unique = [len(np.unique(slices_of(r, among=among).indices)) for r in range(hvd.size())]
+    own, row = unique[hvd.rank()], WIDTH * 4
     for call in (reduce, tf.function(reduce)):
         figures = omnihvd.Statistics()
-        result = call(slices_of(hvd.rank()))
-        assert figures.read()["sparse"] == {
-            "gradients": 1,
-            "own_bytes": unique[hvd.rank()] * row,
-            "gathered_bytes": sum(unique) * (row + 8),
-            "union_bytes": np.count_nonzero(expected.any(1)) * row,
-            "dense_bytes": ROWS * row,
-        }, figures.read()
+        result = call(slices_of(hvd.rank(), among=among))
+        found = figures.read()
+        assert found["sparse"] == {
+            "gradients": int(not gathered),
+            "own_bytes": own * row * (not gathered),
+            "gathered_bytes": sum(unique) * (row + 8) * (not gathered),
+            "union_bytes": np.count_nonzero(expected.any(1)) * row * (not gathered),
+            "dense_bytes": ROWS * row * (not gathered),
+        }, found
+        if gathered:
+            assert found["passed"]["rows"] == {"calls": 1, "bytes": own * row}, found
         np.testing.assert_array_equal(tf.convert_to_tensor(result).numpy(), expected)
         indices = result.indices.numpy()
         assert np.array_equal(indices, np.flatnonzero(expected.any(1))), "not the union"
-    average = hvd.allreduce(slices_of(hvd.rank()), compression=OmniReduce)
-    average = tf.convert_to_tensor(average).numpy()
-    np.testing.assert_allclose(average, expected / hvd.size(), rtol=1e-6)
+    for scales in ({}, {"prescale_factor": 0.5, "postscale_factor": 4.0}):
+        mine = slices_of(hvd.rank(), among=among)
+        average = hvd.allreduce(mine, compression=OmniReduce, **scales)
+        average = tf.convert_to_tensor(average).numpy()
+        scale = 2 if scales else 1
+        np.testing.assert_allclose(average, scale * expected / hvd.size(), rtol=1e-6)
+    total = hvd.allreduce(slices_of(hvd.rank(), among=among), average=False, compression=OmniReduce)
+    np.testing.assert_array_equal(tf.convert_to_tensor(total).numpy(), expected)
 
 
 def sparse_variants() -> None:
@@ -148,7 +159,8 @@ def main() -> None:
     pair = hvd.ProcessSet([0, size - 1])
     hvd.init(process_sets=[pair] if size > 2 else [])  # Horovod refuses the global set's twin
     dense()
-    sparse()
+    sparse(among=ROWS, gathered=True)
+    sparse(among=100, gathered=False)
     sparse_variants()
     if size > 2 and pair.included():
         process_set(pair)

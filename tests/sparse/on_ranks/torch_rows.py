@@ -37,9 +37,12 @@ class Model(nn.Module):
 
 
 def batch(rank: int, step: int) -> torch.Tensor:
-    """Few words, so that they repeat in a rank and between ranks; most of 3000 never occur."""
+    """Few words, so that they repeat in a rank; most of 3000 never occur. Ranks share most of them
+    in step 1, few in the others."""
     generator = torch.Generator().manual_seed(100 * step + rank)
     words = torch.randint(0, 40, (8, 5), generator=generator) * (1 + rank)
+    if step == 1:
+        words %= 20
     return words[: 8 - 3 * rank]  # batches of different sizes
 
 
@@ -156,28 +159,33 @@ def bare_parameters_that_only_some_ranks_use() -> None:
 
 
 def rows_are_counted() -> None:
-    """Rank r has rows r and r + 1 of 50, the latter twice; so ranks share all but the outermost."""
+    """All ranks share rows 10 to 12 of 50, the last of them twice, and rank r alone has row r."""
     rank, size = hvd.rank(), hvd.size()
     table = torch.zeros(50, 256, requires_grad=True)
     parameters = [("table", table)]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([table], 1.0), named_parameters=parameters, compression=OmniReduce
     )
-    words = torch.tensor([rank, rank + 1, rank + 1])
+    words = torch.tensor([rank, 10, 11, 12, 12])
     step = omnihvd.Statistics()
     nn.functional.embedding(words, table, sparse=True).sum().backward()
     optimizer.step()
     figures, row = step.read(), 256 * 4
+    if size == 2:  # gathering moves less
+        assert figures["passed"]["rows"] == {"calls": 1, "bytes": 4 * row}, figures
+        assert figures["sparse"]["gradients"] == 0, figures
+        return
+    assert "rows" not in figures["passed"] or figures["passed"]["rows"]["calls"] == 0, figures
     assert figures["sparse"] == {
         "gradients": 1,
-        "own_bytes": 2 * row,
-        "gathered_bytes": 2 * size * (row + 8),
-        "union_bytes": (size + 1) * row,
+        "own_bytes": 4 * row,
+        "gathered_bytes": 4 * size * (row + 8),
+        "union_bytes": (size + 3) * row,
         "dense_bytes": 50 * row,
     }, figures
-    assert sum(way["bytes"] for way in figures["ways"].values()) == (size + 1) * row, figures
-    assert abs(figures["density"] - 2 / 50) < 1e-9, figures  # not 2 / (size + 1)
-    assert abs(figures["union_density"] - (size + 1) / 50) < 1e-9, figures
+    assert sum(way["bytes"] for way in figures["ways"].values()) == (size + 3) * row, figures
+    assert abs(figures["density"] - 4 / 50) < 1e-9, figures  # not 4 / (size + 3)
+    assert abs(figures["union_density"] - (size + 3) / 50) < 1e-9, figures
     assert abs(figures["ring_bytes"] - 2 * (size - 1) / size * 50 * row) < 50, figures
 
 
@@ -220,6 +228,9 @@ def main() -> None:
         train("sgd", hvd.Average, [0, size - 1], pair)
     after = omnihvd.stats()
     assert after["failures"] == 0
+    if ENABLED:  # both ways were taken, but for two ranks
+        assert after["passed"]["rows"]["calls"] > 0, after
+        assert (after["sparse"]["gradients"] > before["sparse"]["gradients"]) == (size > 2), after
     assert (after["calls"] > before["calls"]) == ENABLED, after
     hvd.barrier()  # the ranks outside of the pair would end the job
     print("all well", flush=True)
