@@ -26,6 +26,21 @@ class CodecState(HookState):
         codec.check_order()
         self.codec = codec
         self.rests: Rests = {}  # by the bucket's number
+        self._members: dict[int, list[int]] = {}  # the parameters of these residuals, in order
+        self._numbers: dict[Any, int] = {}  # of the parameters, by when they came first
+
+    def follow(self, bucket: GradBucket) -> None:
+        """Drops the residual of a bucket that had other parameters, or another order of them: DDP
+        makes its buckets anew after the first step, also of a job that goes on from a checkpoint,
+        and their sizes need not change."""
+        known, number = self._numbers, bucket.index()
+        members = [known.setdefault(p, len(known)) for p in bucket.parameters()]
+        if self._members.setdefault(number, members) != members:
+            self._members[number] = members
+            self.rests.pop(number, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_numbers": {}}
 
 
 def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
@@ -33,6 +48,8 @@ def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
     but encodes dense buckets with the codec, also on GPUs. RuntimeError if the ranks' codecs
     differ. On GPUs ImportError without CuPy."""
     tensor = bucket.buffer()
+    if state.codec.error_feedback:
+        state.follow(bucket)
     if tensor.is_cuda and not tensor.is_sparse:
         return average_on_gpu(group_of(state), tensor, state.codec, state.rests, bucket.index())
     if tensor.is_sparse:

@@ -81,7 +81,7 @@ def test_buckets_of_gpus_go_to_a_stream_beside(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(coded_sums, "Future", Future)
     gpu = torch.device("cuda", 1)
     tensor = SimpleNamespace(is_cuda=True, is_sparse=False, device=gpu)
-    bucket = SimpleNamespace(buffer=lambda: tensor, index=lambda: 4)
+    bucket = SimpleNamespace(buffer=lambda: tensor, index=lambda: 4, parameters=list)
 
     class Group:
         pass
