@@ -3,7 +3,9 @@
  * first sums. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check_sum.h"
 
@@ -50,6 +52,20 @@ int main(int argc, char** argv) {
   if (driver == NULL) return 1;
   void* (*device_malloc)(size_t) = (void* (*)(size_t))dlsym(driver, "device_malloc");
   float* const device = device_malloc(sizeof host);
+  if (strcmp(argv[2], "fails") == 0) { /* the copy of rank 1 alone; then all sum in host memory */
+    setenv("COPY_FAILS", "1", 1);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 3; ++i) { /* a good one first, which connects the ranks */
+      float* const in = rank == 1 && i == 1 ? device : host;
+      for (int j = 0; j < n; ++j) in[j] = (float)(i + 1);
+      const int code = MPI_Allreduce(MPI_IN_PLACE, in, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      if ((code == MPI_SUCCESS) != (i == 0)) fail("code", "float", i, code, i != 0);
+    }
+    printf("rank %d got both failures\n", rank);
+    fflush(stdout);
+    sleep(2);
+    _exit(0); /* MPI_Finalize would wait for those who are not well */
+  }
   const int sums = (int)strlen(argv[2]) / size;
   for (int i = 0; i < 2 * sums; ++i) { /* each not in place, and in place */
     float* const in = argv[2][rank * sums + i / 2] == 'd' ? device : host;

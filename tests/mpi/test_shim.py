@@ -83,6 +83,15 @@ def test_leaves_the_rest_to_mpi(programs: Path, ranks: int) -> None:
         assert (summary.taken, summary.left) == (2, left)
 
 
+def driver(folder: Path) -> Path:
+    """A library that stands in for CUDA's driver."""
+    made = folder / "libcuda.so.1"
+    source = HERE / "doubles" / "libcuda.c"
+    command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", made]
+    subprocess.run(command, check=True, timeout=60)
+    return made
+
+
 @pytest.mark.parametrize("scatters", [[], ["reduce-scatters"]], ids=["", "reduce-scatters"])
 @pytest.mark.parametrize(
     ("where", "taken"),
@@ -92,11 +101,7 @@ def test_leaves_the_rest_to_mpi(programs: Path, ranks: int) -> None:
 def test_device_memory(
     programs: Path, tmp_path: Path, where: str, taken: int, scatters: list[str]
 ) -> None:
-    driver = tmp_path / "libcuda.so.1"
-    source = HERE / "doubles" / "libcuda.c"
-    command = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", driver]
-    subprocess.run(command, check=True, timeout=60)
-    words = [programs / "device_memory", driver, where, *scatters]
+    words = [programs / "device_memory", driver(tmp_path), where, *scatters]
     if where == "hdhd":
         job = run(words, 2, {"COPY_FAILS": "1"}, check=False, timeout=30)
         said = "a buffer in a GPU's memory cannot be copied: cuMemcpy failed with 700"
@@ -104,6 +109,13 @@ def test_device_memory(
     for summary in summaries(run(words, 2, timeout=30)):
         left = {"one rank": 10} | ({"device memory": 4 - taken} if taken < 4 else {})
         assert (summary.taken, summary.left) == (taken, left)
+
+
+def test_a_rank_that_cannot_copy_its_part_fails_all(programs: Path, tmp_path: Path) -> None:
+    """Else its next sum would be taken for this one by the others."""
+    job = run([programs / "device_memory", driver(tmp_path), "fails"], 2, check=False, timeout=60)
+    for rank in range(2):
+        assert f"rank {rank} got both failures" in job.ranks[rank], job.output
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

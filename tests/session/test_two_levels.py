@@ -3,6 +3,8 @@ if they do not. A letter stands for a host."""
 
 from __future__ import annotations
 
+import hashlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -46,6 +48,17 @@ def test_ranks_reduce_scatter_on_one_level(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert refusal(monkeypatch, hosts) == expected
+
+
+def test_where_runs_reproduce_no_sum_between_hosts_is_too_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Horovod fuses other tensors in each run: what is small in one is part of a sum in another."""
+    monkeypatch.setenv("OMNIHVD_DETERMINISTIC", "1")
+    said = greetings(monkeypatch, "OMNIHVD_HOST_ID", "a", "b")
+    ranks = session.Communicator(0, 2)
+    ranks.meet(lambda mine: said)
+    assert ranks.refusal(1000) == "" and not ranks.leaves_first(1000)
 
 
 SUMS_ALONE = """
@@ -126,3 +139,20 @@ def test_sums_and_a_rank_that_dies() -> None:
         for rank in (1, 0):  # rank 0 has it from rank 1
             why = ranks.expect(rank, "sum failed", SOON_S)
             assert "among ranks 1, 3, counted from 0: " in why and "rank 1 (b)" in why
+
+
+def _again(rank: int, size: int, group: Any, pipe: Any) -> None:
+    digests = []
+    for repeat in range(5):
+        x = np.random.default_rng(rank).standard_normal(300_000).astype(np.float32)
+        time.sleep(0.003 * ((rank + repeat) % 3))
+        group.allreduce(x)
+        digests.append(hashlib.sha256(x).hexdigest())
+    pipe.send(("summed", digests))
+
+
+def test_sums_in_rank_order_reproduce_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On three hosts: two numbers have one sum in any order."""
+    monkeypatch.setenv("OMNIHVD_DETERMINISTIC", "1")
+    with processes(6, _again, "hosts aabbcc") as ranks:
+        assert len({digest for found in ranks.serve("summed") for digest in found}) == 1

@@ -28,17 +28,22 @@ bool all_zero(const void* data, uint64_t bytes) {
 
 }  // namespace
 
+void Communicator::give_up(const std::exception& why) {
+  if (!failure_.empty()) return;
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&why) != nullptr;
+  failure_ = memory ? "this process has no more memory" : why.what();
+  own_.reset();
+  small_.reset();
+  lists_.reset();
+}
+
 template <typename Work>
 void Communicator::or_fail_for_good(Work work) {
   check();
   try {
     work();
   } catch (const std::exception& error) {
-    const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-    failure_ = memory ? "this process has no more memory" : error.what();
-    own_.reset();  // the other ranks need not wait for this one
-    small_.reset();
-    lists_.reset();
+    give_up(error);
     throw Error(failure_);
   }
 }
@@ -88,7 +93,8 @@ Reason Communicator::sum_int32(const Call& call, Exchange& exchange, Library& li
   }
   const auto* const in = static_cast<const char*>(call.in);
   const bool coded = CodedBuffer::begins(in, call.bytes());
-  const std::string kept = coded ? std::string(in, call.bytes()) : std::string();
+  std::string kept;
+  if (coded) or_fail_for_good([&] { kept.assign(in, call.bytes()); });
   if (reason == Reason::none) {
     sum(call, exchange, library);
   } else {
@@ -163,11 +169,11 @@ Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const
 bool Communicator::leaves_first(uint64_t bytes) {
   if (!agreed_) return false;
   const Settings& s = agreed_->settings;
-  if (s.min_bytes || small_wanted_) return bytes < least_bytes(false);
+  if (s.min_bytes || small_wanted_ || s.deterministic) return bytes < least_bytes(false);
   if (bytes >= kConnectsAtOnce) first_sums_ = kFirstSums + 1;
   // A setting that determines a sum's bits, or its place, is for all that are not small.
-  const bool any = s.way == Way::automatic && !s.deterministic && s.inline_at.empty() &&
-                   s.arithmetic == ArithmeticKind::floats;
+  const bool any =
+      s.way == Way::automatic && s.inline_at.empty() && s.arithmetic == ArithmeticKind::floats;
   if (bytes >= (any ? kFirstBelow : kMinBytesBetweenHosts)) return false;
   first_sums_ += 1;
   first_bytes_ += bytes;
@@ -203,8 +209,9 @@ void Communicator::sum(const Call& call, Exchange& exchange, Library& library) {
   if (ways_.empty()) or_fail_for_good([&] { begin(call, exchange); });
   if (sum_small(call)) return;
   // These need memory that the ranks share, and the reason must be final.
+  const Settings& s = agreed_->settings;
   if (!small_ && !call.codec && !call.takes_small && call.bytes() < kMinBytesBetweenHosts &&
-      !agreed_->settings.min_bytes)
+      !s.min_bytes && !s.deterministic)
     return or_fail_for_good([&] { leave_to(library, call); });
   if (call.in != call.out)
     ask_for_huge_pages(call.out, call.elements_of(exchange.rank()) * size_of(call.dtype));

@@ -67,6 +67,8 @@ class Communicator {
   // Called by WhileWaiting's work while a sum waits: fails the sum on all ranks.
   void interrupt(int rank, const std::string& why);
 
+  // No later call works: this rank has failed in one, and the others need not wait for it.
+  void give_up(const std::exception& why);
   // Throws FailedBefore if a call has failed. No call of any kind may follow: the ranks may be out
   // of step, and would misread each other's messages.
   void check() const {
@@ -96,7 +98,8 @@ class Communicator {
   template <typename Make>
   void counted(const Call& call, Make make);
   uint64_t least_bytes(bool scatters) const {
-    const bool any = small_wanted_ && !scatters;
+    // Horovod fuses other tensors in each run: one that is small alone may be part of a large sum.
+    const bool any = (small_wanted_ && !scatters) || agreed_->settings.deterministic;
     return agreed_->settings.min_bytes.value_or(any ? 0 : kMinBytesBetweenHosts);
   }
   void begin(const Call& call, Exchange& exchange);

@@ -150,8 +150,9 @@ Reason sum(const MpiCall& a, Caller caller) {
   try {
     return on_device ? take_from_device(call, communicator, library)
                      : communicator.sums.take(call, communicator.exchange, library);
-  } catch (const std::exception&) {
+  } catch (const std::exception& why) {
     limit_of_end = communicator.sums.timeout_s();
+    communicator.sums.give_up(why);
     throw;
   }
 }
