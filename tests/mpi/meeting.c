@@ -7,6 +7,7 @@
  *   stopped   the same, and the others are stopped for most of that time
  *   apart     has no shim, and the others have a communicator of their own; all must be well
  *   listens   all ranks have receives open meanwhile that take any message; all must be well
+ *   fortran   the same, and MPI is initialized as a program in Fortran does
  *   differs   sums fewer elements; a third argument: all have a sum of so many before
  *
  * Where all must not be well, each rank with the shim says so, and that no later call works either.
@@ -63,9 +64,18 @@ static void open_receives(MPI_Comm comm) {
   if (got != previous || status.MPI_TAG != 7) fail("message", "int", 0, got, previous);
 }
 
+/* Stands in for the library of MPI in Fortran, which need not be installed. */
+void pmpi_init_(int* code) { *code = PMPI_Init(NULL, NULL); }
+void mpi_init_(int* code) __attribute__((weak)); /* the shim's */
+
 int main(int argc, char** argv) {
   MPI_Comm copy;
-  MPI_Init(&argc, &argv);
+  int code;
+  const int fortran = argc > 1 && strcmp(argv[1], "fortran") == 0;
+  if (fortran)
+    mpi_init_(&code);
+  else
+    MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc < 3) return 1;
@@ -87,7 +97,7 @@ int main(int argc, char** argv) {
     MPI_Finalize();
     return 0;
   }
-  if (strcmp(what, "listens") == 0) {
+  if (fortran || strcmp(what, "listens") == 0) {
     open_receives(MPI_COMM_WORLD);
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
     open_receives(copy);

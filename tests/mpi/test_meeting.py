@@ -65,8 +65,9 @@ def test_ranks_that_are_stopped_do_not_wait_meanwhile(programs: Path) -> None:
     run([programs / "meeting", "stopped", "1"], 3, {"OMNIHVD_JOIN_TIMEOUT": "4"})
 
 
-def test_receives_that_take_any_message_get_none_of_ours(programs: Path) -> None:
-    run([programs / "meeting", "listens", "0"], 3)
+@pytest.mark.parametrize("what", ["listens", "fortran"])
+def test_receives_that_take_any_message_get_none_of_ours(programs: Path, what: str) -> None:
+    run([programs / "meeting", what, "0"], 3)
 
 
 SIZES = r": rank 2 \(\S+\) sums 50000 float32, rank 0 \(\S+\) sums 200000 float32"
@@ -105,7 +106,10 @@ def test_a_rank_that_is_in_mpi_instead_is_named(programs: Path, before: str, tol
 
 @pytest.mark.parametrize("disabled", [1, 2])
 def test_one_disabled_rank_follows_rank_0(programs: Path, disabled: int) -> None:
-    run([programs / "comms"], 3, env_of_rank={disabled: {"OMNIHVD_ENABLE": "0"}})
+    """Rank 2 is rank 0 of some of the program's communicators, which then are MPI's."""
+    job = run([programs / "comms"], 3, env_of_rank={disabled: {"OMNIHVD_ENABLE": "0"}})
+    taken = [int(re.findall(r"sums taken: (\d+)", output)[-1]) for output in job.ranks]
+    assert taken == {1: [30, 20, 30], 2: [15, 5, 15]}[disabled], job.output
 
 
 def test_a_rank_whose_engine_cannot_start_is_named(programs: Path) -> None:

@@ -303,6 +303,12 @@ def test_impossible_shapes_are_refused(wrong: dict) -> None:
         protocol.decode(header(flags=1, frames=0) + shape_bytes(**wrong), SHAPE)
 
 
+def test_as_many_slots_as_settings_allow_are_possible() -> None:
+    """OMNIHVD_SLOTS is at most 65536, for each of OMNIHVD_STREAMS=64."""
+    read = protocol.decode(header(flags=1, frames=0) + shape_bytes(slots=64 * 65536), SHAPE)
+    assert read["shape"].slots == 64 * 65536
+
+
 def test_another_version_is_named_with_the_remedy() -> None:
     with pytest.raises(
         EngineError, match=r"a peer speaks version 9 .*version 7.*install the same omnihvd"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import threading
 import time
@@ -14,7 +15,16 @@ from typing import Any
 import _engine_tests
 import numpy as np
 import pytest
-from groups import blocks_of, in_threads, leaves, processes, small_for_ever, sum_for_ever
+from groups import (
+    OnHosts,
+    blocks_of,
+    in_threads,
+    leaves,
+    processes,
+    small_for_ever,
+    sum_for_ever,
+    until_failure,
+)
 
 from omnihvd.engine import EngineError
 
@@ -54,6 +64,9 @@ def test_the_ranks_remove_the_file_of_a_rank_that_is_killed_while_they_join() ->
             assert ranks.pipes[0].poll(SOON_S)
             files = _files_of(ranks.processes[0].pid)
         assert all(Path(file).exists() for file in files)
+        for file in files:  # docs/trust.md
+            assert Path(file).stat().st_mode & 0o777 == 0o600
+            assert re.fullmatch("/dev/shm/omnihvd-[0-9a-f]{24}", file)
         ranks.processes[0].kill()
         for rank in (1, 2):
             ranks.expect(rank, "gather")
@@ -194,3 +207,34 @@ def test_a_rank_that_is_stopped_and_goes_on_harms_nothing() -> None:
         os.kill(pid, signal.SIGCONT)
         for rank in range(2):
             ranks.expect(rank, "done")
+
+
+def _meets_again(rank: int, size: int, group: Any, pipe: Any) -> None:
+    """After the loss of rank 2, ranks 0 and 1 make another group, but have no descriptors left. Who
+    saw the loss, and was not only told of it, makes new threads."""
+    x = blocks_of(rank, 500_000, 1)
+    group.allreduce(x)
+    until_failure(lambda: group.allreduce(x), pipe)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, used))
+
+    def allgather(mine: bytes) -> list[bytes]:
+        pipe.send(("gather", mine))
+        said: list[bytes] = pipe.recv()
+        return said
+
+    try:
+        OnHosts(rank, "ab", allgather).allreduce(x)
+    except EngineError as why:
+        pipe.send(("none", str(why)))
+
+
+def test_a_rank_that_cannot_begin_again_is_named_by_the_others() -> None:
+    with processes(3, _meets_again, "hosts abc") as ranks:
+        ranks.serve("ready")
+        ranks.processes[2].kill()
+        for rank in (0, 1):
+            assert "rank 2 (" in ranks.expect(rank, "sum failed", SOON_S)
+        del ranks.pipes[2]
+        for said in ranks.serve("none"):
+            assert re.match(r"omnihvd cannot start on rank [01]: .* descriptors are left", said)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups import Processes, processes
+from groups import Processes, processes, session
+from test_statistics import new_process
 
 from omnihvd.engine import EngineError
 
@@ -64,3 +65,34 @@ def test_a_handler_that_raises_nothing_ends_no_sum(transport: str) -> None:
         ranks.expect(0, "handler", 15)
         let(ranks, 1)
         assert [ranks.expect(rank, "summed") for rank in range(2)] == [3, 3]
+
+
+WAITS_FOR_A_SIGNAL = """
+import os, signal
+from omnihvd.engine import session
+engine = session.Engine(session.Settings())
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+for _ in range(20):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.sigtimedwait([signal.SIGUSR1], 5), "another thread has it"
+print("all well")
+"""
+
+
+def test_progress_threads_take_no_signal_that_the_program_waits_for() -> None:
+    done = new_process(WAITS_FOR_A_SIGNAL, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+    assert "all well" in done.stdout, done
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_program_at_bootstrap_is_raised_as_it_is(kind: type[BaseException]) -> None:
+    """It comes from the exchange, a function of Python. Later calls fail at once."""
+
+    def allgather(mine: bytes) -> list[bytes]:
+        raise kind("now")
+
+    ranks = session.Communicator(0, 2)
+    with pytest.raises(kind, match="now"):
+        ranks.meet(allgather)
+    with pytest.raises(EngineError, match="now"):
+        ranks.meet(lambda mine: [mine, mine])

@@ -1,4 +1,6 @@
 // Engine, Group and AggregatorHost: the progress threads of a process, and the groups on them.
+#include <signal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -20,10 +22,29 @@
 namespace omnihvd {
 namespace {
 
+// Threads begin with their creator's signal mask. A signal to the process is for the program's own
+// threads, which may have blocked it to wait for it; not so faults of the thread itself, and
+// profiles.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF})
+      sigdelset(&all, own);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
 // The progress threads of a process.
 class Threads {
  public:
   Threads(const Settings& settings, const Engine::TransportFactory& factory) {
+    const SignalsBlocked blocked;  // in these threads
     for (uint32_t i = 0; i < settings.streams; ++i)
       streams_.push_back(std::make_unique<Stream>(factory(), settings.spin_us));
   }
@@ -270,6 +291,7 @@ class EngineImpl : public Engine {
     return group;
   }
 
+  void renew() override { sound_threads(); }
   const Settings& settings() const override { return settings_; }
   std::string describe_transport() const override { return threads()->description(); }
 
@@ -325,6 +347,7 @@ class AggregatorHostImpl : public AggregatorHost {
           "OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks: set it alike everywhere");
     load_arithmetic(*info);
     info->key = group_key(secret, info->id);
+    const std::lock_guard lock(mutex_);  // addresses() must not end these threads meanwhile
     threads_of(info->nodes[self])
         ->add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
           log(LogLevel::warning, "a group of ", workers, " workers has failed: ", reason);
@@ -334,7 +357,6 @@ class AggregatorHostImpl : public AggregatorHost {
 
  private:
   std::shared_ptr<Threads> threads_of(const Node& self) {
-    const std::lock_guard lock(mutex_);
     for (const auto& threads : threads_)
       if (threads->addresses() == self.addresses) return threads;
     throw Error("the addresses that this group was given are no longer used: try again");
@@ -381,7 +403,10 @@ std::shared_ptr<Engine> process_engine() {
 
 std::shared_ptr<Engine> process_engine(Exchange& exchange) {
   std::shared_ptr<Engine> engine;
-  start_on_all_ranks(exchange, [&] { engine = process_engine(); });
+  start_on_all_ranks(exchange, [&] {
+    engine = process_engine();
+    engine->renew();
+  });
   return engine;
 }
 

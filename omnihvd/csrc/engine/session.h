@@ -112,6 +112,10 @@ class Engine {
   // aggregators, this rank's share of them. settings: agreed on by its ranks before.
   virtual std::shared_ptr<Group> join(Exchange& exchange, const Settings& settings) = 0;
 
+  // Makes new progress threads, for groups to come, if these have lost a peer. join() does so, too,
+  // but the other ranks then wait in the exchange if this one cannot. Throws Error.
+  virtual void renew() = 0;
+
   virtual const Settings& settings() const = 0;  // the settings it was made with
   virtual std::string describe_transport() const = 0;
 };

@@ -176,7 +176,7 @@ Shape MessageReader::shape() {
   WireShape wire;
   std::memcpy(&wire, take(sizeof wire), sizeof wire);
   if (wire.dtype >= kDTypes || wire.block_size == 0 || wire.block_size > 1u << 20 ||
-      wire.aggregators == 0 || wire.slots == 0 || wire.slots > 1u << 20 || wire.stripe == 0 ||
+      wire.aggregators == 0 || wire.slots == 0 || wire.slots > 1u << 22 || wire.stripe == 0 ||
       wire.window < wire.stripe || wire.window % wire.stripe ||
       uint64_t(wire.window) * wire.block_size > 1u << 28 || wire.count > 1ull << 56 ||
       (wire.owner != Shape::kAll && wire.aggregators != 1))

@@ -81,3 +81,17 @@ OMNIHVD_EXPORT int MPI_Init(int* argc, char*** argv) {
 OMNIHVD_EXPORT int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   return omnihvd::after_init(PMPI_Init_thread(argc, argv, required, provided));
 }
+
+// A program in Fortran calls these, and MPI's library then makes the calls above for none.
+extern "C" void pmpi_init_(int* code) __attribute__((weak));
+extern "C" void pmpi_init_thread_(int* required, int* provided, int* code) __attribute__((weak));
+
+OMNIHVD_EXPORT void mpi_init_(int* code) {
+  pmpi_init_(code);
+  omnihvd::after_init(*code);
+}
+
+OMNIHVD_EXPORT void mpi_init_thread_(int* required, int* provided, int* code) {
+  pmpi_init_thread_(required, provided, code);
+  omnihvd::after_init(*code);
+}
