@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import _engine_tests
@@ -126,33 +127,23 @@ def test_groups_side_by_side() -> None:
     from groups import Meeting, session, settings
 
     meetings = [Meeting(3), Meeting(3)]
-    wrong: list[str] = []
 
     def run(rank: int) -> None:
-        engine = session.Engine(settings())
+        engine = session.Engine(settings(timeout_s=30))
         groups = [engine.join(rank, 3, meeting.allgather(rank)) for meeting in meetings]
 
         def reduce(which: int) -> None:
             for count in (1000, 300_000, 70_000):
                 x = blocks_of(rank, count, 0.5) * (which + 1)
                 groups[which].allreduce(x, x)
-                if not np.array_equal(x, sum_of(3, count, 0.5) * (which + 1)):
-                    wrong.append(f"rank {rank}, group {which}, {count} elements")
+                np.testing.assert_array_equal(x, sum_of(3, count, 0.5) * (which + 1))
 
         # The ranks start their groups' calls in different orders.
-        threads = [threading.Thread(target=reduce, args=(w,)) for w in (rank % 2, 1 - rank % 2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(2) as calls:
+            list(calls.map(reduce, (rank % 2, 1 - rank % 2)))
 
-    ranks = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(3)]
-    for thread in ranks:
-        thread.start()
-    for thread in ranks:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in ranks)
-    assert not wrong
+    with ThreadPoolExecutor(3) as ranks:
+        list(ranks.map(run, range(3)))
 
 
 def _sum_in_process(rank: int, size: int, group: Any, pipe: Any) -> None:

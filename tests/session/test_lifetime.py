@@ -62,6 +62,8 @@ def groups_come_and_go(size: int, watched: list[psutil.Process], **values: Any) 
     for thread in threads:
         thread.join(PATIENCE_S)
     assert not failures, failures
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    assert len(early) == len(late) == len(watched)
     for before, after in zip(early, late):
         assert after["descriptors"] <= before["descriptors"] + 5, (before, after)
         assert after["mappings"] <= before["mappings"] + 30, (before, after)

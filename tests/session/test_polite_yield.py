@@ -89,12 +89,16 @@ def test_while_another_thread_sums_it_hardly_wakes_up(tmp_path: Path) -> None:
 
 def test_who_makes_a_sum_does_not_wait_for_its_end(tmp_path: Path) -> None:
     with hooked(tmp_path) as poller, session.AsThoughSumming():
-        done = ctypes.c_int.in_dll(poller, "done")
-        done.value = 0
-        threading.Timer(0.5, lambda: setattr(done, "value", 1)).start()
-        before = engine.session.stats()["naps"]
-        poller.poll_until_done()
-        assert engine.session.stats()["naps"] - before > 200  # of half a millisecond; of 5: 100
+        done, naps = ctypes.c_int.in_dll(poller, "done"), []
+        for _ in range(5):  # on a busy machine it may wake late
+            done.value = 0
+            threading.Timer(0.5, lambda: setattr(done, "value", 1)).start()
+            before = engine.session.stats()["naps"]
+            poller.poll_until_done()
+            naps.append(engine.session.stats()["naps"] - before)
+            if naps[-1] > 200:
+                break
+    assert max(naps) > 200, naps  # of half a millisecond; of 5: 100
 
 
 def test_who_begins_to_wait_ends_the_sleep_of_the_thread_that_is_to_work(tmp_path: Path) -> None:

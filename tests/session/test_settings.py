@@ -95,10 +95,11 @@ def test_a_setting_that_cannot_be_is_explained(
         ("OMNIHVD_ENABLE", "false", "enable", False),
         ("OMNIHVD_ENABLE", "Off", "enable", False),
         ("OMNIHVD_DETERMINISTIC", "TRUE", "deterministic", True),
-        ("OMNIHVD_LOG", "INFO", "block_size", 256),
+        ("OMNIHVD_LOG", "INFO", "log", "info"),
         ("OMNIHVD_MIN_BYTES", "", "min_bytes", None),
         ("OMNIHVD_MIN_BYTES", "0", "min_bytes", 0),
-        ("OMNIHVD_HIERARCHY", "On", "block_size", 256),
+        ("OMNIHVD_HIERARCHY", "On", "hierarchy", "on"),
+        ("OMNIHVD_WAY", "Stream", "way", "stream"),
     ],
 )
 def test_words_in_any_case(

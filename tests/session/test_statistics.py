@@ -215,3 +215,25 @@ def test_every_name_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     figures = omnihvd.stats()
     for name in [*figures, *figures["ways"], *figures["sparse"], *figures["ways"]["stream"]]:
         assert re.search(rf"\b{name}\b", explained), name
+
+
+ONE_SUM = """
+import ctypes, types
+from omnihvd.engine import session
+
+numbers = (ctypes.c_float * 256)()
+alone = types.SimpleNamespace(allgather=lambda mine: [mine])
+session.set_log_rank(0)
+ranks = session.Communicator(0, 1)
+ranks.meet(alone.allgather)
+ranks.sum(ctypes.addressof(numbers), 256, "float32", alone)
+session.count_pass("small", LEFT)
+session.stop("MPI")
+"""
+
+
+@pytest.mark.parametrize(("left", "said"), [(53, ""), (54, "; left to MPI: 5.0%")])
+def test_the_line_at_the_end_has_what_was_left_from_a_twentieth_on(left: int, said: str) -> None:
+    env = {"OMNIHVD_WAY": "stream", "OMNIHVD_MIN_BYTES": "1"}
+    line = new_process(ONE_SUM.replace("LEFT", str(left)), **env).stderr
+    assert re.search(rf"sums taken: 1, of .* [\d.]+ s{re.escape(said)}$", line, re.M), line

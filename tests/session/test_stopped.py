@@ -81,7 +81,7 @@ def test_a_time_out_is_reported_in_time() -> None:
         start = time.monotonic()
         for rank in (0, 1):
             assert "OMNIHVD_TIMEOUT" in ranks.expect(rank, "failed allreduce", 30)
-        assert time.monotonic() - start < 2 + 4
+        assert time.monotonic() - start < 15  # else it is for ever
         for process in ranks.processes[2:]:
             process.kill()
 

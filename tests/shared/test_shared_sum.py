@@ -149,6 +149,7 @@ def test_negative_zeros_are_zeros() -> None:
         tensor[2500] = 1
         group.allreduce(tensor, tensor)
         assert tensor[2500] == 3
+        assert not np.signbit(tensor).any()
         return tensor.tobytes()
 
     assert len(set(all_well(in_threads(3, work, "shared")))) == 1
@@ -230,3 +231,24 @@ def test_blocks_that_are_too_large_are_refused() -> None:
     assert in_threads(1, lambda rank, group: None, "shared", block_size=most) == [None]
     (result,) = in_threads(1, lambda rank, group: None, "shared", block_size=most + 1)
     assert str(result) == f"OMNIHVD_BLOCK_SIZE is larger than {most}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_ranks_are_added_in_their_order(dtype: str) -> None:
+    """The sum of these numbers depends on it. Not every rank has every block."""
+    size, count = 4, 300_003
+
+    def part(rank: int) -> np.ndarray:
+        values = np.sin(np.arange(count) * 1.1 + rank) * 10.0 ** (rank % 3)
+        return np.where(blocks_of(rank, count, 0.7) != 0, values, 0).astype(dtype)
+
+    def work(rank: int, group: Any) -> bytes:
+        x = part(rank)
+        group.allreduce(x, x)
+        return x.tobytes()
+
+    expected = part(0).astype(np.float32)
+    for rank in range(1, size):
+        expected = expected + part(rank).astype(np.float32)
+    sums = all_well(in_threads(size, work, "shared"))
+    assert set(sums) == {expected.astype(dtype).tobytes()}

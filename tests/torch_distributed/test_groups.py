@@ -68,3 +68,17 @@ def test_groups_end_that_ddp_outlives() -> None:
     """Gloo's threads need Python's lock to end."""
     for ended in run("ends.py", 2, 12, env=AUTO, timeout=40):
         assert "all well" in ended.output
+
+
+def test_groups_from_before_the_import_stay_gloos_which_rank_0_says() -> None:
+    ended = run("imported_late.py", 2)
+    assert all("all well" in one.output for one in ended)
+    said = [one.output.count("imported after init_process_group()") for one in ended]
+    assert said == [1, 0], ended
+
+
+def test_a_setting_goes_before_shorter_time_outs() -> None:
+    first, _ = run("timeouts.py", 2, env={"OMNIHVD_WAY": "stream", "OMNIHVD_TIMEOUT": "4"})
+    told = re.findall(r"^of_\w+ (\d+\.\d) s: (.*)$", first.output, re.M)
+    assert len(told) == 4, first.output
+    assert all(4 <= float(seconds) < 15 and "rank 1" in why for seconds, why in told), told

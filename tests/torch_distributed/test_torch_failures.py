@@ -23,10 +23,16 @@ def test_a_killed_rank_is_an_error_on_the_others(how: str, way: str, ranks: int)
 
 def test_a_late_rank_is_an_error_after_the_groups_timeout() -> None:
     first, _ = run("dies.py", 2, "late", check=False)
-    for when in (r"cold after [23]\.\d s", r"cold later after 0\.\d s"):
-        said = rf"^{when}: .*rank 1 of 2 did not come to the first"
-        assert re.search(said, first.output, re.M), first.output
-    assert re.search(r"^[45]\.\d s: .*waiting for rank 1", first.output, re.M), first.output
+
+    def seconds(of: str) -> float:
+        found = re.search(of, first.output, re.M)
+        assert found, first.output
+        return float(found[1])
+
+    missing = "rank 1 of 2 did not come to the first"
+    assert 2 <= seconds(rf"^cold after (\S+) s: .*{missing}") < 15
+    assert seconds(rf"^cold later after (\S+) s: .*{missing}") < 2  # it does not wait again
+    assert 4 <= seconds(r"^(\d\S*) s: .*waiting for rank 1") < 30
 
 
 def test_a_group_that_gloo_failed_does_not_wait_for_the_dead_rank() -> None:
@@ -37,7 +43,7 @@ def test_a_group_that_gloo_failed_does_not_wait_for_the_dead_rank() -> None:
     for ended in (first, last):
         assert re.search(r"^Gloo after \d s: ", ended.output, re.M), ended.output
         for who in ("omnihvd", "omnihvd again"):
-            assert re.search(rf"^{who} after 0 s: .*{said}", ended.output, re.M), ended.output
+            assert re.search(rf"^{who} after [0-7] s: .*{said}", ended.output, re.M), ended.output
 
 
 @pytest.mark.parametrize(

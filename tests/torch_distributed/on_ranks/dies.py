@@ -17,6 +17,7 @@ import omnihvd.torch
 how = sys.argv[1]
 dist.init_process_group("omnihvd", timeout=timedelta(seconds=60))
 rank = dist.get_rank()
+store = dist.distributed_c10d._get_default_store()
 group = None
 if how == "late":
     group, cold = (dist.new_group(timeout=timedelta(seconds=2)) for _ in range(2))
@@ -31,7 +32,7 @@ for _ in range(2):  # before the second one buckets are made anew, with a sum of
 begun = time.monotonic()
 if rank == 1:
     if how == "late":
-        time.sleep(7)
+        store.wait(["told"])
         sys.exit()
     os.kill(os.getpid(), signal.SIGKILL)
 if how == "late":
@@ -63,4 +64,7 @@ try:
 except dist.DistBackendError as why:
     print("later:", why)
 print("seconds:", time.monotonic() - begun)
+if how == "late":
+    store.set("told", "")
+    time.sleep(1)  # this rank has the store
 dist.destroy_process_group()
