@@ -210,8 +210,8 @@ def test_a_rank_that_is_stopped_and_goes_on_harms_nothing() -> None:
 
 
 def _meets_again(rank: int, size: int, group: Any, pipe: Any) -> None:
-    """After the loss of rank 2, ranks 0 and 1 make another group, but have no descriptors left. Who
-    saw the loss, and was not only told of it, makes new threads."""
+    """After the loss of rank 2, ranks 0 and 1 make another group, but have no descriptors left. A
+    rank that saw the loss, and was not only told of it, makes new threads."""
     x = blocks_of(rank, 500_000, 1)
     group.allreduce(x)
     until_failure(lambda: group.allreduce(x), pipe)
