@@ -7,7 +7,7 @@ omnihvd  dist.all_reduce of a float32 tensor, with omnihvd
 gloo     the same without omnihvd
 
 Each job is a torchrun of its own, and the jobs take turns. A call's time is the slowest rank's.
-Writes results/small_sums.json; results/small_sums.md has its table.
+Writes results/small_sums.json; benchmarks/README.md has its table.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8], help="one a host")
     parser.add_argument("--rate", default="1gbit", help="of each link, each way")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=600, help="seconds, of each run")
     parser.add_argument("--output", type=Path, default=RESULTS / "sparse.json")
     parser.add_argument("--work", choices=WAYS, help=argparse.SUPPRESS)

@@ -158,7 +158,8 @@ class SparCmlOfDense(SparCmlOfRows):
         np.copyto(self.tensor, self.original)
 
     def reduce(self) -> None:
-        self.library.peers_sum(self.peer, self.tensor.ctypes.data_as(ctypes.c_void_p))
+        doubling = ctypes.c_int(self.algorithm == "recursive")
+        self.library.peers_sum(self.peer, self.tensor.ctypes.data_as(ctypes.c_void_p), doubling)
         self.sent += self.library.peers_bytes_sent(self.peer)
 
     def result(self) -> np.ndarray:

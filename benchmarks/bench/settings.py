@@ -28,6 +28,17 @@ MPICH = (
         }.items()
     ),
 )
+SCATTER = {"coll_tuned_use_dynamic_rules": "1", "mpi_yield_when_idle": "1"}
+SCATTERS = (  # of MPI_Reduce_scatter_block
+    *WAITS,
+    *(
+        Setting(
+            f"yielding, {name}",
+            {**SCATTER, "coll_tuned_reduce_scatter_block_algorithm": str(number)},
+        )
+        for number, name in enumerate(("linear", "doubling", "halving", "butterfly"), 1)
+    ),
+)
 SWITCHML = (Setting("", env={"OMNIHVD_WAY": "stream"}),)
 
 
@@ -43,7 +54,7 @@ SPARCML = (
     _published("polling", "SSAR split allgather", "sparse", 8),
     _published("yielding", "DSAR split allgather", "dense", 8),
 )
-SPARCML_OF_DENSE = tuple(one for one in SPARCML if "SSAR split" in one.name)
+SPARCML_OF_DENSE = tuple(one for one in SPARCML if "SSAR" in one.name)
 PARALLAX = (
     *(_published("yielding", "servers", "sparse", parts) for parts in (1, 8)),
     _published("polling", "servers", "sparse", 8),
@@ -60,7 +71,7 @@ def settings_of(backend: str, one_host: bool) -> tuple[Setting, ...]:
     return {
         "gloo": GLOO,
         "mpich": MPICH,
-        "mpi-scatter": WAITS,
+        "mpi-scatter": SCATTERS,
         "agsparse": WAITS,
         "agsparse-of-dense": WAITS,
         "switchml": SWITCHML,

@@ -44,7 +44,7 @@ class Peer {
   void split(const Stream& mine, bool dense);
   void double_up(const Stream& mine);
   // In place, by split.
-  void sum(float* tensor);
+  void sum(float* tensor, bool doubling);
   // Over what is in the tensor; where the sum has no row nothing is written.
   void put(float* tensor) const;
   int64_t bytes_sent() const { return bytes_sent_; }
@@ -244,12 +244,13 @@ void Peer::double_up(const Stream& mine) {
   if (rank_ + most < size_) exchange(results_[0], rank_ + most, true, false);
 }
 
-void Peer::sum(float* tensor) {
+void Peer::sum(float* tensor, bool doubling) {
   if (!listed_) {
     listed_.reset(new uint32_t[rows_]);
     values_.reset(new float[size_t{rows_} * width_]);
   }
-  split(list_of(tensor, rows_, width_, listed_.get(), values_.get()), false);
+  const Stream mine = list_of(tensor, rows_, width_, listed_.get(), values_.get());
+  doubling ? double_up(mine) : split(mine, false);
   put(tensor);
 }
 
@@ -286,7 +287,7 @@ void peers_double(Peer* peer, uint64_t rows, const uint32_t* numbers, const floa
 }
 
 // The same of a tensor, in place.
-void peers_sum(Peer* peer, float* tensor) { peer->sum(tensor); }
+void peers_sum(Peer* peer, float* tensor, int doubling) { peer->sum(tensor, doubling != 0); }
 
 // The last sum's rows, to where they belong; and the bytes that this rank sent for it.
 void peers_put(const Peer* peer, float* tensor) { peer->put(tensor); }
