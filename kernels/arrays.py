@@ -88,8 +88,10 @@ def _from_dlpack(array: Any, stream: Any) -> View:
             f"the {type(array).__name__} lies in host memory or on a foreign device; move it to a "
             "CUDA device first (cupy.asarray, .cuda())"
         )
-    # The array's framework lets this stream wait for its own; 1 is the default stream.
-    capsule = array.__dlpack__(stream=stream.ptr or 1)
+    # The array's framework lets this stream wait for its own; 1 is the default stream. torch does
+    # so on the current device alone.
+    with cupy().cuda.Device(int(device)):
+        capsule = array.__dlpack__(stream=stream.ptr or 1)
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype = ctypes.c_void_p
     get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]

@@ -172,7 +172,9 @@ __device__ void compact_tile(const Tensor<kWidth>& tensor, uint64_t tile_index,
   const uint64_t first_record = __shfl_sync(kWarp, ticket, 0);
   const uint64_t first_byte = __shfl_sync(kWarp, ticket, 1);
   __syncwarp();  // the tile's result is complete
-  for (uint32_t i = lane; i < n_vectors; i += 32) data[first_byte / 16 + i] = tile.vectors[i];
+  // Whole lines: who copies the result reads no gap that nobody has written.
+  const uint32_t n_written = (n_vectors * 16 + kTileUnit - 1) / kTileUnit * (kTileUnit / 16);
+  for (uint32_t i = lane; i < n_written; i += 32) data[first_byte / 16 + i] = tile.vectors[i];
   for (uint32_t i = lane; i < n_records; i += 32) {
     const typename T::Found found = tile.found[i];
     records[first_record + i] = {tile_index * T::kBlocks + found.block,

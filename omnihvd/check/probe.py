@@ -26,8 +26,10 @@ class Probe:
     """A running probe; several run at once. module: torch, horovod.torch, ..."""
 
     def __init__(self, module: str) -> None:
-        # Wrong settings are reported elsewhere.
+        # Wrong settings are reported elsewhere. Only with OMNIHVD_GPU's is NCCL intercepted.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OMNIHVD_")}
+        if (gpu := os.environ.get("OMNIHVD_GPU", "").lower()) in ("auto", "union"):
+            environment["OMNIHVD_GPU"] = gpu
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps(sys.path), module],
             stdin=subprocess.DEVNULL,

@@ -240,7 +240,10 @@ def problem(library: str) -> str | None:
             "OMNIHVD_GPU is original, the default, as omnihvd's algorithms have not run on a GPU "
             "yet; OMNIHVD_GPU=auto tries them (docs/gpu.md)"
         )
+    c10d = sys.modules.get(torch_gloo.MODULE)
+    if not (c10d and c10d.is_initialized()) and not horovod_library.initialized():
+        return None  # once the ranks have met, it is hooked, if all ask for it
     return (
-        f"{library} is not hooked: its ranks have not met yet, or one does not ask for it. Import "
-        "omnihvd and set OMNIHVD_GPU=auto on every rank"
+        f"{library} is not hooked: a rank does not ask for it. Import omnihvd and set "
+        "OMNIHVD_GPU=auto on every rank"
     )

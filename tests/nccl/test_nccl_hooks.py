@@ -81,7 +81,7 @@ def test_all_functions_are_hooked_in_pytorch_and_horovod(tmp_path, path, loaded)
         caller,
         f"""
 assert caller.in_nccl() == len(nccl.FUNCTIONS)
-assert "is not hooked" in nccl.problem(library)
+assert nccl.problem(library) is None  # the ranks have not met: `omnihvd check` says what will be
 assert nccl._hook_if_all_ask({loaded}, lambda answer: "rank 1 does not") is False
 assert not engine.hook.installed()
 assert nccl._hook_if_all_ask({loaded}, lambda answer: "")

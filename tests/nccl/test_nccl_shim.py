@@ -69,6 +69,11 @@ def test_ranks_that_choose_different_ways(doubles):
         assert "rank 1 has chosen another way for this communicator than rank 0" in rank.output
 
 
+def test_where_the_engine_cannot_start_nccl_sums(doubles):
+    for rank in run(doubles, "passes.py", 2, "always", "memory", env={"UCX_TLS": "nonsense"}):
+        assert "all well" in rank.output and rank.returncode == 0
+
+
 def test_groups_that_are_only_simulated(doubles):
     run_well(doubles, "passes.py", 2, "simulated")
 

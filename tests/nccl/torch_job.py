@@ -16,7 +16,7 @@ from benchmarks.bench import one_gpu
 from omnihvd import engine
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-WRAPPER = ROOT / "omnihvd" / "bench" / "one_gpu.py"
+WRAPPER = Path(one_gpu.__file__)
 PLAIN = {"OMNIHVD_ENABLE": "0"}
 
 

@@ -78,7 +78,9 @@ class Batch {
     if (const Reason reason = group.refusal(bytes_of(item.r)); reason != Reason::none)
       return left_.push_back({item, reason});
     // A tensor that is too large for the marks' memory is summed in slices.
-    const size_t width = width_of(item.r.type), most = group.union_way()->steps().most_elements();
+    const std::shared_ptr<UnionWay> way = group.union_way();
+    if (!way) return note(NcclResult::remote_error);
+    const size_t width = width_of(item.r.type), most = way->steps().most_elements();
     for (size_t begin = 0; begin < item.r.count; begin += most) {
       NcclReduction slice = item.r;
       slice.in = static_cast<const char*>(item.r.in) + begin * width;
@@ -103,8 +105,9 @@ class Batch {
     try {
       const DType dtype = *dtype_of(item.r.type);
       std::optional<UnionCall> call;
-      group.or_fail_for_good(
-          [&] { call = group.union_way()->next(item.r, dtype, group.exchange()); });
+      const std::shared_ptr<UnionWay> way = group.union_way();
+      if (!way) throw Error("the communicator was aborted");
+      group.or_fail_for_good([&] { call = way->next(item.r, dtype, group.exchange()); });
       if (call->look)
         sums_.push_back({item.group, {item.r, dtype, *call}});
       else

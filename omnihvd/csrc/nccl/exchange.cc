@@ -104,7 +104,7 @@ void NcclExchange::wait() const {
       "the ranks of a communicator to begin their first ncclAllReduce. Did one fail, or does one "
       "not use omnihvd? (Import omnihvd on every rank before the communicator is used.) Does one "
       "wait for what this rank does after its call? (These calls return when all ranks have made "
-      "them; later ones at once.)",
+      "them, and so does the first large sum.)",
       [this] {
         const CuResult state = cuda().stream_query(stream_);
         if (state != CuResult::not_ready) check_cuda(state, "an exchange over NCCL");

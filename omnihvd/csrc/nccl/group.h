@@ -53,7 +53,8 @@ class NcclGroup {
   bool connected() const { return connected_; }
 
   // Null before connecting.
-  const std::shared_ptr<UnionWay>& union_way() const { return union_; }
+  // Null after an abort, which any thread may make.
+  std::shared_ptr<UnionWay> union_way() const { return std::atomic_load(&union_); }
   // Runs work on the calling thread, in a CudaScope. The group must not have failed; if the work
   // fails, the group fails for good. Throws Error.
   void or_fail_for_good(const std::function<void()>& work);

@@ -24,7 +24,8 @@ void count_call(Way way, const NcclReduction& r, int ranks, uint64_t summed_byte
 }
 
 void queue(NcclGroup& group, const UnionSum& sum) {
-  const std::shared_ptr<UnionWay> kept = group.union_way();  // an abort may give it up
+  const std::shared_ptr<UnionWay> kept = group.union_way();
+  if (!kept) throw Error("the communicator was aborted");
   UnionWay& way = *kept;
   UnionSteps& steps = way.steps();
   Stopwatch& watch = way.stopwatch();
