@@ -1,5 +1,5 @@
 // The bootstrap of a group, as pure functions: what its ranks tell each other, and what follows.
-// How each rank's message reaches all ranks is the caller's concern (engine/join.h).
+// How each rank's message reaches all ranks is the caller's concern (engine/rendezvous.h).
 #pragma once
 
 #include <functional>

@@ -11,9 +11,10 @@
 #include "base/log.h"
 #include "base/own_process.h"
 #include "base/plugin.h"
+#include "engine/agreement.h"
 #include "engine/collective.h"
-#include "engine/join.h"
 #include "engine/on_all_ranks.h"
+#include "engine/rendezvous.h"
 #include "engine/session.h"
 #include "engine/stream.h"
 #include "engine/until_done.h"
@@ -278,10 +279,11 @@ class EngineImpl : public Engine {
     const auto info = agree_on_group(exchange, self, settings);
     std::shared_ptr<GroupImpl> group;
     // No rank may send before all ranks listen.
-    meet(exchange, self, [&] {
+    contents_of(exchange.allgather(words_of(self, [&] {
       load_arithmetic(*info);
       group = std::make_shared<GroupImpl>(threads, info, exchange.rank());
-    });
+      return std::string();
+    })));
     group->all_listen();
     const uint32_t levels = info->seats->levels();
     log(LogLevel::info, "joined a group of ", info->workers, " ranks and ",

@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <future>
-#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/awake_clock.h"
 #include "base/bytes.h"
@@ -20,6 +22,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/time_limits.h"
+#include "engine/agreement.h"
 #include "protocol/wire.h"
 #include "transport/file_descriptor.h"
 
@@ -217,8 +220,10 @@ Introduced introduce(const std::string& address, const std::string& secret,
   }
 }
 
-}  // namespace
-
+// Appends the aggregators at these host:port to the group's nodes, and sends each of them the
+// description of the whole group, in parallel. Throws Error naming the aggregator. Takes seconds at
+// most. If an aggregator has been in a group of this process and is unreachable now, leaves it out
+// with a message: an elastic job continues without it, in the end with colocated aggregators alone.
 void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
                                GroupInfo* info) {
   std::vector<std::future<Introduced>> calls;
@@ -246,6 +251,26 @@ void add_dedicated_aggregators(const std::vector<std::string>& addresses, const 
     aggregator.connection->say("group", description.bytes() + info->pack());
   }
   for (const Introduced& aggregator : present) aggregator.connection->answer("ready");
+}
+
+}  // namespace
+
+std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& self,
+                                                const Settings& settings) {
+  GroupAgreement agreement(self, settings, uint32_t(exchange.rank()));
+  const auto all_say = [&](const std::function<std::string()>& content) {
+    return contents_of(exchange.allgather(words_of(self, content)));
+  };
+  agreement.hear_introductions(all_say([&] { return agreement.introduction(); }));
+  const auto said = all_say([&] {
+    if (exchange.rank() != 0) return std::string();
+    GroupInfo& info = agreement.make(random_bytes(8), random_bytes(32));
+    add_dedicated_aggregators(settings.aggregators, settings.secret, &info);
+    return agreement.decision();
+  });
+  const auto info = agreement.group_of(said[0]);
+  remember_hosts(*info);
+  return info;
 }
 
 }  // namespace omnihvd

@@ -1,5 +1,7 @@
-// How rank 0 of a new group brings in a dedicated aggregator: over one TCP connection, on which
-// both prove that they know the job's secret. The aggregator's side is omnihvd/aggregator.py.
+// The bootstrap of a group: its ranks learn of each other through an out-of-band allgather.
+//
+// Rank 0 brings in a dedicated aggregator over one TCP connection, on which both prove that they
+// know the job's secret. The aggregator's side is omnihvd/aggregator.py.
 //
 //   every message   u32 length (little endian), then that many bytes
 //   to aggregator   "omnihvd-join 7\n" + 32 random bytes A; 7 is kWireVersion
@@ -14,18 +16,17 @@
 // group's key from the secret and the group's number.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <memory>
 
 #include "engine/group_info.h"
+#include "engine/session.h"
 
 namespace omnihvd {
 
-// Appends the aggregators at these host:port to the group's nodes, and sends each of them the
-// description of the whole group, in parallel. Throws Error naming the aggregator. Takes seconds at
-// most. If an aggregator has been in a group of this process and is unreachable now, leaves it out
-// with a message: an elastic job continues without it, in the end with colocated aggregators alone.
-void add_dedicated_aggregators(const std::vector<std::string>& addresses, const std::string& secret,
-                               GroupInfo* info);
+// Collective. `self` describes this process. Rank 0 chooses the group's number, its key and the
+// settings, and brings in the dedicated aggregators. If anything fails on any rank, every rank
+// throws an Error that names the rank.
+std::shared_ptr<const GroupInfo> agree_on_group(Exchange& exchange, const Node& self,
+                                                const Settings& settings);
 
 }  // namespace omnihvd
