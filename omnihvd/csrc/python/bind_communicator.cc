@@ -20,15 +20,20 @@ namespace omnihvd {
 namespace {
 
 // A Library over the methods sum(view, dtype), unite(view) and tell(view) of a Python object, in
-// place on views of memory; and scatter(in, out, dtype).
+// place on views of memory; for reduce-scatters, with equal shares, over scatter(in, out, dtype).
 class OverMethods : public Library {
  public:
-  OverMethods(const Exchange& exchange, DType dtype, py::handle object)
-      : exchange_(exchange), dtype_(dtype), object_(object) {}
+  OverMethods(const Exchange& exchange, DType dtype, py::handle object, bool scatters)
+      : exchange_(exchange), dtype_(dtype), object_(object), scatters_(scatters) {}
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
   void run(const void* in, void* out, uint64_t count) override {
     const size_t bytes = count * size_of(dtype_);
+    if (scatters_)
+      return in_python([&] {
+        object_.attr("scatter")(view(const_cast<void*>(in), bytes),
+                                view(out, bytes / size_t(size())), name_of(dtype_));
+      });
     if (in != out) std::memcpy(out, in, bytes);
     in_python([&] { object_.attr("sum")(view(out, bytes), name_of(dtype_)); });
   }
@@ -39,7 +44,7 @@ class OverMethods : public Library {
     in_python([&] { object_.attr("tell")(view(data, bytes)); });
   }
 
- protected:
+ private:
   static py::memoryview view(void* data, size_t bytes) {
     return py::memoryview::from_memory(data, ssize_t(bytes));
   }
@@ -47,19 +52,7 @@ class OverMethods : public Library {
   const Exchange& exchange_;
   const DType dtype_;
   const py::handle object_;
-};
-
-// For reduce-scatters with equal shares.
-class ScattersOverMethods : public OverMethods {
- public:
-  using OverMethods::OverMethods;
-  void run(const void* in, void* out, uint64_t count) override {
-    const size_t bytes = count * size_of(dtype_);
-    in_python([&] {
-      object_.attr("scatter")(view(const_cast<void*>(in), bytes), view(out, bytes / size_t(size())),
-                              name_of(dtype_));
-    });
-  }
+  const bool scatters_;
 };
 
 class PyCommunicator {
@@ -87,7 +80,7 @@ class PyCommunicator {
     Call call{at, at, count, dtype_named(name), codec};
     call.takes_small = takes_small;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
-    OverMethods library(exchange, call.dtype, object);
+    OverMethods library(exchange, call.dtype, object, false);
     waiting([&] { sums_.sum(call, exchange, library); });
   }
 
@@ -141,7 +134,7 @@ class PyCommunicator {
     call.op = Op::reduce_scatter;
     call.shares = &shares;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
-    ScattersOverMethods library(exchange, call.dtype, object);
+    OverMethods library(exchange, call.dtype, object, true);
     waiting([&] { sums_.sum(call, exchange, library); });
   }
 

@@ -171,19 +171,21 @@ class GlooExchange : public Exchange {
   GlooContext* const context_;
 };
 
-// Horovod's Gloo as the library for the algorithms (algorithms/library.h).
-// Allreduces only; GlooScatters makes whole reduce-scatters.
+// Horovod's Gloo as the library for the algorithms (algorithms/library.h). A reduce-scatter is
+// always made whole, in place.
 class GlooSums : public Library {
  public:
-  // For one call; object: the one that the call was made on.
-  GlooSums(GlooAlgorithms& object, size_t element, GlooExchange& exchange)
-      : object_(object), element_(element), exchange_(exchange) {}
+  // For one call; object: the one that the call was made on. counts: of a reduce-scatter.
+  GlooSums(GlooAlgorithms& object, size_t element, GlooExchange& exchange, std::vector<int>* counts)
+      : object_(object), element_(element), exchange_(exchange), counts_(counts) {}
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
 
   void run(const void* in, void* out, uint64_t count) override {
+    const auto& gloo = HorovodLibrary::original(object_);
+    if (counts_) return gloo.reducescatter(&object_, out, *counts_);
     if (in != out) std::memcpy(out, in, count * element_);
-    HorovodLibrary::original(object_).allreduce(&object_, out, static_cast<int>(count), kGlooSum);
+    gloo.allreduce(&object_, out, static_cast<int>(count), kGlooSum);
   }
 
   void unite(uint8_t* bits, size_t bytes) override {
@@ -198,27 +200,11 @@ class GlooSums : public Library {
     std::memcpy(data, exchange_.allgather(mine)[0].data(), bytes);
   }
 
- protected:
+ private:
   GlooAlgorithms& object_;
   const size_t element_;
-
- private:
   GlooExchange& exchange_;
-};
-
-class GlooScatters : public GlooSums {
- public:
-  GlooScatters(GlooAlgorithms& object, size_t element, GlooExchange& exchange,
-               std::vector<int>& counts)
-      : GlooSums(object, element, exchange), counts_(counts) {}
-
-  // In place.
-  void run(const void*, void* out, uint64_t) override {
-    HorovodLibrary::original(object_).reducescatter(&object_, out, counts_);
-  }
-
- private:
-  std::vector<int>& counts_;
+  std::vector<int>* const counts_;
 };
 
 struct Arguments {
@@ -240,15 +226,14 @@ Reason sum(GlooAlgorithms& object, const GlooType& type, const Arguments& a,
   *set = process_set(library, object.context);
   if (!*set) return Reason::layout;
   GlooExchange exchange(library, object.context);
+  GlooSums sums(object, static_cast<size_t>(type.bytes), exchange, a.counts);
   Call call{a.data, a.data, a.count, *type.dtype};
   if (!a.counts) {
-    GlooSums sums(object, static_cast<size_t>(type.bytes), exchange);
     call.may_be_coded = call.dtype == DType::i32;
     return (*set)->sums.take(call, exchange, sums);
   }
   if (a.counts->size() != size_t(exchange.size())) return Reason::invalid;
   const std::vector<uint64_t> shares(a.counts->begin(), a.counts->end());
-  GlooScatters sums(object, static_cast<size_t>(type.bytes), exchange, *a.counts);
   call.op = Op::reduce_scatter;
   call.shares = &shares;
   return (*set)->sums.take(call, exchange, sums);

@@ -56,7 +56,8 @@ void prepare_once() {
   }();
 }
 
-// MPI as the library for the algorithms (algorithms/library.h), for one allreduce.
+// MPI as the library for the algorithms (algorithms/library.h), for one call. A reduce-scatter is
+// always made whole.
 class MpiLibrary : public Library {
  public:
   // Both must outlive this object.
@@ -65,9 +66,11 @@ class MpiLibrary : public Library {
   int size() const override { return exchange_.size(); }
 
   void run(const void* in, void* out, uint64_t count) override {
-    check_mpi(PMPI_Allreduce(in == out ? MPI_IN_PLACE : in, out, static_cast<int>(count),
-                             call_.type, call_.op, call_.comm),
-              "MPI_Allreduce");
+    if (in == out) in = MPI_IN_PLACE;
+    check_mpi(call_.counts ? call_.by_mpi(call_, in, out)
+                           : PMPI_Allreduce(in, out, static_cast<int>(count), call_.type, call_.op,
+                                            call_.comm),
+              call_.name);
   }
 
   void unite(uint8_t* bits, size_t bytes) override {
@@ -80,18 +83,9 @@ class MpiLibrary : public Library {
     check_mpi(PMPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, call_.comm), "MPI_Bcast");
   }
 
- protected:
+ private:
   const MpiExchange& exchange_;
   const MpiCall& call_;
-};
-
-// For one reduce-scatter, which is always made whole.
-class MpiScatters : public MpiLibrary {
- public:
-  using MpiLibrary::MpiLibrary;
-  void run(const void* in, void* out, uint64_t) override {
-    check_mpi(call_.by_mpi(call_, in == out ? MPI_IN_PLACE : in, out), call_.name);
-  }
 };
 
 // A rank's part may be in GPU memory while others' are not. Then it is summed in host memory.
@@ -137,9 +131,7 @@ Reason sum(const MpiCall& a, Caller caller) {
   const MpiSum sum = recognise_sum(a.type, a.op);
   if (!sum.dtype) return sum.refusal;
   MpiCommunicator& communicator = MpiCommunicator::of(a.comm, caller);
-  MpiLibrary sums(communicator.exchange, a);
-  MpiScatters reduce_scatters(communicator.exchange, a);
-  Library& library = scatters ? reduce_scatters : sums;
+  MpiLibrary library(communicator.exchange, a);
   Call call{a.in == MPI_IN_PLACE ? a.out : a.in, a.out, uint64_t(a.count), *sum.dtype};
   call.may_be_coded = caller == Caller::horovod && call.dtype == DType::i32 && !scatters;
   call.op = scatters ? Op::reduce_scatter : Op::allreduce;
