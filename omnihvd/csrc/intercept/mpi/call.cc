@@ -4,19 +4,86 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "algorithms/library.h"
 #include "base/log.h"
+#include "communicator/communicator.h"
 #include "engine/stats.h"
 #include "engine/while_waiting.h"
-#include "intercept/mpi/communicator.h"
 #include "intercept/mpi/device_memory.h"
 #include "intercept/mpi/types.h"
 #include "intercept/mpi/world.h"
 
 namespace omnihvd {
 namespace {
+
+// omnihvd's state for an MPI communicator, stored as an attribute of it.
+struct MpiCommunicator {
+  MpiCommunicator(MPI_Comm comm, Caller caller) : exchange(comm, caller), sums(exchange.size()) {}
+
+  MpiExchange exchange;
+  Communicator sums;
+};
+
+std::atomic<bool> all_left{false};
+std::mutex mutex;  // guards live()
+std::set<MpiCommunicator*>& live() {
+  static auto& all = *new std::set<MpiCommunicator*>;  // outlives all static destructors
+  return all;
+}
+
+int on_comm_free(MPI_Comm, int, void* attribute, void*) {
+  auto* const communicator = static_cast<MpiCommunicator*>(attribute);
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (live().erase(communicator) == 0) return MPI_SUCCESS;  // left: MPI is being finalized
+  }
+  delete communicator;
+  return MPI_SUCCESS;
+}
+
+int keyval() {
+  static const int created = [] {
+    int key = MPI_KEYVAL_INVALID;
+    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_comm_free, &key, nullptr),
+              "MPI_Comm_create_keyval");
+    return key;
+  }();
+  return created;
+}
+
+// Null: there has been no call.
+MpiCommunicator* known_communicator(MPI_Comm comm) {
+  void* communicator = nullptr;
+  int found = 0;
+  check_mpi(PMPI_Comm_get_attr(comm, keyval(), &communicator, &found), "MPI_Comm_get_attr");
+  return found ? static_cast<MpiCommunicator*>(communicator) : nullptr;
+}
+
+// Local. Made at the first call; ends when the communicator is freed. A duplicate of the
+// communicator has a state of its own.
+MpiCommunicator& communicator_of(MPI_Comm comm, Caller caller) {
+  if (MpiCommunicator* const known = known_communicator(comm)) return *known;
+  auto* const communicator = new MpiCommunicator(comm, caller);
+  check_mpi(PMPI_Comm_set_attr(comm, keyval(), communicator), "MPI_Comm_set_attr");
+  const std::lock_guard<std::mutex> lock(mutex);
+  live().insert(communicator);
+  return *communicator;
+}
+
+// Leaves all groups. Called before MPI_Finalize ends. A program's own callbacks may sum later.
+void leave_all() {
+  all_left = true;
+  std::set<MpiCommunicator*> all;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    all.swap(live());
+  }
+  for (MpiCommunicator* communicator : all) delete communicator;  // MPI_Finalize frees theirs
+}
 
 // MPI_Finalize waits for all ranks, but a rank for which a failed sum has waited may never come.
 std::atomic<bool> finalized{false};
@@ -32,7 +99,7 @@ void end_the_job_after(double seconds) {
 
 // MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, while MPI still works.
 int on_finalize(MPI_Comm, int, void*, void*) {
-  MpiCommunicator::leave_all();
+  leave_all();
   stop_process_engine();
   log_summary("MPI");
   if (!MpiExchange::left_behind().empty()) {
@@ -127,10 +194,10 @@ Reason sum(const MpiCall& a, Caller caller) {
   int is_inter = 0;
   check_mpi(PMPI_Comm_test_inter(a.comm, &is_inter), "MPI_Comm_test_inter");
   if (is_inter) return Reason::inter_communicator;
-  if (const MpiCommunicator* const known = MpiCommunicator::find(a.comm)) known->sums.check();
+  if (const MpiCommunicator* const known = known_communicator(a.comm)) known->sums.check();
   const MpiSum sum = recognise_sum(a.type, a.op);
   if (!sum.dtype) return sum.refusal;
-  MpiCommunicator& communicator = MpiCommunicator::of(a.comm, caller);
+  MpiCommunicator& communicator = communicator_of(a.comm, caller);
   MpiLibrary library(communicator.exchange, a);
   Call call{a.in == MPI_IN_PLACE ? a.out : a.in, a.out, uint64_t(a.count), *sum.dtype};
   call.may_be_coded = caller == Caller::horovod && call.dtype == DType::i32 && !scatters;
@@ -159,7 +226,7 @@ uint64_t bytes_of(int64_t count, MPI_Datatype type) {
 }
 
 int take_or_leave(const MpiCall& a, Caller caller) noexcept {
-  if (MpiCommunicator::all_left()) return a.by_mpi(a, a.in, a.out);
+  if (all_left) return a.by_mpi(a, a.in, a.out);
   prepare_once();
   try {
     const uint64_t bytes = bytes_of(a.count, a.type);
@@ -167,7 +234,7 @@ int take_or_leave(const MpiCall& a, Caller caller) noexcept {
     if (reason == Reason::none) return MPI_SUCCESS;
     count_pass(reason, bytes);
     const MpiCommunicator* const known =
-        a.comm == MPI_COMM_NULL ? nullptr : MpiCommunicator::find(a.comm);
+        a.comm == MPI_COMM_NULL ? nullptr : known_communicator(a.comm);
     const Communicator::Elsewhere elsewhere(known ? &known->sums : nullptr, a.what, "MPI", bytes,
                                             reason);
     return a.by_mpi(a, a.in, a.out);
