@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/shared_memory/shared_sum.h"
 #include "algorithms/shared_memory/small_sum.h"
 #include "algorithms/shared_memory/stores.h"
-#include "algorithms/two_levels.h"
 #include "base/error.h"
 #include "engine/host_facts.h"
 #include "python/sums.h"
@@ -82,7 +82,7 @@ static std::string two_levels_obstacle(const Settings& settings, int rank,
   PyExchange exchange(rank, int(hosts.size()), std::move(allgather));
   const py::gil_scoped_release release;
   std::string obstacle;
-  static_cast<void>(TwoLevels::create(exchange, settings, hosts, &obstacle));
+  static_cast<void>(connect_two_levels(exchange, settings, hosts, &obstacle));
   return obstacle;
 }
 

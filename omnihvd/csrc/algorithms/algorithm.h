@@ -66,4 +66,10 @@ std::unique_ptr<Algorithm> make_two_levels(Exchange&, const Settings&,
 std::unique_ptr<Algorithm> make_streamed(Exchange&, const Settings&,
                                          const std::vector<std::string>& hosts);
 
+// Two levels whatever OMNIHVD_HIERARCHY says. The hosts must form a grid (host_grid.h). Null if the
+// ranks of a host share no memory; `*obstacle` then says why.
+std::unique_ptr<Algorithm> connect_two_levels(Exchange&, const Settings&,
+                                              const std::vector<std::string>& hosts,
+                                              std::string* obstacle);
+
 }  // namespace omnihvd

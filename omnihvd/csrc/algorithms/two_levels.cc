@@ -1,10 +1,18 @@
-#include "algorithms/two_levels.h"
-
+// Allreduce in two levels, for several hosts with the same number of ranks on each.
+//
+// The ranks form a grid, hosts by local index. With L ranks on each of H hosts:
+//   1. inside each host: reduce-scatter in shared memory; local index i has part i's sum
+//   2. between the hosts: the engine sums part i over the H ranks with local index i
+//   3. inside each host: allgather of the L parts in shared memory
+// A host then streams each block that is non-zero on any of its ranks once, not once a rank. Step 1
+// notes which blocks are non-zero, so that the tensor is inspected only once.
 #include <algorithm>
 #include <mutex>
 #include <utility>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/host_grid.h"
+#include "algorithms/shared_memory/shared_sum.h"
 #include "algorithms/streamed.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -95,33 +103,116 @@ void among(Exchange& all, const std::vector<int>& ranks, Make make) {
   part.finish(failure);
 }
 
+class TwoLevels final : public Algorithm {
+ public:
+  TwoLevels(const GridPlace& place, const Settings& agreed, std::unique_ptr<SharedSum> inside,
+            std::shared_ptr<Group> between)
+      : local_index_(uint64_t(place.local_index)),
+        local_size_(place.inside.size()),
+        block_size_(agreed.block_size),
+        codes_inside_(agreed.compress_first != CompressionFirst::off),
+        inside_(std::move(inside)),
+        between_(std::move(between)) {
+    for (const int rank : place.across)
+      ranks_between_ += (ranks_between_.empty() ? "" : ", ") + std::to_string(rank);
+  }
+
+  Reason can(const Call& call) const override {
+    return call.scatters() ? Reason::levels : Reason::none;
+  }
+
+  // The union that it returns is of the blocks that are non-zero on any rank of this host, or on
+  // any rank in this rank's part. `stats()` counts steps 1 and 2. The codec is for what hosts send,
+  // which are sums already; with OMNIHVD_COMPRESS_FIRST for a rank's tensor, too.
+  SumMade run(const Call& call, Library&) override {
+    const uint64_t count = call.count;
+    const DType dtype = call.dtype;
+    void* const out = call.out;
+    const Codec given = codes_inside_ ? call.codec : Codec();
+    const uint64_t blocks = (count + block_size_ - 1) / block_size_;
+    const SharedSum::Blocks part{blocks * local_index_ / local_size_,
+                                 blocks * (local_index_ + 1) / local_size_};
+    uint8_t* const has = (has_.assign(blocks, 0), has_.data());
+
+    // The ranks of other hosts learn why this host cannot go on.
+    const auto inside = [&](auto step) {
+      try {
+        return step();
+      } catch (const Error& error) {
+        between_->fail(error.what());
+        throw;
+      }
+    };
+    inside([&] { return inside_->reduce_scatter(call.in, out, count, dtype, given, part, has); });
+    if (part.first < part.end) {
+      const uint64_t begin = part.first * block_size_;
+      const uint64_t elements = std::min(part.end * block_size_, count) - begin;
+      try {
+        sum_between(static_cast<uint8_t*>(out) + begin * size_of(dtype), elements, dtype,
+                    has + part.first, call.codec.of_part(uint32_t(local_index_)));
+      } catch (const Error& error) {
+        inside_->abort(error.what());
+        throw;
+      }
+    }
+    const uint64_t united =
+        inside([&] { return inside_->allgather(out, count, dtype, part, has, call.in != out); });
+    return {streamed_way(call.codec), united};
+  }
+
+  void set_timeout(double seconds) override {
+    inside_->set_timeout(seconds);
+    between_->set_timeout(seconds);
+  }
+  void fail(const std::string& why) override {
+    inside_->abort(why);
+    between_->fail(why);
+  }
+  std::shared_ptr<Group> group() const override { return between_; }
+
+ private:
+  void sum_between(uint8_t* part, uint64_t count, DType dtype, uint8_t* has, const Codec& codec) {
+    const auto make = [&](const Layout& layout) {
+      return std::make_unique<NotedTensor>(layout, part, between_->rank(), has);
+    };
+    try {
+      until_done([&](Group::Done done) {
+        between_->reduce(between_->reserve(), count, dtype, make, std::move(done), codec);
+      });
+    } catch (const Error& error) {
+      throw Error("among ranks " + ranks_between_ + ", counted from 0: " + error.what());
+    }
+  }
+
+  const uint64_t local_index_, local_size_, block_size_;
+  const bool codes_inside_;
+  const std::unique_ptr<SharedSum> inside_;
+  const std::shared_ptr<Group> between_;
+  std::string ranks_between_;  // for messages
+  std::vector<uint8_t> has_;   // [block] non-zero on some rank, as far as known here
+};
+
 }  // namespace
 
-std::unique_ptr<TwoLevels> TwoLevels::create(Exchange& all, const Settings& agreed,
-                                             const std::vector<std::string>& hosts,
-                                             std::string* obstacle) {
+std::unique_ptr<Algorithm> connect_two_levels(Exchange& all, const Settings& agreed,
+                                              const std::vector<std::string>& hosts,
+                                              std::string* obstacle) {
   const GridPlace place = place_in_grid(all.rank(), hosts);
-  std::unique_ptr<TwoLevels> levels(new TwoLevels);
-  levels->local_index_ = uint64_t(place.local_index);
-  levels->local_size_ = place.inside.size();
-  levels->block_size_ = agreed.block_size;
-  levels->codes_inside_ = agreed.compress_first != CompressionFirst::off;
   const std::string& host = hosts[size_t(all.rank())];
   std::string here;
+  std::unique_ptr<SharedSum> shared;
   among(all, place.inside, [&](Exchange& inside) {
-    levels->inside_ = SharedSum::create(inside, agreed, host, &here, place.inside);
+    shared = SharedSum::create(inside, agreed, host, &here, place.inside);
   });
   *obstacle = on_all_ranks(all, [&] {
-    if (!levels->inside_) throw Error("on " + host + ": " + here);
+    if (!shared) throw Error("on " + host + ": " + here);
   });
   if (!obstacle->empty()) return nullptr;
 
   const std::shared_ptr<Engine> engine = process_engine(all);
-  for (const int rank : place.across)
-    levels->ranks_between_ += (levels->ranks_between_.empty() ? "" : ", ") + std::to_string(rank);
-  among(all, place.across,
-        [&](Exchange& across) { levels->between_ = engine->join(across, agreed); });
-  return levels;
+  std::shared_ptr<Group> group;
+  among(all, place.across, [&](Exchange& across) { group = engine->join(across, agreed); });
+  return std::make_unique<TwoLevels>(place, agreed, std::move(shared), std::move(group));
 }
 
 std::unique_ptr<Algorithm> make_two_levels(Exchange& exchange, const Settings& agreed,
@@ -129,11 +220,11 @@ std::unique_ptr<Algorithm> make_two_levels(Exchange& exchange, const Settings& a
   const Hierarchy wanted = agreed.hierarchy;
   if (wanted == Hierarchy::off) return nullptr;
   std::string obstacle;
-  std::unique_ptr<TwoLevels> levels;
+  std::unique_ptr<Algorithm> levels;
   if (const char* const no_grid = grid_obstacle(hosts))
     obstacle = no_grid;
   else
-    levels = TwoLevels::create(exchange, agreed, hosts, &obstacle);
+    levels = connect_two_levels(exchange, agreed, hosts, &obstacle);
   static std::once_flag once;
   if (!levels && exchange.rank() == 0)
     std::call_once(once, [&] {
@@ -141,61 +232,6 @@ std::unique_ptr<Algorithm> make_two_levels(Exchange& exchange, const Settings& a
           " ranks of a communicator stream without reducing inside the hosts first: ", obstacle);
     });
   return levels;
-}
-
-SumMade TwoLevels::run(const Call& call, Library&) {
-  const uint64_t count = call.count;
-  const DType dtype = call.dtype;
-  void* const out = call.out;
-  const Codec given = codes_inside_ ? call.codec : Codec();
-  const uint64_t blocks = (count + block_size_ - 1) / block_size_;
-  const SharedSum::Blocks part{blocks * local_index_ / local_size_,
-                               blocks * (local_index_ + 1) / local_size_};
-  uint8_t* const has = (has_.assign(blocks, 0), has_.data());
-
-  // The ranks of other hosts learn why this host cannot go on.
-  const auto inside = [&](auto step) {
-    try {
-      return step();
-    } catch (const Error& error) {
-      between_->fail(error.what());
-      throw;
-    }
-  };
-  inside([&] { return inside_->reduce_scatter(call.in, out, count, dtype, given, part, has); });
-  if (part.first < part.end) {
-    const uint64_t begin = part.first * block_size_;
-    const uint64_t elements = std::min(part.end * block_size_, count) - begin;
-    try {
-      sum_between(static_cast<uint8_t*>(out) + begin * size_of(dtype), elements, dtype,
-                  has + part.first, call.codec.of_part(uint32_t(local_index_)));
-    } catch (const Error& error) {
-      inside_->abort(error.what());
-      throw;
-    }
-  }
-  const uint64_t united =
-      inside([&] { return inside_->allgather(out, count, dtype, part, has, call.in != out); });
-  return {streamed_way(call.codec), united};
-}
-
-void TwoLevels::fail(const std::string& why) {
-  inside_->abort(why);
-  between_->fail(why);
-}
-
-void TwoLevels::sum_between(uint8_t* part, uint64_t count, DType dtype, uint8_t* has,
-                            const Codec& codec) {
-  const auto make = [&](const Layout& layout) {
-    return std::make_unique<NotedTensor>(layout, part, between_->rank(), has);
-  };
-  try {
-    until_done([&](Group::Done done) {
-      between_->reduce(between_->reserve(), count, dtype, make, std::move(done), codec);
-    });
-  } catch (const Error& error) {
-    throw Error("among ranks " + ranks_between_ + ", counted from 0: " + error.what());
-  }
 }
 
 }  // namespace omnihvd
