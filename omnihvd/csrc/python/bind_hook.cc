@@ -32,22 +32,14 @@ void bind_hook(py::module_ m) {
   m.doc() = "Redirects a function that loaded libraries import to one of a shim library.";
   m.def("install", &install, py::arg("library_substring"), py::arg("symbol"),
         py::arg("shim_library_path"), py::arg("shim_symbol"),
-        "Make loaded libraries with `library_substring` in their path call `shim_symbol` of "
-        "the shim library for `symbol`. Returns the paths of the libraries that import the symbol; "
-        "an empty list means that nothing was hooked: none is loaded (see loaded_libraries) or "
-        "none imports it (see imports). May be repeated. EngineError: the shim cannot be loaded or "
-        "lacks the function, or the memory cannot be written.");
-  m.def("installed", &installed_hooks, "The hooks in force: a set of (library path, symbol).");
-  m.def("remove", &remove_hooks, py::arg("symbol"),
-        "Undo install() for this symbol, in all libraries.");
-  m.def("loaded_libraries", &loaded_libraries, py::arg("text"),
-        "Paths of the loaded shared libraries that contain `text`, in load order.");
-  m.def("imports", &imports, py::arg("library"), py::arg("symbol"),
-        "Whether the loaded library with this path calls `symbol` in another library, so that it "
-        "can be hooked. EngineError: it is not loaded.");
-  m.def("provider", &provider, py::arg("library"), py::arg("symbol"),
-        "Path of the library in which the loaded library finds `symbol`. EngineError: it is not "
-        "loaded, or the function is nowhere.");
+        "install_hook() of got_hook.h, with `shim_symbol` of the shim library as the replacement. "
+        "EngineError: the shim cannot be loaded or lacks the function, or the memory cannot be "
+        "written.");
+  m.def("installed", &installed_hooks, "As installed_hooks() of got_hook.h.");
+  m.def("remove", &remove_hooks, py::arg("symbol"), "As remove_hooks() of got_hook.h.");
+  m.def("loaded_libraries", &loaded_libraries, py::arg("text"), "As in got_hook.h.");
+  m.def("imports", &imports, py::arg("library"), py::arg("symbol"), "As in got_hook.h.");
+  m.def("provider", &provider, py::arg("library"), py::arg("symbol"), "As in got_hook.h.");
 }
 
 }  // namespace omnihvd
