@@ -19,7 +19,7 @@ def reduce(
     ranks: a tensorflow_ranks.Ranks.
     """
     rule: Any = compressor.config.rule
-    ways = {"allreduce": _allreduce, "allgather": _allgather, "broadcast": _broadcast}
+    ways = {"allreduce": _allreduce, "allgather": _allgather}
     reduced = []
     for gradient, state in zip(gradients, states):
         if state is not None:
@@ -49,11 +49,3 @@ def _allgather(rule: GraceObjects, tensors: list[Any], ctx: Any, ranks: Any, nam
         shape = tf.concat([[-1], tf.shape(tensor)[1:]], 0) if tensor.shape.rank else []
         parts.append([tf.reshape(part, shape) for part in split])
     return rule.combined([list(own) for own in zip(*parts)], ctx)
-
-
-def _broadcast(rule: GraceObjects, tensors: list[Any], ctx: Any, ranks: Any, name: str) -> Any:
-    everyone = [
-        [ranks.broadcast(x, root, f"{name}.{root}.{i}") for i, x in enumerate(tensors)]
-        for root in range(ranks.size)
-    ]
-    return rule.combined(everyone, ctx)

@@ -49,6 +49,3 @@ class Ranks:
 
     def allgather(self, tensor: Any, name: str) -> Any:
         return self._hvd.allgather(tensor, name=name, process_set=self._set)
-
-    def broadcast(self, tensor: Any, root: int, name: str) -> Any:
-        return self._hvd.broadcast(tensor, root, name=name, process_set=self._set)

@@ -75,23 +75,3 @@ class Sums:
             return result
 
         return finish
-
-    def _broadcast(self, tensors: list[Tensor], name: str, ctx: Any) -> Callable[[], Tensor]:
-        from horovod.torch import mpi_ops as hvd
-
-        handles = [
-            [
-                hvd.broadcast_async(
-                    tensor.contiguous(), root, name=f"{name}.{root}.{i}", process_set=self._ranks
-                )
-                for i, tensor in enumerate(tensors)
-            ]
-            for root in self._ranks.ranks or range(self._ranks.size())  # as Horovod counts them
-        ]
-
-        def finish() -> Tensor:
-            everyone = [[hvd.synchronize(handle) for handle in own] for own in handles]
-            result: Tensor = self._rule.combined(everyone, ctx)
-            return result
-
-        return finish

@@ -10,7 +10,7 @@ torch_grace.py and tensorflow_grace.py make GRACE's communicators from Horovod's
 
     allreduce   sums the compressed tensors, and decompresses the sum once
     allgather   each rank gets all ranks' compressed tensors, decompresses and aggregates them
-    broadcast   the same, by a broadcast from each rank
+    broadcast   the same result, and so the same as allgather here
 
 In addition "sum": each rank decompresses its own tensors, and those are summed. Where aggregate()
 is a plain sum, the result is allgather's. It takes fewer bytes where the tensors are sparse, and

@@ -49,8 +49,6 @@ def in_one_process(objects, step, i, name):
 def test_objects_of_grace_itself(kind, communicator):
     if communicator == "allreduce" and kind not in ("none", "fp16"):
         pytest.skip("what it compresses cannot be added")
-    if communicator == "broadcast" and kind == "threshold":
-        pytest.skip("of as many as the threshold keeps on each rank, which others do not know")
     model, optimizer = matrices(compression.grace(*made(kind), communicator))
     objects = [made(kind) for _ in range(SIZE)]
     for step in range(3):
