@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -11,25 +11,16 @@ from omnihvd.compression.compressor import Compressor
 from omnihvd.compression.methods.grace import GraceObjects
 
 
-def reduce(
-    compressor: Compressor, gradients: list[Any], states: list[Any], ranks: Any
-) -> list[Any]:
-    """The results for the gradients that have a state; the others unchanged.
-
-    ranks: a tensorflow_ranks.Ranks.
-    """
+def start(compressor: Compressor, gradient: Any, state: Any, ranks: Any) -> Callable[[], Any]:
+    """A function that returns the reduced gradient. ranks: a tensorflow_ranks.Ranks."""
     rule: Any = compressor.config.rule
-    ways = {"allreduce": _allreduce, "allgather": _allgather}
-    reduced = []
-    for gradient, state in zip(gradients, states):
-        if state is not None:
-            tensors, ctx, _ = rule.compressed(gradient, state.name)
-            name = re.sub(r"[^\w.]", "_", f"grace.{state.name}")
-            result = ways[rule.communicator](rule, tensors, ctx, ranks, name)
-            tf.numpy_function(state.stepped, [], [])
-            gradient = tf.cast(tf.reshape(result, gradient.shape), gradient.dtype)
-        reduced.append(gradient)
-    return reduced
+    tensors, ctx, _ = rule.compressed(gradient, state.name)
+    name = re.sub(r"[^\w.]", "_", f"grace.{state.name}")
+    send = _allreduce if rule.communicator == "allreduce" else _allgather
+    result = send(rule, tensors, ctx, ranks, name)
+    tf.numpy_function(state.stepped, [], [])
+    reduced = tf.cast(tf.reshape(result, gradient.shape), gradient.dtype)
+    return lambda: reduced
 
 
 def _allreduce(rule: GraceObjects, tensors: list[Any], ctx: Any, ranks: Any, name: str) -> Any:

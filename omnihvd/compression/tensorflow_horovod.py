@@ -205,8 +205,11 @@ def _own_sums(compressor: Compressor, process_set: Any, hvd: Any, op: Any) -> Ca
         counters.note_own_sum()
         states = [backend.own_sums(*pair) for pair in zip(grads, vars)]
         rest = reduce([g if state is None else None for g, state in zip(grads, states)])
-        grads = [part if state is None else g for g, part, state in zip(grads, rest, states)]
-        reduced: list[Any] = own.reduce(compressor, grads, states, ranks)
-        return reduced
+        finish = [
+            None if state is None else own.start(compressor, g, state, ranks)
+            for g, state in zip(grads, states)
+        ]
+        # All first exchanges have begun before any second one.
+        return [part if end is None else end() for part, end in zip(rest, finish)]
 
     return sums

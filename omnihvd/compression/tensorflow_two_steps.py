@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -13,29 +13,16 @@ from omnihvd.compression.tensorflow_ranks import on_host
 from omnihvd.compression.two_steps import TwoSteps, begin
 
 
-def reduce(
-    compressor: Compressor, gradients: list[Any], states: list[Any], ranks: Any
-) -> list[Any]:
-    """The sums or averages of the gradients that have a state; the others unchanged.
+def start(compressor: Compressor, gradient: Any, state: Any, ranks: Any) -> Callable[[], Any]:
+    """A function that returns the sum or average. ranks: a tensorflow_ranks.Ranks."""
+    steps = begin(numpy_ops, compressor, state, ranks)
+    received = _exchange(steps, 0, steps.first, gradient, state.name, ranks)
 
-    ranks: a tensorflow_ranks.Ranks.
-    """
-    begun = []
-    for gradient, state in zip(gradients, states):
-        if state is not None:
-            steps = begin(numpy_ops, compressor, state, ranks)
-            begun.append((steps, _exchange(steps, 0, steps.first, gradient, state.name, ranks)))
-    # All first exchanges have begun before any second one.
-    waited = iter(begun)
-    reduced = []
-    for gradient, state in zip(gradients, states):
-        if state is not None:
-            steps, received = next(waited)
-            summed = _exchange(steps, 1, steps.second, received, state.name, ranks)
-            result = on_host(steps.result, summed, gradient.dtype)
-            gradient = tf.reshape(result, gradient.shape)
-        reduced.append(gradient)
-    return reduced
+    def finish() -> Any:
+        summed = _exchange(steps, 1, steps.second, received, state.name, ranks)
+        return tf.reshape(on_host(steps.result, summed, gradient.dtype), gradient.shape)
+
+    return finish
 
 
 def _exchange(steps: TwoSteps, number: int, make: Any, given: Any, name: str, ranks: Any) -> Any:
