@@ -176,8 +176,8 @@ def operator_samples(elements: int, block_size: int) -> list[float]:
         return []
     if not torch.cuda.is_available():
         return []
-    from omnihvd.compression import block_topk, torch_cuda
-    from omnihvd.compression.torch_split import ParameterState, split_by
+    from omnihvd.compression import block_topk, torch_cuda, torch_ops
+    from omnihvd.compression.split import ParameterState, split_by
 
     compressor, state, seconds = block_topk(RATIO, block_size), ParameterState("p"), []
     gradient = torch.randn(elements, device="cuda")
@@ -186,7 +186,7 @@ def operator_samples(elements: int, block_size: int) -> list[float]:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             for _ in range(REPEATS):
-                split_by(compressor, gradient, state)
+                split_by(torch_ops, compressor, gradient, state)
             end.record()
             end.synchronize()
             seconds.append(start.elapsed_time(end) / 1e3 / REPEATS)

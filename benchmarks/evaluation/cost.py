@@ -15,7 +15,7 @@ from omnihvd.compression import counters, part_sums, torch_ops
 from omnihvd.compression.compressor import Compressor
 from omnihvd.compression.methods.sidco import DISTRIBUTIONS
 from omnihvd.compression.rules import Call, CodedRule
-from omnihvd.compression.torch_split import ParameterState, split_by
+from omnihvd.compression.split import ParameterState, split_by
 
 ELEMENTS = 25_000_000
 RATIOS = (0.1, 0.01, 0.001)
@@ -82,7 +82,7 @@ def _split(compressor: Any) -> Callable[[Any], Any]:
     if not isinstance(rule, CodedRule):
 
         def split(gradient: torch.Tensor) -> None:
-            split_by(compressor, gradient, state)
+            split_by(torch_ops, compressor, gradient, state)
 
         return split
     memory = rule.memory("p", (ELEMENTS,))

@@ -99,11 +99,12 @@ def split_by(
 ) -> Any:
     """split() with the compressor's configuration, at the parameter's current step."""
     config, ratio = compressor.config, compressor.ratio(state.step)
-    if config.clip is not None and not config.clip_together:
-        gradient = ops.clipped(gradient, lambda norm: config.clipping(norm, ranks))
-    if config.delay or config.floor is not None:
-        config = dataclasses.replace(config, rule=at(config.rule, ratio))
-    return split(ops, gradient, state, config, ratio, compressor.together)
+    with ops.quiet():
+        if config.clip is not None and not config.clip_together:
+            gradient = ops.clipped(gradient, lambda norm: config.clipping(norm, ranks))
+        if config.delay or config.floor is not None:
+            config = dataclasses.replace(config, rule=at(config.rule, ratio))
+        return split(ops, gradient, state, config, ratio, compressor.together)
 
 
 def split(

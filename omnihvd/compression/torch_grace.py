@@ -10,7 +10,7 @@ from torch import Tensor
 from omnihvd.compression import counters
 from omnihvd.compression.compressor import Compressor
 from omnihvd.compression.methods.grace import GraceObjects
-from omnihvd.compression.torch_split import ParameterState
+from omnihvd.compression.split import ParameterState
 
 
 class Sums:

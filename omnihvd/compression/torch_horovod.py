@@ -41,8 +41,7 @@ from omnihvd.compression import (
 from omnihvd.compression.codec import Codec
 from omnihvd.compression.compressor import Compressor, Config, no_owner
 from omnihvd.compression.part_sums import lost_of_part, part_of
-from omnihvd.compression.split import SUM_OF, SUM_REST
-from omnihvd.compression.torch_split import ParameterState, split_by
+from omnihvd.compression.split import SUM_OF, SUM_REST, ParameterState, split_by
 from omnihvd.compression.two_steps import Ranks
 from omnihvd.intercept import in_use
 
@@ -143,7 +142,7 @@ class Backend:
         """Returns the part to send; the residual stays in the state."""
         rule = self._compressor.config.rule
         if not rule.replaces:
-            return split_by(self._compressor, gradient, state, ranks)
+            return split_by(torch_ops, self._compressor, gradient, state, ranks)
         with counters.timed(gradient.numel()):
             sent, state.memory = rule.replacement(gradient, state.name, state.memory)
             sent = sent.contiguous()

@@ -15,8 +15,8 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
+from omnihvd.compression.split import ParameterState
 from omnihvd.compression.torch_hosts import ranks_of_host
-from omnihvd.compression.torch_split import ParameterState
 
 
 @dataclass

@@ -17,6 +17,7 @@ from omnihvd.compression.torch_cuda import split_masked as split_masked
 abs, sign, log, isfinite, where = torch.abs, torch.sign, torch.log, torch.isfinite, torch.where
 count, concatenate = torch.count_nonzero, torch.cat
 HALF = (torch.float16, torch.bfloat16)
+quiet = torch.no_grad  # around calls: nothing is recorded for a backward pass
 
 
 def on(array: np.ndarray, like: Tensor) -> Tensor:

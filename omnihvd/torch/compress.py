@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch.distributed import GradBucket
 from torch.futures import Future
 
-from omnihvd.compression import agreement, order
+from omnihvd.compression import agreement, order, torch_ops
 from omnihvd.compression.compressor import Compressor
-from omnihvd.compression.torch_split import ParameterState, split_by
+from omnihvd.compression.split import ParameterState, split_by
 from omnihvd.torch.hook import HookState, allreduce_hook, group_of
 
 Hook = Callable[[Any, GradBucket], Future[torch.Tensor]]
@@ -92,7 +92,7 @@ def compress_wrapper(hook: Hook) -> Hook:
                     # If no rank has used it, DDP throws its sum away: the residual waits.
                     state.of(parameter).step += 1
                     continue
-                sent = split_by(state.compressor, gradient, state.of(parameter), ranks)
+                sent = split_by(torch_ops, state.compressor, gradient, state.of(parameter), ranks)
                 if sent is not gradient:  # the gradient is not contiguous
                     gradient.copy_(sent)
         return hook(state.process_group, bucket)

@@ -18,7 +18,7 @@ class TorchParameter:
     def __init__(self, compressor: Compressor, name: str, dtype: str, device: str = "cpu") -> None:
         import torch
 
-        from omnihvd.compression.torch_split import ParameterState
+        from omnihvd.compression.split import ParameterState
 
         self._compressor = compressor
         self._dtype, self._device = getattr(torch, dtype), device
@@ -33,11 +33,12 @@ class TorchParameter:
     def send(self, gradient: np.ndarray) -> np.ndarray:
         import torch
 
-        from omnihvd.compression.torch_split import split_by
+        from omnihvd.compression import torch_ops
+        from omnihvd.compression.split import split_by
 
         self._shape = gradient.shape
         tensor = torch.tensor(gradient).to(self._device, self._dtype)
-        sent = split_by(self._compressor, tensor, self._state)
+        sent = split_by(torch_ops, self._compressor, tensor, self._state)
         assert sent.dtype == self._dtype and sent.shape == tensor.shape
         return sent.double().cpu().numpy()
 

@@ -24,7 +24,7 @@ from omnihvd.compression import (  # noqa: E402
     torch_ops,
     torch_two_steps,
 )
-from omnihvd.compression.torch_split import ParameterState  # noqa: E402
+from omnihvd.compression.split import ParameterState  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ from omnihvd.compression import counters, torch_ops  # noqa: E402
 from omnihvd.compression.compressor import Config  # noqa: E402
 from omnihvd.compression.methods.threshold import ElementThreshold  # noqa: E402
 from omnihvd.compression.rules import TopBlocks  # noqa: E402
-from omnihvd.compression.split import _split_listed  # noqa: E402
-from omnihvd.compression.torch_split import ParameterState, split  # noqa: E402
+from omnihvd.compression.split import ParameterState, _split_listed, split  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 SIZE = 8
@@ -20,7 +19,8 @@ SIZE = 8
 
 def run(gradient, rule, error_feedback=True):
     ratio = getattr(rule, "ratio", 1.0)
-    return split(gradient, ParameterState("p"), Config(rule, SIZE, error_feedback), ratio)
+    config = Config(rule, SIZE, error_feedback)
+    return split(torch_ops, gradient, ParameterState("p"), config, ratio)
 
 
 @given(

@@ -20,8 +20,9 @@ from omnihvd.compression import (  # noqa: E402
     counters,
     topk_threshold,
     torch_cuda,
+    torch_ops,
 )
-from omnihvd.compression.torch_split import ParameterState, split_by  # noqa: E402
+from omnihvd.compression.split import ParameterState, split_by  # noqa: E402
 from omnihvd.intercept import kernel_cache  # noqa: E402
 
 SIZE = 32
@@ -124,9 +125,9 @@ def check(where, compressor, gradients) -> None:
     ours, theirs = ParameterState("p"), ParameterState("p")
     for gradient in gradients:
         with where.left_to_operators():
-            expected = split_by(compressor, gradient.clone(), theirs)
+            expected = split_by(torch_ops, compressor, gradient.clone(), theirs)
         mine = gradient.to(where.device, copy=True)
-        sent = split_by(compressor, mine, ours)
+        sent = split_by(torch_ops, compressor, mine, ours)
         assert sent is mine or not gradient.is_contiguous()
         if where.device.type == "cpu":
             assert_same(sent, gradient)  # the host did not wait
@@ -194,7 +195,8 @@ def test_gradients_of_other_shapes_and_strides(where):
 
 def test_what_was_sent_is_counted(where):
     counters.reset()
-    split_by(RULES["topk"], torch.ones(10 * SIZE + 1, device=where.device), ParameterState("p"))
+    tensor = torch.ones(10 * SIZE + 1, device=where.device)
+    split_by(torch_ops, RULES["topk"], tensor, ParameterState("p"))
     where.finish()
     assert counters.stats()["kept_elements"] == 3 * SIZE
     counters.reset()
@@ -206,7 +208,7 @@ def test_a_state_of_another_configuration_is_left_to_operators(where):
         (RULES["topk"], ParameterState("p", 1, velocity=torch.ones(200, device=where.device))),
         (RULES["topk"], ParameterState("p", 1, rest=torch.ones(200, device=where.device).double())),
     ]:
-        sent = split_by(compressor, torch.ones(200, device=where.device), state)
+        sent = split_by(torch_ops, compressor, torch.ones(200, device=where.device), state)
         assert sent.count_nonzero() == 2 * SIZE  # at once
 
 

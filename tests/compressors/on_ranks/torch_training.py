@@ -25,8 +25,9 @@ from torch_models import (
 
 import omnihvd.torch
 from omnihvd import compression
+from omnihvd.compression import torch_ops
 from omnihvd.compression.part_sums import part_of
-from omnihvd.compression.torch_split import ParameterState, split_by
+from omnihvd.compression.split import ParameterState, split_by
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_gradients_are_the_mean_of_what_the_ranks_sent(kind, groups, set_to_none
                 continue
             state = states.setdefault(name, ParameterState(name))
             gradient = torch.zeros_like(p) if p.grad is None else p.grad
-            sent = split_by(compressor, gradient, state)
+            sent = split_by(torch_ops, compressor, gradient, state)
             mean = hvd.allreduce(sent, op=hvd.Average, name=f"expected.{name}")
             torch.testing.assert_close(parameters[name].grad, mean, rtol=1e-6, atol=1e-8)
             ours = compressor.state_dict()[name]

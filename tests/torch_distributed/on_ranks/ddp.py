@@ -20,8 +20,8 @@ if backend == "omnihvd":
     import omnihvd.torch
 dist.init_process_group(backend, timeout=timedelta(seconds=30))
 import omnihvd.torch  # noqa: E402, after that it leaves a group on Gloo alone
-from omnihvd.compression import Compressor, block_random  # noqa: E402
-from omnihvd.compression.torch_split import ParameterState, split  # noqa: E402
+from omnihvd.compression import Compressor, block_random, torch_ops  # noqa: E402
+from omnihvd.compression.split import ParameterState, split  # noqa: E402
 
 rank, size = dist.get_rank(), dist.get_world_size()
 WORDS, WIDTH, STEPS = 1501, 67, 3
@@ -82,7 +82,7 @@ def of_compressor(compressor: Compressor, model: Model) -> Callable[..., torch.T
 
     def compress(name: str, gradient: torch.Tensor) -> torch.Tensor:
         config = compressor.config
-        return split(gradient.clone(), states[name], config, config.rule.ratio)
+        return split(torch_ops, gradient.clone(), states[name], config, config.rule.ratio)
 
     return compress
 
