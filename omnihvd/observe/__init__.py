@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from omnihvd.intercept.after_import import after_import
+from omnihvd.intercept.after_import import after_import, part
 from omnihvd.intercept.at_exit import at_exit
 from omnihvd.log import logger
 from omnihvd.observe import steps, traces
@@ -23,9 +23,9 @@ def begin(settings: Any) -> None:
     if settings.stats:
         guarded(lambda: _begin_steps(settings.stats), "OMNIHVD_STATS")
     if settings.metrics:
-        guarded(lambda: _begin_metrics(settings.metrics), "OMNIHVD_METRICS")
+        guarded(lambda: part("omnihvd.observe.metrics").serve(settings.metrics), "OMNIHVD_METRICS")
     if settings.watchable:
-        guarded(_begin_watchable, "`omnihvd top`")
+        guarded(lambda: part("omnihvd.observe.watchable").serve(), "`omnihvd top`")
 
 
 def guarded(work: Callable[[], None], what: str) -> None:
@@ -38,15 +38,3 @@ def guarded(work: Callable[[], None], what: str) -> None:
 def _begin_steps(path: str) -> None:
     log = steps.begin(path)
     after_import("torch", lambda _: guarded(lambda: steps.follow_torch(log), "OMNIHVD_STATS"))
-
-
-def _begin_metrics(address: str) -> None:
-    from omnihvd.observe import metrics
-
-    metrics.serve(address)
-
-
-def _begin_watchable() -> None:
-    from omnihvd.observe import watchable
-
-    watchable.serve()
