@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks.bench.command import machine as about_machine  # noqa: E402
 from benchmarks.bench.lab import Lab  # noqa: E402
-from omnihvd.report import costs, figures, samples  # noqa: E402
+from benchmarks.machines import measured_machine  # noqa: E402
+from omnihvd.report import figures, samples  # noqa: E402
 from omnihvd.report.costs import Machine  # noqa: E402
 from omnihvd.report.predictions import Model  # noqa: E402
 
@@ -103,7 +104,7 @@ def calibrate(lab: Lab, scheme: str, folder: Path, timeout: float) -> Machine:
     said = run(lab, [*SCHEMES[scheme], str(script), *map(str, counts)], timeout)
     (latency, _, _), (zeros, ones, copied) = json.loads(said.splitlines()[-1])
     looks = scheme == "omnireduce"
-    return costs.measured(latency, zeros, ones, copied, 4.0 * LARGE, HOSTS, looks)
+    return measured_machine(latency, zeros, ones, copied, 4.0 * LARGE, HOSTS, looks)
 
 
 def predict(model: str, rates: list[str], timeout: float) -> dict[tuple[str, str], float]:

@@ -13,7 +13,8 @@ from model_jobs import OFF, Tell
 
 from benchmarks.bench.lab import Lab
 from benchmarks.bench.settings import HOROVOD, Setting
-from omnihvd.report import costs, figures, samples
+from benchmarks.machines import measured_machine
+from omnihvd.report import figures, samples
 from omnihvd.report.predictions import Model
 
 # The fastest of Open MPI's settings there (benchmarks/training.py tries seven).
@@ -111,7 +112,9 @@ def predict(
                 **{"mca": mca, "env": environment, **common},
             )
             (latency, _, _), (zeros, ones, copy) = found["calibrated"]
-            machines[looks] = costs.measured(latency, zeros, ones, copy, 4.0 * LARGE, hosts, looks)
+            machines[looks] = measured_machine(
+                latency, zeros, ones, copy, 4.0 * LARGE, hosts, looks
+            )
     predicted: dict[str, dict[str, float]] = {}
     for method, scheme in SCHEMES.items():
         model = Model(buffers, timing, hosts, machines[method in WITH], copied)

@@ -58,19 +58,6 @@ class Machine(NamedTuple):
     spare_cores: bool = True  # besides the ones that compute
 
 
-def measured(
-    latency: float, zeros: float, ones: float, copied: float, size: float, ranks: int, looks: bool
-) -> Machine:
-    """The rates of hosts that share one machine's cores, all busy at once. The arguments are
-    seconds on unshaped links: latency, of a small sum; zeros and ones, of sums of `size` bytes, all
-    zero and all non-zero; copied, of a copy. looks: whether sums search for zeros. No core is
-    spare."""
-    scan = size / max(zeros - latency, 1e-6) if looks else Machine(0).scan
-    moved = 2 * ring(size, ranks)  # sent and received, of a dense tensor in either way
-    move = moved / max(ones - latency - (size / scan if looks else 0), 1e-6)
-    return Machine(0, scan, move, latency, copy=size / copied, spare_cores=False)
-
-
 class Cost(NamedTuple):
     sent: float  # bytes, by a rank
     received: float
