@@ -17,44 +17,9 @@ class OwnProcess:
 
 class Settings:
     def __init__(self) -> None: ...
-    enable: bool
-    min_bytes: int | None
-    block_size: int
-    message_bytes: int
-    slots: int
-    streams: int
-    scan_ahead: int
-    spin_us: int
-    plugin: str
-    way: str
-    gpu: str
-    arithmetic: str
-    gpu_chunk_bytes: int
-    gpu_min_bytes: int
-    polite: bool
-    deterministic: bool
-    hierarchy: str
-    levels: str
-    compress_first: str
-    host_id: str
-    kernel_cache: str
-    aggregators: list[str]
-    inline: str
-    transport: str
-    udp_interface: str
-    udp_mtu: int
-    secret: str
-    secret_file: str
-    encrypt: bool
-    timeout_s: float
-    join_timeout_s: float | None
-    stall_warning_s: float
-    delay_budget_ms: int
-    trace: str
-    stats: str
-    metrics: str
-    watchable: bool
-    log: str
+    # settings.cc lists them; times end in _s.
+    def __getattr__(self, name: str) -> Any: ...
+    def __setattr__(self, name: str, value: Any) -> None: ...
 
 def settings_from_environment() -> Settings: ...
 def setting_docs() -> list[tuple[str, str, str, str]]: ...
