@@ -78,14 +78,18 @@ class DeviceMemory:
 
 
 class Device:
-    id = 0
+    current = [0]  # the last of these
     compute_capability = "90"
 
-    def __init__(self, index: int = 0) -> None:
-        assert index == 0
+    def __init__(self, index: int | None = None) -> None:
+        self.id = self.current[-1] if index is None else index
 
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
+    def __enter__(self) -> None:
+        self.current.append(self.id)
+
+    def __exit__(self, *_: object) -> None:
+        self.current.pop()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device)
 
@@ -192,6 +196,9 @@ class DLPack:
         return self._device_type, 0
 
     def __dlpack__(self, stream: int | None = None) -> object:
+        _, device = self.__dlpack_device__()
+        if Device.current[-1] != device:  # as torch
+            raise BufferError("the tensor lies on another device than the current one")
         self.stream = stream
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = (
