@@ -31,6 +31,7 @@ struct Network {
   double lost = 0, twice = 0, late = 0;
   double results_lost = 0;                           // besides
   uint64_t delay = 50, lateness = 20000, pause = 0;  // microseconds
+  uint64_t least = 0;                                // of all delays
 };
 
 constexpr uint64_t kKey = 0x0123456789ABCDEFu;
@@ -134,7 +135,7 @@ class InlineJobRun {
     if (to >= 0 && network_.results_lost > 0 && dice_.chance(network_.results_lost)) return;
     const int copies = (dice_.chance(network_.lost) ? 0 : 1) + dice_.chance(network_.twice);
     for (int i = 0; i < copies; ++i) {
-      uint64_t at = now_ + 1 + dice_.below(network_.delay + 1);
+      uint64_t at = now_ + 1 + network_.least + dice_.below(network_.delay + 1);
       if (dice_.chance(network_.late)) at += dice_.below(network_.lateness + 1);
       under_way_.push({at, order_++, to, bytes});
     }
@@ -221,12 +222,12 @@ py::tuple aggregator_answer(SlotAggregator& aggregator, const std::string& data)
 void bind_inline(py::module_ m) {
   py::class_<Network>(m, "Network")
       .def(py::init([](double lost, double twice, double late, uint64_t delay, uint64_t lateness,
-                       uint64_t pause, double results_lost) {
-             return Network{lost, twice, late, results_lost, delay, lateness, pause};
+                       uint64_t pause, double results_lost, uint64_t least) {
+             return Network{lost, twice, late, results_lost, delay, lateness, pause, least};
            }),
            py::kw_only(), py::arg("lost") = 0.0, py::arg("twice") = 0.0, py::arg("late") = 0.0,
            py::arg("delay") = 50, py::arg("lateness") = 20000, py::arg("pause") = 0,
-           py::arg("results_lost") = 0.0);
+           py::arg("results_lost") = 0.0, py::arg("least") = 0);
   m.def("run_job", &run_job, py::arg("tensors"), py::arg("slots"), py::arg("dense"),
         py::arg("network"), py::arg("seed"),
         "(ended, sums, (sent, again, blocks), counts, microseconds) of tensors, int32 or floats "

@@ -157,7 +157,7 @@ def test_who_is_silent_for_long_holds_up_what_he_may_need() -> None:
     # A worker without blocks, whom nothing reaches but after long: results are kept for it.
     given_ = tensors(1, 2, 40 * BLOCK, 1.0, 5)
     given_[0, 1] = 0
-    network = parts.Network(late=0.5, lateness=60_000)
+    network = parts.Network(late=0.3, lateness=60_000)
     ended, sums, _, counts, _ = parts.run_job(given_, 1, False, network, 5)
     assert ended and np.array_equal(sums, summed(given_))
     assert counts["early"] > 0 and counts["answers"] > 0
@@ -197,6 +197,14 @@ def test_waiting_for_others_to_begin_does_not_make_losses_cost_more() -> None:
     ended, sums, _, _, took = parts.run_job(given_, 1, False, network, 8)
     assert ended and np.array_equal(sums, summed(given_))
     assert took < 12 * 200_000 + 1_200_000
+
+
+def test_round_trips_above_the_first_time_out_are_measured_too() -> None:
+    # Back and forth takes 10 ms, and the first time-out is 3 ms.
+    given_ = tensors(1, 2, 64 * BLOCK, 1.0, 9)
+    ended, sums, (sent, again, _), *_ = parts.run_job(given_, 4, True, parts.Network(least=5000), 9)
+    assert ended and np.array_equal(sums, summed(given_))
+    assert again < sent / 4
 
 
 def contribution(worker: int = 0, round_: int = 0, block: int = NONE, **other: Any) -> bytes:

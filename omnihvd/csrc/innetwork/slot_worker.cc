@@ -144,7 +144,10 @@ bool SlotWorker::accept(uint64_t now, const uint8_t* data, size_t size) {
     ++united_;
   }
   const bool opening = head.block == INLINE_NONE;
-  if (slot.owner && !opening && slot.tries == 0 && !slot.asked) trips_.measure(now - slot.sent_at);
+  if (slot.owner && !opening && !slot.asked) {
+    if (slot.tries == 0) trips_.measure(now - slot.sent_at);
+    backed_off_ = slot.tries == 0 ? 0 : std::max(backed_off_, slot.tries);
+  }
   moved_at_ = now;
   ++slot.round;
   slot.block = head.next;
@@ -173,7 +176,8 @@ bool SlotWorker::take(uint64_t now, const uint8_t* data, size_t size) {
 }
 
 void SlotWorker::set_due(Slot& slot, uint64_t now) {
-  slot.due = now + trips_.time_out(slot.tries, kGranularity, 3 * shortest_, shortest_, longest_);
+  const uint32_t tries = std::max(slot.tries, backed_off_);
+  slot.due = now + trips_.time_out(tries, kGranularity, 3 * shortest_, shortest_, longest_);
   check_at_ = std::min(check_at_, slot.due);
 }
 

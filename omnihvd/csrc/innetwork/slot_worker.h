@@ -5,8 +5,9 @@
 // The worker takes results in order. A result from a later round shows that the awaited one is
 // lost, so the worker asks for it at once. Otherwise it repeats a contribution after a time-out,
 // which follows the measured round trips (RFC 6298, with a smaller minimum) and doubles at each
-// repeat. An opening is not measured: it lasts until the last worker begins. As many
-// datagrams are in flight as there are slots.
+// repeat. The next contributions keep the longer time-out until a round trip is measured, else one
+// above it never would be. An opening is not measured: it lasts until the last worker begins. As
+// many datagrams are in flight as there are slots.
 #pragma once
 
 #include <cstdint>
@@ -88,6 +89,7 @@ class SlotWorker {
   uint64_t check_at_ = 0;  // nothing is overdue before
   uint64_t moved_at_ = 0;
   RoundTrip trips_;
+  uint32_t backed_off_ = 0;  // time-outs in a row for the last result, until a trip is measured
   uint64_t own_ = 0, united_ = 0;
   SlotCounts counts_;
 };
