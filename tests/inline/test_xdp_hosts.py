@@ -185,6 +185,14 @@ def test_results_that_the_other_end_of_veth_does_not_take_are_named(lab: Lab) ->
     assert "sends results, but none arrives" in error.splitlines()[-1]
 
 
+def test_a_rank_beside_the_program_is_told_so(lab: Lab) -> None:
+    """Its contributions come over the loopback, which has no program."""
+    process = aggregator(lab, "--xdp", "eth0")
+    _, error = start(lab, 0, "-c", ALONE, HOST, "integer", "1").communicate(timeout=60)
+    end(lab, process, signal.SIGTERM)
+    assert "the datagrams of this rank do not pass the interface" in error.splitlines()[-1]
+
+
 @pytest.mark.parametrize("option", ["--xdp", PAST])
 def test_a_worker_that_does_not_come_is_named(lab: Lab, option: str) -> None:
     process = aggregator(lab, option, "eth0")

@@ -39,6 +39,10 @@ std::string reason(InlineRefusal refusal) {
     case InlineRefusal::no_numbers:
       return "it does not add such numbers: on XDP use OMNIHVD_ARITHMETIC=fpisa, or start the "
              "aggregator with --udp or --af-xdp";
+    case InlineRefusal::bypasses:
+      return "the datagrams of this rank do not pass the interface of --xdp: run it on another "
+             "host than the aggregator, without VLANs, fragments or a second interface there, or "
+             "use --udp";
   }
   return "for a reason that this release does not know: install the same omnihvd on all hosts";
 }
@@ -185,6 +189,13 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   return {};
 }
 
+void InlineJobs::refuse(inline_head head, InlineRefusal why, Answer* answer) const {
+  head.kind = INLINE_REFUSAL;
+  head.flags = uint8_t(why);
+  answer->refused = why;
+  secret_.sign(head, answer->bytes);
+}
+
 // A worker that asks again names the round it waits for. Tells it whether the result is there, or
 // which workers are missing.
 void InlineJobs::tell_of_round(size_t job, const inline_head& asked, inline_head* welcome) const {
@@ -219,13 +230,22 @@ std::optional<InlineJobs::Answer> InlineJobs::take(uint64_t now, uint64_t from, 
     leave(*head, &answer);
     return answer;
   }
-  answer.refused = join(now, from, *head, &answer);
-  if (answer.refused) {
-    inline_head refused = *head;
-    refused.kind = INLINE_REFUSAL;
-    refused.flags = uint8_t(*answer.refused);
-    secret_.sign(refused, answer.bytes);
-  }
+  if (const auto why = join(now, from, *head, &answer)) refuse(*head, *why, &answer);
+  return answer;
+}
+
+std::optional<InlineJobs::Answer> InlineJobs::take_bypass(uint64_t from, const uint8_t* data,
+                                                          size_t size) const {
+  inline_head head;
+  if (size < sizeof head) return {};
+  std::memcpy(&head, data, sizeof head);
+  if (head.job >= jobs_.size()) return {};
+  const InlineJob& job = jobs_[head.job];
+  if (head.worker >= job.workers || head.key != job.key || job.addresses[head.worker] != from)
+    return {};
+  head.key = job.session;
+  Answer answer{};
+  refuse(head, InlineRefusal::bypasses, &answer);
   return answer;
 }
 

@@ -21,7 +21,14 @@ namespace omnihvd {
 
 constexpr size_t kSignedBytes = INLINE_HEAD_BYTES + sizeof(uint64_t);
 
-enum class InlineRefusal : uint8_t { full = 1, other_workers, unknown, other_numbers, no_numbers };
+enum class InlineRefusal : uint8_t {
+  full = 1,
+  other_workers,
+  unknown,
+  other_numbers,
+  no_numbers,
+  bypasses,
+};
 std::string reason(InlineRefusal refusal);
 
 // Signs and verifies datagrams; both sides derive their keys from the same secret.
@@ -62,6 +69,8 @@ class InlineJobs {
   };
   // Answers a join or a leave; nothing if the datagram is neither, or forged.
   std::optional<Answer> take(uint64_t now, uint64_t from, const uint8_t* data, size_t size);
+  // Refuses a contribution that has passed by the plane, if it comes from a worker that has joined.
+  std::optional<Answer> take_bypass(uint64_t from, const uint8_t* data, size_t size) const;
   // Questions to the workers of all jobs. A process that computes, or is stopped, does not answer,
   // but it lives: its host reports if nobody has the socket any more.
   struct Question {
@@ -83,6 +92,7 @@ class InlineJobs {
   std::optional<InlineRefusal> join(uint64_t now, uint64_t from, const inline_head& head,
                                     Answer* answer);
   void tell_of_round(size_t job, const inline_head& asked, inline_head* welcome) const;
+  void refuse(inline_head head, InlineRefusal why, Answer* answer) const;
   void leave(const inline_head& head, Answer* answer);
 
   const InlineSecret secret_;

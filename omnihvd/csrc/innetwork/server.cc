@@ -97,11 +97,11 @@ std::string InlineServer::who_lives() const {
 }
 
 void InlineServer::take(const sockaddr_in& from, const uint8_t* data, size_t size) {
-  if (SlotAggregator::is_contribution(data, size)) {
-    if (&plane_ == &sums_) send(sums_.take(data, size), from);
-    return;  // what a data plane does not take, nobody does
-  }
-  const auto answer = jobs_.take(steady_us(), number_of(from), data, size);
+  const bool contributes = SlotAggregator::is_contribution(data, size);
+  if (contributes && &plane_ == &sums_) return send(sums_.take(data, size), from);
+  // Nobody takes what a data plane does not.
+  const auto answer = contributes ? jobs_.take_bypass(number_of(from), data, size)
+                                  : jobs_.take(steady_us(), number_of(from), data, size);
   if (!answer) return;
   if (answer->changed) tell_of(*answer->changed);
   if (answer->refused == InlineRefusal::full)
