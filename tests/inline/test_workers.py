@@ -197,6 +197,50 @@ def test_who_waits_for_others_waits(aggregator: Aggregator) -> None:
     together([functools.partial(late, rank) for rank in range(2)])
 
 
+def test_a_port_that_is_closed_for_a_moment_ends_no_sum(aggregator: Aggregator) -> None:
+    """As while a process is restarted there; and anyone can forge such a report."""
+    above, stop = (HOST, port_of(aggregator)), threading.Event()
+
+    def bound(port: int = 0) -> socket.socket:
+        made = socket.socket(type=socket.SOCK_DGRAM)
+        made.bind((HOST, port))
+        return made
+
+    here = bound()
+    port = here.getsockname()[1]
+
+    def serve() -> None:
+        nonlocal here
+        closed, worker = False, above
+        while not stop.is_set():
+            if not select.select([here], [], [], 0.05)[0]:
+                continue
+            datagram, source = here.recvfrom(2000)
+            if source != above:
+                worker = source
+                here.sendto(datagram, above)
+            elif datagram[8] == RESULT and not closed:  # it is to make the worker send
+                here.close()
+                with bound() as other:
+                    other.sendto(datagram, worker)
+                time.sleep(0.04)
+                here, closed = bound(port), True
+            else:
+                here.sendto(datagram, worker)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with inline.Worker(HOST, port, rank=0, ranks=1, session=6, secret=SECRET) as one:
+            mine = np.arange(30_000, dtype=np.int32)
+            one.sum(mine)
+            assert np.array_equal(mine, np.arange(30_000))
+    finally:
+        stop.set()
+        thread.join()
+        here.close()
+
+
 DYING = """
 import os, sys, numpy as np
 from omnihvd import inline

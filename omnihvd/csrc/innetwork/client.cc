@@ -118,6 +118,7 @@ void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
   heard_at_ = asked_at_ = fine_at_ = called_at_ = clock_.now();
   missing_ = 0;
   in_doubt_ = false;
+  refusals_.clear();
   worker_->begin(heard_at_, tensor);
   const uint64_t longest = std::min(meanwhile.every_us, kAskEvery);
   for (;;) {
@@ -188,10 +189,11 @@ void InlineClient::step(uint64_t timeout_us, const Meanwhile& meanwhile) {
   const auto take_one = [this](const sockaddr_in&, const uint8_t* data, size_t size) {
     take(data, size);
   };
-  if (waits[0].revents & POLLERR) look_for_refusals();
+  const bool refused = waits[0].revents & POLLERR && look_for_refusals();
   if (waits[0].revents) socket_.receive(take_one);
   if (waits[1].revents) group_->receive(take_one);
   const uint64_t now = clock_.now();
+  if (refused && refusals_.enough(now)) fail("has ended: start it and the job again");
   if (!meanwhile.call || (!signal && now - called_at_ < meanwhile.every_us)) return;
   called_at_ = now;
   meanwhile.call();
@@ -200,7 +202,9 @@ void InlineClient::step(uint64_t timeout_us, const Meanwhile& meanwhile) {
 void InlineClient::take(const uint8_t* data, size_t size) {
   if (worker_ && size != kSignedBytes) {
     const uint64_t now = clock_.now();
-    if (worker_->take(now, data, size)) heard_at_ = fine_at_ = now;
+    if (!worker_->take(now, data, size)) return;
+    heard_at_ = fine_at_ = now;
+    refusals_.clear();
   } else {
     take_control(data, size);
   }
@@ -210,6 +214,7 @@ void InlineClient::take_control(const uint8_t* data, size_t size) {
   const auto head = secret_.proven(data, size);
   if (!head || head->key != options_.session || head->worker != options_.rank) return;
   heard_at_ = clock_.now();
+  refusals_.clear();
   const bool welcome = head->kind == INLINE_WELCOME;
   if (welcome && !(head->flags & INLINE_THERE)) fine_at_ = heard_at_;
   if (welcome && head->flags & INLINE_REPEAT) missing_ = head->block;
@@ -224,9 +229,17 @@ std::string InlineClient::not_through() const {
          (group_ ? ", and multicast between the hosts (docs/in-network.md says it of veth)" : "");
 }
 
-void InlineClient::look_for_refusals() {
+// Has the aggregator's host said that nobody listens there? One that lives answers, and is heard.
+bool InlineClient::look_for_refusals() {
   socket_.expect_refusals();
-  if (!socket_.refusals().empty() && worker_) fail("has ended: start it and the job again");
+  bool any = false;
+  for (const sockaddr_in& to : socket_.refusals()) {
+    if (!worker_ || number_of(to) != aggregator_) continue;
+    if (!refusals_.any()) say(INLINE_JOIN, INLINE_REPEAT);
+    refusals_.add(clock_.now());
+    any = true;
+  }
+  return any;
 }
 
 }  // namespace omnihvd

@@ -63,7 +63,7 @@ class InlineClient {
   void take(const uint8_t* data, size_t size);
   void take_control(const uint8_t* data, size_t size);
   void send_all();
-  void look_for_refusals();
+  bool look_for_refusals();
   std::string not_through() const;
   std::string missing() const;
   std::string says(const std::string& why) const;
@@ -83,6 +83,7 @@ class InlineClient {
   uint64_t heard_at_ = 0, asked_at_ = 0, called_at_ = 0;
   uint64_t fine_at_ = 0;   // when a result last came, or none was due yet
   bool in_doubt_ = false;  // when it last asked
+  Refusals refusals_;      // of datagrams to the aggregator, since it was last heard
   uint32_t missing_ = 0;   // bits: workers that the aggregator waits for; 0: unknown
 };
 
