@@ -66,6 +66,16 @@ with inline.Worker(sys.argv[1], **of, patience_s=0.5, workers_patience_s=1.0) as
     worker.sum(np.ones(300, np.int32))
 """
 
+# Each sum takes less than its patience.
+SHORT_SUMS = """
+import sys
+import numpy as np
+from omnihvd import inline
+with inline.Worker(sys.argv[1], rank=0, ranks=1, session=7, patience_s=1.0) as worker:
+    for _ in range(40):
+        worker.sum(np.ones(300, np.int32))
+"""
+
 COMPUTING = """
 import sys, time
 from omnihvd import inline
@@ -182,6 +192,24 @@ def test_results_that_the_other_end_of_veth_does_not_take_are_named(lab: Lab) ->
     process = aggregator(lab, "--xdp", "eth0")
     _, error = start(lab, 1, "-c", ALONE, HOST, "integer", "1").communicate(timeout=60)
     end(lab, process, signal.SIGTERM)
+    assert "sends results, but none arrives" in error.splitlines()[-1]
+
+
+def test_a_group_that_is_blocked_is_named(lab: Lab) -> None:
+    """Though repeated results come: they go to their worker alone."""
+
+    def flood(state: str) -> None:
+        link = ["ip", "link", "set", "dev", "port-h1", "type", "bridge_slave"]
+        subprocess.run(lab.command([*link, "mcast_flood", state]), check=True)
+
+    flood("off")
+    try:
+        with other_end(lab):
+            process = aggregator(lab, "--xdp", "eth0")
+            _, error = start(lab, 1, "-c", SHORT_SUMS, HOST).communicate(timeout=60)
+            end(lab, process, signal.SIGTERM)
+    finally:
+        flood("on")
     assert "sends results, but none arrives" in error.splitlines()[-1]
 
 

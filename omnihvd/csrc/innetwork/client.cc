@@ -115,9 +115,10 @@ void InlineClient::sum(void* data, uint64_t count, DType dtype, bool dense,
 }
 
 void InlineClient::sum(InlineTensor& tensor, const Meanwhile& meanwhile) {
-  heard_at_ = asked_at_ = fine_at_ = called_at_ = clock_.now();
+  const uint64_t begun = clock_.now();
+  fine_at_ += begun - heard_at_;  // of the time between sums nothing counts
+  heard_at_ = called_at_ = begun;
   missing_ = 0;
-  in_doubt_ = false;
   refusals_.clear();
   worker_->begin(heard_at_, tensor);
   const uint64_t longest = std::min(meanwhile.every_us, kAskEvery);
@@ -186,11 +187,13 @@ void InlineClient::step(uint64_t timeout_us, const Meanwhile& meanwhile) {
   pollfd waits[] = {{socket_.fd(), POLLIN, 0}, {group_ ? group_->fd() : -1, POLLIN, 0}};
   const timespec timeout{time_t(timeout_us / 1'000'000), long(timeout_us % 1'000'000 * 1000)};
   const bool signal = ppoll(waits, 2, &timeout, nullptr) < 0 && errno == EINTR;
-  const auto take_one = [this](const sockaddr_in&, const uint8_t* data, size_t size) {
-    take(data, size);
+  bool for_all = !group_;
+  const auto take_one = [&](const sockaddr_in&, const uint8_t* data, size_t size) {
+    take(data, size, for_all);
   };
   const bool refused = waits[0].revents & POLLERR && look_for_refusals();
   if (waits[0].revents) socket_.receive(take_one);
+  for_all = true;
   if (waits[1].revents) group_->receive(take_one);
   const uint64_t now = clock_.now();
   if (refused && refusals_.enough(now)) fail("has ended: start it and the job again");
@@ -199,11 +202,13 @@ void InlineClient::step(uint64_t timeout_us, const Meanwhile& meanwhile) {
   meanwhile.call();
 }
 
-void InlineClient::take(const uint8_t* data, size_t size) {
+// for_all: where new results come, not only those that this worker has asked for again.
+void InlineClient::take(const uint8_t* data, size_t size, bool for_all) {
   if (worker_ && size != kSignedBytes) {
     const uint64_t now = clock_.now();
     if (!worker_->take(now, data, size)) return;
-    heard_at_ = fine_at_ = now;
+    heard_at_ = now;
+    if (for_all) fine_at_ = now;
     refusals_.clear();
   } else {
     take_control(data, size);

@@ -60,7 +60,7 @@ class InlineClient {
   std::string why_give_up(uint64_t now) const;
   // Waits at most this long, and processes what has arrived.
   void step(uint64_t timeout_us, const Meanwhile& meanwhile);
-  void take(const uint8_t* data, size_t size);
+  void take(const uint8_t* data, size_t size, bool for_all);
   void take_control(const uint8_t* data, size_t size);
   void send_all();
   bool look_for_refusals();
@@ -81,7 +81,7 @@ class InlineClient {
   std::string failure_;  // of a sum
   AwakeClock clock_;     // for all times here: a stop of this process is not the others' silence
   uint64_t heard_at_ = 0, asked_at_ = 0, called_at_ = 0;
-  uint64_t fine_at_ = 0;   // when a result last came, or none was due yet
+  uint64_t fine_at_ = 0;   // when a result for all last came, or none was due yet
   bool in_doubt_ = false;  // when it last asked
   Refusals refusals_;      // of datagrams to the aggregator, since it was last heard
   uint32_t missing_ = 0;   // bits: workers that the aggregator waits for; 0: unknown
