@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from _engine_tests.transport import Transport
+from _engine_tests.transport import Clock, Transport
 from ends import End, patterned, poll_until
 
 from omnihvd.engine import EngineError, session
@@ -103,6 +103,8 @@ class Between:
 class Relay:
     """Carries packets to one transport when told to, and keeps those it has carried."""
 
+    largest = 65536  # bytes of a packet that it carries
+
     def __init__(self, target: int) -> None:
         self._socket = socket.socket(type=socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
@@ -116,6 +118,8 @@ class Relay:
         with contextlib.suppress(BlockingIOError):
             while True:
                 data, source = self._socket.recvfrom(65536)
+                if len(data) > self.largest:
+                    continue
                 if source == self._target:
                     assert self._sender
                     self._socket.sendto(data, self._sender)
@@ -213,6 +217,41 @@ def test_datagrams_are_no_larger_than_the_mtu(mtu: int) -> None:
     assert f"over udp/{mtu - 56}" in a.transport.describe()
     sent = session.stats()["datagrams"]["sent"] - before
     assert -(-1_000_000 // (mtu - 56)) <= sent < 1.5 * 1_000_000 / (mtu - 56)
+
+
+def beyond(largest: int, seconds: int, silent: range) -> tuple[End, End]:
+    """Two ends after so long, one of them beyond a path that swallows larger packets. It does
+    nothing in the seconds `silent`, and two seconds later the path lets all through."""
+    ends, clocks = [End("udp"), End("udp")], [Clock(speed=1), Clock(speed=1)]
+    for end, clock in zip(ends, clocks):
+        end.transport = Transport.udp("", 1500, clock, False)
+    a, b = ends
+    with Relay(port_of(b)) as relay:
+        peer = a.transport.connect(with_port(b.transport.address(), port_of(b), relay.port))
+        for size in (100, 3000, 100):
+            a.send(peer, patterned(size, size))
+        for step in range(10 * seconds):
+            relay.largest = largest if step < 10 * silent.stop + 20 else 65536
+            for clock in clocks:
+                clock.advance(100_000)
+            for end in ends:
+                if end is a or step // 10 not in silent:
+                    end.progress()
+                relay.carry()
+    return a, b
+
+
+def test_a_path_that_swallows_full_datagrams_is_named() -> None:
+    a, b = beyond(600, 60, range(60, 60))
+    assert b.messages == [patterned(100, 100)]
+    said = "it answers, but full datagrams do not get through: set OMNIHVD_UDP_MTU to what"
+    assert [said in why for _, why in a.failures] == [True]
+
+
+def test_a_peer_that_does_nothing_for_a_while_is_no_such_path() -> None:
+    a, b = beyond(600, 60, range(1, 29))
+    assert [len(message) for message in b.messages] == [100, 3000, 100]
+    assert not a.failures
 
 
 def test_an_mtu_that_cannot_be() -> None:

@@ -14,6 +14,8 @@ constexpr uint64_t kSilence = kUdpSilence.microseconds();  // before a silent pe
 constexpr uint64_t kOpening = kUdpFirst.microseconds();    // the same, before its first answer
 constexpr uint64_t kFirstOpen = 100 * kMillisecond;
 constexpr uint64_t kOpenAgain = 3 * kSecond;  // of silence
+constexpr uint64_t kAnswers = 2 * kSecond;    // since its last word, at most, of a peer that runs
+constexpr uint32_t kMostTimeOuts = 30;        // some 27 s
 constexpr uint64_t kAfterStop = 5 * kSecond;  // at least, to answer a new question
 
 }  // namespace
@@ -39,8 +41,10 @@ void DatagramPeer::stopped(uint64_t now) {
   say_at_ = now;
 }
 
-DatagramPeer::End DatagramPeer::end(uint64_t now, bool lives) const {
+DatagramPeer::End DatagramPeer::end(uint64_t now, bool lives, uint32_t time_outs) {
+  excused_ = now < heard_at_ + kAnswers ? std::min(excused_, time_outs) : time_outs;
   if (refusals_.enough(now)) return End::refused;
+  if (time_outs > excused_ + kMostTimeOuts) return End::swallowed;
   if (lives) return End::none;
   if (!is_open_ && now >= begun_at_ + kOpening) return End::never_answered;
   return now >= heard_at_ + kSilence ? End::silent : End::none;

@@ -12,7 +12,7 @@ namespace omnihvd {
 class DatagramPeer {
  public:
   enum class Say { nothing, open, probe, both };
-  enum class End { none, refused, never_answered, silent };
+  enum class End { none, refused, never_answered, silent, swallowed };
 
   explicit DatagramPeer(uint64_t now) : begun_at_(now), heard_at_(now), say_at_(now) {}
 
@@ -23,8 +23,10 @@ class DatagramPeer {
   // question asked now.
   void stopped(uint64_t now);
 
-  // lives: the peer's process is known to live, so its silence means that it is stopped.
-  End end(uint64_t now, bool lives) const;
+  // lives: the peer's process is known to live, so its silence means that it is stopped. time_outs:
+  // of the flow's sender, in a row. Those of a peer that answers mean that its path swallows
+  // datagrams as large as these.
+  End end(uint64_t now, bool lives, uint32_t time_outs = 0);
   // The message to send now. Both: a silent peer may have forgotten the flow, and its answer to
   // another opening will tell.
   Say say(uint64_t now);
@@ -34,6 +36,7 @@ class DatagramPeer {
   bool is_open_ = false;
   uint64_t begun_at_, heard_at_, say_at_;
   uint32_t tries_ = 0;
+  uint32_t excused_ = 0;  // time-outs in a row, when it last was silent
   Refusals refusals_;
 };
 

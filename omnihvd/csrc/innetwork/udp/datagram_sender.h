@@ -53,6 +53,7 @@ class DatagramSender {
   uint32_t under_way() const { return under_way_; }
   uint64_t sent() const { return sent_; }                    // datagrams, retransmissions included
   uint64_t again() const { return again_; }                  // retransmissions
+  uint32_t time_outs() const { return time_outs_; }          // in a row
   uint64_t round_trip() const { return trips_.smoothed(); }  // 0: unknown
   size_t kept() const { return entries_.size() + order_.size() + lost_.size(); }
 

@@ -290,7 +290,7 @@ void UdpTransport::probe(uint64_t now, OutFlow& flow) {
 
 // Opens a flow, probes whether the peer is still there, or gives the flow up.
 void UdpTransport::look_after(uint64_t now, OutFlow& flow) {
-  switch (flow.peer.end(now, watch_.watches(flow.id))) {
+  switch (flow.peer.end(now, watch_.watches(flow.id), flow.sender.time_outs())) {
     case DatagramPeer::End::none: break;
     case DatagramPeer::End::refused:
       return fail(flow, "nobody listens there any more: it has ended, or has closed its transport");
@@ -300,6 +300,10 @@ void UdpTransport::look_after(uint64_t now, OutFlow& flow) {
                             "OMNIHVD_UDP_INTERFACE)?");
     case DatagramPeer::End::silent:
       return fail(flow, "it has sent nothing for " + kUdpSilence.text());
+    case DatagramPeer::End::swallowed:
+      return fail(flow,
+                  "it answers, but full datagrams do not get through: set OMNIHVD_UDP_MTU to "
+                  "what the path takes");
   }
   const DatagramPeer::Say say = flow.peer.say(now);
   if (say == DatagramPeer::Say::open || say == DatagramPeer::Say::both) open(flow);
