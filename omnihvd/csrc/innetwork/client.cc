@@ -18,20 +18,15 @@ constexpr size_t kBatch = 64;            // datagrams
 constexpr uint64_t kAskEvery = 300'000;  // microseconds: how often to ask for the aggregator
 constexpr uint64_t kJoinEvery = kAskEvery / 3;
 
-// The local address from which this host reaches the other.
-in_addr address_towards(uint64_t other) {
+// Any port of the local address from which this host reaches the other.
+sockaddr_in any_port_towards(uint64_t other) {
   const FileDescriptor probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
   sockaddr_in at = socket_address(other);
   socklen_t size = sizeof at;
   if (connect(probe, reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
       getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size) != 0)
     throw Error(std::string("the aggregator cannot be reached: ") + std::strerror(errno));
-  return at.sin_addr;
-}
-
-sockaddr_in any_port_towards(uint64_t aggregator) {
-  sockaddr_in at = socket_address(0);
-  at.sin_addr = address_towards(aggregator);
+  at.sin_port = 0;
   return at;
 }
 
@@ -95,7 +90,7 @@ void InlineClient::join(const Meanwhile& meanwhile) {
 void InlineClient::join_group(uint32_t address, uint16_t port) {
   const sockaddr_in at = socket_address(uint64_t{address} << 16 | port);
   group_.emplace(at, true);
-  const ip_mreq request{at.sin_addr, address_towards(aggregator_)};
+  const ip_mreq request{at.sin_addr, any_port_towards(aggregator_).sin_addr};
   if (setsockopt(group_->fd(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) != 0)
     fail(std::string("sends to a multicast group that cannot be joined: ") + std::strerror(errno));
 }

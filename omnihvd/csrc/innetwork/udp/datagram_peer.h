@@ -24,8 +24,7 @@ class DatagramPeer {
   void stopped(uint64_t now);
 
   // lives: the peer's process is known to live, so its silence means that it is stopped. time_outs:
-  // of the flow's sender, in a row. Those of a peer that answers mean that its path swallows
-  // datagrams as large as these.
+  // of the sender, in a row; those of a peer that answers mean that full datagrams are lost.
   End end(uint64_t now, bool lives, uint32_t time_outs = 0);
   // The message to send now. Both: a silent peer may have forgotten the flow, and its answer to
   // another opening will tell.
