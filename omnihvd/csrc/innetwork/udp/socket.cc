@@ -1,12 +1,16 @@
 #include "innetwork/udp/socket.h"
 
+#include <fcntl.h>
 #include <linux/errqueue.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "base/error.h"
 
@@ -59,6 +63,22 @@ void wait_for_room(int socket) {
   poll(&room, 1, kPatienceMs);
 }
 
+// A forked child holds none of its parent's sockets: else its host could not tell the peers that
+// the parent has ended, as long as the child lives.
+std::mutex mutex;  // guards sockets(); held during a fork
+std::set<int>& sockets() {
+  static auto& all = *new std::set<int>;
+  return all;
+}
+
+// Async-signal-safe. The numbers stay in use, since their owners close them.
+void drop_sockets() {
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int socket : sockets()) dup3(nothing, socket, O_CLOEXEC);
+  close(nothing);
+  mutex.unlock();
+}
+
 }  // namespace
 
 UdpSocket::UdpSocket(sockaddr_in at, bool shared)
@@ -82,6 +102,15 @@ UdpSocket::UdpSocket(sockaddr_in at, bool shared)
   const int none = 0;
   runs_ = setsockopt(socket_, SOL_UDP, UDP_SEGMENT, &none, sizeof none) == 0;
   pieces_.reserve(2 * kMostOut);
+  [[maybe_unused]] static const int once =
+      pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, drop_sockets);
+  const std::lock_guard<std::mutex> lock(mutex);
+  sockets().insert(socket_);
+}
+
+UdpSocket::~UdpSocket() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  sockets().erase(socket_);
 }
 
 void UdpSocket::add(const sockaddr_in& to, const uint8_t* head, size_t head_bytes, Slice rest) {

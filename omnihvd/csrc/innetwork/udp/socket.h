@@ -25,6 +25,7 @@ class UdpSocket {
   // Binds to this address, or at any free port. shared: with other sockets, as for a multicast
   // group. Throws Error.
   explicit UdpSocket(sockaddr_in at = socket_address(0), bool shared = false);
+  ~UdpSocket();
 
   int fd() const { return socket_; }
   uint16_t port() const { return port_; }
