@@ -11,10 +11,11 @@ from documents.test_quoted_messages import MESSAGES, plain
 ROOT = Path(__file__).parents[2]
 # Their messages reach the users of a job.
 MET = re.compile(
-    r"omnihvd/(csrc/(algorithms|base|communicator|engine|intercept|transport)|intercept|torch)/"
+    r"omnihvd/"
+    r"(csrc/(algorithms|base|communicator|engine|innetwork|intercept|transport)|intercept|torch)/"
 )
 REMEDY = re.compile(
-    r"\b(allow|choose|compress|give|import|install|join|leave|let|load|make|name|reduce|set|"
+    r"\b(allow|choose|compress|end it|give|import|install|join|leave|let|load|make|name|reduce|set|"
     r"see|start|try|unset|use)s?\b|OMNIHVD_[A-Z]|chmod|--shm-size|says why|says which|\?$|=False",
     re.IGNORECASE,
 )
@@ -22,6 +23,7 @@ REMEDY = re.compile(
 PART = "another message begins or ends with it"
 FAULTY = "another program or a faulty peer sent it; the connection is refused"
 CALLER = "the caller of a C++ or Python function passed it"
+SYSTEM = "the system's own reason follows"
 WITHOUT = "omnihvd goes on in another way, and says how"
 NONE = {
     "an allreduce of": PART,
@@ -51,6 +53,8 @@ NONE = {
     "does not look its Gloo": PART,
     "cannot be loaded": PART,
     "is no MPI": PART,
+    "refuses this job": PART,
+    "cannot connect to": PART,
     "malformed": FAULTY,
     "a message for a group": FAULTY,
     "a sender that is not": FAULTY,
@@ -62,14 +66,33 @@ NONE = {
     "aggregators that are dedicated": CALLER,
     "this rank has left the group": CALLER,
     "is for Horovod": CALLER,
+    "an in-network aggregator takes no such": CALLER,
+    "a job has 1 to": CALLER,
+    "an aggregator takes 1 to": CALLER,
+    "a worker needs slots": CALLER,
+    "a window of datagrams": CALLER,
+    "refuses a job": "the error of the refused worker says it",
+    "is no multicast address": "it says which addresses are",
     "they are all on one host": WITHOUT,
     "the hosts have different numbers": WITHOUT,
     "the ranks of a communicator": WITHOUT,
     "no dedicated aggregator is left": WITHOUT,
     "UCX may keep": WITHOUT,
     "not all ranks can be told": WITHOUT,
-    "the trace could not be written": "the system's own reason follows",
-    "no random numbers": "the system's own reason follows",
+    "the trace could not be written": SYSTEM,
+    "no random numbers": SYSTEM,
+    "cannot be reached": SYSTEM,
+    "the aggregator cannot be reached": SYSTEM,
+    "cannot open a socket of UDP": SYSTEM,
+    "sends to a multicast group": SYSTEM,
+    "cannot send to a group from": SYSTEM,
+    "no socket of AF_XDP": SYSTEM,
+    "no AF_XDP socket on": SYSTEM,
+    "AF_XDP: no memory for frames": SYSTEM,
+    "cannot add a job to the XDP program": SYSTEM,
+    "the kernel cannot run the XDP program": SYSTEM,
+    "the kernel refuses the XDP program": SYSTEM,
+    "cannot attach to interface": SYSTEM,
     "a buffer in a GPU": "the driver's own reason follows",
     "cannot find out": "MPI's own reason follows",
 }

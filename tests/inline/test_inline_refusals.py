@@ -23,10 +23,8 @@ REFUSAL = 5
     ("reason", "said"),
     [
         (3, "it does not know this job any more: it was restarted, or the hosts of all"),
-        (
-            4,
-            "other workers of this job sum other numbers: arithmetic must be the same on",
-        ),
+        (4, "other workers of this job sum other numbers: give all workers the same"),
+        (5, 'it does not add such numbers: on XDP use arithmetic="fpisa", or start the'),
         (9, "for a reason that this release does not know: install the same omnihvd on all"),
     ],
 )

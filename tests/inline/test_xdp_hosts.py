@@ -84,6 +84,14 @@ with inline.Worker(sys.argv[1], rank=0, ranks=1, session=6) as worker:
     time.sleep(60)
 """
 
+LOCKS_LITTLE = """
+import ctypes, os, resource, sys
+PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
+assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK) == 0
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
 # Contributions that are too short, too long, and of a job that is not there.
 STRANGER = """
 import socket, sys
@@ -186,6 +194,15 @@ def test_hosts_sum_past_the_kernel(lab: Lab) -> None:
     assert counts["results"] > 6 * 1172 and counts["impossible"] == counts["forged"] == 0
     assert counts["dropped"] == 0
     assert "prog/xdp" not in on_eth0(lab)
+
+
+@pytest.mark.skipif(bool(WHY_NO_AF_XDP), reason=WHY_NO_AF_XDP)
+def test_too_little_memory_to_lock_is_named(lab: Lab) -> None:
+    command = ["-m", "omnihvd", "aggregator", "--af-xdp", "eth0"]
+    process = start(lab, 0, "-c", LOCKS_LITTLE, *command)
+    _, error = process.communicate(timeout=20)
+    said = "No buffer space available: raise ulimit -l, or give CAP_IPC_LOCK"
+    assert process.returncode == 1 and said in error.splitlines()[-1]
 
 
 def test_results_that_the_other_end_of_veth_does_not_take_are_named(lab: Lab) -> None:

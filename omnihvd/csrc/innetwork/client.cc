@@ -78,7 +78,7 @@ void InlineClient::join(const Meanwhile& meanwhile) {
     for (uint64_t now = clock_.now(); !welcome_ && now < until; now = clock_.now())
       step(until - now, meanwhile);
     if (!welcome_ && clock_.now() - heard_at_ > uint64_t(options_.patience_s * 1e6))
-      fail("does not answer; the secret must be the same there, and its port open for UDP");
+      fail("does not answer: start it with the same secret, and let UDP through to its port");
   }
   if (welcome_->next) join_group(welcome_->block, uint16_t(welcome_->next));
   worker_ = std::make_unique<SlotWorker>(
@@ -155,7 +155,8 @@ void InlineClient::look_after_others() {
 // Empty if there is no reason to give up.
 std::string InlineClient::why_give_up(uint64_t now) const {
   const uint64_t patience = uint64_t(options_.patience_s * 1e6);
-  if (now - heard_at_ > patience) return "has sent nothing for too long";
+  if (now - heard_at_ > patience)
+    return "has sent nothing for too long: is its host up? Start it and the job again";
   if (now - fine_at_ > patience) return not_through();
   const double waited_s = double(now - worker_->moved_at()) / 1e6;
   if (options_.workers_patience_s <= 0 || waited_s < options_.workers_patience_s) return {};

@@ -171,7 +171,7 @@ void InlineSum::look_after(Sum& sum) const {
   else
     what << " has made no progress for " << warning << " s";
   what << "; all ranks have begun it: one of them has stopped, or the results of the aggregator at "
-       << settings_.inline_at << " do not get through";
+       << settings_.inline_at << " do not get through: let UDP in here";
   if (late) throw Error(what.str());
   sum.moved = now;
   log(LogLevel::warning, what.str());

@@ -34,10 +34,9 @@ std::string reason(InlineRefusal refusal) {
       return "it does not know this job any more: it was restarted, or the hosts of all workers "
              "reported their end; start the job again";
     case InlineRefusal::other_numbers:
-      return "other workers of this job sum other numbers: arithmetic must be the same on all "
-             "workers";
+      return "other workers of this job sum other numbers: give all workers the same arithmetic";
     case InlineRefusal::no_numbers:
-      return "it does not add such numbers: on XDP use OMNIHVD_ARITHMETIC=fpisa, or start the "
+      return "it does not add such numbers: on XDP use arithmetic=\"fpisa\", or start the "
              "aggregator with --udp or --af-xdp";
     case InlineRefusal::bypasses:
       return "the datagrams of this rank do not pass the interface of --xdp: run it on another "

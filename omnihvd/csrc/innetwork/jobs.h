@@ -103,9 +103,8 @@ class InlineJobs {
   struct Waiting {
     uint64_t from, since;
   };
-  std::vector<Waiting> waiting_;  // workers that wait to join while all places are taken
-  uint64_t asked_at_ = 0,
-           news_at_ = 0;  // when questions last went out; when a worker was last found ended
+  std::vector<Waiting> waiting_;         // workers that wait to join while all places are taken
+  uint64_t asked_at_ = 0, news_at_ = 0;  // of the last questions; of the last worker found ended
 };
 
 }  // namespace omnihvd

@@ -22,7 +22,7 @@ constexpr int kSendBytes = 8 << 20;          // how much of ours a copying kerne
 int open_socket() {
   const int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
   if (fd < 0 && errno == EAFNOSUPPORT)
-    throw Error("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): --xdp or --udp may do");
+    throw Error("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): use --xdp or --udp");
   if (fd < 0) throw Error("no socket of AF_XDP: " + why(errno));
   return fd;
 }
@@ -41,7 +41,7 @@ xdp_mmap_offsets registered(int fd, const Mapping& memory) {
   xdp_mmap_offsets offsets{};
   socklen_t size = sizeof offsets;
   if (getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &offsets, &size) != 0 || size != sizeof offsets)
-    throw Error("AF_XDP: this kernel's rings are older than Linux 5.4");
+    throw Error("AF_XDP: this kernel's rings are older than Linux 5.4: use --udp");
   return offsets;
 }
 

@@ -105,7 +105,7 @@ Route route_between(const UdpAddress& from, const UdpAddress& to) {
     return route;
   }
   if (to.places.empty())
-    throw Error("its host has no interface that is up and has an address of IPv4");
+    throw Error("its host has no interface that is up and has an address of IPv4: give it one");
   const auto is_near = [&](const Place& theirs) {
     return std::any_of(from.places.begin(), from.places.end(), [&](const Place& ours) {
       return ours.mask == theirs.mask && ((ours.ip ^ theirs.ip) & ours.mask) == 0;

@@ -35,14 +35,17 @@ ifreq answered(const std::string& interface, unsigned long what) {
   const ifreq request = ask(interface, what);
   if (errno == 0) return request;
   if (errno == ENODEV) throw Error("there is no interface " + interface + " (see: ip link)");
-  if (errno == EADDRNOTAVAIL) throw Error("interface " + interface + " has no IPv4 address");
+  if (errno == EADDRNOTAVAIL)
+    throw Error("interface " + interface + " has no IPv4 address: give it one");
   throw Error("interface " + interface + ": " + why(errno));
 }
 
 }  // namespace
 
 std::string why(int error) {
-  return std::strerror(error) + std::string(error == EPERM || error == EACCES ? kRights : "");
+  const std::string said = std::strerror(error);
+  if (error == ENOBUFS) return said + ": raise ulimit -l, or give CAP_IPC_LOCK";
+  return said + (error == EPERM || error == EACCES ? kRights : "");
 }
 
 std::string interface_address(const std::string& interface) {
