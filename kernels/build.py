@@ -95,14 +95,6 @@ def compile_cubin(
     )
 
 
-def compile_ptx(dtype: str, block_size: int, arch: str, source: str = "kernels.cu") -> str:
-    """The text that a driver compiles itself, for `arch` ("compute_90") and all later ones."""
-    made = _compiled(
-        dtype, block_size, (f"-arch={arch}",), source, lambda nvrtc, program: nvrtc.getPTX(program)
-    )
-    return made.decode() if isinstance(made, bytes) else str(made)
-
-
 def _compiled(
     dtype: str, block_size: int, flags: tuple[str, ...], source: str, take: Callable[..., Any]
 ) -> Any:

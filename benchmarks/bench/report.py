@@ -76,8 +76,6 @@ def summarize(
         "cpu_s_per_gb": answer["cpu_s"] / point.bytes * 1e9,
         "median_s": statistics.median(samples),
         "mean_s": statistics.fmean(samples),
-        "min_s": min(samples),
-        "max_s": max(samples),
         "first_ten_s": _mean_of_first(answer.get("starts") or [answer["sums"]], 10),
         "first_hundred_s": _mean_of_first([answer["sums"]], 100),
         "limit_s": limit,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 import numpy as np
 from kernel_emulation import Kernels, SparsifyKernels
@@ -78,7 +78,7 @@ class DeviceMemory:
 
 
 class Device:
-    current = [0]  # the last of these
+    current: ClassVar[list[int]] = [0]  # the last of these
     compute_capability = "90"
 
     def __init__(self, index: int | None = None) -> None:

@@ -15,7 +15,7 @@ from kernel_emulation import Kernels, Memory, SparsifyKernels
 from kernel_reference import Case
 from ptx import machine, text
 
-from omnihvd.kernels.build import compile_ptx
+from omnihvd.kernels import build
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -23,12 +23,19 @@ ARCH = "compute_75"  # the oldest that NVRTC 13 knows
 FORMATS = {4: "I", 8: "Q"}
 
 
+def compile_ptx(dtype: str, block_size: int, source: str) -> str:
+    """The text that a driver compiles itself, for ARCH and all later ones."""
+    flags = (f"-arch={ARCH}",)
+    made = build._compiled(dtype, block_size, flags, source, lambda nvrtc, p: nvrtc.getPTX(p))
+    return made.decode() if isinstance(made, bytes) else str(made)
+
+
 class Launches:
     """In place of the emulation's library: functions that run kernels' PTX, by the same names."""
 
     def __init__(self, emulation, dtype: str, block_size: int, source: str) -> None:
         self._emulation, self._name = emulation, emulation._name
-        self.entries = text.parse(compile_ptx(dtype, block_size, ARCH, source))
+        self.entries = text.parse(compile_ptx(dtype, block_size, source))
 
     def __getattr__(self, name: str):
         if not name.startswith("run_"):
