@@ -98,7 +98,7 @@ def test_a_bucket_that_is_made_anew_has_no_residual_of_other_parameters() -> Non
     parameters = {name: torch.nn.Parameter(torch.zeros(512)) for name in "ab"}
 
     def step(order: str) -> torch.Tensor:
-        """What is sent of b's ones, which the codec does not change: nothing is owed to b."""
+        """Returns what is sent of b's ones, which the codec keeps: nothing is owed to b."""
         given = {"a": torch.randn(512), "b": torch.ones(512)}
         parts = dict(zip(order, torch.cat([given[name] for name in order]).split(512)))
         codec_hook(state, Bucket(parts, parameters))
