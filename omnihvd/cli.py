@@ -32,7 +32,6 @@ import signal
 import sys
 from pathlib import Path
 
-from omnihvd.engine import EngineMissing
 from omnihvd.version import __version__
 
 COMMANDS = {
@@ -87,12 +86,12 @@ def _command(name: str, arguments: list[str]) -> int:
         status = int(importlib.import_module(COMMANDS[name]).main(arguments) or 0)
         sys.stdout.flush()
         return status
-    except EngineMissing as why:
-        print(f"omnihvd {name}: {why}", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # of `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for later flushes
         return 128 + signal.SIGPIPE
+    except (ImportError, OSError, ValueError) as why:
+        print(f"omnihvd {name}: {why}", file=sys.stderr)
+        return 1
 
 
 def _mistake(arguments: list[str]) -> str | None:

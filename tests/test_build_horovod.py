@@ -57,3 +57,15 @@ def test_a_cache_that_cannot_be_written_is_one_line(
     (tmp_path / "file").touch()
     assert build_horovod.main(["--without-mpi", "--cache", str(tmp_path / "file/x")]) == 1
     assert "name another folder by --cache" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("with_tools")
+def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch, capsys) -> None:
+    def nowhere(_: Path) -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    with pytest.raises(SystemExit, match="2"):
+        build_horovod.main(["--without-mpi"])
+    assert "--cache" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def others() -> str:
             for name, without, with_it in launched
         ),
         [
-            "another run: Horovod on MPI with fp16 compression; omnihvd instead of it, without loss",
+            "another run: Horovod on MPI, fp16 compression; omnihvd instead of it, without loss",
             *(in_ms(trained[each]["median_s"]) for each in ("fp16", "omnireduce")),
         ],
         ["step with sparse rows of a 256 MB table, 8 hosts; memory", sparse(theirs), sparse(ours)],

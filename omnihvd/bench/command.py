@@ -10,6 +10,7 @@ A clone of the repository has a laboratory with more peers: `python -m benchmark
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import shlex
@@ -25,6 +26,7 @@ from omnihvd.bench.settings import AS_IT_IS, YIELDING, Setting
 PROGRAM = "omnihvd.bench.rank"
 SIZES = {"64K": 1 << 16, "1M": 1 << 20, "16M": 1 << 24, "64M": 1 << 26}
 DENSITIES = (1.0, 0.1, 0.01)
+GRACE_S = 10.0  # for a launcher to end its ranks
 
 
 # The original library's backend, and ours; then the settings in which the original may be fastest.
@@ -67,20 +69,27 @@ def job(command: Sequence[str], plan: dict[str, Any], timeout: float) -> list[di
     """Runs a job; returns rank 0's figures, one for each point."""
     words = [*command, packed(plan)]
     try:
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout
+        launched = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
     except FileNotFoundError as why:
         raise JobFailed(f"no program {words[0]}") from why
     except PermissionError as why:
         raise JobFailed(f"{words[0]} may not be run: name a launcher") from why
-    except subprocess.TimeoutExpired as why:
-        raise JobFailed(
-            f"the job took over {timeout:g} s (--timeout): {shlex.join(words)}"
-        ) from why
-    found = re.findall(rf"{MARK} (\{{.*\}})", done.stdout)
-    if done.returncode != 0 or len(found) != len(plan["points"]):
-        last = "\n".join(done.stdout.strip().splitlines()[-15:])
+    with launched:
+        try:
+            output = launched.communicate(timeout=timeout)[0]
+        except subprocess.TimeoutExpired as why:
+            launched.terminate()  # SIGKILL would leave its ranks behind
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launched.communicate(timeout=GRACE_S)
+            launched.kill()
+            raise JobFailed(
+                f"the job took over {timeout:g} s (--timeout): {shlex.join(words)}"
+            ) from why
+    found = re.findall(rf"{MARK} (\{{.*\}})", output)
+    if launched.returncode != 0 or len(found) != len(plan["points"]):
+        last = "\n".join(output.strip().splitlines()[-15:])
         raise JobFailed(f"the job failed: {shlex.join(words)}\n{last}")
     return [json.loads(line) for line in found]
 

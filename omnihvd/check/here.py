@@ -129,6 +129,8 @@ def _kernels_finding(arch: str) -> Finding:
         there, folder = kernel_cache.complete(arch, block_size), str(kernel_cache.folder(arch))
     except engine.EngineError:
         return Finding(None, f"kernels for {arch}", "unknown: a setting is wrong")
+    except OSError as why:  # no home folder, or one that cannot be read
+        return Finding(False, f"kernels for {arch}", str(why))
     return Finding(there, f"kernels for {arch}", folder, "" if there else "omnihvd kernels")
 
 

@@ -38,10 +38,11 @@ def findings(ranks: Exchange) -> Iterator[Finding]:
     yield _secret(ranks, hosts, settings.secret)
     yield from _hooks(ranks, hosts)
     yield from _aggregators(ranks, hosts, settings.aggregators)
+    if any(problems):
+        return  # no link can be measured, and nothing summed
     for pair in links.pairs_of(hosts):
         yield _link(hosts, pair, links.measure(ranks, pair))
-    if not any(problems):
-        yield _sum(ranks, settings)
+    yield _sum(ranks, settings)
 
 
 def _settings() -> tuple[Any, str | None]:
@@ -72,12 +73,10 @@ def _versions() -> dict[str, str]:
 
 
 def _set_here() -> dict[str, str]:
-    names = [f"OMNIHVD_{name}" for name in OWN]
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith("OMNIHVD_") and name not in names
-    }
+    """Of settings alone: what is misspelt may be a secret."""
+    known = {name for name, *_ in engine.session.setting_docs()}
+    known -= {f"OMNIHVD_{name}" for name in OWN}
+    return {name: value for name, value in sorted(os.environ.items()) if name in known}
 
 
 def _alike(

@@ -39,9 +39,15 @@ def measure(ranks: Exchange, pair: tuple[int, int]) -> dict[str, Any]:
     or error."""
     answer: dict[str, Any] = {}
     for way, (source, target) in (("there", pair), ("back", pair[::-1])):
-        end = engine.transport.LinkEnd(MESSAGE) if ranks.rank in pair else None
-        addresses = ranks.allgather(end.address() if end else b"")
         mine: dict[str, Any] = {}
+        end = None
+        try:
+            end = engine.transport.LinkEnd(MESSAGE) if ranks.rank in pair else None
+        except RuntimeError as why:  # UCX_TLS, say
+            mine = {"error": str(why)}
+        addresses = ranks.allgather(end.address() if end else b"")
+        if not (addresses[source] and addresses[target]):
+            end = None  # nobody to talk to
         try:
             # Both connect, so that both learn of a failure.
             if end and ranks.rank == source:

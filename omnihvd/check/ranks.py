@@ -9,7 +9,8 @@ import os
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Union
 
 from omnihvd import engine, launchers
 from omnihvd.intercept import mpi_abi
@@ -25,23 +26,13 @@ class NoJob(Exception):
     """There is no job to join; the message says what is missing."""
 
 
-class Exchange(Protocol):
-    rank: int
-    size: int
-
-    def allgather(self, mine: bytes) -> list[bytes]:
-        """Collective: every rank's bytes, in rank order. Raises NoJob."""
-
-    def end(self) -> None: ...
-
-
 def join_job() -> Exchange:
     """The exchange of this process's job. Raises NoJob."""
     variables = os.environ
     if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in variables:
-        return HorovodsStore(int(variables["HOROVOD_RANK"]), int(variables["HOROVOD_SIZE"]))
+        return horovods_store(int(variables["HOROVOD_RANK"]), int(variables["HOROVOD_SIZE"]))
     if "TORCHELASTIC_RUN_ID" in variables:
-        return TorchsStore(int(variables["RANK"]), int(variables["WORLD_SIZE"]))
+        return torchs_store(int(variables["RANK"]), int(variables["WORLD_SIZE"]))
     if launchers.may_call_mpi():
         return Mpi()
     raise NoJob(LAUNCH)
@@ -101,74 +92,62 @@ class Mpi:
 
 
 class Store:
-    """A launcher's store of keys and values."""
+    """A launcher's store of keys and values. get: None while the key is missing."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
+    def __init__(
+        self, rank: int, size: int, put: Callable[[str, bytes], Any], get: Callable[[str], Any]
+    ) -> None:
+        self.rank, self.size, self._put, self._get = rank, size, put, get
         self._round = 0
-
-    def put(self, key: str, value: bytes) -> None:
-        raise NotImplementedError
-
-    def get(self, key: str) -> bytes | None:
-        """The value; None while the key is missing."""
-        raise NotImplementedError
 
     def allgather(self, mine: bytes) -> list[bytes]:
         self._round += 1
-        self.put(f"omnihvd-check/{self._round}.{self.rank}", mine)
+        self._put(f"omnihvd-check/{self._round}.{self.rank}", mine)
         patience = Patience(limit_s())
         return [self._await(rank, patience) for rank in range(self.size)]
 
     def _await(self, rank: int, patience: Patience) -> bytes:
-        while (value := self.get(f"omnihvd-check/{self._round}.{rank}")) is None:
+        while (value := self._get(f"omnihvd-check/{self._round}.{rank}")) is None:
             if patience.over():
                 raise NoJob(
                     f"rank {rank} did not come within {limit_s():.0f} s: its own output says why"
                 )
             time.sleep(0.02)
-        return value
+        return bytes(value)
 
     def end(self) -> None:
         self.allgather(b"")  # the rank that serves the store must not leave first
 
 
-class HorovodsStore(Store):
-    """The HTTP server of `horovodrun --gloo`."""
+def horovods_store(rank: int, size: int) -> Store:
+    """In the HTTP server of `horovodrun --gloo`."""
+    address, port = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{of}"] for of in ("ADDR", "PORT"))
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # despite http_proxy
 
-    def put(self, key: str, value: bytes) -> None:
-        self._ask(key, data=value, method="PUT")
-
-    def get(self, key: str) -> bytes | None:
-        return self._ask(key)
-
-    def _ask(self, key: str, **how: Any) -> bytes | None:
-        address, port = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{of}"] for of in ("ADDR", "PORT"))
+    def ask(key: str, value: bytes | None = None) -> bytes | None:
         url = f"http://{address}:{port}/{key}"
+        request = urllib.request.Request(url, value, method="GET" if value is None else "PUT")
         try:
-            request = urllib.request.Request(url, **how)
-            with urllib.request.urlopen(request, timeout=limit_s()) as answer:
+            with direct.open(request, timeout=limit_s()) as answer:
                 return bytes(answer.read())
         except OSError as why:
             if isinstance(why, urllib.error.HTTPError) and why.code == 404:
                 return None
             raise NoJob(f"{url}: {why}") from why
 
+    return Store(rank, size, ask, ask)
 
-class TorchsStore(Store):
-    """The TCP store of torchrun."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        from torch.distributed import TCPStore
+def torchs_store(rank: int, size: int) -> Store:
+    """In the TCP store of torchrun."""
+    from torch.distributed import TCPStore
 
-        super().__init__(rank, size)
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        serves = rank == 0 and not os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
-        patience = datetime.timedelta(seconds=limit_s())
-        self._store: Any = TCPStore(host, port, is_master=serves, timeout=patience)
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    serves = rank == 0 and not os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
+    patience = datetime.timedelta(seconds=limit_s())
+    store: Any = TCPStore(host, port, is_master=serves, timeout=patience)
+    get = lambda key: store.get(key) if store.check([key]) else None  # noqa: E731
+    return Store(rank, size, store.set, get)
 
-    def put(self, key: str, value: bytes) -> None:
-        self._store.set(key, value)
 
-    def get(self, key: str) -> bytes | None:
-        return bytes(self._store.get(key)) if self._store.check([key]) else None
+Exchange = Union[Mpi, Store]  # allgather() is collective: every rank's bytes, by rank, or NoJob

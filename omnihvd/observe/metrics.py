@@ -9,6 +9,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any
 
 from omnihvd.launchers import local_rank, process_rank
@@ -32,6 +33,9 @@ class _Server(ThreadingHTTPServer):
     """Bounds connections, so that strangers cannot use up the descriptors of a rank."""
 
     daemon_threads = True
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's asks DNS for this host's name, too
 
     def __init__(self, *arguments: Any) -> None:
         self._open: set[Any] = set()

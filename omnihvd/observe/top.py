@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 import time
 from typing import Any
 
@@ -121,9 +120,6 @@ def main(arguments: list[str]) -> int:
             return _show(args, others)
         except KeyboardInterrupt:
             return 0
-        except (OSError, ImportError) as why:
-            print(f"omnihvd top: {why}", file=sys.stderr)
-            return 1
 
 
 def _show(args: argparse.Namespace, others: list[OtherHost]) -> int:
@@ -146,9 +142,12 @@ def _show(args: argparse.Namespace, others: list[OtherHost]) -> int:
         console.print(_table(rows(now, {}), notes(seen, others), columns))
         return 0 if now else 1
     before: Processes = {}
-    with Live(console=console, screen=False) as live:
+    with contextlib.ExitStack() as stack:
+        show: Any = console.print  # without a terminal, one table after the other
+        if console.is_terminal and not console.is_dumb_terminal:
+            show = stack.enter_context(Live(console=console)).update
         while True:
-            live.update(_table(rows(now, before), notes(seen, others), terminal.width()))
+            show(_table(rows(now, before), notes(seen, others), terminal.width()))
             time.sleep(args.interval)
             before, seen = now, look(others, 2)
             now = by_process(seen.processes)

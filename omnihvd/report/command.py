@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import IO, Any
@@ -19,19 +20,14 @@ def main(arguments: list[str]) -> int:
     p.add_argument("--plot", type=Path, metavar="FILE", help="write a picture: PNG, SVG or PDF")
     p.add_argument("--masks", type=Path, metavar="FILE", help="write which blocks were zero: .npz")
     args = p.parse_args(arguments)
-    try:
-        seen, out = samples.load_all(args.folders), args.folders[0]
-        make(seen, out, sys.stdout, args.rates, args.ranks)
-        content = json.loads((out / samples.FIGURES).read_text())
-        if args.plot:
-            plots.picture(content, args.plot)
-        if args.masks:
-            width = content["job"]["element_bytes"]
-            sizes = {p["name"]: p["bytes"] // width for p in content["parameters"]}
-            masks.export(seen, sizes, args.masks)
-    except (samples.Unusable, ValueError, OSError, ImportError) as why:
-        print(f"omnihvd report: {why}", file=sys.stderr)
-        return 1
+    seen, out = samples.load_all(args.folders), args.folders[0]
+    make(seen, out, sys.stdout, args.rates, args.ranks)
+    content = json.loads((out / samples.FIGURES).read_text())
+    if args.plot:
+        plots.picture(content, args.plot)
+    if args.masks:
+        sizes = {p["name"]: math.prod(p["shape"]) for p in content["parameters"]}
+        masks.export(seen, sizes, args.masks)
     return 0
 
 
@@ -80,7 +76,7 @@ def content_of(
         for scheme in predictions.schemes_for(parameters)
     ]
     return {
-        "job": {k: v for k, v in vars(job).items() if k not in ("shapes", "timings")},
+        "job": {k: v for k, v in vars(job).items() if k not in ("shapes", "timings", "widths")},
         "ranks_seen": len(seen),
         "steps_seen": sorted({s.step for one in seen for s in one.samples}),
         "overlap": _overlap(seen, parameters),
@@ -101,7 +97,7 @@ def content_of(
 
 def _overlap(seen: list[samples.Seen], parameters: list[figures.Measured]) -> str:
     job = seen[0].job
-    if any(p.overlap_is_measured for p in parameters):
+    if any(p.steps_of_all for p in parameters):
         return f"measured between {job.ranks} ranks; for other numbers of ranks estimated"
     if job.ranks == 1:
         return "estimated from batches of one process, as if each were another rank's"

@@ -6,7 +6,7 @@ non-zero blocks on the fullest rank (packed where that is smaller), and U bytes 
 | scheme | a rank sends |
 |---|---|
 | ring | 2 (N-1)/N S |
-| fp16 | half of that |
+| fp16 | half of that, of float32 |
 | omnireduce | (N-1)/N (P + U): contributions out, sums out; every rank aggregates a share |
 | dedicated | P; receives U; N aggregators on hosts of their own |
 | union | 2 (N-1)/N U whole blocks, and of 1 bit a block, to unite the ranks' bitmaps |
@@ -45,6 +45,7 @@ class Sizes(NamedTuple):
     rows: float  # of the fullest rank that are not zero, whole
     union_rows: float
     row_bytes: float  # of one; 0: no matrix
+    element: float = 4  # bytes of one
 
 
 class Machine(NamedTuple):
@@ -77,7 +78,8 @@ def by_ring(s: Sizes, ranks: int) -> Cost:
 
 
 def by_fp16(s: Sizes, ranks: int) -> Cost:
-    return Cost(ring(s.dense, ranks) / 2, ring(s.dense, ranks) / 2, s.dense)
+    each = ring(s.dense * min(1, 2 / s.element), ranks)
+    return Cost(each, each, s.dense * (s.element > 2))
 
 
 def by_omnireduce(s: Sizes, ranks: int) -> Cost:
@@ -108,8 +110,8 @@ def by_allgather(s: Sizes, ranks: int) -> Cost:
 
 
 def by_codec(s: Sizes, ranks: int, bits: int) -> Cost:
-    """The cost under a codec, of float32. Encoding reads each block once more."""
-    each = (ranks - 1) / ranks * (s.fullest + s.union) * bits / 32
+    """The cost under a codec: bits of an element. Encoding reads each block once more."""
+    each = (ranks - 1) / ranks * (s.fullest + s.union) * bits / (8 * s.element)
     return Cost(each, each, 2 * s.dense)
 
 

@@ -46,7 +46,6 @@ class Measured:
     groups: Any
     rows: Any
     steps: Any
-    ranks: Any
     ready_s: float
     world: int  # ranks of the job
     _masks: dict[int, Any] = field(default_factory=dict)
@@ -73,12 +72,8 @@ class Measured:
         return self.embedding and self.n_rows > 1 and self.zero_rows > 0.5
 
     @functools.cached_property
-    def samples(self) -> int:
-        return int(self.groups.shape[0])
-
-    @functools.cached_property
     def element_density(self) -> float:
-        return float(self.groups.sum(dtype=np.int64) / (self.samples * max(self.elements, 1)))
+        return float(self.groups.sum(dtype=np.int64) / (len(self.groups) * max(self.elements, 1)))
 
     @functools.cached_property
     def zero_rows(self) -> float:
@@ -91,10 +86,6 @@ class Measured:
             return []
         found = [np.flatnonzero(self.steps == step) for step in np.unique(self.steps)]
         return [s for s in found if len(s) == self.world]
-
-    @property
-    def overlap_is_measured(self) -> bool:
-        return bool(self.steps_of_all)
 
     def density(self, block_size: int) -> float:
         return float(self.mask(block_size).mean())
@@ -131,6 +122,7 @@ class Measured:
             rows=float(rows),
             union_rows=in_rows * self.bytes,
             row_bytes=self.row_bytes,
+            element=element,
         )
 
     @functools.cached_property
@@ -159,7 +151,7 @@ class Measured:
         if ranks <= self.world and self.steps_of_all:
             several = self.steps_of_all[-1][:ranks]
         else:
-            several = np.arange(min(ranks, self.samples))
+            several = np.arange(min(ranks, len(self.groups)))
         united = united_groups(self.groups[several])
         in_union = united[united > 0]
         if in_union.size == 0:
@@ -172,14 +164,14 @@ class Measured:
 def measured(seen: list[Seen]) -> list[Measured]:
     """All parameters that had a gradient, in the order in which gradients become ready."""
     job = seen[0].job
-    by_name: dict[str, list[tuple[int, int, Any]]] = {}
+    by_name: dict[str, list[tuple[int, Any]]] = {}
     for one in seen:
         for sample in one.samples:
             for name, gradient in sample.gradients.items():
-                by_name.setdefault(name, []).append((one.job.rank, sample.step, gradient))
+                by_name.setdefault(name, []).append((sample.step, gradient))
     found = []
     for name, samples in by_name.items():
-        sizes = [gradient.counts.elements for _, _, gradient in samples]
+        sizes = [gradient.counts.elements for _, gradient in samples]
         elements = statistics.mode(sizes)  # TensorFlow may not know the number of rows at first
         samples = [s for s, size in zip(samples, sizes) if size == elements]
         most = max(2, MOST_BYTES // max(elements // 32, 1))
@@ -190,12 +182,11 @@ def measured(seen: list[Seen]) -> list[Measured]:
                 job.shapes.get(name) or [elements],
                 name in job.tables,
                 any(name in one.job.sparse for one in seen),
-                job.element_bytes,
-                np.stack([groups_of(g.counts) for _, _, g in samples]),
-                np.stack([rows_of(g.counts) for _, _, g in samples]),
-                np.array([step for _, step, _ in samples]),
-                np.array([rank for rank, _, _ in samples]),
-                statistics.median(g.ready_s for _, _, g in samples),
+                job.widths.get(name, job.element_bytes),
+                np.stack([groups_of(g.counts) for _, g in samples]),
+                np.stack([rows_of(g.counts) for _, g in samples]),
+                np.array([step for step, _ in samples]),
+                statistics.median(g.ready_s for _, g in samples),
                 job.ranks,
             )
         )
@@ -324,7 +315,7 @@ def summary_of(p: Measured, ranks: int) -> dict[str, Any]:
         "shape": p.shape,
         "bytes": p.bytes,
         "sparse_tensor": p.sparse,
-        "samples": p.samples,
+        "samples": len(p.groups),
         **total([p], ranks),
         "zero_rows": p.zero_rows if p.n_rows else None,
         "rank_skew": p.rank_skew,

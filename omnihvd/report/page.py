@@ -135,3 +135,5 @@ def _plot(draw: Any, content: dict[str, Any], height: float = 3.6) -> str:
         return plots.svg(draw, content, height)
     except ImportError:
         return "<p>(plots need matplotlib: <code>pip install matplotlib</code>)</p>"
+    except OSError as why:  # matplotlib has no folder to write to
+        return f"<p>(no plots: {_text(str(why))})</p>"

@@ -81,7 +81,7 @@ class Model:
         """The cost of a parameter's sum. For tables with sparse gradients: by rows, or by allgather
         if the scheme sums other parameters densely."""
         formula = costs.FORMULAS[scheme]
-        if scheme in OF_TABLES and not (p.is_table or p.sparse):
+        if scheme in OF_TABLES and not (p.is_table or (p.sparse and p.n_rows)):
             formula = OF_TABLES[scheme]
         return formula(self._sizes[p.name], self.ranks)
 

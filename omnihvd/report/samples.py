@@ -63,7 +63,8 @@ class Job:
     library: str = "none"  # Horovod, DDP, or none
     fusion_bytes: int = 0  # of a fused buffer or bucket, at most
     copies: bool = False  # between gradients and buckets, each of them
-    element_bytes: int = 4
+    element_bytes: int = 4  # where `widths`, which older files lack, has no parameter
+    widths: dict[str, int] = field(default_factory=dict)  # bytes of an element, by parameter
     steps: int = 0
     step_s: float = 0.0  # median of the steps without sampling
     cost_share: float = 0.0  # share of all time spent on sampling

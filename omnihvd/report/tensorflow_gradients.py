@@ -140,7 +140,7 @@ class Source:
                 values = np.ascontiguousarray(values)
                 counts = count(values, values.shape[0] if values.ndim > 1 else 1)
                 job.shapes[name] = list(values.shape)
-            job.framework, job.element_bytes = "tensorflow", values.dtype.itemsize
+            job.framework, job.widths[name] = "tensorflow", values.dtype.itemsize
             sample.gradients[name] = Gradient(counts, 0.0)
         self._sampler.spent_s += time.perf_counter() - begin
 

@@ -98,7 +98,7 @@ class Source:
         sample.gradients[name] = Gradient(counts, ready)
         sample.backward_s, self._last = ready, parameter
         job = self._sampler.job
-        job.framework, job.element_bytes = "torch", gradient.element_size()
+        job.framework, job.widths[name] = "torch", gradient.element_size()
         if gradient.is_sparse and name not in job.sparse:
             job.sparse.append(name)
         self._sampler.spent_s += time.perf_counter() - begin

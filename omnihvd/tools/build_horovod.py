@@ -30,9 +30,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
 
 VERSION = "0.28.1"
 SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
@@ -233,42 +231,21 @@ def edit_source(source: Path, rpath: list[str]) -> None:
         path.write_text(before.replace(text, replacement.replace("@RPATH@", ";".join(rpath))))
 
 
-@contextlib.contextmanager
-def progress(title: str) -> Iterator[Callable[[int], None]]:
-    """Yields a function that shows a percentage: a bar on a terminal, lines elsewhere."""
-    if sys.stdout.isatty() and importlib.util.find_spec("rich"):
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
-
-        with Progress("{task.description}", BarColumn(), TaskProgressColumn(),
-                      TimeElapsedColumn()) as bar:  # fmt: skip
-            task = bar.add_task(title, total=100)
-            yield lambda percent: bar.update(task, completed=percent)
-        return
-    start = time.monotonic()
-    shown = -10
-
-    def line(percent: int) -> None:
-        nonlocal shown
-        if percent >= shown + 10:
-            shown = percent - percent % 10
-            print(f"{title}: {percent}% after {time.monotonic() - start:.0f} s", flush=True)
-
-    yield line
-
-
 def compile_wheel(source: Path, into: Path, environment: dict[str, str], log: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps",
                f"--wheel-dir={into}", str(source)]  # fmt: skip
-    pipe = subprocess.PIPE
-    with progress("Building Horovod") as show, log.open("w") as lines, subprocess.Popen(
+    pipe, start, shown = subprocess.PIPE, time.monotonic(), -10
+    with log.open("w") as lines, subprocess.Popen(
         command, env=environment, text=True, errors="replace", stdout=pipe, stderr=subprocess.STDOUT
     ) as build:  # fmt: skip
         assert build.stdout
         for line in build.stdout:
             lines.write(line)
-            percent = re.search(r"\[ *(\d+)%\]", line)
-            if percent:
-                show(int(percent[1]))
+            found = re.search(r"\[ *(\d+)%\]", line)
+            if found and int(found[1]) >= shown + 10:
+                shown = int(found[1]) // 10 * 10
+                seconds = time.monotonic() - start
+                print(f"Building Horovod: {found[1]}% after {seconds:.0f} s", flush=True)
     if build.returncode:
         errors = re.findall(r".*(?:: (?:fatal )?error: |CMake Error).*\n?.*", log.read_text())
         raise Failure("building Horovod failed:\n" + "\n".join(errors[:5]) + f"\nsee {log}")
@@ -364,7 +341,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "omnihvd").expanduser()
+    cache: Path | None = None
+    with contextlib.suppress(RuntimeError):  # no home folder: it has to be named
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "omnihvd").expanduser()
     parser.add_argument("--frameworks", nargs="+", choices=sorted(DISTRIBUTIONS), metavar="NAME",
                         help="torch, tensorflow; default: those installed")  # fmt: skip
     parser.add_argument("--without-mpi", dest="with_mpi", action="store_false",
@@ -374,7 +353,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--source", type=Path, metavar="FILE",
                         help=f"horovod-{VERSION}.tar.gz; default: PyPI's")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=default_jobs(), help="default: %(default)s")
-    parser.add_argument("--cache", type=Path, default=cache, help="default: %(default)s")
+    parser.add_argument("--cache", type=Path, default=cache, required=cache is None,
+                        help="default: %(default)s")  # fmt: skip
     parser.add_argument("--wheel-only", action="store_true", help="build, do not install")
     try:
         build(parser.parse_args(arguments))

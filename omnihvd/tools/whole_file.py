@@ -12,6 +12,10 @@ from typing import IO
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to. OSError names the path."""
+    if path.exists() and not path.is_file():  # a device or a pipe stays what it is
+        with path.open("wb") as file:
+            yield file
+        return
     part = path.with_name(f".{path.name}.part-{os.getpid()}")
     try:
         with part.open("wb") as file:

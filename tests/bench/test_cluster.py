@@ -82,3 +82,13 @@ def test_the_sum_is_known_in_closed_form() -> None:
     parts = [patterns.part(point, one, 3) for one in range(3)]
     assert patterns.is_total(sum(parts), point, 3) and not patterns.is_total(parts[0], point, 3)
     assert 0 < (sum(parts) == 0).mean() < 0.9
+
+
+def test_a_job_that_takes_too_long_is_ended_by_its_launcher(tmp_path: Path) -> None:
+    launcher, ended = tmp_path / "launcher", tmp_path / "ended"
+    trap = f"trap 'touch {ended}; kill $!; exit 1' TERM"
+    launcher.write_text(f"#!/bin/sh\n{trap}\nsleep 60 & wait\n")
+    launcher.chmod(0o755)
+    with pytest.raises(command.JobFailed, match="the job took over"):
+        command.job([str(launcher)], {"points": []}, timeout=1)
+    assert ended.exists()

@@ -16,6 +16,8 @@ import numpy
 import pytest
 from launch import launch
 
+from omnihvd.check import job as check_job
+
 PACKAGE = Path(__file__).parents[2] / "omnihvd"
 HERE = Path(__file__).parent / "on_ranks"
 # A Horovod with a library of C that calls what is asked for.
@@ -213,3 +215,19 @@ def test_ranks_of_torchrun_find_each_other() -> None:
 def test_a_job_of_no_launcher_is_told_so() -> None:
     done, _ = check("--job", path=[PACKAGE.parent])
     assert done.returncode == 2 and "mpirun" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_job_with_a_wrong_setting_ends_with_its_findings(path: str) -> None:
+    command = [sys.executable, "-S", "-m", "omnihvd", "check", "--job", "--json"]
+    env = {"PYTHONPATH": path, "OMNIHVD_BLOCK_SIZE": "x"}
+    job = launch(command, 2, env=env, check=False)
+    assert job.returncode == 1 and "Traceback" not in job.output
+    bad = [f for f in findings(job.ranks[0]) if f["good"] is False]
+    assert bad and {f["subject"] for f in bad} == {"settings"}
+
+
+def test_a_misspelt_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIHVD_SECERT", "sixteen characters")
+    monkeypatch.setenv("OMNIHVD_SLOTS", "4")
+    found = check_job._set_here()
+    assert found["OMNIHVD_SLOTS"] == "4" and "OMNIHVD_SECERT" not in found

@@ -13,6 +13,7 @@ import threading
 import time
 import types
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pytest
 from benchmarks.bench import arguments, backends, lab, lab_processes, published
 from benchmarks.bench.session import BenchError, Session
 from omnihvd import aggregator, demo, engine, inline, rates
-from omnihvd.check import links, ranks
+from omnihvd.check import here, links, ranks
 from omnihvd.intercept import kernel_cache
 from omnihvd.observe import answers, top
 from omnihvd.report import command, options, samples
@@ -155,11 +156,9 @@ def test_waits_that_are_over_name_whom_they_were_for(monkeypatch: pytest.MonkeyP
     with pytest.raises(links.LinkError, match=r"nothing came through within \d+ s"):
         links._step(end, Over(10))  # type: ignore[arg-type]
     monkeypatch.setattr(ranks, "Patience", Over)
-    monkeypatch.setattr(ranks.Store, "put", lambda *_: None)
-    monkeypatch.setattr(ranks.Store, "get", lambda *_: None)
     said = r"rank 0 did not come within \d+ s: its own output says why"
     with pytest.raises(ranks.NoJob, match=said):
-        ranks.Store(1, 2).allgather(b"")
+        ranks.Store(1, 2, lambda *_: None, lambda _: None).allgather(b"")
 
 
 def test_a_shim_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,3 +391,49 @@ def test_a_path_that_cannot_be_preloaded(
     monkeypatch.setattr(lib_path.mpi_abi, "shim", lambda: Path("/a b/libomnihvd_mpi.so"))
     assert lib_path.main([]) == 1
     assert "LD_PRELOAD takes no path with a space or a colon" in capsys.readouterr().err
+
+
+def test_no_home_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError
+
+    for name in ("XDG_CACHE_HOME", "OMNIHVD_KERNEL_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    finding = here._kernels_finding("sm_90")
+    assert finding.good is False and "there is no home folder" in finding.found
+
+
+def test_a_transport_that_cannot_be_made_is_an_error_of_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(_: int) -> None:
+        raise RuntimeError("no device")
+
+    monkeypatch.setattr(links.engine, "transport", types.SimpleNamespace(LinkEnd=none))
+    alone: Any = types.SimpleNamespace(rank=0, allgather=lambda mine: [mine, mine])
+    assert links.measure(alone, (0, 1)) == {"error": "no device"}
+
+
+class Here(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"here")
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+def test_horovods_store_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = closed.getsockname()[1]
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with HTTPServer(("127.0.0.1", 0), Here) as server:
+        server.timeout = 20
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{nowhere}")
+        monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
+        monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(server.server_port))
+        assert ranks.horovods_store(0, 1)._get("key") == b"here"

@@ -14,7 +14,9 @@ import pytest
 from launch import STREAM, launch
 from processes import free_port
 
+from omnihvd import cli
 from omnihvd.observe import metrics, steps, top, traces
+from omnihvd.tools.whole_file import whole_file
 
 JOB = Path(__file__).parent / "on_ranks/observed.py"
 BYTES = 5000 * 64 * 4
@@ -76,7 +78,7 @@ def test_traces_of_ranks_become_one(job: tuple[Path, list[Found]], tmp_path: Pat
     sums = [e for e in events if e["name"] == "stream"]
     last = [[e for e in sums if e["pid"] == traces.OURS + rank][-1] for rank in range(3)]
     assert max(e["ts"] for e in last) < min(e["ts"] + e["dur"] for e in last)
-    assert traces.main([str(JOB), "-o", str(tmp_path / "no.json")]) == 1
+    assert cli.main(["trace", str(JOB), "-o", str(tmp_path / "no.json")]) == 1
 
 
 def test_steps(job: tuple[Path, list[Found]]) -> None:
@@ -195,3 +197,26 @@ def test_a_rank_that_is_learnt_late_has_a_log_of_its_own(
     for rank, name in enumerate(["steps.jsonl", "steps.rank-1.jsonl"]):
         (line,) = (tmp_path / name).read_text().splitlines()
         assert json.loads(line)["rank"] == rank
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    """A device, too: /dev/null would else become a file, where root writes to it."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with whole_file(path) as file:
+            file.write(b"all")
+        assert path.is_fifo() and os.read(reader, 9) == b"all"
+    finally:
+        os.close(reader)
+
+
+def test_metrics_ask_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(_: str = "") -> str:
+        raise AssertionError("a name server is asked")
+
+    monkeypatch.setattr(socket, "getfqdn", ask)
+    server = metrics.serve("127.0.0.1:0")
+    server.shutdown()
+    server.server_close()

@@ -269,3 +269,20 @@ def test_root_connects_to_no_host_that_another_users_process_names() -> None:
         os.waitpid(child, 0)
         os.close(readable)
         os.close(writable)
+
+
+def test_without_a_terminal_each_look_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter([answers.Seen([GOOD], [])] * 2)
+
+    def look(*_: object) -> answers.Seen:
+        for seen in looks:
+            return seen
+        raise KeyboardInterrupt
+
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(top, "look", look)
+    assert top.main(["--interval", "0.1"]) == 0
+    assert capsys.readouterr().out.count("train.py") == 2

@@ -140,3 +140,9 @@ def test_of_what_is_lossy_the_gentlest_that_is_fast_enough() -> None:
     assert chosen(fp16=1.0, natural=0.99, qsgd4=0.98, block_topk=0.97) == "fp16"
     assert chosen(fp16=2.0, natural=1.1, qsgd4=1.04, block_topk=1.0) == "qsgd4"
     assert chosen(fp16=2.0, natural=1.5, qsgd4=1.5, block_topk=1.0) == "block_topk"
+
+
+def test_half_precision_gains_less_from_fewer_bits() -> None:
+    half = SIZES._replace(element=2)
+    assert costs.FORMULAS["fp16"](half, 4).sent == costs.FORMULAS["ring"](half, 4).sent
+    assert costs.FORMULAS["natural"](half, 4).sent == pytest.approx(0.75 * 30 / 2 * MB)

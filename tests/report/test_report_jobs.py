@@ -252,3 +252,29 @@ def test_wrong_words(
     assert cli.main(["--report", *words]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+
+
+def test_each_parameter_has_a_width_of_its_own(tmp_path: Path) -> None:
+    import torch
+
+    half = torch.zeros(512, dtype=torch.bfloat16, requires_grad=True)
+    whole = torch.zeros(512, requires_grad=True)
+    optimizer = torch.optim.SGD([half, whole])
+    report_.start(tmp_path, every=1)
+    for _ in range(9):
+        optimizer.zero_grad()
+        (half.float().sum() + whole.sum()).backward()
+        optimizer.step()
+    report_.stop()
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert sorted(p["bytes"] for p in content["parameters"]) == [1024, 2048]
+
+
+def test_a_page_without_plots_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object) -> str:
+        raise OSError("no cache directory")
+
+    monkeypatch.setattr("omnihvd.report.plots.svg", nowhere)
+    train(tmp_path, 9, with_gradient=True)
+    page = (tmp_path / "out/report.html").read_text()
+    assert "<svg" not in page and "no cache directory" in page

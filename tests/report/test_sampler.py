@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omnihvd.report import density, figures, samples
+from omnihvd.report import command, density, figures, samples
 from omnihvd.report import sampler as sampler_module
 from omnihvd.report.figures import Timing
 from omnihvd.report.sampler import Sampler
-from omnihvd.report.samples import Gradient
+from omnihvd.report.samples import Gradient, Job, Sample, Seen
 
 ONES = density.count(np.ones(100, np.float32))
 
@@ -141,3 +141,13 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnihvd.report.sampler.MOST_BYTES", 20 * len(ONES.groups))
     train(sampler, now, 100, 0.0)
     assert 10 <= len(sampler.samples) <= 20 and sampler.samples[0].step > 2
+
+
+def test_a_sparse_gradient_of_one_row_counts_as_a_dense_one() -> None:
+    """As of RoBERTa's types of tokens."""
+    counts = density.count_rows(1, 64, np.zeros(3, int), np.ones((3, 64), np.float32))
+    job = Job(framework="tensorflow", step_s=0.1, shapes={"types": [1, 64]}, sparse=["types"])
+    seen = Seen(job, [Sample(2, {"types": Gradient(counts, 0.0)}, rest_s=0.1)])
+    content = command.content_of([seen], ["1gbit"], [4])
+    sent = {p["scheme"]: p["sent"] for p in content["predictions"]}
+    assert sent["rows"] == sent["omnireduce"] and sent["allgather"] == sent["ring"]
