@@ -73,7 +73,7 @@ def _versions() -> dict[str, str]:
 
 
 def _set_here() -> dict[str, str]:
-    """Of settings alone: what is misspelt may be a secret."""
+    """Settings alone: a misspelt name may be that of a secret."""
     known = {name for name, *_ in engine.session.setting_docs()}
     known -= {f"OMNIHVD_{name}" for name in OWN}
     return {name: value for name, value in sorted(os.environ.items()) if name in known}
