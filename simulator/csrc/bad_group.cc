@@ -159,6 +159,10 @@ void BadGroup::hear(Epoch& epoch, Member& member, const std::vector<std::string>
         break;
       default:
         ++world_.joined;
+        // No Error: that would be a failure to join, as it should have been.
+        if (!plan_.same && epoch.machines.size() > 1 && !world_.wrong &&
+            epoch.machines.back() == plan_.machines.back())
+          world_.wrong = "ranks with different settings have joined a group";
         member.part->all_listen();
         for (uint32_t i = 0; i < plan_.at_once; ++i) begin_next(epoch, member);
         return;
