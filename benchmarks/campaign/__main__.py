@@ -115,7 +115,9 @@ class Totals:
             "failures": self.failures,
             "isolated": isolated,
         }
-        self.file.write_text(json.dumps(saved, indent=1) + "\n")
+        part = self.file.with_name(self.file.name + ".part")  # an interrupt leaves the old one
+        part.write_text(json.dumps(saved, indent=1) + "\n")
+        part.replace(self.file)
 
 
 def longest(record: Record) -> float:
@@ -188,14 +190,14 @@ def main(arguments: list[str] | None = None) -> int:
     isolated, code = place.can_isolate(), source()  # as it is: somebody may commit meanwhile
     totals = Totals(given.json)
     jobs = planned(given, max(given.first_seed, totals.next_seed), isolated)
-    begun, failed, started = time.monotonic(), 0, 0
+    begun, earlier, failed, started = time.monotonic(), totals.took_s, 0, 0
     running: dict[Any, Started] = {}
     while True:
         room = given.processes - len(running) if given.go_on or not failed else 0
         for job in itertools.islice(jobs, room):
             pipe, process = start(job, isolated, given.limit)
             running[pipe] = process
-            totals.next_seed = job.seed + 1
+            totals.next_seed = max(totals.next_seed, job.seed + 1)  # a replay moves nothing back
             started += 1
         if not running:
             break
@@ -216,12 +218,12 @@ def main(arguments: list[str] | None = None) -> int:
                 failed += 1
                 totals.failures.append(f"seed {process.seed}: {wrong[0]}")
                 print(show(record, wrong) if record else wrong[0], flush=True)
-    took = time.monotonic() - begun
-    totals.took_s += took
+            totals.took_s = earlier + time.monotonic() - begun
+            totals.save(code, isolated)  # now, since somebody may interrupt hours of jobs
     print(", ".join(f"{name} {number}" for name, number in sorted(totals.counts.items())))
+    took = time.monotonic() - begun
     print(f"{started} jobs in {took:.1f} s; longest wait for an error {totals.longest_s:.1f} s")
     print(f"{failed} jobs failed")
-    totals.save(code, isolated)
     return 1 if failed else 0
 
 

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.campaign import __main__ as command
 from benchmarks.campaign.job import Record, Result
 from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
@@ -134,3 +136,38 @@ def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0)
 def test_the_oracle(record: Record, said: str) -> None:
     found = judge(record)
     assert bool(found) == bool(said) and said in "\n".join(found), found
+
+
+@pytest.fixture
+def quick_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run no ranks, and all is right."""
+    monkeypatch.setattr(command, "run_job", lambda *_: Record(JOB, RIGHT, [], {0: 0, 1: 0}))
+    # Pytest's own stays on, with its own file.
+    monkeypatch.setattr(command.faulthandler, "enable", lambda: None)
+
+
+@pytest.mark.usefixtures("quick_jobs")
+def test_an_interrupt_keeps_the_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, take, taken = tmp_path / "counts.json", command.take, []
+
+    def interrupted(*of: Any) -> Any:
+        taken.append(take(*of))
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        return taken[-1]
+
+    monkeypatch.setattr(command, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.main(["--json", str(file), "--seeds", "13", "15", "--processes", "1"])
+    saved = json.loads(file.read_text())
+    assert saved["counts"]["jobs"] == 1 and 0 < saved["took_s"] < 60
+
+
+@pytest.mark.usefixtures("quick_jobs")
+def test_a_replay_does_not_move_the_seed_back(tmp_path: Path) -> None:
+    file = tmp_path / "counts.json"
+    file.write_text(json.dumps({"next_seed": 1000, "took_s": 50}))
+    assert command.main(["--json", str(file), "--seeds", "13"]) == 0
+    saved = json.loads(file.read_text())
+    assert saved["next_seed"] == 1000 and saved["counts"]["jobs"] == 1
+    assert 50 < saved["took_s"] < 110
