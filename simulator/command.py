@@ -1,8 +1,9 @@
 """`python -m simulator`: how long an allreduce would take with any number of ranks.
 
-Runs the engine's own protocol, with the settings of this environment (OMNIHVD_...), over simulated
-links and processors. Their costs were measured on one machine: docs/simulator.md says how far the
-results can be trusted. Each sum is verified. Times are for one sum that all ranks begin at once.
+Runs the engine's own protocol over simulated links and processors. Their costs were measured on one
+machine: docs/simulator.md says how far the results can be trusted. Each sum is verified. Times are
+for one sum that all ranks begin at once. OMNIHVD_SLOTS, OMNIHVD_MESSAGE_BYTES and
+OMNIHVD_SCAN_AHEAD count; other settings of the environment do not.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="N",
         default=[],
-        help="of aggregators: how many each joins, from below; auto: at most 64 peers a rank",
+        help="of aggregators: how many each joins, from below; auto: at most 64 peers a rank"
+        " (default: one level)",
     )
     p.add_argument("--rate", type=rates.rate, default="100gbit", help="of links (default: 100gbit)")
     p.add_argument("--core-rate", type=rates.rate, help="of all that travels together")
@@ -94,11 +96,9 @@ def seconds(text: str) -> float:
     return float(text[: -len(unit)]) * UNITS[unit]
 
 
-def fans(words: list[str], ranks: int) -> list[int]:
-    """Parses --levels into fan-outs."""
-    if words == ["auto"]:
-        return _core.fans_of("auto", ranks, 0)
-    return [int(word) for word in words]
+def fans(words: list[str], ranks: int, dedicated: int = 0) -> list[int]:
+    """Parses --levels into fan-outs, as OMNIHVD_LEVELS is parsed; none: one level."""
+    return _core.fans_of("x".join(words), ranks, dedicated) if words else []
 
 
 def points(args: argparse.Namespace) -> list[tuple[int, Point]]:
@@ -154,7 +154,9 @@ def run(args: argparse.Namespace) -> None:
             content["under_way"] = under_way
         args.json.write_text(json.dumps(content, indent=1) + "\n")
 
-    wanted = [(ranks, point, fans(args.levels, ranks)) for ranks, point in points(args)]
+    wanted = [
+        (ranks, point, fans(args.levels, ranks, args.aggregators)) for ranks, point in points(args)
+    ]
     jobs = [
         (ranks, point, duration.messages(ranks, point, network, args.aggregators, levels))
         for ranks, point, levels in wanted
@@ -236,8 +238,10 @@ def main(arguments: list[str] | None = None) -> int:
         return look_for_faults(args)
     if args.aggregators < 0 or min(args.cores, args.streams, args.late_ms) < 0:
         parser().error("--aggregators, --cores, --streams and --late-ms are not negative")
-    if args.levels != ["auto"] and not all(word.isdecimal() for word in args.levels):
-        parser().error("--levels are numbers, such as 16 16, or auto")
+    if args.levels != ["auto"] and not all(
+        word.isdecimal() and int(word) > 1 for word in args.levels
+    ):
+        parser().error("--levels are numbers above 1, such as 16 16, or auto")
     try:
         run(args)
     except (TooLarge, Unusable, EngineError) as why:

@@ -213,7 +213,8 @@ def test_the_command(tmp_path: Path) -> None:
         (["--loss", "1"], "from 0 to less than 1"),
         (["--rate", "fast"], "is not a rate"),
         (["--aggregators", "-1"], "not negative"),
-        (["--levels", "many"], "are numbers, such as 16 16, or auto"),
+        (["--levels", "many"], "are numbers above 1, such as 16 16, or auto"),
+        (["--levels", "16", "1"], "are numbers above 1, such as 16 16, or auto"),
         (["--ranks", "9", "--levels", "2", "2"], "3 groups of 9 ranks apart"),
         (["--ranks", "1000000"], "ranks with 1000000 aggregators need about"),
     ],
@@ -227,6 +228,14 @@ def test_nonsense_is_refused(words: list[str], message: str) -> None:
 def test_costs_are_those_that_were_measured() -> None:
     results = Path(__file__).parents[2] / "benchmarks" / "results" / "simulation.json"
     assert MEASURED._asdict() == json.loads(results.read_text())["costs"]
+
+
+def test_levels_are_those_of_the_setting() -> None:
+    """With dedicated aggregators auto is one level, and a small job drops levels from the top."""
+    assert command.fans(["auto"], 256, 64) == [256]
+    assert len(command.fans(["auto"], 256)) == 2
+    assert command.fans(["8", "8"], 8) == [8]
+    assert command.fans([], 256) == []
 
 
 def test_points_are_in_the_order_of_the_table() -> None:
