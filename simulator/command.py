@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> None:
     network = Network(
         PAYLOAD * rates.rate_bytes(args.rate),
         seconds(args.delay),
-        rates.rate_bytes(args.core_rate) if args.core_rate else 0.0,
+        PAYLOAD * rates.rate_bytes(args.core_rate) if args.core_rate else 0.0,
         args.cores,
         args.loss,
         args.streams,

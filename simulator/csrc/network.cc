@@ -38,7 +38,8 @@ void Network::begin(Job job) {
 
 // A message occupies both links at once, apart from the delay: it starts when the later of them is
 // free. The target's link is only reserved when the message's first byte arrives: a message that
-// waits for its sender's link delays no other sender's.
+// waits for its sender's link delays no other sender's. A slow core delays the last byte, and so the
+// first by as much as the target's link is faster.
 void Network::send(uint32_t from, uint32_t to, double bytes, Arrived arrived) {
   const double seconds = bytes / costs_.rate;
   Host& source = hosts_[from];
@@ -54,7 +55,7 @@ void Network::send(uint32_t from, uint32_t to, double bytes, Arrived arrived) {
   at(leaves, [this, bytes, then = std::move(comes)]() mutable {
     const double passes = std::max(now_, core_free_);
     core_free_ = passes + bytes / costs_.core_rate;
-    at(passes + costs_.delay, std::move(then));
+    at(std::max(passes, core_free_ - bytes / costs_.rate) + costs_.delay, std::move(then));
   });
 }
 

@@ -92,6 +92,12 @@ def test_a_core_of_the_network_is_a_bound() -> None:
     assert 1.0001 * outcome["seconds"] > outcome["bytes"] / 1e9 > 2 * outcome["bound_s"]
 
 
+def test_a_core_may_be_slower_than_a_link() -> None:
+    slow = Network(1e9, 0, core_rate=1e6, streams=1)
+    outcome = simulate(2, Point(4 * BLOCK, 1.0), slow, costs=FREE)
+    assert outcome["seconds"] > 0.99 * outcome["bytes"] / 1e6
+
+
 def test_all_wait_for_who_is_late() -> None:
     point = Point(1000 * BLOCK, 0.1)
     on_time, late = (simulate(3, point, FAST, late_s=late_s) for late_s in (0.0, 0.5))
