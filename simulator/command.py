@@ -161,6 +161,9 @@ def run(args: argparse.Namespace) -> None:
         (ranks, point, duration.messages(ranks, point, network, args.aggregators, levels))
         for ranks, point, levels in wanted
     ]
+    write(None)  # now: a file that cannot be written is said before hours of simulation
+    if args.goal:
+        args.goal.touch()
     print(terminal.fill(duration.told(jobs), terminal.width(sys.stderr)), file=sys.stderr)
     for path in args.masks or ():
         samples, most = len(load_masks(path).bits), max(args.ranks)
@@ -219,8 +222,10 @@ def look_for_faults(args: argparse.Namespace) -> int:
         )
     jobs = args.jobs or (sys.maxsize if args.seconds else 1)
     try:
+        if args.json:
+            args.json.touch()  # says at once that it cannot be written
         outcome = faults.run(args.seed, jobs, args.seconds, args.json, args.processes)
-    except EngineError as why:
+    except (EngineError, OSError) as why:
         print(f"python -m simulator: {why}", file=sys.stderr)
         return 1
     if outcome["failure"] is None:
@@ -244,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser().error("--levels are numbers above 1, such as 16 16, or auto")
     try:
         run(args)
-    except (TooLarge, Unusable, EngineError) as why:
+    except (TooLarge, Unusable, EngineError, OSError) as why:
         print(f"python -m simulator: {why}", file=sys.stderr)
         return 1
     return 0

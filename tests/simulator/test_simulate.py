@@ -222,6 +222,9 @@ def test_the_command(tmp_path: Path) -> None:
         (["--levels", "many"], "are numbers above 1, such as 16 16, or auto"),
         (["--levels", "16", "1"], "are numbers above 1, such as 16 16, or auto"),
         (["--ranks", "9", "--levels", "2", "2"], "3 groups of 9 ranks apart"),
+        (["--json", "/absent/x.json"], "No such file"),
+        (["--goal", "/absent/x.goal"], "No such file"),
+        (["--faults", "--json", "/absent/x.json"], "No such file"),
         (["--ranks", "1000000"], "ranks with 1000000 aggregators need about"),
     ],
 )
