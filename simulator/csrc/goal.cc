@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/error.h"
+
 namespace omnihvd::simulation {
 namespace {
 
@@ -12,7 +14,10 @@ std::string units(double seconds) { return std::to_string(std::llround(seconds *
 }  // namespace
 
 Goal::Goal(uint32_t hosts, uint32_t streams)
-    : streams_(streams), hosts_(hosts), labels_(hosts), clocks_(hosts), threads_(hosts * streams) {}
+    : streams_(streams), hosts_(hosts), labels_(hosts), clocks_(hosts), threads_(hosts * streams) {
+  // Senders need a processor beside the threads' own.
+  if (streams >= kMostProcessors) throw Error("a schedule in GOAL has at most 254 threads a host");
+}
 
 std::string Goal::processor_of(uint32_t sender) const {
   return " cpu " + std::to_string(streams_ + sender % (kMostProcessors - streams_));

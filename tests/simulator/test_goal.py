@@ -95,6 +95,13 @@ def test_what_it_cannot_say(what: dict[str, float]) -> None:
         simulate(2, Point(1000, 1.0), network, goal=True)
 
 
+def test_it_has_few_threads() -> None:
+    point = Point(1000, 1.0)
+    assert simulate(2, point, Network(rate=1e9, streams=254), goal=True)["goal"]
+    with pytest.raises(EngineError, match="at most 254 threads a host"):
+        simulate(2, point, Network(rate=1e9, streams=255), goal=True)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "x.goal"
     words = ["--ranks", "3", "2", "--rate", "10gbit", "--bytes", "1KB", "--densities", "1"]
