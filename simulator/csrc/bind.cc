@@ -42,7 +42,6 @@ py::dict dict_of(const Outcome& o) {
   d["bytes"] = o.bytes;
   d["most_bytes"] = o.most_bytes;
   d["most_peers"] = o.most_peers;
-  d["most_accumulators"] = o.most_accumulators;
   d["union_blocks"] = o.union_blocks;
   if (!o.goal.empty()) d["goal"] = o.goal;
   return d;

@@ -186,10 +186,6 @@ Router::Kept EngineThread::pass_on(const Router::AggregatorPart&, const Frame&,
   return arrived;
 }
 
-void EngineThread::retires(Router::AggregatorPart& part) {
-  accumulators_ += part.aggregator.accumulator_bytes();
-}
-
 // The last message to each process stays open until it is full.
 void EngineThread::put(uint32_t to, bool is_result, const Seat& seat, Router::Kept frame,
                        double bytes) {

@@ -28,8 +28,6 @@ class EngineThread : private Router::Driver {
   bool done() const;
   void take(std::shared_ptr<const Letter> letter);
   size_t peers() const { return peers_.size(); }  // processes to which it has sent
-  // All its aggregators had, with blocks as large as the job's.
-  size_t accumulator_bytes() const { return accumulators_ / sizeof(Number) * job_.block_bytes; }
 
  private:
   class Ones;
@@ -46,13 +44,11 @@ class EngineThread : private Router::Driver {
   Router::Kept pass_on(const Router::AggregatorPart& part, const Frame& frame,
                        const Router::Kept& arrived) override;
   void contributes(Router::WorkerPart& part, uint32_t aggregator, const Frame& frame) override;
-  void retires(Router::AggregatorPart& part) override;
 
   bool starts() const { return worker_ && !is_late_ && !worker_->started; }
   void wake();
   double work();
   void end_of_work();
-  void open(Letter& letter);
   void pay(double seconds) { spent_ += seconds; }
   void pay_for_message(double bytes) { pay(world_.costs.message_s + bytes * world_.costs.byte_s); }
   void pay_for_inspection();
@@ -70,7 +66,6 @@ class EngineThread : private Router::Driver {
   bool busy_ = false, starting_ = false, is_late_ = true, is_told_ = false;
   double spent_ = 0;        // processor seconds of the current work
   uint64_t inspected_ = 0;  // blocks already charged
-  size_t accumulators_ = 0;
   FrameBytes encoded_;
   std::vector<std::shared_ptr<const Letter>> inbox_;
   std::map<std::pair<uint32_t, bool>, std::shared_ptr<Letter>> open_;  // being filled

@@ -95,14 +95,9 @@ Outcome simulate(const Job& job, const Costs& costs, const Progress& progress) {
   for (uint32_t host = 0; host < world.hosts(); ++host) {
     outcome.bytes += world.network.sent_bytes(host);
     outcome.most_bytes = std::max(outcome.most_bytes, world.network.sent_bytes(host));
-    uint64_t accumulators = 0;
-    for (uint32_t stream = 0; stream < job.streams; ++stream) {
-      const EngineThread& thread = *all[host * job.streams + stream];
-      outcome.most_peers = std::max(outcome.most_peers, uint32_t(thread.peers()));
-      accumulators += thread.accumulator_bytes();
-    }
-    outcome.most_accumulators = std::max(outcome.most_accumulators, accumulators);
   }
+  for (const auto& thread : all)
+    outcome.most_peers = std::max(outcome.most_peers, uint32_t(thread->peers()));
   if (world.goal) outcome.goal = world.goal->text();
   return outcome;
 }

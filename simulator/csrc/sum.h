@@ -40,7 +40,6 @@ struct Outcome {
   uint64_t datagrams = 0, again = 0;  // sent, and retransmitted, if some are lost
   double bytes = 0, most_bytes = 0;   // sent in all, and by the host that sent most
   uint32_t most_peers = 0;            // processes to which one process has sent
-  uint64_t most_accumulators = 0;     // bytes, of a process
   uint64_t union_blocks = 0;
   std::string goal;
 };

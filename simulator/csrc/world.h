@@ -43,7 +43,6 @@ struct World {
 
   World(const Job& j, const Costs& c, const Layout& l);
   uint32_t hosts() const { return job.workers + job.dedicated; }
-  uint32_t top() const { return seats.levels(); }
   double real_bytes(const Frame& frame, size_t encoded) const {
     return double(encoded) + double(frame.blocks.size()) * (job.block_bytes - sizeof(Number));
   }

@@ -199,11 +199,7 @@ bool Router::work() {
 
 // Forgets a part once all its sums are published; frames keep the memory that they refer to.
 void Router::retire(AggregatorPart& part) {
-  if (!part.aggregator.done()) return;
-  const auto found = aggregators_.find({part.sequence, part.seat});
-  if (found == aggregators_.end()) return;
-  driver_.retires(part);
-  aggregators_.erase(found);
+  if (part.aggregator.done()) aggregators_.erase({part.sequence, part.seat});
 }
 
 Router::Workers Router::stop() {

@@ -102,7 +102,6 @@ class Router {
     virtual void takes_contribution(AggregatorPart&, const Frame&) {}
     virtual void takes_result(AggregatorPart&) {}
     virtual void gathered(AggregatorPart&, const Frame&) {}  // a round's contributions
-    virtual void retires(AggregatorPart&) {}
   };
 
   using Workers = std::map<uint64_t, std::shared_ptr<WorkerPart>>;  // by sequence
