@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/rare.h"
 #include "engine/stats.h"
 #include "simulator/csrc/bad_group.h"
-#include "simulator/csrc/bad_rare_paths.h"
 
 namespace omnihvd::simulation {
 namespace {
@@ -24,7 +24,7 @@ std::map<std::string, uint64_t> named(const BadNetwork::Counts& counts) {
           {"jumps", counts.jumps},         {"pauses", counts.pauses}, {"partly", counts.partly}};
 }
 
-class Run {
+class Run : private RarePaths {  // takes rare paths at random
  public:
   Run(uint64_t seed, bool long_sums)
       : dice_(seed),
@@ -36,8 +36,8 @@ class Run {
               all_[to]->transport.came(bytes);
             },
             [this](uint32_t from, uint64_t name) { all_[from]->transport.sent(name); }),
-        rare_(dice_, plan_),
-        world_{plan_, dice_, network_} {}
+        world_{plan_, dice_, network_},
+        refusals_(plan_.refusals) {}
 
   BadOutcome run();
   const SessionPlan& plan() const { return plan_; }
@@ -49,14 +49,27 @@ class Run {
   void check_nothing_is_left();
   void step();
 
+  bool takes(Rare path) override {
+    if (path == Rare::no_memory) {
+      if (refusals_ == 0 || !dice_.chance(plan_.refused)) return false;
+      --refusals_;
+      ++refused_;
+      return true;
+    }
+    const double chance = path == Rare::short_refer ? plan_.refers : plan_.rare;
+    const bool taken = chance > 0 && dice_.chance(chance);
+    rare_ += taken;
+    return taken;
+  }
+
   Dice dice_;
   const SessionPlan plan_;
   BadNetwork network_;
-  BadRarePaths rare_;
   BadWorld world_;
   std::vector<std::unique_ptr<BadProcess>> all_;  // [host]; null: not begun
   std::deque<BadGroup> groups_;
-  uint64_t messages_ = 0, events_ = 0, restarts_ = 0;
+  uint32_t refusals_;  // left
+  uint64_t messages_ = 0, events_ = 0, restarts_ = 0, refused_ = 0, rare_ = 0;
 };
 
 // A machine has several hosts in the network, one for each of its successive processes.
@@ -100,7 +113,7 @@ void Run::step() {
 }
 
 BadOutcome Run::run() {
-  const RarePaths::Asked asked(&rare_);
+  const RarePaths::Asked asked(this);
   const uint64_t refused = stats().messages_refused;
   all_.resize(plan_.all() * kBeginnings);
   world_.processes.resize(plan_.all());
@@ -127,8 +140,8 @@ BadOutcome Run::run() {
   outcome.counts["joined"] = world_.joined;
   outcome.counts["not_joined"] = world_.not_joined;
   outcome.counts["restarts"] = restarts_;
-  outcome.counts["refused"] = rare_.refused_so_far;
-  outcome.counts["rare"] = rare_.rare_so_far;
+  outcome.counts["refused"] = refused_;
+  outcome.counts["rare"] = rare_;
   return outcome;
 }
 
