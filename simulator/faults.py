@@ -13,8 +13,8 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -74,26 +74,15 @@ def _parts(first: int, jobs: int, processes: int) -> Generator[dict[str, Any], N
         return
     with ProcessPoolExecutor(processes) as pool:
         try:
-            yield from _in_order(pool, pieces, 4 * processes)
+            # pool.map takes all at once, and there is no end of them.
+            while batch := list(itertools.islice(pieces, 16 * processes)):
+                yield from pool.map(run_seeds, batch)
         except BrokenProcessPool:
             raise EngineError(
                 "a process that ran jobs has ended; --processes 1 says at which seed"
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _in_order(
-    pool: ProcessPoolExecutor, pieces: Iterable[range], ahead: int
-) -> Iterator[dict[str, Any]]:
-    """Like pool.map, but with at most `ahead` pieces under way."""
-    under_way: list[Future[dict[str, Any]]] = []
-    for piece in pieces:
-        under_way.append(pool.submit(run_seeds, piece))
-        if len(under_way) == ahead:
-            yield under_way.pop(0).result()
-    for future in under_way:
-        yield future.result()
 
 
 def run_seed(seed: int) -> dict[str, Any]:
