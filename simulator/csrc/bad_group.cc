@@ -221,7 +221,7 @@ void BadGroup::begin(Epoch& epoch, Member& member, size_t number) {
   const SumPlan& plan = plan_.sums[number];
   const Shape& shape = plan.shape;
   auto own = std::make_unique<Own>();
-  own->given = plan.input(member.machine);
+  own->given = plan.total({member.machine});
   own->taken = plan.in_place ? Bytes() : Bytes(own->given.size(), 0xA5);
   own->begun_us = world_.network.now();
   uint8_t* const to = plan.in_place ? own->given.data() : own->taken.data();
@@ -276,7 +276,7 @@ void BadGroup::check_right(Epoch& epoch, Member& member, size_t number) {
     std::optional<Bytes>& first = epoch.coded[number];
     if (!first) first = got;
     if (*first != got) throw Error(who + " has another sum " + std::to_string(number));
-  } else if (got != plan.expected(epoch.machines)) {
+  } else if (got != plan.total(epoch.machines)) {
     throw Error(who + " has a wrong sum " + std::to_string(number));
   }
 }

@@ -1,8 +1,10 @@
 #include "simulator/csrc/bad_session_plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
 
+#include "numeric/block_ops.h"
 #include "protocol/tree.h"
 
 namespace omnihvd::simulation {
@@ -58,7 +60,14 @@ SumPlan sum_of(Dice& dice, const SessionPlan& plan, uint32_t block_size) {
       {0, 1, border - 1, border, border + 1, dice.below(kElements / plan.machines)});
   if (plan.long_sums && dice.chance(0.5))
     sum.shape.count = dice.below(kManyElements / plan.machines);
-  sum.deal(dice, plan.machines);
+  sum.in_place = dice.chance(0.5);
+  const double density = dice.one_of<double>({0, 0.02, 0.2, 0.7, 1});
+  const uint64_t slowest = dice.one_of<uint64_t>({1, 200, 20'000});
+  for (uint32_t machine = 0; machine < plan.machines; ++machine) {
+    sum.begins_us.push_back(dice.below(slowest));
+    std::vector<bool>& blocks = sum.has.emplace_back(sum.shape.blocks());
+    for (size_t block = 0; block < blocks.size(); ++block) blocks[block] = dice.chance(density);
+  }
   return sum;
 }
 
@@ -137,6 +146,26 @@ SessionPlan::Crash crash_of(Dice& dice, uint32_t machines) {
 }
 
 }  // namespace
+
+std::vector<uint8_t> SumPlan::total(const std::vector<uint32_t>& machines) const {
+  std::vector<int64_t> values(shape.count);
+  for (const uint32_t machine : machines)
+    for (uint64_t i = 0; i < shape.count; ++i)
+      if (has[machine][i / shape.block_size]) values[i] += int64_t((i * 31 + machine * 7) % 11) + 1;
+  std::vector<uint8_t> bytes(values.size() * size_of(shape.dtype));
+  std::vector<float> halves(shape.dtype == DType::f16 ? values.size() : 0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint8_t* const at = bytes.data() + i * size_of(shape.dtype);
+    const auto put = [at](auto value) { std::memcpy(at, &value, sizeof value); };
+    if (shape.dtype == DType::f32) put(float(values[i]));
+    if (shape.dtype == DType::f64) put(double(values[i]));
+    if (shape.dtype == DType::i32) put(int32_t(values[i]));
+    if (shape.dtype == DType::i64) put(values[i]);
+    if (shape.dtype == DType::f16) halves[i] = float(values[i]);
+  }
+  if (!halves.empty()) block_ops(DType::f16).finish(bytes.data(), halves.data(), halves.size());
+  return bytes;
+}
 
 bool SessionPlan::breaks() const {
   const auto is_long = [](const Faults::OfMachine& one) { return one.by_us > kShort; };

@@ -6,11 +6,23 @@
 #include <vector>
 
 #include "engine/settings.h"
+#include "protocol/layout.h"
 #include "simulator/csrc/bad_network.h"
-#include "simulator/csrc/bad_sum_plan.h"
 #include "simulator/csrc/dice.h"
 
 namespace omnihvd::simulation {
+
+// One sum of a group.
+struct SumPlan {
+  Shape shape;  // the settings of a group fit it to the number of ranks
+  bool in_place = false;
+  std::vector<uint64_t> begins_us;     // [machine]
+  std::vector<std::vector<bool>> has;  // [machine][block]
+
+  // The sum of what these machines give; of one alone: what it gives. Small whole numbers that
+  // differ by machine and place, so that no order of summation rounds.
+  std::vector<uint8_t> total(const std::vector<uint32_t>& machines) const;
+};
 
 // A communicator: the processes of these machines form a group, make some sums, and leave it. They
 // form it anew when it has failed.
