@@ -1,7 +1,7 @@
 // Drives the workers and aggregators of one progress thread of a process: decides where each frame
 // goes, when slots start, and how much is inspected at once. Pure: a Driver takes frames to other
-// processes. The engine (engine/group_stream.h) and the simulator (simulator/csrc/engine_thread.h)
-// each have a driver, so both exchange the same frames.
+// processes. The engine (engine/group_stream.h) and the simulator (simulator/csrc/sum.cc) each
+// have a driver, so both exchange the same frames.
 //
 // A worker or a child aggregator sends its contribution to its parent aggregator; results come down
 // the tree (seats.h). Contributions to an aggregator of this process are taken at once, its results
