@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "engine/dispatch.h"
@@ -28,23 +29,51 @@ class BadProcess {
   };
 
   // on: its host in the network.
-  BadProcess(BadNetwork& network, Dice& dice, uint32_t on);
+  BadProcess(BadNetwork& network, Dice& dice, uint32_t on)
+      : host(on), transport(network, on, [this] { wake(); }), network_(network), dice_(dice) {
+    transport.set_handler(&groups);
+    look_at_the_clock();
+  }
 
   bool alive() const { return !network_.stopped(host); }
-  void wake();
+
+  void wake() {
+    if (!std::exchange(awake_, true)) after(dice_.below(kSoon), [this] { work(); });
+  }
+
   std::shared_ptr<GroupStream> join(std::shared_ptr<const GroupInfo> info, uint32_t self) {
     return groups.join(std::move(info), self, 0, transport, [](const std::string&) {});
   }
+
   // Calls `then` on this process after so long by its clock, if it is still alive.
-  void after(uint64_t us, std::function<void()> then);
+  void after(uint64_t us, std::function<void()> then) {
+    network_.at(network_.now() + us, host, [this, then = std::move(then)] {
+      const Time time(*this);
+      then();
+    });
+  }
 
   const uint32_t host;
   BadTransport transport;
   Dispatch groups;
 
  private:
-  void work();
-  void look_at_the_clock();
+  static constexpr uint64_t kSoon = 20, kCheckEvery = 500'000;  // us, as in engine/stream.cc
+
+  // As the loop of engine/stream.cc.
+  void work() {
+    awake_ = false;
+    bool moved = transport.progress();
+    moved |= groups.work();
+    if (moved) wake();
+  }
+
+  void look_at_the_clock() {
+    after(kCheckEvery, [this] {
+      if (groups.busy()) groups.check_time();
+      look_at_the_clock();
+    });
+  }
 
   BadNetwork& network_;
   Dice& dice_;
