@@ -4,33 +4,38 @@ from typing import Any
 from numpy.typing import NDArray
 
 class Costs:
-    def __init__(self) -> None: ...
-    rate: float
-    core_rate: float
-    delay: float
-    message_s: float
-    byte_s: float
-    inspected_s: float
-    begin_s: float
-    cores: int
+    def __init__(
+        self,
+        *,
+        rate: float,
+        core_rate: float,
+        delay: float,
+        message_s: float,
+        byte_s: float,
+        inspected_s: float,
+        begin_s: float,
+        cores: int,
+    ) -> None: ...
 
 class Job:
-    def __init__(self) -> None: ...
-    workers: int
-    dedicated: int
-    shares: int
-    fans: list[int]
-    bytes: int
-    block_bytes: int
-    message_bytes: int
-    slots: int
-    streams: int
-    scan_ahead: int
-    loss: float
-    seed: int
-    late_s: list[float]
-    goal: bool
-    def set_presence(self, has: NDArray[Any]) -> None: ...
+    def __init__(
+        self,
+        *,
+        workers: int,
+        dedicated: int,
+        shares: int,
+        fans: list[int],
+        bytes: int,
+        block_bytes: int,
+        message_bytes: int,
+        slots: int,
+        streams: int,
+        scan_ahead: int,
+        loss: float,
+        late_s: float,
+        goal: bool,
+        has: NDArray[Any],
+    ) -> None: ...
 
 def run_bad_session(seed: int, long_sums: bool = False) -> dict[str, Any]: ...
 def fans_of(levels: str, ranks: int, dedicated: int) -> list[int]: ...

@@ -81,22 +81,29 @@ def simulate(
     shares = _core.shares_of(ranks, dedicated, fans, point.bytes // window)
     _check_memory(ranks, point, shares, settings.slots)
     present = presence(point, ranks)
-    job = _core.Job()
-    job.workers, job.dedicated, job.bytes = ranks, dedicated, point.bytes
-    job.shares, job.fans = shares, fans
-    job.block_bytes, job.message_bytes = 4 * BLOCK, settings.message_bytes
-    job.loss = network.loss
-    job.slots, job.scan_ahead = settings.slots, settings.scan_ahead
-    job.streams = streams
-    job.goal = goal
-    job.set_presence(present)
-    if late_s:
-        job.late_s = [*[0.0] * (ranks - 1), late_s]
-    paid = _core.Costs()
-    paid.rate, paid.delay, paid.core_rate = network.rate, network.delay_s, network.core_rate
-    paid.cores = network.cores
-    for name, value in costs._asdict().items():
-        setattr(paid, name, value)
+    job = _core.Job(
+        workers=ranks,
+        dedicated=dedicated,
+        shares=shares,
+        fans=fans,
+        bytes=point.bytes,
+        block_bytes=4 * BLOCK,
+        message_bytes=settings.message_bytes,
+        slots=settings.slots,
+        streams=streams,
+        scan_ahead=settings.scan_ahead,
+        loss=network.loss,
+        late_s=late_s,
+        goal=goal,
+        has=present,
+    )
+    paid = _core.Costs(
+        rate=network.rate,
+        core_rate=network.core_rate,
+        delay=network.delay_s,
+        cores=network.cores,
+        **costs._asdict(),
+    )
     outcome: dict[str, Any] = _core.simulate(job, paid, progress)
     largest, union = (
         int(n) * 4 * BLOCK for n in (present.sum(axis=1).max(), present.any(axis=0).sum())

@@ -21,13 +21,15 @@ using simulation::Costs;
 using simulation::Job;
 using simulation::Outcome;
 
-void set_presence(Job& job, const py::array_t<bool, py::array::c_style>& has) {
-  if (has.ndim() != 2) throw py::value_error("has: an array of ranks (or 1) by blocks");
-  const auto at = has.unchecked<2>();
-  job.has.assign(size_t(at.shape(0)), std::vector<bool>(size_t(at.shape(1))));
+using Presence = py::array_t<bool, py::array::c_style>;
+
+std::vector<std::vector<bool>> presence_of(const Presence& has) {
+  const auto at = has.unchecked<2>();  // ranks, or 1, by blocks
+  std::vector<std::vector<bool>> rows(size_t(at.shape(0)), std::vector<bool>(size_t(at.shape(1))));
   for (py::ssize_t rank = 0; rank < at.shape(0); ++rank)
     for (py::ssize_t block = 0; block < at.shape(1); ++block)
-      job.has[size_t(rank)][size_t(block)] = at(rank, block);
+      rows[size_t(rank)][size_t(block)] = at(rank, block);
+  return rows;
 }
 
 py::dict dict_of(const Outcome& o) {
@@ -59,33 +61,23 @@ py::dict dict_of(const BadOutcome& o) {
 }
 
 void bind(py::module_& m) {
+  using py::arg;
+  const py::kw_only named;
   py::class_<Costs>(m, "Costs")
-      .def(py::init<>())
-      .def_readwrite("rate", &Costs::rate)
-      .def_readwrite("core_rate", &Costs::core_rate)
-      .def_readwrite("delay", &Costs::delay)
-      .def_readwrite("message_s", &Costs::message_s)
-      .def_readwrite("byte_s", &Costs::byte_s)
-      .def_readwrite("inspected_s", &Costs::inspected_s)
-      .def_readwrite("begin_s", &Costs::begin_s)
-      .def_readwrite("cores", &Costs::cores);
-  py::class_<Job>(m, "Job")
-      .def(py::init<>())
-      .def_readwrite("workers", &Job::workers)
-      .def_readwrite("dedicated", &Job::dedicated)
-      .def_readwrite("shares", &Job::shares)
-      .def_readwrite("fans", &Job::fans)
-      .def_readwrite("bytes", &Job::bytes)
-      .def_readwrite("block_bytes", &Job::block_bytes)
-      .def_readwrite("message_bytes", &Job::message_bytes)
-      .def_readwrite("slots", &Job::slots)
-      .def_readwrite("streams", &Job::streams)
-      .def_readwrite("scan_ahead", &Job::scan_ahead)
-      .def_readwrite("loss", &Job::loss)
-      .def_readwrite("seed", &Job::seed)
-      .def_readwrite("late_s", &Job::late_s)
-      .def_readwrite("goal", &Job::goal)
-      .def("set_presence", &set_presence, py::arg("has"));
+      .def(py::init<double, double, double, double, double, double, double, uint32_t>(), named,
+           arg("rate"), arg("core_rate"), arg("delay"), arg("message_s"), arg("byte_s"),
+           arg("inspected_s"), arg("begin_s"), arg("cores"));
+  py::class_<Job>(m, "Job").def(
+      py::init([](uint32_t workers, uint32_t dedicated, uint32_t shares,
+                  const std::vector<uint32_t>& fans, uint64_t bytes, uint32_t block_bytes,
+                  uint32_t message_bytes, uint32_t slots, uint32_t streams, uint32_t scan_ahead,
+                  double loss, double late_s, bool goal, const Presence& has) {
+        return Job{workers, dedicated, shares,     fans, bytes,  block_bytes, message_bytes,
+                   slots,   streams,   scan_ahead, loss, late_s, goal,        presence_of(has)};
+      }),
+      named, arg("workers"), arg("dedicated"), arg("shares"), arg("fans"), arg("bytes"),
+      arg("block_bytes"), arg("message_bytes"), arg("slots"), arg("streams"), arg("scan_ahead"),
+      arg("loss"), arg("late_s"), arg("goal"), arg("has"));
   m.def(
       "run_bad_session",
       [](uint64_t seed, bool long_sums) {

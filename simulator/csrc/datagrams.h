@@ -22,14 +22,13 @@ namespace omnihvd::simulation {
 
 class Datagrams {
  public:
-  // loss: the share of datagrams and acknowledgements that do not arrive; the seed selects them.
+  // loss: the share of datagrams and acknowledgements that do not arrive.
   // threads: the number of engine threads on each host.
-  Datagrams(Network& network, const Costs& costs, double loss, uint64_t seed, uint32_t threads)
+  Datagrams(Network& network, const Costs& costs, double loss, uint32_t threads)
       : network_(network),
         loss_(loss),
         threads_(threads),
-        limit_(uint32_t(std::clamp(kUnderWay * costs.rate / kPayload, 32.0, double(kWindow)))),
-        random_(seed) {}
+        limit_(uint32_t(std::clamp(kUnderWay * costs.rate / kPayload, 32.0, double(kWindow)))) {}
 
   // Sends from one thread to another, numbered over all hosts. Calls `arrived` once all of it has
   // arrived.
@@ -150,7 +149,7 @@ class Datagrams {
   Network& network_;
   const double loss_;
   const uint32_t threads_, limit_;
-  std::mt19937_64 random_;
+  std::mt19937_64 random_{0};  // the same are lost each time
   std::uniform_real_distribution<double> chance_{0, 1};
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Way>> ways_;
 };

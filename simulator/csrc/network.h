@@ -17,14 +17,14 @@
 namespace omnihvd::simulation {
 
 struct Costs {
-  double rate = 1.25e9;    // payload bytes a second of a link, each way
-  double core_rate = 0;    // of all that travels; 0: without a bound
-  double delay = 20e-6;    // seconds, from host to host
-  double message_s = 0;    // processor seconds to send a message, and to receive it
-  double byte_s = 0;       // and for each of its bytes
-  double inspected_s = 0;  // for each byte of the tensor that is inspected
-  double begin_s = 0;      // before the inspection begins
-  uint32_t cores = 0;      // shared by all hosts; 0: each host has one
+  double rate;         // payload bytes a second of a link, each way
+  double core_rate;    // of all that travels; 0: without a bound
+  double delay;        // seconds, from host to host
+  double message_s;    // processor seconds to send a message, and to receive it
+  double byte_s;       // and for each of its bytes
+  double inspected_s;  // for each byte of the tensor that is inspected
+  double begin_s;      // before the inspection begins
+  uint32_t cores;      // shared by all hosts; 0: each host has one
 };
 
 class Network {

@@ -23,28 +23,14 @@ using Number = int32_t;  // stands for a block: how many ranks have it
 constexpr Number kOne = 1;
 constexpr uint64_t kSequence = 1;
 
-uint32_t shares_of(const Job& job) {
-  if (job.dedicated) return job.dedicated;
-  return job.shares ? job.shares : job.workers;
-}
-
-std::vector<uint32_t> fans_of(const Job& job) {
-  return job.fans.empty() ? std::vector<uint32_t>{std::max(1u, job.workers)} : job.fans;
-}
-
 void check(const Job& job, const Costs& costs, uint64_t blocks) {
-  if (job.workers == 0) throw Error("a job has at least one rank");
-  if (job.streams == 0) throw Error("an engine has at least one thread");
   if (!(job.loss >= 0 && job.loss < 1)) throw Error("a loss is a share from 0 to less than 1");
-  if (job.bytes == 0) throw Error("a tensor has at least one byte");
   if (job.has.size() != 1 && job.has.size() != job.workers)
     throw Error("which blocks are not zero must be said of each rank, or of all at once");
   for (const auto& has : job.has)
     if (has.size() != blocks)
       throw Error("the tensor has " + std::to_string(blocks) + " blocks, not " +
                   std::to_string(has.size()));
-  if (!job.late_s.empty() && job.late_s.size() != job.workers)
-    throw Error("when it begins must be said of each rank, or of none");
   if (job.goal && (job.loss > 0 || costs.cores > 0 || costs.core_rate > 0))
     throw Error(
         "a schedule in GOAL knows neither lost datagrams, nor a core of the network, nor "
@@ -54,8 +40,8 @@ void check(const Job& job, const Costs& costs, uint64_t blocks) {
 // The tensor's shape, with blocks of one number.
 Shape shape_of(const Job& job) {
   const uint64_t count = (job.bytes + 3) / 4;
-  Shape shape = Shape::fit(count, DType::f32, job.block_bytes / 4, shares_of(job), job.slots,
-                           job.message_bytes);
+  Shape shape =
+      Shape::fit(count, DType::f32, job.block_bytes / 4, job.shares, job.slots, job.message_bytes);
   shape.count = shape.blocks();
   shape.dtype = DType::i32;
   shape.block_size = 1;
@@ -68,11 +54,11 @@ struct World {
       : job(j),
         costs(c),
         layout(l),
-        seats(j.workers, j.dedicated, fans_of(j)),
+        seats(j.workers, j.dedicated, j.fans),
         network(c, j.workers + j.dedicated, j.streams),
         expected(l.blocks()) {
     if (j.goal) goal.emplace(hosts(), j.streams);
-    if (j.loss > 0) datagrams.emplace(network, c, j.loss, j.seed, j.streams);
+    if (j.loss > 0) datagrams.emplace(network, c, j.loss, j.streams);
   }
   uint32_t hosts() const { return job.workers + job.dedicated; }
   const std::vector<bool>& has(uint32_t worker) const {
@@ -271,8 +257,7 @@ class EngineThread : private Router::Driver {
     peers_.insert(to);
     world_.outcome.messages += 1;
     const uint32_t thread = to * job_.streams + stream_;
-    if (world_.goal)
-      letter->in_goal = world_.goal->sends(number(), to, uint64_t(bytes), spent_);
+    if (world_.goal) letter->in_goal = world_.goal->sends(number(), to, uint64_t(bytes), spent_);
     Network::Arrived arrived = [peer = all_[thread].get(), sent = std::move(letter)] {
       peer->take(sent);
     };
@@ -355,7 +340,7 @@ Outcome simulate(const Job& job, const Costs& costs, const Progress& progress) {
     for (uint32_t stream = 0; stream < job.streams; ++stream)
       all.push_back(std::make_unique<EngineThread>(world, all, host, stream));
   for (uint32_t thread = 0; thread < job.workers * job.streams; ++thread)
-    world.network.at(job.late_s.empty() ? 0 : job.late_s[thread / job.streams],
+    world.network.at(thread / job.streams + 1 == job.workers ? job.late_s : 0,
                      [begun = all[thread].get()] { begun->begin(); });
   Outcome& outcome = world.outcome;
   outcome.events = world.network.run([&] { progress(double(world.written) / double(to_write)); });

@@ -16,21 +16,20 @@
 namespace omnihvd::simulation {
 
 struct Job {
-  uint32_t workers = 1;
-  uint32_t dedicated = 0;      // aggregators on hosts of their own; 0: the workers aggregate
-  uint32_t shares = 0;         // of the tensor, if the workers aggregate; 0: one for each worker
-  std::vector<uint32_t> fans;  // fan-outs of the levels (tree.h); empty: one level
-  uint64_t bytes = 0;          // of a tensor of float32
-  uint32_t block_bytes = 1024;
-  uint32_t message_bytes = 0;  // of a window: OMNIHVD_MESSAGE_BYTES
-  uint32_t slots = 1;          // at most, of each aggregator: OMNIHVD_SLOTS
-  uint32_t streams = 1;        // progress threads of a process, a core each: OMNIHVD_STREAMS
-  uint32_t scan_ahead = 0;     // blocks: OMNIHVD_SCAN_AHEAD
+  uint32_t workers;
+  uint32_t dedicated;          // aggregators on hosts of their own; 0: the workers aggregate
+  uint32_t shares;             // of the tensor
+  std::vector<uint32_t> fans;  // fan-outs of the levels (tree.h)
+  uint64_t bytes;              // of a tensor of float32
+  uint32_t block_bytes;
+  uint32_t message_bytes;              // of a window: OMNIHVD_MESSAGE_BYTES
+  uint32_t slots;                      // at most, of each aggregator: OMNIHVD_SLOTS
+  uint32_t streams;                    // progress threads of a process, a core each
+  uint32_t scan_ahead;                 // blocks: OMNIHVD_SCAN_AHEAD
+  double loss;                         // of datagrams; 0: messages are not split into datagrams
+  double late_s;                       // when the last worker begins
+  bool goal;                           // whether the outcome has the schedule (goal.h)
   std::vector<std::vector<bool>> has;  // [worker][block]: is it not zero; a single row: of all
-  double loss = 0;                     // of datagrams; 0: messages are not split into datagrams
-  uint64_t seed = 0;                   // decides which are lost
-  std::vector<double> late_s;          // [worker]: when it begins; empty: all at once
-  bool goal = false;                   // whether the outcome has the schedule (goal.h)
 };
 
 struct Outcome {

@@ -176,15 +176,16 @@ def test_progress_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_jobs_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, costs = _core.Job(), _core.Costs()
-    job.message_bytes, job.bytes = 61_440, 1024
+    about: dict[str, Any] = {"workers": 1, "dedicated": 0, "shares": 1, "fans": [2], "bytes": 1024}
+    about |= {"block_bytes": 1024, "message_bytes": 61_440, "slots": 1, "streams": 1}
+    about |= {"scan_ahead": 0, "loss": 0.0, "late_s": 0.0, "goal": False}
+    costs = _core.Costs(rate=1e9, core_rate=0, delay=0, cores=0, **FREE._asdict())
     for has, message in (
         (np.ones((2, 1), bool), "said of each rank"),
         (np.ones((1, 3), bool), "1 blocks, not 3"),
     ):
-        job.set_presence(has)
         with pytest.raises(EngineError, match=message):
-            _core.simulate(job, costs)
+            _core.simulate(_core.Job(**about, has=has), costs)
     with pytest.raises(TooLarge, match=r"need about \d+ GB.*--aggregators"):
         simulate(100_000, Point(BLOCK, 1.0), FAST)
 
