@@ -43,7 +43,7 @@ def test_the_setting_tells_them() -> None:
         ("in-network", r"A peer that does not answer for (\d+) s", "udp_first"),
         ("in-network", r"A peer on another host fails (\d+) s after", "udp_silence"),
         ("in-network", r"or after (\d+) s if its host vanished", "aggregator"),
-        ("in-network", r"workers end after (\d+) s \(.patience_s.\)", "aggregator"),
+        ("in-network", r"come end after (\d+) s of sums \(.patience_s.\)", "aggregator"),
         ("troubleshooting", r"first allreduce on a communicator within (\d+) s", "join_roll"),
         ("troubleshooting", r"within (\d+) s: it runs without omnihvd", "join"),
         ("troubleshooting", r"the rank after (\d+) s, an error after (\d+)", "join_warning join"),
