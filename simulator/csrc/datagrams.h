@@ -149,7 +149,8 @@ class Datagrams {
   Network& network_;
   const double loss_;
   const uint32_t threads_, limit_;
-  std::mt19937_64 random_{0};  // the same are lost each time
+  // NOLINTNEXTLINE(bugprone-random-generator-seed): the same are lost each time
+  std::mt19937_64 random_{0};
   std::uniform_real_distribution<double> chance_{0, 1};
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Way>> ways_;
 };
