@@ -161,20 +161,19 @@ __device__ void compact_tile(const Tensor<kWidth>& tensor, uint64_t tile_index,
   if (!used) return;  // negative zeros
 
   // The ticket: lane 0 draws room for the records, lane 1 for the data, in whole lines of memory.
-  const uint32_t n_records = used >> 16, n_vectors = used & 0xffff;
+  const uint32_t n_records = used >> 16;
+  const uint32_t n_bytes = ((used & 0xffff) * 16 + kTileUnit - 1) / kTileUnit * kTileUnit;
   unsigned long long ticket = 0;
   if (lane < 2) {
-    ticket = atomicAdd(
-        reinterpret_cast<unsigned long long*>(lane ? &totals->bytes : &totals->records),
-        (unsigned long long)(lane ? (n_vectors * 16 + kTileUnit - 1) / kTileUnit * kTileUnit
-                                  : n_records));
+    ticket =
+        atomicAdd(reinterpret_cast<unsigned long long*>(lane ? &totals->bytes : &totals->records),
+                  (unsigned long long)(lane ? n_bytes : n_records));
   }
   const uint64_t first_record = __shfl_sync(kWarp, ticket, 0);
   const uint64_t first_byte = __shfl_sync(kWarp, ticket, 1);
   __syncwarp();  // the tile's result is complete
-  // Whole lines: who copies the result reads no gap that nobody has written.
-  const uint32_t n_written = (n_vectors * 16 + kTileUnit - 1) / kTileUnit * (kTileUnit / 16);
-  for (uint32_t i = lane; i < n_written; i += 32) data[first_byte / 16 + i] = tile.vectors[i];
+  // Whole lines: a copy of the result reads no gap that nobody has written.
+  for (uint32_t i = lane; i < n_bytes / 16; i += 32) data[first_byte / 16 + i] = tile.vectors[i];
   for (uint32_t i = lane; i < n_records; i += 32) {
     const typename T::Found found = tile.found[i];
     records[first_record + i] = {tile_index * T::kBlocks + found.block,

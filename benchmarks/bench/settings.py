@@ -28,7 +28,7 @@ MPICH = (
         }.items()
     ),
 )
-SCATTER = {"coll_tuned_use_dynamic_rules": "1", "mpi_yield_when_idle": "1"}
+SCATTER = {**open_mpi("yielding").mca, "coll_tuned_use_dynamic_rules": "1"}
 SCATTERS = (  # of MPI_Reduce_scatter_block
     *WAITS,
     *(

@@ -43,7 +43,7 @@ class Peer {
 
   void split(const Stream& mine, bool dense);
   void double_up(const Stream& mine);
-  // In place, by split.
+  // In place; by double_up() or split().
   void sum(float* tensor, bool doubling);
   // Over what is in the tensor; where the sum has no row nothing is written.
   void put(float* tensor) const;

@@ -124,14 +124,15 @@ def check_gpu() -> Iterator[Finding]:
 
 
 def _kernels_finding(arch: str) -> Finding:
+    subject = f"kernels for {arch}"
     try:
         block_size = engine.session.settings_from_environment().block_size
         there, folder = kernel_cache.complete(arch, block_size), str(kernel_cache.folder(arch))
     except engine.EngineError:
-        return Finding(None, f"kernels for {arch}", "unknown: a setting is wrong")
+        return Finding(None, subject, "unknown: a setting is wrong")
     except OSError as why:  # no home folder, or one that cannot be read
-        return Finding(False, f"kernels for {arch}", str(why))
-    return Finding(there, f"kernels for {arch}", folder, "" if there else "omnihvd kernels")
+        return Finding(False, subject, str(why))
+    return Finding(there, subject, folder, "" if there else "omnihvd kernels")
 
 
 def _has(module: str) -> bool:

@@ -39,6 +39,8 @@ def reduce_slices(
         total = placed(gathered, values)
         is_sum = options["op"] == hvd.Sum or options["average"] is False
         factor = options["prescale_factor"] * options["postscale_factor"]
+        if is_sum and factor == 1.0:
+            return total
         factor = factor / (1 if is_sum else tf.cast(ranks, tf.float64))
         exact = total.dtype if total.dtype.is_floating else tf.float64
         return tf.cast(tf.cast(total, exact) * tf.cast(factor, exact), total.dtype)

@@ -142,16 +142,22 @@ def all_well(results: list[Any]) -> list[Any]:
 Work = Callable[[int, int, Any, Any], None]  # rank, size, group, connection to the test
 
 
-def _process(
-    work: Work, rank: int, size: int, transport: str, values: dict[str, Any], pipe: Any
-) -> None:
+def allgather_over(pipe: Any) -> Callable[[bytes], list[bytes]]:
+    """An allgather that the test serves, by Processes.gather() or serve()."""
+
     def allgather(mine: bytes) -> list[bytes]:
         pipe.send(("gather", mine))
         said: list[bytes] = pipe.recv()
         return said
 
+    return allgather
+
+
+def _process(
+    work: Work, rank: int, size: int, transport: str, values: dict[str, Any], pipe: Any
+) -> None:
     try:
-        group = join(rank, size, allgather, transport, **values)
+        group = join(rank, size, allgather_over(pipe), transport, **values)
         work(rank, size, group, pipe)
         pipe.send(("done", None))
     except Exception as why:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from groups import (
     OnHosts,
+    allgather_over,
     blocks_of,
     in_threads,
     leaves,
@@ -218,13 +219,8 @@ def _meets_again(rank: int, size: int, group: Any, pipe: Any) -> None:
     used = len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used, used))
 
-    def allgather(mine: bytes) -> list[bytes]:
-        pipe.send(("gather", mine))
-        said: list[bytes] = pipe.recv()
-        return said
-
     try:
-        OnHosts(rank, "ab", allgather).allreduce(x)
+        OnHosts(rank, "ab", allgather_over(pipe)).allreduce(x)
     except EngineError as why:
         pipe.send(("none", str(why)))
 

@@ -145,12 +145,13 @@ void NcclGroup::connect_union() {
   agreed.aggregators.clear();
   agreed.hierarchy = make_levels();
   std::shared_ptr<UnionWay> way;
-  // Never destroyed: the last owner of a group may be a progress thread, which cannot end its own
-  // engine.
-  static auto& engine = *new std::shared_ptr<Engine>;
+  std::shared_ptr<Engine> engine;
   // Kept if a later step fails: freeing it would wait for the device, which may then wait for ever.
   const auto make = [&] {
-    engine = process_engine();
+    // Never destroyed: the last owner of a group may be a progress thread, which cannot end its own
+    // engine.
+    static const auto& kept = *new std::shared_ptr<Engine>(process_engine());
+    engine = kept;
     way = std::make_shared<UnionWay>(agreed, size(), terms_.number_of_hosts(), rank(),
                                      terms_.kernels(),
                                      agreed.hierarchy == Hierarchy::off ? nullptr : grid_);

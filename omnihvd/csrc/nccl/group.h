@@ -52,8 +52,7 @@ class NcclGroup {
   const NcclExchange& exchange() const { return exchange_; }
   bool connected() const { return connected_; }
 
-  // Null before connecting.
-  // Null after an abort, which any thread may make.
+  // Null before connecting, and after an abort, which any thread may make.
   std::shared_ptr<UnionWay> union_way() const { return std::atomic_load(&union_); }
   // Runs work on the calling thread, in a CudaScope. The group must not have failed; if the work
   // fails, the group fails for good. Throws Error.
