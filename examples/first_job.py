@@ -33,4 +33,5 @@ for step in range(1, STEPS + 1):
 
 if hvd.rank() == 0:
     stats = omnihvd.stats()
-    print({name: round(stats[name], 4) for name in ("density", "union_density", "sent_of_ring")})
+    names = ("density", "union_density", "sent_of_ring")  # None: omnihvd made no sum
+    print({name: stats[name] and round(stats[name], 4) for name in names})

@@ -256,3 +256,11 @@ def test_the_first_job_prints_what_its_page_says():
     said, printed = (re.search(r"\{'density.*\}", text)[0] for text in (page, job.ranks[0]))
     assert ast.literal_eval(printed) == pytest.approx(ast.literal_eval(said), rel=0.05)
     assert f"omnihvd {omnihvd.__version__} takes over" in job.output
+
+
+def test_the_first_job_runs_without_omnihvd(tmp_path):
+    script = tmp_path / "first_job.py"
+    script.write_text((EXAMPLES / "first_job.py").read_text().replace("100_000", "1_000"))
+    job = launch([script], 2, env={"OMNIHVD_ENABLE": "0"})
+    printed = ast.literal_eval(re.search(r"\{'density.*\}", job.ranks[0])[0])
+    assert len(printed) == 3 and set(printed.values()) == {None}
