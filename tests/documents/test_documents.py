@@ -33,7 +33,7 @@ DOCUMENTS = [
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 PROGRAMS = {"pip", "omnihvd", "make", "horovodrun", "mpirun", "torchrun", "python", "sysctl"}
-PROGRAMS |= {".ci/gpu", ".venv/bin/python", "srun", "docker"}
+PROGRAMS |= {".ci/gpu", ".venv/bin/python", "srun", "docker", "head"}
 BEFORE_PROGRAMS = re.compile(r"^\(?((export|umask \d+;|sudo|\w+=\S*)\s+)*")
 
 # The script that readers have: one sum on each rank, which has to be taken.
@@ -174,10 +174,11 @@ RULES: list[tuple[str, Cheap | str]] = [
     (r"docker (run|pause)", "needs Docker"),
     (r"srun .*(torchrun|omnihvd aggregator)", of_help),
     (r"(srun .* )?python -m omnihvd train\.py$", "other launchers run the same"),
+    (r"OMNIHVD_ENABLE=0 python", "test_horovod.py: test_disabled_leaves_horovod_alone"),
     (r"python train\.py$", "tests/cli/test_run.py starts one process"),
     (r"(mpirun -x )?LD_PRELOAD=", "tests/mpi and tests/nccl preload the shims"),
     (r"omnihvd (was imported|\.\.\. takes over)", "a message"),
-    (r"\(umask", lambda m: m.string),
+    (r"\(umask", lambda m: m.string.replace("/shared/", "")),
     (r"export \w+=", lambda m: m.string),
     (
         r"omnihvd aggregator --bind",
@@ -195,8 +196,9 @@ RULES: list[tuple[str, Cheap | str]] = [
     ),
     (r"omnihvd (check --settings|stats)$", lambda m: m[0]),
     (r"(omnihvd [\w-]+)", of_help),
-    (r"(?:mpirun|torchrun) .*(omnihvd check)", of_help),
+    (r"(?:horovodrun|mpirun|torchrun) .*(omnihvd check)", of_help),
     (r"(python -m omnihvd\.demo)", of_help),  # tests/cli/test_demo.py runs it
+    (r"(python -m omnihvd\.tools\.build_horovod)", of_help),
     (r"(horovodrun)( --?[\w-]+)*$", of_help),
     (r"(python -m benchmarks\.(?:bench|mutants))", of_help),
     (r"\.venv/bin/(python -m benchmarks\.bench\.lab)", of_help),

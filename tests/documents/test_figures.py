@@ -58,7 +58,7 @@ def test_defaults_that_documents_name_are_the_settings() -> None:
     for document, template, values in [
         ("README.md", "under {} KiB, and Gloo makes a group's first sums under {}", [small, below]),
         ("docs/algorithms.md", "under {} MB of a group or process set: {}, or", [below, first]),
-        ("docs/tuning.md", "`OMNIHVD_MIN_BYTES` ({} KiB between hosts)", [small]),
+        ("docs/tuning.md", "under {} KiB, and Gloo a group's first ones under {}", [small, below]),
         ("docs/tuning.md", "slots x message bytes ({} x {} KiB)", slots),
         ("docs/gpu.md", "`OMNIHVD_GPU_CHUNK_BYTES` ({} MiB)", [chunk]),
         ("docs/compression.md", "Blocks have {} elements, or `OMNIHVD_BLOCK_SIZE`", [block]),
