@@ -77,5 +77,7 @@ class FactorSum:
         if self._feedback:  # the total is in the rest
             self._ops.subtract(self._total, result)
         if math.isfinite(float(right.sum())):
-            self._state.memory["right"] = right
+            # A column of zeros, as after a gradient of zeros, would find nothing ever after.
+            old = self._ops.cast(self._state.memory["right"], right)
+            self._state.memory["right"] = self._ops.where((right != 0).any(0), right, old)
         return result if self._ranks.averages else result * self._ranks.size

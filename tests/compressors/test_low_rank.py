@@ -1,0 +1,51 @@
+"""Low rank: what the factors remember from step to step, in NumPy's and PyTorch's arrays."""
+
+import numpy as np
+import pytest
+
+from omnihvd import compression
+from omnihvd.compression import numpy_ops
+from omnihvd.compression.split import ParameterState
+from omnihvd.compression.two_steps import Ranks, begin
+
+SHAPE = ROWS, COLUMNS = 12, 20
+each_face = pytest.mark.parametrize("face", ["numpy", "torch"])
+
+
+def functions(face):
+    """The arrays' functions, and what makes an array. TensorFlow's are NumPy's."""
+    if face == "numpy":
+        return numpy_ops, np.array
+    torch = pytest.importorskip("torch")
+    from omnihvd.compression import torch_ops
+
+    return torch_ops, torch.tensor
+
+
+def mean(face, compressor, states, gradients):
+    """The mean of the ranks' gradients, as their states make it."""
+    (ops, array), ranks = functions(face), len(states)
+    sums = [begin(ops, compressor, s, Ranks(rank, ranks, True)) for rank, s in enumerate(states)]
+    lefts = [one.first(array(given)) for one, given in zip(sums, gradients)]
+    rights = [one.second(sum(lefts) / ranks) for one in sums]
+    first, *others = (np.asarray(one.result(sum(rights) / ranks)) for one in sums)
+    assert all(np.array_equal(first, other) for other in others)
+    return first
+
+
+def gradient(rank):
+    """A matrix of rank 1, with a first row of zeros, as padding leaves it."""
+    rows, columns = np.arange(ROWS), np.arange(1, COLUMNS + 1)
+    return np.outer((rank + 1) * rows, columns).astype(np.float32)
+
+
+@each_face
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_a_step_of_zeros_does_not_end_the_search(face, rank):
+    compressor, states = compression.power_sgd(rank), [ParameterState("p") for _ in range(2)]
+    zeros = np.zeros(SHAPE, np.float32)
+    assert not mean(face, compressor, states, [zeros, zeros]).any()
+    for _ in range(5):
+        got = mean(face, compressor, states, [gradient(0), gradient(1)])
+        np.testing.assert_allclose(got, 1.5 * gradient(0), rtol=1e-4, atol=1e-2)
+    assert all(np.asarray(state.memory["right"]).any(0).all() for state in states)
