@@ -49,6 +49,8 @@ class Codec:
 
     def with_error_feedback(self, enabled: bool = True) -> Codec:
         """The same codec, with or without it. PyTorch only."""
+        if enabled and self.kind == "terngrad":  # the engine would clip a second time
+            raise ValueError("terngrad has no error feedback, since it clips: use qsgd(bits=2)")
         return Codec(self.kind, self.bits, enabled)
 
     def for_optimizer(self, optimizer: Any) -> Codec:
@@ -77,9 +79,9 @@ class Codec:
         if not _is_in_use():
             return tensor, None
         torch = sys.modules.get("torch")
-        if torch is not None and isinstance(tensor, torch.Tensor):
-            return _face("torch").compress(self, tensor)
-        return _face("tensorflow").compress(self, tensor)
+        is_torch = torch is not None and isinstance(tensor, torch.Tensor)
+        face = part(f"omnihvd.compression.{'torch' if is_torch else 'tensorflow'}_codecs")
+        return face.compress(self, tensor)
 
     def check_order(self) -> None:
         """ValueError where hosts sum first: then no rank encodes for itself."""
@@ -198,7 +200,3 @@ def _is_in_use() -> bool:
             warn_once("codecs are for sums in host memory, by MPI or Gloo: tensors travel whole")
             return False
     return True
-
-
-def _face(framework: str) -> Any:
-    return part(f"omnihvd.compression.{framework}_codecs")

@@ -58,7 +58,10 @@ def codec_hook(state: CodecState, bucket: GradBucket) -> Future[torch.Tensor]:
         floats = tensor.float().contiguous()  # they travel so
         rests, number = state.rests, bucket.index()
         with _unused_wait(bucket, rests), error_feedback(rests, number, floats):
+            ranks = group_of(state).size()
+            floats.div_(ranks)  # as average() will: a third of a power of two is none
             state.codec.round_trip(floats.data_ptr(), floats.numel())
+            floats.mul_(ranks)
             if floats is not tensor:
                 floats.copy_(tensor.copy_(floats))  # what rounding loses stays, too
     return average(group_of(state), tensor, state.codec)

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 import omnihvd.torch.codec as codec_module  # noqa: E402
 import omnihvd.torch.compress as compress_module  # noqa: E402
 from omnihvd import compression  # noqa: E402
+from omnihvd.compression import codecs  # noqa: E402
 from omnihvd.torch import CodecState, CompressionState, codec_hook, compress_wrapper  # noqa: E402
 
 
@@ -111,3 +112,31 @@ def test_a_bucket_that_is_made_anew_has_no_residual_of_other_parameters() -> Non
     state = pickle.loads(pickle.dumps(state))
     parameters = {name: torch.nn.Parameter(torch.zeros(512)) for name in "ab"}
     assert torch.equal(step("ab"), torch.ones(512))
+
+
+@pytest.mark.parametrize("name", codecs.__all__)
+def test_what_was_decoded_stays_when_the_engine_encodes_it(name: str) -> None:
+    """Else the residual, which is made of the rank's own round trip, lacks what is lost then."""
+    codec = getattr(codecs, name)()
+    if name == "terngrad":
+        with pytest.raises(ValueError, match="terngrad has no error feedback, since it clips"):
+            codec.with_error_feedback()
+        return
+    codec = codec.with_error_feedback()
+    block = torch.where(torch.arange(256) % 13 == 0, 10.0, 0.1)
+    codec.round_trip(block.data_ptr(), 256, seed=1)
+    again = block.clone()
+    codec.round_trip(again.data_ptr(), 256, seed=2)
+    torch.testing.assert_close(again, block, rtol=1e-6, atol=0)
+
+
+def test_a_mean_over_three_ranks_is_rounded_before_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mean's share is a power of two: the engine has nothing to round."""
+    monkeypatch.setattr(codec_module, "group_of", lambda _: types.SimpleNamespace(size=lambda: 3))
+    state, given = CodecState(compression.natural().with_error_feedback()), torch.arange(1.0, 601)
+    gradient = given.clone()
+    codec_hook(state, Bucket({"all": gradient}, {"all": None}))
+    assert torch.all(torch.frexp(gradient / 3).mantissa == 0.5)
+    torch.testing.assert_close(gradient + state.rests[0], given)

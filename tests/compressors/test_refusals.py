@@ -131,6 +131,10 @@ HALF = Half()
         ),
         (lambda: codecs.qsgd(4.0), "bits is 4.0: it must be an integer, not float"),
         (lambda: codecs.qsgd(3), "bits is 3: it must be 2, 4 or 8"),
+        (
+            lambda: codecs.terngrad().with_error_feedback(),
+            "terngrad has no error feedback, since it clips: use qsgd(bits=2)",
+        ),
     ],
 )
 def test_an_argument_that_cannot_be_is_explained(make, said):

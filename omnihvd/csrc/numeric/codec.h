@@ -97,7 +97,8 @@ uint64_t block_key(uint32_t seed, uint32_t who, uint64_t block);
 
 struct CodecOps {
   // Writes coded_bytes(). False: the block cannot be coded, and `out` is undefined. Decoded values,
-  // coded again, stay the same, except for a rounding error in the last bit.
+  // coded again, stay the same, except for a rounding error in the last bit. `ternary` may clip
+  // them anew.
   bool (*encode)(Coding coding, uint64_t key, const void* block, size_t n, uint8_t* out);
   void (*decode)(Coding coding, const uint8_t* coded, size_t n, void* block);
   // The lossless codec (lossless.h), for elements of so many bytes. Returns the bytes written; 0:
