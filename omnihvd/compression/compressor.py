@@ -130,7 +130,7 @@ class Compressor:
         """Applies momentum before selection (Lin et al., "Deep Gradient Compression", ICLR 2018).
 
         velocity = momentum * velocity + gradient is accumulated and sent in place of the gradient,
-        and cleared where it was sent. The optimizer's own momentum must be 0. 0 <= momentum < 1.
+        and cleared where a part was sent. The optimizer's own must be 0. 0 <= momentum < 1.
         """
         if self.config.rule.sums:
             raise ValueError(f"{self.config.rule.factory} has no momentum that is corrected")

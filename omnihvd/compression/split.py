@@ -25,14 +25,7 @@ from typing import Any
 from omnihvd.compression import counters
 from omnihvd.compression.compressor import Compressor, Config
 from omnihvd.compression.delay import at
-from omnihvd.compression.rules import (
-    BlockRule,
-    Call,
-    ElementRule,
-    Rule,
-    ThresholdRule,
-    name_seed,
-)
+from omnihvd.compression.rules import BlockRule, Call, ElementRule, Rule, ThresholdRule, name_seed
 
 SUM_REST = "sum_rest"  # in a memory: what a rank's part of sums has lost (part_sums.py)
 SUM_OF = "sum_of"  # the rank that has that part, and the number of ranks
@@ -126,16 +119,25 @@ def split(
         parts = -(-elements // config.block_size)
     call = Call(ops, parts, ratio, name_seed(state.name), state.step, state.memory, together)
     with counters.timed(elements):
-        if state.rest is None and rule.selects and call.count == parts:
-            # Nothing to choose, as for most biases: then there is never a residual.
+        if rule.selects and call.count == parts:  # nothing to choose, as for most biases
             counters.add_kept(ops.device(gradient), elements)
-            out = gradient
+            out = _whole(ops, gradient, state, config)
         else:
             out = ops.by_kernels(gradient, state, config, call)
             if out is None:
                 call.memory = state.remember(ops, rule, gradient)
                 out = _by_operators(gradient, state, config, call)
     state.step += 1
+    return out
+
+
+def _whole(ops: Any, gradient: Any, state: ParameterState, config: Config) -> Any:
+    """Sends all. The velocity stays: no part of it is late."""
+    if not config.error_feedback or (state.rest is None and not config.momentum):
+        return gradient  # then there is never a residual
+    total, out = state.accumulate(ops, gradient, config.momentum), ops.result_for(gradient)
+    out[...] = total
+    ops.subtract(total, out)
     return out
 
 

@@ -16,11 +16,7 @@ from omnihvd.intercept import kernel_cache
 from omnihvd.log import warn_once
 
 # The kernels' dtype, by the gradient's.
-COMPILED = {
-    torch.float32: "float32",
-    torch.float16: "float16",
-    torch.bfloat16: "float16",
-}
+COMPILED = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "float16"}
 
 
 def by_kernels(gradient: Tensor, state: Any, config: Any, call: Any) -> Tensor | None:

@@ -254,6 +254,34 @@ def test_a_budget_does_not_know_the_gradients_scale(framework, scale, times):
     assert np.mean(sent[200:]) == pytest.approx(times * budget, rel=0.1)
 
 
+CHOOSING = {
+    **SELECTING,
+    "global_topk": compression.global_topk(0.01),
+    "block_topk": compression.block_topk(0.01),
+    "block_random": compression.block_random(0.01),
+}
+
+
+@pytest.mark.parametrize("kind", CHOOSING)
+def test_at_a_ratio_of_1_all_is_sent_unsearched(kind, monkeypatch):
+    """As a floor and delay control may have it: a draw of all elements would fill the memory."""
+    from omnihvd.compression import numpy_ops
+    from omnihvd.compression.rules import Call
+    from omnihvd.compression.split import ParameterState, split
+
+    compressor, state = CHOOSING[kind].with_momentum_correction(0), ParameterState("p")
+    config, together = compressor.config, compressor.together
+    gradient = normal().astype(np.float32)
+    sent = split(numpy_ops, gradient, state, config, 0.01, together)
+    assert 0 < np.count_nonzero(sent) < 0.02 * SIZE
+    rest = state.rest.copy()
+    monkeypatch.setattr(numpy_ops, "kth_largest", None)
+    monkeypatch.setattr(Call, "random", None)
+    sent = split(numpy_ops, gradient, state, config, 1.0, together)
+    np.testing.assert_array_equal(sent, rest + gradient)
+    assert not state.rest.any()
+
+
 def test_dgc_corrects_momentum():
     assert compression.dgc(0.01).config.momentum == 0.9
     assert compression.dgc(0.01).with_momentum_correction(0.5).config.momentum == 0.5

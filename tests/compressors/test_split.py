@@ -184,6 +184,18 @@ def test_momentum_correction_is_that_of_the_paper(framework):
 
 
 @each_framework
+def test_what_is_sent_whole_keeps_its_velocity(framework):
+    """A bias of one block: nothing of it is late, so nothing is cleared."""
+    compressor = block_topk(0.1, SIZE).with_momentum_correction(0.9)
+    parameter = parameters.make(framework, compressor, dtype="float64")
+    gradient = np.arange(1.0, SIZE + 1)
+    for factor in (1, 1.9, 2.71):
+        np.testing.assert_allclose(parameter.send(gradient), factor * gradient, rtol=1e-12)
+        np.testing.assert_allclose(parameter.kept("velocity"), factor * gradient, rtol=1e-12)
+        assert not parameter.kept("rest").any()
+
+
+@each_framework
 @each_dtype
 @pytest.mark.parametrize("error_feedback", [True, False])
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def check(where, compressor, gradients) -> None:
         mine = gradient.to(where.device, copy=True)
         sent = split_by(torch_ops, compressor, mine, ours)
         assert sent is mine or not gradient.is_contiguous()
-        if where.device.type == "cpu":
+        whole = compressor.config.rule.selects and gradient.numel() <= SIZE  # one block, no kernels
+        if where.device.type == "cpu" and not whole:
             assert_same(sent, gradient)  # the host did not wait
         where.finish()
         assert_same(sent, expected)

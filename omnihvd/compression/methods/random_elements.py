@@ -30,14 +30,9 @@ class RandomElements(ElementRule):
         return sent
 
     def scale(self, call: Call) -> float:
-        return 1 / (1 - math.exp(_draws(call) * math.log(_others(call))))
-
-
-def _others(call: Call) -> float:
-    """The share of elements that a draw leaves out."""
-    return 1 - 1 / max(call.parts, 2)
+        return 1 / (1 - (1 - 1 / call.parts) ** _draws(call))
 
 
 def _draws(call: Call) -> int:
-    missed = max(1 - call.ratio, 1 / max(call.parts, 2) ** 2)  # so that all are drawn, at nearly 1
-    return max(1, int(math.log(missed) / math.log(_others(call)) + 0.5))
+    """call.ratio: below 1, since split.py chooses nothing at 1."""
+    return max(1, int(math.log(1 - call.ratio) / math.log(1 - 1 / call.parts) + 0.5))

@@ -63,7 +63,7 @@ class Sidco(ThresholdRule):
         moments = exceedance(ops, total, 0.0)
         if not math.isfinite(moments[1]):
             return math.nan
-        share = gain * call.count / max(moments[0], 1.0) if call.count < call.parts else 1.0
+        share = gain * call.count / max(moments[0], 1.0)
         limit = self.fit(ops, total, moments, share, int(stages))
         if self.as_published:
             return limit
