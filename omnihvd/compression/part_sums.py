@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 from omnihvd.compression import counters
 from omnihvd.compression.arrays import np
 from omnihvd.compression.rules import CodedRule
-from omnihvd.compression.split import SUM_OF, SUM_REST, split_by
+from omnihvd.compression.split import split_by
 
+SUM_REST = "sum_rest"  # in a memory: what this rank's part of sums has lost
+SUM_OF = "sum_of"  # the rank that has that part, and the number of ranks
 LENGTH = 8  # bytes
 
 

@@ -27,9 +27,6 @@ from omnihvd.compression.compressor import Compressor, Config
 from omnihvd.compression.delay import at
 from omnihvd.compression.rules import BlockRule, Call, ElementRule, Rule, ThresholdRule, name_seed
 
-SUM_REST = "sum_rest"  # in a memory: what a rank's part of sums has lost (part_sums.py)
-SUM_OF = "sum_of"  # the rank that has that part, and the number of ranks
-
 
 @dataclass
 class ParameterState:
@@ -40,6 +37,7 @@ class ParameterState:
     rest: Any = None
     velocity: Any = None
     memory: dict[str, Any] = field(default_factory=dict)  # the rule's own
+    rule: Any = None  # that the memory is for
 
     def begin(self, ops: Any, gradient: Any, momentum: float) -> Any:
         """Allocates missing state; returns the residual."""
@@ -61,9 +59,11 @@ class ParameterState:
 
     def remember(self, ops: Any, rule: Rule, gradient: Any) -> dict[str, Any]:
         """The rule's own state, which begins with its memory()."""
-        if self.memory.keys() <= {SUM_REST, SUM_OF}:
-            first = rule.memory(self.name, tuple(gradient.shape)).items()
-            self.memory.update({kind: ops.on(array, gradient) for kind, array in first})
+        if self.rule is not rule:  # a checkpoint may have the memory of another
+            self.rule = rule
+            for kind, array in rule.memory(self.name, tuple(gradient.shape)).items():
+                if getattr(self.memory.get(kind), "shape", None) != array.shape:
+                    self.memory[kind] = ops.on(array, gradient)
         return self.memory
 
     def stepped(self) -> None:  # a function, for TensorFlow's graphs
@@ -84,7 +84,7 @@ class ParameterState:
                 )
             setattr(self, kind, None if array is None else copied(array))
         self.memory = {kind: copied(array) for kind, array in saved.get("memory", {}).items()}
-        self.step = saved.get("step", 0)
+        self.step, self.rule = saved.get("step", 0), None
 
 
 def split_by(

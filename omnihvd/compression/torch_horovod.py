@@ -40,8 +40,8 @@ from omnihvd.compression import (
 )
 from omnihvd.compression.codec import Codec
 from omnihvd.compression.compressor import Compressor, Config, no_owner
-from omnihvd.compression.part_sums import lost_of_part, part_of
-from omnihvd.compression.split import SUM_OF, SUM_REST, ParameterState, split_by
+from omnihvd.compression.part_sums import SUM_OF, SUM_REST, lost_of_part, part_of
+from omnihvd.compression.split import ParameterState, split_by
 from omnihvd.compression.two_steps import Ranks
 from omnihvd.intercept import in_use
 

@@ -1,5 +1,7 @@
 """Low rank: what the factors remember from step to step, in NumPy's and PyTorch's arrays."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,19 @@ def test_a_step_of_zeros_does_not_end_the_search(face, rank):
         got = mean(face, compressor, states, [gradient(0), gradient(1)])
         np.testing.assert_allclose(got, 1.5 * gradient(0), rtol=1e-4, atol=1e-2)
     assert all(np.asarray(state.memory["right"]).any(0).all() for state in states)
+
+
+@each_face
+def test_a_checkpoint_of_another_rank_begins_anew(face):
+    ops, array = functions(face)
+    one, four = compression.power_sgd(1), compression.power_sgd(4)
+    state = ParameterState("p")
+    mean(face, one, [state], [gradient(0)])
+    saved = state.save()
+    for compressor, columns in ((four, 4), (one, 1), (four, 4)):
+        state.load(saved, SHAPE, copy.deepcopy)
+        mean(face, compressor, [state], [gradient(0)])
+        assert state.memory["right"].shape == (COLUMNS, columns)
+    state.load(saved, SHAPE, copy.deepcopy)
+    kept = state.remember(ops, one.config.rule, array(gradient(0)))["right"]
+    assert np.array_equal(kept, saved["memory"]["right"])
