@@ -169,6 +169,12 @@ def test_sketch_sends_means_of_equally_full_buckets():
         compression.sketch(256)
 
 
+def test_sketch_has_its_buckets_where_values_are():
+    values = np.zeros(640_000, np.float32)
+    values[::100] = np.random.default_rng(0).standard_normal(6400)
+    assert len(np.unique(coded(rule_of("sketch"), values))) == 64 + 1
+
+
 def test_scales_of_signs():
     values = heavy()
     np.testing.assert_allclose(

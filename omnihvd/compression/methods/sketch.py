@@ -22,11 +22,13 @@ class Sketch(CodedRule):
     quantiles: int
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        sample = np.sort(values[:: max(1, len(values) // SAMPLE)])
+        zero = values == 0
+        some = values[~zero]  # nearly all of an embedding's gradient is zeros
+        sample = np.sort(some[:: max(1, len(some) // SAMPLE)])
         places = np.linspace(0, max(len(sample) - 1, 0), self.quantiles + 1)[1:-1].astype(np.int64)
         edges = sample[places] if len(sample) else sample
         buckets = np.searchsorted(edges, values)
-        buckets[values == 0] = self.quantiles
+        buckets[zero] = self.quantiles
         counts = np.bincount(buckets, minlength=self.quantiles + 1)[: self.quantiles]
         sums = np.bincount(buckets, values, self.quantiles + 1)[: self.quantiles]
         means = (sums / np.maximum(counts, 1)).astype("<f4")
