@@ -177,6 +177,8 @@ class Backend:
     def average_rest(self) -> None:
         from horovod.torch.mpi_ops import Average, allreduce_async_, synchronize
 
+        if getattr(self.config.rule, "memory_object", None) is not None:
+            raise ValueError("grace's memory is not averaged: save state_dict() on every rank")
         handles = []
         for optimizer, states in self._optimizers.items():
             among = optimizer.process_set

@@ -246,6 +246,8 @@ def test_objects_of_grace():
     got = reduce(model, optimizer, of_rank(RANK, 2))
     expected = means[0] / 8 + means[1] / 4 + means[2] / 2
     torch.testing.assert_close(got[0], expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="grace's memory is not averaged: save state_dict"):
+        optimizer._compression.average_rest()
     with pytest.raises(ValueError, match="an object of GRACE's interface averages by itself"):
         matrices(compression.grace(votes), op=hvd.Sum)
     with pytest.raises(TypeError, match=r"no decompress\(\), which GRACE's interface has"):
