@@ -31,10 +31,8 @@ def has_own_sums() -> bool:
 
 
 @contextmanager
-def timed(elements: int, own_sum: bool = False) -> Iterator[None]:
+def timed(elements: int) -> Iterator[None]:
     """Counts one gradient of `elements` elements and the host time spent on it."""
-    if own_sum:
-        note_own_sum()
     start = time.perf_counter()
     yield
     add(calls=1, seconds=time.perf_counter() - start, elements=elements)

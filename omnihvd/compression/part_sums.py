@@ -107,7 +107,7 @@ class PartSum:
     def _of_all(self, gradient: Any) -> tuple[Contribution, Any]:
         """Encodes all of the residual and the gradient."""
         ops, state = self._ops, self._state
-        with counters.timed(self._count, own_sum=True):
+        with counters.timed(self._count):
             memory = state.remember(ops, self._rule, gradient)
             total = state.accumulate(ops, gradient) if self._feedback else gradient
             kept = {kind: ops.numpy(array) for kind, array in memory.items()}

@@ -27,7 +27,8 @@ class Sums:
         rule = self._rule
         if not gradient.is_floating_point() or gradient.numel() == 0:
             return None
-        with counters.timed(gradient.numel(), own_sum=True):
+        counters.note_own_sum()
+        with counters.timed(gradient.numel()):
             given = gradient.detach().clone()  # the objects may keep it
             tensors, ctx, state.memory = rule.compressed(given, state.name, state.memory)
             sent = sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from omnihvd.compression import counters
 from omnihvd.compression.compressor import Compressor
 from omnihvd.compression.methods.low_rank import FactorSum, LowRank
 from omnihvd.compression.part_sums import PartSum
@@ -36,6 +37,7 @@ class TwoSteps(Protocol):
 
 def begin(ops: Any, compressor: Compressor, state: ParameterState, ranks: Any) -> TwoSteps:
     """A sum of one parameter's gradients. ranks: a Ranks, or its like."""
+    counters.note_own_sum()
     rule: Any = compressor.config.summed
     if isinstance(rule, LowRank):
         return FactorSum(rule, ops, compressor.config.error_feedback, state, ranks)

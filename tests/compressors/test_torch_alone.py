@@ -14,6 +14,7 @@ from omnihvd import compression
 from omnihvd.compression import counters
 from omnihvd.compression.certificate import EVERY
 from omnihvd.intercept import in_use
+from omnihvd.statistics import had_a_part
 
 torch = pytest.importorskip("torch")
 
@@ -225,3 +226,16 @@ def test_a_certificate_leaves_out_what_another_optimizer_reduces():
         optimizer.step(numbered([300]))
     assert any(found.true for found, _, _ in kept.found)
     assert all(found.true == found.received == found.both for found, _, _ in kept.found)
+
+
+def test_a_set_of_codes_is_a_sum_of_its_own(monkeypatch):
+    """So no notice says that no sum was taken over."""
+    monkeypatch.setattr(counters, "_has_own_sums", False)
+    process_set = types.SimpleNamespace(rank=lambda: 0, size=lambda: 1)
+    optimizer = types.SimpleNamespace(process_set=process_set, op="Average")
+    compressor = compression.topk(0.1).with_codec("natural")
+    wait = torch_two_steps.Sums(compressor, optimizer).start(
+        torch.arange(1.0, 101), ParameterState("p")
+    )
+    assert torch.count_nonzero(wait()) == 10 and counters.has_own_sums()
+    assert had_a_part({"calls": 0, "sparse": {"gradients": 0}})

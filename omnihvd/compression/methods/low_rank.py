@@ -55,7 +55,7 @@ class FactorSum:
 
     def first(self, gradient: Any) -> Any:
         ops, state = self._ops, self._state
-        with counters.timed(math.prod(gradient.shape), own_sum=True):
+        with counters.timed(math.prod(gradient.shape)):
             right = state.remember(ops, self._rule, gradient)["right"]
             if self._feedback:
                 total = state.accumulate(ops, gradient)
