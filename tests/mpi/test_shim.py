@@ -268,9 +268,22 @@ def test_a_bad_setting_on_one_rank_fails_all_with_its_name(programs: Path) -> No
 
 
 def test_a_rank_without_memory_fails_the_sum_and_not_the_process(programs: Path) -> None:
-    job = run([programs / "failure", "memory"], 2, {"OMNIHVD_WAY": "union"}, check=False)
+    small_blocks = {"OMNIHVD_WAY": "union", "OMNIHVD_BLOCK_SIZE": "8"}  # needs 250 kB for its bits
+    job = run([programs / "failure", "memory"], 2, small_blocks, check=False)
     assert failed_ranks(job) == [0, 1]
     assert job.output.count("MPI_Allreduce failed: this process has no more memory") == 2
+
+
+def test_a_sum_on_the_union_needs_no_memory(programs: Path) -> None:
+    """Else a rank without memory would leave the others in MPI."""
+    segments = {  # Open MPI's other sums need as much memory as they sum
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+        "OMPI_MCA_coll_tuned_allreduce_algorithm": "5",
+        "OMPI_MCA_coll_tuned_allreduce_algorithm_segmentsize": "1000000",
+    }
+    job = run([programs / "failure", "memory", "enough"], 3, {"OMNIHVD_WAY": "union", **segments})
+    for rank in job.ranks:
+        assert not re.search(r"omnihvd (warning|error)", rank)
 
 
 def test_a_failure_is_fatal_unless_the_program_says_otherwise(programs: Path) -> None:

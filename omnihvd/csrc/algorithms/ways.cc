@@ -54,36 +54,34 @@ uint64_t BlockUnion::elements() const {
   return bytes / element_;
 }
 
-uint8_t* BlockUnion::compact() {
-  const size_t bytes = elements() * element_;
-  if (bytes > capacity_ || bytes < capacity_ / 8) {
-    buffer_.reset();  // frees first, so that there are never two
-    buffer_.reset(new uint8_t[bytes]);
-    capacity_ = bytes;
-  }
-  uint8_t* at = buffer_.get();
+void BlockUnion::compact() {
+  uint8_t* to = out_;
   for_each_marked([&](uint64_t block) {
-    std::memcpy(at, in_ + block * block_bytes_, bytes_of(block));
-    at += bytes_of(block);
+    const uint8_t* const from = in_ + block * block_bytes_;
+    if (from != to) std::memmove(to, from, bytes_of(block));
+    to += bytes_of(block);
   });
-  return buffer_.get();
 }
 
+// A block lies at its place or before it, so the last one goes first.
 void BlockUnion::scatter() {
-  const uint8_t* at = buffer_.get();
-  uint64_t next = 0;
-  const auto clear_up_to = [&](uint64_t block) {
-    if (in_ != out_ && next < block)
-      std::memset(out_ + next * block_bytes_, 0,
-                  std::min(block * block_bytes_, count_ * element_) - next * block_bytes_);
-    next = block + 1;
+  const size_t compacted = elements() * element_;
+  size_t end = count_ * element_;  // all from there on is written
+  const auto clear_from = [&](size_t begin) {
+    // In place, what compact() has not written is zero already.
+    const size_t stop = in_ == out_ ? std::min(end, compacted) : end;
+    if (begin < stop) std::memset(out_ + begin, 0, stop - begin);
   };
-  for_each_marked([&](uint64_t block) {
-    clear_up_to(block);
-    std::memcpy(out_ + block * block_bytes_, at, bytes_of(block));
-    at += bytes_of(block);
-  });
-  clear_up_to(blocks_);
+  const uint8_t* from = out_ + compacted;
+  for (uint64_t block = blocks_; block-- > 0;) {
+    if (!(bits_[block / 8] >> (block % 8) & 1)) continue;
+    const size_t at = block * block_bytes_, bytes = bytes_of(block);
+    clear_from(at + bytes);
+    from -= bytes;
+    if (from != out_ + at) std::memmove(out_ + at, from, bytes);
+    end = at;
+  }
+  clear_from(0);
 }
 
 double steady_seconds() {
@@ -184,8 +182,8 @@ Ways::Made Ways::unite(const Call& call, Library& library, const Own& own) {
   count_blocks(marked_here);
   const uint64_t elements = union_.elements();
   if (elements > 0) {
-    uint8_t* const compacted = union_.compact();
-    sum_by_library(compacted, compacted, elements, element, library);
+    union_.compact();
+    sum_by_library(call.out, call.out, elements, element, library);
   }
   union_.scatter();
   return {Way::unite, elements * element, density};

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,10 +36,10 @@ class BlockUnion {
   uint64_t marked() const;    // blocks
   uint64_t elements() const;  // of the marked blocks
 
-  // The elements of the marked blocks, one block after the other. Valid until the next find().
-  uint8_t* compact();
-  // Writes the sums of the marked blocks, in the layout of compact(), to `out`. Out of place, it
-  // also writes zeros between them.
+  // Writes the elements of the marked blocks to the begin of `out`, one block after the other. So
+  // no rank fails for want of memory while the others sum.
+  void compact();
+  // Brings blocks that are laid out as compact() does to their places in `out`, with zeros between.
   void scatter();
 
  private:
@@ -53,8 +52,6 @@ class BlockUnion {
   uint64_t count_ = 0, blocks_ = 0;
   size_t element_ = 0, block_bytes_ = 0;
   std::vector<uint8_t> bits_;
-  std::unique_ptr<uint8_t[]> buffer_;
-  size_t capacity_ = 0;
 };
 
 double steady_seconds();
