@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <new>
 
 #include "innetwork/fpisa.h"
 
@@ -27,13 +28,17 @@ const char* const kInlineCountNames[kInlineCounts] = {"taken", "results", "answe
                                                       "long",  "forged",  "other_job",  "stranger"};
 
 SlotAggregator::SlotAggregator(size_t jobs, uint16_t slots)
-    : slots_per_job_(slots), jobs_(jobs), slots_(jobs * slots) {}
+    : slots_per_job_(slots),
+      jobs_(jobs),
+      slots_(static_cast<Slot*>(std::calloc(jobs * slots, sizeof(Slot)))) {
+  if (!slots_) throw std::bad_alloc();
+}
 
 void SlotAggregator::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) {
   jobs_[job] = {key, workers, 0, &ops_of(numbers)};
   for (size_t i = 0; i < slots_per_job_; ++i) {
     Slot& slot = slots_[job * slots_per_job_ + i];
-    slot = {};  // results of the last job that was here are not for this one
+    slot.state = {};  // results of the last job that was here are not for this one
     slot_reset(&slot.state, workers);
   }
 }

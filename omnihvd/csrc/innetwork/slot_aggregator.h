@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "base/slice.h"
@@ -91,7 +93,10 @@ class SlotAggregator final : public InlinePlane {
 
   const uint16_t slots_per_job_;
   std::vector<Job> jobs_;
-  std::vector<Slot> slots_;  // [job][slot]
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<Slot[], Free> slots_;  // [job][slot]; zeros, and memory once a slot is used
   std::array<uint64_t, kInlineCounts> counts_{};
 };
 
