@@ -14,10 +14,12 @@
 namespace omnihvd {
 namespace {
 
-constexpr uint64_t kPollFor = 100'000;         // ns; then a sum of another thread is waited for
-constexpr uint64_t kNapAfter = 4'000'000;      // ns; a sleep and a wake-up cost some 10 us
-constexpr uint64_t kLongest = 500'000;         // ns
-constexpr uint64_t kLongestOfAll = 5'000'000;  // ns
+constexpr uint64_t kPollFor = 100'000;           // ns; then a sum of another thread is waited for
+constexpr uint64_t kNapAfter = 4'000'000;        // ns; a sleep and a wake-up cost some 10 us
+constexpr uint64_t kSlice = 2'000'000;           // ns; a yield that takes longer met who computes
+constexpr uint64_t kRemembered = 1'000'000'000;  // ns; that it did
+constexpr uint64_t kLongest = 500'000;           // ns
+constexpr uint64_t kLongestOfAll = 5'000'000;    // ns
 constexpr uint64_t kWorking = 10'000;  // ns; a thread that yields again after longer did not wait
 
 std::atomic<uint64_t> nap_count{0}, nap_time{0};
@@ -49,6 +51,12 @@ void sleep_precisely(uint64_t ns) {
   const timespec time{0, long(ns)};
   nanosleep(&time, nullptr);
   if (slack > 0) prctl(PR_SET_TIMERSLACK, slack);
+}
+
+// Linux lets a thread that has yielded wait for others' slices even once it has work to do. So who
+// shares its core with one that computes naps soon: it runs at once when it wakes.
+uint64_t nap_ns(uint64_t waited_ns, bool beside_work) {
+  return waited_ns < (beside_work ? kPollFor : kNapAfter) ? 0 : std::min(waited_ns / 16, kLongest);
 }
 
 enum class Woken { not_slept, by_time, by_end };
@@ -98,10 +106,6 @@ void end_sleep_between_cycles() {
 
 }  // namespace
 
-uint64_t nap_ns(uint64_t waited_ns) {
-  return waited_ns < kNapAfter ? 0 : std::min(waited_ns / 16, kLongest);
-}
-
 SumUnderWay::SumUnderWay() {
   ++sums_of_this_thread;
   const std::lock_guard<std::mutex> lock(sums().mutex);
@@ -124,13 +128,14 @@ Naps naps() { return {nap_count, double(nap_time) / 1e9}; }
 
 extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   using namespace omnihvd;
-  thread_local uint64_t waiting_since = 0, last_yield = 0;
+  thread_local uint64_t waiting_since = 0, last_yield = 0, beside_work_until = 0;
   const uint64_t before = now_ns();
   if (before - last_yield > kWorking) {
     waiting_since = before;
     end_sleep_between_cycles();
   }
-  const uint64_t waited = before - waiting_since, nap = nap_ns(waited);
+  const uint64_t waited = before - waiting_since;
+  const uint64_t nap = nap_ns(waited, before < beside_work_until);
   const Woken woken = waited < kPollFor ? Woken::not_slept : sleep_until_a_sum_ends(waited);
   const bool slept = woken != Woken::not_slept || nap > 0;
   if (!slept)
@@ -138,6 +143,7 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   else if (woken == Woken::not_slept)
     sleep_precisely(nap);
   last_yield = now_ns();
+  if (!slept && last_yield - before > kSlice) beside_work_until = last_yield + kRemembered;
   if (woken == Woken::by_end) waiting_since = last_yield;  // about to see the sum's result
   if (slept) {
     nap_count.fetch_add(1, std::memory_order_relaxed);

@@ -5,16 +5,14 @@
 // loop that has waited for time t, some milliseconds or more, backs off: it sleeps for t/16 at a
 // time. So it learns of the end at most 6% later than by polling, and leaves the core to others
 // meanwhile. Shorter waits poll: naps of some microseconds cost more than they leave to others, and
-// MPI's small sums are many short waits. While another thread of the process makes a sum, most
-// loops wait for that sum alone, and its end wakes them.
+// MPI's small sums are many short waits. Beside a thread that computes, loops back off early. While
+// another thread of the process makes a sum, most loops wait for that sum alone, and its end wakes
+// them.
 #pragma once
 
 #include <cstdint>
 
 namespace omnihvd {
-
-// How long, in ns, a thread that has waited for so long may sleep. Pure.
-uint64_t nap_ns(uint64_t waited_ns);
 
 // Marks a sum that this thread makes, for as long as this object lives.
 class SumUnderWay {
