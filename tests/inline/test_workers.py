@@ -83,6 +83,24 @@ def test_sums(aggregator: Aggregator, ranks: int, dtype: type, dense: bool) -> N
     sum_in_turn(port, 0, 1, 3, dense)  # there is room again
 
 
+@pytest.mark.parametrize(
+    "other", [np.ones(10_002, np.float32), np.ones(10_001, np.int32), np.zeros(0, np.float32)]
+)
+@pytest.mark.parametrize("slots", [1, 16])
+def test_workers_with_other_tensors_fail_alike(other: np.ndarray, slots: int) -> None:
+    tensors = [np.zeros(10_001, np.float32), other, np.ones(10_001, np.float32)]
+
+    def work(rank: int) -> None:
+        with inline.Worker(HOST, port, rank=rank, ranks=3, session=5, secret=SECRET) as one:
+            one.sum(np.full(300, rank + 1, np.int32))
+            with pytest.raises(EngineError, match="a tensor of another size or dtype from another"):
+                one.sum(tensors[rank])
+
+    with running(Aggregator(SECRET, host=HOST, port=0, slots=slots)) as aggregator:
+        port = port_of(aggregator)
+        together([functools.partial(work, rank) for rank in range(3)])
+
+
 def test_datagrams_of_others_have_no_effect(aggregator: Aggregator) -> None:
     port, stop = port_of(aggregator), threading.Event()
     random = np.random.default_rng(7)

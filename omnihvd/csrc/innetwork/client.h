@@ -55,7 +55,7 @@ class InlineClient {
   void join(const Meanwhile& meanwhile);
   void join_group(uint32_t address, uint16_t port);
   void say(uint8_t kind, uint8_t flags);
-  void sum(InlineTensor& tensor, const Meanwhile& meanwhile);
+  void sum(InlineTensor& tensor, uint64_t what, const Meanwhile& meanwhile);
   void look_after_others();
   std::string why_give_up(uint64_t now) const;
   // Waits at most this long, and processes what has arrived.

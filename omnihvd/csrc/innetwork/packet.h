@@ -50,7 +50,7 @@ struct inline_head {
   __u32 next;     // the sender's next non-zero block of the slot; in a result: the smallest of all
   __u8 exponent;  // of that block: the largest over the workers that have it
   __u8 numbers;   // in a join
-  __u8 reserved[2];
+  __u16 what;  // 8 bits of what the worker sums, and their inverse; in a result: those of all, ORed
 };
 
 #define INLINE_HEAD_BYTES 32

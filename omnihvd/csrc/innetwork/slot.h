@@ -26,7 +26,8 @@
 
 struct inline_result {
   __u32 block, next;
-  __u8 exponent, has_block, reserved[2];
+  __u8 exponent, has_block;
+  __u16 what;
 };
 
 struct inline_slot {
@@ -37,6 +38,7 @@ struct inline_slot {
   __u32 heard[INLINE_WORKERS];  // the latest round in which each worker has sent
   __u32 next[INLINE_WORKERS];
   __u8 exponent[INLINE_WORKERS];
+  __u16 what, reserved;  // of this round's contributions
   struct inline_result results[INLINE_VERSIONS];  // [round % versions]
 };
 
@@ -71,6 +73,7 @@ SLOT_FUNCTION void slot_reset(struct inline_slot* s, __u32 workers) {
   s->block = INLINE_NONE;
   s->owners = slot_all(workers);
   s->seen = 0;
+  s->what = 0;
 }
 
 // Could a worker still ask for the result that this round's result will overwrite?
@@ -110,10 +113,12 @@ SLOT_FUNCTION void slot_complete(struct inline_slot* s, __u32 workers, __u32 has
   result->next = least;
   result->exponent = exponent;
   result->has_block = (__u8)has_block;
+  result->what = s->what;
   s->round += 1;
   s->block = least;
   s->owners = owners;
   s->seen = 0;
+  s->what = 0;
 }
 
 // A contribution to a round that is complete.
@@ -143,6 +148,7 @@ SLOT_FUNCTION __u32 slot_current(struct inline_slot* s, __u32 workers, __u32 wor
   s->seen |= bit;
   s->next[worker] = head->next;
   s->exponent[worker] = head->exponent;
+  s->what |= head->what;
   *complete = s->seen == s->owners;
   if (*complete) slot_complete(s, workers, has_block);
   return verdict;

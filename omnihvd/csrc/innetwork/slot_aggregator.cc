@@ -63,6 +63,7 @@ SlotAggregator::Answer SlotAggregator::result(const inline_head& head, const Slo
   result.block = from.block;
   result.next = from.next;
   result.exponent = from.exponent;
+  result.what = from.what;
   count(to == To::all ? InlineCount::results : InlineCount::answers);
   const size_t bytes = from.has_block ? INLINE_BLOCK_BYTES : 0;
   return {to, head.job, result, {slot.sums[decision.version], bytes}};

@@ -23,9 +23,10 @@ SlotWorker::SlotWorker(const Place& place, uint64_t shortest, uint64_t longest)
     throw Error("a worker needs slots, and time-outs above 0");
 }
 
-void SlotWorker::begin(uint64_t now, InlineTensor& tensor) {
+void SlotWorker::begin(uint64_t now, InlineTensor& tensor, uint64_t what) {
   OMNIHVD_INVARIANT(done());
   tensor_ = &tensor;
+  what_ = what;
   moved_at_ = now;
   own_ = united_ = 0;
   check_at_ = now + shortest_;
@@ -97,6 +98,8 @@ size_t SlotWorker::write(uint64_t now, uint32_t index, uint8_t* out) {
   head.block = slot.block;
   head.next = slot.next;
   head.exponent = slot.next_exponent;
+  const auto bits = uint8_t(what_ >> (56 - 8 * (index % 8)));
+  head.what = uint16_t(bits << 8 | (bits ^ 0xFF));
   std::memcpy(out, &head, sizeof head);
   if (has_block)
     tensor_->read(slot.block, slot.exponent, out + sizeof head);
@@ -133,6 +136,9 @@ bool SlotWorker::accept(uint64_t now, const uint8_t* data, size_t size) {
     return false;
   Slot& slot = slots_[head.slot];
   if (!slot.open || int32_t(head.round - slot.round) < 0) return true;  // known already
+  // First: blocks of other tensors may not fit.
+  differs_ |= head.round == slot.round && (head.what >> 8 & head.what & 0xFF);
+  if (differs_) return true;
   if (!fits(head.slot, head, size)) return false;
   if (head.round != slot.round) {
     if (!slot.asked) queue(head.slot, true);

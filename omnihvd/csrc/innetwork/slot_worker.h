@@ -40,8 +40,9 @@ class SlotWorker {
   // measurement.
   SlotWorker(const Place& place, uint64_t shortest, uint64_t longest);
 
-  // Begins the next sum, after the last has ended. The tensor must outlive the sum.
-  void begin(uint64_t now, InlineTensor& tensor);
+  // Begins the next sum, after the last has ended. The tensor must outlive the sum. what: the same
+  // where workers have tensors that may be summed. Each slot compares 8 of its bits.
+  void begin(uint64_t now, InlineTensor& tensor, uint64_t what = 0);
   // Writes the next datagram to send now to out[INLINE_FULL_BYTES]; 0: none.
   size_t next(uint64_t now, uint8_t* out);
   // Takes a result. Returns false, without effect, if it is not a result for this worker.
@@ -49,6 +50,7 @@ class SlotWorker {
   // When next() has something to send even if nothing arrives; none: never.
   std::optional<uint64_t> wake_at() const;
   bool done() const { return open_ == 0; }
+  bool differs() const { return differs_; }  // has another worker something else to sum?
   // When the sum began, or when a result last advanced it.
   uint64_t moved_at() const { return moved_at_; }
   // A slot that is not done, and the round that it waits for.
@@ -86,6 +88,8 @@ class SlotWorker {
   std::vector<uint32_t> queue_;  // a ring of the slots with something to send
   size_t first_ = 0, queued_ = 0;
   uint32_t open_ = 0;
+  uint64_t what_ = 0;
+  bool differs_ = false;
   uint64_t check_at_ = 0;  // nothing is overdue before
   uint64_t moved_at_ = 0;
   RoundTrip trips_;

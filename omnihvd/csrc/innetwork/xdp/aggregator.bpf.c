@@ -186,6 +186,7 @@ INLINED int take(struct xdp_md* context, struct inline_frame* packet, int full,
   packet->head.block = result.block;
   packet->head.next = result.next;
   packet->head.exponent = result.exponent;
+  packet->head.what = result.what;
   frame_turn(packet, &constants.own, answer ? 0 : &job->group,
              result.has_block ? INLINE_FULL_BYTES : INLINE_HEAD_BYTES);
   if (full && !result.has_block && bpf_xdp_adjust_tail(context, -(int)INLINE_BLOCK_BYTES))
