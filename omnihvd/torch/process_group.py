@@ -25,6 +25,7 @@ from torch.distributed import (
     ProcessGroupGloo,
     ReduceOp,
     Work,
+    distributed_c10d,
 )
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.distributed_c10d import (
@@ -63,6 +64,7 @@ class OmnihvdProcessGroup(ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._omnihvd_plain = ProcessGroup(store, rank, size)
         mend_ddp()
+        distributed_c10d.type = _class_for_c10d  # type: ignore[attr-defined]
 
     def allreduce(  # type: ignore[override]
         self, tensors: Any, *args: Any, **kwargs: Any
@@ -140,6 +142,11 @@ def _plainly(name: str) -> Any:
 for name in PLAIN.split():
     if hasattr(ProcessGroup, name):  # not every PyTorch has all of them
         setattr(OmnihvdProcessGroup, name, _plainly(name))
+
+
+def _class_for_c10d(x: Any) -> Any:
+    # c10d joins a batch's sends and receives only for this very class. Apart, NCCL's deadlock.
+    return distributed_c10d.ProcessGroup if isinstance(x, OmnihvdProcessGroup) else type(x)
 
 
 _sums: weakref.WeakKeyDictionary[Any, Sums | None] = weakref.WeakKeyDictionary()

@@ -153,6 +153,13 @@ if rank == 0:
 elif rank == 1:
     dist.recv(scattered := torch.empty(20), 0)
     assert torch.equal(scattered, part(5, 20))
+batch = [
+    dist.P2POp(dist.isend, part(rank, 20), (rank + 1) % size),
+    dist.P2POp(dist.irecv, received := torch.empty(20), (rank - 1) % size),
+]
+for work in dist.batch_isend_irecv(batch):
+    work.wait()
+assert torch.equal(received, part((rank - 1) % size, 20))
 dist.barrier()
 
 # Sparse tensors: ranks share some rows; entries repeat; one rank has none.
