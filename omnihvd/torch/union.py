@@ -8,6 +8,7 @@ then each unites its share of the tensor with the same shares of other servers.
 """
 # DDP compares a hook's annotations; they must not be strings.
 
+import contextlib
 import queue
 import threading
 from collections import defaultdict
@@ -15,7 +16,7 @@ from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
-from torch.distributed import GradBucket, ReduceOp
+from torch.distributed import GradBucket, ReduceOp, distributed_c10d
 from torch.futures import Future
 
 from omnihvd.torch.hook import group_of
@@ -115,8 +116,8 @@ class SideThread:
 
 class UnionState(UnionRule):
     """The state of `union_hook`. Collective: each rank of `process_group` (None: the default one)
-    makes it, and it makes a process group of its own with the same backend, so that its thread's
-    collectives mix with no others.
+    makes it, and it makes a process group of its own with the same backend and time-out, so that
+    its thread's collectives mix with no others.
 
     block_size: elements of a block. densest: a union of a larger share of the blocks is summed as a
     whole, and so are the next 1, 3, 7 .. 127 sums of that bucket. least_bytes: smaller buckets are
@@ -124,7 +125,8 @@ class UnionState(UnionRule):
     server. If they are more than one, they reduce-scatter a bucket, sum the unions of their shares
     between the servers, and gather the bucket; that takes two more process groups. `elements` and
     `summed` count the elements of all buckets so far, and those that the backend has summed, with
-    local_ranks between servers. ValueError if the ranks are no multiple of local_ranks.
+    local_ranks between servers. ValueError if the ranks are no multiple of local_ranks, or
+    not all of the job and in different numbers of groups.
     """
 
     def __init__(
@@ -136,17 +138,17 @@ class UnionState(UnionRule):
         local_ranks: int = 1,
     ) -> None:
         super().__init__(block_size, densest, least_bytes)
-        ranks = dist.get_process_group_ranks(group_of(process_group))
+        given = group_of(process_group)
+        ranks = sorted(dist.get_process_group_ranks(given))  # as new_group() does
         if local_ranks < 1 or len(ranks) % local_ranks:
             raise ValueError(
                 f"{len(ranks)} ranks on servers of {local_ranks}: give local_ranks= a divisor"
             )
-        self._own = _group(ranks)
-        place = self._own.rank()
-        first = place - place % local_ranks
+        self._own = _group(given, [ranks])
+        servers = [ranks[i : i + local_ranks] for i in range(0, len(ranks), local_ranks)]
         levels = local_ranks > 1
-        self._inside: Any = _group(ranks[first : first + local_ranks]) if levels else None
-        self._between = _group(ranks[place % local_ranks :: local_ranks]) if levels else self._own
+        self._inside: Any = _group(given, servers) if levels else None
+        self._between = _group(given, zip(*servers)) if levels else self._own
         self._side = SideThread()
 
     def average(self, tensor: torch.Tensor, number: int = 0) -> Future[torch.Tensor]:
@@ -215,8 +217,22 @@ class UnionState(UnionRule):
         self.summed += len(packed)
 
 
-def _group(ranks: list[int]) -> Any:
-    return dist.new_group(ranks, use_local_synchronization=True)
+def _group(given: Any, parts: Any) -> Any:
+    """Makes groups like `given` of parts of its ranks, the same on each. Returns this rank's."""
+    timeout = None  # PyTorch's default
+    with contextlib.suppress(AttributeError, RuntimeError):  # not every backend has options
+        timeout = given._get_backend(given._device_types[0]).options._timeout
+    counts: list[Any] = [0] * given.size()
+    if local := given.size() < dist.get_world_size():  # the other ranks make no groups now
+        dist.all_gather_object(counts, len(distributed_c10d._world.pg_names), given)
+    if len(set(counts)) > 1:  # the group's name has this number: ranks would never meet
+        raise ValueError(
+            f"the ranks belong to {counts} process groups: make UnionState before the groups "
+            "that only some of them belong to"
+        )
+    how = timeout, dist.get_backend(given), None, local
+    groups = [dist.new_group(list(part), *how) for part in parts]
+    return next(group for group in groups if isinstance(group, dist.ProcessGroup))
 
 
 def union_hook(state: UnionState, bucket: GradBucket) -> Future[torch.Tensor]:

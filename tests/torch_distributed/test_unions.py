@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
 from jobs import run
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from omnihvd.torch import UnionReduceScatter, scatter_unions
+from omnihvd.torch import UnionReduceScatter, UnionState, scatter_unions
 
 
 @pytest.mark.parametrize(
@@ -17,6 +19,8 @@ from omnihvd.torch import UnionReduceScatter, scatter_unions
         ("sums", 2, 1, {"OMNIHVD_ENABLE": "0"}),  # Gloo alone sums
         ("sums", 4, 2, {"OMNIHVD_ENABLE": "0"}),  # two servers
         ("sums", 3, 3, {"OMNIHVD_ENABLE": "0"}),
+        ("groups", 3, 1, {}),
+        ("groups", 4, 2, {"OMNIHVD_ENABLE": "0"}),
         ("scatters", 1, 1, {}),
         ("scatters", 3, 1, {"OMNIHVD_ENABLE": "0"}),
         ("scatters", 4, 1, {}),
@@ -27,6 +31,16 @@ from omnihvd.torch import UnionReduceScatter, scatter_unions
 def test_averages(what: str, ranks: int, local: int, env: dict[str, str]) -> None:
     for ended in run("unions.py", ranks, what, local, env=env):
         assert "all well" in ended.output
+
+
+def test_a_backend_without_options() -> None:
+    dist.init_process_group("fake", store=FakeStore(), rank=2, world_size=6)
+    try:
+        state = UnionState(local_ranks=3)
+        sizes = [group.size() for group in (state._own, state._inside, state._between)]
+        assert sizes == [6, 3, 2] and dist.get_backend(state._between) == "fake"
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_rank_that_dies_fails_the_backward_pass_of_the_others() -> None:

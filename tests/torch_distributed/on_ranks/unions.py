@@ -1,6 +1,6 @@
 """On each rank: averages by union_hook, and reduce-scatters, against those that each rank works out
-for all ranks. The arguments: "sums", "scatters", "trains", or "dies" for rank 1, in its second
-step; and the ranks of a server."""
+for all ranks. The arguments: "sums", "groups", "scatters", "trains", or "dies" for rank 1, in its
+second step; and the ranks of a server."""
 
 from __future__ import annotations
 
@@ -79,6 +79,37 @@ def must_divide() -> None:
         raise AssertionError("servers of more ranks than there are")
 
 
+def averages(state: UnionState, ranks: list[int]) -> None:
+    """Other numbers at each place of each rank of `ranks`."""
+    place = torch.arange(3.0 * BLOCK)
+    x = state.average(100 * place + rank).wait()
+    torch.testing.assert_close(x, 100 * place + sum(ranks) / len(ranks))
+
+
+def among_other_groups() -> None:
+    """Ranks of one state belong to different numbers of groups."""
+    everyone, some = list(range(size)), [0, size - 1]
+    pair = dist.new_group(some, timeout=timedelta(seconds=5), backend="cpu:gloo")
+    if rank in some:
+        state = UnionState(pair, least_bytes=1, local_ranks=2 if local > 1 else 1)
+        averages(state, some)
+        for own in filter(None, (state._own, state._inside, state._between)):
+            options = own._get_backend(torch.device("cpu")).options
+            assert options._timeout == timedelta(seconds=5), options._timeout
+            assert dist.get_backend(own) == "cpu:gloo", dist.get_backend(own)
+    dist.new_group([0, 1])
+    averages(UnionState(least_bytes=1), everyone)
+    averages(UnionState(least_bytes=1, local_ranks=local), everyone)
+    averages(UnionState(least_bytes=1, local_ranks=size), everyone)
+    if rank in some:
+        try:
+            UnionState(pair)
+        except ValueError as why:
+            assert "make UnionState before the groups that only some of them" in str(why), why
+        else:
+            raise AssertionError("PyTorch would wait for a group of another name")
+
+
 def are_ever_fewer() -> None:
     """Looks: a dense bucket is looked at ever more seldom, one that gets sparse again each time."""
     state = UnionState(least_bytes=1)
@@ -151,6 +182,8 @@ if what == "sums":
     sums()
     must_divide()
     are_ever_fewer()
+elif what == "groups":
+    among_other_groups()
 elif what == "scatters":
     scatters()
 else:
