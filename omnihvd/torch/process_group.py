@@ -36,6 +36,7 @@ from torch.distributed.distributed_c10d import (
 
 from omnihvd import engine
 from omnihvd.compression.codec import Codec
+from omnihvd.intercept.after_import import after_import
 from omnihvd.intercept.at_exit import at_exit
 from omnihvd.log import warn_once_per_job
 from omnihvd.torch.cpp_works import mend_ddp, register_in_flight
@@ -142,6 +143,10 @@ def _plainly(name: str) -> Any:
 for name in PLAIN.split():
     if hasattr(ProcessGroup, name):  # not every PyTorch has all of them
         setattr(OmnihvdProcessGroup, name, _plainly(name))
+
+
+# Else torch.compile would trace into the methods here, and fail.
+after_import("torch._dynamo.trace_rules", lambda rules: rules.add("omnihvd"))
 
 
 def _class_for_c10d(x: Any) -> Any:

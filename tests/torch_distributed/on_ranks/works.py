@@ -123,6 +123,20 @@ def sharded() -> Results:
     ]
 
 
+def compiled() -> Results:
+    """Collectives that torch.compile does not trace."""
+
+    @torch.compile(backend="eager")
+    def step(x: torch.Tensor) -> torch.Tensor:
+        doubled, share = x * 2, torch.empty(len(x) // dist.get_world_size())
+        dist.broadcast(doubled, 1)
+        dist.reduce_scatter_tensor(share, x, async_op=True).wait()
+        dist.all_reduce(x, async_op=True).wait()
+        return torch.cat([x + doubled, share])
+
+    return [step(torch.arange(60_000.0) * (dist.get_rank() + 1))]
+
+
 CASES: dict[str, Callable[[], Results]] = {
     "join": lambda: joined(zero=False, static=False),
     "join static": lambda: joined(zero=False, static=True),
@@ -133,6 +147,7 @@ CASES: dict[str, Callable[[], Results]] = {
     "in flight": in_flight,
     "unfinished": unfinished,
     "sharded": sharded,
+    "compiled": compiled,
 }
 names = sys.argv[1:] or list(CASES)
 
