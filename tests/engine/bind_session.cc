@@ -50,6 +50,8 @@ void bind_session(py::module_ m) {
   m.def("throw_in_memory_transports", &throw_in_memory_transports, py::arg("times"));
   m.def("lose_in_memory_transports", &lose_in_memory_transports, py::arg("times"));
   m.def("streams_for", &streams_for, py::arg("link_bytes_per_s"), py::arg("cores"));
+  m.def("cores_each", &cores_each, py::arg("allowed"), py::arg("limit"), py::arg("online"),
+        py::arg("ranks"));
   m.def("fastest_link", &fastest_link, py::arg("sysfs"));
   m.def("pack_agreed", [](const Settings& s) { return py::bytes(pack_agreed(s)); });
   m.def("agree_on_settings", &agree_on_settings, py::arg("packed"), py::arg("ranks"),

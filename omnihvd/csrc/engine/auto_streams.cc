@@ -1,6 +1,5 @@
 #include "engine/auto_streams.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,8 @@
 #include <fstream>
 #include <system_error>
 #include <vector>
+
+#include "engine/host_facts.h"
 
 namespace omnihvd {
 namespace {
@@ -50,6 +51,11 @@ uint32_t streams_for(double link_bytes_per_s, uint32_t cores) {
   return std::max(1u, std::min(uint32_t(wanted), cores / 2));
 }
 
+uint32_t cores_each(uint32_t allowed, double limit, uint32_t online, uint32_t ranks) {
+  const uint32_t cores = std::min(allowed ? allowed : online, online / ranks);
+  return limit > 0 ? std::min(cores, uint32_t(limit / ranks)) : cores;
+}
+
 double fastest_link(const std::string& sysfs) {
   double bits = 0;
   const std::string net = sysfs + "/class/net/";
@@ -69,11 +75,10 @@ double fastest_link(const std::string& sysfs) {
 uint32_t automatic_streams() {
   // Once, since some callers read settings in each call.
   static const uint32_t found = [] {
-    cpu_set_t mine;
-    const long online = std::max(1l, ::sysconf(_SC_NPROCESSORS_ONLN));
-    const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
-    const uint32_t allowed = known ? uint32_t(CPU_COUNT(&mine)) : uint32_t(online);
-    return streams_for(fastest_link(), std::min(allowed, uint32_t(online) / ranks_of_host()));
+    const Cores mine = cores_of_this_thread();
+    const auto online = uint32_t(std::max(1l, ::sysconf(_SC_NPROCESSORS_ONLN)));
+    const auto allowed = uint32_t(CPU_COUNT(&mine.allowed));
+    return streams_for(fastest_link(), cores_each(allowed, mine.limit, online, ranks_of_host()));
   }();
   return found;
 }
