@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,37 @@ def test_between_processes() -> None:
         ranks.gather()
         for rank in range(4):
             ranks.expect(rank, "done")
+
+
+def _one_large_sum(rank: int, size: int, group: Any, pipe: Any) -> None:
+    x = np.ones(16 << 20, np.float32)
+    pipe.send(("ready", None))
+    pipe.recv()
+    begun = time.monotonic()
+    try:
+        group.allreduce(x, x)
+    except EngineError as why:
+        pipe.send(("late", (str(why), time.monotonic() - begun)))
+
+
+def test_the_timeout_bounds_a_sum_and_not_each_wait() -> None:
+    """A rank that makes some progress all the time, but little."""
+    with processes(3, _one_large_sum, "shared", timeout_s=1.0) as ranks:
+        ranks.gather()
+        for rank in range(3):
+            ranks.expect(rank, "ready")
+        ranks.go_on()
+        slow = ranks.processes[2].pid
+        assert slow
+        while not ranks.pipes[0].poll(0.002):
+            os.kill(slow, signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(slow, signal.SIGCONT)
+        for rank in (0, 1):
+            why, seconds = ranks.expect(rank, "late")
+            assert "did not end within 1 s (OMNIHVD_TIMEOUT); waiting for rank 2 (" in why
+            assert 1 < seconds < 3
+        ranks.expect(2, "late")  # finds the group failed
 
 
 @pytest.mark.parametrize(

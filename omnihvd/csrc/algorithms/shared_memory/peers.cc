@@ -4,7 +4,6 @@
 #include <cstring>
 #include <sstream>
 
-#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/stats.h"
@@ -25,7 +24,8 @@ void Peers::wait(const std::function<bool()>& open,
                  const std::function<void(std::chrono::milliseconds)>& sleep,
                  const std::function<Progress(int rank)>& progress, const std::string& sum) {
   bool warned = false;
-  AwakeTimer awake;
+  if (!sum_) sum_.emplace();
+  const double begun = sum_->seconds();
   WhileWaiting* const waiting = WhileWaiting::here();
   for (auto looked = Clock::now(); !open();) {
     sleep(waiting ? std::min(waiting->every(), kLookAfter) : kLookAfter);
@@ -33,12 +33,12 @@ void Peers::wait(const std::function<bool()>& open,
     const auto now = Clock::now();
     if (open() || now - looked < kLookAfter) continue;
     looked = now;
-    look(progress, sum, awake.seconds(), &warned);
+    look(progress, sum, begun, &warned);
   }
 }
 
 void Peers::look(const std::function<Progress(int rank)>& progress, const std::string& sum,
-                 double seconds, bool* warned) {
+                 double wait_begun, bool* warned) {
   throw_if_failed();
   std::string late;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -51,13 +51,14 @@ void Peers::look(const std::function<Progress(int rank)>& progress, const std::s
     if (ended) fail(name_of(rank) + " has ended");
     late += (late.empty() ? "" : ", ") + name_of(rank);
   }
+  const double seconds = sum_->seconds();
   std::ostringstream what;
   what << "an allreduce of " << sum;
   if (timeout_s_ > 0 && seconds > timeout_s_) {
     what << " did not end within " << timeout_s_ << " s (OMNIHVD_TIMEOUT); waiting for " << late;
     fail(what.str());
   }
-  if (*warned || warning_s_ <= 0 || seconds < warning_s_) return;
+  if (*warned || warning_s_ <= 0 || seconds - wait_begun < warning_s_) return;
   *warned = true;
   log(LogLevel::warning, what.str(), " has made no progress for ", warning_s_, " s; waiting for ",
       late);

@@ -6,11 +6,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "algorithms/shared_memory/segment.h"
+#include "base/awake_clock.h"
 #include "engine/settings.h"
 
 namespace omnihvd {
@@ -52,24 +54,28 @@ class Peers {
   [[noreturn]] void fail_as_different(int rank, const std::string& theirs, const std::string& mine);
   void throw_if_failed() const;
 
+  // A sum begins: OMNIHVD_TIMEOUT counts from its first wait.
+  void begin() { sum_.reset(); }
   // Polls until `open`, for so long at most. Returns whether it is.
   template <typename Open>
   static bool spin(Open open, std::chrono::microseconds at_most);
-  // Returns when `open`. Throws Error if a rank has failed, left or ended, or is later than
-  // OMNIHVD_TIMEOUT. sleep: returns when woken, or after so long. sum: what the ranks sum.
+  // Returns when `open`. Throws Error if a rank has failed, left or ended, or the sum takes
+  // longer than OMNIHVD_TIMEOUT. sleep: returns when woken, or after so long. sum: what the ranks
+  // sum.
   void wait(const std::function<bool()>& open,
             const std::function<void(std::chrono::milliseconds)>& sleep,
             const std::function<Progress(int rank)>& progress, const std::string& sum);
 
  private:
   void look(const std::function<Progress(int rank)>& progress, const std::string& sum,
-            double seconds, bool* warned);
+            double wait_begun, bool* warned);
 
   const Segment& segment_;
   SharedFailure& failure_;
   const int rank_, ranks_;
   const double warning_s_;
   double timeout_s_;
+  std::optional<AwakeTimer> sum_;  // since the first wait
   const std::string host_;
   const std::vector<int> numbers_;
 };

@@ -145,7 +145,8 @@ uint64_t SharedSum::allgather(void* out, uint64_t count, DType dtype, Blocks par
 uint64_t SharedSum::run(const Sum& sum, bool count) {
   peers_.throw_if_failed();
   const size_t block_bytes = settings_.block_size * sum.element;
-  if (count) {
+  if (count) {  // an allgather ends the sum that its reduce-scatter began
+    peers_.begin();
     stats().calls += 1;
     stats().bytes_in += sum.bytes();
     stats().ring_bytes += ring_bytes(uint64_t(ranks_), sum.bytes(), sum.scattered);

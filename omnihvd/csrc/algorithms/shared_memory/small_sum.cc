@@ -66,6 +66,7 @@ SmallSum::~SmallSum() {
 
 void SmallSum::allreduce(const Call& call) {
   peers_.throw_if_failed();
+  peers_.begin();
   now_ = SmallCall(call.count, call.dtype);
   sum(call.in, call.out, now_);
   const uint64_t ring = ring_bytes(uint64_t(ranks()), call.bytes());
