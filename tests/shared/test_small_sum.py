@@ -233,6 +233,19 @@ def test_limits_of_cgroups(files: dict[str, str], expected: float, tmp_path: Pat
     assert shared.cpu_limit(str(tmp_path)) == expected
 
 
+def test_a_thread_that_flushes_subnormal_numbers_gets_the_same_sums() -> None:
+    torch = pytest.importorskip("torch")
+    given = np.full(64, 1e-40, np.float32)
+
+    def work(rank: int, group: Any) -> bytes:
+        torch.set_flush_denormal(rank == 1)
+        x = given.copy()
+        group.allreduce(x, x)
+        return x.tobytes()
+
+    assert all_well(in_threads(2, work, "small")) == [(2 * given).tobytes()] * 2
+
+
 def test_negative_zeros_are_added_as_they_are() -> None:
     """README: blocks of zeros alone become +0.0, and here nobody looks for those."""
 
