@@ -69,7 +69,7 @@ def simulate(
     in which the links could carry the sum, and `ring_s`, that of a dense ring.
 
     point: float32. dedicated: aggregators on hosts of their own; 0: each rank aggregates a share.
-    fans: fan-outs of the levels of aggregators, from below (csrc/protocol/tree.h); none: one level
+    fans: fan-outs of the levels of aggregators, from below (csrc/protocol/seats.h); none: one level
     with all ranks. late_s: by how much the last rank begins later. goal: the outcome's `goal` is a
     schedule for other simulators (simulator/csrc/goal.h). progress: called now and then with the
     fraction of all sums that ranks have. Raises TooLarge, or EngineError if a sum is wrong.

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "numeric/block_ops.h"
-#include "protocol/tree.h"
+#include "protocol/seats.h"
 
 namespace omnihvd::simulation {
 namespace {

@@ -19,7 +19,7 @@ struct Job {
   uint32_t workers;
   uint32_t dedicated;          // aggregators on hosts of their own; 0: the workers aggregate
   uint32_t shares;             // of the tensor
-  std::vector<uint32_t> fans;  // fan-outs of the levels (tree.h)
+  std::vector<uint32_t> fans;  // fan-outs of the levels (seats.h)
   uint64_t bytes;              // of a tensor of float32
   uint32_t block_bytes;
   uint32_t message_bytes;              // of a window: OMNIHVD_MESSAGE_BYTES

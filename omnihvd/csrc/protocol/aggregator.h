@@ -1,7 +1,7 @@
 // An aggregator's side of one collective, over the slots of one progress thread: frames in, frames
 // out.
 //
-// Aggregators may form a tree (tree.h). A child aggregator sums its members' contributions as any
+// Aggregators may form a tree (seats.h). A child aggregator sums its members' contributions as any
 // aggregator does, sends the sum to its parent as a worker would, and passes the topmost
 // aggregator's results on to its members unchanged. All aggregators of a tree are in the same round
 // of a slot. On each level, a process that has nothing in a window stays silent.
