@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from omnihvd import engine, observe
-from omnihvd.intercept import backends, horovod_library, notices, parts, stalls, waiting
+from omnihvd.intercept import backends, horovod_library, notices, waiting
 from omnihvd.intercept.after_import import after_import
 from omnihvd.launchers import process_rank
 from omnihvd.log import logger
+
+# These wrap Horovod's functions for sparse gradients, compressors and codecs, by Horovod's module.
+PARTS = {
+    "horovod.torch.mpi_ops": ["compression.torch_codecs"],
+    "horovod.torch.optimizer": ["sparse.torch_rows", "compression.torch_horovod"],
+    "horovod.torch.elastic.state": ["compression.torch_elastic"],
+    "horovod.tensorflow": [
+        "sparse.tensorflow_rows",
+        "compression.tensorflow_horovod",
+        "compression.tensorflow_codecs",
+    ],
+}
 
 
 def install() -> None:
@@ -23,10 +39,16 @@ def install() -> None:
     if any(name.startswith("OMNIHVD_") for name in os.environ) and not _is_own_command():
         with contextlib.suppress(engine.EngineMissing):  # reported where the engine is needed
             _or_end(lambda: engine.session.settings_from_environment())
-    parts.install()
+    for module, names in PARTS.items():
+        for name in names:
+            after_import(module, functools.partial(_install_part, name))
     after_import(horovod_library.BASICS, lambda _: _let_mpi_begin_alone())
     for module in (horovod_library.BASICS, "torch"):
         after_import(module, lambda _: _or_end(install_now))
+
+
+def _install_part(name: str, module: ModuleType) -> None:
+    importlib.import_module(f"omnihvd.{name}").install(module)
 
 
 def _is_own_command() -> bool:
@@ -45,6 +67,20 @@ def _or_end(step: Callable[[], object]) -> None:
         step()
     except engine.EngineError as why:
         raise SystemExit(f"omnihvd: {why}") from None
+
+
+def cover_negotiation(settings: Any) -> None:
+    """Sets Horovod's own stall check, for hvd.init(), unless the user has: ranks also wait for each
+    other before a sum begins, and the engine cannot see that. Horovod checks as often as it warns,
+    and must have warned before it ends the job."""
+    warning, timeout = settings.stall_warning_s, settings.timeout_s
+    if timeout > 0:
+        warning = min(warning or math.inf, timeout / 4)
+        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(math.ceil(timeout)))
+    if warning > 0:
+        os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(math.ceil(warning)))
+    else:
+        os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
 
 
 _left_alone = False
@@ -71,7 +107,7 @@ def install_now() -> None:
             "omnihvd was imported after hvd.init(): another rank may be in a sum already. Import "
             "omnihvd before hvd.init() on every rank; in a notebook, restart the kernel first."
         )
-    stalls.cover_negotiation(settings)
+    cover_negotiation(settings)
     for backend in backends.ALL:
         backend.install()
     waiting.sleep_instead_of_polling(settings)

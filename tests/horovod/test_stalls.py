@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from omnihvd.intercept import stalls
+from omnihvd.intercept import install
 
 CHECK = "HOROVOD_STALL_CHECK_TIME_SECONDS"
 ENDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
@@ -23,13 +23,17 @@ ENDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
         (0.5, 1.2, {CHECK: "1", ENDS: "2"}),
     ],
 )
-def test_variables(warning: float, timeout: float, expected: dict[str, str]) -> None:
-    settings = SimpleNamespace(stall_warning_s=warning, timeout_s=timeout)
-    assert stalls.variables(settings) == expected
+def test_variables(
+    warning: float, timeout: float, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ: dict[str, str] = {}
+    monkeypatch.setattr(install, "os", SimpleNamespace(environ=environ))
+    install.cover_negotiation(SimpleNamespace(stall_warning_s=warning, timeout_s=timeout))
+    assert environ == expected
 
 
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {CHECK: "7"}
-    monkeypatch.setattr(stalls, "os", SimpleNamespace(environ=environ))
-    stalls.cover_negotiation(SimpleNamespace(stall_warning_s=60, timeout_s=300))
+    monkeypatch.setattr(install, "os", SimpleNamespace(environ=environ))
+    install.cover_negotiation(SimpleNamespace(stall_warning_s=60, timeout_s=300))
     assert environ == {CHECK: "7", ENDS: "300"}
