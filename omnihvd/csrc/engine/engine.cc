@@ -170,11 +170,6 @@ class GroupImpl : public Group {
                       std::move(make), std::move(done))});
   }
 
-  void watch(uint64_t count, DType dtype, Done done) override {
-    const auto make = [](const Layout&) { return std::make_unique<NoBlocks>(); };
-    reduce(reserve(), count, dtype, make, std::move(done), {}, 0);
-  }
-
   uint64_t reduce_scatter(const void* in, void* out, const std::vector<uint64_t>& shares,
                           DType dtype, const Codec& codec) override {
     if (!can_scatter())

@@ -76,11 +76,6 @@ class Group {
   virtual void reduce(uint64_t place, uint64_t count, DType dtype, MakeTensor make, Done done,
                       const Codec& codec = {}, uint32_t block_size = 0) = 0;
 
-  // Announces a collective of this shape that is made elsewhere, at the next place in the order.
-  // `done` is called once all ranks have announced it, or with the failure if a rank is late, has
-  // ended, or announces something else: as for reduce(), but nothing is summed.
-  virtual void watch(uint64_t count, DType dtype, Done done) = 0;
-
   // The time-out for collectives from now on, and for those in progress; 0: none. Any thread.
   virtual void set_timeout(double seconds) = 0;
 

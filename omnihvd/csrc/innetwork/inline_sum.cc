@@ -126,7 +126,7 @@ SumMade InlineSum::run(const Call& call, Library& library) {
       one.all_begun = true;
       done(failure, blocks);
     };
-    group()->watch(call.count, call.dtype, begun);
+    group()->reduce(group()->reserve(), call.count, call.dtype, NoBlocks::make, begun);
     sum(one);
   });
   if (one.failure) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
@@ -43,9 +44,11 @@ class Tensor {
   static void no_integers() { OMNIHVD_INVARIANT(!"no integers"); }
 };
 
-// A collective that is made elsewhere has no blocks.
+// A collective that is made elsewhere has no blocks. Its sum ends once all ranks have begun it, or
+// fails as any other.
 class NoBlocks final : public Tensor {
  public:
+  static std::unique_ptr<Tensor> make(const Layout&) { return std::make_unique<NoBlocks>(); }
   bool nonzero(uint64_t) override { return false; }
   BlockRef read(uint64_t, uint64_t) override {
     OMNIHVD_INVARIANT(!"no blocks");
