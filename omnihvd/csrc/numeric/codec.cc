@@ -5,6 +5,7 @@
 
 #include "numeric/codec_ops_set.h"
 #include "numeric/cpu.h"
+#include "numeric/lossless.h"
 
 namespace omnihvd {
 namespace {
@@ -96,6 +97,13 @@ bool is_coded(Coding coding, const uint8_t* bytes) {
 
 uint64_t block_key(uint32_t seed, uint32_t who, uint64_t block) {
   return mix(mix(uint64_t{seed} << 32 | who) + block);
+}
+
+size_t lossless_bytes(const uint8_t* code, size_t there, size_t n, size_t element) {
+  if (there < kLosslessHeader || n > kLosslessMost || n * element < kLosslessLeast) return 0;
+  const size_t bits = code[1], far = code[2] | size_t{code[3]} << 8;
+  const size_t bytes = kLosslessHeader + n * (element - 1) + (n * bits + 7) / 8 + far;
+  return bits < 1 || bits > 7 || bytes > n * element * kLosslessSixteenths / 16 ? 0 : bytes;
 }
 
 const CodecOps& codec_ops() {
