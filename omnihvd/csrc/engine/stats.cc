@@ -51,7 +51,6 @@ void keep_call(Way way, uint64_t bytes, std::chrono::steady_clock::time_point be
 // By rank. Pages in which nobody has counted take no memory.
 constexpr size_t kMostRanks = 1 << 16;
 std::atomic<uint64_t> lasts[kMostRanks];
-std::atomic<uint32_t> lasts_end{0};  // no rank from here on was counted
 
 }  // namespace
 
@@ -80,17 +79,12 @@ std::vector<PastCall> take_calls() {
 }
 
 void count_last(uint32_t rank) {
-  if (rank >= kMostRanks) return;
-  lasts[rank].fetch_add(1, std::memory_order_relaxed);
-  uint32_t end = lasts_end.load(std::memory_order_relaxed);
-  while (end <= rank &&
-         !lasts_end.compare_exchange_weak(end, rank + 1, std::memory_order_relaxed)) {
-  }
+  if (rank < kMostRanks) lasts[rank].fetch_add(1, std::memory_order_relaxed);
 }
 
 std::map<uint32_t, uint64_t> last_ranks() {
   std::map<uint32_t, uint64_t> found;
-  for (uint32_t rank = 0; rank < lasts_end; ++rank)
+  for (uint32_t rank = 0; rank < kMostRanks; ++rank)
     if (const uint64_t rounds = lasts[rank]) found[rank] = rounds;
   return found;
 }
