@@ -23,9 +23,9 @@ std::shared_ptr<Engine> engine(const Settings& settings, const std::string& tran
   if (transport != "memory") {
     Settings made = settings;
     made.transport = transport;
-    return Engine::create(made, Engine::transports_of(made));
+    return std::make_shared<Engine>(made, Engine::transports_of(made));
   }
-  return Engine::create(settings, make_memory_transport);
+  return std::make_shared<Engine>(settings, make_memory_transport);
 }
 
 struct AsThoughSumming {
@@ -39,7 +39,7 @@ void bind_session(py::module_ m) {
   m.def(
       "aggregator_host",
       [](const Settings& settings) {
-        return AggregatorHost::create(settings, make_memory_transport);
+        return std::make_unique<AggregatorHost>(settings, make_memory_transport);
       },
       py::arg("settings"), "Over memory transports.");
   py::class_<AsThoughSumming>(m, "AsThoughSumming",

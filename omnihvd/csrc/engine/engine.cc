@@ -41,7 +41,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// The progress threads of a process.
+}  // namespace
+
 class Threads {
  public:
   Threads(const Settings& settings, const Engine::TransportFactory& factory) {
@@ -110,6 +111,8 @@ class Threads {
   const OwnProcess process_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };
+
+namespace {
 
 // Why a group has failed. Any thread.
 class Failure {
@@ -259,112 +262,6 @@ void load_arithmetic(const GroupInfo& info) {
   if (info.settings.arithmetic != ArithmeticKind::floats) load_part("innetwork");
 }
 
-class EngineImpl : public Engine {
- public:
-  EngineImpl(const Settings& settings, const TransportFactory& factory)
-      : settings_(settings),
-        factory_(factory),
-        threads_(std::make_shared<Threads>(settings, factory)) {
-    set_log_level(settings.log);
-  }
-
-  std::shared_ptr<Group> join(Exchange& exchange, const Settings& settings) override {
-    const std::shared_ptr<Threads> threads = sound_threads();
-    const Node self{host_name(settings), threads->addresses()};
-    const auto info = agree_on_group(exchange, self, settings);
-    std::shared_ptr<GroupImpl> group;
-    // No rank may send before all ranks listen.
-    contents_of(exchange.allgather(words_of(self, [&] {
-      load_arithmetic(*info);
-      group = std::make_shared<GroupImpl>(threads, info, exchange.rank());
-      return std::string();
-    })));
-    group->all_listen();
-    const uint32_t levels = info->seats->levels();
-    log(LogLevel::info, "joined a group of ", info->workers, " ranks and ",
-        info->dedicated() ? info->dedicated() : info->workers,
-        info->dedicated() ? " dedicated" : " colocated", " aggregators on ", levels,
-        levels > 1 ? " levels" : " level");
-    return group;
-  }
-
-  void renew() override { sound_threads(); }
-  const Settings& settings() const override { return settings_; }
-  std::string describe_transport() const override { return threads()->description(); }
-
- private:
-  std::shared_ptr<Threads> threads() const {
-    const std::lock_guard lock(mutex_);
-    return threads_;
-  }
-
-  // A transport that has lost a peer is not used for new groups (transport.h): the peer may have
-  // died while it wrote into our memory, and what others write there would wait behind it for ever.
-  std::shared_ptr<Threads> sound_threads() {
-    const std::lock_guard lock(mutex_);
-    if (threads_->have_lost_a_peer()) threads_ = std::make_shared<Threads>(settings_, factory_);
-    return threads_;
-  }
-
-  const Settings settings_;
-  const TransportFactory factory_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<Threads> threads_;  // groups share them, and may outlive the engine
-};
-
-class AggregatorHostImpl : public AggregatorHost {
- public:
-  AggregatorHostImpl(const Settings& settings, const Engine::TransportFactory& factory)
-      : settings_(settings), factory_(factory) {
-    set_log_level(settings.log);
-    threads_.push_back(std::make_shared<Threads>(settings_, factory_));
-  }
-
-  std::vector<std::string> addresses() override {
-    const std::lock_guard lock(mutex_);
-    if (threads_.back()->have_lost_a_peer()) {
-      // As in an engine. The last threads stay, since a group may be about to use them.
-      const auto unused = [](const auto& threads) { return !threads->have_groups(); };
-      threads_.erase(std::remove_if(threads_.begin(), threads_.end() - 1, unused),
-                     threads_.end() - 1);
-      threads_.push_back(std::make_shared<Threads>(settings_, factory_));
-      log(LogLevel::info, "a worker was lost: new groups get new threads");
-    }
-    return threads_.back()->addresses();
-  }
-
-  void admit(const std::string& description, const std::string& secret) override {
-    BytesReader in(description);
-    const uint64_t self = in.u64();
-    auto info = std::make_shared<GroupInfo>(GroupInfo::unpack(description.substr(8)));
-    if (self < info->workers || self >= info->nodes.size())
-      throw Error("malformed description of a group: no such aggregator");
-    if (settings_.encrypt && !info->settings.encrypt)
-      throw Error(
-          "OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks: set it alike everywhere");
-    load_arithmetic(*info);
-    info->key = group_key(secret, info->id);
-    const std::lock_guard lock(mutex_);  // addresses() must not end these threads meanwhile
-    threads_of(info->nodes[self])
-        ->add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
-          log(LogLevel::warning, "a group of ", workers, " workers has failed: ", reason);
-        });
-    log(LogLevel::info, "sums for a group of ", info->workers, " workers");
-  }
-
- private:
-  std::shared_ptr<Threads> threads_of(const Node& self) {
-    for (const auto& threads : threads_)
-      if (threads->addresses() == self.addresses) return threads;
-    throw Error("the addresses that this group was given are no longer used: try again");
-  }
-
-  const Settings settings_;
-  const Engine::TransportFactory factory_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Threads>> threads_;  // the last ones are for new groups
-};
-
 std::mutex process_mutex;
 std::shared_ptr<Engine>& process_slot() {
   // Never destroyed: its threads must not outlive what they use, not even at exit.
@@ -380,20 +277,95 @@ Engine::TransportFactory Engine::transports_of(const Settings& settings) {
   };
 }
 
-std::shared_ptr<Engine> Engine::create(const Settings& settings, TransportFactory factory) {
-  return std::make_shared<EngineImpl>(settings, std::move(factory));
+Engine::Engine(const Settings& settings, TransportFactory factory)
+    : settings_(settings),
+      factory_(std::move(factory)),
+      threads_(std::make_shared<Threads>(settings_, factory_)) {
+  set_log_level(settings.log);
 }
 
-std::unique_ptr<AggregatorHost> AggregatorHost::create(const Settings& settings,
-                                                       Engine::TransportFactory factory) {
-  return std::make_unique<AggregatorHostImpl>(settings, std::move(factory));
+std::shared_ptr<Group> Engine::join(Exchange& exchange, const Settings& settings) {
+  const std::shared_ptr<Threads> threads = sound_threads();
+  const Node self{host_name(settings), threads->addresses()};
+  const auto info = agree_on_group(exchange, self, settings);
+  std::shared_ptr<GroupImpl> group;
+  // No rank may send before all ranks listen.
+  contents_of(exchange.allgather(words_of(self, [&] {
+    load_arithmetic(*info);
+    group = std::make_shared<GroupImpl>(threads, info, exchange.rank());
+    return std::string();
+  })));
+  group->all_listen();
+  const uint32_t levels = info->seats->levels();
+  log(LogLevel::info, "joined a group of ", info->workers, " ranks and ",
+      info->dedicated() ? info->dedicated() : info->workers,
+      info->dedicated() ? " dedicated" : " colocated", " aggregators on ", levels,
+      levels > 1 ? " levels" : " level");
+  return group;
+}
+
+std::string Engine::describe_transport() const {
+  const std::lock_guard lock(mutex_);
+  return threads_->description();
+}
+
+// A transport that has lost a peer is not used for new groups (transport.h): the peer may have
+// died while it wrote into our memory, and what others write there would wait behind it for ever.
+std::shared_ptr<Threads> Engine::sound_threads() {
+  const std::lock_guard lock(mutex_);
+  if (threads_->have_lost_a_peer()) threads_ = std::make_shared<Threads>(settings_, factory_);
+  return threads_;
+}
+
+AggregatorHost::AggregatorHost(const Settings& settings, Engine::TransportFactory factory)
+    : settings_(settings), factory_(std::move(factory)) {
+  set_log_level(settings.log);
+  threads_.push_back(std::make_shared<Threads>(settings_, factory_));
+}
+
+std::vector<std::string> AggregatorHost::addresses() {
+  const std::lock_guard lock(mutex_);
+  if (threads_.back()->have_lost_a_peer()) {
+    // As in an engine. The last threads stay, since a group may be about to use them.
+    const auto unused = [](const auto& threads) { return !threads->have_groups(); };
+    threads_.erase(std::remove_if(threads_.begin(), threads_.end() - 1, unused),
+                   threads_.end() - 1);
+    threads_.push_back(std::make_shared<Threads>(settings_, factory_));
+    log(LogLevel::info, "a worker was lost: new groups get new threads");
+  }
+  return threads_.back()->addresses();
+}
+
+void AggregatorHost::admit(const std::string& description, const std::string& secret) {
+  BytesReader in(description);
+  const uint64_t self = in.u64();
+  auto info = std::make_shared<GroupInfo>(GroupInfo::unpack(description.substr(8)));
+  if (self < info->workers || self >= info->nodes.size())
+    throw Error("malformed description of a group: no such aggregator");
+  if (settings_.encrypt && !info->settings.encrypt)
+    throw Error(
+        "OMNIHVD_ENCRYPT=1 is set here, and not on the job's ranks: set it alike everywhere");
+  load_arithmetic(*info);
+  info->key = group_key(secret, info->id);
+  const std::lock_guard lock(mutex_);  // addresses() must not end these threads meanwhile
+  threads_of(info->nodes[self].addresses)
+      .add(info, uint32_t(self), [workers = info->workers](const std::string& reason) {
+        log(LogLevel::warning, "a group of ", workers, " workers has failed: ", reason);
+      });
+  log(LogLevel::info, "sums for a group of ", info->workers, " workers");
+}
+
+Threads& AggregatorHost::threads_of(const std::vector<std::string>& addresses) {
+  for (const auto& threads : threads_)
+    if (threads->addresses() == addresses) return *threads;
+  throw Error("the addresses that this group was given are no longer used: try again");
 }
 
 std::shared_ptr<Engine> process_engine() {
   std::lock_guard lock(process_mutex);
   if (!process_slot()) {
     const Settings settings = settings_from_environment();
-    process_slot() = Engine::create(settings, Engine::transports_of(settings));
+    process_slot() = std::make_shared<Engine>(settings, Engine::transports_of(settings));
   }
   return process_slot();
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -96,39 +97,54 @@ class Group {
   virtual void leave() = 0;
 };
 
+class Threads;  // the progress threads of a process
+
 class Engine {
  public:
   using TransportFactory = std::function<std::unique_ptr<Transport>()>;
   static TransportFactory transports_of(const Settings& settings);
-  static std::shared_ptr<Engine> create(const Settings& settings, TransportFactory factory);
-  virtual ~Engine() = default;
+  Engine(const Settings& settings, TransportFactory factory);
 
   // Collective over the exchange. Creates the group, its connections and, for colocated
   // aggregators, this rank's share of them. settings: agreed on by its ranks before.
-  virtual std::shared_ptr<Group> join(Exchange& exchange, const Settings& settings) = 0;
+  std::shared_ptr<Group> join(Exchange& exchange, const Settings& settings);
 
   // Makes new progress threads, for groups to come, if these have lost a peer. join() does so, too,
   // but the other ranks then wait in the exchange if this one cannot. Throws Error.
-  virtual void renew() = 0;
+  void renew() { sound_threads(); }
 
-  virtual const Settings& settings() const = 0;  // the settings it was made with
-  virtual std::string describe_transport() const = 0;
+  const Settings& settings() const { return settings_; }  // the settings it was made with
+  std::string describe_transport() const;
+
+ private:
+  std::shared_ptr<Threads> sound_threads();
+
+  const Settings settings_;
+  const TransportFactory factory_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Threads> threads_;  // groups share them, and may outlive the engine
 };
 
 // A dedicated aggregator's process: an engine that sums for the groups it admits.
 class AggregatorHost {
  public:
-  static std::unique_ptr<AggregatorHost> create(const Settings& settings,
-                                                Engine::TransportFactory factory);
-  virtual ~AggregatorHost() = default;
+  AggregatorHost(const Settings& settings, Engine::TransportFactory factory);
 
   // One address per progress thread, for the next group; after the loss of a peer, those of new
   // threads.
-  virtual std::vector<std::string> addresses() = 0;
+  std::vector<std::string> addresses();
   // Begins to sum for a group. `description` is the u64 number of our node in it, then
   // GroupInfo::pack(). The caller has verified that it comes from a holder of the secret. The group
   // ends by itself once its workers have left. Throws Error.
-  virtual void admit(const std::string& description, const std::string& secret) = 0;
+  void admit(const std::string& description, const std::string& secret);
+
+ private:
+  Threads& threads_of(const std::vector<std::string>& addresses);
+
+  const Settings settings_;
+  const Engine::TransportFactory factory_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Threads>> threads_;  // the last ones are for new groups
 };
 
 // The engine of this process: settings from the environment, UCX; made at the first call. Stopped

@@ -182,7 +182,7 @@ void bind_engine(py::module_& m) {
            py::arg("shares"), py::arg("dtype") = "", py::arg("codec") = Codec());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def(py::init([](const Settings& settings) {
-             return Engine::create(settings, Engine::transports_of(settings));
+             return std::make_shared<Engine>(settings, Engine::transports_of(settings));
            }),
            py::arg("settings"))
       .def(
@@ -200,7 +200,7 @@ void bind_engine(py::module_& m) {
 void bind_aggregator_host(py::module_& m) {
   py::class_<AggregatorHost>(m, "AggregatorHost")
       .def(py::init([](const Settings& settings) {
-             return AggregatorHost::create(settings, Engine::transports_of(settings));
+             return std::make_unique<AggregatorHost>(settings, Engine::transports_of(settings));
            }),
            py::arg("settings"), py::call_guard<py::gil_scoped_release>())
       .def("addresses",
