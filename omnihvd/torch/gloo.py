@@ -56,9 +56,9 @@ class Gloo:
         self._meetings, self._rank, self._size, self._timeout = meetings, rank, size, timeout
         self._gloo: Any = None
         self._begun = self._met = False  # ever, and in this sum
-        # Gloo's threads release tensors long after their caller has gone on. Dropping the last
-        # reference takes Python's lock, and Gloo's threads must not do that while they are ended.
-        self._recent: deque[Any] = deque(maxlen=8)
+        # Gloo's two threads release tensors late. Dropping the last reference takes Python's lock,
+        # and they must not do that while they are ended.
+        self._recent: deque[Any] = deque(maxlen=2)
         self._exchanges = itertools.count()
 
     def begin_sum(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
@@ -64,6 +65,9 @@ class OmnihvdProcessGroup(ProcessGroup):
         # The only constructor that a Python class can call takes no store.
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._omnihvd_plain = ProcessGroup(store, rank, size)
+        for timer in filter(threading.Timer.is_alive, list(_ended)):
+            timer.cancel()
+            _ended.pop(timer, None)
         mend_ddp()
         distributed_c10d.type = _class_for_c10d  # type: ignore[attr-defined]
 
@@ -289,27 +293,32 @@ def _waits(opts: Any = None, *_args: Any, **_kwargs: Any) -> bool:
     return not getattr(opts, "asyncOp", True)
 
 
-# Backends of groups that have been shut down, until another group is made or the process ends.
+# Backends of groups that were shut down, which close connections a second after the group has gone.
 # Gloo's destructor joins threads that may wait for Python's lock. A last owner in C++, as DDP's
 # reducer, would hold the lock meanwhile; Python's own reference drops it.
-_ended: list[Any] = []
+_ended: dict[threading.Timer, Any] = {}
 _drop_ended_at_exit = functools.cache(lambda: at_exit(_ended.clear))
 
 
 def _close(group: OmnihvdProcessGroup) -> None:
     _drop_ended_at_exit()
-    _ended.append(group._omnihvd_plain._get_backend(torch.device("cpu")))
-    sums = _sums.pop(group, None)
+    timer = threading.Timer(1.0, lambda: _ended.pop(timer, None))
+    timer.daemon = True
+    _ended[timer] = group._omnihvd_plain._get_backend(torch.device("cpu"))
+    weakref.finalize(group, _start, timer).atexit = False
     group.omnihvd_sums = None
-    if sums is not None:
+    if sums := _sums.pop(group, None):
         sums.close()
+
+
+def _start(timer: threading.Timer) -> None:
+    with contextlib.suppress(RuntimeError):  # Python ends, and starts no threads
+        timer.start()
 
 
 def new_group(original: Callable[..., Made], c10d: ModuleType, *args: Any, **kwargs: Any) -> Made:
     """Wraps c10d._new_process_group_helper, `original`: groups that sum on Gloo become ours."""
-    _ended.clear()
-    given = inspect.signature(original).bind(*args, **kwargs).arguments
-    if not _takes(c10d, given["backend"]):
+    if not _takes(c10d, inspect.signature(original).bind(*args, **kwargs).arguments["backend"]):
         return original(*args, **kwargs)
     with _making_ours(c10d):
         group, store = original(*args, **kwargs)

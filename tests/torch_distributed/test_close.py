@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
+import weakref
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed import DistBackendError, HashStore
+from torch.distributed import DistBackendError, HashStore, ProcessGroup, ProcessGroupGloo
 
 import omnihvd.torch.sums as sums_module
-from omnihvd.torch.process_group import give_sums, sums_of
+from omnihvd.torch.gloo import Gloo
+from omnihvd.torch.meetings import Meetings
+from omnihvd.torch.process_group import OmnihvdProcessGroup, give_sums, sums_of
 from omnihvd.torch.sums import Sums
 
 LIMIT = timedelta(seconds=30)
@@ -91,6 +96,42 @@ def test_sums_of_a_plain_group_end_with_the_group() -> None:
         sums.allreduce([torch.ones(5)], LIMIT)
     sums.join()
     assert not any(thread.name == "omnihvd sums" for thread in threading.enumerate())
+
+
+def test_groups_that_follow_each_other_leave_nothing_behind() -> None:
+    """As torchft makes them: one for each quorum."""
+    counts: list[list[int]] = []
+    for i in range(20):
+        store, cpu = HashStore(), torch.device("cpu")
+        group = OmnihvdProcessGroup(store, 0, 1)
+        gloo = ProcessGroupGloo(store, 0, 1, LIMIT)
+        group._set_default_backend(ProcessGroup.BackendType.GLOO)
+        group._register_backend(cpu, ProcessGroup.BackendType.GLOO, gloo)
+        give_sums(group)
+        del gloo
+        tensor = torch.full((100,), float(i))
+        group.allreduce([tensor]).wait()
+        assert (tensor == i).all()
+        group.abort()
+        del group
+        what = (Path("/proc/self", of).iterdir() for of in ("fd", "task"))
+        counts.append([len(list(which)) for which in what])
+    assert all(now <= then + 2 for then, now in zip(counts[3], counts[-1])), counts
+
+
+def test_gloos_large_arguments_do_not_outlive_the_next_sums() -> None:
+    gloo = Gloo(Meetings(HashStore(), 0, 1), 0, 1, LIMIT)
+    kept: list[weakref.ref[torch.Tensor]] = []
+    for i in range(8):
+        tensor = torch.full((100,), float(i))
+        kept.append(weakref.ref(tensor))
+        gloo.sum_tensor(tensor)
+    del tensor
+    deadline = time.monotonic() + 30
+    while any(one() is not None for one in kept[:-2]):  # Gloo's threads still have them
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    gloo.close()
 
 
 def test_a_process_ends_where_python_starts_no_more_threads(

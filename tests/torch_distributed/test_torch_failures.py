@@ -65,6 +65,14 @@ def test_an_interrupt_ends_a_sum_that_waits(way: str, hosts: str) -> None:
         )
 
 
+def test_a_rank_that_leaves_is_an_error_on_those_who_wait_for_it() -> None:
+    """Its connections end with the group."""
+    _, *others = run("leaves.py", 3)
+    for ended in others:
+        seconds = re.findall(r"^after (\S+) s: .*Connection closed", ended.output, re.M)
+        assert seconds and float(seconds[0]) < 5, ended.output
+
+
 def test_a_rank_without_omnihvd_is_named() -> None:
     without = {1: {"OMNIHVD_ENABLE": "0"}}
     first, _ = run(
