@@ -110,11 +110,12 @@ class Sums:
 
     def watch(self, work: Any) -> None:
         """Waits for a collective of the group's backend, as the caller is about to, and keeps an
-        error: it also reaches the caller, since the work raises it again."""
+        error of a connection: it also reaches the caller, since the work raises it again."""
         try:
             work.wait()
         except RuntimeError as why:
-            self._meetings.backend_failure = str(why)
+            if "gloo/transport" in str(why):  # else Gloo refuses the arguments, and goes on
+                self._meetings.backend_failure = str(why)
 
     def allreduce(
         self,
@@ -287,6 +288,9 @@ class Sums:
         return ""
 
     def _failure(self, what: str, why: Exception) -> str:
+        main = threading.current_thread() is threading.main_thread()
+        if main and not isinstance(why, RuntimeError):  # the handler of a signal raised it
+            raise why
         return f"omnihvd: {what} has failed on rank {self._rank} of {self.size}: {why}"
 
     def _meet(self, where: str, timeout: timedelta | None = None) -> None:

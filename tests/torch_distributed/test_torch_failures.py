@@ -47,18 +47,24 @@ def test_a_group_that_gloo_failed_does_not_wait_for_the_dead_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "hosts"),
+    ("way", "hosts", "number", "elements"),
     [
-        ("stream", "ab"),
-        ("shared", "aa"),
-        pytest.param("stream", "aabb", marks=pytest.mark.slow),  # in two levels
+        ("stream", "ab", "SIGINT", 200_000),
+        ("shared", "aa", "SIGINT", 200_000),
+        ("stream", "abc", "SIGUSR1", 200_000),
+        ("shared", "aaa", "SIGUSR1", 2_000),
+        pytest.param("stream", "aabb", "SIGINT", 200_000, marks=pytest.mark.slow),  # two levels
     ],
 )
-def test_an_interrupt_ends_a_sum_that_waits(way: str, hosts: str) -> None:
+def test_a_signals_exception_ends_a_sum_that_waits(
+    way: str, hosts: str, number: str, elements: int
+) -> None:
     own = {rank: {"OMNIHVD_HOST_ID": host} for rank, host in enumerate(hosts)}
-    first, *others = run("interrupted.py", len(hosts), own=own, env={"OMNIHVD_WAY": way})
-    seconds = float(re.findall(r"^interrupted after (\S+) s", first.output, re.M)[0])
-    assert seconds < 15, first.output
+    env = {"OMNIHVD_WAY": way}
+    first, *others = run("interrupted.py", len(hosts), number, elements, own=own, env=env)
+    name = "KeyboardInterrupt" if number == "SIGINT" else "PreemptedError"
+    seconds = re.findall(rf"^{name} after (\S+) s", first.output, re.M)
+    assert seconds and float(seconds[0]) < 15, first.output
     for ended in others:
         assert re.search(r"^failed: .*rank 0 \(a.*interrupted in a sum", ended.output, re.M), (
             ended.output
@@ -71,6 +77,12 @@ def test_a_rank_that_leaves_is_an_error_on_those_who_wait_for_it() -> None:
     for ended in others:
         seconds = re.findall(r"^after (\S+) s: .*Connection closed", ended.output, re.M)
         assert seconds and float(seconds[0]) < 5, ended.output
+
+
+@pytest.mark.parametrize("way", ["stream", "shared", "original"])
+def test_a_group_goes_on_after_what_gloo_refuses(way: str) -> None:
+    for ended in run("refused.py", 3, env={"OMNIHVD_WAY": way}):
+        assert "refused: " in ended.output and "all well" in ended.output, ended.output
 
 
 def test_a_rank_without_omnihvd_is_named() -> None:
