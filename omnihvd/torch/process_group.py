@@ -108,9 +108,11 @@ class OmnihvdProcessGroup(ProcessGroup):
         return _watched(self, [output], work, _waits(opts))
 
     def barrier(self, *args: Any, **kwargs: Any) -> Work:
-        if self.omnihvd_sums is not None:  # Gloo's waits for all sums before it
-            self.omnihvd_sums.wait()
-        return self._omnihvd_plain.barrier(*args, **kwargs)
+        sums, waits = self.omnihvd_sums, _waits(*args, **kwargs)
+        if sums and waits:  # Gloo's waits for all sums before it
+            sums.wait(_timeout(*args, **kwargs))
+        work = self._omnihvd_plain.barrier(*args, **kwargs)
+        return work if waits or not sums else sums.join_in(work, _timeout_of(self))
 
     def shutdown(self) -> None:
         _close(self)

@@ -210,12 +210,21 @@ class Sums:
             self._ended()
         return SumWork(results, failure) if failure else DoneWork(results)
 
-    def wait(self) -> None:
-        """Waits until all sums so far are done, well or not, as barriers do."""
+    def wait(self, timeout: timedelta | None = None) -> None:
+        """Waits until all sums so far are done, well or not. DistBackendError if not in time."""
         last = self._last and self._last()
         if last and threading.current_thread() is not self._thread:
-            with contextlib.suppress(RuntimeError):  # the caller of that sum learns why
-                last.wait()
+            try:
+                last.wait(timeout or timedelta(0))
+            except RuntimeError:
+                if not last.is_completed():  # else the caller of that sum learns why
+                    raise
+
+    def join_in(self, begun: Any, timeout: timedelta) -> Any:
+        """A work that ends once all sums so far have, and `begun`, the backend's barrier."""
+        if self._unfinished == 0:
+            return begun
+        return self._ask("a barrier", begun.wait, [], timeout, average=False, waits=False)
 
     def close(self) -> None:
         """Leaves the group, in the background, once all queued sums are done."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from jobs import run
 from processes import free_port
@@ -20,3 +22,13 @@ def test_results_are_those_of_gloo(ranks: int, way: str) -> None:
 def test_a_barrier_waits_for_earlier_sums(way: str) -> None:
     for ended in run("barrier.py", 2, env={"OMNIHVD_WAY": way}):
         assert "all well" in ended.output
+
+
+@pytest.mark.parametrize("way", ["stream", "original"])
+def test_a_barrier_in_flight_keeps_nobody(way: str) -> None:
+    """Nor does one with a time-out wait for a late rank for longer."""
+    for rank, ended in enumerate(run("barrier_in_flight.py", 3, env={"OMNIHVD_WAY": way})):
+        assert "all well" in ended.output
+        if rank < 2:
+            seconds = re.findall(r"^late after (\S+) s: ", ended.output, re.M)
+            assert seconds and 2 <= float(seconds[0]) < 5, ended.output
