@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import queue
 import threading
 import weakref
@@ -25,7 +26,6 @@ from omnihvd.sparse.row_union import RowUnion
 from omnihvd.torch.detail import compares
 from omnihvd.torch.gloo import Gloo, forget_devices
 from omnihvd.torch.meetings import Meetings
-from omnihvd.torch.rows import sum_rows
 from omnihvd.torch.work import DoneWork, SumWork
 
 CLOSE_TIMEOUT_S = 10.0
@@ -93,9 +93,9 @@ class Sums:
             return "layout"
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         reason: str = self._refuses.refusal(size, codec is not None, scatters)
-        if codec or scatters or reason not in (["small"] if sparse else ["", "small"]):
+        if codec or reason not in (["small"] if sparse else ["", "small"]):
             return reason
-        return "small" if self._refuses.leaves_first(size) else ""
+        return "small" if self._refuses.leaves_first(size, scatters) else ""
 
     def left_as_small(self, tensors: Any) -> int:
         """The bytes of a dense tensor in a list that falls back because it is small, whatever the
@@ -175,7 +175,7 @@ class Sums:
     ) -> SumWork:
         """output: gets this rank's share of the sum of `given`, of equal size on all ranks. The
         rest as in allreduce."""
-        make = functools.partial(self._scatter, output, given)
+        make = functools.partial(self._scatter, output, given, self._refuses.left_first())
         return self._ask("a reduce-scatter", make, [output], timeout, average, waits)
 
     def _ask(
@@ -346,7 +346,7 @@ class Sums:
         else:
             self._sum_one(tensors[0], codec, takes_small)
 
-    def _scatter(self, output: torch.Tensor, given: torch.Tensor) -> None:
+    def _scatter(self, output: torch.Tensor, given: torch.Tensor, takes_small: bool) -> None:
         straight, share = given.contiguous(), output.contiguous()  # no copies if contiguous
         self._communicator.reduce_scatter(
             straight.data_ptr(),
@@ -354,14 +354,30 @@ class Sums:
             share.numel(),
             name_of(share.dtype),
             self._library(),
+            takes_small,
         )
         if share is not output:
             output.copy_(share)
 
+    def _sum_rows(self, union: RowUnion) -> torch.Tensor | None:
+        """Sums the rows as a list, and counts them. Returns the sum, for union.result(); None, on
+        all ranks alike, if the engine sums no such rows."""
+        values, rows = union.values.contiguous(), union.rows.contiguous()
+        length, dtype = math.prod(values.shape[1:]), name_of(values.dtype)
+        if not self._communicator.takes_rows(dtype, length):
+            return None
+        at, rows_at, gather = values.data_ptr(), rows.data_ptr(), self._library().allgather
+        sum_rows = self._communicator.sum_rows
+        count = sum_rows(at, rows_at, len(rows), length, union.every, dtype, gather)
+        numbers, total = rows.new_empty(count), values.new_empty((count, *values.shape[1:]))
+        self._communicator.take_rows(numbers.data_ptr(), total.data_ptr())
+        union.count_union(numbers, self.size * len(rows))
+        return total
+
     def _sum_one(self, tensor: torch.Tensor, codec: Codec | None, takes_small: bool) -> None:
         if tensor.layout == torch.sparse_coo:
             union = RowUnion(tensor)
-            total = sum_rows(self._communicator, self._library().allgather, self.size, union)
+            total = self._sum_rows(union)
             if total is None:
                 union.unite(torch.cat(self._library().gather(union.rows)))
                 total = union.matrix()

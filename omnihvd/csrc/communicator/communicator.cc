@@ -166,10 +166,11 @@ Reason Communicator::refusal(uint64_t bytes, bool any_size, bool scatters) const
   return scatters && !can_scatter_ ? Reason::levels : Reason::none;
 }
 
-bool Communicator::leaves_first(uint64_t bytes) {
+bool Communicator::leaves_first(uint64_t bytes, bool scatters) {
   if (!agreed_) return false;
   const Settings& s = agreed_->settings;
-  if (s.min_bytes || small_wanted_ || s.deterministic) return bytes < least_bytes(false);
+  if (s.min_bytes || small_wanted_ || s.deterministic || (scatters && !can_scatter_))
+    return bytes < least_bytes(scatters);
   if (bytes >= kConnectsAtOnce) first_sums_ = kFirstSums + 1;
   // A setting that determines a sum's bits, or its place, is for all that are not small.
   const bool any =

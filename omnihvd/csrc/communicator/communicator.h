@@ -51,7 +51,7 @@ class Communicator {
   // Whether the library makes this allreduce, which was not refused or refused as small, since it
   // is one of the first (kFirstSums) or a setting says so. Counts it: all ranks must ask for the
   // same calls. Give sum() a call that `takes_small` if no more are left.
-  bool leaves_first(uint64_t bytes);
+  bool leaves_first(uint64_t bytes, bool scatters = false);
   bool left_first() const { return first_sums_ > kFirstSums || first_bytes_ > kFirstBytes; }
   // Collective, for calls that are not refused. The first call connects the ranks. Counts the sum.
   void sum(const Call& call, Exchange& exchange, Library& library);

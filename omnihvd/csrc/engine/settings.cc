@@ -163,7 +163,7 @@ std::vector<Setting> table() {
           "OMNIHVD_MIN_BYTES", &S::min_bytes, 0, 1ull << 60, rank0,
           "smaller tensors go to the original library. none: inside a host omnihvd makes all "
           "allreduces; between hosts MPI makes those under 262144 bytes, and Gloo a group's first "
-          "ones under 2 MB: 64, or 32 MB of them"),
+          "sums under 2 MB: 64, or 32 MB of them"),
       number("OMNIHVD_BLOCK_SIZE", &S::block_size, 8, 65536, rank0, "elements of a block"),
       number("OMNIHVD_MESSAGE_BYTES", &S::message_bytes, 64, 1u << 26, rank0,
              "bytes of blocks in a message; with headers, 63 KiB or less are cheapest"),

@@ -84,7 +84,7 @@ class PyCommunicator {
     waiting([&] { sums_.sum(call, exchange, library); });
   }
 
-  bool leaves_first(uint64_t bytes) { return sums_.leaves_first(bytes); }
+  bool leaves_first(uint64_t bytes, bool scatters) { return sums_.leaves_first(bytes, scatters); }
   bool left_first() const { return sums_.left_first(); }
 
   bool sum_small(uintptr_t data, uint64_t count, int dtype) {
@@ -127,12 +127,13 @@ class PyCommunicator {
   }
 
   void reduce_scatter(uintptr_t in, uintptr_t out, uint64_t share, const std::string& name,
-                      py::object object) {
+                      py::object object, bool takes_small) {
     const std::vector<uint64_t> shares(size_t(size_), share);
     Call call{reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out),
               share * uint64_t(size_), dtype_named(name)};
     call.op = Op::reduce_scatter;
     call.shares = &shares;
+    call.takes_small = takes_small;
     PyExchange exchange(rank_, size_, object.attr("allgather"));
     OverMethods library(exchange, call.dtype, object, true);
     waiting([&] { sums_.sum(call, exchange, library); });
@@ -169,6 +170,7 @@ void bind_communicator(py::module_ m) {
            "Why a tensor of this size is left to the library, on all ranks alike; empty: it is "
            "not. scatters: it is the input of a reduce-scatter.")
       .def("leaves_first", &PyCommunicator::leaves_first, py::arg("bytes"),
+           py::arg("scatters") = false,
            "Whether the library makes this sum, which was not refused or refused as small, since "
            "it is one of the first; counts it. All ranks ask for the same sums.")
       .def("left_first", &PyCommunicator::left_first,
@@ -197,7 +199,7 @@ void bind_communicator(py::module_ m) {
            "Writes the last sum_rows()' row numbers, int64, ascending, and its rows, to these "
            "addresses.")
       .def("reduce_scatter", &PyCommunicator::reduce_scatter, py::arg("input"), py::arg("output"),
-           py::arg("share"), py::arg("dtype"), py::arg("library"),
+           py::arg("share"), py::arg("dtype"), py::arg("library"), py::arg("takes_small") = false,
            "Collective: rank r gets the r-th `share` elements of the sum over the ranks of `size` "
            "times as many at the address `input`, at the address `output`. library: as sum() has, "
            "with scatter(input view, output view, dtype) in place of sum. Fails as sum() does.");

@@ -42,21 +42,26 @@ def sums(times: int, count: int = 2000, group: Any = None) -> tuple[int, int]:
     return now[0] - earlier[0], now[1] - earlier[1]
 
 
-sums(FEW_SMALL - 1)
-assert figures() == (0, FEW_SMALL - 1), figures()
-share = torch.zeros(5)  # small reduce-scatters stay the backend's, and count apart
+sums(FEW_SMALL - 2)
+assert figures() == (0, FEW_SMALL - 2), figures()
+share = torch.zeros(5)  # small reduce-scatters count, too
 dist.reduce_scatter_tensor(share, torch.ones(5 * size))
-assert figures() == (0, FEW_SMALL) and share.eq(size).all()
+assert figures() == (0, FEW_SMALL - 1) and share.eq(size).all()
 tensor = torch.full((9,), float(rank))
 dist.all_reduce(tensor, ReduceOp.MAX)  # any operation on few bytes counts
-assert tensor.eq(size - 1).all() and figures() == (0, FEW_SMALL + 1)
+assert tensor.eq(size - 1).all() and figures() == (0, FEW_SMALL)
 sums(40)
 own, left = figures()
 if sys.argv[1] == "taken":
-    assert (own, left) == (40, FEW_SMALL + 1), (own, left)
+    assert (own, left) == (40, FEW_SMALL), (own, left)
     assert before.read()["ways"]["stream"]["calls"] > 0, before.read()["ways"]
 else:
-    assert (own, left) == (0, FEW_SMALL + 41), (own, left)
+    assert (own, left) == (0, FEW_SMALL + 40), (own, left)
+given = torch.arange(5.0 * size) * (rank + 1)
+dist.reduce_scatter_tensor(share, given)
+assert torch.equal(share, torch.arange(5.0 * rank, 5.0 * rank + 5) * size * (size + 1) / 2)
+assert figures()[0] == own + (sys.argv[1] == "taken")
+own = figures()[0]
 dist.all_reduce_coalesced([torch.ones(3), torch.ones(4)])
 assert figures()[0] == own + (sys.argv[1] == "taken")
 if sys.argv[1] == "taken":  # by their bytes: 21 of 1.5 MB
