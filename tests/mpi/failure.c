@@ -1,7 +1,7 @@
 /* A sum that cannot be: its failure must come back where the communicator's error handler says so.
  * Argument "die": the last rank kills itself before its second sum; "memory": no rank has memory
- * for 2 million bits; "memory enough": none has memory for half of the elements. Exit status 0: every
- * surviving rank got the failure, or the sum. */
+ * for 2 million bits; "memory enough": none has memory for half of the elements. Exit status 0:
+ * every surviving rank got the failure, or the sum. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>

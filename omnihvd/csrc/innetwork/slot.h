@@ -38,7 +38,7 @@ struct inline_slot {
   __u32 heard[INLINE_WORKERS];  // the latest round in which each worker has sent
   __u32 next[INLINE_WORKERS];
   __u8 exponent[INLINE_WORKERS];
-  __u16 what, reserved;  // of this round's contributions
+  __u16 what, reserved;                           // of this round's contributions
   struct inline_result results[INLINE_VERSIONS];  // [round % versions]
 };
 
