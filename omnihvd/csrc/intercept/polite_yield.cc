@@ -10,14 +10,16 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace omnihvd {
 namespace {
 
 constexpr uint64_t kPollFor = 100'000;           // ns; then a sum of another thread is waited for
 constexpr uint64_t kNapAfter = 4'000'000;        // ns; a sleep and a wake-up cost some 10 us
-constexpr uint64_t kSlice = 2'000'000;           // ns; a yield that takes longer met who computes
-constexpr uint64_t kRemembered = 1'000'000'000;  // ns; that it did
+constexpr uint64_t kSlice = 2'000'000;           // ns; a yield that takes longer met who works
+constexpr uint64_t kInARow = 50'000'000;         // ns; in which three such yields met who computes
+constexpr uint64_t kRemembered = 1'000'000'000;  // ns; that they did
 constexpr uint64_t kLongest = 500'000;           // ns
 constexpr uint64_t kLongestOfAll = 5'000'000;    // ns
 constexpr uint64_t kWorking = 10'000;  // ns; a thread that yields again after longer did not wait
@@ -129,6 +131,7 @@ Naps naps() { return {nap_count, double(nap_time) / 1e9}; }
 extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   using namespace omnihvd;
   thread_local uint64_t waiting_since = 0, last_yield = 0, beside_work_until = 0;
+  thread_local uint64_t last_long = 0, long_before = 0;
   const uint64_t before = now_ns();
   if (before - last_yield > kWorking) {
     waiting_since = before;
@@ -143,7 +146,10 @@ extern "C" __attribute__((visibility("default"))) int omnihvd_sched_yield() {
   else if (woken == Woken::not_slept)
     sleep_precisely(nap);
   last_yield = now_ns();
-  if (!slept && last_yield - before > kSlice) beside_work_until = last_yield + kRemembered;
+  if (!slept && last_yield - before > kSlice) {
+    if (last_yield - long_before < kInARow) beside_work_until = last_yield + kRemembered;
+    long_before = std::exchange(last_long, last_yield);
+  }
   if (woken == Woken::by_end) waiting_since = last_yield;  // about to see the sum's result
   if (slept) {
     nap_count.fetch_add(1, std::memory_order_relaxed);
