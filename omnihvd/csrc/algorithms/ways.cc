@@ -64,8 +64,8 @@ void BlockUnion::compact() {
 }
 
 // A block lies at its place or before it, so the last one goes first.
-void BlockUnion::scatter() {
-  const size_t compacted = elements() * element_;
+void BlockUnion::scatter(uint64_t elements) {
+  const size_t compacted = elements * element_;
   size_t end = count_ * element_;  // all from there on is written
   const auto clear_from = [&](size_t begin) {
     // In place, what compact() has not written is zero already.
@@ -185,7 +185,7 @@ Ways::Made Ways::unite(const Call& call, Library& library, const Own& own) {
     union_.compact();
     sum_by_library(call.out, call.out, elements, element, library);
   }
-  union_.scatter();
+  union_.scatter(elements);
   return {Way::unite, elements * element, density};
 }
 

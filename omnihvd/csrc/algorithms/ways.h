@@ -40,7 +40,8 @@ class BlockUnion {
   // no rank fails for want of memory while the others sum.
   void compact();
   // Brings blocks that are laid out as compact() does to their places in `out`, with zeros between.
-  void scatter();
+  // elements: as elements() has counted.
+  void scatter(uint64_t elements);
 
  private:
   template <typename Visit>
