@@ -87,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--jobs", type=int, help="how many (default: 1, or as --seconds has it)")
     group.add_argument("--seconds", type=float, default=0, help="for so long")
     group.add_argument("--processes", type=int, default=1, help="that share them (default: 1)")
+    group.add_argument("--resume", action="store_true", help="go on where the file of --json ends")
     return p
 
 
@@ -224,7 +225,7 @@ def look_for_faults(args: argparse.Namespace) -> int:
     try:
         if args.json:
             args.json.touch()  # says at once that it cannot be written
-        outcome = faults.run(args.seed, jobs, args.seconds, args.json, args.processes)
+        outcome = faults.run(args.seed, jobs, args.seconds, args.json, args.processes, args.resume)
     except (EngineError, OSError) as why:
         print(f"python -m simulator: {why}", file=sys.stderr)
         return 1

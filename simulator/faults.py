@@ -34,15 +34,20 @@ FAULTS = (
 
 
 def run(
-    first: int, jobs: int, seconds: float, to: Path | None, processes: int = 1
+    first: int, jobs: int, seconds: float, to: Path | None, processes: int = 1, resume: bool = False
 ) -> dict[str, Any]:
     """Runs jobs with the seeds `first`, `first + 1`, ..., up to this number or time; at least one.
 
     Returns the counts, and `failed_seed` and `failure` of the first job that failed (else None).
     `to`: a file that gets the same as JSON, now and then. `processes`: how many share the seeds.
+    `resume`: goes on after the last seed of `to`, and adds to its counts.
     """
-    counts: Counter[str] = Counter()
     outcome: dict[str, Any] = {"first_seed": first, "failed_seed": None, "failure": None}
+    if resume and to and (saved := to.read_text()):
+        outcome.update(json.loads(saved))
+    counts = Counter(outcome.get("counts", {}))
+    before_s, done = outcome.get("took_s", 0.0), counts["jobs"]
+    first, jobs = outcome["first_seed"] + done, jobs - done
     began = told = time.monotonic()
     with contextlib.closing(_parts(first, jobs, processes)) as parts:
         for part in parts:
@@ -51,12 +56,12 @@ def run(
             outcome.update(part)
             now = time.monotonic()
             over = outcome["failure"] is not None or 0 < seconds <= now - began
-            if over or counts["jobs"] == jobs or now - told >= TOLD_S:
+            if over or counts["jobs"] == done + jobs or now - told >= TOLD_S:
                 told = now
-                outcome.update(counts=dict(counts), took_s=now - began)
+                outcome.update(counts=dict(counts), took_s=before_s + now - began)
                 print(line(outcome), flush=True)
                 if to:
-                    to.write_text(json.dumps({**source(), **outcome}, indent=1) + "\n")
+                    to.write_text(json.dumps({**outcome, **source()}, indent=1) + "\n")
             if over:
                 break
     return outcome

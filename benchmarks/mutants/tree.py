@@ -101,7 +101,7 @@ class Tree:
         ccache = [word] if (word := shutil.which("ccache")) else []
         for source in sorted((self.root / "tests" / "fuzz").glob("*.cc")):
             program = into / source.stem
-            if source.stem == "support" or program.exists():
+            if source.stem in ("support", "mutate") or program.exists():
                 continue
             command = [*ccache, "c++", "-std=c++17", *FLAGS.split(), f"-I{self.root / CXX}",
                        f"-I{self.root}", str(source), "-c", "-o", f"{program}.o"]  # fmt: skip

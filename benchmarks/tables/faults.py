@@ -112,11 +112,21 @@ def soak() -> str:
 
 
 def fuzz() -> str:
+    """Executions under sanitizers, guided by coverage, and of changed copies at full speed."""
     rows = sorted(load("fuzz.json")["targets"].items())
-    cells = [[name, f"{r['executions']:,}", f"{r['seconds'] / 60:.1f}"] for name, r in rows]
-    total = [sum(r[what] for _, r in rows) for what in ("executions", "seconds")]
-    cells.append(["all", f"{total[0]:,}", f"{total[1] / 60:.1f}"])
-    return markdown(["target", "executions", "minutes"], cells)
+    counts = [
+        [name, *(row.get(kind, 0) for kind in ("executions", "copies"))] for name, row in rows
+    ]
+    minutes = [
+        [row.get(kind, 0.0) / 60 for kind in ("seconds", "copies_seconds")] for _, row in rows
+    ]
+    counts.append(["all", *(sum(row[i] for row in counts) for i in (1, 2))])
+    minutes.append([sum(row[i] for row in minutes) for i in (0, 1)])
+    cells = [
+        [name, f"{guided:,}", f"{guided_minutes:.1f}", f"{copies:,}", f"{copy_minutes:.1f}"]
+        for (name, guided, copies), (guided_minutes, copy_minutes) in zip(counts, minutes)
+    ]
+    return markdown(["target", "executions", "minutes", "of changed copies", "minutes"], cells)
 
 
 def times(part: dict[str, Any], kind: str, what: str) -> list[float]:

@@ -98,3 +98,14 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads(shared.read_text())["counts"] == faults.run(7, 120, 0, None)["counts"]
     done = command("--jobs", "0")
     assert done.returncode == 2 and "at least 1" in done.stderr
+
+
+def test_a_run_goes_on_where_its_file_ends(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    for jobs in (3, 3, 8):
+        file.touch()
+        went_on = faults.run(7, jobs, 0, file, resume=True)
+    whole = faults.run(7, 8, 0, None)
+    for what in ("first_seed", "counts", "last_job", "failure"):
+        assert went_on[what] == whole[what]
+    assert json.loads(file.read_text())["simulated_s"] == pytest.approx(whole["simulated_s"])
