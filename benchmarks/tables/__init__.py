@@ -30,6 +30,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scatters": bench.scatters,
     "others": trainings.others,
     "launchers": trainings.launchers,
+    "before-after": trainings.before_after,
     "predictions": trainings.predictions,
     "methods": compression.methods,
     "delay-control": compression.delay_control,

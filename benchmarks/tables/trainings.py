@@ -12,6 +12,12 @@ from omnihvd.rates import rate_text
 
 MPI, GLOO, DDP = "Horovod, MPI", "Horovod, Gloo", "DDP"
 DDP_WITH = ["DDP, omnihvd imported", "DDP, omnihvd's hook", "DDP, python -m omnihvd"]
+# README's figures at 589a40b, the last commit before the folders were laid out anew, in ms.
+BEFORE_HOSTS4 = {
+    "Horovod": {1.0: 1160, 0.4: 671, 0.1: 240, 0.01: 45, 0.001: 20},
+    "torch.distributed": {1.0: 1158, 0.4: 670, 0.1: 240, 0.01: 39, 0.001: 18},
+}
+BEFORE_HOST1 = {1.0: 46, 0.1: 11, 0.01: 8}
 HERE = ["Ray, omnihvd", "elastic, omnihvd, a rank killed"]
 
 
@@ -89,6 +95,31 @@ def others() -> str:
         ],
     ]
     return markdown(["ms; 4 hosts at 1 Gbit/s, unless named", "without", "with omnihvd"], table)
+
+
+def before_after() -> str:
+    """Peers are in it, too: they had no change, so their rows show the machine's."""
+    hosts4, trained = "hosts4-1gbit", load("training.json")["results"]
+    cells = [
+        [f"{hosts}, {100 * density:g}%, under {above}", str(then), ms(run, backend, density)]
+        for hosts, above, run, backend, before in (
+            ("4 hosts", "Horovod", hosts4, "omnihvd", BEFORE_HOSTS4["Horovod"]),
+            (
+                *("4 hosts", "torch.distributed", hosts4, "omnihvd-torch"),
+                BEFORE_HOSTS4["torch.distributed"],
+            ),
+            ("2 ranks of one host", "Horovod", "host1", "omnihvd", BEFORE_HOST1),
+        )
+        for density, then in before.items()
+    ]
+    cells += [
+        ["a step of the language model, 4 hosts", "182", in_ms(trained["omnireduce"]["median_s"])],
+        ["peer: Gloo, 4 hosts", "1264", ms(hosts4, "gloo")],
+        ["peer: Horovod, 4 hosts", "1337", ms(hosts4, horovod(hosts4))],
+        ["peer: Horovod, 2 ranks of one host", "46", ms("host1", horovod("host1"))],
+        ["peer: a step by Horovod with fp16", "605", in_ms(trained["fp16"]["median_s"])],
+    ]
+    return markdown(["ms; sums of 100 MB by non-zero share", "589a40b", "now"], cells)
 
 
 def predictions() -> str:
