@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| (.+) \| (\d+) \| (\d+) \| (.+) \|$", re.MULTILINE)
 FILE = re.compile(r"(new )?`([^`]+)` \(`([^`]+)`\)")
-CHANGES = ROW.findall((ROOT / "HACKING.md").read_text())
+CHANGES = ROW.findall((ROOT / "HACKING.md").read_text().partition("## Ten changes")[2])
 
 
 def test_there_are_at_least_ten() -> None:

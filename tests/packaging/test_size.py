@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMMITS = runpy.run_path(str(ROOT / ".ci" / "commits"))
+SIZE = runpy.run_path(str(ROOT / ".ci" / "size"))
 PROSE = runpy.run_path(str(ROOT / ".ci" / "prose"))
 
 
@@ -19,6 +21,49 @@ def test_no_part_is_larger_than_its_limit() -> None:
         [sys.executable, ROOT / ".ci" / "size"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)]
+
+
+def test_hacking_has_the_parts_lines() -> None:
+    """It may lag behind by 1%, so that not each commit changes the document."""
+    text, lines = (ROOT / "HACKING.md").read_text(), SIZE["count"]()
+    for part, (_, goal, _) in SIZE["PARTS"].items():
+        row = re.search(rf"^\| {part} \| ([\d,]+) \| ([\d,]+) \|", text, re.MULTILINE)
+        assert row, f"HACKING.md has no row for {part}"
+        said, wanted = (numbers(cell)[0] for cell in row.groups())
+        assert wanted == goal and abs(said - lines[part]) <= lines[part] / 100, (
+            f"HACKING.md says {said:,} lines for {part} and a goal of {wanted:,}; "
+            f"make size says {lines[part]:,} and {goal:,}"
+        )
+
+
+def test_hacking_has_the_cores_lines_by_feature() -> None:
+    text = (ROOT / "HACKING.md").read_text()
+    table = re.search(r"\| feature \| lines \| where \|\n\|---.*\n((?:\|.*\n)+)", text)
+    assert table
+    rows = [line.strip("| ").split(" | ") for line in table[1].splitlines()]
+    said = {name: numbers(number)[0] for name, number, *_ in rows}
+    places = {path: name for name, *cells in rows for path in re.findall("`([^`]+)`", cells[-1])}
+    (places[""],) = set(said) - set(places.values())  # all that no row names
+    lines = dict.fromkeys(said, 0)
+    prefixes = {part: tuple(SIZE["PARTS"][part][2]) for part in SIZE["PARTS"] if part != "core"}
+    listed = subprocess.run(
+        ["git", "ls-files", "omnihvd"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for path in listed.splitlines():
+        if (ROOT / path).exists() and not path.startswith(sum(prefixes.values(), ())):
+            name = path[len("omnihvd/") :]
+            place = max(filter(name.startswith, places), key=len)
+            lines[places[place]] += (ROOT / path).read_bytes().count(b"\n")
+    assert sum(lines.values()) == SIZE["count"]()["core"]
+    stale = {
+        name: (said[name], n) for name, n in lines.items() if abs(said[name] - n) > 20 + n / 20
+    }
+    assert not stale, f"HACKING.md's lines of a feature, and the files': {stale}"
+    assert abs(sum(said.values()) - sum(lines.values())) <= sum(lines.values()) / 100
 
 
 @pytest.mark.parametrize(
