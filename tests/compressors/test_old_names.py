@@ -1,4 +1,4 @@
-"""The older names of omnihvd.compression: modules, and what a checkpoint of DDP's hook holds."""
+"""The older names of modules, and what a checkpoint of DDP's hook holds."""
 
 import importlib
 import pickle
@@ -9,11 +9,21 @@ import pytest
 from omnihvd import compression
 
 
-@pytest.mark.parametrize("old", ["compressors", "codecs", "compressors.rules", "codecs.codec"])
-def test_an_older_name_is_the_newer_module(old):
-    newer = importlib.import_module("omnihvd.compression" + old.removeprefix(old.split(".")[0]))
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("compressors", "compression"),
+        ("codecs", "compression"),
+        ("compressors.rules", "compression.rules"),
+        ("codecs.codec", "compression.codec"),
+        ("carriers", "intercept"),
+        ("carriers.nccl", "intercept.nccl"),
+    ],
+)
+def test_an_older_name_is_the_newer_module(old, new):
+    newer = importlib.import_module(f"omnihvd.{new}")
     sys.modules.pop(f"omnihvd.{old}", None)
-    with pytest.warns(DeprecationWarning, match=r"is omnihvd\.compression"):
+    with pytest.warns(DeprecationWarning, match=rf"omnihvd\.{old} is omnihvd\.{new} now"):
         assert importlib.import_module(f"omnihvd.{old}") is newer
     assert newer.__spec__.name == newer.__name__
 
