@@ -170,7 +170,7 @@ class Job:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    dice = random.Random(args.seed)
+    prng = random.Random(args.seed)
     faults: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         job = Job(Path(folder), args.plain)
@@ -178,10 +178,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             job.wait_until_whole(0)
             began = time.monotonic()
             for number in range(args.faults):
-                due = began + args.quiet + number * args.every + dice.random()
+                due = began + args.quiet + number * args.every + prng.random()
                 time.sleep(max(due - time.monotonic(), 0))
                 kind = KINDS[number % len(KINDS)]
-                faults.append(job.fault(kind, dice.randrange(len(HOSTS))))
+                faults.append(job.fault(kind, prng.randrange(len(HOSTS))))
                 job.wait_until_whole(faults[-1]["over"])
                 print(
                     f"{kind}: whole after {time.monotonic() - faults[-1]['at']:.1f} s", flush=True

@@ -25,32 +25,32 @@ LAUNCHER = -1  # its place among the ranks
 
 def plan_launched(seed: int, isolated: bool) -> Job:
     """The seed's job under a launcher. The same seed plans the same job."""
-    dice = random.Random(f"launched {seed}")
-    backend, size = dice.choice(LAUNCHERS), dice.choice((2, 2, 3, 3, 4))
-    hosts = "".join(sorted((dice.choice(("a", "ab", "abc")) * size)[:size]))
-    env = settings(dice, "communicator")
-    sums = make_sums(dice, backend, env, backend == "mpirun" and "OMNIHVD_ARITHMETIC" not in env)
+    prng = random.Random(f"launched {seed}")
+    backend, size = prng.choice(LAUNCHERS), prng.choice((2, 2, 3, 3, 4))
+    hosts = "".join(sorted((prng.choice(("a", "ab", "abc")) * size)[:size]))
+    env = settings(prng, "communicator")
+    sums = make_sums(prng, backend, env, backend == "mpirun" and "OMNIHVD_ARITHMETIC" not in env)
     job = Job(seed, backend, hosts, [tuple(range(size))], [sums], env, [], False)
     job.replay = " --launchers"
 
     def add(kind: str, value: float = 0) -> None:
-        after = dice.randrange(size * len(sums))
-        rank = -1 if kind in ("suspend", "full") else dice.randrange(size)
-        job.faults.append(Fault(kind, rank, after, dice.uniform(0, 0.01), value))
+        after = prng.randrange(size * len(sums))
+        rank = -1 if kind in ("suspend", "full") else prng.randrange(size)
+        job.faults.append(Fault(kind, rank, after, prng.uniform(0, 0.01), value))
 
-    for _ in range(dice.choice((0, 8, 16, 32))):
-        add("stop", 10 ** dice.uniform(-3, -1))
-    kind = dice.random()
+    for _ in range(prng.choice((0, 8, 16, 32))):
+        add("stop", 10 ** prng.uniform(-3, -1))
+    kind = prng.random()
     if kind < 0.6:
         add("kill")
     elif kind < 0.7:
         add("exit")
     elif kind < 0.8:
-        add("memory", 10 ** dice.uniform(7, 8.5))
+        add("memory", 10 ** prng.uniform(7, 8.5))
     elif kind < 0.85 and isolated:
         add("full")
     elif kind < 0.9:
-        add("suspend", 10 ** dice.uniform(-2, -0.5))
+        add("suspend", 10 ** prng.uniform(-2, -0.5))
     return job
 
 

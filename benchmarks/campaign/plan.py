@@ -79,65 +79,65 @@ class Job:
 
 def plan(seed: int, isolated: bool = True) -> Job:
     """isolated: whether the job has namespaces of its own, which some faults need."""
-    dice = random.Random(seed)
-    size = dice.choice((2, 2, 3, 3, 3, 4, 5))
-    backend = dice.choices(BACKENDS, (5, 5, 2))[0]
-    hosts = dice.choice(("a", "ab", "abc", "abcde")) * size
-    hosts = dice.choice((hosts[:size], "".join(sorted(hosts[:size]))))
-    env = settings(dice, backend)
+    prng = random.Random(seed)
+    size = prng.choice((2, 2, 3, 3, 3, 4, 5))
+    backend = prng.choices(BACKENDS, (5, 5, 2))[0]
+    hosts = prng.choice(("a", "ab", "abc", "abcde")) * size
+    hosts = prng.choice((hosts[:size], "".join(sorted(hosts[:size]))))
+    env = settings(prng, backend)
     groups: list[tuple[int, ...]] = [tuple(range(size))]
     if backend != "torch":
-        while len(groups) < 3 and dice.random() < 0.3:
-            members = dice.sample(range(size), dice.randint(2, size))
+        while len(groups) < 3 and prng.random() < 0.3:
+            members = prng.sample(range(size), prng.randint(2, size))
             groups.append(tuple(sorted(members)))
     aggregator = ""
-    if backend != "torch" and dice.random() < 0.2:
+    if backend != "torch" and prng.random() < 0.2:
         inline = backend == "communicator" and "OMNIHVD_ARITHMETIC" not in env
-        aggregator = dice.choice(("bind", "udp")) if inline else "bind"
+        aggregator = prng.choice(("bind", "udp")) if inline else "bind"
         if aggregator == "udp":
             env = {k: v for k, v in env.items() if k != "OMNIHVD_LEVELS"}
-            env["OMNIHVD_WAY"] = dice.choice(("auto", "stream"))
+            env["OMNIHVD_WAY"] = prng.choice(("auto", "stream"))
         env["OMNIHVD_SECRET"] = SECRET
     # Dedicated aggregators refuse reduce-scatters.
     scatters = aggregator != "bind" and "OMNIHVD_ARITHMETIC" not in env
-    sums = [make_sums(dice, backend, env, scatters) for _ in groups]
-    job = Job(seed, backend, hosts, groups, sums, env, [], dice.random() < 0.5, aggregator)
-    _faults(dice, job, isolated)
+    sums = [make_sums(prng, backend, env, scatters) for _ in groups]
+    job = Job(seed, backend, hosts, groups, sums, env, [], prng.random() < 0.5, aggregator)
+    _faults(prng, job, isolated)
     return job
 
 
-def settings(dice: random.Random, backend: str) -> dict[str, str]:
+def settings(prng: random.Random, backend: str) -> dict[str, str]:
     env: dict[str, str] = {}
     if backend != "engine":
         ways = ("auto", "auto", "stream", "shared", "union", "original", "coded")
-        env["OMNIHVD_WAY"] = dice.choice(ways)
-        env["OMNIHVD_MIN_BYTES"] = dice.choice(("0", "0", "4096"))
-        env["OMNIHVD_HIERARCHY"] = dice.choice(("auto", "auto", "off"))
+        env["OMNIHVD_WAY"] = prng.choice(ways)
+        env["OMNIHVD_MIN_BYTES"] = prng.choice(("0", "0", "4096"))
+        env["OMNIHVD_HIERARCHY"] = prng.choice(("auto", "auto", "off"))
     streams = env.get("OMNIHVD_WAY", "stream") in ("stream", "auto")
-    network = dice.random()
+    network = prng.random()
     if network < 0.25:
         env["OMNIHVD_TRANSPORT"] = "udp"
     elif network < 0.55:
         env["UCX_TLS"] = "tcp,self"
-    if dice.random() < 0.3:
-        env["OMNIHVD_STREAMS"] = dice.choice(("1", "2", "3"))
-    if dice.random() < 0.3:
-        env["OMNIHVD_SLOTS"] = dice.choice(("1", "2", "32"))
-    if dice.random() < 0.3:
-        env["OMNIHVD_MESSAGE_BYTES"] = dice.choice(("2048", "16384", "262144"))
-    if dice.random() < 0.2:
-        env["OMNIHVD_BLOCK_SIZE"] = dice.choice(("8", "33", "1024"))
-    if dice.random() < 0.1:
+    if prng.random() < 0.3:
+        env["OMNIHVD_STREAMS"] = prng.choice(("1", "2", "3"))
+    if prng.random() < 0.3:
+        env["OMNIHVD_SLOTS"] = prng.choice(("1", "2", "32"))
+    if prng.random() < 0.3:
+        env["OMNIHVD_MESSAGE_BYTES"] = prng.choice(("2048", "16384", "262144"))
+    if prng.random() < 0.2:
+        env["OMNIHVD_BLOCK_SIZE"] = prng.choice(("8", "33", "1024"))
+    if prng.random() < 0.1:
         env["OMNIHVD_DETERMINISTIC"] = "1"
-    if streams and dice.random() < 0.1:
+    if streams and prng.random() < 0.1:
         env["OMNIHVD_ARITHMETIC"] = "integer"
-    if dice.random() < 0.2:
+    if prng.random() < 0.2:
         env["OMNIHVD_SECRET"] = SECRET
-        env["OMNIHVD_ENCRYPT"] = dice.choice(("0", "1"))
+        env["OMNIHVD_ENCRYPT"] = prng.choice(("0", "1"))
     return env
 
 
-def make_sums(dice: random.Random, backend: str, env: dict[str, str], scatter: bool) -> list[Sum]:
+def make_sums(prng: random.Random, backend: str, env: dict[str, str], scatter: bool) -> list[Sum]:
     block = int(env.get("OMNIHVD_BLOCK_SIZE", "256"))
     message = int(env.get("OMNIHVD_MESSAGE_BYTES", "57344")) // 4
     borders = [0, 1, block - 1, block, block + 1, 64 * block, message - 1, message, message + 1]
@@ -145,45 +145,45 @@ def make_sums(dice: random.Random, backend: str, env: dict[str, str], scatter: b
     if env.get("OMNIHVD_ARITHMETIC"):
         dtypes = ("float32",)
     sums = []
-    for _ in range(dice.randint(4, 24)):
-        kind = dice.random()
+    for _ in range(prng.randint(4, 24)):
+        kind = prng.random()
         if kind < 0.4:
-            count = dice.choice(borders)
+            count = prng.choice(borders)
         elif kind < 0.96:
-            count = int(10 ** dice.uniform(0, 5.2))
+            count = int(10 ** prng.uniform(0, 5.2))
         else:
-            count = dice.randint(500_000, 1_500_000)
-        scatters = scatter and count and dice.random() < 0.15
+            count = prng.randint(500_000, 1_500_000)
+        scatters = scatter and count and prng.random() < 0.15
         op = "reduce-scatter" if scatters else "allreduce"
         count = max(count, 1) if backend in ("torch", *LAUNCHERS) else count
-        density = dice.choice((0, 0.01, 0.3, 1, 1))
-        dtype = dice.choice((*dtypes, "float32", "float32"))
-        sums.append(Sum(op, count, dtype, density, dice.random() < 0.5))
+        density = prng.choice((0, 0.01, 0.3, 1, 1))
+        dtype = prng.choice((*dtypes, "float32", "float32"))
+        sums.append(Sum(op, count, dtype, density, prng.random() < 0.5))
     return sums
 
 
-def _faults(dice: random.Random, job: Job, isolated: bool) -> None:
+def _faults(prng: random.Random, job: Job, isolated: bool) -> None:
     results = sum(len(group) * len(own) for group, own in zip(job.groups, job.sums))
 
     def add(kind: str, rank: int | None = None, value: float = 0) -> None:
-        target = dice.randrange(job.size) if rank is None else rank
-        after = dice.randrange(results) if dice.random() < 0.85 else 0
+        target = prng.randrange(job.size) if rank is None else rank
+        after = prng.randrange(results) if prng.random() < 0.85 else 0
         if job.backend == "torch":  # Gloo's own bootstrap waits 40 s for a rank that has ended
             after = max(after, job.size)
-        job.faults.append(Fault(kind, target, after, dice.uniform(0, 0.01), value))
+        job.faults.append(Fault(kind, target, after, prng.uniform(0, 0.01), value))
 
-    for _ in range(dice.choice((0, 0, 4, 8, 16))):
-        add("stop", value=10 ** dice.uniform(-3, -1))
-    if dice.random() < 0.06:
-        add("suspend", -1, 10 ** dice.uniform(-2, -0.5))
-    if dice.random() < 0.15:
-        add("fork", value=dice.choice((0, 1)))
-    if isolated and job.env.get("OMNIHVD_TRANSPORT") == "udp" and dice.random() < 0.4:
-        job.loss = dice.choice((0.005, 0.02, 0.05))
-    if isolated and dice.random() < 0.1:
-        job.memory_bytes = dice.choice((4096, 1 << 16, 1 << 20, 8 << 20))
+    for _ in range(prng.choice((0, 0, 4, 8, 16))):
+        add("stop", value=10 ** prng.uniform(-3, -1))
+    if prng.random() < 0.06:
+        add("suspend", -1, 10 ** prng.uniform(-2, -0.5))
+    if prng.random() < 0.15:
+        add("fork", value=prng.choice((0, 1)))
+    if isolated and job.env.get("OMNIHVD_TRANSPORT") == "udp" and prng.random() < 0.4:
+        job.loss = prng.choice((0.005, 0.02, 0.05))
+    if isolated and prng.random() < 0.1:
+        job.memory_bytes = prng.choice((4096, 1 << 16, 1 << 20, 8 << 20))
         job.faults.append(Fault("small-shm", -1, 0, 0, job.memory_bytes))
-    kind = dice.random()
+    kind = prng.random()
     if kind < 0.45:
         add("kill")
     elif kind < 0.52:
@@ -194,36 +194,36 @@ def _faults(dice: random.Random, job: Job, isolated: bool) -> None:
         add("stop-long", value=TIMEOUT_S + 2)
         job.env["OMNIHVD_TIMEOUT"] = f"{TIMEOUT_S:g}"
     elif kind < 0.63:
-        add("files", value=dice.randint(0, 60))
+        add("files", value=prng.randint(0, 60))
     elif kind < 0.65 and job.backend != "torch":
-        add("memory", value=10 ** dice.uniform(6, 8.3))
+        add("memory", value=10 ** prng.uniform(6, 8.3))
     elif kind < 0.67 and isolated:
         add("full", -1)
     elif job.aggregator and kind < 0.9:
         add("aggregator", -1)
     _more_faults(random.Random(f"more of {job.seed}"), job)
-    dice = random.Random(f"links of {job.seed}")
-    if isolated and job.backend != "torch" and dice.random() < 0.15:
-        for _ in range(dice.choice((1, 2, 4))):
-            after, length = dice.randrange(results), 10 ** dice.uniform(-2.5, -0.3)
-            job.faults.append(Fault("link", -1, after, dice.uniform(0, 0.01), length))
+    prng = random.Random(f"links of {job.seed}")
+    if isolated and job.backend != "torch" and prng.random() < 0.15:
+        for _ in range(prng.choice((1, 2, 4))):
+            after, length = prng.randrange(results), 10 ** prng.uniform(-2.5, -0.3)
+            job.faults.append(Fault("link", -1, after, prng.uniform(0, 0.01), length))
 
 
-def _more_faults(dice: random.Random, job: Job) -> None:
-    """More stops, and other ranks that are killed while the first one's end is told. By dice of
+def _more_faults(prng: random.Random, job: Job) -> None:
+    """More stops, and other ranks that are killed while the first one's end is told. By a PRNG of
     their own, so that the seeds that are tests keep their jobs."""
     results = sum(len(group) * len(own) for group, own in zip(job.groups, job.sums))
     least = job.size if job.backend == "torch" else 0
-    for _ in range(dice.choice((0, 6, 12, 24))):
-        after = max(dice.randrange(results), least)
-        rank, delay, length = dice.randrange(job.size), dice.uniform(0, 0.01), dice.uniform(-3, -1)
+    for _ in range(prng.choice((0, 6, 12, 24))):
+        after = max(prng.randrange(results), least)
+        rank, delay, length = prng.randrange(job.size), prng.uniform(0, 0.01), prng.uniform(-3, -1)
         job.faults.append(Fault("stop", rank, after, delay, 10**length))
     killed = [fault for fault in job.faults if fault.kind == "kill"]
-    if not killed and not {fault.kind for fault in job.faults} & FATAL and dice.random() < 0.3:
-        after = max(dice.randrange(results), least)
-        killed = [Fault("kill", dice.randrange(job.size), after, dice.uniform(0, 0.01))]
+    if not killed and not {fault.kind for fault in job.faults} & FATAL and prng.random() < 0.3:
+        after = max(prng.randrange(results), least)
+        killed = [Fault("kill", prng.randrange(job.size), after, prng.uniform(0, 0.01))]
         job.faults += killed
     others = [rank for rank in range(job.size) if killed and rank != killed[0].rank]
-    for rank in dice.sample(others, dice.randrange(len(others)) if others else 0):
-        delay = killed[0].delay_s + 10 ** dice.uniform(-4, -0.3)
+    for rank in prng.sample(others, prng.randrange(len(others)) if others else 0):
+        delay = killed[0].delay_s + 10 ** prng.uniform(-4, -0.3)
         job.faults.append(Fault("kill", rank, killed[0].after, delay))

@@ -14,7 +14,7 @@ from omnihvd import engine
 from omnihvd.check.findings import Finding
 from omnihvd.check.probe import Probe
 from omnihvd.intercept import kernel_cache, mpi_abi
-from omnihvd.intercept import mpi as mpi_carrier
+from omnihvd.intercept import mpi as mpi_backend
 from omnihvd.version import __version__
 
 BUILD_HOROVOD = "python -m omnihvd.tools.build_horovod"
@@ -71,7 +71,7 @@ def _mpi() -> Finding:
     if mpi.abi not in mpi_abi.shims():
         found = f"for {known}, and here is {mpi.version} ({mpi.path})"
         good = False if version_of("horovod") else None  # torch.distributed does not call it
-        return Finding(good, "MPI shim", found, mpi_carrier.REINSTALL)
+        return Finding(good, "MPI shim", found, mpi_backend.REINSTALL)
     return Finding(True, "MPI shim", f"for {mpi.version} ({mpi.path})")
 
 

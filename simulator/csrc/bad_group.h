@@ -23,7 +23,7 @@ namespace omnihvd::simulation {
 // The state that all groups share.
 struct BadWorld {
   const SessionPlan& plan;
-  Dice& dice;
+  Prng& prng;
   BadNetwork& network;
   std::vector<BadProcess*> processes{};  // [machine]: the last process that began there
   uint64_t right = 0, failed = 0;        // sums
@@ -96,9 +96,9 @@ class BadGroup {
     std::vector<std::optional<Bytes>> coded;  // by sum, of a lossy codec: what the first rank had
   };
 
-  std::string dice_bytes(size_t size) {
+  std::string prng_bytes(size_t size) {
     std::string bytes;
-    while (bytes.size() < size) bytes += char(world_.dice.below(256));
+    while (bytes.size() < size) bytes += char(world_.prng.below(256));
     return bytes;
   }
 
@@ -141,7 +141,7 @@ class BadGroup {
       member->rank = rank;
       member->process = world_.processes[member->machine];
       member->sums.resize(plan_.sums.size());
-      member->process->after(world_.dice.below(1000),
+      member->process->after(world_.prng.below(1000),
                              [this, &epoch, one = member.get()] { introduce(epoch, *one); });
       epoch.members.push_back(std::move(member));
     }
@@ -162,7 +162,7 @@ class BadGroup {
     if (++epoch.said < epoch.members.size()) return;
     epoch.said = 0;
     for (const auto& one : epoch.members)
-      one->process->after(world_.dice.below(200),
+      one->process->after(world_.prng.below(200),
                           [this, &epoch, to = one.get(), all = epoch.words] {
                             if (!to->leaves) hear(epoch, *to, all);
                           });
@@ -202,7 +202,7 @@ class BadGroup {
 
   // Rank 0 decides, with the dedicated aggregators that it reaches; they join at once.
   std::string decide(Member& member) {
-    GroupInfo& info = member.agreement->make(dice_bytes(8), dice_bytes(32));
+    GroupInfo& info = member.agreement->make(prng_bytes(8), prng_bytes(32));
     std::vector<BadProcess*> present;
     for (uint32_t machine = world_.plan.machines; machine < world_.plan.all(); ++machine) {
       BadProcess* const process = world_.processes[machine];
@@ -280,7 +280,7 @@ class BadGroup {
     member.failed |= failure != nullptr;
     if (!member.failed && member.ended < plan_.sums.size()) return begin_next(epoch, member);
     if (std::exchange(member.leaves, true)) return;
-    member.process->after(world_.dice.below(2000), [this, &member] { leave(member); });
+    member.process->after(world_.prng.below(2000), [this, &member] { leave(member); });
   }
 
   void check_end(Epoch& epoch, Member& member, size_t number, const std::string* failure) {

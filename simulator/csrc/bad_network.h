@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "innetwork/udp/datagram_receiver.h"
 #include "innetwork/udp/datagram_sender.h"
-#include "simulator/csrc/dice.h"
+#include "simulator/csrc/prng.h"
 
 namespace omnihvd::simulation {
 
@@ -52,9 +52,9 @@ class BadNetwork {
   // The sender knows that all of a message has arrived.
   using Sent = std::function<void(uint32_t from, uint64_t name)>;
 
-  BadNetwork(uint32_t hosts, const Faults& faults, Dice& dice, Came came, Sent sent)
+  BadNetwork(uint32_t hosts, const Faults& faults, Prng& prng, Came came, Sent sent)
       : faults_(faults),
-        dice_(dice),
+        prng_(prng),
         came_(std::move(came)),
         sent_(std::move(sent)),
         nobody_(hosts),
@@ -147,7 +147,7 @@ class BadNetwork {
   Way& way(uint32_t from, uint32_t to) {
     std::unique_ptr<Way>& found = ways_[{from, to}];
     // Sequence numbers begin anywhere, so that some pass 2^32.
-    if (!found) found = std::make_unique<Way>(from, to, uint32_t(0) - uint32_t(dice_.below(300)));
+    if (!found) found = std::make_unique<Way>(from, to, uint32_t(0) - uint32_t(prng_.below(300)));
     return *found;
   }
 
@@ -160,9 +160,9 @@ class BadNetwork {
             [this, &one, header = piece.header, bytes = Bytes(begin, begin + piece.bytes)] {
               come(one, header, bytes);
             });
-      if (dice_.chance(faults_.partly)) {
+      if (prng_.chance(faults_.partly)) {
         ++counts_.partly;
-        return at(now_ + 1 + dice_.below(kTrip), one.from, [this, &one] { pump(one); });
+        return at(now_ + 1 + prng_.below(kTrip), one.from, [this, &one] { pump(one); });
       }
     }
     const auto wake = one.sender.wake_at();
@@ -186,17 +186,17 @@ class BadNetwork {
         ++counts_.cut;
         return;
       }
-    if (dice_.chance(faults_.lost)) {
+    if (prng_.chance(faults_.lost)) {
       ++counts_.lost;
       return;
     }
-    const bool twice = dice_.chance(faults_.twice);
+    const bool twice = prng_.chance(faults_.twice);
     counts_.twice += twice;
     for (int copy = 0; copy <= int(twice); ++copy) {
-      uint64_t delay = kTrip + dice_.below(3);
-      if (dice_.chance(faults_.late)) {
+      uint64_t delay = kTrip + prng_.below(3);
+      if (prng_.chance(faults_.late)) {
         ++counts_.late;
-        delay += dice_.below(faults_.late_us + 1);
+        delay += prng_.below(faults_.late_us + 1);
       }
       at(now_ + delay, to, arrived);
     }
@@ -209,7 +209,7 @@ class BadNetwork {
     if (one.receiver.held_bytes() > size_t(kWindow) * kPayload + 2 * kLargest)
       throw Error("a receiver holds more than it may");
     if (!std::exchange(one.is_to_acknowledge, true))
-      at(now_ + dice_.below(2 * kTrip), one.to, [this, &one] { acknowledge(one); });
+      at(now_ + prng_.below(2 * kTrip), one.to, [this, &one] { acknowledge(one); });
     Bytes message;
     while (one.receiver.next_message(&message)) came_(one.to, one.from, message);
   }
@@ -230,7 +230,7 @@ class BadNetwork {
   }
 
   const Faults faults_;
-  Dice& dice_;
+  Prng& prng_;
   const Came came_;
   const Sent sent_;
   uint64_t now_ = 0, events_ = 0;

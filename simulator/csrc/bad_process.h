@@ -11,7 +11,7 @@
 #include "engine/dispatch.h"
 #include "simulator/csrc/bad_network.h"
 #include "simulator/csrc/bad_transport.h"
-#include "simulator/csrc/dice.h"
+#include "simulator/csrc/prng.h"
 
 namespace omnihvd::simulation {
 
@@ -29,8 +29,8 @@ class BadProcess {
   };
 
   // on: its host in the network.
-  BadProcess(BadNetwork& network, Dice& dice, uint32_t on)
-      : host(on), transport(network, on, [this] { wake(); }), network_(network), dice_(dice) {
+  BadProcess(BadNetwork& network, Prng& prng, uint32_t on)
+      : host(on), transport(network, on, [this] { wake(); }), network_(network), prng_(prng) {
     transport.set_handler(&groups);
     look_at_the_clock();
   }
@@ -38,7 +38,7 @@ class BadProcess {
   bool alive() const { return !network_.stopped(host); }
 
   void wake() {
-    if (!std::exchange(awake_, true)) after(dice_.below(kSoon), [this] { work(); });
+    if (!std::exchange(awake_, true)) after(prng_.below(kSoon), [this] { work(); });
   }
 
   std::shared_ptr<GroupStream> join(std::shared_ptr<const GroupInfo> info, uint32_t self) {
@@ -76,7 +76,7 @@ class BadProcess {
   }
 
   BadNetwork& network_;
-  Dice& dice_;
+  Prng& prng_;
   bool awake_ = false;
 };
 

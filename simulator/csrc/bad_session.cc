@@ -27,16 +27,16 @@ std::map<std::string, uint64_t> named(const BadNetwork::Counts& counts) {
 class Run : private RarePaths {  // takes rare paths at random
  public:
   Run(uint64_t seed, bool long_sums)
-      : dice_(seed),
-        plan_(make_session_plan(dice_, long_sums)),
+      : prng_(seed),
+        plan_(make_session_plan(prng_, long_sums)),
         network_(
-            plan_.all() * kBeginnings, plan_.faults, dice_,
+            plan_.all() * kBeginnings, plan_.faults, prng_,
             [this](uint32_t to, uint32_t, const BadNetwork::Bytes& bytes) {
               ++messages_;
               all_[to]->transport.came(bytes);
             },
             [this](uint32_t from, uint64_t name) { all_[from]->transport.sent(name); }),
-        world_{plan_, dice_, network_},
+        world_{plan_, prng_, network_},
         refusals_(plan_.refusals) {}
 
   BadOutcome run();
@@ -51,18 +51,18 @@ class Run : private RarePaths {  // takes rare paths at random
 
   bool takes(Rare path) override {
     if (path == Rare::no_memory) {
-      if (refusals_ == 0 || !dice_.chance(plan_.refused)) return false;
+      if (refusals_ == 0 || !prng_.chance(plan_.refused)) return false;
       --refusals_;
       ++refused_;
       return true;
     }
     const double chance = path == Rare::short_refer ? plan_.refers : plan_.rare;
-    const bool taken = chance > 0 && dice_.chance(chance);
+    const bool taken = chance > 0 && prng_.chance(chance);
     rare_ += taken;
     return taken;
   }
 
-  Dice dice_;
+  Prng prng_;
   const SessionPlan plan_;
   BadNetwork network_;
   BadWorld world_;
@@ -76,7 +76,7 @@ class Run : private RarePaths {  // takes rare paths at random
 BadProcess& Run::start(uint32_t machine) {
   uint32_t host = machine;
   while (all_[host]) host += plan_.all();
-  all_[host] = std::make_unique<BadProcess>(network_, dice_, host);
+  all_[host] = std::make_unique<BadProcess>(network_, prng_, host);
   world_.processes[machine] = all_[host].get();
   return *all_[host];
 }

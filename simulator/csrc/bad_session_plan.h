@@ -8,7 +8,7 @@
 #include "engine/settings.h"
 #include "protocol/layout.h"
 #include "simulator/csrc/bad_network.h"
-#include "simulator/csrc/dice.h"
+#include "simulator/csrc/prng.h"
 
 namespace omnihvd::simulation {
 
@@ -65,6 +65,6 @@ struct SessionPlan {
   std::string words() const;
 };
 
-SessionPlan make_session_plan(Dice& dice, bool long_sums);
+SessionPlan make_session_plan(Prng& prng, bool long_sums);
 
 }  // namespace omnihvd::simulation

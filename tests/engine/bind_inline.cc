@@ -18,14 +18,14 @@
 #include "innetwork/slot_aggregator.h"
 #include "innetwork/slot_worker.h"
 #include "python/sums.h"
-#include "simulator/csrc/dice.h"
+#include "simulator/csrc/prng.h"
 
 namespace omnihvd {
 namespace {
 
 namespace py = pybind11;
 using Tensors = py::array;  // int32 or floats, [sums, workers, elements]
-using simulation::Dice;
+using simulation::Prng;
 
 struct Network {
   double lost = 0, twice = 0, late = 0;
@@ -54,7 +54,7 @@ class InlineJobRun {
               static_cast<const uint8_t*>(tensors.data()) + bytes_),
         shape_{count_, dtype_of(tensors, ""), uint32_t(tensors.shape(1)), slots, dense},
         network_(network),
-        dice_(seed),
+        prng_(seed),
         aggregator_(2, slots) {
     const size_t workers = size_t(tensors.shape(1));
     aggregator_.set_job(1, kKey, uint32_t(workers), INLINE_INT32);
@@ -116,7 +116,7 @@ class InlineJobRun {
     End& end = ends_[w];
     if (end.worker.done()) {
       if (end.begun == sums_) return false;
-      if (end.begins_at == 0) end.begins_at = now_ + 1 + dice_.below(network_.pause + 1);
+      if (end.begins_at == 0) end.begins_at = now_ + 1 + prng_.below(network_.pause + 1);
       if (now_ < end.begins_at) return true;
       const size_t each = bytes_ / (sums_ * ends_.size());
       uint8_t* const at = data_.data() + (end.begun * ends_.size() + w) * each;
@@ -132,11 +132,11 @@ class InlineJobRun {
   }
 
   void send(int to, const std::string& bytes) {
-    if (to >= 0 && network_.results_lost > 0 && dice_.chance(network_.results_lost)) return;
-    const int copies = (dice_.chance(network_.lost) ? 0 : 1) + dice_.chance(network_.twice);
+    if (to >= 0 && network_.results_lost > 0 && prng_.chance(network_.results_lost)) return;
+    const int copies = (prng_.chance(network_.lost) ? 0 : 1) + prng_.chance(network_.twice);
     for (int i = 0; i < copies; ++i) {
-      uint64_t at = now_ + 1 + network_.least + dice_.below(network_.delay + 1);
-      if (dice_.chance(network_.late)) at += dice_.below(network_.lateness + 1);
+      uint64_t at = now_ + 1 + network_.least + prng_.below(network_.delay + 1);
+      if (prng_.chance(network_.late)) at += prng_.below(network_.lateness + 1);
       under_way_.push({at, order_++, to, bytes});
     }
   }
@@ -162,7 +162,7 @@ class InlineJobRun {
   std::vector<uint8_t> data_;
   const InlineShape shape_;
   const Network network_;
-  Dice dice_;
+  Prng prng_;
   SlotAggregator aggregator_;
   std::vector<End> ends_;
   std::priority_queue<Datagram> under_way_;

@@ -170,26 +170,26 @@ def floats(seed: int) -> np.ndarray:
 @pytest.mark.parametrize("added_as", [INT32, FPISA, FPISA_A])
 def test_any_datagrams_do_what_they_do_in_user_space(made: Any, added_as: int) -> None:
     plane, blocks = Fresh(made, added_as), floats if added_as else numbers
-    dice = random.Random(5)
+    prng = random.Random(5)
     model = parts.SlotAggregator(JOBS, SLOTS)
     model.set_job(0, KEY, 2, added_as)
     said = {0: 0, 1: 0, 2: 0}
     rounds = [0] * SLOTS
     for _ in range(3000):
-        slot = dice.randrange(SLOTS)
-        round_ = (rounds[slot] - dice.choice([0, 0, 0, 0, 1, 1, 2, 7, 8, 9, -1])) % 2**32
-        block = dice.choice([NONE, NONE, 4, 8])
+        slot = prng.randrange(SLOTS)
+        round_ = (rounds[slot] - prng.choice([0, 0, 0, 0, 1, 1, 2, 7, 8, 9, -1])) % 2**32
+        block = prng.choice([NONE, NONE, 4, 8])
         datagram = bytearray(
             contribution(
-                dice.randrange(2), round_, block, dice.choice([4, 8, NONE]),
-                blocks(dice.randrange(9)).tobytes() if block != NONE else b"",
-                slot=slot, flags=dice.choice([0, 0, 2]), exponent=dice.randrange(255),
+                prng.randrange(2), round_, block, prng.choice([4, 8, NONE]),
+                blocks(prng.randrange(9)).tobytes() if block != NONE else b"",
+                slot=slot, flags=prng.choice([0, 0, 2]), exponent=prng.randrange(255),
             )
         )  # fmt: skip
-        if dice.random() < 0.1:
-            datagram[dice.choice([*range(8), *range(9, 29)])] ^= 1 << dice.randrange(8)
-        if dice.random() < 0.05:
-            datagram = datagram[: dice.randrange(9, len(datagram))] + b"x" * dice.randrange(2)
+        if prng.random() < 0.1:
+            datagram[prng.choice([*range(8), *range(9, 29)])] ^= 1 << prng.randrange(8)
+        if prng.random() < 0.05:
+            datagram = datagram[: prng.randrange(9, len(datagram))] + b"x" * prng.randrange(2)
         to, answer = model.take(bytes(datagram))
         verdict, after, _ = plane.run(frame(bytes(datagram)))
         said[to] += 1

@@ -91,15 +91,15 @@ def test_memory_is_bounded() -> None:
 MILLION = 10**6
 
 
-def run(policy: object, cell: tuple[int, int], size: int, took: dict[object, float], sums: int):
+def run(policy: object, bin_: tuple[int, int], size: int, took: dict[object, float], sums: int):
     """Carries out orders for so many sums or some more; the ways that were gone."""
     took = {Way.coded: took[Way.stream], **took}
     used: list[object] = []
     while len(used) < sums:
-        now, trial, after = policy.order(*cell, size)
+        now, trial, after = policy.order(*bin_, size)
         for way in [now] * after + [trial]:
             if not policy.connects(way, took[way]):
-                policy.measured(*cell, way, size, size if way == Way.stream else None, took[way])
+                policy.measured(*bin_, way, size, size if way == Way.stream else None, took[way])
                 if way == Way.original:
                     policy.library_took(size, took[way])
             used.append(way)
@@ -108,11 +108,11 @@ def run(policy: object, cell: tuple[int, int], size: int, took: dict[object, flo
 
 def test_small_sums_connect_at_once_if_told_so() -> None:
     took = {Way.stream: 1e-3, Way.original: 2e-3, Way.union: 3e-3}
-    cell, size = (ways.size_class(8192), ways.UNKNOWN), 8192
+    bin_, size = (ways.size_class(8192), ways.UNKNOWN), 8192
     patient, told = ways.Policy(), ways.Policy()
     told.connect_at_once()
-    assert Way.stream not in run(patient, cell, size, took, 50)
-    used = run(told, cell, size, took, 50)
+    assert Way.stream not in run(patient, bin_, size, took, 50)
+    used = run(told, bin_, size, took, 50)
     assert used[:2] == [Way.stream] * 2  # the first connects, and says nothing of the time
     assert used.count(Way.stream) > 40
 
@@ -126,34 +126,34 @@ def test_a_first_sum_is_measured_if_connecting_does_not_matter_in_it() -> None:
 
 def test_a_link_that_changes_is_noticed() -> None:
     policy = ways.Policy()
-    cell = ways.size_class(MILLION), ways.DENSE
-    used = run(policy, cell, MILLION, {Way.stream: 1.0, Way.original: 1.2}, 500)
+    bin_ = ways.size_class(MILLION), ways.DENSE
+    used = run(policy, bin_, MILLION, {Way.stream: 1.0, Way.original: 1.2}, 500)
     assert used[-20:].count(Way.stream) >= 19
-    used = run(policy, cell, MILLION, {Way.stream: 2.0, Way.original: 1.2}, 1000)
+    used = run(policy, bin_, MILLION, {Way.stream: 2.0, Way.original: 1.2}, 1000)
     assert used[-20:].count(Way.original) >= 18
 
 
 def test_bad_luck_in_the_first_trials_is_corrected_soon() -> None:
     policy = ways.Policy()
-    cell = ways.size_class(MILLION), ways.DENSE
+    bin_ = ways.size_class(MILLION), ways.DENSE
     for way in (Way.stream, Way.original):
         assert policy.connects(way, 1e-3) and not policy.connects(way, 1e-3)
     bad_luck, sums = 2, 0
     while sums < 80:
-        now, trial, after = policy.order(*cell, MILLION)
+        now, trial, after = policy.order(*bin_, MILLION)
         for way in [now] * after + [trial]:
             took = {Way.stream: 2.9e-3, Way.coded: 2.9e-3, Way.original: 3.8e-3}[way]
             if way == Way.stream and bad_luck > 0:
                 bad_luck, took = bad_luck - 1, 4.2e-3
-            policy.measured(*cell, way, MILLION, MILLION, took)
+            policy.measured(*bin_, way, MILLION, MILLION, took)
             sums += 1
-    assert policy.order(*cell, MILLION)[0] in (Way.stream, Way.coded)
+    assert policy.order(*bin_, MILLION)[0] in (Way.stream, Way.coded)
 
 
 def test_a_way_that_was_bad_is_not_tried_again_soon() -> None:
     policy = ways.Policy()
-    cell = ways.size_class(MILLION), ways.DENSE
-    used = run(policy, cell, MILLION, {Way.stream: 20.0, Way.original: 1.0}, 500)
+    bin_ = ways.size_class(MILLION), ways.DENSE
+    used = run(policy, bin_, MILLION, {Way.stream: 20.0, Way.original: 1.0}, 500)
     assert used.count(Way.stream) <= 4  # the first connects, and does not count
 
 
@@ -185,11 +185,11 @@ def test_a_sparse_tensor_begins_with_the_union_if_only_the_library_is_known() ->
 
 def test_a_dense_tensor_that_streams_as_fast_as_cores_can_has_the_library_tried_next() -> None:
     policy = ways.Policy()
-    cell = ways.size_class(MILLION), ways.DENSE
+    bin_ = ways.size_class(MILLION), ways.DENSE
     policy.connects(Way.stream, 1.0)
-    policy.order(*cell, MILLION)
-    policy.measured(*cell, Way.stream, MILLION, MILLION, 0.001)
-    _, trial, after = policy.order(*cell, MILLION)
+    policy.order(*bin_, MILLION)
+    policy.measured(*bin_, Way.stream, MILLION, MILLION, 0.001)
+    _, trial, after = policy.order(*bin_, MILLION)
     assert trial == Way.original and after < 8
 
 

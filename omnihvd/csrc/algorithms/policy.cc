@@ -51,9 +51,9 @@ double Policy::Samples::score() const {
   return *middle;
 }
 
-void Policy::measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t> united,
+void Policy::measured(Bin bin, Way way, uint64_t bytes, std::optional<uint64_t> united,
                       double seconds) {
-  Trials& trials = cells_[cell];
+  Trials& trials = bins_[bin];
   trials.bytes = double(bytes);
   if (united) trials.united = double(*united);
   trials.ways[size_t(way)].add(seconds / double(bytes));
@@ -92,8 +92,8 @@ Policy::Bounds Policy::bounds(const Trials& trials, Way way) const {
   };
   Bounds found;
   if (way != Way::original)
-    for (const auto& [cell, theirs] : cells_)
-      if (const double score = theirs.ways[size_t(way)].score(); score && cell.density != kUnknown)
+    for (const auto& [bin, theirs] : bins_)
+      if (const double score = theirs.ways[size_t(way)].score(); score && bin.density != kUnknown)
         found.add(score * theirs.bytes, times(trials.bytes, theirs.bytes),
                   times(trials.united, theirs.united));
   if (way == Way::stream || way == Way::coded) return found;
@@ -116,10 +116,10 @@ bool Policy::link_bound(const Trials& trials) {
   return streamed(trials) > kLinkBound * (trials.united + kStart);
 }
 
-bool Policy::allowed(Cell cell, const Trials& trials, Way way) const {
-  if (way == Way::unite) return unites_ && cell.density < kDense;
+bool Policy::allowed(Bin bin, const Trials& trials, Way way) const {
+  if (way == Way::unite) return unites_ && bin.density < kDense;
   return way != Way::coded ||
-         (cell.density >= kCodedFrom && cell.density != kUnknown && link_bound(trials));
+         (bin.density >= kCodedFrom && bin.density != kUnknown && link_bound(trials));
 }
 
 double Policy::expected(const Trials& trials, Way way) const {
@@ -133,14 +133,14 @@ double Policy::expected(const Trials& trials, Way way) const {
   return streamed(trials) * summed / std::max(trials.united, 1e-3 * trials.bytes) / gain;
 }
 
-Way Policy::first(Cell cell, const Trials& trials) const {
+Way Policy::first(Bin bin, const Trials& trials) const {
   const bool may_connect = trials.bytes >= kConnectsAtOnce || patience() == 0;
   if (may_connect && bounds(trials, Way::stream).most == 0) return Way::stream;
   Way fastest = Way::original;
   double least = 0;
   for (const Way way : kTried) {
     const double likely = bounds(trials, way).likely();
-    if (!allowed(cell, trials, way) || likely == 0 || (least > 0 && likely >= least)) continue;
+    if (!allowed(bin, trials, way) || likely == 0 || (least > 0 && likely >= least)) continue;
     least = likely;
     fastest = way;
   }
@@ -161,26 +161,26 @@ uint64_t Policy::interval(const Trials& trials, Way way) const {
   return kAgain + uint64_t(std::min(kPerExcess * excess, kLongest));
 }
 
-Order Policy::order(Cell cell, uint64_t bytes) {
-  Trials& trials = cells_[cell];
+Order Policy::order(Bin bin, uint64_t bytes) {
+  Trials& trials = bins_[bin];
   trials.bytes = double(bytes);
-  if (trials.united == 0) trials.united = share_of(cell.density) * trials.bytes;
+  if (trials.united == 0) trials.united = share_of(bin.density) * trials.bytes;
   for (const Way way : kTried) {
     const double score = trials.ways[size_t(way)].score();
     const double best = trials.ways[size_t(trials.best)].score();
-    if (allowed(cell, trials, way) && score > 0 && (best == 0 || score < kBetter * best))
+    if (allowed(bin, trials, way) && score > 0 && (best == 0 || score < kBetter * best))
       trials.best = way;
   }
   Order order{trials.best, trials.best, 0};
   if (trials.best == Way::automatic) {
-    order.now = order.trial = first(cell, trials);
+    order.now = order.trial = first(bin, trials);
     order.after = order.now == Way::original && bytes < kDecidesFrom ? 3 : 0;
     trials.now += order.after + 1;
     return order;
   }
   uint64_t first = 0;
   for (const Way way : kTried) {
-    if (!allowed(cell, trials, way) || way == trials.best) continue;
+    if (!allowed(bin, trials, way) || way == trials.best) continue;
     uint64_t& due = trials.due[size_t(way)];
     if (due == 0) due = trials.now + interval(trials, way);
     if (order.trial != trials.best && due >= first) continue;

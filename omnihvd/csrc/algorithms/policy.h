@@ -1,7 +1,7 @@
 // The selector: finds the fastest algorithm from measured times. Rank 0 keeps it, and all ranks
 // follow rank 0's decisions.
 //
-// Sums fall into bins (cells) by their size and by the fraction of blocks that is non-zero on any
+// Sums fall into bins by their size and by the fraction of blocks that is non-zero on any
 // rank (densities.h). In each bin the selector uses the fastest algorithm, and tries others now and
 // then. For an algorithm that has not been tried in a bin, its times in other bins give bounds,
 // because times grow with bytes, but not faster than bytes. If a tensor of S0 bytes, with U0 bytes
@@ -35,10 +35,10 @@
 
 namespace omnihvd {
 
-struct Cell {
+struct Bin {
   int size = 0;     // size_class()
   int density = 0;  // density_class(), or kUnknown
-  bool operator<(const Cell& o) const {
+  bool operator<(const Bin& o) const {
     return size != o.size ? size < o.size : density < o.density;
   }
 };
@@ -69,10 +69,10 @@ class Policy {
   // From now on ranks connect for sums of all sizes: the caller has waited long enough.
   void connect_at_once() { at_once_ = true; }
   // Records a sum of `bytes`. united: how many of these were in the union of blocks, if known.
-  void measured(Cell cell, Way way, uint64_t bytes, std::optional<uint64_t> united, double seconds);
+  void measured(Bin bin, Way way, uint64_t bytes, std::optional<uint64_t> united, double seconds);
   // Records the time that the library alone took for a sum of so many bytes.
   void library_took(uint64_t bytes, double seconds);
-  Order order(Cell cell, uint64_t bytes);
+  Order order(Bin bin, uint64_t bytes);
 
  private:
   struct Samples {
@@ -95,10 +95,10 @@ class Policy {
   static double streamed(const Trials& trials);  // seconds of a sum; 0: not measured
   static bool link_bound(const Trials& trials);  // whether streaming waits for the link
   // Whether an algorithm can be the fastest in a bin at all.
-  bool allowed(Cell cell, const Trials& trials, Way way) const;
+  bool allowed(Bin bin, const Trials& trials, Way way) const;
   Bounds bounds(const Trials& trials, Way way) const;
   double expected(const Trials& trials, Way way) const;
-  Way first(Cell cell, const Trials& trials) const;
+  Way first(Bin bin, const Trials& trials) const;
   // Seconds of sums until the ranks may connect for small ones; 0: they may, or have connected.
   double patience() const;
   uint64_t interval(const Trials& trials, Way way) const;
@@ -107,7 +107,7 @@ class Policy {
   const double connect_s_;
   double spent_s_ = 0;  // in all sums
   bool at_once_ = false;
-  std::map<Cell, Trials> cells_;
+  std::map<Bin, Trials> bins_;
   std::map<int, Samples> library_;  // by size class
   std::array<bool, kWays> used_{};
 };

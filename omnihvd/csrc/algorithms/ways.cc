@@ -106,14 +106,14 @@ Way Ways::sum(const Call& call, Library& library, const Own& own) {
 
 // Follows rank 0's decisions. Rank 0 makes a new one when the last is used up. Before the first sum
 // rank 0 knows no more than the others, so each rank computes the decision by itself.
-Way Ways::next(Cell cell, const Call& call, Library& library, bool first) {
-  State& state = cells_[cell];
+Way Ways::next(Bin bin, const Call& call, Library& library, bool first) {
+  State& state = bins_[bin];
   if (state.left == 0) {
     if (first || library.rank() == 0) {
-      const Order next = policy_.order(cell, call.bytes());
+      const Order next = policy_.order(bin, call.bytes());
       if (next.now != state.order.now && library.rank() == 0)
         log(LogLevel::info, "sums of about ", call.bytes(), " bytes in density class ",
-            cell.density == kUnknown ? "unknown" : std::to_string(cell.density), " of ", kDense,
+            bin.density == kUnknown ? "unknown" : std::to_string(bin.density), " of ", kDense,
             ": from now on ", name_of(next.now));
       state.order = next;
     }
@@ -171,8 +171,8 @@ Ways::Made Ways::unite(const Call& call, Library& library, const Own& own) {
   const int density = density_class(union_.marked(), union_.blocks());
   // Compacting a dense tensor would send as many bytes, with two more copies.
   if (density == kDense || scatters_) {
-    const auto like = cells_.find(Cell{size_class(call.bytes()), density});
-    const Way way = like != cells_.end() ? like->second.order.now : Way::original;
+    const auto like = bins_.find(Bin{size_class(call.bytes()), density});
+    const Way way = like != bins_.end() ? like->second.order.now : Way::original;
     const Made made = make(way, call, library, own);
     if (made.way == Way::original) count_blocks(marked_here);
     const uint64_t united = density == kDense ? call.bytes() : union_.elements() * element;

@@ -93,7 +93,7 @@ class Ways {
     uint32_t left = 0;  // sums until the next decision
   };
 
-  Way next(Cell cell, const Call& call, Library& library, bool first);
+  Way next(Bin bin, const Call& call, Library& library, bool first);
   Made make(Way way, const Call& call, Library& library, const Own& own);
   Made unite(const Call& call, Library& library, const Own& own);
   void count(const Call& call, const Library& library) const;
@@ -107,7 +107,7 @@ class Ways {
   Densities densities_;
   bool is_first_ = true;  // the next sum
   Policy policy_;         // rank 0's
-  std::map<Cell, State> cells_;
+  std::map<Bin, State> bins_;
   BlockUnion union_;
 };
 

@@ -18,9 +18,9 @@ COUNT, BLOCK, ROWS = 600_000, 256, 20_000
 
 def with_blocks(share: float, elements: int = BLOCK) -> torch.Tensor:
     """Such a share of the blocks is not zero, in so many elements each; other ones on each rank."""
-    dice = np.random.default_rng(hvd.rank())
+    prng = np.random.default_rng(hvd.rank())
     x = np.zeros((COUNT // BLOCK, BLOCK), np.float32)
-    chosen = dice.choice(len(x), int(share * len(x)), replace=False)
+    chosen = prng.choice(len(x), int(share * len(x)), replace=False)
     x[chosen, :elements] = hvd.rank() + 1
     return torch.from_numpy(x.reshape(-1))
 
@@ -40,9 +40,9 @@ def sparse() -> None:
         named_parameters=bag.named_parameters(),
         compression=omnihvd.OmniReduce,
     )
-    dice = np.random.default_rng(hvd.rank())
+    prng = np.random.default_rng(hvd.rank())
     # Ranks share these rows, mostly: else Horovod gathers them.
-    bag(torch.from_numpy(dice.integers(0, 3000, (1000, 8)))).sum().backward()
+    bag(torch.from_numpy(prng.integers(0, 3000, (1000, 8)))).sum().backward()
     optimizer.step()
 
 

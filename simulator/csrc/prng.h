@@ -7,9 +7,9 @@
 
 namespace omnihvd::simulation {
 
-class Dice {
+class Prng {
  public:
-  explicit Dice(uint64_t seed) : random_(seed) {}
+  explicit Prng(uint64_t seed) : random_(seed) {}
   uint64_t below(uint64_t n) { return random_() % n; }
   uint64_t between(uint64_t least, uint64_t most) { return least + below(most - least + 1); }
   double share() { return double(random_() >> 11) * 0x1p-53; }
