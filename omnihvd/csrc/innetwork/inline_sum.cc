@@ -126,6 +126,7 @@ SumMade InlineSum::run(const Call& call, Library& library) {
       one.all_begun = true;
       done(failure, blocks);
     };
+    // Without blocks: the engine names a rank that is late, has ended or sums something else.
     group()->reduce(group()->reserve(), call.count, call.dtype, NoBlocks::make, begun);
     sum(one);
   });
@@ -151,7 +152,6 @@ void InlineSum::sum(Sum& sum) {
   count(sum);
 }
 
-// The engine watches for ranks that have not begun, and for ranks that end.
 void InlineSum::look_after(Sum& sum) const {
   const uint64_t now = sum.clock.now();
   const auto seconds_since = [now](uint64_t time) { return double(now - time) / 1e6; };
