@@ -1,6 +1,7 @@
 """Beside the peers of OmniReduce's paper: SwitchML*, SparCML and Parallax, on one network.
 
-    sudo python benchmarks/papers.py [--only RATE ...] [--backends NAME ...] [--workers]
+    sudo python benchmarks/papers.py [--only RATE ...] [--backends NAME ...]
+    sudo python benchmarks/papers.py --workers [--hosts N ...] [--backends NAME ...]
 
 Sums are of 100 MB of float32 on 4 hosts at 1 and 10 Gbit/s, with a random share of non-zero blocks
 (256 elements). Each sum is verified. All backends take turns at each share, and each peer has its
@@ -9,8 +10,10 @@ or many partitions, or MPI's allreduce. After each rate, results/papers.json has
 the bytes that ranks sent and the settings that were tried, and papers.png is drawn. --backends
 measures some again, and leaves the others' results. Both rates take twenty minutes, and 20 GB.
 --workers: in place of that, 25 MB on 2 and 4 hosts at 500 Mbit/s, where two cores are no limit;
-also Gloo, Horovod and an allgather of what is sparse: results/papers_workers.json. 15 minutes. The
-ranks of all backends live side by side: those of 8 hosts need more than 24 GB.
+also Gloo, Horovod and an allgather of what is sparse: results/papers_workers.json and its .png. 15
+minutes. The ranks of all backends live side by side: those of all peers on 8 hosts need more than
+24 GB. So --backends names a group of them, and others keep their results. Each group has omnihvd
+beside it, and each peer is compared with omnihvd's time in its own run.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.bench.backends import Hosts  # noqa: E402
 from benchmarks.bench.command import machine  # noqa: E402
 from benchmarks.bench.plots import plain_numbers, rate_text  # noqa: E402
+from benchmarks.bench.reducers import DEDICATED  # noqa: E402
 from benchmarks.bench.report import DENSE, summarize  # noqa: E402
 from benchmarks.bench.turns import Plan, measure  # noqa: E402
 from omnihvd.bench.patterns import Point  # noqa: E402
@@ -42,6 +46,7 @@ ALL = (*OURS, *PEERS)
 PLAN = Plan(min_runs=9, max_seconds=3, rounds=3)
 WORKERS, THEIR_RATE, THEIR_COUNT = (2, 4), "500mbit", 6_250_000
 LIBRARIES = ("gloo", "horovod", "agsparse")
+Found = dict[str, dict[str, Any]]  # results of backends at one share
 
 
 def points_of(backend: str, count: int = COUNT) -> list[Point]:
@@ -68,13 +73,32 @@ def measure_at(
     return {"about": about, "results": [summarize(a, hosts, link) for a in answers]}
 
 
-def measure_workers(output: Path) -> None:
-    parts = {}
-    for hosts in WORKERS:
-        found = measure_at(THEIR_RATE, (*ALL, *LIBRARIES), hosts, THEIR_COUNT)
-        parts[str(hosts)] = found
+def measure_workers(workers: Sequence[int], backends: Sequence[str], output: Path) -> None:
+    parts = json.loads(output.read_text())["parts"] if output.exists() else {}
+    peers = [b for b in backends if b not in OURS]
+    for hosts in workers:
+        found = measure_at(THEIR_RATE, (*OURS, *peers), hosts, THEIR_COUNT)
+        parts[str(hosts)] = merged(parts.get(str(hosts)), found)
         say(f"{hosts} hosts", found)
+        parts = dict(sorted(parts.items(), key=lambda part: int(part[0])))
         write(parts, output)
+        plot({"parts": parts}, output.with_suffix(".png"))
+
+
+def merged(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    """The newer part, and what the older one has of other backends."""
+    measured = {r["backend"] for r in now["results"]}
+    kept = [r for r in stamped(before) if r["backend"] not in measured] if before else []
+    return {**now, "results": [*kept, *stamped(now)]}
+
+
+def stamped(part: dict[str, Any]) -> list[dict[str, Any]]:
+    """A part's results with what they come from, and omnihvd's times in their run by share."""
+    ours: dict[str, dict[str, float]] = {}
+    for r in part["results"]:
+        if r["backend"] in OURS:
+            ours.setdefault(str(r["point"]["density"]), {})[r["backend"]] = r["median_s"]
+    return [{"source": part["about"], "beside": ours, **r} for r in part["results"]]
 
 
 def write(parts: dict[str, Any], output: Path) -> None:
@@ -89,21 +113,30 @@ def say(where: str, found: dict[str, Any]) -> None:
         print(f"{where} {point}: {text}", flush=True)
 
 
-def by_density(results: list[dict[str, Any]]) -> dict[float, dict[str, dict[str, Any]]]:
+def by_density(results: list[dict[str, Any]]) -> dict[float, Found]:
     """Results of all backends by share; a dense one's stands at each, and SparCML's for that of
-    rows where nothing is zero."""
-    found: dict[float, dict[str, dict[str, Any]]] = {d: {} for d in DENSITIES}
+    rows where nothing is zero. `beside`: omnihvd's times at that share in the same run, where the
+    results are of several."""
+    found: dict[float, Found] = {d: {} for d in DENSITIES}
     for r in results:
         density = r["point"]["density"]
         for d in DENSITIES if r["backend"] in DENSE else (density,):
-            found[d][r["backend"]] = r
+            found[d][r["backend"]] = {**r, "beside": r.get("beside", {}).get(str(d))}
     if "sparcml" in found[1.0]:
         found[1.0]["sparcml-rows"] = found[1.0]["sparcml"]
     return {d: there for d, there in found.items() if set(OURS) <= set(there)}
 
 
+def ratio(found: Found, peer: str) -> float:
+    """How many times as fast as that peer omnihvd is: the better of its two. Beside a peer with
+    hosts for aggregators it has such hosts, too."""
+    like = [backend for backend in OURS if backend in DEDICATED] if peer in DEDICATED else OURS
+    beside = found[peer].get("beside") or {b: found[b]["median_s"] for b in OURS if b in found}
+    return float(found[peer]["median_s"] / min(beside[backend] for backend in like))
+
+
 def plot(content: dict[str, Any], path: Path) -> None:
-    """Time against density, a panel for each rate."""
+    """Against density, a panel for each part: times by rate, or omnihvd's speed-ups by workers."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -111,23 +144,33 @@ def plot(content: dict[str, Any], path: Path) -> None:
 
     from benchmarks.bench.plots import line
 
-    rates = [rate for rate in RATES if rate in content["parts"]]
-    size = {"figsize": (5.2 * len(rates), 4.6)}
-    figure, (panels,) = pyplot.subplots(1, len(rates), squeeze=False, layout="constrained", **size)
-    for axes, rate in zip(panels, rates):
-        found = dict(sorted(by_density(content["parts"][rate]["results"]).items()))
-        for backend in (*OURS, *PEERS):
-            ms = {d: 1e3 * f[backend]["median_s"] for d, f in found.items() if backend in f}
-            line(axes, backend, list(ms), list(ms.values()))
-        axes.set(xscale="log", yscale="log", xlabel="non-zero blocks", title=rate_text(rate))
+    parts = content["parts"]
+    titles = {rate: rate_text(rate) for rate in RATES if rate in parts}
+    of_times = bool(titles)
+    titles = titles or {name: f"{name} workers" for name in parts}
+    size = {"figsize": (5.2 * len(titles), 4.6)}
+    figure, (panels,) = pyplot.subplots(1, len(titles), squeeze=False, layout="constrained", **size)
+    for axes, (part, title) in zip(panels, titles.items()):
+        found = dict(sorted(by_density(parts[part]["results"]).items()))
+        for backend in (*OURS, *PEERS) if of_times else (*LIBRARIES, *PEERS):
+            there = {d: f for d, f in found.items() if backend in f}
+            ys = [
+                1e3 * f[backend]["median_s"] if of_times else ratio(f, backend)
+                for f in there.values()
+            ]
+            line(axes, backend, list(there), ys)
+        axes.set(xscale="log", yscale="log", xlabel="non-zero blocks", title=title)
         axes.set_xticks(list(found), [f"{100 * d:g}%" for d in found])
         axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
         plain_numbers(axes)
-    panels[0].set_ylabel("time, ms")
+    panels[0].set_ylabel("time, ms" if of_times else "times as fast as the peer")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
-    figure.suptitle(f"allreduce of 100 MB of float32, random non-zero blocks\n{HOSTS} hosts")
+    count = COUNT if of_times else THEIR_COUNT
+    where = f"{HOSTS} hosts" if of_times else f"omnihvd beside each peer, {rate_text(THEIR_RATE)}"
+    what = f"allreduce of {count / 250_000:g} MB of float32, random non-zero blocks"
+    figure.suptitle(f"{what}\n{where}")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
@@ -149,16 +192,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", metavar="RATE", default=RATES, choices=RATES)
-    parser.add_argument("--backends", nargs="+", metavar="NAME", default=ALL, choices=ALL)
+    parser.add_argument("--backends", nargs="+", metavar="NAME", choices=(*ALL, *LIBRARIES))
     parser.add_argument("--workers", action="store_true")
+    parser.add_argument("--hosts", nargs="+", type=int, default=WORKERS, help="of --workers")
     parser.add_argument("--output", type=Path, default=RESULTS / "papers.json")
     args = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("hosts with links need root")
     if args.workers:
-        measure_workers(args.output.with_name(f"{args.output.stem}_workers.json"))
+        output = args.output.with_name(f"{args.output.stem}_workers.json")
+        measure_workers(args.hosts, args.backends or (*ALL, *LIBRARIES), output)
     else:
-        measure_rates(args.only, args.backends, args.output)
+        measure_rates(args.only, args.backends or ALL, args.output)
 
 
 if __name__ == "__main__":

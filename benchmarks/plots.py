@@ -27,6 +27,7 @@ PROGRAMS = {
     "sparse": sparse,
     "delay_control": delay_control,
     "papers": papers,
+    "papers_workers": papers,
     "scale": scale,
     "soak": soak,
 }

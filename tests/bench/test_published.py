@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from benchmarks import papers
 from benchmarks.bench import published
 from benchmarks.bench.lab import LabError
 from benchmarks.tables import papers as tables
+from benchmarks.tables import published_models
 
 CHECK = Path(__file__).parent / "on_ranks" / "published.py"
 
@@ -78,3 +80,82 @@ def test_what_sends_all_is_measured_once_and_stands_at_each_share(tmp_path: Path
         {"parts": {rate: {"results": results} for rate in papers.RATES}}, tmp_path / "a.png"
     )
     assert (tmp_path / "some.png").exists() and (tmp_path / "a.png").exists()
+
+
+def part_of(commit: str, times: dict[str, float]) -> dict[str, Any]:
+    """A part at one share, with a time for each backend."""
+    results = [{"backend": b, "point": {"density": 0.1}, "median_s": s} for b, s in times.items()]
+    return {"about": {"commit": commit}, "results": results}
+
+
+def test_groups_of_peers_are_compared_with_the_times_beside_them(tmp_path: Path) -> None:
+    """omnihvd's own time is the newest, and each peer's speed-up is of its own run."""
+    first = part_of("a", {"omnihvd": 2.0, "omnihvd-dedicated": 4.0, "parallax": 8.0, "gloo": 9.0})
+    second = part_of("b", {"omnihvd": 1.0, "omnihvd-dedicated": 4.0, "gloo": 6.0})
+    both = papers.merged(papers.merged(None, first), second)
+    (found,) = papers.by_density(both["results"]).values()
+    assert {name: r["source"]["commit"] for name, r in found.items()} == {
+        **dict.fromkeys([*papers.OURS, "gloo"], "b"),
+        "parallax": "a",
+    }
+    assert found["omnihvd"]["median_s"] == 1
+    assert papers.ratio(found, "parallax") == 4 and papers.ratio(found, "gloo") == 6
+    pytest.importorskip("matplotlib")
+    papers.plot({"parts": {"8": both}}, tmp_path / "workers.png")
+    assert (tmp_path / "workers.png").exists()
+
+
+def test_the_ranges_of_a_table_are_those_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part has cells for the peers that it has."""
+    part = part_of("a", {"omnihvd": 2.0, "omnihvd-dedicated": 4.0, "parallax": 3.0})
+    dense = {**part_of("a", {"omnihvd": 2.0, "omnihvd-dedicated": 4.0, "switchml": 6.0})}
+    parts = {"papers.json": {"1gbit": part}, "papers_workers.json": {"2": dense}}
+    monkeypatch.setattr(tables, "load", lambda name: {"parts": parts[name]})
+    _, _, rates, workers = tables.ranges().splitlines()
+    assert rates.split("|")[1:4] == [" 4 workers, 1 Gbit/s ", "  ", " 1.50 to 1.50 "]
+    assert workers.split("|")[1:4] == [" 2 workers, 500 Mbit/s ", " 1.50 to 1.50 ", "  "]
+
+
+def test_peers_at_single_elements_win_where_they_are_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A peer that sends all stands in each row, and a defeat is a speed-up below 1."""
+    times = {
+        ("omnihvd", 0.1): 0.2,
+        ("omnihvd", 0.01): 0.2,
+        ("omnihvd-dedicated", 0.1): 0.1,
+        ("omnihvd-dedicated", 0.01): 0.1,
+        ("switchml", 1.0): 0.3,
+        ("parallax", 0.01): 0.05,
+    }
+    results = [
+        {"backend": backend, "point": {"density": density}, "median_s": seconds}
+        for (backend, density), seconds in times.items()
+    ]
+    monkeypatch.setattr(tables, "load", lambda name: {"results": results})
+    rows = [row.strip("| ").split(" | ") for row in tables.elements().splitlines()]
+    assert [cell[:8] for cell in rows[0][3:]] == ["SwitchML", "Parallax"]
+    assert rows[2] == ["10%", "100", "200", "300 (3.00x)"]
+    assert rows[3] == ["1%", "100", "200", "300 (3.00x)", "50 (0.50x)"]
+
+
+def test_fused_blocks_are_compared_with_a_block_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = [
+        {"block": 32, "message_bytes": bytes_, "density": 0.1, "median_s": seconds}
+        for bytes_, seconds in ((128, 0.3), (4096, 0.1))
+    ]
+    monkeypatch.setattr(tables, "load", lambda name: {"results": results})
+    assert tables.fusion().splitlines()[2:] == [
+        "| 32 | 1 block | 300 |",
+        "| 32 | 32 blocks | 100 (3.0x) |",
+    ]
+
+
+def test_links_carry_the_values_of_each_scheme() -> None:
+    """A rank has half of the blocks, and any rank three quarters."""
+    point = {"count": 8 * 256, "density": 0.5, "pattern": "masks/a.npz"}
+    result = {"ranks": 4, "point": point, "union_blocks": 6, "ring_s": 12.0, "seconds": 1.0}
+    # The ring carries 1.5 S in 12 s, so S takes 8 s, P 4 s and U 6 s.
+    assert published_models.links_s(result) == pytest.approx(
+        {"ring": 12, "agsparse": 3 * 4, "parallax": 0.75 * (4 + 6), "switchml": 8}
+    )
