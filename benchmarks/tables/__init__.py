@@ -15,6 +15,7 @@ from benchmarks.tables import (
     models,
     papers,
     published,
+    published_models,
     scale,
     small,
     trainings,
@@ -53,6 +54,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "inline": inline.inline,
     "papers": papers.papers,
     "papers-workers": papers.workers,
+    "papers-ranges": papers.ranges,
     "arithmetic-errors": arithmetic.errors,
     "arithmetic-times": arithmetic.times,
     "model-zeros": models.zeros,
@@ -69,4 +71,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "published-sidco": published.sidco,
     "published-sums": published.simulated,
     "published-visible": published.visible,
+    "published-models": published_models.schemes,
 }
