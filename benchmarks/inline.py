@@ -1,22 +1,27 @@
 """Aggregators in the data path: XDP and AF_XDP beside a socket, sparse beside dense blocks.
 
-    sudo python benchmarks/inline.py [--workers 4] [--megabytes 10]
+    sudo python benchmarks/inline.py [--workers 4] [--megabytes 10] [--losses 0 0.001 0.01]
 
 On emulated hosts without shaped links, one host aggregates and the others sum through it. A random
 share of each worker's blocks is zero. Each sum is verified in closed form; a sample is the slowest
-worker's time. It measures, by aggregator (socket, xdp, af-xdp), arithmetic (integers; floats and
-FPISA's, where supported) and share of zeros:
+worker's time. It measures, by aggregator (socket, xdp, af-xdp), arithmetic (integers, floats as
+integers; floats and FPISA's, where supported) and share of zeros:
 
   sparse   workers send only non-zero blocks (OmniReduce)
   dense    workers send all blocks (SwitchML*)
 
 Links pass datagrams one by one (gso_max_segs 1), as real networks do. `joined` has a socket, on
-hosts with kernels that pass runs of datagrams as one.
+hosts with kernels that pass runs of datagrams as one. Aggregators and arithmetics take turns, in
+three rounds.
+
+--losses: with integers, hosts drop these shares of the frames that they receive (loss.py). iptables
+does that. XDP and AF_XDP take contributions before it, so with them only results are lost.
 
 The aggregator's processor time is its process's and, with XDP and AF_XDP, the program's, from the
 kernel (kernel.bpf_stats_enabled). It excludes the kernel's work to deliver datagrams to the
-aggregator and the workers; the whole machine's processor time includes that. Writes
-results/inline.json.
+aggregator and the workers; the whole machine's processor time includes that. A worker's is its
+process's in its sums, over the bytes of its tensor: conversion of floats, and the kernel's work in
+its calls. Writes results/inline.json, in about ten minutes.
 """
 
 from __future__ import annotations
@@ -29,8 +34,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,17 +44,21 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks.bench.command import machine  # noqa: E402
 from benchmarks.bench.lab import Lab  # noqa: E402
+from benchmarks.bench.worker import cpu_seconds  # noqa: E402
+from benchmarks.loss import set_loss  # noqa: E402
 from omnihvd import engine, inline  # noqa: E402
 from omnihvd.inline.aggregator import GROUP, Aggregator, running  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 ZEROS = (0.0, 0.4, 0.9, 0.99)
+OF_FLOATS = "integer, of floats"  # float32 that workers convert
 ADDED = {
-    "socket": ("integer", "float", "fpisa"),
-    "xdp": ("integer", "fpisa"),
-    "af-xdp": ("integer", "float", "fpisa"),
+    "socket": ("integer", OF_FLOATS, "float", "fpisa"),
+    "xdp": ("integer", OF_FLOATS, "fpisa"),
+    "af-xdp": ("integer", OF_FLOATS, "float", "fpisa"),
 }
-RUNS = 5  # of each point, besides a first
+LOSSES = (0.0, 0.001, 0.01)
+RUNS, ROUNDS = 15, 3  # of each point, besides a first in each round
 SECRET = "the secret of a benchmark"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
@@ -68,7 +78,8 @@ def worker_main(rank: int, ranks: int, count: int, session: int, arithmetic: str
     """Runs on each worker: sums on command."""
     made: dict[float, tuple[np.ndarray, np.ndarray]] = {}
     dtype = "int32" if arithmetic == "integer" else "float32"
-    of = {"rank": rank, "ranks": ranks, "session": session, "arithmetic": arithmetic}
+    added = "integer" if arithmetic == OF_FLOATS else arithmetic
+    of = {"rank": rank, "ranks": ranks, "session": session, "arithmetic": added}
     with inline.Worker("10.0.0.1", secret=SECRET, **of) as one:  # type: ignore[arg-type]
         print("joined", flush=True)
         for line in sys.stdin:
@@ -83,12 +94,12 @@ def worker_main(rank: int, ranks: int, count: int, session: int, arithmetic: str
             buffer = given.copy()
             print("ready", flush=True)
             input()
-            start = time.perf_counter()
+            worked, start = cpu_seconds([]), time.perf_counter()
             one.sum(buffer, dense)
-            seconds = time.perf_counter() - start
+            seconds, worked = time.perf_counter() - start, cpu_seconds([]) - worked
             if not np.array_equal(buffer, expected):
                 raise SystemExit(f"a wrong sum on worker {rank}")
-            print(json.dumps([seconds, one.stats()]), flush=True)
+            print(json.dumps([seconds, one.stats(), worked / buffer.nbytes]), flush=True)
 
 
 def aggregator_main(plane: str) -> None:
@@ -157,8 +168,9 @@ class Plane:
         say(self.aggregator, "")
         return json.loads(hear(self.aggregator))
 
-    def sum(self, zeros: float, dense: bool) -> tuple[float, dict[str, int]]:
-        """Seconds of the slowest worker; what all have sent so far."""
+    def sum(self, zeros: float, dense: bool) -> tuple[float, dict[str, int], float]:
+        """Seconds of the slowest worker; what all have sent so far; processor seconds of a worker
+        for each byte of its tensor."""
         for worker in self.workers:
             say(worker, json.dumps([zeros, dense]))
         for worker in self.workers:
@@ -167,7 +179,7 @@ class Plane:
             say(worker, "")
         answers = [json.loads(hear(worker)) for worker in self.workers]
         sent = {name: sum(a[1][name] for a in answers) for name in ("sent", "again", "blocks")}
-        return max(a[0] for a in answers), sent
+        return max(a[0] for a in answers), sent, statistics.mean(a[2] for a in answers)
 
     def measure(self, zeros: float, dense: bool, runs: int) -> dict[str, Any]:
         first = self.sum(zeros, dense)
@@ -182,6 +194,7 @@ class Plane:
             "median": statistics.median(one[0] for one in sums),
             "machine_s": worked / runs,
             "aggregator_s": processor,
+            "worker_s_per_gb": 1e9 * statistics.mean(one[2] for one in sums),
             "program_s": grown["program"],
             "runs": grown["runs"],
             "dropped": grown.get("dropped", 0),
@@ -211,27 +224,56 @@ def set_links(lab: Lab, plane: str, joined: bool) -> None:
         subprocess.run(host.command(["ip", "link", "set", "eth0", *most]), check=True)
 
 
-def measured(
-    lab: Lab, name: str, arithmetic: str, joined: bool, args: argparse.Namespace
-) -> list[dict]:
-    set_links(lab, name, joined)
-    plane = Plane(lab, name, arithmetic, args.workers, args.megabytes * 250_000)
-    points: list[dict[str, Any]] = []
+class Row(NamedTuple):
+    """An aggregator, and what it adds."""
+
+    plane: str
+    arithmetic: str
+    joined: bool = False
+    loss: float = 0.0
+
+
+def rows(losses: Sequence[float]) -> list[Row]:
+    """All that is measured: without loss each arithmetic, with loss integers alone."""
+    found = [Row(plane, one) for plane, added in ADDED.items() for one in added]
+    found.append(Row("socket", "integer", joined=True))
+    for loss in filter(None, losses):
+        found += [Row(plane, "integer", loss=loss) for plane in ADDED]
+    return found
+
+
+def measured(lab: Lab, row: Row, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The row's points, in one round."""
+    set_links(lab, row.plane, row.joined)
+    set_loss(lab, row.loss)
+    plane = Plane(lab, row.plane, row.arithmetic, args.workers, args.megabytes * 250_000)
+    points = []
     for zeros, dense in [(0.0, True), *((zeros, False) for zeros in ZEROS)]:
-        found = plane.measure(zeros, dense, args.runs)
-        of: dict[str, Any] = {"plane": name, "arithmetic": arithmetic, "joined": joined}
-        of.update(zeros=zeros, dense=dense)
-        points.append({**of, **found})
+        found = plane.measure(zeros, dense, -(-args.runs // ROUNDS))
+        points.append({**row._asdict(), "zeros": zeros, "dense": dense, **found})
         print(
-            f"{name}{', joined' * joined}, {arithmetic}, {zeros:.0%} zeros{', dense' * dense}: "
-            f"{1e3 * found['median']:.1f} ms, "
+            f"{row.plane}{', joined' * row.joined}, {row.arithmetic}, {row.loss:.1%} lost, "
+            f"{zeros:.0%} zeros{', dense' * dense}: {1e3 * found['median']:.1f} ms, "
             f"aggregator {1e3 * found['aggregator_s']:.1f} ms, "
             f"{found['ns_per_element']:.2f} ns an element, "
+            f"a worker {found['worker_s_per_gb']:.2f} s/GB, "
             f"machine {1e3 * found['machine_s']:.0f} ms, {found['again']:.0f} again",
             flush=True,
         )
     plane.close()
+    set_loss(lab, 0)
     return points
+
+
+def of_rounds(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One point of a point's rounds: all seconds, their median, and means of what else is counted
+    for each sum."""
+    seconds = [second for one in rounds for second in one["seconds"]]
+    joined = {**rounds[-1], "seconds": seconds, "median": statistics.median(seconds)}
+    for name, value in rounds[-1].items():
+        if name not in ("median", "zeros", "loss", "verified") and type(value) in (int, float):
+            joined[name] = statistics.mean(one[name] for one in rounds)
+    return joined
 
 
 def main() -> None:
@@ -239,24 +281,25 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--megabytes", type=int, default=10)
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--losses", type=float, nargs="+", default=LOSSES)
     parser.add_argument("--json", type=Path, default=RESULTS / "inline.json")
     args = parser.parse_args()
-    points: list[dict[str, Any]] = []
     STATS.write_text("1\n")
     try:
         with Lab(1 + args.workers, rate=None) as lab:
-            for name, arithmetics in ADDED.items():
-                for arithmetic in arithmetics:
-                    points += measured(lab, name, arithmetic, False, args)
-            points += measured(lab, "socket", "integer", True, args)
+            rounds = [
+                [point for row in rows(args.losses) for point in measured(lab, row, args)]
+                for _ in range(ROUNDS)
+            ]
     finally:
         STATS.write_text("0\n")
+    given = ("workers", "megabytes", "runs", "losses")
     results = {
         **machine(),
-        "configuration": {name: getattr(args, name) for name in ("workers", "megabytes", "runs")},
+        "configuration": {name: getattr(args, name) for name in given},
         "kernel": os.uname().release,
         "cores": os.cpu_count(),
-        "points": points,
+        "points": [of_rounds(of_point) for of_point in zip(*rounds)],
     }
     args.json.write_text(json.dumps(results, indent=1) + "\n")
 
