@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench.report import markdown
-from benchmarks.tables.results import in_ms, load
+from benchmarks.tables.models import RATES, results
+from benchmarks.tables.results import in_ms, load  # adds compared's folder
 from omnihvd.bench.patterns import BLOCK
+
+from compared import ARITHMETIC, WAYS  # isort: skip
 
 ITEM = 4  # bytes of a float32
 
@@ -32,3 +35,17 @@ def schemes() -> str:
         times = [*links_s(found).values(), found["seconds"]]
         cells.append([Path(found["point"]["pattern"]).stem, *map(in_ms, times)])
     return markdown([*heads, "OmniReduce, simulated"], cells)
+
+
+def arithmetic() -> str:
+    """Steps of the models by integers (examples/models/run.py --only arithmetic)."""
+    cells = []
+    for name, content in results("links").items():
+        for rate, said in RATES.items():
+            methods = content["links"].get(rate, {}).get("methods", {})
+            if all(way in methods for way in ARITHMETIC):
+                ours, theirs = (methods[way]["step_s"] for way in ARITHMETIC)
+                cells.append([f"{name}, {said}", in_ms(theirs), in_ms(ours)])
+                cells[-1].append(f"{theirs / ours:.2f}")
+    ours, theirs = (WAYS[way].title for way in ARITHMETIC)
+    return markdown(["ms a step", theirs, ours, "times as fast"], cells)

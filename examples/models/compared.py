@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
 
 
 class Way(NamedTuple):
     title: str
     make: Callable[[], Any]  # what Horovod's `compression=` gets
+    env: Mapping[str, str] = MappingProxyType({})  # of its job, which has no other way beside it
 
 
 def _horovods(name: str) -> Any:
@@ -30,8 +33,11 @@ WAYS = {
     "block_topk": Way("block_topk(0.1)", lambda: _ours().block_topk(0.1)),
     "natural": Way("natural()", lambda: _ours().natural()),
     "topk": Way("topk(0.1)", lambda: _ours().topk(0.1)),
+    "integer": Way("OmniReduce in integers", _ours, {"OMNIHVD_ARITHMETIC": "integer"}),
+    "switchml": Way("SwitchML*", _ours, {"OMNIHVD_ARITHMETIC": "switchml"}),
 }
 WITHOUT = ("horovod", "fp16")  # in a job without omnihvd
 WITH = ("omnireduce", "codec", "block_topk")
 MEASURED = (*WITHOUT, *WITH)  # by which the six models are trained
+ARITHMETIC = ("integer", "switchml")  # SwitchML* sends the zeros, too
 ORDERED = (*WITH[:2], "natural", "block_topk", "topk")  # in both orders on hosts of several ranks

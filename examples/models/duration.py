@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 import training
-from compared import WITH, WITHOUT
+from compared import ARITHMETIC, WITH, WITHOUT
 from links import BEST, REPORTED
 from registry import MODELS
 
@@ -31,13 +31,17 @@ class Work(NamedTuple):
 
 def work_of(args: Namespace, name: str, pieces: int) -> dict[str, Work]:
     """pieces: trainings of quality."""
-    trainings = len(BEST) * len(WITHOUT) + len(WITH)  # of one measurement on links
+    # Trainings and jobs of one measurement on links. Jobs of the report come before all of them.
+    trainings, jobs, before = len(BEST) * len(WITHOUT) + len(WITH), len(BEST) + 1, 3
+    if args.only:
+        trainings, jobs, before = len(ARITHMETIC), len(ARITHMETIC), 0
     whole = args.steps
     rates = [] if args.local else args.rates
-    links = Work(3 * max(len(rates), 1), whole * trainings * max(len(rates), 1))
+    links = Work(jobs * max(len(rates), 1), whole * trainings * max(len(rates), 1))
     if rates:
         slow = sum(2 * whole * trainings / rate_bytes(rate) for rate in rates)
-        links = Work(links.jobs + 3, links.steps + REPORTED, 0, slow)
+        reported = REPORTED if before else 0
+        links = Work(links.jobs + before, links.steps + reported, 0, slow)
     quality = args.quality_steps or MODELS[name].steps
     work = {
         "zeros": Work(0, 1 if args.full else args.zeros_steps),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import model_jobs
-from compared import WITH, WITHOUT
+from compared import ARITHMETIC, WAYS, WITH, WITHOUT
 from model_jobs import OFF, Tell
 
 from benchmarks.bench.lab import Lab
 from benchmarks.bench.settings import HOROVOD, Setting
+from benchmarks.bench.source import source
 from benchmarks.machines import measured_machine
 from omnihvd.report import figures, samples
 from omnihvd.report.predictions import Model
@@ -68,6 +70,30 @@ def measure(
     check(agreed, methods["omnireduce"]["losses"])
     settings = {name: entries[0]["step_s"] for name, entries in tried.items()}
     return {"settings": settings, "methods": methods}
+
+
+def measure_arithmetic(
+    given: Mapping[str, Any],
+    hosts: int,
+    rate: str | None,
+    settings: Mapping[str, float],
+    tell: Tell,
+    timeout: float,
+) -> dict[str, dict[str, Any]]:
+    """By way of ARITHMETIC what worker.py says of it. Each has a job of its own, since a job has
+    one arithmetic. settings: the seconds of plain Horovod's steps, by Open MPI's settings; these
+    jobs have the best of them, as omnihvd's others do."""
+    kept = min(BEST, key=lambda setting: settings.get(setting.name, float("inf")))
+    found = {}
+    with Lab(hosts, rate=rate) if rate else nullcontext() as lab:
+        for way in ARITHMETIC:
+            (entry,) = model_jobs.run(
+                {**given, "methods": [way]},
+                *(hosts, lambda what, *n: tell(f"{rate}, {what}", *n)),
+                **{"lab": lab, "mca": kept.mca, "env": WAYS[way].env, "timeout": timeout},
+            )
+            found[way] = {**source(), **entry, "setting": kept.name}
+    return found
 
 
 def alike(one: list[float], other: list[float]) -> int:

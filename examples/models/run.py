@@ -6,7 +6,8 @@
 zeros    how sparse gradients are, by elements and blocks, beside the paper's table 1
 links    what a step takes on 4 hosts with shaped links (root; else on this machine alone): plain
          Horovod in the best of MPI's settings, its fp16 compression, OmniReduce, QSGD with 4 bits
-         and block_topk(0.1); beside what `omnihvd report` predicts
+         and block_topk(0.1); beside what `omnihvd report` predicts. With --only arithmetic:
+         OmniReduce in integers and SwitchML*, and what was measured before stays
 quality  on held-out data, after as many steps and after as much time, by method and seed, each a
          job: stop it at any time, and go on with --missing
 
@@ -65,6 +66,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--hosts", type=int, default=4, help="each with one rank")
     parser.add_argument("--rates", nargs="+", default=["1gbit"], help="of links")
+    parser.add_argument(
+        "--only",
+        choices=["arithmetic"],
+        help="of links: steps by integers, with zeros (SwitchML*) and without; keeps the others",
+    )
     parser.add_argument("--local", action="store_true", help="no links: this machine alone")
     parser.add_argument(
         "--steps",
@@ -172,6 +178,17 @@ def of_piece(entry: dict[str, Any]) -> tuple[str, int]:
     return entry["method"], entry["seed"]
 
 
+def arithmetic_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
+    """Steps by integers alone, beside what was measured of the others before."""
+    given = given_of(name, args, args.steps, 1)
+    given |= {"warm_up": args.steps // 2, "timed": not args.local}
+    for rate in [None] if args.local else args.rates:
+        there = result.setdefault("links", {}).setdefault(rate or "none", {"methods": {}})
+        words = (rate, there.get("settings", {}), bars.tell, args.timeout)
+        there["methods"] |= links.measure_arithmetic(given, args.hosts, *words)
+        save(name, args, result)
+
+
 def given_of(name: str, args: argparse.Namespace, steps: int, seeds: int) -> dict[str, Any]:
     size = "full" if args.full else "default"
     given = {"model": name, "size": size, "steps": steps, "seeds": list(range(seeds))}
@@ -191,7 +208,7 @@ def table(name: str, result: dict[str, Any]) -> Table:
         shown.add_section()
         for method, entry in measured["methods"].items():
             predicted = measured.get("predicted", {}).get(method)
-            ends = qualities["omnireduce" if method == "horovod" else method]
+            ends = qualities.get("omnireduce" if method == "horovod" else method)
             shown.add_row(
                 f"{WAYS[method].title}, {rate}",
                 f"{1e3 * entry['step_s']:.0f} ms",
@@ -221,6 +238,7 @@ def measure(name: str, args: argparse.Namespace, bars: Bars) -> dict[str, Any]:
     pieces = len(pieces_of(name, args, result))
     console.print(duration.told(name, args, pieces), markup=False, highlight=False)
     measures = {"zeros": zeros_of, "links": links_of, "quality": quality_of}
+    measures |= {"links": arithmetic_of} if args.only else {}
     for part in args.parts:
         measures[part](name, args, bars, result)
         save(name, args, result)

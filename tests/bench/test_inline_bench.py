@@ -1,4 +1,4 @@
-"""What benchmarks/inline.py measures of aggregators in the data path, and its tables."""
+"""The points of benchmarks/inline.py, of aggregators in the data path, and its tables."""
 
 from __future__ import annotations
 

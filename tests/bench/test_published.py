@@ -159,3 +159,14 @@ def test_links_carry_the_values_of_each_scheme() -> None:
     assert published_models.links_s(result) == pytest.approx(
         {"ring": 12, "agsparse": 3 * 4, "parallax": 0.75 * (4 + 6), "switchml": 8}
     )
+
+
+def test_steps_of_both_arithmetics_are_shown_where_both_were_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = {"integer": {"step_s": 0.2}, "switchml": {"step_s": 0.4}}
+    links = {"1gbit": {"methods": {"integer": both["integer"]}}, "10gbit": {"methods": both}}
+    monkeypatch.setattr(published_models, "results", lambda part: {"lstm": {part: links}})
+    assert published_models.arithmetic().splitlines()[2:] == [
+        "| lstm, 10 Gbit/s | 400 | 200 | 2.00 |"
+    ]

@@ -194,6 +194,25 @@ def test_losses_under_horovod(losses):
         links.check([1.01 * loss for loss in losses["ncf"]], found[0]["losses"])
 
 
+def test_each_arithmetic_has_a_job_in_the_setting_that_suits_horovod(monkeypatch):
+    jobs = []
+
+    def run(given, hosts, tell, *, lab, mca, env, timeout):
+        jobs.append((given["methods"], env["OMNIHVD_ARITHMETIC"], mca))
+        return [{"method": given["methods"][0], "step_s": 1.0}]
+
+    monkeypatch.setattr(model_jobs, "run", run)
+    slower, faster = links.BEST
+    settings = {slower.name: 2.0, faster.name: 1.0}
+    given = {"model": "ncf", "steps": STEPS}
+    found = links.measure_arithmetic(given, RANKS, None, settings, lambda *_: None, 60)
+    assert jobs == [([way], way, faster.mca) for way in ("integer", "switchml")]
+    assert {way: (e["method"], e["setting"]) for way, e in found.items()} == {
+        way: (way, faster.name) for way in ("integer", "switchml")
+    }
+    assert all(len(entry["commit"]) == 40 for entry in found.values())
+
+
 def test_a_job_that_fails_says_why():
     with pytest.raises(model_jobs.JobError, match=r"exit 1: (.|\n)*KeyError: 'nothing'"):
         model_jobs.run({}, 1, print, under=["-c", "raise KeyError('nothing')"], timeout=60)
@@ -273,6 +292,34 @@ def test_a_run_is_as_many_jobs_and_steps_as_are_foretold(monkeypatch):
     run.quality_of("ncf", args, bars, result)
     for part, steps in begun.items():
         assert (work[part].jobs, work[part].steps) == (len(steps), sum(steps)), part
+
+
+def test_steps_by_integers_leave_the_others_alone(monkeypatch):
+    import duration
+
+    run, args = arguments(
+        monkeypatch, *("--parts", "links", "--only", "arithmetic", "--rates", "10gbit")
+    )
+    begun = []
+
+    def measure(given, hosts, rate, settings, tell, timeout):
+        begun.append((rate, dict(settings)))
+        return {"integer": {"step_s": 1.0}, "switchml": {"step_s": 2.0}}
+
+    monkeypatch.setattr(links, "measure_arithmetic", measure)
+    monkeypatch.setattr(run, "save", lambda *_: None)
+    before = {"horovod": {"step_s": 3.0}, "switchml": {"step_s": 9.0}}
+    there = {"settings": {"ring": 3.0}, "methods": before, "predicted": {"horovod": 1.0}}
+    result = {"links": {"10gbit": there, "1gbit": {"methods": {}}}}
+    run.arithmetic_of("ncf", args, type("Bars", (), {"tell": lambda *_: None})(), result)
+    assert begun == [("10gbit", {"ring": 3.0})]
+    assert result["links"]["1gbit"] == {"methods": {}}
+    after = result["links"]["10gbit"]
+    steps = {method: entry["step_s"] for method, entry in after["methods"].items()}
+    assert steps == {"horovod": 3.0, "integer": 1.0, "switchml": 2.0}
+    assert (after["settings"], after["predicted"]) == ({"ring": 3.0}, {"horovod": 1.0})
+    work = duration.work_of(args, "ncf", 0)["links"]
+    assert (work.jobs, work.steps) == (2, 2 * args.steps)
 
 
 @pytest.mark.slow
