@@ -9,6 +9,7 @@ from benchmarks.tables.results import in_ms, load
 from omnihvd.rates import rate_text
 
 MODES = ("float", "integer", "switchml", "fpisa", "fpisa-a")
+GB = 0.1  # of the tensor
 
 
 def errors() -> str:
@@ -19,7 +20,7 @@ def errors() -> str:
 
 
 def times() -> str:
-    """Milliseconds; in brackets the MB that a host sends."""
+    """Milliseconds; in brackets the MB that a host sends, and all ranks' processor seconds a GB."""
     found = load("arithmetic.json")["times"]
     kinds = [*(kind for kind in next(iter(found.values())) if kind in MODES)]
     rows = []
@@ -29,6 +30,6 @@ def times() -> str:
             for kind in kinds:
                 one = modes[kind][density]
                 ms, sent = in_ms(statistics.median(one["samples"])), one["bytes_sent"] / 1e6
-                row.append(f"{ms} ({sent:.0f})")
+                row.append(f"{ms} ({sent:.0f}, {one['cpu_s'] / GB:.1f})")
             rows.append(row)
-    return markdown(["ms (MB)", *kinds], rows)
+    return markdown(["ms (MB, s/GB)", *kinds], rows)
