@@ -40,7 +40,7 @@ def run(
 
     Returns the counts, and `failed_seed` and `failure` of the first job that failed (else None).
     `to`: a file that gets the same as JSON, now and then. `processes`: how many share the seeds.
-    `resume`: goes on after the last seed of `to`, and adds to its counts.
+    `resume`: goes on where `to` ends, and adds to its counts.
     """
     outcome: dict[str, Any] = {"first_seed": first, "failed_seed": None, "failure": None}
     if resume and to and (saved := to.read_text()):

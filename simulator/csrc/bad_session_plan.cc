@@ -33,7 +33,6 @@ Settings settings_of(Prng& prng, const SessionPlan& plan, uint32_t ranks) {
   settings.deterministic = prng.chance(0.3);
   settings.levels = levels_of(prng, plan, ranks);
   if (prng.chance(0.3)) settings.arithmetic = ArithmeticKind(prng.between(0, 4));
-  settings.timeout_s = double(plan.timeout_us) * 1e-6;
   settings.stall_warning_s = 0;  // warnings are for people
   if (plan.dedicated > 0 || prng.chance(0.5)) settings.secret = "a secret of sixteen";
   return settings;
@@ -204,6 +203,9 @@ SessionPlan make_session_plan(Prng& prng, bool long_sums) {
     plan.refused = prng.one_of<double>({0.001, 0.01, 0.1});
   }
   plan.rare = prng.one_of<double>({0, 0.05, 0.5});
+  if (!long_sums && std::min(plan.faults.lost, plan.faults.late) > 0.1) plan.timeout_us *= 4;
+  for (GroupPlan& group : plan.groups)
+    for (Settings& settings : group.settings) settings.timeout_s = double(plan.timeout_us) * 1e-6;
   return plan;
 }
 
