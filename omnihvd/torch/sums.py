@@ -383,7 +383,7 @@ class Sums:
                 total = union.matrix()
                 if len(total) > 0:
                     self._sum(total, total.dtype, takes_small=takes_small)
-            tensor.copy_(union.result(total))
+            tensor.data = union.result(total)  # not copied once more
         elif codec and tensor.is_floating_point():
             self._meetings.agree_on(codec.name, self._limit.total_seconds())
             self._coded += 1
