@@ -28,6 +28,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "small-between-hosts": small.between_hosts,
     "rows": small.rows,
     "peers": bench.peers,
+    "new-memory": bench.new_memory,
     "scatters": bench.scatters,
     "others": trainings.others,
     "launchers": trainings.launchers,

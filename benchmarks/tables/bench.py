@@ -73,3 +73,23 @@ def scatters() -> str:
             cells[-1] += [sums["omnihvd-torch-scatter"][share] for share in (1.0, 0.1, 0.01)]
     heads = ["links", "tensor", "Gloo", "Open MPI's own", "omnihvd: 100%", "10%", "1% non-zero"]
     return markdown(heads, cells)
+
+
+def new_memory() -> str:
+    """Of 100 MB in the map: the time in new memory over that in kept memory."""
+    cells = []
+    for name, part in load("map.json")["parts"].items():
+        found: dict[tuple[str, float], dict[str, float]] = {}
+        for r in part["results"]:
+            point = r["point"]
+            if point["count"] == 25_000_000:
+                times = found.setdefault((r["backend"], point["density"]), {})
+                times[point["memory"]] = median(r["samples"])
+        ratios = {k: f"{t['new'] / t['kept']:.2f}" for k, t in found.items() if len(t) == 2}
+        for backend in dict.fromkeys(backend for backend, _ in ratios):
+            row = [ratios.get((backend, density), "") for density in (1.0, 0.4, 0.1, 0.01, 0.001)]
+            rate, layout = name.split("-")
+            hosts, ranks = layout.split("x")
+            where = f"{hosts} host{'s' * (hosts != '1')}, {ranks} rank{'s' * (ranks != '1')} each"
+            cells.append([where, rate.replace("none", ""), HEADS[backend], *row])
+    return markdown(["", "links", "", "100%", "40%", "10%", "1%", "0.1% non-zero"], cells)
