@@ -30,8 +30,9 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks import stamps  # noqa: E402
 from benchmarks.bench.lab import Lab, mpirun_env  # noqa: E402
+from benchmarks.bench.source import source  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "delay_control.json"
 HOSTS = 2
@@ -243,14 +244,15 @@ def main() -> None:
         results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"scenarios": {}}
         about = SCENARIOS[scenario]
         content = results["scenarios"].get(scenario, {"runs": []})
+        stamps.hand_down(content, content["runs"])
         others = [run for run in content["runs"] if (run["name"], run["seed"]) != (name, seed)]
         if time.monotonic() > until or (len(others) < len(content["runs"]) and not args.again):
             continue
-        run = {"name": name, "seed": seed, **measure(name, scenario, seed)}
+        run = {**source(), "name": name, "seed": seed, **measure(name, scenario, seed)}
         ordered = sorted(
             [*others, run], key=lambda r: (names(scenario).index(r["name"]), r["seed"])
         )
-        content = {**machine(), **about._asdict(), "runs": ordered}
+        content = {**stamps.facts(), **about._asdict(), "runs": ordered}
         results["scenarios"][scenario] = content
         RESULTS.write_text(json.dumps(results) + "\n")
         print(scenario, name, seed, run["steps"], "steps", run["losses"][-1], flush=True)

@@ -27,8 +27,9 @@ import model_jobs  # noqa: E402
 import ncf  # noqa: E402
 from compared import ORDERED  # noqa: E402
 
-from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks import stamps  # noqa: E402
 from benchmarks.bench.lab import Lab  # noqa: E402
+from benchmarks.bench.source import source  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "host_order.json"
 HOSTS = 2
@@ -52,9 +53,9 @@ def measure(part: str, layout: str, first: str, args: argparse.Namespace) -> lis
     """An entry of each method, and each seed of quality."""
     quality = part == "quality"
     given = {**PARTS[part], "seeds": list(range(args.seeds if quality else 1))}
-    entries = []
+    entries, about = [], source()
     for entry in train(layout, first, given, None if quality else args.rate):
-        kept = {"part": part, "layout": layout, "first": first, "method": entry["method"]}
+        kept = {**about, "part": part, "layout": layout, "first": first, "method": entry["method"]}
         if quality:
             kept |= {"seed": entry["seed"], "steps": entry["steps"], "end": entry["curve"][-1][1]}
         else:
@@ -73,9 +74,7 @@ def main() -> None:
     parser.add_argument("--rate", default="1gbit", help="of each link, each way")
     parser.add_argument("--again", action="store_true", help="also what there is already")
     args = parser.parse_args()
-    results: list[dict[str, Any]] = []
-    if RESULT.exists():
-        results = json.loads(RESULT.read_text())["results"]
+    results = stamps.kept(RESULT)
     for part in args.part:
         for layout in args.layout:
             for first in ORDERS:
@@ -84,8 +83,8 @@ def main() -> None:
                 if len(others) < len(results) and not args.again:
                     continue
                 results = others + measure(part, layout, first, args)
-                source = ncf.Ncf(None, "default").source
-                content = {**machine(), "source": source, "results": results}
+                content = {**stamps.facts(), "source": ncf.Ncf(None, "default").source}
+                content["results"] = results
                 RESULT.write_text(json.dumps(content, indent=1) + "\n")
                 for entry in results[len(others) :]:
                     print(entry, flush=True)

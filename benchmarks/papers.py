@@ -28,6 +28,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from benchmarks import stamps  # noqa: E402
 from benchmarks.bench.backends import Hosts  # noqa: E402
 from benchmarks.bench.command import machine  # noqa: E402
 from benchmarks.bench.plots import plain_numbers, rate_text  # noqa: E402
@@ -180,6 +181,7 @@ def measure_rates(rates: Sequence[str], backends: Sequence[str], output: Path) -
     for rate in rates:
         found = measure_at(rate, backends)
         before = have.get(rate, {}).get("results", [])
+        stamps.hand_down(have.get(rate, {}).get("about", {}), before)
         kept = [r for r in before if r["backend"] not in backends]
         have[rate] = {**found, "results": [*kept, *found["results"]]}
         say(rate, found)

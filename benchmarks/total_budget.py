@@ -22,8 +22,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks import stamps  # noqa: E402
 from benchmarks.bench.lab_processes import mpirun_env  # noqa: E402
+from benchmarks.bench.source import source  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "total_budget.json"
 RANKS = 2
@@ -90,13 +91,12 @@ def main() -> None:
     args = parser.parse_args()
     if args.worker:
         return worker(args.task[0], args.seeds)
-    results: list[dict[str, Any]] = []
-    if RESULT.exists():
-        results = json.loads(RESULT.read_text())["results"]
+    results = stamps.kept(RESULT)
     for name in args.task:
-        found = measure(name, args.seeds)
+        about = source()
+        found = [{**about, **entry} for entry in measure(name, args.seeds)]
         results = [entry for entry in results if entry["task"] != name] + found
-        RESULT.write_text(json.dumps({**machine(), "results": results}, indent=1) + "\n")
+        RESULT.write_text(json.dumps({**stamps.facts(), "results": results}, indent=1) + "\n")
         for entry in found:
             print(entry, flush=True)
     return None

@@ -46,8 +46,9 @@ from rich.progress import (  # noqa: E402
 )
 from rich.table import Table  # noqa: E402
 
-from benchmarks.bench.command import machine  # noqa: E402
+from benchmarks import stamps  # noqa: E402
 from benchmarks.bench.lab import LabError  # noqa: E402
+from benchmarks.bench.source import source  # noqa: E402
 
 PARTS = ("zeros", "links", "quality")
 QUALITY = MEASURED[1:]  # OmniReduce is as plain Horovod
@@ -122,7 +123,7 @@ class Bars:
 def zeros_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
     size, steps = ("full", 1) if args.full else ("default", args.zeros_steps)
     ranks = 1 if args.full and not args.masks else args.hosts
-    masks = args.masks / f"{name}.npz" if args.masks else None
+    masks, about = args.masks / f"{name}.npz" if args.masks else None, source()
     if masks:
         masks.parent.mkdir(parents=True, exist_ok=True)
 
@@ -130,20 +131,22 @@ def zeros_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, 
         bars.tell("looking at gradients", step, steps)
 
     found = zeros.measure(name, args.data, size, ranks, steps, tell=tell, masks=masks)
-    result["zeros"] = [z for z in result.get("zeros", []) if z["size"] != size] + [found]
+    others = [z for z in result.get("zeros", []) if z["size"] != size]
+    result["zeros"] = [*others, {**about, **found}]
 
 
 def links_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str, Any]) -> None:
     given = given_of(name, args, args.steps, 1)
     given |= {"warm_up": args.steps // 2, "timed": not args.local}
+    about = source()
     if args.local:
         measured = links.measure(given, args.hosts, None, bars.tell, args.timeout)
-        result.setdefault("links", {})["none"] = measured
+        result.setdefault("links", {})["none"] = {**about, **measured}
         return
     predicted = links.predict(given, args.hosts, args.rates, bars.tell, args.timeout)
     for rate in args.rates:
         measured = links.measure(given, args.hosts, rate, bars.tell, args.timeout)
-        result.setdefault("links", {})[rate] = {**measured, "predicted": predicted[rate]}
+        result.setdefault("links", {})[rate] = {**about, **measured, "predicted": predicted[rate]}
         save(name, args, result)
 
 
@@ -153,14 +156,17 @@ def quality_of(name: str, args: argparse.Namespace, bars: Bars, result: dict[str
     for method, seed in pieces_of(name, args, result):
         if time.monotonic() > args.until:
             return
+        about = source()
         (found,) = model_jobs.run(
             {**given, "methods": [method], "seeds": [seed]},
             *(args.hosts, bars.tell),
             **{"env": STREAM, "timeout": args.timeout},
         )
         others = [e for e in result.get("quality", []) if of_piece(e) != (method, seed)]
-        found = {key: found[key] for key in ("method", "seed", "steps", "ranks", "curve")}
-        result["quality"] = sorted([*others, found], key=lambda e: (e["seed"], e["method"]))
+        kept = {key: found[key] for key in ("method", "seed", "steps", "ranks", "curve")}
+        result["quality"] = sorted(
+            [*others, {**about, **kept}], key=lambda e: (e["seed"], e["method"])
+        )
         save(name, args, result)
 
 
@@ -250,8 +256,11 @@ def file_of(name: str, args: argparse.Namespace) -> Path:
 
 
 def save(name: str, args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Each part keeps the stamp of the run that made it, though another run writes the file."""
     args.output.mkdir(parents=True, exist_ok=True)
-    content = {**result, **machine(), "hosts": args.hosts}
+    parts = [*result.get("zeros", []), *result.get("links", {}).values()]
+    stamps.hand_down(result, [*parts, *result.get("quality", [])])
+    content = {**result, **stamps.facts(), "hosts": args.hosts}
     file_of(name, args).write_text(json.dumps(content, indent=1) + "\n")
 
 
