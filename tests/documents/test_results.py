@@ -39,19 +39,31 @@ class History:
 
 
 def sources(content: Any) -> Iterator[dict[str, Any]]:
-    """The commits that a result names, or its parts: a list has one in each entry."""
-    if isinstance(content, list):
-        for entry in content:
-            yield entry if "commit" in entry else {"commit": "-"}
-        return
-    found = [content] if "commit" in content else []
-    parts = [content]
-    while parts:
-        for value in parts.pop().values():
-            if isinstance(value, dict):
-                parts.append(value)
-                found += [value] if "commit" in value else []
+    """The commits that a result names, or its parts and entries; "-" where none is named.
+
+    An entry of a list may have the commit of what is around it. It has none where the list's other
+    entries have commits of their own, and nothing around them has one.
+    """
+    found = list(named(content))
     yield from found or [{"commit": "-"}]
+
+
+def named(content: Any, above: bool = False) -> Iterator[dict[str, Any]]:
+    """above: something around this part names a commit for it."""
+    if isinstance(content, list):
+        entries = [entry for entry in content if isinstance(entry, (dict, list))]
+        some = any("commit" in entry for entry in entries)
+        for entry in entries:
+            if some and not above and "commit" not in entry:
+                yield {"commit": "-"}
+            yield from named(entry, above)
+        return
+    if "commit" in content:
+        yield content
+    parts = [part for part in content.values() if isinstance(part, (dict, list))]
+    above = above or any("commit" in part for part in [content, *parts])
+    for part in parts:
+        yield from named(part, above)
 
 
 def lost(history: History) -> set[str]:
@@ -85,3 +97,8 @@ def test_a_result_is_found_by_its_trees_or_its_commit() -> None:
     assert sorted(about["commit"] for about in sources(inside)) == ["0", "1", "2"]
     assert [about["commit"] for about in sources([{"commit": "1"}, {}])] == ["1", "-"]
     assert [about["commit"] for about in sources({"points": []})] == ["-"]
+    for entries in ({"runs": [{"commit": "1"}, {}]}, {"a": {"runs": [{}, {"commit": "1"}]}}):
+        assert sorted(about["commit"] for about in sources(entries)) == ["-", "1"]
+    assert [about["commit"] for about in sources({"commit": "1", "runs": [{}]})] == ["1"]
+    kept = {"about": {"commit": "2"}, "results": [{"commit": "1"}, {}]}
+    assert sorted(about["commit"] for about in sources(kept)) == ["1", "2"]
