@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 RESULT = Path(__file__).parent / "results" / "cycle.json"
 # name: tensors, bytes of each, seconds that ranks may be apart
 CASES = {

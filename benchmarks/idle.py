@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +20,8 @@ import horovod.torch as hvd
 import torch
 
 import omnihvd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench.source import source
 
 

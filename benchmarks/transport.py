@@ -28,10 +28,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench.lab import Lab
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "build" / "tests")]
+from _engine_tests.transport import Transport  # noqa: E402
 
-sys.path.append(str(Path(__file__).parents[1] / "build" / "tests"))
-from _engine_tests.transport import Transport
+from benchmarks.bench.lab import Lab  # noqa: E402
 
 WINDOW = 16
 TLS = {"shm": "posix,sysv,cma,self", "tcp": "tcp,self", "veth": "tcp,self"}
