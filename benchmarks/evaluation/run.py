@@ -5,7 +5,8 @@
 quality  three seeds, on one host
 momentum the same with four ranks and a momentum of 0.9; and adam (methods.optimizer)
 1gbit    30 steps on hosts with links of that rate, one rank each (needs root); and 10gbit.
-         Beside the methods, "horovod": without omnihvd
+         Beside the methods, "horovod": without omnihvd, in the faster of Open MPI's two settings
+         that suit Horovod best
 sidco    60 steps: how many elements SIDCo keeps from step 20 on
 cost     no training: what methods cost for 25 M elements, into results/evaluation/cost.json
 report   runs nothing
@@ -25,13 +26,19 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+from benchmarks.bench.lab import Lab  # noqa: E402
+from benchmarks.bench.lab_processes import mpirun_env  # noqa: E402
+from benchmarks.bench.settings import AS_IT_IS, Setting  # noqa: E402
 from benchmarks.evaluation import cost, methods, report  # noqa: E402
-from benchmarks.evaluation.tasks import TASKS  # noqa: E402
+from benchmarks.evaluation.tasks import TASKS  # noqa: E402, and adds the folder of links
+
+from links import BEST  # noqa: E402, isort: skip
 
 OFF = {"OMNIHVD_ENABLE": "0"}
 STREAMING = {"OMNIHVD_WAY": "stream", "OMNIHVD_MIN_BYTES": "1024"}
@@ -75,20 +82,45 @@ def run(name: str, task: str, arguments: argparse.Namespace) -> None:
         given = {"file": str(file), "task": task, "makers": part.makers, "steps": part.steps}
         given |= {"points": part.points, "in_lab": bool(part.rate)}
         given |= {"pieces": pieces, "minutes": arguments.minutes, "optimizer": part.optimizer}
-        command = [sys.executable, str(Path(__file__).with_name("worker.py")), json.dumps(given)]
-        _launch(command, env, part.ranks or arguments.ranks, part.rate)
+        ranks = part.ranks or arguments.ranks
+        if without:
+            for entry in _at_its_best(given, ranks, part.rate):
+                report.add(file, entry)
+        else:
+            _launch(given, env, ranks, part.rate)
 
 
-def _launch(command: list[str], env: dict[str, str], ranks: int, rate: str | None) -> None:
+def _at_its_best(given: dict[str, Any], ranks: int, rate: str | None) -> list[dict[str, Any]]:
+    """Plain Horovod's pieces, each in the setting in which its step took less time."""
+    tried = []
+    with tempfile.TemporaryDirectory() as folder:
+        for i, setting in enumerate(BEST):
+            file = Path(folder, f"{i}.json")
+            _launch({**given, "file": str(file)}, OFF, ranks, rate, setting)
+            found = json.loads(file.read_text()) if file.exists() else []  # none: out of time
+            tried.append([{**entry, "setting": setting.name} for entry in found])
+    best = []
+    for entries in zip(*tried):
+        seconds = {entry["setting"]: entry["step_seconds"] for entry in entries}
+        best.append({**min(entries, key=lambda entry: entry["step_seconds"]), "tried": seconds})
+    return best
+
+
+def _launch(
+    given: dict[str, Any],
+    env: dict[str, str],
+    ranks: int,
+    rate: str | None,
+    setting: Setting = AS_IT_IS,
+) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("worker.py")), json.dumps(given)]
     if rate:
-        from benchmarks.bench.lab import Lab
-
         with Lab(ranks, rate=rate) as lab:
-            lab.mpirun(command, env=env)
+            lab.mpirun(command, env=env, mca=setting.mca)
     else:
         mpirun = ["mpirun", "--oversubscribe", "-np", str(ranks), *command]
         yields = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-        subprocess.run(mpirun, env={**os.environ, **env, **yields}, check=True, cwd=ROOT)
+        subprocess.run(mpirun, env={**mpirun_env(ranks), **env, **yields}, check=True, cwd=ROOT)
 
 
 def main() -> None:
@@ -107,7 +139,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.part) - set(parts):
         parser.error(f"no part {unknown.pop()}: there are {', '.join(parts)}")
-    for part in arguments.part or parts:
+    wanted = arguments.part or parts
+    linked = [part for part in wanted if part in PARTS and PARTS[part].rate]
+    if linked and os.geteuid() != 0:
+        others = [part for part in parts if part not in PARTS or not PARTS[part].rate]
+        parser.error(
+            f"{' and '.join(linked)}: hosts with links need root. Use sudo, or name other parts: "
+            f"{' '.join(others)}"
+        )
+    for part in wanted:
         for task in arguments.task if part in PARTS else []:
             run(part, task, arguments)
         if part == "cost":
@@ -116,4 +156,5 @@ def main() -> None:
     report.write()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -93,17 +93,9 @@ def main() -> None:
         measured = train(task, method, makers[method], seed, steps, given)
         if hvd.rank() == 0:
             entry = {"method": method, "seed": seed, "ranks": hvd.size(), **about, **measured}
-            _add(Path(given["file"]), entry)
+            report.add(Path(given["file"]), entry)
             print(f"{given['task']:8s} {method:16s} {seed} {measured['curve'][-1][1]:.4f}")
             sys.stdout.flush()
-
-
-def _add(file: Path, entry: dict[str, Any]) -> None:
-    """In place of an older one of the same method and seed."""
-    entries = json.loads(file.read_text()) if file.exists() else []
-    same = (entry["method"], entry["seed"])
-    entries = [other for other in entries if (other["method"], other["seed"]) != same] + [entry]
-    report.save(file, entries)
 
 
 if __name__ == "__main__":
