@@ -9,10 +9,11 @@ mixed      words (3.4 MB of gradients): 1 Gbit/s, 100 Mbit/s, 1 Gbit/s shared wi
            each way, 1 Gbit/s
 low, high  text (18.8 MB): links of low and of high variation, in turns
 
-Runs: none, block_topk at RATIOS, and block_topk and global_topk under delay control. Adds missing
-runs (--again: all) to results/delay_control.json, and draws mixed in delay_control.png. A run has
-losses, [seconds, held-out loss], and bins of BIN seconds, each [seconds, median step in seconds,
-mean ratio], all on rank 0.
+Runs: none, block_topk at RATIOS, and block_topk and global_topk under delay control; of text also
+global_topk at RATIOS. Adds missing runs (--again: all) to results/delay_control.json and draws
+mixed in delay_control.png. Prints how much longer than the best ratio of its own kind each control
+takes. A run has losses, [seconds, held-out loss], and bins of BIN seconds, each [seconds, median
+step in seconds, mean ratio], all on rank 0.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,15 +63,48 @@ SCENARIOS = {
     "low": Scenario("text", 0.1, 30, 5, 200, 20, in_turns("500mbit", "250mbit")),
     "high": Scenario("text", 0.1, 30, 5, 200, 20, in_turns("1gbit", "50mbit")),
 }
-RATIOS = {"words": (0.3, 0.1, 0.03), "text": (0.1, 0.03, 0.01)}
+# The best of text is to be neither the largest nor the smallest.
+RATIOS = {"words": (0.3, 0.1, 0.03), "text": (0.3, 0.1, 0.03, 0.01, 0.003)}
+TARGETS = {"mixed": (4.8, 4.6, 4.4), "low": (1.6, 1.4, 1.2), "high": (1.6, 1.4, 1.2)}  # nats
 MIN_RATIO = 0.005
 BIN = 0.25
 CONTROLLED, GLOBAL = "delay control", "delay control, global_topk"
+KINDS = {CONTROLLED: "block_topk", GLOBAL: "global_topk"}  # what each sends
+
+Run = dict[str, Any]
 
 
 def names(scenario: str) -> list[str]:
-    fixed = [f"block_topk {ratio:g}" for ratio in RATIOS[SCENARIOS[scenario].task]]
-    return ["none", *fixed, CONTROLLED, GLOBAL]
+    task = SCENARIOS[scenario].task
+    blocks, elements = ([f"{kind} {ratio:g}" for ratio in RATIOS[task]] for kind in KINDS.values())
+    return ["none", *blocks, *(elements if task == "text" else ()), *KINDS]
+
+
+def seconds_to(target: float, run: Run) -> float:
+    """Until a reading of the held-out loss is there; infinite: none is."""
+    return next((seconds for seconds, loss in run["losses"] if loss <= target), inf)
+
+
+def behind(
+    target: float, control: Sequence[Run], fixed: Sequence[Sequence[Run]]
+) -> tuple[float, float] | None:
+    """The control's seconds to the loss over the best fixed ratio's, means over the seeds that all
+    have, and how many readings of the loss the difference is. None: one does not get there."""
+    all_ = [{run["seed"]: run for run in runs} for runs in (control, *fixed)]
+    seeds = sorted(set.intersection(*(set(runs) for runs in all_)))
+    if not fixed or not seeds:
+        return None
+    own, *others = (statistics.mean(seconds_to(target, runs[s]) for s in seeds) for runs in all_)
+    best = min(others)
+    if inf in (own, best):
+        return None
+    return own / best, (own - best) / reading([run for runs in all_ for run in runs.values()])
+
+
+def reading(runs: Iterable[Run]) -> float:
+    """The median of the seconds between two readings of the loss."""
+    times = [[seconds for seconds, _ in run["losses"]] for run in runs]
+    return statistics.median(later - at for run in times for at, later in zip(run, run[1:]))
 
 
 def compressor(name: str, scenario: Scenario) -> Any:
@@ -79,7 +115,10 @@ def compressor(name: str, scenario: Scenario) -> Any:
     if name in (CONTROLLED, GLOBAL):
         start = (OmniReduce.block_topk if name == CONTROLLED else OmniReduce.global_topk)(0.1)
         return start.with_delay_control(scenario.budget_ms, MIN_RATIO)
-    return OmniReduce.block_topk(float(name.split()[1]))
+    kind, ratio = name.split()
+    return (OmniReduce.global_topk if kind == KINDS[GLOBAL] else OmniReduce.block_topk)(
+        float(ratio)
+    )
 
 
 def worker(name: str, scenario: Scenario, seed: int) -> None:
@@ -256,8 +295,32 @@ def main() -> None:
         results["scenarios"][scenario] = content
         RESULTS.write_text(json.dumps(results) + "\n")
         print(scenario, name, seed, run["steps"], "steps", run["losses"][-1], flush=True)
-    plot(json.loads(RESULTS.read_text()), RESULTS.with_suffix(".png"))
+    results = json.loads(RESULTS.read_text())
+    plot(results, RESULTS.with_suffix(".png"))
+    for scenario in args.scenario:
+        say(scenario, results["scenarios"].get(scenario, {"runs": []})["runs"])
     return None
+
+
+def say(scenario: str, runs: Sequence[Run]) -> None:
+    """How much longer than the best ratio of its kind each control takes."""
+    of_name = by_name(runs)
+    for name, kind in KINDS.items():
+        fixed = [of for other, of in of_name.items() if other.startswith(kind)]
+        for target in TARGETS[scenario]:
+            if found := behind(target, of_name.get(name, []), fixed):
+                print(
+                    f"{scenario}, {name}, to {target:g}: {found[0]:.2f} times as long as the best "
+                    f"fixed ratio of {kind}, {found[1]:.1f} readings of the loss"
+                )
+
+
+def by_name(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """One of each seed."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run["name"], []).append(run)
+    return found
 
 
 if __name__ == "__main__":

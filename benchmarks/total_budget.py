@@ -6,9 +6,10 @@ Sahu et al., "Rethinking gradient sparsification as total error minimization" (N
 given number of elements in a whole training, rather than in each step, a hard threshold leaves the
 smallest total error, the sum over steps of |e|^2, where e is the residual of error feedback. So
 each task of evaluation/ is trained on two ranks by topk_threshold(task.threshold), then by topk()
-at the ratio that sends as many elements in all. Writes results/total_budget.json: by task, seed and
-method, the share of elements sent, a rank's total_error (means over both ranks), and the quality on
-held-out data at the end.
+and by global_topk() at the ratio that sends as many elements in all. topk() has that ratio of each
+parameter, global_topk() one threshold for all parameters, as the hard threshold is. Writes
+results/total_budget.json: by task, seed and method, the share of elements sent, a rank's
+total_error (means over both ranks), and the quality on held-out data at the end.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def worker(name: str, seeds: int) -> None:
     entries = []
     for seed in range(seeds):
         threshold = train("topk_threshold", OmniReduce.topk_threshold(task.threshold), seed)
-        entries += [threshold, train("topk", OmniReduce.topk(threshold["sent"]), seed)]
+        entries.append(threshold)
+        for method, made in (("topk", OmniReduce.topk), ("global_topk", OmniReduce.global_topk)):
+            entries.append(train(method, made(threshold["sent"]), seed))
     if hvd.rank() == 0:
         print(json.dumps(entries), flush=True)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import inf
-from statistics import mean, pstdev
+from statistics import mean
 from typing import Any
 
 from benchmarks.bench.report import markdown
-from benchmarks.tables.results import in_ms, load  # adds compared's folder
+from benchmarks.delay_control import KINDS, TARGETS, behind, by_name, seconds_to
+from benchmarks.tables.results import in_ms, load, spread  # adds compared's folder
 
 from compared import ORDERED, WAYS  # isort: skip
 
@@ -45,13 +46,11 @@ def methods() -> str:
         for task in TASKS:
             found = load(f"evaluation/{task}-quality.json")
             ends = [e["curve"][-1][1] for e in found if e["method"] == method]
-            cells[-1].append(f"{mean(ends):.3f} ± {pstdev(ends):.3f}")
+            cells[-1].append(spread(ends, 3))
     return markdown(["", "kB, words", "ms a step, words", *TASKS.values()], cells)
 
 
 # --- delay control ------------------------------------------------------------------------------
-
-TARGETS = {"mixed": (4.8, 4.6, 4.4), "low": (1.6, 1.4, 1.2), "high": (1.6, 1.4, 1.2)}  # nats
 
 
 def scenarios() -> dict[str, Any]:
@@ -59,25 +58,20 @@ def scenarios() -> dict[str, Any]:
 
 
 def runs(scenario: str) -> dict[str, list[dict[str, Any]]]:
-    """By name, one of each seed."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for run in scenarios()[scenario]["runs"]:
-        found.setdefault(run["name"], []).append(run)
-    return found
-
-
-def _firsts(target: float, of_seeds: list[dict[str, Any]]) -> list[float]:
-    """Seconds to the loss, for each seed; infinite: it is not reached."""
-    return [next((s for s, now in run["losses"] if now <= target), inf) for run in of_seeds]
+    return by_name(scenarios()[scenario]["runs"])
 
 
 def _seconds_to(target: float, of_seeds: list[dict[str, Any]], scenario: str) -> str:
-    """Mean over seeds, if all of them get there, and how far they are from it at most."""
-    firsts = _firsts(target, of_seeds)
+    """Mean over seeds and their range, if all of them get there, and how many seeds there are where
+    others have more."""
+    firsts = [seconds_to(target, run) for run in of_seeds]
+    most = max(map(len, runs(scenario).values()))
+    seeds = [f"{len(firsts)} seeds"] * (len(firsts) < most)
     if max(firsts) == inf:
-        return f"not in {scenarios()[scenario]['seconds']:g} s"
-    spread = f" ± {max(firsts) - mean(firsts):.1f}" if len(firsts) > 1 else ""
-    return f"{mean(firsts):.1f}{spread}"
+        return "; ".join([f"not in {scenarios()[scenario]['seconds']:g} s", *seeds])
+    range_ = [f"{min(firsts):.1f} to {max(firsts):.1f}"] * (len(firsts) > 1)
+    said = "; ".join([*range_, *seeds])
+    return f"{mean(firsts):.1f}" + f" ({said})" * bool(said)
 
 
 def delay_control() -> str:
@@ -90,6 +84,8 @@ def delay_control() -> str:
 
 
 def delay_control_varied() -> str:
+    """Also each control's seconds over the best fixed ratio's of its kind, of the seeds that all
+    have, and the difference in readings of the loss."""
     both = {name: runs(name) for name in ("low", "high") if name in scenarios()}
     heads = [f"{s} variation: {target:g}" for s in both for target in TARGETS[s]]
     cells = []
@@ -99,14 +95,15 @@ def delay_control_varied() -> str:
             for target in TARGETS[scenario]:
                 there = found.get(name)
                 cells[-1].append(_seconds_to(target, there, scenario) if there else "")
-    for name in (name for name in next(iter(both.values())) if name.startswith("delay")):
-        cells.append([f"{name}, times the best ratio's seconds"])
+    for name, kind in KINDS.items():
+        row = [f"{name}, times the best ratio's seconds (readings behind)"]
         for scenario, found in both.items():
+            fixed = [of for other, of in found.items() if other.startswith(kind)]
             for target in TARGETS[scenario]:
-                means = {n: mean(_firsts(target, of)) for n, of in found.items()}
-                best = min(seconds for n, seconds in means.items() if n.startswith("block_topk"))
-                both_get_there = best < inf and means[name] < inf
-                cells[-1].append(f"{means[name] / best:.2f}" if both_get_there else "")
+                over = behind(target, found.get(name, []), fixed)
+                row.append(f"{over[0]:.2f} ({over[1]:.1f})" if over else "")
+        if any(row[1:]):
+            cells.append(row)
     return markdown(["", *heads], cells)
 
 
@@ -129,10 +126,8 @@ def host_order() -> str:
                 ends_ = [e["end"] for e in same if e["part"] == "quality"]
                 sent = f"{links[0]['bytes'] / 1e3:.0f}" if links else ""
                 took = in_ms(links[0]["step_s"]) if links else ""
-                spread_ = f"{mean(ends_):.4f} ± {pstdev(ends_):.4f}" if ends_ else ""
-                cells.append(
-                    [layout.replace("x", " x "), WAYS[method].title, who, sent, took, spread_]
-                )
+                cells.append([layout.replace("x", " x "), WAYS[method].title, who, sent, took])
+                cells[-1].append(spread(ends_, 4))
     return markdown(heads, cells)
 
 
@@ -159,23 +154,33 @@ def certificate() -> str:
     return markdown(heads, cells)
 
 
+BUDGETED = {  # those that send as much as the first does
+    "topk_threshold": "threshold",
+    "topk": "Top-k",
+    "global_topk": "global Top-k",
+}
+
+
 def total_budget() -> str:
-    """Hard threshold and Top-k that send as many elements in all."""
+    """Hard threshold and Top-k that send as many elements in all. A column of a method that some
+    task does not have yet is left out."""
     entries = load("total_budget.json")["results"]
-    heads = ["", "sent", "total error, Top-k over threshold", "threshold", "Top-k"]
     measures = {"digits": "accuracy", "words": "loss", "ratings": "RMSE"}
+    found = {
+        (task, method): [e for e in entries if (e["task"], e["method"]) == (task, method)]
+        for task in measures
+        for method in BUDGETED
+    }
+    there = [method for method in BUDGETED if all(found[task, method] for task in measures)]
+    heads = ["", "sent", *(f"total error, {BUDGETED[m]} over threshold" for m in there[1:])]
     cells = []
     for task, measure in measures.items():
-        both = [
-            [e for e in entries if (e["task"], e["method"]) == (task, method)]
-            for method in ("topk_threshold", "topk")
-        ]
-        if not all(both):
-            continue
-        shares = [f"{100 * mean(e['sent'] for e in found):.2f}%" for found in both]
-        over = [b["total_error"] / a["total_error"] for a, b in zip(*both)]
-        qualities = [[e["quality"] for e in found] for found in both]
+        of = {method: {e["seed"]: e for e in found[task, method]} for method in there}
+        shares = [f"{100 * mean(e['sent'] for e in of[m].values()):.2f}%" for m in there]
         cells.append([f"{task}, {measure}", " / ".join(shares)])
-        cells[-1].append(f"{min(over):.2f} to {max(over):.2f}")
-        cells[-1] += [f"{mean(q):.4f} ± {pstdev(q):.4f}" for q in qualities]
-    return markdown(heads, cells)
+        for method in there[1:]:
+            first, other = of["topk_threshold"], of[method]
+            over = [other[s]["total_error"] / first[s]["total_error"] for s in first if s in other]
+            cells[-1].append(f"{min(over):.2f} to {max(over):.2f}")
+        cells[-1] += [spread([e["quality"] for e in of[m].values()], 4) for m in there]
+    return markdown([*heads, *(BUDGETED[method] for method in there)], cells)

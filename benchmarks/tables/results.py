@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -21,6 +21,13 @@ def load(name: str) -> Any:
 
 def in_ms(seconds: float) -> str:
     return f"{1000 * seconds:.0f}"
+
+
+def spread(values: list[float], digits: int) -> str:
+    """The mean and the standard deviation of a sample; of fewer than three, the values."""
+    if len(values) < 3:
+        return " and ".join(f"{value:.{digits}f}" for value in values)
+    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
 
 
 def joined(texts: list[str]) -> str:
