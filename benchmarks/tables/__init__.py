@@ -61,6 +61,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-zeros": models.zeros,
     "model-masks": models.replayed,
     "model-steps": models.steps,
+    "model-predictions": models.predictions,
     "model-first": models.first,
     "model-sent": models.sent,
     "model-quality": models.quality,

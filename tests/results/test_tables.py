@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 pytest.importorskip("torch")
 from benchmarks import delay_control  # noqa: E402
-from benchmarks.tables import compression  # noqa: E402
+from benchmarks.tables import compression, models  # noqa: E402
 from benchmarks.tables.results import spread  # noqa: E402
 
 
@@ -103,3 +103,30 @@ def test_global_topk_has_a_column_where_all_tasks_have_it(
     assert first.startswith("| digits, accuracy | " + " / ".join(["1.00%"] * (2 + there)) + " | ")
     assert "| 2.00 to 3.00 |" in first and ("| 1.50 to 2.00 |" in first) == there
     assert first.count("| 0.5000 and 1.5000 ") == 2 + there
+
+
+def test_quality_in_equal_time_is_between_the_tested_steps() -> None:
+    curve = [[6, 0.0], [12, 1.0], [18, 3.0]]
+    assert models._at(curve, 9) == 0.5
+    assert [models._at(curve, step) for step in (6, 12, 15, 18, 18.0000001)] == [0, 1, 2, 3, 3]
+    assert models._at(curve, 5.9) is None
+
+
+def test_plain_horovods_quality_is_said_to_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OmniReduce's curve at half of its pace. Steps that fall to a rate of 0 are not cut short."""
+    methods = {method: {"step_s": 1.0} for method in models.METHODS}
+    methods["horovod"]["step_s"] = 2.0
+    quality = [
+        {"method": method, "seed": 0, "curve": [[1, 0.0], [2, 0.5], [4, 1.0]]}
+        for method in models.METHODS
+        if method != "horovod"
+    ]
+    content = {"quality": quality, "links": {"1gbit": {"methods": methods}}}
+    monkeypatch.setattr(models, "results", lambda _: {"ncf": content, "bert": content})
+    heads, _, *rows = models.quality().splitlines()
+    assert "| Horovod at its best: OmniReduce's curve, its own time |" in heads
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| ncf, AUC: 4 steps", "", "1.000"],
+        ["| the same, 4 seconds at 1 Gbit/s", "0.500", "1.000"],
+        ["| bert, accuracy: 4 steps", "", "1.000"],
+    ]
