@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 examples/accelerate_language_model.py
 
-(`accelerate launch --cpu ...` does as well.) Needs `pip install accelerate`.
+Needs `pip install accelerate`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import accelerate
 import language_model
 import torch
+import torch.distributed.nn  # before a group is made: see pytorch_ddp.py
 
 import omnihvd  # before Accelerator(), on every rank
 

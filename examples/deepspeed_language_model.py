@@ -14,6 +14,7 @@ import argparse
 import deepspeed
 import language_model
 import torch
+import torch.distributed.nn  # before a group is made: see pytorch_ddp.py
 
 import omnihvd  # before init_distributed(), on every rank
 
@@ -49,6 +50,7 @@ def main() -> None:
         hidden = tuple(part.detach() for part in hidden)
         losses.append(loss.item())
     language_model.report_mean(args, losses, omnihvd.stats())
+    torch.distributed.destroy_process_group()  # ends Gloo's threads
 
 
 if __name__ == "__main__":

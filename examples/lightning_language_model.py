@@ -14,6 +14,7 @@ from typing import Any
 import language_model
 import lightning
 import torch
+import torch.distributed.nn  # before a group is made: see pytorch_ddp.py
 from lightning.pytorch.strategies import DDPStrategy
 
 import omnihvd.torch  # registers the backend
@@ -62,6 +63,7 @@ def main() -> None:
     )
     trainer.fit(module)
     language_model.report_mean(args, module.losses, omnihvd.stats())
+    torch.distributed.destroy_process_group()  # ends Gloo's threads
 
 
 if __name__ == "__main__":

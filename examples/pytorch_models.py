@@ -3,7 +3,7 @@
     python -m omnihvd --report out/ examples/pytorch_models.py --model cnn
 
 words        the LSTM language model of language_model.py: large tables, wide rows
-recommender  NeuMF-like: four tables of short rows; a batch touches few rows. Ratings are drawn
+recommender  NeuMF-like: two tables of short rows; a batch touches few rows. Ratings are drawn
              with Zipf frequencies
 cnn          a convolutional network on random pictures: every gradient is dense
 

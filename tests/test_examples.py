@@ -186,7 +186,8 @@ def test_ddp_trains_as_horovod_does(tmp_path, options, losses, how):
 @pytest.mark.parametrize("library", ["lightning", "accelerate"])
 def test_libraries_train_as_horovod_does(tmp_path, options, losses, library):
     pytest.importorskip(library)
-    report, _ = under_torchrun(tmp_path, f"{library}_language_model.py", *options)
+    name = f"{library}_language_model.py"
+    report, _ = under_torchrun(tmp_path, name, *options, ends_cleanly=True)
     check(report, losses)
     assert all(rank["calls"] >= STEPS for rank in report["stats"])
 
@@ -255,6 +256,8 @@ def test_the_first_job_prints_what_its_page_says():
     assert re.findall(r"^step .*", job.ranks[0], re.M) == losses != []
     said, printed = (re.search(r"\{'density.*\}", text)[0] for text in (page, job.ranks[0]))
     assert ast.literal_eval(printed) == pytest.approx(ast.literal_eval(said), rel=0.05)
+    (taken,) = set(re.findall(r"sums taken: \d+, of [\d.]+ MB", page))
+    assert taken in job.output
     assert f"omnihvd {omnihvd.__version__} takes over" in job.output
 
 
