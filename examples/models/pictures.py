@@ -115,27 +115,37 @@ class Pictures(Task):
             self.width, self.batch_size = 1 / 32, 4
         elif size == "full":
             self.width = 1.0
-        found = None if size == "tiny" else self._imagenet() if size == "full" else self._cifar()
-        inputs, targets, held_out = found or self._drawn()
-        self.split(inputs, targets, held_out)
+        there = {"tiny": lambda: False, "full": self._imagenet, "default": self._cifar}[size]()
+        if not there:
+            self.split(*self._drawn())
 
-    def _imagenet(self) -> tuple[Tensor, Tensor, int] | None:
+    def _imagenet(self) -> bool:
+        """Whether there are pictures. Ranks share out the same files, and each reads its own."""
         files = sources.files(self.data, "imagenet", "n*.JPEG")
-        if not files:
-            return None
-        chosen = files[self.rank :: self.ranks][:200]  # of a rank, so many
         names = sorted({_class_of(file) for file in files})
-        self.source = f"{len(chosen):,} pictures of ImageNet"
-        pictures = torch.stack([_picture(file, self.side) for file in chosen])
-        return pictures, torch.tensor([names.index(_class_of(f)) for f in chosen]), 20
+        files = files[: 200 * self.ranks]
+        if not files:
+            return False
+        self.source = f"{len(files):,} pictures of ImageNet"
+        targets = torch.tensor([names.index(_class_of(file)) for file in files])
+        self.split(torch.arange(len(files)), targets, max(min(20, len(files) // 5), 1))
 
-    def _cifar(self) -> tuple[Tensor, Tensor, int] | None:
-        found = [self._part("train", "data_batch*.bin"), self._part("test", "test_batch.bin")]
-        if not all(found):
-            return None
-        inputs, targets = (torch.cat(both) for both in zip(*found))  # type: ignore[misc]
-        self.source = f"{len(inputs):,} pictures of CIFAR-10"
-        return inputs, targets, EACH["test"] * CLASSES
+        def read(numbers: Tensor) -> Tensor:
+            return torch.stack([_picture(files[number], self.side) for number in numbers])
+
+        self.inputs = read(self.inputs)
+        self.held_out = read(self.held_out[0]), self.held_out[1]
+        return True
+
+    def _cifar(self) -> bool:
+        """Whether there are pictures. The test's are held out."""
+        train = self._part("train", "data_batch*.bin")
+        test = self._part("test", "test_batch.bin")
+        if train is None or test is None:
+            return False
+        self.source = f"{len(train[0]) + len(test[0]):,} pictures of CIFAR-10"
+        self.split(*train, test)
+        return True
 
     def _part(self, part: str, pattern: str) -> tuple[Tensor, Tensor] | None:
         binaries = sources.files(self.data, "cifar-10", pattern)

@@ -2,7 +2,7 @@
 
     DIR/criteo/{train,test}.csv      10,000 rows each, label and 39 columns (authors of DeepLight)
     DIR/wikitext-2/*.txt             or any text
-    DIR/sst2/{train,dev}.tsv         sentence, tab, 0 or 1
+    DIR/sst2/{train,dev,test}.tsv    sentence, tab, 0 or 1
     DIR/ml-100k/u.data               MovieLens, or ratings.csv of any of its sizes
     DIR/cifar-10/                    the binary version, or train/CLASS/*.jpg and test/CLASS/*.jpg
     DIR/imagenet/nNNNNNNNN_NAME.JPEG (with --full)
@@ -26,7 +26,7 @@ SST2 = f"{GITHUB}/clairett/pytorch-sentiment-classification/master/data/SST2"
 DOWNLOADS = {  # by folder: file, and where it is; archives are unpacked
     "criteo": {f"{part}.csv": f"{DEEPLIGHT}/tiny_{part}_input.csv" for part in ("train", "test")},
     "wikitext-2": {f"{part}.txt": f"{WIKITEXT}/{part}.txt" for part in ("train", "valid", "test")},
-    "sst2": {f"{part}.tsv": f"{SST2}/{part}.tsv" for part in ("train", "dev")},
+    "sst2": {f"{part}.tsv": f"{SST2}/{part}.tsv" for part in ("train", "dev", "test")},
     "ml-100k": {"ml-100k.zip": "https://files.grouplens.org/datasets/movielens/ml-100k.zip"},
     "cifar-10": {"binary.tar.gz": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
 }
@@ -50,6 +50,11 @@ def download(data: Path, name: str) -> str | None:
     loading = data / f".{name}.loading"  # what breaks off leaves no half of it
     try:
         loading.mkdir(parents=True, exist_ok=True)
+    except OSError as why:
+        return (
+            f"{name}: {loading} cannot be made: {why}. Give --data a folder that you may write to"
+        )
+    try:
         for file, address in DOWNLOADS[name].items():
             answered = urllib.request.urlopen(address, timeout=PATIENCE_S)
             with answered as answer, (loading / file).open("wb") as target:

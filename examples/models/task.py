@@ -28,11 +28,15 @@ class Examples:
     batch_size = 32  # examples of a rank
     rank, ranks = 0, 1
 
-    def split(self, inputs: Tensor, targets: Tensor, held_out: int) -> None:
-        """The last `held_out` of a fixed order are held out, the others dealt to the ranks."""
+    def split(self, inputs: Tensor, targets: Tensor, held_out: int | tuple[Tensor, Tensor]) -> None:
+        """Deals examples, the same on all ranks, to the ranks in a fixed order. held_out: how many
+        of them, the last, are held out; or other examples that are."""
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
-        self.held_out = inputs[order[-held_out:]], targets[order[-held_out:]]
-        mine = order[:-held_out][self.rank :: self.ranks]
+        if isinstance(held_out, int):
+            last, order = order[-held_out:], order[:-held_out]
+            held_out = inputs[last], targets[last]
+        self.held_out = held_out
+        mine = order[self.rank :: self.ranks]
         self.inputs, self.targets = inputs[mine], targets[mine]
 
     def drawn(self, seed: int, step: int, count: int) -> Tensor:

@@ -121,6 +121,10 @@ def test_what_is_missing_is_loaded_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "DOWNLOADS", {"sst2": broken})
     assert "sst2 cannot be loaded from file:" in sources.download(folder, "sst2")
     assert [path.name for path in folder.iterdir()] == ["ml-100k"]
+    (tmp_path / "file").write_text("no folder")
+    said = sources.download(tmp_path / "file", "sst2")
+    assert said.startswith(f"sst2: {tmp_path / 'file' / '.sst2.loading'} cannot be made: ")
+    assert said.endswith("Give --data a folder that you may write to")
 
 
 def test_data_of_a_folder_is_used_and_named(tmp_path):
@@ -129,6 +133,43 @@ def test_data_of_a_folder_is_used_and_named(tmp_path):
     task = MODELS["lstm"](tmp_path, "tiny")
     assert (task.vocabulary, task.source) == (6, "18,000 words of text.txt")
     assert "drawn" in MODELS["ncf"](tmp_path, "tiny").source
+
+
+def values(of: torch.Tensor) -> list[float]:
+    return sorted(float(picture.mean()) for picture in of)
+
+
+def test_ranks_share_out_the_pictures_of_imagenet(tmp_path):
+    """Each picture has a brightness of its own, and is on one rank or held out."""
+    from PIL import Image
+
+    (tmp_path / "imagenet").mkdir()
+    for i in range(24):
+        picture = Image.new("RGB", (224, 224), (i, i, i))
+        picture.save(tmp_path / "imagenet" / f"n{i % 3}_{i}.JPEG", "PNG")
+    tasks = [MODELS["vgg19"](tmp_path, "full", rank, 4) for rank in range(4)]
+    inputs = torch.cat([task.inputs for task in tasks])
+    assert values(torch.cat([inputs, tasks[0].held_out[0]])) == [i / 64 - 2 for i in range(24)]
+    assert {len(task.inputs) for task in tasks} == {5} and len(tasks[0].held_out[0]) == 4
+    for task in tasks:
+        assert torch.equal(task.held_out[0], tasks[0].held_out[0])
+        held = zip(*task.held_out)
+        for picture, target in [*zip(task.inputs, task.targets), *held]:
+            assert target == round(64 * (float(picture.mean()) + 2)) % 3
+    assert tasks[0].source == "24 pictures of ImageNet"
+
+
+def test_the_test_part_of_cifar_is_held_out(tmp_path):
+    (tmp_path / "cifar-10").mkdir()
+    for name, numbers in (("data_batch_1.bin", range(30)), ("test_batch.bin", range(30, 40))):
+        records = b"".join(bytes([i % 10]) + bytes([i]) * (pictures.RECORD - 1) for i in numbers)
+        (tmp_path / "cifar-10" / name).write_bytes(records)
+    tasks = [MODELS["vgg19"](tmp_path, "default", rank, 4) for rank in range(4)]
+    inputs = torch.cat([task.inputs for task in tasks])
+    assert values(inputs) == [i / 64 - 2 for i in range(30)]
+    for task in tasks:
+        assert values(task.held_out[0]) == [i / 64 - 2 for i in range(30, 40)]
+        assert task.source == "40 pictures of CIFAR-10"
 
 
 @pytest.mark.parametrize("name", MODELS)
