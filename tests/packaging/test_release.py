@@ -60,7 +60,9 @@ def release(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([".ci/release", *words], cwd=folder, capture_output=True, text=True)
 
 
-def test_a_release_is_a_commit_with_a_tag(checkout: Path) -> None:
+def test_a_release_is_a_commit_with_a_tag(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     done = release(checkout, "9.8.7")
     assert done.returncode == 0, done.stderr
     assert re.search(
@@ -69,6 +71,13 @@ def test_a_release_is_a_commit_with_a_tag(checkout: Path) -> None:
     assert git(checkout, "show", "v9.8.7:omnihvd/version.py") == '__version__ = "9.8.7"\n'
     assert git(checkout, "show", "HEAD:omnihvd/version.py") == '__version__ = "9.8.8.dev0"\n'
     assert git(checkout, "status", "--porcelain") == ""
+    messages = git(checkout, "log", "--format=%B%x00", "HEAD~2..").strip().strip("\0").split("\0")
+    assert len(messages) == 2
+    file = tmp_path_factory.mktemp("messages") / "message"
+    for message in messages:  # else `make lint` fails for good
+        file.write_text(message.lstrip())
+        checked = subprocess.run([".ci/commits", file], cwd=ROOT, text=True, capture_output=True)
+        assert checked.returncode == 0, checked.stdout
     again = release(checkout, "9.8.7")
     assert again.returncode == 2 and "there is a v9.8.7 already" in again.stderr
 
@@ -84,3 +93,17 @@ def test_no_release_of_what_is_not_committed(checkout: Path) -> None:
     (checkout / "more").write_text("more")
     done = release(checkout, "9.8.7")
     assert done.returncode == 2 and "not committed" in done.stderr and git(checkout, "tag") == ""
+
+
+@pytest.mark.parametrize("refused", ["name it", "go on as"])
+def test_a_release_that_a_hook_refuses_leaves_all_as_it_was(checkout: Path, refused: str) -> None:
+    hook = checkout / ".git" / "hooks" / "commit-msg"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f'#!/bin/sh\n! grep "{refused}" "$1"\n')
+    hook.chmod(0o700)
+    before = git(checkout, "rev-parse", "HEAD")
+    done = release(checkout, "9.8.7")
+    assert done.returncode == 2 and f"release: {refused} 9.8." in done.stdout + done.stderr
+    assert "the checkout is as it was: mend that, and run this again" in done.stderr
+    assert git(checkout, "status", "--porcelain") == git(checkout, "tag") == ""
+    assert git(checkout, "rev-parse", "HEAD") == before
