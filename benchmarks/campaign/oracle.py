@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 
@@ -16,6 +17,16 @@ AT_ONCE_S = 3.0  # a group that has failed fails again
 LIBRARY = re.compile(
     r"library: |gloo|Horovod has been shut down|Connection (closed|reset)|Broken pipe|store", re.I
 )
+# omnihvd's own, with a system's reason in the library's words.
+LOST = re.compile(r"\brank \d+ (\([^)]*\) )?lost the connection to ")
+# How a fault may end its rank, as os.waitpid() says it. All other ends are crashes.
+AN_EXCEPTION = 1 << 8
+ENDS: dict[str, set[int]] = {
+    "kill": {signal.SIGKILL},
+    "exit": {signal.SIGTERM},
+    "files": {AN_EXCEPTION},
+    "memory": {AN_EXCEPTION, signal.SIGTERM, signal.SIGABRT},
+}
 # An in-network aggregator does not know which rank has stopped after all have begun.
 LATE = re.compile(
     r"did not end within .* \(OMNIHVD_TIMEOUT\); "
@@ -57,7 +68,7 @@ def _hangs(record: Record) -> list[str]:
 
 
 def _ends(record: Record) -> list[str]:
-    """Only victims may end by a signal, or with another status than 0."""
+    """Only a victim may end by a signal, or with another status than 0: as its faults end it."""
     wrong = []
     for rank, status in sorted(record.ends.items()):
         if not status or (record.hangs and f"rank {rank}" in record.hangs):
@@ -66,8 +77,12 @@ def _ends(record: Record) -> list[str]:
             fine = bool(fatal(record, tuple(range(record.job.size))))
             wrong += [] if fine else [f"the launcher ended with status {status}"]
             continue
-        how = f"signal {signal.Signals(status).name}" if status < 64 else f"status {status}"
-        if rank not in victims(record):
+        how = f"status {status}"
+        if os.WIFSIGNALED(status):
+            status = os.WTERMSIG(status)  # without the bit of a core dump
+            how = f"signal {signal.Signals(status).name}"
+        faults = {f.kind for _, f in record.faults if f.rank == rank}
+        if not any(status in ENDS.get(kind, ()) for kind in faults):
             wrong.append(f"rank {rank} ended by {how}")
     return wrong
 
@@ -86,7 +101,7 @@ def _result(record: Record, r: Result) -> list[str]:
     members, again = _members(record, r), r.number >= 999
     own = victims(record) & set(members)
     if r.verdict == "failed again":
-        late = r.seconds > AT_ONCE_S and r.rank not in own and not LIBRARY.search(r.text)
+        late = r.seconds > AT_ONCE_S and r.rank not in own and not _by_library(r.text)
         return [f"{where}fails again only after {r.seconds:.1f} s: {r.text}"] if late else []
     times = fatal(record, members)
     if "OMNIHVD_TIMEOUT" in record.job.env and LATE.search(r.text):
@@ -111,8 +126,12 @@ def _result(record: Record, r: Result) -> list[str]:
     return wrong
 
 
+def _by_library(text: str) -> bool:
+    return bool(LIBRARY.search(text)) and not LOST.search(text)
+
+
 def _names_culprit(record: Record, members: tuple[int, ...], text: str) -> bool:
-    if LIBRARY.search(text) or LATE.search(text):
+    if _by_library(text) or LATE.search(text):
         return True
     names = [rf"\brank {members.index(v)}\b" for v in victims(record) if v in members]
     if part := re.search(r"among ranks ([\d, ]+), counted from 0: ", text):

@@ -105,6 +105,11 @@ JOB = Job(0, "engine", "ab", [(0, 1)], [SUMS], {}, [], False)
 RIGHT = [Result(0, rank, 0, "right", "", 1.0, 0.1) for rank in range(2)]
 AMONG = "among ranks 1, 0, counted from 0: "
 KILL = (2.0, Fault("kill", 1, 0, 0))
+RESET = "rank 0 (a) lost the connection to rank {} (b): Connection reset by remote peer"
+
+
+def of_rank_1(kind: str) -> list[tuple[float, Fault]]:
+    return [(2.0, Fault(kind, 1, 0, 0))]
 
 
 def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0) -> list[Result]:
@@ -122,6 +127,24 @@ def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0)
         (Record(JOB, failed(f"{AMONG}rank 1 (a) has left"), [KILL], {0: 0, 1: 9}), "names nobody"),
         (Record(JOB, failed("rank 1 (b)", seconds=20), [KILL], {0: 0, 1: 9}), "failed only 19."),
         (Record(JOB, RIGHT, [], {0: 0, 1: 11}), "rank 1 ended by signal SIGSEGV"),
+        (Record(JOB, RIGHT, of_rank_1("kill"), {0: 0, 1: 9}), ""),
+        (Record(JOB, RIGHT, of_rank_1("kill"), {0: 0, 1: 11}), "rank 1 ended by signal SIGSEGV"),
+        (Record(JOB, RIGHT, of_rank_1("kill"), {0: 0, 1: 139}), "rank 1 ended by signal SIGSEGV"),
+        (Record(JOB, RIGHT, of_rank_1("exit"), {0: 0, 1: 15}), ""),
+        (Record(JOB, RIGHT, of_rank_1("exit"), {0: 0, 1: 6}), "rank 1 ended by signal SIGABRT"),
+        (Record(JOB, RIGHT, of_rank_1("memory"), {0: 0, 1: 134}), ""),
+        (Record(JOB, RIGHT, of_rank_1("memory"), {0: 0, 1: 256}), ""),
+        (Record(JOB, RIGHT, of_rank_1("memory"), {0: 0, 1: 7}), "rank 1 ended by signal SIGBUS"),
+        (Record(JOB, RIGHT, of_rank_1("files"), {0: 0, 1: 256}), ""),
+        (Record(JOB, RIGHT, of_rank_1("files"), {0: 0, 1: 11}), "rank 1 ended by signal SIGSEGV"),
+        (Record(JOB, RIGHT, of_rank_1("leave"), {0: 0, 1: 256}), "rank 1 ended by status 256"),
+        (Record(JOB, failed(RESET.format(1)), [KILL], {0: 0, 1: 9}), ""),
+        (Record(JOB, failed(RESET.format(7)), [KILL], {0: 0, 1: 9}), "names nobody"),
+        (Record(JOB, failed("gloo: Connection reset by peer"), [KILL], {0: 0, 1: 9}), ""),
+        (
+            Record(JOB, [Result(0, 0, 1, "failed again", RESET.format(1), 3.0, 5)], [KILL]),
+            "fails again only after 5.0 s",
+        ),
         (Record(JOB, RIGHT, [], {-1: 256}), "the launcher ended with status 256"),
         (Record(JOB, RIGHT, [KILL], {-1: 256}, over=9.0), ""),
         (Record(JOB, RIGHT, [KILL], {-1: 256}, over=40.0), "the launcher ends only 38.0 s after"),
