@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import heapq
@@ -26,7 +27,8 @@ from benchmarks.campaign.rank import become_rank
 
 LIMIT_S = 60.0  # a whole job; no wait in it is as long
 PR_SET_CHILD_SUBREAPER = 36
-OF_RANKS = ("files", "memory", "fork", "leave", "small-shm")  # that ranks make themselves
+FROM_THE_START = ("files", "memory", "small-shm")
+OF_RANKS = ("fork", "leave")  # that ranks make themselves, and report
 
 
 @dataclass
@@ -73,7 +75,10 @@ class Running:
         self.gone: dict[int, set[int]] = {g: set() for g in range(len(job.groups))}
         self.members = {g: set(members) for g, members in enumerate(job.groups)}
         self.ended: set[int] = set()  # ranks that have made all sums
-        self.waiting = [f for f in job.faults if f.kind not in OF_RANKS]
+        others = (*FROM_THE_START, *OF_RANKS)
+        self.waiting = [f for f in job.faults if f.kind not in others]
+        self.stops: collections.Counter[int] = collections.Counter()  # that hold each rank now
+        self.stops_lock = threading.Lock()
         self.due: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = itertools.count()  # of what is due at the same time
         self.kids, self.kids_end = os.pipe()
@@ -118,7 +123,7 @@ class Running:
 
     def run(self, limit_s: float) -> Record:
         begun = time.monotonic()
-        self.record.faults += [(begun, f) for f in self.job.faults if f.kind in OF_RANKS]
+        self.record.faults += [(begun, f) for f in self.job.faults if f.kind in FROM_THE_START]
         self.start()
         end = begun + limit_s
         while self.watches:
@@ -193,6 +198,8 @@ class Running:
             return
         if said[0] == "result":
             self.record.results.append(Result(g, rank, *said[1:]))
+        elif said[0] == "fault":
+            self.record.faults.append(said[1:])
         elif said[0] == "gather":
             self.gathers[g][rank] = said[1]
             self.answer(g)
@@ -265,8 +272,10 @@ class Running:
             os.kill(self.pids[rank], number)
 
     def stop(self, ranks: list[int], seconds: float) -> None:
-        for rank in ranks:
-            self.signal(rank, signal.SIGSTOP)
+        with self.stops_lock:
+            for rank in ranks:
+                self.stops[rank] += 1
+                self.signal(rank, signal.SIGSTOP)
         # By a thread: this one may wait for the rest of a message from a rank that is stopped.
         timer = threading.Timer(seconds, self.wake, (dict.fromkeys(ranks),))
         timer.daemon = True
@@ -274,9 +283,13 @@ class Running:
         self.at(seconds, lambda: None)  # the job does not end before
 
     def wake(self, ranks: Iterable[int]) -> None:
-        for rank in ranks:
-            with contextlib.suppress(ProcessLookupError):
-                self.signal(rank, signal.SIGCONT)
+        """Ends one stop of each; a rank goes on after its last."""
+        with self.stops_lock:
+            for rank in ranks:
+                self.stops[rank] -= 1
+                if not self.stops[rank]:
+                    with contextlib.suppress(ProcessLookupError):
+                        self.signal(rank, signal.SIGCONT)
 
     def fill(self) -> None:
         """Takes all that is free in /dev/shm."""

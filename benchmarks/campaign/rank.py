@@ -107,8 +107,10 @@ class Rank:
             self.report(pipe, first - 1, "failed", failed, begun)
         for i, s in enumerate(sums if made else []):
             if main and (leaves := self.own("leave")) and i == leaves.after % len(sums):
+                pipe.send(("fault", time.monotonic(), leaves))
                 break
             if main and (forks := self.own("fork")) and i == forks.after % len(sums):
+                pipe.send(("fault", time.monotonic(), forks))
                 self.fork(made, bool(forks.value))
             begun = time.monotonic()
             try:

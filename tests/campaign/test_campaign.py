@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
 from benchmarks.campaign import __main__ as command
-from benchmarks.campaign.job import Record, Result
+from benchmarks.campaign import job
+from benchmarks.campaign.job import Record, Result, Running
 from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
 from benchmarks.campaign.plan import FATAL, Fault, Job, Sum, plan
@@ -194,3 +196,44 @@ def test_a_replay_does_not_move_the_seed_back(tmp_path: Path) -> None:
     saved = json.loads(file.read_text())
     assert saved["next_seed"] == 1000 and saved["counts"]["jobs"] == 1
     assert 50 < saved["took_s"] < 110
+
+
+def test_a_rank_stands_still_until_its_last_stop_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[Callable[[], None]] = []
+
+    class Timer:
+        def __init__(self, seconds: float, call: Callable[[Any], None], of: tuple[Any]) -> None:
+            timers.append(lambda: call(*of))
+
+        def start(self) -> None: ...
+
+    monkeypatch.setattr(job.threading, "Timer", Timer)
+    running, sent = Running(JOB, tmp_path, False), []
+    monkeypatch.setattr(running, "signal", lambda *what: sent.append(what))
+    running.stop([0, 1], 5.0)
+    running.stop([1], 0.001)
+    del sent[:]
+    timers[1]()  # the short one of rank 1
+    assert sent == []
+    timers[0]()
+    assert sent == [(0, signal.SIGCONT), (1, signal.SIGCONT)]
+
+
+@pytest.mark.parametrize("gets_there", [True, False])
+def test_a_rank_reports_the_faults_that_it_makes(gets_there: bool) -> None:
+    sums = [Sum("allreduce", 1000, "float32", 1, True)] * 3
+    faults = [Fault("fork", 0, 1, 0), Fault("leave", 1, 2, 0)]
+    env = {} if gets_there else {"UCX_TLS": "none-such"}  # no group is made
+    record, wrong = command.take(
+        *command.start(Job(0, "engine", "aa", [(0, 1)], [sums], env, faults, False), False, 30)
+    )
+    assert record
+    if gets_there:
+        assert not wrong, wrong
+        assert sorted(fault.kind for _, fault in record.faults) == ["fork", "leave"]
+        first = min(r.begun for r in record.results if r.verdict == "right")
+        assert all(when > first for when, _ in record.faults)
+    else:
+        assert not record.faults and "failed without a fault" in wrong[0]
