@@ -53,7 +53,8 @@ def start(job: Job, isolated: bool, limit_s: float) -> tuple[Any, Started]:
     status = 1
     try:
         ours.close()
-        os.setpgid(0, 0)
+        os.setpgid(0, 0)  # a terminal's Ctrl-C does not reach it any more
+        place.end_with_parent(signal.SIGKILL)
         theirs.send_bytes(pickle.dumps(run_job(job, isolated, limit_s)))
         status = 0
     except BaseException:
@@ -188,6 +189,8 @@ def main(arguments: list[str] | None = None) -> int:
     faulthandler.enable()
     importlib.import_module("omnihvd.engine")  # once, before all forks
     isolated, code = place.can_isolate(), source()  # as it is: somebody may commit meanwhile
+    if not isolated:
+        print(f"jobs have no full memory and no links that go down: `{place.TRIAL}` fails here")
     totals = Totals(given.json)
     jobs = planned(given, max(given.first_seed, totals.next_seed), isolated)
     begun, earlier, failed, started = time.monotonic(), totals.took_s, 0, 0

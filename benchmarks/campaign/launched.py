@@ -16,8 +16,9 @@ from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Any, Callable
 
+from benchmarks.campaign import place
 from benchmarks.campaign.job import Running
-from benchmarks.campaign.plan import LAUNCHERS, Fault, Job, make_sums, settings
+from benchmarks.campaign.plan import LAUNCHERS, NAMESPACES, Fault, Job, make_sums, settings
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = -1  # its place among the ranks
@@ -47,10 +48,12 @@ def plan_launched(seed: int, isolated: bool) -> Job:
         add("exit")
     elif kind < 0.8:
         add("memory", 10 ** prng.uniform(7, 8.5))
-    elif kind < 0.85 and isolated:
+    elif kind < 0.85:
         add("full")
     elif kind < 0.9:
         add("suspend", 10 ** prng.uniform(-2, -0.5))
+    if not isolated:
+        job.faults = [fault for fault in job.faults if fault.kind not in NAMESPACES]
     return job
 
 
@@ -83,6 +86,7 @@ class Launched(Running):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                preexec_fn=lambda: place.end_with_parent(signal.SIGTERM),  # it ends its ranks
             )
         self.pids[LAUNCHER] = self.launcher.pid
         self.watches[LAUNCHER] = os.pidfd_open(self.launcher.pid)

@@ -12,6 +12,8 @@ FATAL = {"kill", "exit", "leave", "stop-long", "files", "memory", "aggregator", 
 # Faults after which the rank itself may end or fail, and nobody else.
 OWN = {"kill", "exit", "leave", "stop-long", "files", "memory"}
 TORCH_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
+NAMESPACES = {"full", "small-shm", "link"}  # faults that need namespaces of their own
+SHM_BYTES = 64 << 20  # of /dev/shm
 LAUNCHED_DTYPES = ("float32", "float64", "int32", "int64")  # MPI and horovod.torch have them
 TIMEOUT_S = 1.5  # OMNIHVD_TIMEOUT of jobs in which a rank is stopped for long
 AGAIN = 3  # sums of the group that the survivors form
@@ -47,7 +49,7 @@ class Job:
     faults: list[Fault]
     again: bool  # whether the survivors form another group
     aggregator: str = ""  # "": none; "bind": dedicated; "udp": in-network
-    memory_bytes: int = 64 << 20  # of /dev/shm
+    memory_bytes: int = SHM_BYTES
     loss: float = 0  # share of the frames that the network loses
     planted: str = field(default="", compare=False)  # a mistake that the oracle has to find
     replay: str = ""  # words that replay it, besides its seed
@@ -78,7 +80,8 @@ class Job:
 
 
 def plan(seed: int, isolated: bool = True) -> Job:
-    """isolated: whether the job has namespaces of its own, which some faults need."""
+    """isolated: whether the job has namespaces of its own. Without them a job is the same, but for
+    the faults that need them."""
     prng = random.Random(seed)
     size = prng.choice((2, 2, 3, 3, 3, 4, 5))
     backend = prng.choices(BACKENDS, (5, 5, 2))[0]
@@ -102,7 +105,10 @@ def plan(seed: int, isolated: bool = True) -> Job:
     scatters = aggregator != "bind" and "OMNIHVD_ARITHMETIC" not in env
     sums = [make_sums(prng, backend, env, scatters) for _ in groups]
     job = Job(seed, backend, hosts, groups, sums, env, [], prng.random() < 0.5, aggregator)
-    _faults(prng, job, isolated)
+    _faults(prng, job)
+    if not isolated:
+        job.loss, job.memory_bytes = 0, SHM_BYTES
+        job.faults = [fault for fault in job.faults if fault.kind not in NAMESPACES]
     return job
 
 
@@ -162,7 +168,7 @@ def make_sums(prng: random.Random, backend: str, env: dict[str, str], scatter: b
     return sums
 
 
-def _faults(prng: random.Random, job: Job, isolated: bool) -> None:
+def _faults(prng: random.Random, job: Job) -> None:
     results = sum(len(group) * len(own) for group, own in zip(job.groups, job.sums))
 
     def add(kind: str, rank: int | None = None, value: float = 0) -> None:
@@ -178,9 +184,9 @@ def _faults(prng: random.Random, job: Job, isolated: bool) -> None:
         add("suspend", -1, 10 ** prng.uniform(-2, -0.5))
     if prng.random() < 0.15:
         add("fork", value=prng.choice((0, 1)))
-    if isolated and job.env.get("OMNIHVD_TRANSPORT") == "udp" and prng.random() < 0.4:
+    if job.env.get("OMNIHVD_TRANSPORT") == "udp" and prng.random() < 0.4:
         job.loss = prng.choice((0.005, 0.02, 0.05))
-    if isolated and prng.random() < 0.1:
+    if prng.random() < 0.1:
         job.memory_bytes = prng.choice((4096, 1 << 16, 1 << 20, 8 << 20))
         job.faults.append(Fault("small-shm", -1, 0, 0, job.memory_bytes))
     kind = prng.random()
@@ -197,13 +203,13 @@ def _faults(prng: random.Random, job: Job, isolated: bool) -> None:
         add("files", value=prng.randint(0, 60))
     elif kind < 0.65 and job.backend != "torch":
         add("memory", value=10 ** prng.uniform(6, 8.3))
-    elif kind < 0.67 and isolated:
+    elif kind < 0.67:
         add("full", -1)
     elif job.aggregator and kind < 0.9:
         add("aggregator", -1)
     _more_faults(random.Random(f"more of {job.seed}"), job)
     prng = random.Random(f"links of {job.seed}")
-    if isolated and job.backend != "torch" and prng.random() < 0.15:
+    if job.backend != "torch" and prng.random() < 0.15:
         for _ in range(prng.choice((1, 2, 4))):
             after, length = prng.randrange(results), 10 ** prng.uniform(-2.5, -0.3)
             job.faults.append(Fault("link", -1, after, prng.uniform(0, 0.01), length))

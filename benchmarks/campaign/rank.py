@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.campaign import place
 from benchmarks.campaign.library import MAKERS, Pipes
 from benchmarks.campaign.plan import AGAIN, Fault, Job, Sum
 from benchmarks.campaign.values import contribution, difference, encode, total
-
-PR_SET_PDEATHSIG = 1
 
 
 class Rank:
@@ -211,7 +210,7 @@ def become_rank(
     """In the rank's process, which has just been forked. Does not return."""
     status = 1
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        place.end_with_parent(signal.SIGKILL)
         log = os.open(folder / f"rank-{rank}", os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -221,7 +220,7 @@ def become_rank(
         if job.planted == "segment" and rank == 0:
             Path("/dev/shm/omnihvd-planted").write_text("left behind")
         if job.planted == "process" and rank == 0 and not os.fork():
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+            place.end_with_parent(0)
             time.sleep(100)
             os._exit(0)
         Rank(job, rank, control, kids).run(pipes)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
 from benchmarks.campaign import __main__ as command
-from benchmarks.campaign import job
+from benchmarks.campaign import job, place
 from benchmarks.campaign.job import Record, Result, Running
 from benchmarks.campaign.launched import plan_launched
 from benchmarks.campaign.oracle import judge
@@ -24,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 # kinds that are killed.
 SEEDS = (13, 15, 91, 102, 163)
 PLANTED = 149  # two ranks; one leaves the other in a sum
+WITH_AGGREGATOR = 380  # two ranks and a dedicated one
 
 
 def campaign(*words: object, timeout: float = 100) -> subprocess.CompletedProcess[str]:
@@ -64,8 +68,8 @@ def test_jobs_under_faults(tmp_path: Path) -> None:
     ],
 )
 def test_a_planted_fault_is_found(plant: str, said: str) -> None:
-    if plant == "segment" and os.geteuid() != 0:
-        pytest.skip("needs root, for a /dev/shm of its own")
+    if plant == "segment" and not place.can_isolate():
+        pytest.skip("needs root and iptables, for a /dev/shm of its own")
     done = campaign("--plant", plant, "--seeds", PLANTED, "--limit", 3)
     assert done.returncode == 1 and said in done.stdout, done.stdout + done.stderr
     assert f"replay: python -m benchmarks.campaign --seeds {PLANTED}\n" in done.stdout
@@ -98,8 +102,29 @@ def test_a_seed_plans_one_job() -> None:
     kinds = {fault.kind for seed in range(500) for fault in plan(seed).faults}
     assert kinds >= {"kill", "stop", "stop-long", "suspend", "fork", "files", "memory", "full"}
     assert "link" in kinds
-    alone = {fault.kind for seed in range(500) for fault in plan(seed, isolated=False).faults}
-    assert not alone & {"full", "small-shm", "link"}
+
+
+@pytest.mark.parametrize("planned", [plan, plan_launched])
+def test_a_seed_plans_the_same_job_without_namespaces(planned: Callable[[int, bool], Job]) -> None:
+    left_out = set()
+    for seed in range(500):
+        full, alone = planned(seed, True), planned(seed, False)
+        left_out |= {f.kind for f in full.faults if f not in alone.faults}
+        kept = [f for f in full.faults if f.kind not in ("full", "small-shm", "link")]
+        assert alone.faults == kept and not alone.loss and alone.memory_bytes == 64 << 20
+        assert dataclasses.replace(full, faults=kept, loss=0, memory_bytes=64 << 20) == alone
+    assert "full" in left_out
+
+
+@pytest.mark.parametrize("command_is_there", [True, False])
+def test_where_namespaces_are_refused_none_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_is_there: bool
+) -> None:
+    if command_is_there:
+        (tmp_path / "unshare").write_text("#!/bin/sh\necho 'Operation not permitted' >&2\nexit 1\n")
+        (tmp_path / "unshare").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not place.can_isolate()
 
 
 SUMS = [Sum("allreduce", 1000, "float32", 1, True)]
@@ -237,3 +262,54 @@ def test_a_rank_reports_the_faults_that_it_makes(gets_there: bool) -> None:
         assert all(when > first for when, _ in record.faults)
     else:
         assert not record.faults and "failed without a fault" in wrong[0]
+
+
+def processes(parent: int | None = None, group: int | None = None) -> dict[int, int]:
+    """The group of each that has not ended."""
+    found = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, of, its_group = file.read_text().rsplit(")", 1)[1].split()[:3]
+            if state not in "ZX" and parent in (None, int(of)) and group in (None, int(its_group)):
+                found[int(file.parent.name)] = int(its_group)
+    return found
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 30
+    while not (found := what()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize(
+    "seed", [PLANTED, WITH_AGGREGATOR], ids=["ranks alone", "with an aggregator"]
+)
+def test_an_interrupted_campaign_leaves_no_process(seed: int) -> None:
+    words = [sys.executable, "-m", "benchmarks.campaign", "--plant", "hang", "--limit", "60"]
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    running = subprocess.Popen(
+        [*words, "--seeds", str(seed)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    group = 0
+    try:
+        # The job's process leads a group; its ranks and its aggregator are in it.
+        (job_process,) = wait_for(
+            lambda: [p for p, g in processes(parent=running.pid).items() if p == g]
+        )
+        group, planned = job_process, plan(seed)
+        most = 1 + planned.size + bool(planned.aggregator)
+        assert wait_for(lambda: len(processes(group=group)) == most)
+        running.send_signal(signal.SIGINT)
+        running.wait(timeout=30)
+        assert wait_for(lambda: not processes(group=group)), processes(group=group)
+    finally:
+        running.kill()
+        running.wait()
+        if group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
