@@ -27,6 +27,10 @@ ENDS: dict[str, set[int]] = {
     "files": {AN_EXCEPTION},
     "memory": {AN_EXCEPTION, signal.SIGTERM, signal.SIGABRT},
 }
+# A rank may end so, too, if its log says that no memory is left: its stack
+# finds no room, UCX uses what it did not get, or the loader cannot bind a function.
+STARVED = re.compile(r"Out of memory|Cannot allocate|bad_alloc|MemoryError|(\[omnihvd warnin){2}")
+STARVED_ENDS = {signal.SIGSEGV, signal.SIGBUS, 127 << 8}
 # An in-network aggregator does not know which rank has stopped after all have begun.
 LATE = re.compile(
     r"did not end within .* \(OMNIHVD_TIMEOUT\); "
@@ -82,7 +86,10 @@ def _ends(record: Record) -> list[str]:
             status = os.WTERMSIG(status)  # without the bit of a core dump
             how = f"signal {signal.Signals(status).name}"
         faults = {f.kind for _, f in record.faults if f.rank == rank}
-        if not any(status in ENDS.get(kind, ()) for kind in faults):
+        ends = set[int]().union(*(ENDS.get(kind, ()) for kind in faults))
+        if "memory" in faults and STARVED.search(record.logs.get(rank, "")):
+            ends |= STARVED_ENDS
+        if status not in ends:
             wrong.append(f"rank {rank} ended by {how}")
     return wrong
 

@@ -162,6 +162,11 @@ def failed(text: str, begun: float = 1.9, seconds: float = 0.2, number: int = 0)
         (Record(JOB, RIGHT, of_rank_1("memory"), {0: 0, 1: 134}), ""),
         (Record(JOB, RIGHT, of_rank_1("memory"), {0: 0, 1: 256}), ""),
         (Record(JOB, RIGHT, of_rank_1("memory"), {0: 0, 1: 7}), "rank 1 ended by signal SIGBUS"),
+        (Record(JOB, RIGHT, of_rank_1("memory"), {1: 11}, logs={1: "UCX: Out of memory"}), ""),
+        (
+            Record(JOB, RIGHT, of_rank_1("files"), {1: 11}, logs={1: "UCX: Out of memory"}),
+            "rank 1 ended by signal SIGSEGV",
+        ),
         (Record(JOB, RIGHT, of_rank_1("files"), {0: 0, 1: 256}), ""),
         (Record(JOB, RIGHT, of_rank_1("files"), {0: 0, 1: 11}), "rank 1 ended by signal SIGSEGV"),
         (Record(JOB, RIGHT, of_rank_1("leave"), {0: 0, 1: 256}), "rank 1 ended by status 256"),
