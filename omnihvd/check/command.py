@@ -20,12 +20,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="omnihvd check", description=__doc__)
     parser.add_argument("--settings", action="store_true", help="list all settings, and end")
     parser.add_argument("--json", action="store_true", help="print all findings as JSON")
-    parser.add_argument(
-        "--job",
-        action="store_true",
-        help="on all ranks (`mpirun -np 4 omnihvd check --job`): compare versions, settings and "
-        "secrets, measure the links, and verify a sum",
-    )
+    of_job = "on all ranks (`mpirun -np 4 omnihvd check --job`): compare versions, settings and "
+    of_job += "secrets, measure the links, and verify a sum"
+    parser.add_argument("--job", action="store_true", help=of_job)
     chosen = parser.parse_args(arguments)
     if chosen.settings:
         print(settings_table())
@@ -79,7 +76,7 @@ def print_json(found: list[Finding], **more: object) -> None:
 def conclude(found: list[Finding]) -> tuple[list[str], list[str]]:
     """The libraries that omnihvd will intercept, and sentences that say it."""
     for f in found:
-        if f.subject == "settings" and f.good is False:
+        if f.subject in ("settings", "transport") and f.good is False:
             return [], [f"No sums go through omnihvd: {f.found}."]
     hooked = {f.subject.partition(" in ")[0] for f in found if f.good and " in " in f.subject}
     kernels = [f.good for f in found if f.subject.startswith("kernels for ")]

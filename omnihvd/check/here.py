@@ -47,15 +47,16 @@ def check_engine() -> Iterator[Finding]:
         if settings.enable:
             yield Finding(True, "settings", ", ".join(set_here) or "all at their defaults")
         else:
-            remedy = "unset OMNIHVD_ENABLE"
-            yield Finding(False, "settings", "OMNIHVD_ENABLE: all is left alone", remedy)
+            yield Finding(False, "settings", "OMNIHVD_ENABLE: all is left alone", "unset it")
     except engine.EngineError as why:
         yield Finding(False, "settings", str(why), "omnihvd check --settings lists them all")
     settings.streams = 1
     try:
         yield Finding(True, "transport", engine.session.Engine(settings).describe_transport())
     except engine.EngineError as why:
-        yield Finding(False, "transport", str(why))
+        given = " and ".join(sorted(name for name in os.environ if name.startswith("UCX_")))
+        remedy = f"unset {given}" if given else "`ucx_info -d` lists what UCX finds on this host"
+        yield Finding(False, "transport", str(why), remedy)
     yield _mpi()
 
 

@@ -90,13 +90,9 @@ def _alike(
         others = [rank for rank, value in enumerate(values) if value != values[0]]
         if others:
             all_alike = False
-            yield Finding(
-                False,
-                subject,
-                f"{name}: {values[0]} on rank 0 ({hosts[0]}), {values[others[0]]} on "
-                f"{_ranks(others)} ({hosts[others[0]]})",
-                _remedy(name, values),
-            )
+            text = f"{name}: {values[0]} on rank 0 ({hosts[0]}), {values[others[0]]} on "
+            text += f"{_ranks(others)} ({hosts[others[0]]})"
+            yield Finding(False, subject, text, _remedy(name, values))
     if all_alike:
         shown = ", ".join(f"{name} {value}" for name, value in mine.items() if value != "none")
         yield Finding(True, subject, shown or "all at their defaults")

@@ -145,6 +145,18 @@ def test_a_wrong_setting_is_a_finding(tmp_path: Path, name: str) -> None:
     assert table.returncode == 0 and "OMNIHVD_BLOCK_SIZE" in table.stdout
 
 
+def test_without_a_transport_no_sum_goes_through_omnihvd(path: str) -> None:
+    done, found = check("--json", path=[Path(path)], UCX_TLS="none-such")
+    said = json.loads(done.stdout)
+    assert done.returncode == 1 and said["usable"] == []
+    transport = found["transport"]
+    assert transport["good"] is False and transport["remedy"] == "unset UCX_TLS"
+    assert found["MPI in horovod.torch"]["good"]
+    plain, _ = check(path=[Path(path)], UCX_TLS="none-such")
+    verdict = plain.stdout.splitlines()[-1]
+    assert verdict == f"No sums go through omnihvd: {transport['found']}."
+
+
 def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
     horovod(tmp_path, source=MPI_INSIDE)
     done, _ = check(path=[tmp_path, PACKAGE.parent])
