@@ -18,11 +18,8 @@ def main(arguments: list[str]) -> int:
         "ncclAllReduce: mpirun -x LD_PRELOAD=$(omnihvd lib-path mpi) ...",
     )
     parser.add_argument("library", nargs="?", default="mpi", choices=["mpi", "nccl"])
-    parser.add_argument(
-        "--abi",
-        choices=list(mpi_abi.LIBRARIES),
-        help="MPI of the program; default: that of Python's environment",
-    )
+    of_abi = "MPI of the program; default: that of Python's environment"
+    parser.add_argument("--abi", choices=list(mpi_abi.LIBRARIES), help=of_abi)
     chosen = parser.parse_args(arguments)
     library = chosen.library
     if library == "mpi":
@@ -30,7 +27,7 @@ def main(arguments: list[str]) -> int:
     else:
         path = engine.NCCL_SHIM if engine.NCCL_SHIM.exists() else None
     if path is None:
-        print(f"omnihvd lib-path: {_why_not(library)}", file=sys.stderr)
+        print(f"omnihvd lib-path: {_why_not(library, chosen.abi)}", file=sys.stderr)
         return 1
     if set(str(path)) & {" ", ":"}:
         print(
@@ -47,12 +44,17 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _why_not(library: str) -> str:
+def _why_not(library: str, abi: str | None) -> str:
     if library == "nccl":
         return "omnihvd was built without its NCCL shim: install it again"
     if not mpi_abi.shims():
         return (
             "there was no MPI when omnihvd was built; install it again where mpicxx is on the PATH"
+        )
+    if abi:
+        return (
+            f"this omnihvd has no shim for {mpi_abi.NAMES[abi]}: install it again from source, "
+            "with that MPI's mpicxx first on the PATH"
         )
     return (
         "there is no MPI in this environment that would tell which of "

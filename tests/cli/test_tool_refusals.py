@@ -98,7 +98,7 @@ def two_jobs(folder: Path) -> None:
             "building Horovod failed:",
         ),
         (
-            lambda: build_horovod.check_import({"no_such": "1"}, True),
+            lambda: build_horovod.check_import({"no_such": "1"}, True, Path("of.whl")),
             "Horovod is installed, but `import horovod.no_such as hvd",
         ),
         (lambda: engine.nothing, "module 'omnihvd.engine' has no attribute 'nothing'"),
@@ -383,6 +383,17 @@ def test_ucx_is_named_where_the_loader_lacks_it(
     monkeypatch.setattr(lib_path.subprocess, "run", lambda *_, **__: done)
     assert lib_path.main([]) == 0
     assert "it needs UCX, too: LD_LIBRARY_PATH=/of/ucx" in capsys.readouterr().err
+
+
+def test_an_abi_that_this_build_does_not_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lib_path.mpi_abi, "shims", lambda: {"openmpi": Path("/a/shim.so")})
+    assert lib_path.main(["mpi", "--abi", "mpich"]) == 1
+    assert (
+        "this omnihvd has no shim for MPICH or Intel MPI: install it again from source, with that "
+        "MPI's mpicxx first on the PATH"
+    ) in capsys.readouterr().err
 
 
 def test_a_path_that_cannot_be_preloaded(
