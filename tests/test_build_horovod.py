@@ -6,6 +6,7 @@ import importlib
 import sys
 import unittest.mock
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +70,53 @@ def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch, capsys) ->
     with pytest.raises(SystemExit, match="2"):
         build_horovod.main(["--without-mpi"])
     assert "--cache" in capsys.readouterr().err
+
+
+@pytest.fixture
+def quick_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel is an empty file."""
+
+    def compiled(_: Path, into: Path, environment: dict[str, str], log: Path) -> None:
+        into.mkdir()
+        (into / f"horovod-0.28.1+{environment['HOROVOD_LOCAL_VERSION']}-py3.whl").touch()
+
+    nothing: Any = lambda *_: None  # noqa: E731
+    for name in ("fetch_source", "edit_source", "installed_version"):
+        monkeypatch.setattr(build_horovod, name, nothing)
+    monkeypatch.setattr(build_horovod, "compile_wheel", compiled)
+
+
+@pytest.mark.usefixtures("with_tools", "quick_builds")
+def test_equal_folders_of_two_mpis_make_two_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapper, cache = tmp_path / "mpicxx", tmp_path / "cache"
+    monkeypatch.setattr(build_horovod, "tool_path", lambda: str(tmp_path))
+    show = f'[ "$1" = -show ] && echo g++ -L{tmp_path}/lib -lmpi && exit 0'
+    for knows_showme in ("true", "false", "true"):  # as Open MPI does, and nobody else
+        wrapper.write_text(f"#!/bin/sh\n{show}\n{knows_showme}\n")
+        wrapper.chmod(0o700)
+        assert build_horovod.main(["--wheel-only", "--cache", str(cache)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    first, second, third = (line for line in said if line.endswith(".whl"))
+    assert first == third != second
+    assert len(list(cache.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("with_tools", "quick_builds")
+def test_a_build_leaves_alone_what_another_one_moves(tmp_path: Path) -> None:
+    (tmp_path / "partial").write_text("another build's")
+    for _ in range(2):
+        assert build_horovod.main(["--wheel-only", "--without-mpi", "--cache", str(tmp_path)]) == 0
+    assert (tmp_path / "partial").read_text() == "another build's"
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".whl"]
+
+
+def test_a_horovod_that_cannot_be_imported_says_how_to_build_it_anew(tmp_path: Path) -> None:
+    wheel = tmp_path / "horovod-0.28.1+b1-py3.whl"
+    with pytest.raises(build_horovod.Failure) as why:
+        build_horovod.check_import({"nothing": "1"}, False, wheel)
+    said = str(why.value)
+    assert "Horovod is installed, but `import horovod.nothing as hvd" in said
+    anew = f"to build it anew: pip uninstall -y horovod, delete {wheel}, and run this again"
+    assert anew in said and "ModuleNotFoundError" in said

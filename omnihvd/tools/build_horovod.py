@@ -135,8 +135,9 @@ def check_tools(with_mpi: bool) -> None:
         raise Failure("\n".join(missing))
 
 
-def mpi_folders() -> list[str]:
-    """The folders of MPI's libraries; one in this environment: relative to Horovod's libraries."""
+def mpi_folders() -> tuple[list[str], list[str]]:
+    """The folders of MPI's libraries; one in this environment: relative to Horovod's libraries.
+    And words that tell other MPIs from Open MPI, since both may have these folders."""
     wrapper = shutil.which("mpicxx", path=tool_path())
     assert wrapper, "check_tools() comes first"
     done = subprocess.run([wrapper, "-show"], capture_output=True, text=True)
@@ -148,7 +149,8 @@ def mpi_folders() -> list[str]:
         folder = Path(text).resolve()
         inside = Path(sys.prefix).resolve() in folder.parents
         folders.append("$ORIGIN/" + os.path.relpath(folder, horovod) if inside else str(folder))
-    return folders
+    known = subprocess.run([wrapper, "--showme:version"], capture_output=True).returncode == 0
+    return folders, [] if known else ["not Open MPI"]
 
 
 def gpu_settings(arch: str | None) -> dict[str, str]:
@@ -277,7 +279,7 @@ def default_jobs() -> int:
     return max(1, min(len(os.sched_getaffinity(0)), memory // (2 << 30)))
 
 
-def check_import(frameworks: dict[str, str], with_mpi: bool) -> None:
+def check_import(frameworks: dict[str, str], with_mpi: bool, wheels: Path) -> None:
     for name in frameworks:
         controller = "mpi" if with_mpi else "gloo"
         test = f"import horovod.{name} as hvd; assert hvd.{controller}_built()"
@@ -285,26 +287,30 @@ def check_import(frameworks: dict[str, str], with_mpi: bool) -> None:
             [sys.executable, "-c", test], capture_output=True, text=True, cwd=tempfile.gettempdir()
         )
         if done.returncode:
-            raise Failure(f"Horovod is installed, but `{test}` fails:\n{done.stderr}")
+            raise Failure(
+                f"Horovod is installed, but `{test}` fails:\n{done.stderr}\nto build it anew: "
+                f"pip uninstall -y horovod, delete {wheels}, and run this again"
+            )
 
 
 def build(options: argparse.Namespace) -> None:
     frameworks = choose_frameworks(options.frameworks)
     check_tools(options.with_mpi)
-    mpi = mpi_folders() if options.with_mpi else None
+    mpi, other = mpi_folders() if options.with_mpi else (None, [])
     gpu = gpu_settings(options.cuda_arch) if options.gpu else {}
     facts = [SHA256, EDITS, frameworks, mpi, gpu, sysconfig.get_platform(), sys.version_info[:2]]
-    key = "b" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+    key = "b" + hashlib.sha256(json.dumps(facts + other).encode()).hexdigest()[:12]
     version = f"{VERSION}+{key}"  # so that the version installed names the way it was built
     what = " and ".join(f"{name} {number}" for name, number in frameworks.items())
     title = f"Horovod {VERSION} for {what}{', NCCL' if gpu else ''}"
     title += "" if options.with_mpi else ", without MPI"
+    all_wheels = options.cache / f"horovod-{version}-*.whl"
     if installed_version(["horovod"]) == version and not options.wheel_only:
-        check_import(frameworks, options.with_mpi)
+        check_import(frameworks, options.with_mpi, all_wheels)
         print(f"{title} is installed")
         return
 
-    if not list(options.cache.glob(f"horovod-{version}-*.whl")):
+    if not list(options.cache.glob(all_wheels.name)):
         try:
             options.cache.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=options.cache).close()
@@ -325,15 +331,15 @@ def build(options: argparse.Namespace) -> None:
             log = options.cache / f"horovod-{version}.log"
             compile_wheel(source, scratch / "wheel", environment, log)
             for wheel in (scratch / "wheel").glob("*.whl"):
-                partial = options.cache / "partial"
-                shutil.move(str(wheel), str(partial))
-                partial.rename(options.cache / wheel.name)  # there as a whole, or not at all
-    wheels = list(options.cache.glob(f"horovod-{version}-*.whl"))
+                with tempfile.TemporaryDirectory(dir=options.cache) as own:  # others build, too
+                    partial = shutil.move(str(wheel), own)
+                    Path(partial).rename(options.cache / wheel.name)  # as a whole, or not at all
+    wheels = list(options.cache.glob(all_wheels.name))
     if options.wheel_only:
         print(wheels[0])
         return
     run_pip("install", str(wheels[0]))
-    check_import(frameworks, options.with_mpi)
+    check_import(frameworks, options.with_mpi, wheels[0])
     print(f"{title} is installed (wheel: {wheels[0]})")
 
 
