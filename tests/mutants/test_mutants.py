@@ -136,6 +136,25 @@ def test_coverage_is_known_until_the_test_changes(tmp_path: Path) -> None:
     assert Coverage(file).get(item) is None
 
 
+def test_fuzz_programs_of_an_earlier_tree_are_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, compiled = tree.Tree(tmp_path), []
+    for name in ("one", "support"):
+        copy.write(f"tests/fuzz/{name}.cc", b"// its headers number the mutants\n")
+    old = copy.root / "build" / "fuzz" / "one"
+    old.parent.mkdir(parents=True)
+    old.touch()
+
+    def run(words: list[str], **_: object) -> SimpleNamespace:
+        compiled.append(words)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(tree.subprocess, "run", run)
+    assert copy.build_fuzz() == ""
+    assert len(compiled) == 2 and f"{old}.o" in compiled[0] and str(old) in compiled[1]
+
+
 def test_a_tree_has_another_key_when_the_code_changes(tmp_path: Path) -> None:
     copy = tree.Tree(tmp_path)
     for name in ("omnihvd/a.py", "tests/protocol/test_a.py", "tests/protocol/help.py", "docs/a.md"):
