@@ -10,7 +10,8 @@ looks at its memory, descriptors and threads, and the ranks time a small sum, a 
 copy of the large one's memory for comparison.
 
 Each run adds a part to results/soak.json, which has what was found so far if the run is stopped.
-`python benchmarks/plots.py` draws it.
+`python benchmarks/plots.py` draws it. A run fails if a sum is wrong, if omnihvd made none, or if
+descriptors or threads have grown.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ DTYPES = ("float32", "float64", "float16", "int32")
 SHARES = (1.0, 0.1, 0.01)  # of blocks that are not zero
 LARGE = 5_000_000
 EVERY = 30.0  # seconds between looks
+MOST_GROWTH = 2  # descriptors or threads, of groups that a look happens to see
 
 
 class Rounds:
@@ -214,15 +216,33 @@ def main() -> None:
     ]
     made = {**source(), "command": " ".join(["benchmarks/soak.py", *sys.argv[1:]]), "seed": seed}
     before = json.loads(args.json.read_text()) if args.json.exists() else []
+    part: dict[str, Any] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         for line in job.stdout:
             if line.startswith("{"):
-                parts = [*before, {**made, **json.loads(line)}]
-                args.json.write_text(json.dumps(parts) + "\n")
+                part = {**made, **json.loads(line)}
+                if part["taken"]:  # else these are another library's figures
+                    args.json.write_text(json.dumps([*before, part]) + "\n")
     if job.returncode:
         raise SystemExit("the job failed: what it printed is above")
-    print(json.dumps(summary(parts[-1])))
+    if not part.get("taken"):
+        raise SystemExit(
+            f"omnihvd made no sum, so {args.json} is as it was: `omnihvd check` says what is wrong"
+        )
+    found = summary(part)
+    print(json.dumps(found))
+    if grown := leaks(found):
+        raise SystemExit(f"a leak, from the first quarter to the last: {', '.join(grown)}")
+
+
+def leaks(found: dict[str, Any]) -> list[str]:
+    """Counts of a summary that have grown. Memory also grows with the sums that are drawn."""
+    return [
+        f"{name} {found[name][0]:g} -> {found[name][1]:g}"
+        for name in ("descriptors", "threads")
+        if found[name][1] - found[name][0] > MOST_GROWTH
+    ]
 
 
 def summary(part: dict[str, Any]) -> dict[str, Any]:

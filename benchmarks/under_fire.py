@@ -283,6 +283,10 @@ def main() -> None:
         "seed": args.seed,
         **run(args),
     }
+    if not args.plain and not found["taken"]:
+        raise SystemExit(
+            f"omnihvd made no sum, so {args.json} is as it was: `omnihvd check` says what is wrong"
+        )
     parts = json.loads(args.json.read_text()) if args.json.exists() else {}
     parts["plain" if args.plain else "omnihvd"] = found
     args.json.write_text(json.dumps(parts, indent=1) + "\n")

@@ -40,6 +40,25 @@ def test_what_a_kill_costs() -> None:
     assert found["kept_apart"] == pytest.approx(12 / 13.5, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("words", "taken", "said"), [([], 0, "omnihvd made no sum"), ([], 9, ""), (["--plain"], 0, "")]
+)
+def test_a_job_without_a_sum_of_omnihvd_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], taken: int, said: str
+) -> None:
+    file = tmp_path / "found.json"
+    found = {"wrong": 0, "sums": 9, "taken": taken}
+    monkeypatch.setattr(under_fire, "run", lambda _: found)
+    monkeypatch.setattr(under_fire, "source", dict)
+    monkeypatch.setattr(sys, "argv", ["under_fire.py", *words, "--json", str(file)])
+    if said:
+        with pytest.raises(SystemExit, match=f"{said}, so .*found.json is as it was: `omnihvd ch"):
+            under_fire.main()
+    else:
+        under_fire.main()
+    assert file.exists() == (not said)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_minute_under_fire(tmp_path: Path) -> None:
