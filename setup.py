@@ -88,6 +88,7 @@ class BuildEngine(build_ext):
             f"-DOMNIHVD_TESTS={tests}",
             f"-DOMNIHVD_SIMULATOR={simulator}",
             *ucx_arguments(),
+            *("-UOMNIHVD_MPICXX", "-UMPI_*"),  # another MPI_HOME, or PATH, is another MPI
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]  # fmt: skip
         with (build / "lock").open("w") as lock:  # one builder at a time in one folder
