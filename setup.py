@@ -26,6 +26,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 CSRC = ROOT / "omnihvd" / "csrc"
@@ -57,6 +58,17 @@ def ucx_arguments() -> list[str]:
         stays = Path(sysconfig.get_path("platlib")).resolve() in package.parents
         home = str(package)
     return [f"-DOMNIHVD_UCX_HOME={home}", f"-DOMNIHVD_UCX_RPATH={'ON' if stays else 'OFF'}"]
+
+
+class BuildPackage(build_py):
+    """Copies the package's files into a folder that has nothing else."""
+
+    def run(self) -> None:
+        # pip builds in build/lib.*, where modules lie that an earlier version had.
+        fresh = not (self.editable_mode or self.distribution.have_run.get("build_ext"))
+        if fresh and Path(self.build_lib).resolve() != ROOT:
+            shutil.rmtree(Path(self.build_lib, "omnihvd"), ignore_errors=True)
+        super().run()
 
 
 class BuildEngine(build_ext):
@@ -146,5 +158,5 @@ setup(
             ],
         )
     ],
-    cmdclass={"build_ext": BuildEngine},
+    cmdclass={"build_ext": BuildEngine, "build_py": BuildPackage},
 )

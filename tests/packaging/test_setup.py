@@ -29,6 +29,17 @@ build.ensure_finalized()
 build.run()
 print(json.dumps(calls[0]))
 """
+PACKS = """
+import sys
+from distutils.core import run_setup
+distribution = run_setup("setup.py", stop_after="init")
+distribution.get_command_obj("egg_info").egg_base = sys.argv[1]
+build = distribution.get_command_obj("build_py")
+build.build_lib = sys.argv[1]
+distribution.have_run["build_ext"] = sys.argv[2] == "after the engine"
+build.ensure_finalized()
+build.run()
+"""
 
 
 def run(program: str, *words: object, **env: str) -> str:
@@ -77,3 +88,15 @@ def test_a_build_in_place_looks_for_mpi_again() -> None:
     words = json.loads(run(CONFIGURES, CMAKE_ARGS="-DOMNIHVD_MPICXX=/my/mpicxx"))
     assert words.index("-UOMNIHVD_MPICXX") < words.index("-DOMNIHVD_MPICXX=/my/mpicxx")
     assert "-UMPI_*" in words
+
+
+@pytest.mark.parametrize("when", ["before the engine", "after the engine"])
+def test_a_second_build_does_not_pack_what_the_first_had(tmp_path: Path, when: str) -> None:
+    old = [tmp_path / "omnihvd" / name for name in ("gone.py", "lib/libomnihvd_gone.so")]
+    for file in old:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    run(PACKS, tmp_path, when)
+    assert (tmp_path / "omnihvd" / "version.py").exists()
+    # The engine's build has just put its files there: they stay.
+    assert [file.exists() for file in old] == [when == "after the engine"] * 2
