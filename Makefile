@@ -1,10 +1,14 @@
 # `make help` lists the targets. Everything happens in .venv and build; nothing needs root.
 PYTHON ?= python3
 SHELL := /bin/bash
+ifneq ($(words $(CURDIR)),1)
+$(error make takes no path with a space: move this clone out of "$(CURDIR)", as by mv, and run make there)
+endif
 VENV := $(CURDIR)/.venv
 export PATH := $(VENV)/bin:$(PATH)
 # The compiler's warnings are errors here, though not for those who only install.
 export CMAKE_ARGS ?= -DOMNIHVD_WERROR=ON
+quick-engine wheel: export CMAKE_ARGS := $(filter-out -DOMNIHVD_WERROR=ON,$(CMAKE_ARGS))
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
@@ -31,7 +35,17 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.packages: .ci/torch.txt .ci/unresolved.txt .ci/requirements.txt .ci/constraints.txt | $(VENV)/.created
+# A PYTHON that is given is that of .venv, or one would test another than one thinks.
+.PHONY: same-python
+same-python: $(VENV)/.created
+ifneq ($(origin PYTHON),file)
+	@version='import sys; print("%d.%d" % sys.version_info[:2])'; \
+	have=$$($(VENV)/bin/python -c "$$version") && given=$$($(PYTHON) -c "$$version") || exit 1; \
+	[ "$$have" = "$$given" ] || \
+	  { echo ".venv has Python $$have, and PYTHON=$(PYTHON) is $$given: rm -r .venv, then make again"; exit 1; }
+endif
+
+$(VENV)/.packages: .ci/torch.txt .ci/unresolved.txt .ci/requirements.txt .ci/constraints.txt | $(VENV)/.created same-python
 	@echo "== Python packages (about 1 GB; minutes)"
 	@$(PIP) install --retries 2 --no-deps -r .ci/unresolved.txt
 	@$(PIP) install -r .ci/requirements.txt -c .ci/constraints.txt
@@ -66,12 +80,12 @@ $(VENV)/.installed: setup.py pyproject.toml $(wildcard kernels/__init__.py) $(VE
 	@touch $@
 
 # For `make quick`: PyTorch, and beside it what builds the engine; no MPI, Horovod or TensorFlow.
-$(VENV)/.quick-torch: .ci/torch.txt | $(VENV)/.created
+$(VENV)/.quick-torch: .ci/torch.txt | $(VENV)/.created same-python
 	@echo "== PyTorch for CPUs (200 MB), and the engine"
 	@$(PIP) install --retries 2 --no-deps -r $<
 	@touch $@
 
-$(VENV)/.quick-tools: .ci/quick.txt .ci/constraints.txt | $(VENV)/.created
+$(VENV)/.quick-tools: .ci/quick.txt .ci/constraints.txt | $(VENV)/.created same-python
 	@$(PIP) install -r .ci/quick.txt -c .ci/constraints.txt
 	@touch $@
 
@@ -181,7 +195,7 @@ wheel:  ## dist: a source distribution, and a wheel that is installed without a 
 
 .PHONY: wheels
 wheels:  ## dist: a wheel for each Python and any Linux from glibc 2.28 on; needs Docker
-	@docker run --rm -v "$(CURDIR):/src" -w /src -e OMNIHVD_PROJECT_URL \
+	@docker run --rm --user "$$(id -u):$$(id -g)" -e HOME=/tmp -v "$(CURDIR):/src" -w /src -e OMNIHVD_PROJECT_URL \
 		-e PYTHONS="$(patsubst %,/opt/python/%/bin/python,$(MANYLINUX_PYTHONS))" $(MANYLINUX) .ci/wheel
 
 release:  ## VERSION=1.2.3: its version and changes, committed and tagged
