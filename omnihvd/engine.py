@@ -87,7 +87,7 @@ def _no_hooks() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[HOOKS]
+        os.environ.pop(HOOKS, None)  # another thread may load it, too
 
 
 def _import() -> ModuleType:

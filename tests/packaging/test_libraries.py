@@ -131,6 +131,16 @@ def test_ucx_rewrites_functions_of_the_process_only_for_cards(
     assert run(f"cards = {cards!r}" + HOOKED, **env).strip() == said
 
 
+def test_two_threads_may_load_the_engine_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(engine.HOOKS, raising=False)
+    monkeypatch.setattr(engine, "CARDS", tmp_path)
+    with engine._no_hooks():
+        del os.environ[engine.HOOKS]  # as the other one does when it is done
+    assert engine.HOOKS not in os.environ
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The package, with libraries that a test may change."""
