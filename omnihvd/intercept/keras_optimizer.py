@@ -15,6 +15,8 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 INNER = """\
+from omnihvd.sparse.tensorflow_rows import of_tensorflow
+
 {outer} is around an optimizer of omnihvd.keras.DistributedOptimizer, so ranks may decide by their \
 own gradients whether they reduce (LossScaleOptimizer does): they would sum gradients of different \
 steps, or wait for ever. Wrap the outer one: DistributedOptimizer({outer}({inner}(...)))"""
@@ -108,7 +110,3 @@ def _refuse_xla() -> None:
     has_operators = os.environ.get("HOROVOD_ENABLE_XLA_OPS") == "1"
     if not has_operators and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise RuntimeError(XLA)
-
-
-def of_tensorflow(variable: Any) -> Any:
-    return variable if isinstance(variable, tf.Variable) else variable.value

@@ -1,4 +1,4 @@
-"""tf.IndexedSlices under `compression=OmniReduce` in horovod.tensorflow and Keras."""
+"""tf.IndexedSlices under `compression=OmniReduce`, and Keras 3's variables, in Horovod."""
 
 from __future__ import annotations
 
@@ -53,6 +53,11 @@ def reduce_slices(
     return tf.IndexedSlices(tf.cond(few_shared, gather, add), union, slices.dense_shape)
 
 
+def of_tensorflow(variable: Any) -> Any:
+    """Keras 3's variables are none of TensorFlow's, but hold one."""
+    return variable if hasattr(variable, "ref") else variable.value
+
+
 def _count_gathered(merged: tf.Tensor) -> tf.Operation:
     item_bytes = merged.dtype.size
 
@@ -86,9 +91,11 @@ def _count(slices: tf.IndexedSlices, rows: Any, gathered: Any, union: Any) -> tf
 
 
 def install(hvd: Any) -> None:
-    """Wraps hvd.allreduce and grouped_allreduce: all of Horovod's TensorFlow and Keras parts use
-    these."""
+    """Wraps hvd.allreduce and grouped_allreduce, which all of Horovod's TensorFlow and Keras parts
+    use, and the tape's gradient()."""
     original, original_grouped = hvd.allreduce, hvd.grouped_allreduce
+    tape = hvd._DistributedGradientTape
+    tape_gradient = tape.gradient
 
     signature = inspect.signature(original)
 
@@ -121,5 +128,10 @@ def install(hvd: Any) -> None:
             results[i] = allreduce(tensors[i], name=f"{name}_{i}" if name else None, **options)
         return [results[i] for i in range(len(tensors))]
 
-    hvd.allreduce = allreduce
-    hvd.grouped_allreduce = grouped_allreduce
+    @functools.wraps(tape_gradient)
+    def gradient(tape: Any, target: Any, sources: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(sources, (list, tuple)):
+            sources = [*map(of_tensorflow, sources)]
+        return tape_gradient(tape, target, sources, *args, **options)
+
+    hvd.allreduce, hvd.grouped_allreduce, tape.gradient = allreduce, grouped_allreduce, gradient

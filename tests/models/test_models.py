@@ -285,11 +285,13 @@ def test_losses_under_ddp(tmp_path, losses):
 
 
 @pytest.mark.slow
-def test_losses_under_keras(tmp_path, losses):
+@pytest.mark.parametrize("legacy", ["1", "0"], ids=["keras 2", "keras 3"])
+def test_losses_under_keras(tmp_path, losses, legacy):
     pytest.importorskip("tensorflow")
     command = [HERE / "keras_versions.py", "--model", "ncf", "deeplight", "--size", "tiny"]
     command += ["--steps", str(STEPS), "--json", tmp_path / "losses"]
-    launch(command, RANKS, env={**STREAM, "OMNIHVD_MIN_BYTES": "1024"}, timeout=90)
+    env = {**STREAM, "OMNIHVD_MIN_BYTES": "1024", "TF_USE_LEGACY_KERAS": legacy}
+    launch(command, RANKS, env=env, timeout=90)
     check(json.loads((tmp_path / "losses").read_text()), losses, 5e-4)
 
 

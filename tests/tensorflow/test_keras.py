@@ -11,7 +11,7 @@ from launch import STREAM, launch
 HERE = Path(__file__).parent / "on_ranks"
 KERAS_2 = {**STREAM, "TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
 KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
-KERAS_2_CASES = ["overflow", "used", "saved", "saved_h5", "callbacks"]
+KERAS_2_CASES = ["overflow", "used", "saved", "saved_h5", "callbacks", "tape"]
 
 
 @pytest.mark.timeout(120)
@@ -75,7 +75,7 @@ def test_both_frameworks_in_one_process() -> None:
 @pytest.mark.parametrize(
     ("env", "cases"),
     [
-        (KERAS_3, ["overflow", "inner", "used", "saved", "callbacks", "xla"]),
+        (KERAS_3, ["overflow", "inner", "used", "saved", "callbacks", "xla", "tape"]),
         pytest.param(KERAS_3, ["overflow_options"], marks=pytest.mark.slow),
         pytest.param(KERAS_2, KERAS_2_CASES, marks=pytest.mark.slow),
     ],

@@ -219,6 +219,21 @@ def callbacks() -> None:
     assert len(history["loss"]) < 30, "nobody stopped"
 
 
+def tape() -> None:
+    """A loop of one's own on a model of Keras."""
+    model = network()
+
+    def gradients(rank: int, distribute: Any) -> list[Any]:
+        inputs, targets = data(rank)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(inputs)[:, 0] - targets) ** 2)
+        return [g.numpy() for g in distribute(tape).gradient(loss, model.trainable_variables)]
+
+    own = [gradients(rank, lambda tape: tape) for rank in range(hvd.size())]
+    for reduced, *each in zip(gradients(hvd.rank(), hvd.DistributedGradientTape), *own):
+        np.testing.assert_allclose(reduced, np.mean(each, 0), rtol=1e-5, atol=1e-6)
+
+
 def xla() -> None:
     model = network()
     model.compile(DistributedOptimizer(keras.optimizers.SGD(0.05)), "mse", jit_compile=True)
