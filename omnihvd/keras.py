@@ -19,10 +19,10 @@ import tensorflow as tf
 
 from omnihvd.compression import OmniReduce
 from omnihvd.intercept import in_use
-from omnihvd.intercept.keras_optimizer import distribute, of_tensorflow
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps
 from omnihvd.observe.progress_bar import shown
+from omnihvd.sparse.tensorflow_rows import of_tensorflow
 from omnihvd.statistics import (
     Statistics,
     compression_figures,
@@ -190,14 +190,16 @@ def DistributedOptimizer(
 
     Keras 2: Horovod's code reduces, and `options` are Horovod's. Keras 3: Horovod's optimizer
     reduces nothing, silently, so omnihvd's code reduces. It accepts the options process_set and
-    sparse_as_dense; others raise TypeError.
+    sparse_as_dense; others raise TypeError. The optimizer's Keras counts, whatever tf.keras is.
 
     Keras 3 under the policy mixed_float16: model.compile() would wrap the optimizer in a
     LossScaleOptimizer that skips a step only on the ranks with overflowed gradients. This function
     therefore wraps it in one that reduces before it checks for overflow, and returns that. An
     optimizer that another optimizer calls raises RuntimeError instead of reducing.
     """
-    if is_keras_3():
+    if hasattr(type(optimizer), "apply"):
+        from omnihvd.intercept.keras_optimizer import distribute  # imports Keras 3
+
         return distribute(optimizer, compression=compression, op=op, **options)
     return _give_horovods_class(optimizer, compression=compression, op=op, **options)
 

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import horovod.tensorflow as hvd
+import keras
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
@@ -46,7 +47,7 @@ def distribute(
     """
     waits_for_scale = _needs_loss_scale(optimizer)
     if waits_for_scale:
-        optimizer = tf.keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
     cls = type(optimizer)
     reduce = hvd._make_allreduce_grads_fn(
         name=f"Distributed{cls.__name__}",
@@ -90,8 +91,8 @@ def _needs_loss_scale(optimizer: Any) -> bool:
     A LossScaleOptimizer skips the step, reductions included, on a rank with overflowed gradients.
     It must see the sums, which are the same on all ranks.
     """
-    is_scaled = isinstance(optimizer, tf.keras.optimizers.LossScaleOptimizer)
-    return tf.keras.config.dtype_policy().name == "mixed_float16" and not is_scaled
+    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return keras.config.dtype_policy().name == "mixed_float16" and not is_scaled
 
 
 def _refuse_to_be_inner(optimizer: Any) -> None:
@@ -99,7 +100,7 @@ def _refuse_to_be_inner(optimizer: Any) -> None:
     frame: FrameType | None = sys._getframe(2)
     while frame:
         caller = frame.f_locals.get("self")
-        if isinstance(caller, tf.keras.optimizers.Optimizer) and caller is not optimizer:
+        if isinstance(caller, keras.optimizers.Optimizer) and caller is not optimizer:
             names = {"outer": type(caller).__name__, "inner": type(optimizer).__name__}
             raise RuntimeError(INNER.format(**names))
         frame = frame.f_back

@@ -11,7 +11,8 @@ from launch import STREAM, launch
 HERE = Path(__file__).parent / "on_ranks"
 KERAS_2 = {**STREAM, "TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
 KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
-KERAS_2_CASES = ["overflow", "used", "saved", "saved_h5", "callbacks", "tape"]
+KERAS_2_CASES = ["overflow", "used", "saved", "saved_h5", "callbacks", "tape", "other_keras"]
+KERAS_3_CASES = ["overflow", "inner", "used", "saved", "callbacks", "xla", "tape", "other_keras"]
 
 
 @pytest.mark.timeout(120)
@@ -75,7 +76,7 @@ def test_both_frameworks_in_one_process() -> None:
 @pytest.mark.parametrize(
     ("env", "cases"),
     [
-        (KERAS_3, ["overflow", "inner", "used", "saved", "callbacks", "xla", "tape"]),
+        (KERAS_3, KERAS_3_CASES),
         pytest.param(KERAS_3, ["overflow_options"], marks=pytest.mark.slow),
         pytest.param(KERAS_2, KERAS_2_CASES, marks=pytest.mark.slow),
     ],

@@ -234,6 +234,23 @@ def tape() -> None:
         np.testing.assert_allclose(reduced, np.mean(each, 0), rtol=1e-5, atol=1e-6)
 
 
+def other_keras() -> None:
+    """An optimizer of the Keras that tf.keras is not."""
+    if is_keras_3():
+        import tf_keras as other
+
+        weights = tf.Variable(tf.zeros(WIDTH))
+        optimizer = DistributedOptimizer(other.optimizers.SGD(1.0))
+        optimizer.minimize(lambda: tf.reduce_sum(weights) * (1.0 + hvd.rank()), [weights])
+    else:
+        import keras as other
+
+        weights = other.Variable(np.zeros(WIDTH, np.float32))
+        optimizer = DistributedOptimizer(other.optimizers.SGD(1.0))
+        optimizer.apply([tf.fill([WIDTH], 1.0 + hvd.rank())], [weights])
+    np.testing.assert_allclose(weights.numpy(), -(hvd.size() + 1) / 2)
+
+
 def xla() -> None:
     model = network()
     model.compile(DistributedOptimizer(keras.optimizers.SGD(0.05)), "mse", jit_compile=True)
