@@ -215,11 +215,12 @@ def _give_horovods_class(optimizer: Any, **options: Any) -> Any:
     made = keras_hvd.DistributedOptimizer(optimizer, **options)
     given = {name: v for name, v in vars(made).items() if name not in vars(optimizer)}
     vars(optimizer).update(given)
+    outer, optimizer = optimizer, getattr(optimizer, "inner_optimizer", optimizer)
     made_class: Any = type(made)
     made_class._given = tuple(given)
     made_class.__module__ = type(optimizer).__module__  # in Horovod's Keras does not find it
     optimizer.__class__ = made_class
-    return optimizer
+    return outer
 
 
 def load_model(
@@ -235,9 +236,5 @@ def load_model(
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         raise ValueError(f"{filepath}: the model was saved without an optimizer; compile it")
-    if is_keras_3():
-        model.optimizer = DistributedOptimizer(optimizer, compression, **options)
-    else:  # LossScaleOptimizer of Keras 2 asks the optimizer in it for the sums
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        DistributedOptimizer(inner, compression, **options)
+    model.optimizer = DistributedOptimizer(optimizer, compression, **options)
     return model
