@@ -17,29 +17,18 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from omnihvd import statistics
 from omnihvd.compression import OmniReduce
 from omnihvd.intercept import in_use
 from omnihvd.log import warn_once_per_job
 from omnihvd.observe import steps
 from omnihvd.observe.progress_bar import shown
 from omnihvd.sparse.tensorflow_rows import of_tensorflow
-from omnihvd.statistics import (
-    Statistics,
-    compression_figures,
-    had_a_part,
-    passed_bytes,
-    taken_bytes,
-)
 
 LOGS = ("sent_of_ring", "density")
 ALL_LOGS = (
-    *LOGS,
-    "gradient_bytes",
-    "bytes_sent",
-    "library_bytes",
-    "ring_bytes",
-    "passed_share",
-    "reduce_share",
+    *(*LOGS, "gradient_bytes", "bytes_sent", "library_bytes", "ring_bytes"),
+    *("passed_share", "reduce_share"),
 )
 
 
@@ -57,7 +46,7 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
     all_figures=True adds:
 
     gradient_bytes  bytes of all tensors that were summed in the epoch, fallbacks to Horovod
-                    included; tf.IndexedSlices count with all their rows
+                    included; tf.IndexedSlices count with all their rows, or those gathered
     bytes_sent      bytes that omnihvd sent from a rank; none over shared memory
     library_bytes   bytes that the original library sent from a rank on omnihvd's behalf
     ring_bytes      bytes that a ring allreduce would have sent from a rank for the same tensors
@@ -90,36 +79,39 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         problems = hvd.allgather_object(in_use.horovod_problem())
-        self._works = not any(problems)
         for rank, problem in enumerate(problems):
             if problem:
                 warn_once_per_job(f"OmniReduce is not in use on rank {rank}: {problem}")
                 break
-        self._said, self._density = False, None
+        self._done, self._density = any(problems), None
+        self._passed: dict[str, Any] = {}
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        self._epoch, self._start = Statistics(), time.perf_counter()
+        self._epoch, self._start = statistics.Statistics(), time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         steps.step_ended()
+        if not self._done:  # at the epoch's end other callbacks may sum metrics
+            figures = self._epoch.read()
+            self._done, self._passed = statistics.had_a_part(figures), figures["passed"]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         seconds = time.perf_counter() - self._start
         figures = self._epoch.read()
-        if self._works and not self._said and not had_a_part(figures):
-            warn_once_per_job(_why_nothing(figures["passed"]))
-            self._said = True
+        if not self._done:
+            warn_once_per_job(_why_nothing(self._passed))
+            self._done = True
         if figures["density"] is not None:
             self._density = figures["density"]
         logged = {
             **figures,
             "density": self._density,
-            "gradient_bytes": taken_bytes(figures) + passed_bytes(figures),
+            "gradient_bytes": statistics.taken_bytes(figures) + statistics.passed_bytes(figures),
             "reduce_share": min(1.0, figures["seconds"] / seconds),
         }
         values = {name: logged[name] for name in (ALL_LOGS if self._all else LOGS)}
         if self._all:
-            values |= compression_figures(figures)
+            values |= statistics.compression_figures(figures)
         mine = [math.nan if value is None else value for value in values.values()]
         means = hvd.allreduce(tf.constant(mine, tf.float64), op=hvd.Average, name="omnihvd.logs")
         if logs is not None:
@@ -127,8 +119,12 @@ class OmniReduceCallback(tf.keras.callbacks.Callback):
 
 
 def _why_nothing(passed: dict[str, Any]) -> str:
-    small = passed.get("small", {"calls": 0})["calls"]
-    if small:
+    rows, small = (passed.get(name, {"calls": 0})["calls"] for name in ("rows", "small"))
+    if hvd.size() == 1:
+        reason = "the job has one rank"
+    elif rows:
+        reason = "ranks share few rows, so Horovod gathers them, merged"
+    elif small:
         reason = f"the epoch's {small} sums are all smaller than OMNIHVD_MIN_BYTES"
     elif is_keras_3():
         reason = (
@@ -137,7 +133,10 @@ def _why_nothing(passed: dict[str, Any]) -> str:
             "TF_USE_LEGACY_KERAS=1"
         )
     else:
-        reason = "the epoch reduced no gradients: is the optimizer hvd.DistributedOptimizer?"
+        reason = (
+            "the epoch reduced no gradients: is the optimizer hvd.DistributedOptimizer? A "
+            "train_step() that calls apply_gradients() needs hvd.DistributedGradientTape"
+        )
     return f"OmniReduce has nothing to do: {reason}"
 
 
@@ -205,9 +204,11 @@ def DistributedOptimizer(
 
 
 def _give_horovods_class(optimizer: Any, **options: Any) -> Any:
-    """Horovod makes a new optimizer without this one's state: copy its class and attributes."""
+    """Horovod makes a new optimizer without this one's state: copy its class and attributes.
+    LossScaleOptimizer of Keras 2 asks the optimizer in it for the sums."""
     import horovod.tensorflow.keras as keras_hvd
 
+    outer, optimizer = optimizer, getattr(optimizer, "inner_optimizer", optimizer)
     for name in vars(type(optimizer)).get("_given", ()):
         del vars(optimizer)[name]
     if "_given" in vars(type(optimizer)):  # by a call before
@@ -215,7 +216,6 @@ def _give_horovods_class(optimizer: Any, **options: Any) -> Any:
     made = keras_hvd.DistributedOptimizer(optimizer, **options)
     given = {name: v for name, v in vars(made).items() if name not in vars(optimizer)}
     vars(optimizer).update(given)
-    outer, optimizer = optimizer, getattr(optimizer, "inner_optimizer", optimizer)
     made_class: Any = type(made)
     made_class._given = tuple(given)
     made_class.__module__ = type(optimizer).__module__  # in Horovod's Keras does not find it

@@ -11,6 +11,7 @@ from launch import STREAM, launch
 HERE = Path(__file__).parent / "on_ranks"
 KERAS_2 = {**STREAM, "TF_USE_LEGACY_KERAS": "1", "OMNIHVD_MIN_BYTES": "1024"}
 KERAS_3 = {**KERAS_2, "TF_USE_LEGACY_KERAS": "0"}
+KERAS_3_NEEDS = "with Keras 3, use omnihvd.keras.DistributedOptimizer"
 KERAS_2_CASES = ["overflow", "used", "saved", "saved_h5", "callbacks", "tape", "other_keras"]
 KERAS_3_CASES = ["overflow", "inner", "used", "saved", "callbacks", "xla", "tape", "other_keras"]
 
@@ -41,21 +42,30 @@ def test_fit_and_logs(keras: int, ranks: int, launcher: str, tmp_path: Path) -> 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("env", "message"),
+    ("env", "case", "message"),
     [
-        (KERAS_2, "is the optimizer hvd.DistributedOptimizer?"),
-        (KERAS_3, "with Keras 3, use omnihvd.keras.DistributedOptimizer"),
+        (KERAS_2, "plain", "is the optimizer hvd.DistributedOptimizer?"),
+        ({**KERAS_3, "OMNIHVD_MIN_BYTES": "0"}, "plain", KERAS_3_NEEDS),
         (
             {**KERAS_2, "OMNIHVD_ENABLE": "0"},
+            "plain",
             "OmniReduce is not in use on rank 0: OMNIHVD_ENABLE=0",
         ),
+        (
+            KERAS_2,
+            "own_step",
+            "A train_step() that calls apply_gradients() needs hvd.DistributedGradientTape",
+        ),
+        (KERAS_3, "rows", "ranks share few rows, so Horovod gathers them, merged"),
+        (KERAS_3, "one_rank", "OmniReduce has nothing to do: the job has one rank"),
     ],
-    ids=["keras 2", "keras 3", "disabled"],
+    ids=["keras 2", "keras 3", "disabled", "own step", "rows", "one rank"],
 )
 def test_the_callback_says_when_nothing_is_reduced(
-    env: dict[str, str], message: str, tmp_path: Path
+    env: dict[str, str], case: str, message: str, tmp_path: Path
 ) -> None:
-    job = launch([HERE / "keras_callback.py", tmp_path, "warnings"], 2, env=env, timeout=110)
+    ranks = 1 if case == "one_rank" else 2
+    job = launch([HERE / "keras_callback.py", tmp_path, case], ranks, env=env, timeout=110)
     assert job.output.count(message) == 1, job.output
 
 

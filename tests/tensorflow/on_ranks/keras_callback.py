@@ -1,4 +1,7 @@
-"""On each rank: model.fit with OmniReduceCallback, Keras 2 or 3, equal to one process's."""
+"""On each rank: model.fit with OmniReduceCallback, Keras 2 or 3, equal to one process's.
+
+argv: a folder, and a case of WARNINGS if the callback is to say something.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,14 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-from omnihvd.keras import ALL_LOGS, LOGS, DistributedOptimizer, OmniReduceCallback, is_keras_3
+from omnihvd.keras import (
+    ALL_LOGS,
+    LOGS,
+    DistributedOptimizer,
+    MetricAverageCallback,
+    OmniReduceCallback,
+    is_keras_3,
+)
 
 WORDS, WIDTH, EXAMPLES, BATCH, EPOCHS = 2000, 32, 48, 16, 2
 
@@ -99,22 +109,51 @@ def check_epoch_without_a_look() -> None:
         figures = {**callback._epoch.read(), "density": density, "calls": 1}
         callback._epoch.read = lambda figures=figures: figures
         logs: dict[str, float] = {}
+        callback.on_train_batch_end(0)
         callback.on_epoch_end(0, logs)
         assert logs["density"] == 0.25 and tuple(logs) == LOGS
 
 
-def check_warnings() -> None:
-    """Not distributed: the callback says so. The test looks for it."""
-    single = model()
-    single.compile(sgd(), "mse")
-    single.fit(*data(0), batch_size=BATCH, verbose=0, callbacks=[OmniReduceCallback()])
+class OwnStep(tf.keras.Model):
+    def train_step(self, given: Any) -> dict[str, Any]:
+        inputs, targets = given
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(inputs)[:, 0] - targets) ** 2)
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return {"loss": loss}
+
+
+def own_step() -> Any:
+    whole = model()
+    return OwnStep(whole.inputs, whole.outputs[0])
+
+
+def rows_alone() -> Any:
+    words = tf.keras.layers.Input((4,), dtype="int32")
+    rows = tf.keras.layers.Embedding(WORDS, WIDTH)(words)
+    return tf.keras.Model(words, tf.keras.layers.Flatten()(rows))
+
+
+WARNINGS = {"plain": model, "one_rank": model, "own_step": own_step, "rows": rows_alone}
+
+
+def check_warnings(case: str) -> None:
+    """The callback says that there is nothing to do. The test looks for it."""
+    made = WARNINGS[case]()
+    made.compile(sgd() if case == "plain" else DistributedOptimizer(sgd()), "mse")
+    callbacks = [MetricAverageCallback(), OmniReduceCallback()]  # the first one's sum is no reason
+    inputs, targets = data(hvd.rank())
+    if case == "rows":
+        targets = np.ones((EXAMPLES, 4 * WIDTH), np.float32)
+    made.fit(inputs, targets, batch_size=BATCH, verbose=0, callbacks=callbacks)
 
 
 def main() -> None:
     hvd.init()
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
-        check_warnings()
+        check_warnings(sys.argv[2])
     else:
         for i, options in enumerate(({}, {"sparse_as_dense": True})):
             check(options, folder / f"{hvd.rank()}-{i}.csv")
