@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 from typing import Any, Callable
 
 import numpy as np
@@ -52,9 +53,8 @@ class Backend:
 
     def compress(self, gradient: Any, variable: tf.Variable, ranks: int = 1) -> Any:
         """Returns the part of `gradient` to send, dense, zero elsewhere."""
-        if gradient is None or isinstance(gradient, tf.IndexedSlices):
-            return gradient
-        if not gradient.dtype.is_floating or variable.shape.num_elements() == 0:
+        is_dense = isinstance(gradient, tf.Tensor) and gradient.dtype.is_floating
+        if not is_dense or variable.shape.num_elements() == 0:
             return gradient
         config, state = self._compressor.config, self._state(variable)
         if config.rule.replaces:
@@ -70,10 +70,8 @@ class Backend:
 
     def own_sums(self, gradient: Any, variable: tf.Variable) -> ParameterState | None:
         """The variable's state, if the rule's own module is to sum its gradient."""
-        if gradient is None or isinstance(gradient, tf.IndexedSlices):
-            return None
-        rule = self._compressor.config.summed
-        takes = gradient.dtype.is_floating and rule.takes(tuple(variable.shape))
+        is_dense = isinstance(gradient, tf.Tensor) and gradient.dtype.is_floating
+        takes = is_dense and self._compressor.config.summed.takes(tuple(variable.shape))
         return self._state(variable) if takes else None
 
     def state_dict(self) -> dict[str, Any]:
@@ -154,10 +152,15 @@ def install(module: Any) -> None:
         compression = budget.controlled(compression, module.Compression.none, op, ops, True)
         if not isinstance(compression, Compressor):
             return make(*args, **kwargs)
+        if os.environ.get("HOROVOD_ELASTIC") == "1":  # graphs outlive the number of ranks
+            raise ValueError(
+                "compressors and OMNIHVD_DELAY_BUDGET_MS are not for elastic jobs under "
+                "TensorFlow: use OmniReduce or a codec"
+            )
         if op not in (module.Average, module.Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
         order.refuse_hosts_first(compression.config.rule.factory, "TensorFlow has no such order")
-        compression.config.rule.check_use(averages=op == module.Average, grouped=False)
+        compression.config.summed.check_use(op == module.Average, options["groups"] is not None)
         # Gradients left to Horovod, sparse ones too, go as with OmniReduce itself.
         options["compression"] = OmniReduce
         reduce = make(*given.args, **given.kwargs)

@@ -44,8 +44,7 @@ class Ranks:
         return self._hvd.allreduce(tensor, op=op, name=name, process_set=self._set, **how)
 
     def alltoall(self, tensor: Any, splits: Any, name: str) -> Any:
-        both = self._hvd.alltoall(tensor, splits=splits, name=name, process_set=self._set)
-        return both[0] if isinstance(both, (list, tuple)) else both
+        return self._hvd.alltoall(tensor, splits=splits, name=name, process_set=self._set)[0]
 
     def allgather(self, tensor: Any, name: str) -> Any:
         return self._hvd.allgather(tensor, name=name, process_set=self._set)

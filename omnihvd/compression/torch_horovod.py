@@ -73,8 +73,8 @@ class Backend:
 
         if optimizer.op not in (Average, Sum):
             raise ValueError("a compressor needs op=hvd.Average or op=hvd.Sum")
-        rule = self._compressor.config.rule
-        rule.check_use(averages=optimizer.op == Average, grouped=optimizer._groups is not None)
+        config = self._compressor.config
+        config.summed.check_use(optimizer.op == Average, optimizer._groups is not None)
         states = {p: ParameterState(name) for p, name in optimizer._parameter_names.items()}
         self._optimizers[optimizer] = states
         agree = functools.cache(
@@ -87,13 +87,11 @@ class Backend:
                 certificate.take(parameters)
             return [(states[parameter], optimizer.process_set.size()) for parameter in parameters]
 
-        config, certified = self._compressor.config, torch_certificate.Certificate
+        certified = torch_certificate.Certificate
         certificate = config.certificate and certified(self._compressor, optimizer)
         optimizer.synchronize = _timed(optimizer.synchronize, self._compressor, certificate)
-        if config.codec:
-            config.codec.check_use(optimizer.op == Average, optimizer._groups is not None)
         if config.sums:
-            order.refuse_hosts_first(rule.factory, "its codes or factors are of all ranks")
+            order.refuse_hosts_first(config.rule.factory, "its codes or factors are of all ranks")
             made = import_module(f"omnihvd.compression.torch_{config.sums}").Sums(
                 self._compressor, optimizer
             )

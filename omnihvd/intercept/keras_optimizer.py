@@ -15,9 +15,9 @@ import keras
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-INNER = """\
 from omnihvd.sparse.tensorflow_rows import of_tensorflow
 
+INNER = """\
 {outer} is around an optimizer of omnihvd.keras.DistributedOptimizer, so ranks may decide by their \
 own gradients whether they reduce (LossScaleOptimizer does): they would sum gradients of different \
 steps, or wait for ever. Wrap the outer one: DistributedOptimizer({outer}({inner}(...)))"""
@@ -61,6 +61,7 @@ def distribute(
         process_set=process_set,
     )
     is_outermost = False
+    is_elastic = os.environ.get("HOROVOD_ELASTIC") == "1"  # graphs outlive the number of ranks
 
     def apply(grads: Any, trainable_variables: Any = None) -> None:
         nonlocal is_outermost
@@ -70,7 +71,7 @@ def distribute(
         _refuse_xla()
         if waits_for_scale:
             raise RuntimeError(UNSCALED)
-        if process_set.size() > 1:
+        if is_elastic or process_set.size() > 1:
             variables = trainable_variables or optimizer._trainable_variables
             grads = reduce(list(grads), [of_tensorflow(variable) for variable in variables])
         cls.apply(optimizer, grads, trainable_variables)

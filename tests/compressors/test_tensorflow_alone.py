@@ -127,7 +127,9 @@ def test_codes_of_one_rank_go_to_no_other():
     np.testing.assert_allclose(summed + owed, gradient, rtol=1e-5, atol=1e-5)
 
 
-def test_a_rank_outside_of_the_process_set_keeps_its_gradients():
+def reducer(compressor, groups=None):
+    """Horovod's function for gradients, on a rank outside of the process set."""
+
     def make(name, device_dense, device_sparse, compression, sparse_as_dense, op,
              gradient_predivide_factor, groups, process_set):  # fmt: skip
         return lambda grads, vars, use_generic_names=False: grads
@@ -136,9 +138,39 @@ def test_a_rank_outside_of_the_process_set_keeps_its_gradients():
     hvd = types.SimpleNamespace(_make_allreduce_grads_fn=make, Average=0, Sum=1, Compression=none)
     tensorflow_horovod.install(hvd)
     others = types.SimpleNamespace(size=lambda: 2, included=lambda: False)
-    reduce = hvd._make_allreduce_grads_fn(
-        "", "", "", compression.topk(0.1), False, 0, 1.0, None, others
-    )
+    return hvd._make_allreduce_grads_fn("", "", "", compressor, False, 0, 1.0, groups, others)
+
+
+def test_a_rank_outside_of_the_process_set_keeps_its_gradients():
     gradient = tf.range(100.0)
-    (got,) = reduce([gradient], [tf.Variable(gradient)])
+    (got,) = reducer(compression.topk(0.1))([gradient], [tf.Variable(gradient)])
     np.testing.assert_array_equal(got, gradient)
+
+
+@pytest.mark.parametrize(
+    ("compressor", "said"),
+    [
+        (compression.power_sgd(2), "power_sgd sums each parameter in two steps"),
+        (compression.topk(0.1).with_codec("natural"), "natural sums each parameter in two steps"),
+    ],
+)
+def test_sums_in_two_steps_have_no_groups(compressor, said):
+    reducer(compressor)
+    reducer(compression.topk(0.1), groups=2)
+    with pytest.raises(ValueError, match=f"{said}: it needs groups=None"):
+        reducer(compressor, groups=2)
+
+
+@pytest.mark.parametrize("budget", ["0", "100"])
+def test_elastic_jobs_are_refused(monkeypatch, budget):
+    """Graphs keep the number of ranks. Without a compressor Horovod asks for it in each step."""
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    monkeypatch.setenv("OMNIHVD_DELAY_BUDGET_MS", budget)
+    said = "compressors and OMNIHVD_DELAY_BUDGET_MS are not for elastic jobs under TensorFlow: use"
+    with pytest.raises(ValueError, match=f"{said} OmniReduce or a codec"):
+        reducer(compression.topk(0.1))
+    if budget == "0":
+        reducer(compression.OmniReduce)
+    else:
+        with pytest.raises(ValueError, match=said):
+            reducer(compression.OmniReduce)

@@ -31,3 +31,24 @@ def test_variables_of_an_optimizer_may_be_a_method(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(type(callback), "model", model, raising=False)
         callback.on_train_batch_end(0)
         assert len(sent) == 2
+
+
+def test_an_elastic_job_of_one_rank_reduces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In graphs, too, which outlive the number of ranks: Horovod asks for it in each step."""
+    ours = pytest.importorskip("omnihvd.keras", exc_type=ImportError)
+    import keras
+
+    reduced: list[object] = []
+
+    def reduce(gradients: list[object], variables: list[object]) -> list[object]:
+        reduced.append(variables)
+        return gradients
+
+    monkeypatch.setattr(ours.hvd, "_make_allreduce_grads_fn", lambda **_: reduce)
+    one_rank = types.SimpleNamespace(size=lambda: 1)
+    for elastic in ("0", "1"):
+        monkeypatch.setenv("HOROVOD_ELASTIC", elastic)
+        weight, sgd = keras.Variable([1.0]), keras.optimizers.SGD(1.0)
+        ours.DistributedOptimizer(sgd, process_set=one_rank).apply([ours.tf.ones(1)], [weight])
+        assert len(reduced) == int(elastic)
+        assert weight.numpy() == 0
