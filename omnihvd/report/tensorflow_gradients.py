@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Callable
 
 import numpy as np
@@ -27,14 +27,16 @@ class Source:
         self, tf: ModuleType, sampler: Sampler, guard: Callable[[Callable[[], None]], None]
     ) -> None:
         self._tf, self._sampler, self._guard = tf, sampler, guard
-        self._sites: list[int] = []  # calls of gradient(); the first one is the clock
+        self._clock: Any = None  # of the calls of gradient() the first one, and its variables
+        self._names: dict[tuple[str, int], str] = {}
         self._closed = False
         self._original = original = tf.GradientTape.gradient
 
         @functools.wraps(original)
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             gradients = original(tape, target, sources, *args, **kwargs)
-            self._guard(lambda: self._on_gradients(sources, gradients))
+            caller = sys._getframe(1)
+            self._guard(lambda: self._on_gradients(caller, sources, gradients))
             return gradients
 
         tf.GradientTape.gradient = gradient
@@ -43,36 +45,25 @@ class Source:
         self._closed = True
         self._tf.GradientTape.gradient = self._original
 
-    def _on_gradients(self, sources: Any, gradients: Any) -> None:
-        tf = self._tf
+    def _on_gradients(self, caller: FrameType, sources: Any, gradients: Any) -> None:
+        tf, sources = self._tf, self._tf.nest.flatten(sources)
         pairs = [
-            (_name(source), gradient)
-            for source, gradient in zip(tf.nest.flatten(sources), _flat(tf, gradients))
+            (self._name(source), gradient)
+            for source, gradient in zip(sources, _flat(tf, gradients))
             if gradient is not None and gradient.dtype.is_floating
         ]
         if self._closed:
             return
-        frame = sys._getframe(2)
         if tf.executing_eagerly():
-            self._step(hash(frame.f_code), pairs)
-        elif _under_xla(frame):
+            self._step((caller.f_code, caller.f_lineno, *map(_id, sources)), pairs)
+        elif _under_xla(caller):
             logger.warning("the report does not look into what XLA compiles (jit_compile=True)")
         else:
-            self._in_graph(id(object()), pairs)
+            self._in_graph(object(), pairs)
 
-    def _in_graph(self, site: int, pairs: list[tuple[str, Any]]) -> None:
+    def _in_graph(self, site: Any, pairs: list[tuple[str, Any]]) -> None:
         tf = self._tf
-        names = [name for name, _ in pairs]
-        parts, forms = [], []  # tensors, and how they group
-        for _, gradient in pairs:
-            if isinstance(gradient, tf.IndexedSlices):
-                rows = gradient.dense_shape
-                rows = tf.cast(rows[0] if rows is not None else 0, tf.int64)
-                parts += [gradient.values, gradient.indices, rows]
-                forms.append(3)
-            else:
-                parts.append(gradient)
-                forms.append(1)
+        named = [(name, self._parts(gradient)) for name, gradient in pairs]
 
         def wants() -> Any:
             self._guard(lambda: self._ended(site))
@@ -80,46 +71,51 @@ class Source:
 
         def look(*tensors: Any) -> Any:
             def fill() -> None:
-                left, found = list(tensors), []
-                for name, form in zip(names, forms):
-                    found.append((name, left[:form]))
-                    del left[:form]
-                self._fill(found)
+                left = iter(tensors)
+                self._fill([(name, [next(left) for _ in parts]) for name, parts in named])
 
             self._guard(fill)
             return np.bool_(True)
 
+        every = [part for _, parts in named for part in parts]
         wanted = tf.numpy_function(wants, [], tf.bool)
         wanted.set_shape([])
         tf.cond(
             wanted,
-            lambda: tf.numpy_function(look, parts, tf.bool),
+            lambda: tf.numpy_function(look, every, tf.bool),
             lambda: tf.constant(False),
         )
 
-    def _step(self, site: int, pairs: list[tuple[str, Any]]) -> None:
+    def _step(self, site: Any, pairs: list[tuple[str, Any]]) -> None:
         self._ended(site)
-        if self._sampler.wants() is None:
-            return
-        found = []
-        for name, gradient in pairs:
-            if isinstance(gradient, self._tf.IndexedSlices):
-                rows = gradient.dense_shape
-                n_rows = int(rows[0]) if rows is not None else 0
-                found.append((name, [gradient.values.numpy(), gradient.indices.numpy(), n_rows]))
-            else:
-                found.append((name, [gradient.numpy()]))
-        self._fill(found)
+        if self._sampler.wants() is not None:
+            self._fill([(name, [part.numpy() for part in self._parts(g)]) for name, g in pairs])
 
-    def _ended(self, site: int) -> None:
+    def _parts(self, gradient: Any) -> list[Any]:
+        """A sparse one's values, its rows' numbers, and how many rows there are (0: unknown)."""
+        if not isinstance(gradient, self._tf.IndexedSlices):
+            return [gradient]
+        shape = gradient.dense_shape
+        rows = self._tf.cast(shape[0] if shape is not None else 0, self._tf.int64)
+        return [gradient.values, gradient.indices, rows]
+
+    def _ended(self, site: Any) -> None:
         """A step lasts from one time that its gradients are ready to the next."""
-        if site not in self._sites:
-            self._sites.append(site)
-        if site == self._sites[0]:
+        self._clock = self._clock or site
+        if site == self._clock:
             sample = self._sampler.wants()
             if sample and sample.gradients:
                 sample.rest_s = max(self._sampler.seconds() - sample.backward_s, 0.0)
             self._sampler.step_ended()
+
+    def _name(self, source: Any) -> str:
+        """Its name, with a number behind it if another variable has the same."""
+        name = getattr(source, "path", None) or getattr(source, "name", "a tensor")
+        name = str(name).partition(":")[0]
+        if (name, _id(source)) not in self._names:
+            copies = sum(other == name for other, _ in self._names) + 1
+            self._names[name, _id(source)] = f"{name}#{copies}" if copies > 1 else name
+        return self._names[name, _id(source)]
 
     def _fill(self, found: list[tuple[str, Any]]) -> None:
         sample, job = self._sampler.wants(), self._sampler.job
@@ -152,9 +148,9 @@ def _flat(tf: ModuleType, gradients: Any) -> list[Any]:
     return list(tf.nest.flatten(gradients, expand_composites=False))
 
 
-def _name(source: Any) -> str:
-    name = getattr(source, "path", None) or getattr(source, "name", "a tensor")
-    return str(name).partition(":")[0]
+def _id(source: Any) -> int:
+    """Other than variables, tensors come anew in each step."""
+    return id(source) if hasattr(source, "assign") else 0
 
 
 def _under_xla(frame: Any) -> bool:

@@ -325,7 +325,7 @@ def test_what_xla_compiles_is_not_looked_into(
     monkeypatch.setattr(gradients, "_under_xla", lambda _: True)
     monkeypatch.setattr(gradients.logger, "warning", said.append)
     watcher = next(c for c in vars(gradients).values() if hasattr(c, "_on_gradients"))
-    watcher._on_gradients(one, [], [])
+    watcher._on_gradients(one, sys._getframe(), [], [])
     assert said == ["the report does not look into what XLA compiles (jit_compile=True)"]
 
 

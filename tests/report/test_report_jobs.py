@@ -134,6 +134,16 @@ def test_tensorflow(tmp_path: Path) -> None:
     assert content["total"]["density"]["32"] < 0.2
 
 
+def test_tapes_of_one_step_and_variables_of_one_name(tmp_path: Path) -> None:
+    words = ["--report", "out", "--every", "2", str(HERE / "tensorflow_tapes.py")]
+    done = python(*words, cwd=tmp_path, engine=False)
+    assert done.returncode == 0 and done.stdout == "trained\n", done.stderr
+    content = report(tmp_path / "out")
+    assert content["steps_seen"] == [2, 4, 6, 8]
+    shapes = {p["name"]: p["shape"] for p in content["parameters"]}
+    assert shapes == {"Variable": [300], "Variable#2": [40, 8]}
+
+
 BAD = {
     "no sums": ("print('done')", [], "made no optimizer step"),
     "unwritable": ("print('done')", ["file/out"], "cannot be written to"),
