@@ -49,8 +49,9 @@ def reduce_slices(
         with tf.control_dependencies([_count(slices, rows, gathered, union)]):
             return dense_allreduce(tf.identity(placed(rows, merged)), **options)
 
-    few_shared = gradients.few_shared(tf.size(union), tf.size(gathered), ranks)
-    return tf.IndexedSlices(tf.cond(few_shared, gather, add), union, slices.dense_shape)
+    wide = [tf.cast(n, tf.int64) for n in (tf.size(union), tf.size(gathered), ranks)]
+    way = tf.cond(gradients.few_shared(*wide), gather, add)
+    return tf.IndexedSlices(way, union, slices.dense_shape)
 
 
 def of_tensorflow(variable: Any) -> Any:

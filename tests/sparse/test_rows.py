@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,29 @@ def test_rows_are_gathered_where_that_sends_no_more_than_a_sum(ranks: int) -> No
     for union in range(own, own * ranks + 1):
         gathering, summing = each * own, each * (own + union) / ranks
         assert few_shared(union, own * ranks, ranks) == (gathering <= summing), union
+
+
+def test_rows_of_many_ranks_exceed_int32() -> None:
+    """Half of the rows are shared: a sum moves less, though (ranks - 1) * rows is over 2^31."""
+    tf = pytest.importorskip("tensorflow")
+    from omnihvd.sparse.tensorflow_rows import reduce_slices
+
+    rows, sums = tf.range(20_000, dtype=tf.int64), []
+
+    def allgather(part: object, **_: object) -> object:
+        return tf.concat([part, part], 0)
+
+    def add(values: object, **_: object) -> object:
+        sums.append(values)
+        return values
+
+    hvd = types.SimpleNamespace(
+        allgather=allgather,
+        size_op=lambda process_set_id: tf.constant(1 << 16),
+        Sum=1,
+    )
+    slices = tf.IndexedSlices(tf.ones([20_000, 1]), rows)
+    options = {"process_set": types.SimpleNamespace(process_set_id=0), "op": 1, "average": None}
+    options |= {"prescale_factor": 1.0, "postscale_factor": 1.0}
+    reduce_slices(slices, hvd, add, **options)
+    assert len(sums) == 1, "gathered the rows' values"
