@@ -23,8 +23,11 @@ import torch.distributed as dist
 import omnihvd
 from omnihvd.bench.patterns import Point, is_total, part
 
-WARM_UP = 12  # sums before the first sample: connections, memory, plans of the union way
-COUNTERS = ("calls", "bytes_sent", "bytes_received", "nonzero_blocks", "result_blocks")
+# Sums before the first sample: connections and memory. A plan of the union follows the last eight
+# unions that are 64 calls old.
+WARM_UP = {"nccl": 8}
+WARM_UP_OF_UNIONS = 80
+COUNTERS = ("calls", "bytes_sent", "bytes_received", "ring_bytes", "library_bytes")
 
 
 class Rank:
@@ -39,9 +42,17 @@ class Rank:
         self.beside = dist.new_group(backend="gloo", timeout=timeout)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+        self.group = dist.group.WORLD
+
+    def renew(self) -> None:
+        """A communicator of its own for each point: none has another point's plans."""
+        if self.group is not dist.group.WORLD:
+            dist.destroy_process_group(self.group)
+        self.group = dist.new_group()
 
     def all_reduce(self, tensor: torch.Tensor, op: str) -> None:
-        dist.all_reduce(tensor, op=dist.ReduceOp.AVG if op == "avg" else dist.ReduceOp.SUM)
+        kind = dist.ReduceOp.AVG if op == "avg" else dist.ReduceOp.SUM
+        dist.all_reduce(tensor, op=kind, group=self.group)
 
     def about(self) -> dict[str, str]:
         return {
@@ -91,25 +102,35 @@ def verify(rank: Rank, tensor: torch.Tensor, point: Point, op: str) -> None:
         raise AssertionError(f"the ranks' results differ for {point}")
 
 
+def ways() -> dict[str, int]:
+    """The whole calls so far, by algorithm."""
+    return {way: figures["calls"] for way, figures in omnihvd.stats()["ways"].items()}
+
+
 def measure(rank: Rank, point: Point, job: dict[str, Any]) -> dict[str, Any]:
     original, op = tensor_of(rank, point, job["dtype"]), job["op"]
+    warm_up = WARM_UP.get(job["way"], WARM_UP_OF_UNIONS)
     tensor = original.clone()
     seconds = []
-    for number in range(WARM_UP + job["samples"]):
-        if number == WARM_UP:
+    rank.renew()
+    for number in range(warm_up + job["samples"]):
+        if number == warm_up:
+            ways_before = ways()
             before = omnihvd.stats()
         tensor.copy_(original)
         rank.barrier()
         (took,) = rank.seconds_of(lambda: rank.all_reduce(tensor, op))
         seconds.append(max(rank.gather(took)))  # a sample is the slowest rank's
-        if number in (0, WARM_UP + job["samples"] - 1):
+        if number in (0, warm_up + job["samples"] - 1):
             verify(rank, tensor, point, op)
     after = omnihvd.stats()
     counters = {name: (after[name] - before[name]) / job["samples"] for name in COUNTERS}
-    answer = {"samples": seconds[WARM_UP:], "counters": rank.gather(counters)}
+    answer = {"samples": seconds[warm_up:], "counters": rank.gather(counters)}
     if job["gemm"]:
-        took = statistics.median(seconds[WARM_UP:])
+        took = statistics.median(seconds[warm_up:])
         answer["gemm"] = beside_products(rank, original, op, took, job)
+    made = {way: calls - ways_before.get(way, 0) for way, calls in ways().items()}
+    answer["ways"] = [way for way, calls in made.items() if calls]
     return answer
 
 
