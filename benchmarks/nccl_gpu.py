@@ -343,7 +343,8 @@ def main() -> int:
         print("nccl_gpu: no usable GPU", file=sys.stderr)
         return 1
     results: list[dict[str, Any]] = []
-    about, problem = {}, ""
+    about: dict[str, Any] = {}
+    problem = ""
     try:
         for results in measure(args):
             about = about or machine(results)

@@ -125,7 +125,7 @@ def measure(rank: Rank, point: Point, job: dict[str, Any]) -> dict[str, Any]:
             verify(rank, tensor, point, op)
     after = omnihvd.stats()
     counters = {name: (after[name] - before[name]) / job["samples"] for name in COUNTERS}
-    answer = {"samples": seconds[warm_up:], "counters": rank.gather(counters)}
+    answer: dict[str, Any] = {"samples": seconds[warm_up:], "counters": rank.gather(counters)}
     if job["gemm"]:
         took = statistics.median(seconds[warm_up:])
         answer["gemm"] = beside_products(rank, original, op, took, job)

@@ -36,6 +36,30 @@ class Stream:
     def wait_event(self, event: Stream) -> None:
         self.queue(event.synchronize)
 
+    def begin_capture(self) -> None:
+        assert not self._pending, "work that is not captured"
+
+    def end_capture(self) -> Graph:
+        works, self._pending[:] = list(self._pending), []
+        return Graph(works)
+
+
+class Graph:
+    def __init__(self, works: list[Callable[[], Any]]) -> None:
+        self._works = works
+
+    def launch(self, stream: Stream) -> None:
+        for work in self._works:
+            stream.queue(work)
+
+
+class Event:
+    def record(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()
+
 
 ALLOCATED: list[np.ndarray] = []  # CuPy's pool keeps memory, and reuses it in stream order
 PINNED: list[PinnedMemory] = []
@@ -63,6 +87,10 @@ class DeviceMemory:
     def memset_async(self, value: int, nbytes: int, stream: Stream) -> None:
         assert nbytes <= self._nbytes
         stream.queue(lambda: ctypes.memset(self.ptr, value, nbytes))
+
+    def copy_from_device_async(self, other: DeviceMemory, nbytes: int, stream: Stream) -> None:
+        assert nbytes <= min(self._nbytes, other._nbytes)
+        stream.queue(lambda: ctypes.memmove(self.ptr, other.ptr, nbytes))
 
     def copy_from_host_async(self, address: int, nbytes: int, stream: Stream) -> None:
         assert nbytes <= self._nbytes
@@ -95,6 +123,10 @@ class Device:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def synchronize(self) -> None:
+        for ptr in list(PENDING):
+            stream_at(ptr).synchronize()
+
 
 class ndarray(np.ndarray):
     """Named and placed as CuPy's."""
@@ -104,6 +136,9 @@ class ndarray(np.ndarray):
     @property
     def data(self) -> DeviceMemory:  # type: ignore[override]
         return DeviceMemory(self)
+
+    def get(self) -> np.ndarray:
+        return np.array(self)
 
     @property
     def device(self) -> Device:  # type: ignore[override]
@@ -157,8 +192,13 @@ def cupy_double(folder: Any) -> ModuleType:
     module = ModuleType("cupy")
     module.ndarray = ndarray
     module.empty = empty
+    module.asarray = device_array
+    module.empty_like = lambda array: empty(len(array), array.dtype)
     module.cuda = SimpleNamespace(
         Device=Device,
+        Event=Event,
+        Stream=lambda **_: stream_at(0x1000 + len(PENDING)),
+        get_elapsed_time=lambda start, end: 1.0,
         ExternalStream=lambda ptr: stream_at(0 if ptr == 1 else ptr),
         get_current_stream=lambda: CURRENT[-1],
         alloc_pinned_memory=PinnedMemory,

@@ -182,6 +182,11 @@ class Kernels:
             words = -(-int(args[1]) // (32 * self.block_size))
             assert (*grid, *block) == (min(-(-words // 4), 2048), 128)
             failure = self._lib.run_mark(*map(int, args), grid[0], 0)
+        elif name in ("unite", "gather", "spread", "rest"):
+            assert block == (128,)
+            # A structure by value is an array of one element here.
+            plain = (a.ctypes.data if isinstance(a, np.ndarray) else a.item() for a in args)
+            failure = getattr(self._lib, f"run_{name}")(*plain, *grid, 0)
         elif name in ("encode", "decode"):
             assert block == (128,)
             failure = getattr(self._lib, f"run_{name}")(*map(int, args), grid[0], 0)

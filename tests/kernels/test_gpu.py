@@ -20,6 +20,7 @@ from kernel_reference import (
     payloads,
     scattered,
 )
+from union_kernels import check_union_kernels
 
 from omnihvd import kernels
 from omnihvd.kernels import Staging, compact, scatter
@@ -141,6 +142,17 @@ def test_clears_negative_zeros():
     expected = np.zeros_like(values)
     expected[sent] = values[sent]
     assert np.array_equal(bits(tensor, values), expected)
+
+
+@pytest.mark.parametrize(
+    "dtype, block_size, size",
+    [("float32", 256, 3_000_001), ("bfloat16", 32, 700_003), ("float64", 1024, 999_999),
+     ("int8", 64, 4_000_000), ("float32", 32, 31)],
+)  # fmt: skip
+def test_union_kernels(dtype, block_size, size):
+    import cupy
+
+    check_union_kernels(cupy, dtype, block_size, size)
 
 
 def test_torch_tensors():
