@@ -69,6 +69,12 @@ def test_special_values_and_what_is_left_to_nccl(way, ranks):
 
 
 @pytest.mark.timeout(140)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sum_that_is_aborted(way):
+    run_well("aborts.py", 2, env=WAYS[way])
+
+
+@pytest.mark.timeout(140)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_killed_rank(ranks):
     *others, killed = run("dies.py", ranks, env=ALWAYS, check=False)
