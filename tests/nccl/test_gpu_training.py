@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from launch import launch
-from torch_job import ROOT, WRAPPER, run, why_not
+from torch_job import PLAIN, ROOT, WRAPPER, run, why_not
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=why_not() or "GPU")]
 
@@ -36,6 +36,13 @@ def test_ddp(tmp_path: Path) -> None:
         reports.append(json.loads(report.read_text()))
     assert [report["backend"] for report in reports] == ["nccl", "nccl"]
     check(*reports, ranks=2)
+
+
+@pytest.mark.timeout(140)
+@pytest.mark.parametrize("what", ["ddp", "fsdp"])
+def test_hooks(what: str) -> None:
+    for rank in run("hooks.py", 2, what, "cuda", env=PLAIN):
+        assert "all well" in rank.output, rank.output
 
 
 @pytest.mark.timeout(300)
