@@ -186,6 +186,7 @@ map: build  ## where it is faster than its peers, and where not; root, 70 minute
 	@python benchmarks/map.py
 
 bench-gpu: build gpu  ## measure on this machine's GPU
+	@python benchmarks/union_gpu.py
 	@python benchmarks/kernels_gpu.py
 	@python benchmarks/nccl_gpu.py
 	@python benchmarks/nccl_gpu.py --dtype bfloat16 --op avg --densities 1 0.1

@@ -100,7 +100,9 @@ def measured(hosts: int, gpus: int, blocks: int, densities: list[float]) -> list
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        doubles = nccl_job.build(Path(folder))
+        kernels = Path(folder) / "kernels"
+        kernels.mkdir()
+        doubles = nccl_job.build(Path(folder), kernels)
         for density in densities:
             for way, env in WAYS.items():
                 words = ("--rank", hosts, blocks, density)

@@ -12,6 +12,7 @@ test compares these functions with the shim's. The table of docs/gpu.md comes fr
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from pathlib import Path
 RANKS = (16, 32, 64, 128, 256, 512, 1024)
 MEGABYTES = (1, 4, 10, 25, 50, 100)
 UNIONS = (0.01, 0.1, 0.3)  # of the tensor's blocks
+# Assumed: how long a sum's first kernel waits for multiprocessors beside other work: not at all; at
+# high priority, for thread blocks to end; at normal priority, for whole kernels.
+WAIT_US = (0, 60, 400)
 BLOCK_BYTES, PART_BYTES = 1024, 64 << 20
 HEADROOM, LOOKS, LEAST_GAIN = 1.25, 32, 1.05
 DEVICE_BYTES_US = 1_500_000  # bandwidth of device memory
@@ -57,30 +61,30 @@ def united(ranks: int, hosts: int, summed: int) -> int:
     return time
 
 
-def gain(ranks: int, hosts: int, nbytes: int, union: float) -> float:
+def gain(ranks: int, hosts: int, nbytes: int, union: float, wait_us: int = 0) -> float:
     """NCCL's time over that of a sum on such a union."""
     own = look(ranks, hosts, nbytes) + united(ranks, hosts, int(min(HEADROOM * union, 1) * nbytes))
-    return allreduce(ranks, hosts, nbytes) / own
+    return allreduce(ranks, hosts, nbytes) / (own + 1000 * wait_us)
 
 
-def dense(ranks: int, hosts: int, nbytes: int) -> float:
+def dense(ranks: int, hosts: int, nbytes: int, wait_us: int = 0) -> float:
     """NCCL's time over omnihvd's if NCCL sums the tensor: one of 32 calls looks at its blocks."""
     original = allreduce(ranks, hosts, nbytes)
-    return original / (original + look(ranks, hosts, nbytes) / LOOKS)
+    return original / (original + (look(ranks, hosts, nbytes) + 1000 * wait_us) / LOOKS)
 
 
 def rows(per_host: int = 8) -> Iterator[dict[str, float]]:
-    for mb in MEGABYTES:
-        for ranks in RANKS:
-            hosts, nbytes = ranks // per_host, mb * 10**6
-            yield {
-                "mb": mb,
-                "gpus": ranks,
-                "nccl_us": allreduce(ranks, hosts, nbytes) / 1000,
-                "look_us": look(ranks, hosts, nbytes) / 1000,
-                **{f"gain_{u:g}": gain(ranks, hosts, nbytes, u) for u in UNIONS},
-                "dense": dense(ranks, hosts, nbytes),
-            }
+    for mb, ranks, wait in itertools.product(MEGABYTES, RANKS, WAIT_US):
+        hosts, nbytes = ranks // per_host, mb * 10**6
+        yield {
+            "mb": mb,
+            "gpus": ranks,
+            "wait_us": wait,
+            "nccl_us": allreduce(ranks, hosts, nbytes) / 1000,
+            "look_us": look(ranks, hosts, nbytes) / 1000,
+            **{f"gain_{u:g}": gain(ranks, hosts, nbytes, u, wait) for u in UNIONS},
+            "dense": dense(ranks, hosts, nbytes, wait),
+        }
 
 
 def main() -> None:
@@ -91,11 +95,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows there as well")
     args = parser.parse_args()
     found = list(rows(args.gpus_per_host))
-    print("   MB  GPUs   NCCL us  look us   gain at 1%   10%   30%  dense")
+    print("   MB  GPUs  wait us   NCCL us  look us   gain at 1%   10%   30%  dense")
     for row in found:
         gains = "  ".join(f"{row[f'gain_{u:g}']:4.2f}" for u in UNIONS)
         print(
-            f"{row['mb']:5} {row['gpus']:5} {row['nccl_us']:9.0f} {row['look_us']:8.0f}"
+            f"{row['mb']:5} {row['gpus']:5} {row['wait_us']:8}"
+            f" {row['nccl_us']:9.0f} {row['look_us']:8.0f}"
             f"         {gains}  {row['dense']:.3f}"
         )
     if args.json:

@@ -7,20 +7,20 @@ from benchmarks.bench.report import markdown
 
 
 def gpu() -> str:
-    def cell(row: dict[str, float], union: float) -> str:
-        found = row[f"gain_{union:g}"]
-        return f"{found:.1f}" if found >= gpu_model.LEAST_GAIN else "NCCL"
+    def cell(gain: float) -> str:
+        return f"{gain:.1f}" if gain >= gpu_model.LEAST_GAIN else "NCCL"
 
-    lines = [
-        [
-            f"{row['mb']} MB, {row['gpus']:,}",
-            f"{row['nccl_us']:.0f}",
-            f"{row['look_us']:.0f}",
-            *(cell(row, union) for union in gpu_model.UNIONS),
-            f"{row['dense']:.2f}",
-        ]
-        for row in gpu_model.rows()
-        if row["mb"] in (4, 25, 100) and row["gpus"] in (16, 128, 1024)
-    ]
+    # On one server auto leaves all sums to NCCL.
+    lines = [["any, 8", "", "", "NCCL", "NCCL", "NCCL", "1.00"]]
+    at = {(row["mb"], row["gpus"], row["wait_us"]): row for row in gpu_model.rows()}
+    for mb, sizes in ((4, (16,)), (25, (16, 128, 1024)), (100, (16, 128, 1024))):
+        for gpus in sizes:
+            waits = [at[mb, gpus, wait] for wait in gpu_model.WAIT_US]
+            line = [f"{mb} MB, {gpus:,}"]
+            line += [f"{waits[0][name]:.0f}" for name in ("nccl_us", "look_us")]
+            for union in gpu_model.UNIONS:
+                cells = [cell(row[f"gain_{union:g}"]) for row in waits]
+                line.append(" / ".join(cells) if set(cells) != {"NCCL"} else "NCCL")
+            lines.append([*line, " / ".join(f"{row['dense']:.2f}" for row in waits)])
     heads = [f"union {union:.0%}" for union in gpu_model.UNIONS]
     return markdown(["tensor, GPUs", "NCCL, us", "look, us", *heads, "dense"], lines)

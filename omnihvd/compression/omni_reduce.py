@@ -14,7 +14,7 @@ class OmniReduce:
     omnihvd skips zero blocks inside the allreduce, below Horovod. compress() and decompress()
     therefore return each tensor unchanged, for every framework, dtype and device. Where omnihvd
     does not intercept Horovod (another MPI, oneCCL, ...), rank 0 logs a warning with the reason,
-    and Horovod's own allreduce runs.
+    and Horovod's own allreduce runs. On GPUs set OMNIHVD_GPU=auto, or use torch.sum_unions().
 
     The factories below lose something, for gradients that are not sparse by themselves. (c) marks
     codecs, which encode what is sent (docs/codecs.md). The others are compressors, which keep a

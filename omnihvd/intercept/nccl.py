@@ -238,7 +238,7 @@ def problem(library: str) -> str | None:
     if not requested():
         return (
             "OMNIHVD_GPU is original, the default, as omnihvd's algorithms have not run on a GPU "
-            "yet; OMNIHVD_GPU=auto tries them (docs/gpu.md)"
+            "yet; set OMNIHVD_GPU=auto on all ranks, or use torch.sum_unions (docs/gpu.md)"
         )
     c10d = sys.modules.get(torch_gloo.MODULE)
     if not (c10d and c10d.is_initialized()) and not horovod_library.initialized():

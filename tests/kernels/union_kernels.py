@@ -1,5 +1,4 @@
-"""What mark, unite, gather, spread and rest must do, in closed form: on a GPU, and on the
-emulation."""
+"""Checks mark, unite, gather, spread and rest in closed form: on a GPU, and on the emulation."""
 
 from __future__ import annotations
 

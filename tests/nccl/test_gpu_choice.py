@@ -125,9 +125,11 @@ def test_a_slower_network_takes_longer_for_small_sums_too(library):
 
 def test_the_model_s_gains():
     for row in gpu_model.rows():
-        assert row["dense"] > 0.97
+        if row["wait_us"] == 0:
+            assert row["dense"] > 0.97
         if row["mb"] == 100:
-            assert row["gain_0.1"] > 1.4 and row["gain_0.01"] > 2.5
+            least = {0: (1.4, 2.5), 60: (1.4, 2.2), 400: (0.9, 1.1)}[row["wait_us"]]
+            assert row["gain_0.1"] > least[0] and row["gain_0.01"] > least[1]
 
 
 # --- the choice for one kind of sums

@@ -174,7 +174,7 @@ print("done")
 def test_original_hooks_nothing_and_says_so(tmp_path):
     nccl = library(tmp_path / "libnccl.so.2", NCCL)
     caller = library(tmp_path / "torch/lib/libtorch_cuda.so", CALLER, nccl)
-    run(
+    said = run(
         caller,
         """
 from omnihvd.intercept import torch_gloo
@@ -183,7 +183,18 @@ def unexpected(then):
 torch_gloo.on_init = horovod_library.on_init = unexpected
 nccl.install()
 assert not engine.hook.installed() and caller.in_nccl() == len(nccl.FUNCTIONS)
-assert "OMNIHVD_GPU is original, the default" in nccl.problem(library)
+
+import omnihvd
+from omnihvd.intercept import in_use
+in_use.horovod_problem = lambda: nccl.problem(library)
+for _ in range(2):
+    omnihvd.OmniReduce.compress(None)
 """,
         gpu="original",
     )
+    assert said.count("OmniReduce is not in use, Horovod reduces as without it") == 1
+    assert (
+        "reduces as without it: OMNIHVD_GPU is original, the default, as omnihvd's algorithms have "
+        "not run on a GPU yet; set OMNIHVD_GPU=auto on all ranks, or use torch.sum_unions "
+        "(docs/gpu.md)"
+    ) in said

@@ -184,7 +184,7 @@ std::vector<Setting> table() {
       word(
           "OMNIHVD_GPU", &S::gpu, kGpuWayWords, rank0,
           "what NCCL sums on GPUs: the union of the non-zero blocks, or whole tensors; auto: as is "
-          "estimated to be the fastest. auto and union have not run on a GPU"),
+          "estimated to be the fastest; union: for tests. Neither has run on a GPU"),
       word("OMNIHVD_ARITHMETIC", &S::arithmetic, kArithmeticWords, Agreed::same,
            "how aggregators sum float32 on CPUs. float: as floats; integer: as block floating "
            "point; switchml: the same, and zero blocks travel, too; fpisa: in registers of "
