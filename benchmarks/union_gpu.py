@@ -43,8 +43,8 @@ u32, u64 = np.uint32, np.uint64
 
 
 class Chain:
-    """The kernels that sum `tensor`, whose raw bits may stand for `dtype`, on `stream`. NCCL makes
-    `everything` of the ranks' marks, in a job."""
+    """The kernels that sum `tensor` on `stream`. The tensor's raw bits may stand for `dtype`. In a
+    job NCCL makes `everything` of the ranks' marks."""
 
     def __init__(self, tensor: Any, dtype: str, block_size: int, stream: Any, window: int = 1):
         """window: blocks that `rest` has room for."""
@@ -153,7 +153,7 @@ def us(cupy: Any, stream: Any, work: Callable[[], object]) -> list[float]:
 
 
 def chain_of(cupy: Any, megabytes: int, density: float, stream: Any) -> tuple[Chain, int]:
-    """A chain whose marks are there, and the blocks of its union."""
+    """A chain that has marked its blocks, and the number of its union's."""
     elements = megabytes * 250_000
     keep = np.random.default_rng(1).random(-(-elements // 256)) < density
     values = np.repeat(keep, 256)[:elements].astype(np.float32)

@@ -88,6 +88,11 @@ def test_auto(doubles):
     run_well(doubles, "union.py", 2, "auto", env={**UNION, "OMNIHVD_GPU": "auto"})
 
 
+def test_auto_goes_by_the_network(doubles):
+    env = {**UNION, "OMNIHVD_GPU": "auto", "NCCL_DOUBLE_NS": "20000,0"}
+    run_well(doubles, "union.py", 2, "leaves_fast_sums", env=env)
+
+
 @pytest.mark.parametrize("env", [UNION, NONBLOCKING])
 def test_calls_far_ahead_of_the_device(doubles, env):
     run_well(doubles, "union.py", 3, "far_ahead", env=env)
@@ -170,6 +175,15 @@ def test_hosts_with_different_numbers_of_gpus(doubles):
     for rank in run(doubles, *words, ranks_per_host=2, env=LEVELS)[:1]:
         assert "all well" in rank.output, rank.output
         assert "the hosts have different numbers of them" in rank.output
+
+
+@pytest.mark.parametrize(
+    ("what", "env"), [("no_communicators", UNION), ("union_one_level", LEVELS)]
+)
+def test_a_device_without_room_for_more_communicators(doubles, what, env):
+    """By default the shim makes none; if it is told to, it does without those that do not fit."""
+    env = {**env, "CUDA_DOUBLE_MOST_DEVICE_BYTES": "100000000"}
+    run_well(doubles, "levels.py", 4, what, ranks_per_host=2, env=env)
 
 
 @pytest.mark.parametrize(("rank", "call"), [(2, "ncclGetUniqueId"), (3, "ncclCommInitRankConfig")])

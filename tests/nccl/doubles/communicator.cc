@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -64,6 +65,18 @@ Result carry_out(std::vector<Queued> calls) {
   return in_progress;
 }
 
+// NCCL_DOUBLE_NS=base,per_byte
+void spend_on(size_t bytes) {
+  static const auto ns_of = [] {
+    std::pair<double, double> ns{20'000, 1};  // 1 GB/s
+    const char* const setting = std::getenv("NCCL_DOUBLE_NS");
+    if (setting != nullptr && std::sscanf(setting, "%lf,%lf", &ns.first, &ns.second) != 2)
+      double_die("NCCL_DOUBLE_NS: two numbers");
+    return ns;
+  }();
+  double_spend(uint64_t(ns_of.first + ns_of.second * double(bytes)));
+}
+
 struct Collective {
   Shared comm;
   uint64_t turn;
@@ -80,7 +93,7 @@ struct Collective {
     if (c->comm->star.exchange(c->what, Bytes(c->in, c->in_bytes), c->combine, &result)) {
       if (result.size() != c->out_bytes) double_die("ranks give different counts");
       std::memcpy(c->out, result.data(), result.size());
-      double_spend(20'000 + c->in_bytes);  // 1 GB/s
+      spend_on(c->in_bytes);
       c->comm->end_turn();
       return;
     }
@@ -94,7 +107,9 @@ void connect_once(ncclComm& comm, const std::string& what, size_t bytes) {
   static const char* const setting = std::getenv("NCCL_DOUBLE_CONNECT");
   if (setting == nullptr || *setting != '1') return;
   const std::lock_guard<std::mutex> lock(comm.connecting);
-  const std::string kind = what.substr(0, 9) + (bytes < 65536 ? " small" : " large");
+  const bool nvls = what.find("NVLS") != std::string::npos;
+  const std::string kind =
+      what.substr(0, 9) + (bytes < 65536 ? " small" : " large") + (nvls ? " NVLS" : "");
   if (!comm.connected.insert(kind).second) return;
   if (!comm.connections)
     comm.connections = std::make_unique<Star>(comm.path + "c", comm.rank, comm.size);

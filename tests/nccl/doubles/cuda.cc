@@ -298,6 +298,7 @@ void double_queue(CUstream_st* stream, void (*work)(void*), void* argument) {
   });
   if (kernels_are("blocking")) of(stream).wait_until_done(number);
 }
+bool double_lacks_memory(size_t bytes) { return bytes > most("CUDA_DOUBLE_MOST_DEVICE_BYTES"); }
 void double_spend(uint64_t ns) { Stream::spend(ns); }
 CUstream_st* double_new_stream() { return new CUstream_st{Stream::create(0)}; }
 void double_end_stream(CUstream_st* stream) {

@@ -4,7 +4,8 @@
 // there; a rank that is gone is an asynchronous error, and streams wait until the communicator is
 // aborted. Each has a stream of its own, which shares the hardware's queues: a collective waits for
 // what was on it, and it for the collective. NCCL_DOUBLE_CONNECT=1: the first small collective and
-// the first large one of a kind return when all ranks have called it. NCCL_DOUBLE_NONBLOCKING=1:
+// the first large one of a kind return when all ranks have called it; what NVLink SHARP sums is a
+// kind of its own. NCCL_DOUBLE_NONBLOCKING=1:
 // calls return ncclInProgress, and happen a little later (NCCL_DOUBLE_DELAY_US), but on
 // communicators that block by their config; a group has of one kind only.
 // NCCL_LAUNCH_ORDER_IMPLICIT=1: collectives of a process follow each other in the order of the
@@ -12,7 +13,8 @@
 // NCCL_DOUBLE_CALL_US: how long a thread is inside a call; to abort the communicator meanwhile is
 // an error, as it is freed.
 //
-// A collective takes 20 us and a nanosecond a byte, by the clock of events.
+// A collective takes 20 us and a nanosecond a byte, by the clock of events, or what NCCL_DOUBLE_NS
+// says. A communicator of the shim's own takes 600 MB of the device, as users report.
 // It counts calls by their names; maxima of bytes, as those of the marks, by themselves ("marks").
 #include <algorithm>
 #include <cstdlib>
@@ -25,6 +27,7 @@
 #include "reduce.h"
 
 extern "C" bool double_wait_for_device(int seconds);
+extern "C" bool double_lacks_memory(size_t bytes);
 
 using doubles::Bytes;
 using doubles::collective;
@@ -74,6 +77,12 @@ void wait_for_device() {
   if (!double_wait_for_device(20)) double_die("ncclCommAbort waits for a device that never ends");
 }
 
+// As NCCL: sums of float32 and float64, and of 16 bits and integers of 32 and 64 also extremes.
+bool nvls_sums(int type, int op) {
+  const bool floats = type == 7 || type == 8, bytes = type < 2;
+  return !bytes && (op == 0 || (!floats && (op == 2 || op == 3)));
+}
+
 Bytes joined(const std::vector<Bytes>& parts) {
   Bytes all;
   for (const Bytes& part : parts) all += part;
@@ -111,6 +120,7 @@ NCCL_DOUBLE(ncclCommInitRankConfig,
             (comm, size, id, rank, config)) {
   count("ncclCommInitRankConfig");
   if (double_fails("ncclCommInitRankConfig")) return internal_error;
+  if (double_lacks_memory(600'000'000)) return doubles::unhandled_cuda_error;
   if (config->magic != 0xcafebeef) return invalid_argument;
   *comm = keep(std::make_shared<ncclComm>(id.path, rank, size, config->blocking == 0));
   return success;
@@ -147,7 +157,8 @@ NCCL_DOUBLE(ncclAllReduce,
   const bool is_marks = type == 1 && op == 2;  // a maximum of bytes
   count(is_marks ? "marks" : "ncclAllReduce", bytes, comm ? comm->size : 0);
   if (in == nullptr || out == nullptr || bytes == 0) return n == 0 ? success : invalid_argument;
-  return collective(comm, stream, "allreduce of " + std::to_string(bytes), in, bytes, out, bytes,
+  const std::string what = std::string("allreduce ") + (nvls_sums(type, op) ? "by NVLS " : "");
+  return collective(comm, stream, what + "of " + std::to_string(bytes), in, bytes, out, bytes,
                     [=](const std::vector<Bytes>& all) {
                       return std::vector<Bytes>(all.size(), doubles::reduced(all, type, op));
                     });

@@ -60,6 +60,13 @@ def union_one_level(comm: Communicator, stream: Stream) -> None:
     comm.destroy()
 
 
+def no_communicators(comm: Communicator, stream: Stream) -> None:
+    """By default none is made: each takes 600 MB of the device."""
+    sums(comm, stream)
+    assert in_nccl("ncclCommInitRankConfig") == 0 and in_nccl("marks") > 7
+    comm.destroy()
+
+
 def no_communicator_for_hosts(comm: Communicator, stream: Stream) -> None:
     """NCCL fails to make it on one rank: sums are made on one level, and nobody waits."""
     if int(sys.argv[2]) == RANK:

@@ -87,6 +87,15 @@ def auto() -> None:
     comm.destroy()
 
 
+def leaves_fast_sums() -> None:
+    """Where NCCL takes as long for all sizes, auto leaves sparse sums to it as well."""
+    stream, comm, _ = first_sum()
+    for _ in range(150):
+        assert capacity_of(comm, stream, [5, 105], 1000 * BLOCK) == 1000
+    assert calls("union") == 0 and in_nccl("marks") > 4
+    comm.destroy()
+
+
 def far_ahead() -> None:
     """Rank 0 makes as many calls as plans look back before the others have made one; and more calls
     than that in one group."""
@@ -258,16 +267,18 @@ def driver_locks() -> None:
 
 
 def other_sizes_are_connected() -> None:
-    """A rank's first call of another size returns before the others have made it."""
+    """A rank's first call of another size, type or operation returns before the others have made
+    it, whatever algorithm NCCL takes for it."""
     stream, comm, _ = first_sum(1000)
-    x = Array(np.ones(400 * BLOCK, np.float32))
-    if RANK == 1:
-        until_exists("rank 0's call has returned")
-    assert comm.allreduce(stream, x, x, F32) == SUCCESS
-    if RANK == 0:
-        (FOLDER / "rank 0's call has returned").touch()
-    stream.wait()
-    assert (x.host == SIZE).all()
+    for dtype, op in ((F32, SUM), (F32, AVG), ("int32", SUM), ("int8", SUM), ("float16", AVG)):
+        x = Array(np.ones(400 * BLOCK, dtype))
+        if RANK == 1:
+            until_exists(f"rank 0's {op} of {dtype} has returned")
+        assert comm.allreduce(stream, x, x, dtype, op) == SUCCESS
+        if RANK == 0:
+            (FOLDER / f"rank 0's {op} of {dtype} has returned").touch()
+        stream.wait()
+        assert (x.host == (SIZE if op == SUM else 1)).all()
     comm.destroy()
 
 
