@@ -11,4 +11,4 @@ pytest.importorskip("torch")
 @pytest.mark.parametrize("framework", ["ddp", "horovod"])
 def test_training(doubles, framework):
     env = {"OMNIHVD_GPU_CHUNK_BYTES": "65536", "OMP_NUM_THREADS": "1"}
-    run_well(doubles, "training.py", 2, framework, env=env)
+    run_well(doubles, "training.py", 2, framework, env=env, timeout=110)

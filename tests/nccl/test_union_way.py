@@ -33,6 +33,7 @@ def test_sums(doubles, ranks, block_size):
         (("growing", "caller_never_waits", "left_alone"), UNION),
         (("back_to_back",), NONBLOCKING),
         (("back_to_back",), {"OMNIHVD_GPU": "auto"}),  # which does not stream
+        (("back_to_back",), {**UNION, "CUDA_DOUBLE_LAUNCHES": "4"}),
     ],
 )
 def test_streams(doubles, scenarios, env):

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <string>
 
 #include "kernels.h"
@@ -27,6 +28,8 @@ struct CUctx_st {
 };
 struct CUstream_st {
   std::shared_ptr<Stream> stream;
+  std::mutex mutex = {};
+  std::deque<uint64_t> launched = {};  // the last kernels' numbers
 };
 struct CUevent_st {
   Event event;
@@ -99,6 +102,19 @@ Result permitted(bool may_fail = true, const char* call = __builtin_FUNCTION()) 
   }
   if (sticky_error) return launch_failed;
   return may_fail && double_fails(call) ? launch_failed : success;
+}
+
+// As CUDA: a launch waits while 1,024 kernels of its stream have not ended (CUDA_DOUBLE_LAUNCHES).
+void wait_for_room(CUstream_st& stream) {
+  static const char* const setting = std::getenv("CUDA_DOUBLE_LAUNCHES");
+  static const size_t most = setting ? size_t(std::atoi(setting)) : 1024;
+  std::unique_lock<std::mutex> lock(stream.mutex);
+  stream.launched.push_back(stream.stream->queued() + 1);  // the kernel that comes now
+  if (stream.launched.size() <= most) return;
+  const uint64_t oldest = stream.launched.front();
+  stream.launched.pop_front();
+  lock.unlock();
+  stream.stream->wait_until_done(oldest);
 }
 
 // An allocation of more fails.
@@ -196,6 +212,7 @@ int cuFuncLoad(CUfunc_st*) { return permitted(); }
 int cuLaunchKernel(CUfunc_st* function, unsigned grid, unsigned, unsigned, unsigned threads,
                    unsigned, unsigned, unsigned, CUstream_st* stream, void** a, void**) {
   if (const Result bad = permitted(true, "cuLaunchKernel")) return bad;
+  if (stream != nullptr) wait_for_room(*stream);
   doubles::launch(function->name, function->entry, grid, threads, of(stream), a);
   if (kernels_are("blocking")) of(stream).wait_until_done(of(stream).queued());
   return success;
