@@ -21,7 +21,7 @@ import numpy as np
 from omnihvd import engine
 
 PORT = 47800
-ARITHMETIC = ("integer", "float", "fpisa", "fpisa-a")  # in the order of packet.h
+ARITHMETIC = ("integer", "float", "fpisa", "fpisa-a", "natural")  # in the order of packet.h
 DTYPES = ("int32", "float32", "float16")
 
 
@@ -47,7 +47,8 @@ class Worker:
     arithmetic, the same on all workers: what the aggregator adds. "integer": int32; floats are
     converted to block floating point. "float": float32 in the order of arrival, so two runs may
     differ in the last bits; `--xdp` does not support it. "fpisa", "fpisa-a": float32 in integer
-    registers (FPISA, NSDI 2022).
+    registers (FPISA, NSDI 2022). "natural": as "integer", but floats travel to the aggregator as
+    powers of two in 8 bits, at random without bias; `--xdp` does not support it.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class Worker:
         """Sums `values` over all workers, in place.
 
         values: C-contiguous, with the same size and dtype on all workers. dtypes: int32, float32
-        and float16 with arithmetic "integer", else float32 only. int32 wraps around at 32 bits.
+        and float16 with arithmetic "integer", the floats with "natural", else float32 only. int32
+        wraps around at 32 bits.
 
         "integer" sums floats in block floating point: all workers agree on one scale for each
         block (SwitchML, NSDI 2021, section 5). The result is bit-identical on all workers and in
@@ -99,13 +101,14 @@ class Worker:
         EngineError when the aggregator is gone or silent, or when another worker does not come
         within `workers_patience_s`; the message names that worker. Either error ends the job.
         """
-        dtypes = DTYPES if self._arithmetic == "integer" else ("float32",)
+        integers = self._arithmetic in ("integer", "natural")
+        dtypes = DTYPES[self._arithmetic == "natural" :] if integers else ("float32",)
         whole = values.flags.c_contiguous and values.flags.writeable
         if values.dtype.name not in dtypes or not whole:
             raise ValueError(f"sums are made of {', '.join(dtypes)}, C-contiguous and writeable")
         if self._client is None:
             raise ValueError("this worker has left its job")
-        if self._arithmetic != "integer":
+        if not integers:
             values = values.view(np.int32)  # the aggregator knows the real dtype
         self._client.sum(values, dense)
 

@@ -9,6 +9,7 @@
 
 #include "innetwork/fpisa.h"
 #include "innetwork/integers.h"
+#include "numeric/codec.h"
 
 namespace omnihvd {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 namespace py = pybind11;
 using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 using Ints = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+using Codes = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
 
 // Adds rows one after another.
 std::tuple<Ints, Ints, Floats> fpisa_sum(const Floats& rows, bool approximate) {
@@ -54,6 +56,22 @@ std::tuple<Ints, bool> to_integers(const Floats& block, uint8_t exponent, uint8_
   return {integers, numbers};
 }
 
+std::tuple<Codes, bool> to_codes(const Floats& block, uint8_t exponent, uint8_t bits, uint32_t seed,
+                                 uint32_t who, uint64_t number, const std::string& implementation) {
+  Codes codes(block.size());
+  const uint64_t key = block_key(seed, who, number);
+  const bool numbers = ops_named(implementation)
+                           .codes_from_floats(block.data(), size_t(block.size()), exponent, bits,
+                                              key, codes.mutable_data());
+  return {codes, numbers};
+}
+
+Ints from_codes(const Codes& codes, const std::string& implementation) {
+  Ints integers(codes.size());
+  ops_named(implementation).from_codes(codes.data(), size_t(codes.size()), integers.mutable_data());
+  return integers;
+}
+
 Floats to_floats(const Ints& sums, uint8_t exponent, uint8_t bits,
                  const std::string& implementation) {
   Floats block(sums.size());
@@ -88,6 +106,10 @@ void bind_arithmetic(py::module_ m) {
   m.def("exponent_of", &exponent_of, py::arg("block"), best);
   m.def("to_integers", &to_integers, py::arg("block"), py::arg("exponent"), py::arg("bits"), best,
         "(int32 [n], whether all of the block are numbers).");
+  m.def("to_codes", &to_codes, py::arg("block"), py::arg("exponent"), py::arg("bits"),
+        py::arg("seed"), py::arg("who"), py::arg("number"), best,
+        "(uint8 [n], whether all of the block are numbers). number: the block's.");
+  m.def("from_codes", &from_codes, py::arg("codes"), best, "int32 [n].");
   m.def("to_floats", &to_floats, py::arg("sums"), py::arg("exponent"), py::arg("bits"), best);
   m.def("with_no_numbers", &with_no_numbers, py::arg("rows"), py::arg("sums"), py::arg("added"),
         "added: marks are added, as slots do; else united.");

@@ -46,13 +46,13 @@ std::string bytes_of(const SlotAggregator::Answer& answer) {
 class InlineJobRun {
  public:
   InlineJobRun(const Tensors& tensors, uint16_t slots, bool dense, const Network& network,
-               uint64_t seed)
+               uint64_t seed, bool natural = false)
       : sums_(size_t(tensors.shape(0))),
         count_(size_t(tensors.shape(2))),
         bytes_(size_t(tensors.nbytes())),
         data_(static_cast<const uint8_t*>(tensors.data()),
               static_cast<const uint8_t*>(tensors.data()) + bytes_),
-        shape_{count_, dtype_of(tensors, ""), uint32_t(tensors.shape(1)), slots, dense},
+        shape_{count_, dtype_of(tensors, ""), uint32_t(tensors.shape(1)), slots, dense, natural},
         network_(network),
         prng_(seed),
         aggregator_(2, slots) {
@@ -120,7 +120,10 @@ class InlineJobRun {
       if (now_ < end.begins_at) return true;
       const size_t each = bytes_ / (sums_ * ends_.size());
       uint8_t* const at = data_.data() + (end.begun * ends_.size() + w) * each;
-      end.tensor = make_inline_tensor(at, shape_);
+      InlineShape shape = shape_;
+      shape.seed = uint32_t(end.begun);
+      shape.rank = uint32_t(w);
+      end.tensor = make_inline_tensor(at, shape);
       end.worker.begin(now_, *end.tensor);
       end.begins_at = 0;
       ++end.begun;
@@ -170,10 +173,10 @@ class InlineJobRun {
 };
 
 py::tuple run_job(const Tensors& tensors, uint16_t slots, bool dense, const Network& network,
-                  uint64_t seed) {
+                  uint64_t seed, bool natural) {
   if (tensors.ndim() != 3 || !(tensors.flags() & py::array::c_style))
     throw py::value_error("tensors: [sums, workers, elements]");
-  InlineJobRun job(tensors, slots, dense, network, seed);
+  InlineJobRun job(tensors, slots, dense, network, seed, natural);
   const bool ended = job.run();
   Tensors out(tensors.dtype(),
               std::vector<py::ssize_t>{tensors.shape(0), tensors.shape(1), tensors.shape(2)});
@@ -229,7 +232,7 @@ void bind_inline(py::module_ m) {
            py::arg("delay") = 50, py::arg("lateness") = 20000, py::arg("pause") = 0,
            py::arg("results_lost") = 0.0, py::arg("least") = 0);
   m.def("run_job", &run_job, py::arg("tensors"), py::arg("slots"), py::arg("dense"),
-        py::arg("network"), py::arg("seed"),
+        py::arg("network"), py::arg("seed"), py::arg("natural") = false,
         "(ended, sums, (sent, again, blocks), counts, microseconds) of tensors, int32 or floats "
         "[sums, workers, elements]; sums: of the same shape.");
   m.def("waiting", &waiting, py::arg("tensors"), py::arg("slots"), py::arg("network"),

@@ -35,11 +35,28 @@ FUZZ(in) {
       MUST(std::abs(double(back[i]) - exact) <= std::abs(exact) * 0x1p-23 + 0x1p-149);
   }
   MUST(numbers == finite);
+  const uint64_t key = in.number<uint64_t>();
+  std::vector<uint8_t> codes(n), their_codes(n);
+  MUST(portable.codes_from_floats(block.data(), n, used, bits, key, codes.data()) == finite);
+  portable.from_codes(codes.data(), n, integers.data());
+  for (size_t i = 0; i < n; ++i) {
+    MUST(std::abs(int64_t{integers[i]}) <= int64_t{1} << bits);
+    if (!std::isfinite(block[i]) || used < exponent) continue;
+    const double units = std::abs(double(block[i])) / unit, made = std::abs(double(integers[i]));
+    MUST(made == 0 ? units < 1 : made <= std::max(1.0, 2 * units) && 2 * made > units);
+  }
   const IntegerOps* const avx2 = integer_ops_named("avx2");
   if (!avx2) return;
   MUST(avx2->exponent(block.data(), n) == exponent);
   MUST(avx2->from_floats(block.data(), n, used, bits, theirs.data()) == numbers);
+  portable.from_floats(block.data(), n, used, bits, integers.data());
   MUST(theirs == integers);
+  MUST(avx2->codes_from_floats(block.data(), n, used, bits, key, their_codes.data()) == finite);
+  MUST(their_codes == codes);
+  portable.from_codes(codes.data(), n, theirs.data());
+  std::vector<int32_t> expanded(n);
+  avx2->from_codes(codes.data(), n, expanded.data());
+  MUST(expanded == theirs);
   avx2->to_floats(integers.data(), n, used, bits, their_back.data());
   MUST(std::memcmp(back.data(), their_back.data(), n * sizeof(float)) == 0);
 }

@@ -16,7 +16,7 @@ static Bytes drawn_datagram(fuzz::Input& in, uint64_t key) {
   head.key = key;
   head.kind = INLINE_CONTRIBUTION;
   const uint8_t flags = in.number<uint8_t>();
-  head.flags = flags & (INLINE_BLOCK | INLINE_REPEAT);
+  head.flags = flags & (INLINE_BLOCK | INLINE_REPEAT | INLINE_CODES);
   head.job = flags >> 4 & 1;
   head.worker = uint16_t(in.between(0, 3));
   head.slot = uint16_t(in.between(0, kSlots));
@@ -26,7 +26,8 @@ static Bytes drawn_datagram(fuzz::Input& in, uint64_t key) {
   head.next = in.number<uint8_t>();
   if (head.next == 255) head.next = INLINE_NONE;
   head.exponent = in.number<uint8_t>();
-  Bytes datagram(head.flags ? INLINE_FULL_BYTES : INLINE_HEAD_BYTES);
+  const size_t full = head.flags & INLINE_CODES ? INLINE_CODED_BYTES : INLINE_FULL_BYTES;
+  Bytes datagram(head.flags ? full : INLINE_HEAD_BYTES);
   std::memcpy(datagram.data(), &head, sizeof head);
   for (size_t i = sizeof head; i < datagram.size(); i += 64) datagram[i] = uint8_t(i ^ head.next);
   return datagram;

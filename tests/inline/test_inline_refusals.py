@@ -16,7 +16,7 @@ from omnihvd.engine import EngineError
 from omnihvd.inline import aggregator as serving
 
 SECRET = "the secret of a test"
-REFUSAL = 5
+WELCOME, REFUSAL = 4, 5
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ REFUSAL = 5
     [
         (3, "it does not know this job any more: it was restarted, or the hosts of all"),
         (4, "other workers of this job sum other numbers: give all workers the same"),
-        (5, 'it does not add such numbers: on XDP use arithmetic="fpisa", or start the'),
+        (5, 'it does not add such numbers: on XDP use arithmetic="integer" or "fpisa", or start'),
         (9, "for a reason that this release does not know: install the same omnihvd on all"),
     ],
 )
@@ -44,6 +44,29 @@ def test_why_a_job_was_refused(reason: int, said: str) -> None:
         with pytest.raises(EngineError, match=rf"rank 1: .*refuses this job: {said}"):
             inline.Worker(*server.getsockname(), rank=1, ranks=2, session=session, secret=SECRET)
         thread.join()
+
+
+def test_an_aggregator_that_adds_no_codes() -> None:
+    """As --xdp, where a job of OMNIHVD_INLINE sums under natural()."""
+    with socket.socket(type=socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(20)
+
+        def welcome() -> None:
+            _, worker = server.recvfrom(2048)
+            server.sendto(parts.signed_head(SECRET, 5, WELCOME, 0, 1, 2, 16, 0, 0), worker)
+
+        thread = threading.Thread(target=welcome)
+        thread.start()
+        of: dict[str, Any] = {"rank": 1, "ranks": 2, "session": 5, "secret": SECRET}
+        one = inline.Worker(*server.getsockname(), arithmetic="natural", **of)
+        thread.join()
+        said = (
+            "rank 1: the aggregator at .* adds no powers of two of natural(): start it with --udp "
+            "or --af-xdp in place of --xdp, or leave out the codec, or OMNIHVD_ARITHMETIC"
+        )
+        with pytest.raises(EngineError, match=said.replace("()", r"\(\)")):
+            one.sum(np.ones(4, np.float32))
 
 
 @pytest.mark.parametrize(

@@ -143,3 +143,22 @@ def test_settings_that_do_not_fit_are_named(
         monkeypatch.setenv(name, value)
     with pytest.raises(EngineError, match=said):
         session.settings_from_environment()
+
+
+@pytest.mark.parametrize("library", ["horovodrun --gloo", "torch"])
+def test_powers_of_two_go_through_the_aggregator_where_integers_are_asked_for(library: str) -> None:
+    server = Server(option="--udp")
+    script, env = HERE / "on_ranks" / "natural.py", {"OMNIHVD_ARITHMETIC": "integer"}
+    try:
+        if library == "torch":
+            ranks = torch_job(server, script, "torch", "inline", hosts="ab", **env)
+            outputs = [ended.output for ended in ranks]
+        else:
+            env = {**settings_of(server), **env}
+            command = [script, "horovod", "inline"]
+            outputs = launch(command, 2, launcher=library, env=env).ranks
+    finally:
+        server.process.kill()
+    said = "OMNIHVD_ARITHMETIC=integer sums float32 as they are, and not what the codec qsgd4"
+    for output in outputs:
+        assert "all well" in output and said in output, output

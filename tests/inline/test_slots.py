@@ -457,7 +457,7 @@ class TestJobs:
 
     def test_all_workers_of_a_job_sum_the_same_numbers(self) -> None:
         jobs = parts.Jobs(self.SECRET, 1, 16)
-        unknown, _ = jobs.take(1, 9, self.said(JOIN, 0, numbers=4))
+        unknown, _ = jobs.take(1, 9, self.said(JOIN, 0, numbers=5))
         assert HEAD.unpack(unknown[:32])[1:3] == (REFUSAL, 5)
         jobs.take(1, 9, self.said(JOIN, 0, numbers=FLOAT32))
         other, _ = jobs.take(1, 9, self.said(JOIN, 1, numbers=INT32))

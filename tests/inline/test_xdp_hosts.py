@@ -261,9 +261,10 @@ def test_a_job_keeps_its_place_until_it_is_killed(lab: Lab, option: str) -> None
     assert other.returncode == 0, error
 
 
-def test_floats_that_the_kernel_cannot_add_are_refused(lab: Lab) -> None:
+@pytest.mark.parametrize("arithmetic", ["float", "natural"])
+def test_numbers_that_the_kernel_cannot_add_are_refused(lab: Lab, arithmetic: str) -> None:
     process = aggregator(lab, "--xdp", "eth0")
-    _, error = start(lab, 1, "-c", ALONE, HOST, "float", "1").communicate(timeout=60)
+    _, error = start(lab, 1, "-c", ALONE, HOST, arithmetic, "1").communicate(timeout=60)
     end(lab, process, signal.SIGTERM)
     assert "refuses this job: it does not add such numbers" in error.splitlines()[-1]
 

@@ -79,6 +79,53 @@ def test_numbers_larger_than_the_exponent_says_become_the_largest(block: np.ndar
     assert abs(integers.astype(np.int64)).max(initial=0) <= 2**20
 
 
+@given(block=BLOCKS, above=st.integers(0, 60), bits=st.integers(1, 30), seed=st.integers(0, 99))
+def test_a_code_is_a_power_of_two_beside_the_number(
+    block: np.ndarray, above: int, bits: int, seed: int
+) -> None:
+    exponent = min(254, arithmetic.exponent_of(block) + above)
+    units = np.abs(block.astype(np.float64)) / scale(exponent, bits)
+    made = [
+        arithmetic.to_codes(block, exponent, bits, seed, 3, 7, name) for name in IMPLEMENTATIONS
+    ]
+    assert all(numbers and codes.tobytes() == made[0][0].tobytes() for codes, numbers in made)
+    for name in IMPLEMENTATIONS:
+        integers = arithmetic.from_codes(made[0][0], name)
+        for x, unit, integer in zip(block, units, integers.tolist()):
+            assert integer == 0 or (integer < 0) == (x < 0)
+            below = 2 ** math.floor(math.log2(unit)) if unit >= 1 else 0
+            assert abs(integer) in (below, 2 * below or math.ceil(unit)), (unit, integer)
+            if unit == below:
+                assert abs(integer) == below  # exact
+
+
+@pytest.mark.parametrize("units", [0.125, 0.75, 1.5, 5.5, 2.0**20 * 1.25])
+def test_codes_have_no_bias(units: float) -> None:
+    block = np.full(256, units * scale(127, 24), np.float32)
+    drawn = [
+        arithmetic.from_codes(arithmetic.to_codes(block, 127, 24, 5, 0, i)[0]) for i in range(100)
+    ]
+    power = 2.0 ** math.floor(math.log2(units)) if units >= 1 else 1.0
+    assert abs(np.mean(drawn) - units) < 6 * power / 2 / math.sqrt(256 * 100)
+
+
+def test_any_byte_is_an_integer_that_fits() -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    for name in IMPLEMENTATIONS:
+        integers = arithmetic.from_codes(codes, name).tolist()
+        assert (
+            integers[:3] == [0, 1, 2] and integers[31] == 2**30 and integers[128 + 31] == -(2**30)
+        )
+        assert max(integers) == 2**30 and min(integers) == -(2**30)
+
+
+def test_codes_of_what_is_no_number_are_zero() -> None:
+    block = np.array([math.nan, math.inf, -math.inf, 1.0, -0.0], np.float32)
+    for name in IMPLEMENTATIONS:
+        codes, numbers = arithmetic.to_codes(block, 127, 20, 1, 0, 0, name)
+        assert not numbers and codes.tolist() == [0, 0, 0, 20, 0]
+
+
 @given(rows=rows_of(NUMBERS) | rows_of(SIMILAR))
 def test_a_sum_is_within_the_bound(rows: np.ndarray) -> None:
     """Half a unit for each worker, and the rounding of the result."""

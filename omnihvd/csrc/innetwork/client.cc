@@ -96,14 +96,21 @@ void InlineClient::join_group(uint32_t address, uint16_t port) {
 }
 
 void InlineClient::sum(void* data, uint64_t count, DType dtype, bool dense,
-                       const Meanwhile& meanwhile) {
+                       const Meanwhile& meanwhile, Codec codec) {
   process_.check();
   if (!failure_.empty()) throw Error(failure_);
-  const auto tensor =
-      make_inline_tensor(data, {count, dtype, options_.ranks, welcome_->slot, dense});
+  if (options_.numbers == INLINE_NATURAL)
+    codec = {CodecKind::natural, 0, false, uint32_t(options_.session) + sums_++};
+  if (codec && !welcome_->exponent)
+    fail(
+        "adds no powers of two of natural(): start it with --udp or --af-xdp in place of --xdp, or "
+        "leave out the codec, or OMNIHVD_ARITHMETIC");
+  const auto tensor = make_inline_tensor(data, {count, dtype, options_.ranks, welcome_->slot, dense,
+                                                bool(codec), codec.seed, options_.rank});
   try {
     // Odd factors map different tensors to different numbers.
-    sum(*tensor, (count << 8 | uint64_t(dtype)) * 0x9E3779B97F4A7C15, meanwhile);
+    const uint64_t what = count << 8 | uint64_t(codec.kind) << 5 | uint64_t(dtype);
+    sum(*tensor, what * 0x9E3779B97F4A7C15, meanwhile);
   } catch (const std::exception& why) {
     failure_ = why.what();
     throw;

@@ -14,6 +14,7 @@
 #include "innetwork/jobs.h"
 #include "innetwork/slot_worker.h"
 #include "innetwork/udp/socket.h"
+#include "numeric/codec.h"
 
 namespace omnihvd {
 
@@ -46,9 +47,11 @@ class InlineClient {
   InlineClient(const Options& options, const Meanwhile& meanwhile);
   ~InlineClient();
 
-  // Sums over all workers, in place; dense: sends zero blocks, too. Throws Error; the job cannot
+  // Sums over all workers, in place; dense: sends zero blocks, too. codec: none, or natural, which
+  // makes codes of floats; a job of INLINE_NATURAL always does. Throws Error; the job cannot
   // continue then.
-  void sum(void* data, uint64_t count, DType dtype, bool dense, const Meanwhile& meanwhile);
+  void sum(void* data, uint64_t count, DType dtype, bool dense, const Meanwhile& meanwhile,
+           Codec codec = {});
   const SlotWorker& worker() const { return *worker_; }
 
  private:
@@ -79,6 +82,7 @@ class InlineClient {
   std::unique_ptr<SlotWorker> worker_;
   std::vector<uint8_t> out_;
   std::string failure_;  // of a sum
+  uint32_t sums_ = 0;    // begun: the seed of a job of INLINE_NATURAL
   AwakeClock clock_;     // for all times here: a stop of this process is not the others' silence
   uint64_t heard_at_ = 0, asked_at_ = 0, called_at_ = 0;
   uint64_t fine_at_ = 0;   // when a result for all last came, or none was due yet

@@ -106,6 +106,7 @@ struct InlineSum::Sum {
   void* data;
   uint64_t count;
   DType dtype;
+  Codec codec;
   AwakeClock clock{};  // a rank that was stopped has not been late
   uint64_t begun = clock.now(), moved = begun;
   uint64_t received = 0;                 // results, when it moved
@@ -114,20 +115,23 @@ struct InlineSum::Sum {
 };
 
 SumMade InlineSum::run(const Call& call, Library& library) {
-  if (!inline_takes(call.dtype) || call.codec || call.scatters())
+  // Codecs stream, unless OMNIHVD_ARITHMETIC asks for what an aggregator adds.
+  const bool adds_codes =
+      call.codec.kind == CodecKind::natural && Arithmetic{settings_.arithmetic, 0}.integers();
+  if (!inline_takes(call.dtype) || call.scatters() || (call.codec && !adds_codes))
     return Streamed::run(call, library);
   if (call.in != call.out) {
     std::memcpy(call.out, call.in, call.bytes());
     stats().bytes_copied += call.bytes();
   }
-  Sum one{call.out, call.count, call.dtype};
+  Sum one{call.out, call.count, call.dtype, call.codec};
   until_done([&](const Group::Done& done) {
     const auto begun = [&one, done](const std::string* failure, uint64_t blocks) {
       one.all_begun = true;
       done(failure, blocks);
     };
     // Without blocks: the engine names a rank that is late, has ended or sums something else.
-    group()->reduce(group()->reserve(), call.count, call.dtype, NoBlocks::make, begun);
+    group()->reduce(group()->reserve(), call.count, call.dtype, NoBlocks::make, begun, call.codec);
     sum(one);
   });
   if (one.failure) {
@@ -144,7 +148,8 @@ void InlineSum::sum(Sum& sum) {
   const bool dense = settings_.arithmetic == ArithmeticKind::switchml;
   sum.received = client_->worker().counts().received;
   try {
-    client_->sum(sum.data, sum.count, sum.dtype, dense, {[&] { look_after(sum); }, every});
+    client_->sum(sum.data, sum.count, sum.dtype, dense, {[&] { look_after(sum); }, every},
+                 sum.codec);
   } catch (const std::exception& why) {
     sum.failure = why.what();
     group()->fail(*sum.failure);
@@ -165,7 +170,7 @@ void InlineSum::look_after(Sum& sum) const {
   const bool late = limit > 0 && seconds_since(sum.begun) > limit;
   if (!sum.all_begun || (!late && (warning <= 0 || seconds_since(sum.moved) < warning))) return;
   std::ostringstream what;
-  what << "an allreduce of " << sum_text(sum.count, sum.dtype, {});
+  what << "an allreduce of " << sum_text(sum.count, sum.dtype, sum.codec);
   if (late)
     what << " did not end within " << limit << " s (OMNIHVD_TIMEOUT)";
   else
@@ -187,6 +192,11 @@ void InlineSum::count(const Sum& sum) {
   s.nonzero_blocks += std::min(worker.own_blocks(), blocks);
   s.result_blocks += std::min(worker.united_blocks(), blocks);
   s.bytes_copied += (worker.own_blocks() + worker.united_blocks()) * INLINE_BLOCK_BYTES;
+  if (sum.codec) {
+    s.codecs.blocks += worker.own_blocks();
+    s.codecs.bytes += worker.own_blocks() * INLINE_CODE_BYTES;
+    s.codecs.plain_bytes += worker.own_blocks() * INLINE_BLOCK_BYTES;
+  }
   s.bytes_sent += now.bytes_sent - before.bytes_sent;
   s.bytes_received += now.bytes_received - before.bytes_received;
   s.messages_sent += now.sent - before.sent;

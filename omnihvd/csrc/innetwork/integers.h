@@ -30,6 +30,12 @@ struct IntegerOps {
   // Numbers too large for the exponent become the largest integer; NaN and infinities become 0.
   // False: there are NaN or infinities.
   bool (*from_floats)(const void* block, size_t n, uint8_t exponent, uint8_t bits, void* integers);
+  // The same as codes, a byte each: the power of two below or above a number, at random by the key
+  // and without bias, as natural compression rounds (Horvath et al., 2019); below one unit, 0 or 1.
+  bool (*codes_from_floats)(const void* block, size_t n, uint8_t exponent, uint8_t bits,
+                            uint64_t key, uint8_t* codes);
+  // Any code is an integer: its sign (0x80) and, in 5 bits, k + 1 for 2^k or 0 for 0.
+  void (*from_codes)(const uint8_t* codes, size_t n, void* integers);
   // Works in place (block == integers), too.
   void (*to_floats)(const void* integers, size_t n, uint8_t exponent, uint8_t bits, void* block);
 };

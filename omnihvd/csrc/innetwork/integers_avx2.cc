@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 namespace omnihvd {
-const IntegerOps avx2_integer_ops = {exponent, from_floats, to_floats};
+const IntegerOps avx2_integer_ops = {exponent, from_floats, codes_from_floats, from_codes,
+                                     to_floats};
 }  // namespace omnihvd
 #endif

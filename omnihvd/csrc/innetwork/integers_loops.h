@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "innetwork/integers.h"
+#include "numeric/noise.h"
 
 namespace omnihvd {
 namespace {
@@ -87,6 +88,45 @@ bool from_floats(const void* block, size_t n, uint8_t exponent, uint8_t bits, vo
                 count * sizeof out[0]);
   });
   return none == 0;
+}
+
+bool codes_from_floats(const void* block, size_t n, uint8_t exponent, uint8_t bits, uint64_t key,
+                       uint8_t* codes) {
+  const Scale scale(scale_of(exponent, bits));
+  const Noise noise(key);
+  constexpr uint32_t kOne = 127u << 23;  // a float's bits
+  uint32_t none = 0;
+  each_part(block, n, [&](size_t first, const Floats& part, size_t count) {
+    alignas(64) float units[kAtOnce];
+    alignas(64) uint32_t of[kAtOnce];
+    uint8_t out[kAtOnce];
+    for (size_t i = 0; i < kAtOnce; ++i) units[i] = part.x[i] * scale.first * scale.second;
+    std::memcpy(of, units, sizeof of);
+    for (size_t i = 0; i < kAtOnce; ++i) {
+      const bool number = (part.bits[i] & kMagnitude) < kInfinity;
+      none |= number ? 0u : 1u;
+      const uint32_t random = noise.at(uint32_t(first + i)) >> 9;
+      const uint32_t magnitude = of[i] & kMagnitude;
+      const float share = units[i] < 0 ? -units[i] : units[i];
+      const uint32_t one = float(int32_t(random)) * 0x1p-23f < share ? 1 : 0;
+      const uint32_t power = ((magnitude + random) >> 23) - 126;  // carries as often as is fair
+      const uint32_t fits = power < bits + 1u ? power : bits + 1u;
+      const uint32_t code = !number ? 0 : magnitude < kOne ? one : fits;
+      of[i] = code | (code == 0 ? 0 : part.bits[i] >> 24 & 0x80);
+    }
+    for (size_t i = 0; i < kAtOnce; ++i) out[i] = uint8_t(of[i]);
+    std::memcpy(codes + first, out, count);
+  });
+  return none == 0;
+}
+
+void from_codes(const uint8_t* codes, size_t n, void* integers) {
+  auto* const to = static_cast<uint8_t*>(integers);
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t magnitude = int32_t(1u << (codes[i] & 31) >> 1);
+    const int32_t integer = codes[i] & 0x80 ? -magnitude : magnitude;
+    std::memcpy(to + i * sizeof integer, &integer, sizeof integer);
+  }
 }
 
 void to_floats(const void* integers, size_t n, uint8_t exponent, uint8_t bits, void* block) {

@@ -36,8 +36,8 @@ std::string reason(InlineRefusal refusal) {
     case InlineRefusal::other_numbers:
       return "other workers of this job sum other numbers: give all workers the same arithmetic";
     case InlineRefusal::no_numbers:
-      return "it does not add such numbers: on XDP use arithmetic=\"fpisa\", or start the "
-             "aggregator with --udp or --af-xdp";
+      return "it does not add such numbers: on XDP use arithmetic=\"integer\" or \"fpisa\", or "
+             "start the aggregator with --udp or --af-xdp";
     case InlineRefusal::bypasses:
       return "the datagrams of this rank do not pass the interface of --xdp: run it on another "
              "host than the aggregator, without VLANs, fragments or a second interface there, or "
@@ -183,6 +183,7 @@ std::optional<InlineRefusal> InlineJobs::join(uint64_t now, uint64_t from, const
   welcome.slot = slots_;
   welcome.block = group_;
   welcome.next = group_port_;
+  welcome.exponent = plane_.adds(INLINE_NATURAL);
   if (head.flags & INLINE_REPEAT) tell_of_round(*at, head, &welcome);
   secret_.sign(welcome, answer->bytes);
   return {};

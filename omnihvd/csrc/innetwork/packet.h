@@ -7,8 +7,9 @@
 
 #define INLINE_ELEMENTS 256  // per block
 #define INLINE_BLOCK_BYTES (4 * INLINE_ELEMENTS)
-#define INLINE_WORKERS 32        // per job, at most: bits of a mask
-#define INLINE_NONE 0xFFFFFFFFu  // no block
+#define INLINE_CODE_BYTES INLINE_ELEMENTS  // a block of codes (integers.h)
+#define INLINE_WORKERS 32                  // per job, at most: bits of a mask
+#define INLINE_NONE 0xFFFFFFFFu            // no block
 
 enum inline_kind {
   INLINE_CONTRIBUTION = 1,
@@ -26,6 +27,7 @@ enum inline_numbers {  // a job's element type, and how its elements are added
   INLINE_FLOAT32,
   INLINE_FPISA,    // float32, in FPISA registers (docs/arithmetic.md)
   INLINE_FPISA_A,  // the same, approximately
+  INLINE_NATURAL,  // int32, and all workers send codes
   INLINE_NUMBERS,
 };
 
@@ -34,6 +36,7 @@ enum inline_flags {
   INLINE_REPEAT = 2,  // a retransmission, as long as with a block: the answer reuses its room. In a
                       // welcome: it answers a repeated join
   INLINE_THERE = 4,   // in a welcome: the awaited result is complete
+  INLINE_CODES = 8,   // the contribution has room for codes, in place of int32
 };
 
 struct inline_head {
@@ -48,12 +51,14 @@ struct inline_head {
                   // repeated join: the round that the slot awaits; in its welcome: the workers that
                   // this round waits for, as bits
   __u32 next;     // the sender's next non-zero block of the slot; in a result: the smallest of all
-  __u8 exponent;  // of that block: the largest over the workers that have it
+  __u8 exponent;  // of that block: the largest over the workers that have it. In a welcome: may
+                  // workers send codes?
   __u8 numbers;   // in a join
   __u16 what;  // 8 bits of what the worker sums, and their inverse; in a result: those of all, ORed
 };
 
 #define INLINE_HEAD_BYTES 32
 #define INLINE_FULL_BYTES (INLINE_HEAD_BYTES + INLINE_BLOCK_BYTES)
+#define INLINE_CODED_BYTES (INLINE_HEAD_BYTES + INLINE_CODE_BYTES)
 
 #endif

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "innetwork/fpisa.h"
+#include "innetwork/integers.h"
 
 namespace omnihvd {
 namespace {
@@ -35,7 +36,8 @@ SlotAggregator::SlotAggregator(size_t jobs, uint16_t slots)
 }
 
 void SlotAggregator::set_job(size_t job, uint64_t key, uint32_t workers, uint8_t numbers) {
-  jobs_[job] = {key, workers, 0, &ops_of(numbers)};
+  const bool takes_codes = numbers == INLINE_INT32 || numbers == INLINE_NATURAL;
+  jobs_[job] = {key, workers, 0, &ops_of(numbers), takes_codes};
   for (size_t i = 0; i < slots_per_job_; ++i) {
     Slot& slot = slots_[job * slots_per_job_ + i];
     slot.state = {};  // results of the last job that was here are not for this one
@@ -73,7 +75,10 @@ SlotAggregator::Answer SlotAggregator::take(const uint8_t* data, size_t size) {
   if (size < INLINE_HEAD_BYTES) return refuse(InlineCount::too_short);
   inline_head head;
   std::memcpy(&head, data, sizeof head);
-  const size_t expected = head.flags ? INLINE_FULL_BYTES : INLINE_HEAD_BYTES;
+  const bool codes = head.flags & INLINE_CODES;
+  const size_t expected = codes        ? INLINE_CODED_BYTES
+                          : head.flags ? INLINE_FULL_BYTES
+                                       : INLINE_HEAD_BYTES;
   if (size != expected)
     return refuse(size < expected ? InlineCount::too_short : InlineCount::too_long);
   if (head.job >= jobs_.size() || jobs_[head.job].workers == 0)
@@ -82,13 +87,19 @@ SlotAggregator::Answer SlotAggregator::take(const uint8_t* data, size_t size) {
   if (head.key != job.key) return refuse(InlineCount::forged);
   ++job.contributions;
   if (head.worker >= job.workers) return refuse(InlineCount::stranger);
-  if (head.slot >= slots_per_job_) return refuse(InlineCount::impossible);
+  if (head.slot >= slots_per_job_ || (codes && !job.takes_codes))
+    return refuse(InlineCount::impossible);
 
   Slot& slot = slots_[size_t(head.job) * slots_per_job_ + head.slot];
   slot_decision decision;
   slot_take(&slot.state, job.workers, &head, &decision);
   uint64_t* const sum = slot.sums[decision.version];
-  const uint8_t* const block = data + INLINE_HEAD_BYTES;
+  const void* block = data + INLINE_HEAD_BYTES;
+  int32_t integers[INLINE_ELEMENTS];
+  if (codes && (decision.verdict == SLOT_STORE || decision.verdict == SLOT_ADD)) {
+    integer_ops().from_codes(data + INLINE_HEAD_BYTES, INLINE_ELEMENTS, integers);
+    block = integers;
+  }
   switch (decision.verdict) {
     case SLOT_STORE: job.ops->store(sum, block, INLINE_ELEMENTS); break;
     case SLOT_ADD: job.ops->add(sum, block, INLINE_ELEMENTS); break;

@@ -81,6 +81,7 @@ class SlotAggregator final : public InlinePlane {
     uint32_t workers = 0;
     uint64_t contributions = 0;
     const BlockOps* ops = nullptr;
+    bool takes_codes = false;
   };
   struct Slot {
     inline_slot state;

@@ -91,6 +91,8 @@ size_t SlotWorker::write(uint64_t now, uint32_t index, uint8_t* out) {
   head.key = place_.key;
   head.kind = INLINE_CONTRIBUTION;
   head.flags = uint8_t((has_block ? INLINE_BLOCK : 0) | (slot.repeat ? INLINE_REPEAT : 0));
+  const size_t room = head.flags ? tensor_->sent_bytes() : 0;
+  if (room == INLINE_CODE_BYTES) head.flags |= INLINE_CODES;
   head.job = place_.job;
   head.worker = place_.worker;
   head.slot = uint16_t(index);
@@ -103,11 +105,11 @@ size_t SlotWorker::write(uint64_t now, uint32_t index, uint8_t* out) {
   std::memcpy(out, &head, sizeof head);
   if (has_block)
     tensor_->read(slot.block, slot.exponent, out + sizeof head);
-  else if (slot.repeat)
-    std::memset(out + sizeof head, 0, INLINE_BLOCK_BYTES);
+  else
+    std::memset(out + sizeof head, 0, room);
   slot.sent_at = now;
   set_due(slot, now);
-  const size_t size = sizeof head + (head.flags ? INLINE_BLOCK_BYTES : 0);
+  const size_t size = sizeof head + room;
   ++counts_.sent;
   counts_.again += slot.repeat;
   counts_.with_block += has_block;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "innetwork/integers.h"
 #include "numeric/block_ops.h"
+#include "numeric/codec.h"
 
 namespace omnihvd {
 namespace {
@@ -77,7 +78,12 @@ class InlineFloats final : public InlineTensor {
   InlineFloats(void* data, const InlineShape& shape)
       : blocks_(data, shape),
         counts_from_((blocks_.number() + shape.slots - 1) / shape.slots * shape.slots),
-        bits_(integer_bits_for(shape.workers)) {}
+        bits_(integer_bits_for(shape.workers)),
+        shape_(shape) {}
+
+  size_t sent_bytes() const override {
+    return shape_.natural ? INLINE_CODE_BYTES : INLINE_BLOCK_BYTES;
+  }
 
   uint32_t blocks() const override { return counts_from_ + blocks_.number(); }
 
@@ -98,11 +104,20 @@ class InlineFloats final : public InlineTensor {
 
   void read(uint32_t block, uint8_t exponent, uint8_t* out) const override {
     if (block >= counts_from_) {
-      std::memcpy(out, no_numbers_.at(block - counts_from_).of, INLINE_BLOCK_BYTES);
+      const Counts& counts = no_numbers_.at(block - counts_from_);
+      if (shape_.natural)  // each of them is 0 or a power of two
+        for (const int32_t count : counts.of) *out++ = uint8_t(__builtin_ffs(count));
+      else
+        std::memcpy(out, counts.of, INLINE_BLOCK_BYTES);
       return;
     }
     Floats x;
     const uint32_t n = widen(block, x);
+    if (shape_.natural) {
+      const uint64_t key = block_key(shape_.seed, shape_.rank, block);
+      integer_ops().codes_from_floats(x, INLINE_ELEMENTS, exponent, bits_, key, out);
+      return;
+    }
     integer_ops().from_floats(x, n, exponent, bits_, out);
     fill_up(out, n);
   }
@@ -138,6 +153,7 @@ class InlineFloats final : public InlineTensor {
   Blocks blocks_;
   const uint32_t counts_from_;  // counts of block b: block counts_from_ + b, of the same slot
   const uint8_t bits_;
+  const InlineShape shape_;
   std::unordered_map<uint32_t, Counts> no_numbers_;  // as this worker had them
 };
 

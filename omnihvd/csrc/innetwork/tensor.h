@@ -4,7 +4,9 @@
 // exponent that any worker has in the block, as in SwitchML (integers.h); two-byte floats
 // are widened to float32 first. NaN and infinities count as 0 there. Workers count them element by
 // element and send the counts after all blocks, in one more block for each block that has some. So
-// an aggregator adds nothing but int32, and the order of additions does not show.
+// an aggregator adds nothing but int32, and the order of additions does not show. With `natural`,
+// floats become powers of two in that scale, and both they and counts, which are powers, travel as
+// codes to the aggregator.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,10 @@ class InlineTensor {
   virtual bool has(uint32_t block) = 0;
   // The float32 exponent of the block's largest magnitude. Asked once for each block that is sent.
   virtual uint8_t exponent(uint32_t block) = 0;
-  // out, in: INLINE_BLOCK_BYTES. exponent: the largest of all workers that have the block.
+  // INLINE_BLOCK_BYTES, or INLINE_CODE_BYTES.
+  virtual size_t sent_bytes() const { return INLINE_BLOCK_BYTES; }
+  // out: sent_bytes(); in: INLINE_BLOCK_BYTES. exponent: the largest of all workers that have the
+  // block.
   virtual void read(uint32_t block, uint8_t exponent, uint8_t* out) const = 0;
   // In ascending order in each slot.
   virtual void write(uint32_t block, uint8_t exponent, const uint8_t* in) = 0;
@@ -38,7 +43,9 @@ struct InlineShape {
   uint64_t count = 0;
   DType dtype = DType::i32;  // one that in-network aggregation supports
   uint32_t workers = 1, slots = 1;
-  bool dense = false;  // sends all blocks, zero or not, as SwitchML does
+  bool dense = false;    // sends all blocks, zero or not, as SwitchML does
+  bool natural = false;  // floats only: sends codes, drawn by this seed and the worker's rank
+  uint32_t seed = 0, rank = 0;
 };
 
 // Sums in place; the data must outlive the tensor.

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "numeric/codec_ops_set.h"
+#include "numeric/noise.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "coded blocks are the host's bytes");
 
@@ -40,18 +41,6 @@ void each_chunk(const void* block, size_t n, Step step) {
     step(first, chunk);
   }
 }
-
-// Counter-based random numbers: from a block's key and an element's place in the block.
-struct Noise {
-  uint32_t begin, turn;
-  explicit Noise(uint64_t key) : begin(uint32_t(key)), turn(uint32_t(key >> 32)) {}
-  uint32_t at(uint32_t i) const {
-    uint32_t x = begin + i * 0x9E3779B9u;
-    x = (x ^ (x >> 16)) * 0x7FEB352Du;
-    x = (x ^ (x >> 15)) * 0x846CA68Bu;
-    return (x ^ (x >> 16)) ^ turn;
-  }
-};
 
 // The bits of the largest magnitude; NaN compares largest.
 uint32_t largest_magnitude(const void* block, size_t n) {

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "innetwork/fpisa.h"
+#include "innetwork/integers.h"
 #include "machines.h"
 
 namespace omnihvd {
@@ -40,6 +41,10 @@ const BlockOps& block_ops(DType) {
   return ops;
 }
 const BlockOps& fpisa::ops(bool) { return block_ops(DType::i32); }
+const IntegerOps& integer_ops() {  // no worker here sends codes
+  static const IntegerOps none{};
+  return none;
+}
 
 }  // namespace omnihvd
 

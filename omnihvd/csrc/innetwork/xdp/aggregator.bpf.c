@@ -201,7 +201,10 @@ int aggregate(struct xdp_md* context) {
   if ((void*)packet + FRAME_BYTES + sizeof(__u64) + 1 > end) return XDP_PASS;
   if (!frame_is_contribution(packet, &constants.own)) return XDP_PASS;
   if ((void*)packet + FRAME_SHORT_BYTES > end) return counted(INLINE_XDP_SHORT);
-  const __u32 bytes = packet->head.flags ? FRAME_FULL_BYTES : FRAME_SHORT_BYTES;
+  const int codes = packet->head.flags & INLINE_CODES;
+  const __u32 bytes = codes                ? FRAME_BYTES + INLINE_CODED_BYTES
+                      : packet->head.flags ? FRAME_FULL_BYTES
+                                           : FRAME_SHORT_BYTES;
   const __u32 said = FRAME_BYTES - sizeof(struct udphdr) + FRAME_BIG_ENDIAN(packet->udp.len);
   const __u32 size = (__u32)(end - (void*)packet);
   if (size < bytes || said < bytes) return counted(INLINE_XDP_SHORT);
@@ -212,7 +215,8 @@ int aggregate(struct xdp_md* context) {
   if (packet->head.key != job->key) return counted(INLINE_XDP_FORGED);
   job->contributions += 1;
   if (packet->head.worker >= job->workers) return counted(INLINE_XDP_STRANGER);
-  if (packet->head.slot >= constants.slots_per_job) return counted(INLINE_XDP_IMPOSSIBLE);
+  // No result would fit in the room that codes take.
+  if (codes || packet->head.slot >= constants.slots_per_job) return counted(INLINE_XDP_IMPOSSIBLE);
   if ((void*)packet + FRAME_FULL_BYTES > end) return take(context, packet, 0, job);
   return take(context, packet, 1, job);
 }
