@@ -76,7 +76,7 @@ def scatters() -> str:
 
 
 def new_memory() -> str:
-    """Of 100 MB in the map: the time in new memory over that in kept memory."""
+    """The time in new memory over that in kept memory, for 100 MB in the map."""
     cells = []
     for name, part in load("map.json")["parts"].items():
         found: dict[tuple[str, float], dict[str, float]] = {}

@@ -11,7 +11,6 @@ import ast
 import builtins
 import os
 import re
-import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
